@@ -7,10 +7,12 @@ A round runs each contestant once, in an order that turns. The report with plots
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from bench.side_by_side.contestants import CONTESTANTS, REPOSITORY, Load, Measurement
 from bench.side_by_side.report import markdown, plot
@@ -36,16 +38,25 @@ def main() -> None:
         for number in range(options.rounds):
             turn = number % len(options.only)
             for name in options.only[turn:] + options.only[:turn]:
-                measured = CONTESTANTS[name](load)
+                line = {"round": number + 1, "name": name}
+                try:
+                    measured = CONTESTANTS[name](load)
+                except subprocess.CalledProcessError as error:
+                    _write({**line, "failed": str(error)})
+                    # Once more: a second failure ends the comparison.
+                    measured = CONTESTANTS[name](load)
                 rounds[name].append(measured)
-                line = {"round": number + 1, "name": name, "jobs_per_s": round(measured.jobs_per_s, 1)}
-                sys.stdout.write(json.dumps({**line, **asdict(measured)}, default=str) + "\n")
-                sys.stdout.flush()
+                _write({**line, "jobs_per_s": round(measured.jobs_per_s, 1), **asdict(measured)})
         options.out.mkdir(parents=True, exist_ok=True)
         report = markdown(load, rounds)
         (options.out / "report.md").write_text(f"{report}\n![speed and CPU](report.png)\n")
         plot(rounds, options.out / "report.png")
         sys.stdout.write(f"\n{report}\nwritten: {options.out / 'report.md'}\n")
+
+
+def _write(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line, default=str) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

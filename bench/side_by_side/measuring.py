@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 
 SAMPLE_S = 0.25
+LONGEST_S = 300.0
+"""A program that takes longer is ended: a chain of tasks that lost one would wait for it for ever."""
 
 
 @dataclass
@@ -98,11 +100,16 @@ class Program:
         self.starting_s = _tree_cpu_s(self.process)
 
     def finish(self) -> float:
-        """CPU seconds from ``ready`` to the end; raises ``CalledProcessError`` where it fails."""
+        """CPU seconds from ``ready`` to the end; raises ``CalledProcessError`` where it fails or takes ``LONGEST_S``."""
         assert self._program.stdout is not None
-        for _ in self._program.stdout:
-            pass
-        code, used = _wait(self._program)
+        limit = threading.Timer(LONGEST_S, self._program.kill)
+        limit.start()
+        try:
+            for _ in self._program.stdout:
+                pass
+            code, used = _wait(self._program)
+        finally:
+            limit.cancel()
         self._program.stdout.close()
         if code:
             raise subprocess.CalledProcessError(code, self._arguments)
