@@ -8,7 +8,7 @@ UV_INSTALL := ! $(BIN)/python -m pip config list | grep -qE 'index' && \
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-check bench-questions bench-path bench-prompt bench-rows bench-io limits faults soak audit clean
+.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-check bench-questions bench-path bench-prompt bench-rows bench-io bench-one-job limits faults soak audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -124,6 +124,9 @@ bench-path: $(VENV)/.developing ## the files that one job passes from submit to 
 
 bench-prompt: $(VENV)/.developing ## tokens of a prompt beside its sources, and the time to build it
 	$(BIN)/python bench/prompt.py
+
+bench-one-job: $(VENV)/.developing ## one job by itself from submission to result (ONE_JOB_ARGS="--waiting 50000")
+	$(BIN)/python -m bench.one_job $(ONE_JOB_ARGS)
 
 bench-io: $(VENV)/.developing ## submit, polls and export beside COPY and SELECT 1 of the same server (IO_ARGS="--submit 20000")
 	$(BIN)/python -m bench.transfer $(IO_ARGS)

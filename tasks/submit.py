@@ -154,12 +154,16 @@ def new_batch(raw: dict[str, Any] | None, *, tenant: str, max_queued: int | None
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The answer to a submission: an id or None for each job, and the reasons of the Nones."""
+    """The answer to a submission: an id or None for each job, and the reasons of the Nones.
+
+    ``available`` are the new jobs that may run now.
+    """
 
     receipt: Receipt | None
     job_ids: tuple[UUID | None, ...]
     refused: tuple[Refused, ...]
     warnings: tuple[str, ...]
+    available: tuple[NewJob, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The answer of ``nightdesk.submit``."""
@@ -215,7 +219,9 @@ async def submit(
     if receipt.nothing_new:
         batches = ", ".join(f"{batch_id} ({count})" for batch_id, count in receipt.holders.items())
         warnings.append(f"nothing is new: all jobs are known by their idempotency key or id, in the batches {batches}")
-    return Submitted(receipt, ids, _by_position(refused, receipt.refused), tuple(warnings))
+    new = frozenset(receipt.available)
+    available = tuple(job for job in jobs if job.id in new)
+    return Submitted(receipt, ids, _by_position(refused, receipt.refused), tuple(warnings), available)
 
 
 def _by_position(*refused: Iterable[Refused]) -> tuple[Refused, ...]:

@@ -143,6 +143,11 @@ class Dispatch:
         """True if this worker led at its last look."""
         return self._leads
 
+    @property
+    def waiting(self) -> frozenset[Step]:
+        """Steps that had available jobs at its last look."""
+        return self._waiting
+
     async def resign(self) -> None:
         """Let another worker lead at once."""
         await self.ledger.duties.resign(self.worker)

@@ -24,7 +24,7 @@ from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check, DirectCheck
 from tasks.errors import LedgerUnavailable, NightdeskError
 from tasks.generate import Generate
 from tasks.grounding.judge.call import Judge, JudgeOptions
-from tasks.ports import FinalJob, Leased, Providers
+from tasks.ports import FinalJob, Leased, NewJob, Providers
 from tasks.results import Rendered, compact, parse_job_ids, poll, publish_results, result_of, view_of_final
 from tasks.scheduling.batching import Batcher, LoopPieces, OnError
 from tasks.scheduling.dispatch import MESSAGE_IDS, Dispatch, ModelFallback, Pace
@@ -70,14 +70,18 @@ PUBLISH_ROOM = 500
 """Most results that wait for Redis, of up to 64 KB each: the sweep publishes further ones."""
 
 HINT_ROOM = 5_000
-"""Most check hints that wait for Redis."""
+"""Most hints that wait for Redis."""
 
 SWEEP_WAIT = timedelta(seconds=2)
 """Time of a stopping worker for hints and results to Redis: the other workers' sweeps send the remaining ones."""
 
 
-class _CheckHint(NamedTuple):
-    """A job whose answer waits for its check."""
+SMALL = 50
+"""Jobs of a message that are hinted by the worker which accepted it; more are left to dispatch."""
+
+
+class _Hint(NamedTuple):
+    """A job whose step may begin."""
 
     step: Step
     urgent: bool
@@ -200,16 +204,16 @@ class WorkerRuntime:
             eager=True,
         )
         stack.push_async_callback(self._finals.close, SWEEP_WAIT)
-        self._checks = Batcher[_CheckHint, None](
-            "check hints",
-            self._hint_checks,
+        self._hints = Batcher[_Hint, None](
+            "hints",
+            self._send_hints,
             on_error=OnError.LEAVE,
             rows=MESSAGE_IDS,
             wait=timedelta(milliseconds=20),
             room=HINT_ROOM,
             eager=True,
         )
-        stack.push_async_callback(self._checks.close, SWEEP_WAIT)
+        stack.push_async_callback(self._hints.close, SWEEP_WAIT)
         spool = Spool(spool_folder(settings.home, self._database_url))
         await replay(spool, self._ledger.attempts)
         renewer = LeaseRenewer(self._database_url, settings.lease_for, self._loop, dead=self._dead)
@@ -227,9 +231,10 @@ class WorkerRuntime:
         for step in self._steps:
             self._feeds[step] = self._feed(step, journal, renewer, providers, limits)
             self._feeds[step].start()
+        self._duties = self._dispatch()
         self._gate = SubmitGate(self._app, f"nightdesk@{worker_name()}", self._reachable, self._loop)
         stack.push_async_callback(self._gate.cancel)
-        self._start_duties(self._dispatch())
+        self._start_duties(self._duties)
 
     def _open_direct_check(
         self, journal: LedgerJournal, renewer: LeaseRenewer, providers: Providers, limits: RateLimiter
@@ -387,9 +392,9 @@ class WorkerRuntime:
         await publish_results(self._ledger.outbox, self._doorbell, results)
 
     def _to_check(self, job: Leased) -> None:
-        self._checks.add(_CheckHint(job.request.config.check_step, job.priority > 0, job.job_id))
+        self._hints.add(_Hint(job.request.config.check_step, job.priority > 0, job.job_id))
 
-    async def _hint_checks(self, hints: Sequence[_CheckHint]) -> None:
+    async def _send_hints(self, hints: Sequence[_Hint]) -> None:
         messages: defaultdict[tuple[Step, bool], list[UUID]] = defaultdict(list)
         for hint in hints:
             messages[hint.step, hint.urgent].append(hint.job_id)
@@ -407,11 +412,22 @@ class WorkerRuntime:
         until = self._loop.time() + LEDGER_PATIENCE_S
         while True:
             try:
-                return (await submit(self._ledger.submission, raw_jobs, batch=batch, catalog=self._catalog)).to_json()
+                submitted = await submit(self._ledger.submission, raw_jobs, batch=batch, catalog=self._catalog)
             except LedgerUnavailable:
                 if self._loop.time() >= until:
                     raise
+            else:
+                self._wake(submitted.available)
+                return submitted.to_json()
             await asyncio.sleep(1)
+
+    def _wake(self, jobs: Sequence[NewJob]) -> None:
+        """Spares a few new jobs the time until dispatch looks; where others wait before them, it says whose turn it is."""
+        if len(jobs) > SMALL:
+            return
+        for job in jobs:
+            if job.priority > 0 or job.step not in self._duties.waiting:
+                self._hints.add(_Hint(job.step, job.priority > 0, job.id))
 
     async def _drain(self) -> int:
         until = self._loop.time() + self._settings.drain_s
