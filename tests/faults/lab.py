@@ -31,13 +31,27 @@ KEY = "sk-canary-faults-0123456789abcdefghij"
 SLOTS = 20
 
 
+# Of each attempt: if its job had an answer at that moment. An answer is stored under the lock of its job, and an
+# opening holds that lock; the times in the rows are those at which their transactions began, and may be in the other order.
+_WITNESS = """
+CREATE TABLE opening (attempt_id uuid PRIMARY KEY, answered boolean NOT NULL);
+CREATE FUNCTION witness_opening() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    INSERT INTO opening
+    SELECT new.id, EXISTS (SELECT FROM completion c WHERE c.won AND (c.job_id, c.run, c.round, c.purpose)
+                                                                 = (new.job_id, new.run, new.round, new.purpose));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER witness_opening AFTER INSERT ON attempt FOR EACH ROW EXECUTE FUNCTION witness_opening();
+"""
+
 _LATE = """
 SELECT encode(a.request_hash, 'hex'), count(*) FROM attempt a
 WHERE a.outcome = 'ok' AND EXISTS (
-    SELECT FROM job_event e JOIN attempt again USING (job_id, run)
+    SELECT FROM job_event e JOIN attempt again USING (job_id, run) JOIN opening o ON o.attempt_id = again.id
     WHERE e.job_id = a.job_id AND e.run = a.run AND e.kind = 'rescue' AND e.detail ->> 'from_worker' = ANY(%s)
       AND (again.round, again.purpose) = (a.round, a.purpose)
-      AND a.opened_at < e.at AND e.at < again.opened_at AND again.opened_at < a.closed_at)
+      AND a.opened_at < e.at AND e.at < again.opened_at AND NOT o.answered)
 GROUP BY 1
 """
 
@@ -256,6 +270,7 @@ class Lab(System):
             "WHERE outcome = 'ok' AND shared_from IS NULL GROUP BY 1"
         ):
             causes[digest] += again
+        assert not self.count("opening WHERE answered"), "a call was opened though its answer was stored"
         late = Counter[str](dict(self.rows(_LATE, list(self.frozen))))
         causes += late
         calls = self.stub.calls
@@ -330,6 +345,8 @@ def open_lab(folder: Path, jobs: int, **stub: Any) -> Iterator[Lab]:
         seed(home, durable=True)
         where = local.start(home)
         migrate(where.database_url)
+        with psycopg.connect(where.database_url, autocommit=True) as connection:
+            connection.execute(_WITNESS)
         with running_stub(**{"latency_s": 0.5, **stub}) as provider:
             lab = Lab(where.database_url, where.redis_url, folder)
             lab.home, lab.stub = home, provider
