@@ -4,7 +4,6 @@ import re
 from typing import Any, ClassVar
 
 import anthropic
-import httpx2
 
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol
@@ -21,7 +20,7 @@ from worker.providers.adapter import (
     sampling_of,
 )
 from worker.providers.streaming import Collector, StreamingAdapter
-from worker.providers.whole_calls import MOST_CONNECTIONS
+from worker.providers.whole_calls import POOL
 
 _FINISH = {
     "end_turn": FinishReason.STOP,
@@ -145,7 +144,7 @@ def _build_client(target: Target) -> SdkClient:
         base_url=target.base_url,
         max_retries=0,
         open_telemetry=False,
-        http_client=anthropic.DefaultAioHttpClient(limits=httpx2.Limits(max_connections=MOST_CONNECTIONS)),
+        http_client=anthropic.DefaultAioHttpClient(limits=POOL),
     )
     return client
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
 
-import httpx2
 import openai
 import orjson
 
@@ -28,7 +27,7 @@ from worker.providers.adapter import (
 )
 from worker.providers.presets import why_no_sampling
 from worker.providers.streaming import Collector, StreamingAdapter
-from worker.providers.whole_calls import MOST_CONNECTIONS
+from worker.providers.whole_calls import POOL
 
 
 def build_client(target: Target) -> SdkClient:
@@ -40,7 +39,7 @@ def build_client(target: Target) -> SdkClient:
         base_url=target.base_url,
         max_retries=0,
         default_headers=None if target.official else elsewhere,
-        http_client=openai.DefaultAioHttpClient(limits=httpx2.Limits(max_connections=MOST_CONNECTIONS)),
+        http_client=openai.DefaultAioHttpClient(limits=POOL),
     )
     return client
 

@@ -20,8 +20,15 @@ MOST_CONNECTIONS = 20_000
 CONNECT_S = 10.0
 """Seconds to wait for a connection; the SDKs' own is 5, too little for a burst of hundreds of new TLS connections."""
 
-KEPT_S = 5.0
-"""Seconds that a free connection is kept, as the SDKs keep theirs."""
+KEPT_S = 3.0
+"""Seconds that a free connection is kept: fewer than the 5 after which uvicorn (so vLLM) and Node close theirs.
+
+The SDKs' own is 5 too. A request sent at the moment the server closes is lost without an answer: nobody knows if it is
+paid for, and it is asked again.
+"""
+
+POOL = httpx2.Limits(max_connections=MOST_CONNECTIONS, keepalive_expiry=KEPT_S)
+"""Connections of an SDK's own client."""
 
 MOST_HEADS = 64
 """Heads to remember; jobs may name any number of time limits."""

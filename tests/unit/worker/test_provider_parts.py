@@ -4,6 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from worker.providers.failures import mask, retry_after_s
 from worker.providers.openai import is_strict
 from worker.providers.presets import DEFAULT_MODELS, why_no_sampling
 from worker.providers.prices import Prices
+from worker.providers.whole_calls import KEPT_S, POOL
 
 SECRET = "abcdefghijklmnopqrst"
 OPENAI = Prices("openai", "https://api.openai.com/v1")
@@ -130,3 +132,7 @@ def test_the_temperature_is_sent_only_to_models_that_accept_it(model: str, effor
 def test_a_retry_date_in_the_past_means_no_wait() -> None:
     assert retry_after_s({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0
     assert retry_after_s({"retry-after": "Wed, 99 Oct 2015"}) is None
+
+
+def test_a_free_connection_is_given_up_before_its_server_closes_it() -> None:
+    assert POOL.keepalive_expiry == KEPT_S <= uvicorn.Config("any:app").timeout_keep_alive - 1
