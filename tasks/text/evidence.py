@@ -17,8 +17,7 @@ from time import monotonic
 from typing import Any
 
 from schemas.job import SHOWN_METADATA, SourceContext
-from tasks.text.passages import passage_spans
-from tasks.text.sentences import BREAK, Span, sentence_spans, words, words_of_spans
+from tasks.text.sentences import BREAK, Span, passage_spans, sentence_spans, words, words_of_spans
 from tasks.text.wording import NEGATION, contains_number, content_words, numbers_in, stems_of
 
 # ---- the time of a check ---------------------------------------------------------------------------------------------

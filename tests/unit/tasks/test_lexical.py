@@ -31,7 +31,7 @@ from tasks.grounding.model import (
 )
 from tasks.grounding.objections import use_strictness
 from tasks.text.evidence import SourceSearch, forget, index_source
-from tasks.text.passages import LONGEST, passage_spans
+from tasks.text.sentences import LONGEST, passage_spans
 from tasks.text.wording import content_words
 from tests.unit.tasks.claims import CASES, FERRY, LOAN, MUSEUM, REPORT, Case
 
