@@ -17,9 +17,19 @@ from tasks.answers.formats import resolve_format
 from tasks.answers.objects import embed_schema
 from tasks.errors import InputError
 from tasks.ports import Advance, Leased
-from tasks.prompting.sources.injection import WORD_JOINER, attribute, chat_tokens, defuse, flags, unused_tag
+from tasks.prompting.sources.injection import (
+    WORD_JOINER,
+    Slots,
+    as_message,
+    attribute,
+    chat_tokens,
+    defuse,
+    fill,
+    flags,
+    unused_tag,
+)
 from tasks.prompting.sources.pack import pack, quarter_tokens, sub_queries
-from tasks.prompting.templates import PromptTemplate, Slots, as_message, fill, load, load_part
+from tasks.prompting.templates import PromptTemplate, load, load_part
 
 _DEFUSES_SINCE = 2
 """First major version of the templates that disables chat tokens; prompts of older versions can be rendered again."""

@@ -126,7 +126,7 @@ class Dispatch:
     _leads: bool = False
     _broker: bool | None = None
     """True if this worker reaches Redis; None: not known."""
-    _waiting: frozenset[Step] = frozenset()
+    waiting: frozenset[Step] = frozenset()
     """Steps that had available jobs at the last look."""
 
     def __post_init__(self) -> None:
@@ -142,11 +142,6 @@ class Dispatch:
     def leads(self) -> bool:
         """True if this worker led at its last look."""
         return self._leads
-
-    @property
-    def waiting(self) -> frozenset[Step]:
-        """Steps that had available jobs at its last look."""
-        return self._waiting
 
     async def resign(self) -> None:
         """Let another worker lead at once."""
@@ -194,9 +189,9 @@ class Dispatch:
         for step, feed in self.feeds.items():
             if step is Step.GENERATE:
                 feed.throttled = outlook.check_behind
-            if step in outlook.available & self._waiting:
+            if step in outlook.available & self.waiting:
                 feed.claim()
-        self._waiting = outlook.available
+        self.waiting = outlook.available
 
     async def _do_duties(self, outlook: Outlook) -> bool:
         """Do each duty that has work once; True if some duty has more than a page of it.

@@ -9,8 +9,8 @@ from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
 from schemas.model_call import MessagesSnapshot, Prompt, SourcePart, hash_messages
 from tasks.grounding.checkers import CheckedClaim
-from tasks.prompting.sources.injection import attribute, unused_tag
-from tasks.prompting.templates import PromptTemplate, Slots, as_message, fill, load_inner
+from tasks.prompting.sources.injection import Slots, as_message, attribute, fill, unused_tag
+from tasks.prompting.templates import PromptTemplate, load_inner
 from tasks.text.sentences import Span, sentence_spans
 
 NEIGHBOURS = 1

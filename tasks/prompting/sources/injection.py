@@ -1,7 +1,9 @@
-"""Finds text in sources that imitates the prompt or commands the model, and defuses chat tokens.
+"""Keeps text from outside from acting as a prompt: by slots in templates, by defused chat tokens, and by flags.
 
-A source may quote such text for good reasons, so no text is removed and no source is refused: the record and a
-warning name each finding.
+Every value from outside (the question, a source, a role) is a numbered slot while a template renders and replaces its slot
+afterwards. A text can therefore neither run as template code nor forge a slot, a message or a source. Text in sources that
+imitates the prompt or commands the model is found: a source may quote it for good reasons, so no text is removed and no
+source is refused, but the record and a warning name each finding.
 """
 # ruff: noqa: RUF001 - full-width and invisible characters are meant
 
@@ -9,8 +11,13 @@ import html
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
-from schemas.model_call import Flag, SourceFlag
+import orjson
+
+from schemas.model_call import Flag, Message, Role, SourceFlag, SourcePart, TextPart
+from tasks.prompting.templates import PromptTemplate
 from tasks.text.wording import WordSearch
 
 _INVISIBLE = "\u00ad\u180e\u200b\u2060\u2061\u2062\u2063\u2064\ufeff"
@@ -246,3 +253,86 @@ def defuse(text: str) -> str:
     for place in reversed(chat_tokens(text)):
         text = text[:place] + WORD_JOINER + text[place:]
     return text
+
+
+# ---- slots -----------------------------------------------------------------------------------------------------
+
+_MARK = re.compile("\x00(\\w+)\x00")
+
+
+class Slots:
+    """The values that replace the numbered slots after rendering.
+
+    Args:
+        filtered: a function for each text value, such as defusing; None: no change.
+    """
+
+    def __init__(self, filtered: Callable[[str], str] | None = None) -> None:
+        self.values: list[Any] = []
+        self._filtered = filtered
+
+    def add(self, value: Any) -> str:
+        """Adds a value and returns the mark of its slot; an empty or missing value gives an empty string."""
+        if value is None or value == "":
+            return ""
+        if self._filtered is not None and isinstance(value, str):
+            value = self._filtered(value)
+        self.values.append(value)
+        return f"\x00{len(self.values) - 1}\x00"
+
+
+def fill(template: PromptTemplate, slots: Slots, variables: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
+    """Renders a template into messages as (role, pieces); a piece is literal text or a slot's value.
+
+    The template opens a message with ``message("system")`` or ``message("user")``; white space around it is dropped.
+    """
+    laid_out = _lay_out(template, orjson.dumps(variables))
+    return [
+        (role, _strip([slots.values[piece] if isinstance(piece, int) else piece for piece in pieces]))
+        for role, pieces in laid_out
+    ]
+
+
+def as_message(role: str, pieces: Iterable[str | SourcePart]) -> Message:
+    """A message of texts and sources, with adjacent texts as one part."""
+    parts: list[TextPart | SourcePart] = []
+    texts: list[str] = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            texts.append(piece)
+            continue
+        if texts:
+            parts.append(TextPart(text="".join(texts)))
+            texts = []
+        parts.append(piece)
+    if texts:
+        parts.append(TextPart(text="".join(texts)))
+    return Message(role=Role(role), parts=tuple(parts))
+
+
+@lru_cache(maxsize=512)
+def _lay_out(template: PromptTemplate, variables: bytes) -> tuple[tuple[str, tuple[str | int, ...]], ...]:
+    """The messages as (role, pieces); a piece is literal text or the number of a slot.
+
+    The result contains no value from outside, only marks, so that the jobs of one configuration share it: the engine
+    takes some 70 us of the 100 that a prompt's messages take.
+    """
+    text = template.compiled.render(orjson.loads(variables), message=lambda role: f"\x00{role}\x00")
+    messages: list[tuple[str, list[str | int]]] = []
+    for position, piece in enumerate(_MARK.split(text)):
+        if position % 2 == 0:
+            if messages and piece:
+                messages[-1][1].append(piece)
+        elif piece.isdigit():
+            messages[-1][1].append(int(piece))
+        else:
+            messages.append((piece, []))
+    return tuple((role, tuple(pieces)) for role, pieces in messages)
+
+
+def _strip(pieces: list[Any]) -> list[Any]:
+    if pieces and isinstance(pieces[0], str):
+        pieces[0] = pieces[0].lstrip()
+    if pieces and isinstance(pieces[-1], str):
+        pieces[-1] = pieces[-1].rstrip()
+    return [piece for piece in pieces if piece != ""]
