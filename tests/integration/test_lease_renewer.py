@@ -71,7 +71,7 @@ def started(database_url: str, loop: Loop, dead: Callable[[], None] | None = Non
 
 def test_a_held_lease_outlives_itself(database_url: str, loop: Loop) -> None:
     keeper, key = started(database_url, loop), leased(database_url)
-    keeper.hold(key, lambda: None)
+    keeper.leases.hold(key, lambda: None)
     deadline = time.monotonic() + 2 * LEASE.total_seconds()
     while time.monotonic() < deadline:
         time.sleep(0.05)
@@ -84,7 +84,7 @@ def test_the_holder_of_a_lost_lease_is_notified(database_url: str, loop: Loop) -
     loss = threading.Event()
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("UPDATE job SET lease_token = gen_random_uuid()")
-    keeper.hold(key, loss.set)
+    keeper.leases.hold(key, loss.set)
 
     assert loss.wait(scale_to_load(10))
     asyncio.run(keeper.stop())
@@ -96,10 +96,10 @@ def test_a_row_that_another_transaction_has_locked_holds_up_no_other_lease(datab
     with psycopg.connect(database_url) as stranger:
         stranger.execute("SELECT FROM job WHERE id = %s FOR UPDATE", [locked_lease.job_id])
         for key in (locked_lease, free_lease):
-            keeper.hold(key, lambda: None)
+            keeper.leases.hold(key, lambda: None)
         assert until(lambda: seconds_left(database_url, locked_lease.job_id) <= 0, 10)
         assert seconds_left(database_url, free_lease.job_id) > 0
-        assert not keeper.surely_held(locked_lease, time.monotonic() - LEASE.total_seconds())
+        assert not keeper.leases.surely_held(locked_lease, time.monotonic() - LEASE.total_seconds())
     eventually(lambda: seconds_left(database_url, locked_lease.job_id) > 0)
     asyncio.run(keeper.stop())
 
@@ -107,23 +107,23 @@ def test_a_row_that_another_transaction_has_locked_holds_up_no_other_lease(datab
 def test_a_lease_is_surely_held_while_it_was_confirmed_or_renewed_lately(database_url: str, loop: Loop) -> None:
     keeper, key = started(database_url, loop), leased(database_url)
     long_ago = time.monotonic() - LEASE.total_seconds()
-    assert keeper.surely_held(key, time.monotonic())
-    assert not keeper.surely_held(key, long_ago), "nobody renews it"
+    assert keeper.leases.surely_held(key, time.monotonic())
+    assert not keeper.leases.surely_held(key, long_ago), "nobody renews it"
     lost = threading.Event()
-    keeper.hold(key, lost.set)
-    eventually(lambda: keeper.surely_held(key, long_ago))
+    keeper.leases.hold(key, lost.set)
+    eventually(lambda: keeper.leases.surely_held(key, long_ago))
 
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("UPDATE job SET lease_token = gen_random_uuid()")
     assert lost.wait(scale_to_load(10))
-    assert not keeper.surely_held(key, long_ago)
+    assert not keeper.leases.surely_held(key, long_ago)
     asyncio.run(keeper.stop())
 
 
 def test_a_released_lease_is_not_renewed(database_url: str, loop: Loop) -> None:
     keeper, key = started(database_url, loop), leased(database_url)
-    keeper.hold(key, lambda: None)
-    keeper.release(key)
+    keeper.leases.hold(key, lambda: None)
+    keeper.leases.release(key)
     until(lambda: seconds_left(database_url, key.job_id) <= 0, 10)
     assert seconds_left(database_url, key.job_id) <= 0
     asyncio.run(keeper.stop())
@@ -135,7 +135,7 @@ def test_a_loop_that_is_dead_does_not_keep_its_leases(
     monkeypatch.setattr(lease_renewer, "STALLED_LEASES", 1)
     dead = threading.Event()
     keeper, key = started(database_url, loop, dead=dead.set), leased(database_url)
-    keeper.hold(key, lambda: None)
+    keeper.leases.hold(key, lambda: None)
     frozen = threading.Event()
     loop.loop.call_soon_threadsafe(frozen.wait, scale_to_load(15))
     until(lambda: seconds_left(database_url, key.job_id) <= 0, 10)

@@ -1,8 +1,7 @@
-"""Renews the leases of a process, from a thread of its own, while the event loop is alive."""
+"""Renews the leases that a process holds, from a thread of its own, while the event loop is alive."""
 
 import asyncio
 import logging
-import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,7 +9,7 @@ from datetime import timedelta
 from time import monotonic
 
 from tasks.errors import NightdeskError
-from tasks.ports import LeaseKey
+from worker.ledger.journal import HeldLeases
 from worker.ledger.postgres import PostgresLedger
 
 log = logging.getLogger(__name__)
@@ -40,6 +39,9 @@ class LeaseRenewer:
     It has its own thread, loop and connections: a loop that stalls for seconds, or a silent connection, does not lose all
     leases at once. It watches the loop's heartbeat: a dead loop does not keep its leases without end, and ``dead`` is
     called, on the renewer's thread.
+
+    Attributes:
+        leases: those that it renews.
     """
 
     def __init__(
@@ -51,19 +53,16 @@ class LeaseRenewer:
         dead: Callable[[], None] | None = None,
     ) -> None:
         self._url = database_url
+        self.leases = HeldLeases(lease_for)
         self._lease_for = lease_for
         self._loop = loop
         self._dead = dead
         self._silences = 0
-        self._leases: dict[LeaseKey, Callable[[], None]] = {}
-        self._locked: set[LeaseKey] = set()
-        self._lock = threading.Lock()
         self._every_s = lease_for.total_seconds() / RENEWALS_PER_LEASE
         self._stopping = False
         self._own_loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._alive_at = monotonic()
-        self._renewed_at = -math.inf
         self._thread = threading.Thread(target=self._run, name="lease renewer", daemon=True)
 
     def start(self) -> None:
@@ -77,24 +76,6 @@ class LeaseRenewer:
         with suppress(RuntimeError):  # it has ended already
             self._own_loop.call_soon_threadsafe(self._stop.set)
         await asyncio.to_thread(self._thread.join)
-
-    def hold(self, key: LeaseKey, lost: Callable[[], None]) -> None:
-        """Adds a lease; ``lost`` is called on the loop after its loss."""
-        with self._lock:
-            self._leases[key] = lost
-
-    def release(self, key: LeaseKey) -> None:
-        """Drops a lease."""
-        with self._lock:
-            self._leases.pop(key, None)
-
-    def surely_held(self, key: LeaseKey, confirmed_at: float) -> bool:
-        """Tells whether a lease that the ledger confirmed at that time (monotonic), or renewed since, can't have run out."""
-        with self._lock:
-            is_renewed = key in self._leases and key not in self._locked
-            latest = max(confirmed_at, self._renewed_at) if is_renewed else confirmed_at
-        # The ledger may have renewed it a quarter of its time before it confirmed it.
-        return monotonic() - latest < self._lease_for.total_seconds() / 2
 
     def _beat(self) -> None:
         self._alive_at = monotonic()
@@ -120,7 +101,7 @@ class LeaseRenewer:
                     await self._renew(ledger, only_locked=monotonic() < due)
                 if monotonic() >= due:
                     due = monotonic() + self._every_s
-                pause_s = retry_s if lives and self._locked else max(0.0, due - monotonic())
+                pause_s = retry_s if lives and self.leases.locked else max(0.0, due - monotonic())
             except NightdeskError as error:
                 log.warning("leases could not be renewed: %s", error)
                 pause_s = retry_s
@@ -155,22 +136,13 @@ class LeaseRenewer:
         return False
 
     async def _renew(self, ledger: PostgresLedger, *, only_locked: bool) -> None:
-        with self._lock:
-            keys = [key for key in self._leases if not only_locked or key in self._locked]
+        keys = self.leases.keys(only_locked=only_locked)
         requested_at = monotonic()
         renewal = await ledger.queue.renew(keys, self._lease_for)
         for key in keys:
-            if key.job_id in renewal.lost:
-                self._report_loss(key)
-        with self._lock:
-            self._locked = {key for key in keys if key.job_id in renewal.locked}
-            # Only now, without the lost leases.
-            if not only_locked:
-                self._renewed_at = requested_at
-
-    def _report_loss(self, key: LeaseKey) -> None:
-        with self._lock:
-            lost = self._leases.pop(key, None)
-        if lost is not None:
-            log.info("the lease of job %s is gone; its work is dropped", key.job_id)
-            self._loop.call_soon_threadsafe(lost)
+            if key.job_id in renewal.lost and (lost := self.leases.drop(key)) is not None:
+                log.info("the lease of job %s is gone; its work is dropped", key.job_id)
+                self._loop.call_soon_threadsafe(lost)
+        locked = {key for key in keys if key.job_id in renewal.locked}
+        # Only now, without the lost leases.
+        self.leases.note_renewal(locked, None if only_locked else requested_at)

@@ -220,7 +220,7 @@ class WorkerRuntime:
         renewer.start()
         # Leases are renewed until the last answer is written.
         stack.push_async_callback(renewer.stop)
-        journal = LedgerJournal(self._ledger, spool, surely_held=renewer.surely_held)
+        journal = LedgerJournal(self._ledger, spool, surely_held=renewer.leases.surely_held)
         stack.push_async_callback(journal.close)
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
         # Not on the loop: it waits for the work under way.
@@ -252,7 +252,7 @@ class WorkerRuntime:
             worker=worker_name(),
             lease_for=self._settings.lease_for,
             queue=self._ledger.queue,
-            keeper=renewer,
+            keeper=renewer.leases,
             run=self._direct.run,
             load=Load(self._settings.max_bytes_in_flight, self._suspicion),
         )
@@ -315,7 +315,7 @@ class WorkerRuntime:
             worker=worker_name(),
             lease_for=settings.lease_for,
             queue=self._ledger.queue,
-            keeper=renewer,
+            keeper=renewer.leases,
             run=work.run,
             then=then,
             load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion),
