@@ -1,7 +1,6 @@
 """Analyses the text of answers and sources, independent of jobs and providers.
 
-sentences    splits text into sentences and words
-passages     splits a source into passages
+sentences    splits text into sentences and words, and a source into passages
 language     reads the words of each language from ``languages/*.toml``, and detects the language of a short text
 wording      reads words: stems, numbers, denial, courtesy, uncertainty
 statements   reads a sentence: its claim, its denial, or the reason that it states nothing
