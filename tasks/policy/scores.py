@@ -17,7 +17,7 @@ from tasks.answers.postprocess import Processed
 from tasks.answers.rendered import strip_markers
 from tasks.text.language import language_of
 from tasks.text.sentences import Span, words
-from tasks.text.subject import subject_score
+from tasks.text.subject import is_about
 from tasks.text.wording import DENIAL, content_words, figures, hedging, is_factual
 
 DEFAULTS = QualityConstants()
@@ -275,7 +275,7 @@ def _evidence(processed: Processed, grounding: Grounding) -> list[tuple[int, Spa
 def _is_about(request: JobRequest, evidence: Sequence[tuple[int, Span]], constants: QualityConstants) -> bool:
     """Tells whether the evidence is about the question's subject; True for evidence in another language."""
     previous = request.conversation_history[-1][0] if request.conversation_history else ""
-    if subject_score(request.query, previous, request.context, evidence) >= constants.subject_log_odds:
+    if is_about(request.query, previous, request.context, evidence, constants.subject_log_odds):
         return True
     language = language_of(request.query)
     text = " ".join(request.context[source].content[span.start : span.end] for source, span in evidence)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, reduce
-from operator import and_, or_
+from operator import add, and_, or_
 from typing import Any
 
 from schemas.job import SourceContext
@@ -361,9 +361,13 @@ def mask_source(
         for passage in postings.get(stem, ()):
             passages[passage] |= bit
             whole |= bit
-    title = text_stems(str(metadata["title"])) if metadata.get("title") else frozenset[str]()
-    share = len(title & question.vocabulary) / len(title) if title else _NO_TITLE
+    share = _title_share(question, metadata)
     return Masks(passages, in_metadata, whole | in_metadata, share, is_shared_title)
+
+
+def _title_share(question: Question, metadata: Mapping[str, Any]) -> float:
+    title = text_stems(str(metadata["title"])) if metadata.get("title") else frozenset[str]()
+    return len(title & question.vocabulary) / len(title) if title else _NO_TITLE
 
 
 _LEAST_KNOWN = 0.5
@@ -438,30 +442,96 @@ _LEAST_WORDS = 2
 """Words of content; a shorter question names no subject."""
 
 
-def subject_score(
-    query: str, previous: str, sources: Sequence[SourceContext], spans: Iterable[tuple[int, Span]]
-) -> float:
-    """The log-odds that evidence is about the subject of a question; infinite for a question of fewer than two words.
+def is_about(
+    query: str, previous: str, sources: Sequence[SourceContext], spans: Iterable[tuple[int, Span]], least: float
+) -> bool:
+    """Tells whether evidence is about the subject of a question; true for a question of fewer than two words.
 
-    The best part of the question counts, and all evidence is read together.
+    The best part of the question counts, and all evidence is read together. Words of the evidence alone are a lower bound:
+    only where it is too low are the passages around them and the whole of their sources read.
 
     Args:
         query: the question.
         previous: the question before it in a conversation, or nothing.
         sources: all sources of the job.
         spans: the evidence, each as the index of its source and its span there.
+        least: the log-odds that it must reach.
     """
     parts = read_question(query, previous)
     if not parts or len(parts[0].stems) < _LEAST_WORDS:
-        return math.inf
+        return True
+    evidence = list(spans)
+    quotes = [sources[source].content[span.start : span.end] for source, span in evidence]
+    bonus = [EXPECTED * any(is_expected(part, quote) for quote in quotes) for part in parts]
+    for reading in (read_quotes, read_sources):
+        inside, beside, masks = reading(parts[0], sources, evidence)
+        scores = [SubjectScore(part).score(inside, beside, masks) for part in parts]
+        if max(map(add, scores, bonus)) >= least:
+            return True
+    return False
+
+
+def read_quotes(
+    question: Question, sources: Sequence[SourceContext], evidence: Sequence[tuple[int, Span]]
+) -> tuple[int, int, Masks]:
+    """The bits of the evidence itself, of the metadata of its sources, and of words that surely are in these."""
+    bits = {stem: 1 << position for position, stem in enumerate(question.stems)}
+    inside = metadata = 0
+    title_share = 0.0
+    for source, span in evidence:
+        context = sources[source]
+        quote = content_words(words(_whole_words(context.content, span)))
+        inside |= sum(bits[stem] for stem in quote & bits.keys())
+        metadata |= sum(bits[stem] for stem in metadata_stems(context.metadata) & bits.keys())
+        title_share = max(title_share, _title_share(question, context.metadata))
+    whole = inside | metadata
+    tokens = words(question.text)
+    elsewhere = [(token, bits[stem]) for token, stem in zip(tokens, stems_of(tokens), strict=True) if stem in bits]
+    for source in {source for source, _ in evidence}:
+        missing = [(token, bit) for token, bit in elsewhere if not whole & bit]
+        text = sources[source].content.lower() if missing else ""
+        whole |= reduce(or_, (bit for token, bit in missing if _has_word(text, token)), 0)
+    return inside, inside, Masks([], metadata, whole, title_share)
+
+
+def _has_word(text: str, word: str) -> bool:
+    """Tells whether a text, in lower case, surely has a word: between white space or marks that join no words."""
+    at = text.find(word)
+    while at >= 0:
+        end = at + len(word)
+        if (at == 0 or text[at - 1] in _BEFORE_WORD) and (end == len(text) or text[end] in _BEHIND_WORD):
+            return True
+        at = text.find(word, at + 1)
+    return False
+
+
+_BEFORE_WORD = frozenset(' \n("')
+_BEHIND_WORD = frozenset(' \n)"?!;')
+
+
+def _whole_words(content: str, span: Span) -> str:
+    """The text of a span without a word that begins before it or ends behind it."""
+    start, end = span
+    if start and content[start - 1].isalnum():
+        while start < end and content[start].isalnum():
+            start += 1
+    if end < len(content) and content[end].isalnum():
+        while end > start and content[end - 1].isalnum():
+            end -= 1
+    return content[start:end]
+
+
+def read_sources(
+    question: Question, sources: Sequence[SourceContext], evidence: Iterable[tuple[int, Span]]
+) -> tuple[int, int, Masks]:
+    """The bits of the passages of the evidence, of those beside them, and of their sources."""
     inside = beside = metadata = whole = 0
     title_share = 0.0
-    quotes: list[str] = []
     read: dict[int, tuple[SourceIndex, Masks]] = {}
-    for source, span in spans:
+    for source, span in evidence:
         if source not in read:
             index = index_source(sources[source].content)
-            read[source] = index, mask_source(parts[0], index, sources[source].metadata)
+            read[source] = index, mask_source(question, index, sources[source].metadata)
         index, masks = read[source]
         first = bisect_right(index.spans, span.start, key=_end)
         last = bisect_left(index.spans, span.end, key=_start)
@@ -469,13 +539,7 @@ def subject_score(
         beside |= reduce(or_, masks.passages[max(0, first - 1) : last + 1], 0)
         metadata, whole = metadata | masks.metadata, whole | masks.whole
         title_share = max(title_share, masks.title_share)
-        quotes.append(sources[source].content[span.start : span.end])
-    together = Masks([], metadata, whole, title_share)
-    return max(
-        SubjectScore(part).score(inside, beside, together)
-        + EXPECTED * any(is_expected(part, quote) for quote in quotes)
-        for part in parts
-    )
+    return inside, beside, Masks([], metadata, whole, title_share)
 
 
 def _start(span: Span) -> int:
