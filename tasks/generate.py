@@ -14,6 +14,7 @@ from typing import Any
 from celery import shared_task
 
 from schemas.failure import Failure, FailureKind
+from schemas.generation import Lane
 from schemas.job import JobRequest
 from schemas.record import Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
@@ -41,6 +42,7 @@ from tasks.errors import (
     Unstorable,
     failure_of,
 )
+from tasks.lanes.parking import Parking
 from tasks.ports import (
     MAX_RESCUES,
     Advance,
@@ -257,6 +259,8 @@ class Generate:
     """Executor for the prompts of big requests; None: a thread of the loop's own."""
     max_rescues: int = MAX_RESCUES
     """Lost workers after which a job is not tried again."""
+    parking: Parking | None = None
+    """Parks the calls of the lane ``provider_batch``; None: this process serves none."""
     direct: DirectCheck | None = None
     """Room for checks in this process; None: all answers are left to the workers of the check."""
 
@@ -306,9 +310,10 @@ class Generate:
         more, called, checkable = True, False, None
         while more:
             plan = chain.take()
+            parks = self._parks(plan)
             share = self.sharing.terms(job, plan.call) if self.sharing.tenants else None
-            if share is not None and chain.calls > 1:
-                # To wait would be to begin with the first provider again.
+            if share is not None and (chain.calls > 1 or parks):
+                # To wait would be to begin with the first provider again, or to keep a call out of its batch.
                 share = replace(share, wait=timedelta(0))
             if share is not None and await self._share(job, plan, share, watch, chain):
                 return None
@@ -328,6 +333,19 @@ class Generate:
             watch.limiter_wait += paid.permit.waited_ms
             more, checkable = await self._call(paid, watch, chain)
         return checkable
+
+    def _parks(self, plan: PlannedCall) -> bool:
+        """True for a call of the lane ``provider_batch``; raises ``ConfigurationError`` where that is not served."""
+        if plan.call.lane != Lane.PROVIDER_BATCH:
+            return False
+        if self.parking is None:
+            raise ConfigurationError("this process makes no provider batches: use the lane 'standard'")
+        return True
+
+    async def _park(self, paid: OpenCall, watch: Stopwatch, chain: FallbackChain) -> None:
+        assert self.parking is not None
+        self.calls.limits.unused(paid.permit)
+        await finish_first(self.parking.park(paid, watch.stored(paid.job), tuple(chain.misses)))
 
     async def _share(
         self, job: Leased, plan: PlannedCall, share: ShareTerms, watch: Stopwatch, chain: FallbackChain
@@ -361,7 +379,10 @@ class Generate:
             await self._move(job, give_up(job, "the batch's budget was used up"))
 
     async def _call(self, paid: OpenCall, watch: Stopwatch, chain: FallbackChain) -> tuple[bool, Leased | None]:
-        """Makes one call and stores its answer; True if the next provider is to be called, and the job for its check."""
+        """Makes one call and stores its answer, or parks it; True if the next provider is to be called, and the job for its check."""
+        if self._parks(paid.plan):
+            await self._park(paid, watch, chain)
+            return False, None
         answer = await self.calls.make(paid)
         watch.llm = paid.ms
         if isinstance(answer, BrokenCall):

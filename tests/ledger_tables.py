@@ -278,7 +278,8 @@ attempt = Table(
         name="shared_is_no_call",
     ),
     Index("attempt_of_job", "job_id", "run"),
-    Index("attempt_open", "opened_at", postgresql_where=text("closed_at IS NULL")),
+    # Those inside provider batches stay open for hours, and a duty looks at the others every second.
+    Index("attempt_open", "opened_at", postgresql_where=text("closed_at IS NULL AND provider_batch_id IS NULL")),
     Index("attempt_unknown", "job_id", postgresql_where=text("outcome = 'unknown'")),
     # Empty where every model has a price.
     Index("attempt_unpriced", "job_id", postgresql_where=text("cost_usd IS NULL AND closed_at IS NOT NULL")),
@@ -378,12 +379,52 @@ provider_batch = Table(
     Column("lane", Text, nullable=False),
     Column("remote_id", Text),
     Column("state", Text, nullable=False),
+    Column("calls", Integer, nullable=False),
     Column("intended_at", _INSTANT, nullable=False, server_default=NOW),
     Column("created_at", _INSTANT),
+    Column("cancelled_at", _INSTANT),
     Column("ended_at", _INSTANT),
+    Column("looks", Integer, nullable=False, server_default=text("0")),
+    # When some worker looks after it next; in the future while one does.
+    Column("next_at", _INSTANT, nullable=False),
     Column("detail", JSONB, nullable=False, server_default=text("'{}'")),
     CheckConstraint("(remote_id IS NULL) = (created_at IS NULL)", name="remote_iff_created"),
-    Index("provider_batch_open", "provider", postgresql_where=text("ended_at IS NULL")),
+    CheckConstraint("state IN ('intended', 'open', 'collected', 'refused', 'abandoned')", name="state_known"),
+    CheckConstraint("(state IN ('intended', 'open')) = (ended_at IS NULL)", name="ended_iff_over"),
+    Index("provider_batch_open", "next_at", postgresql_where=text("ended_at IS NULL")),
+    Index(
+        "provider_batch_remote", "provider", "remote_id", unique=True, postgresql_where=text("remote_id IS NOT NULL")
+    ),
+)
+
+# The calls of pending jobs, until their provider batch is collected.
+provider_batch_call = Table(
+    "provider_batch_call",
+    metadata,
+    Column("attempt_id", Uuid, ForeignKey("attempt.id", ondelete="CASCADE"), primary_key=True),
+    Column("job_id", Uuid, nullable=False),
+    Column("provider_batch_id", Uuid),
+    Column("provider", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("parked_at", _INSTANT, nullable=False, server_default=NOW),
+    Column("body_bytes", Integer, nullable=False),
+    # Emptied once the provider has it.
+    Column("body", LargeBinary),
+    Column("call", JSONB, nullable=False),
+    Index(
+        "provider_batch_call_of_batch",
+        "provider_batch_id",
+        "attempt_id",
+        postgresql_where=text("provider_batch_id IS NOT NULL"),
+    ),
+    Index(
+        "provider_batch_call_waiting",
+        "provider",
+        "model",
+        "attempt_id",
+        postgresql_where=text("provider_batch_id IS NULL"),
+    ),
+    Index("provider_batch_call_of_job", "job_id"),
 )
 
 worker = Table(

@@ -11,6 +11,7 @@ from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, Prompt, ProviderSnapshot, Usage
 from tasks.errors import ConfigurationError
 from tasks.ports import Answered, Call, CheapJudge, Listener, Provider, Turn
+from tasks.ports.remote_batches import RemoteCalls
 
 Act = Callable[[Call], Awaitable[Answered]]
 
@@ -120,6 +121,7 @@ class Registry:
         self.cheap = cheap
         self._providers = {provider.name: provider for provider in providers}
         self._default = providers[0].name
+        self.remote: RemoteCalls | None = None
 
     def get(self, name: str | None) -> Provider:
         try:
@@ -129,6 +131,9 @@ class Registry:
 
     def decides(self, name: str) -> bool:
         return name in self._providers and self._providers[name].decides
+
+    def remote_calls(self, name: str) -> RemoteCalls | None:
+        return self.remote
 
     def cheap_judge(self, provider: str, model: str | None) -> CheapJudge | None:
         return self.cheap.get(provider)

@@ -211,6 +211,21 @@ class Settings(BaseSettings):
         default=3_600.0,
         description="seconds after which a paused lane is tried with one call; 0: only an operator resumes it",
     )
+    provider_batch_gather_s: Seconds = Field(
+        default=15.0,
+        description="seconds without a further call after which those that wait for a provider batch are sent; "
+        "twenty times as long at most",
+    )
+    provider_batch_look_s: Seconds = Field(
+        default=30.0,
+        description="seconds from the creation of a provider batch until its provider is asked for it; then the pause "
+        "grows to ten times as much",
+    )
+    provider_batch_create_s: Seconds = Field(
+        default=600.0,
+        description="seconds that the creation of a provider batch may take; after twice that time one that its provider "
+        "does not list is not expected any more",
+    )
     unreachable_s: Seconds = Field(
         default=3_600.0,
         description="seconds without any connection to a provider after which its jobs are held, and no longer tried",

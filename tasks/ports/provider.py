@@ -3,11 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, Prompt
+
+if TYPE_CHECKING:
+    from tasks.ports.remote_batches import RemoteCalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,9 @@ class Providers(Protocol):
         None where there is none that can be called here at a known price: no key, a server of one's own, a provider
         without such a model.
         """
+
+    def remote_calls(self, name: str) -> "RemoteCalls | None":
+        """The batches of a provider; None: it has none. Raises ``ConfigurationError`` for an unknown name."""
 
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
         """The fallback chain of a job: its provider, then its fallbacks or, without any, those of the settings."""

@@ -123,6 +123,7 @@ def stub(module_stub: Stub) -> Stub:
     """The file's stub without acts, requests and counts of earlier tests."""
     for earlier in (module_stub.acts, module_stub.requests, module_stub.calls):
         earlier.clear()
+    module_stub.remote.reset()
     return module_stub
 
 

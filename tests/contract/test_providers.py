@@ -101,12 +101,12 @@ def test_its_answer_is_read_cited_and_grounded(kind: Kind, stub: Stub) -> None:
 @every
 def test_a_lane_it_cannot_serve_is_refused_or_not_claimed(kind: Kind, stub: Stub) -> None:
     async def lane(provider: Provider) -> str:
-        return plan(provider, question(lane=Lane.PROVIDER_BATCH)).lane
+        return plan(provider, question(lane=Lane.BACKGROUND)).lane
 
     if kind is EXTRACTIVE:
         assert using(kind.at(stub), lane) == "standard"
         return
-    with pytest.raises(ProviderError, match="'provider_batch'") as raised:
+    with pytest.raises(ProviderError, match="'background'") as raised:
         using(kind.at(stub), lane)
     assert raised.value.kind is FailureKind.CONFIGURATION
 

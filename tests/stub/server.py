@@ -17,6 +17,7 @@ import orjson
 from aiohttp import web
 
 from tests.stub.answers import ANSWERS
+from tests.stub.batches import BatchStub
 from tests.stub.faults import Act, anthropic_error, openai_error
 from tests.stub.meter import meter
 from tests.stub.streams import stream
@@ -68,7 +69,18 @@ class Stub:
     calls: Counter[str] = field(default_factory=Counter)
     answered: Counter[str] = field(default_factory=Counter)
     billed: Counter[str] = field(default_factory=Counter)
+    remote: BatchStub = field(init=False)
+    """Files, Batches and Message Batches; their rows count as calls."""
     _random: Random = field(default_factory=lambda: Random(7))
+
+    def __post_init__(self) -> None:
+        self.remote = BatchStub(self._count_row)
+
+    def _count_row(self, _path: str, body: bytes, done: bool) -> None:  # noqa: FBT001
+        digest = hashlib.sha256(body).hexdigest()
+        self.calls[digest] += 1
+        self.answered[digest] += done
+        self.billed[digest] += done
 
     def then(self, *acts: Act) -> None:
         """Do these with the next requests."""
@@ -137,15 +149,16 @@ def running_stub(port: int = 0, **settings: Any) -> Iterator[Stub]:
 
 
 async def _start(stub: Stub, port: int) -> web.AppRunner:
-    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app = web.Application(client_max_size=300_000_000)
     for path in ANSWERS:
         app.router.add_post(path, stub.handle)
+    app.router.add_routes(stub.remote.routes())
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
     host, bound = runner.addresses[0][:2]
-    stub.url = f"http://{host}:{bound}"
+    stub.url = stub.remote.url = f"http://{host}:{bound}"
     return runner
 
 

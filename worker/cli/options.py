@@ -1,6 +1,6 @@
 """Options that several commands share, and the values that they are read as."""
 
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 import typer
@@ -25,6 +25,14 @@ Strict = Annotated[bool, typer.Option(help="Submit nothing when a line is not va
 MaxCost = Annotated[
     str | None, typer.Option("--max-cost-usd", metavar="USD", help="Ceiling on what the batch may cost.")
 ]
+CallLane = Annotated[
+    str | None,
+    typer.Option(
+        "--lane",
+        metavar="LANE",
+        help="How the provider is called, for jobs that name no lane: standard, or provider_batch at half the price.",
+    ),
+]
 Workers = Annotated[bool, typer.Option(help="Start workers when none run.")]
 
 
@@ -45,7 +53,10 @@ def job_target(text: str, kind: str) -> tuple[UUID, str]:
         raise InputError(f"{first!r} is no id; give {kind}, BATCH:CUSTOM_ID or BATCH:POSITION") from None
 
 
-def batch_fields(name: str | None, key: str | None, max_cost_usd: str | None) -> dict[str, str]:
+def batch_fields(
+    name: str | None, key: str | None, max_cost_usd: str | None, lane: str | None = None
+) -> dict[str, Any]:
     """The options on a batch, as ``BatchRequest`` takes them."""
     fields = {"name": name, "key": key, "max_cost_usd": max_cost_usd}
-    return {option: value for option, value in fields.items() if value is not None}
+    batch: dict[str, Any] = {option: value for option, value in fields.items() if value is not None}
+    return batch if lane is None else {**batch, "defaults": {"lane": lane}}

@@ -165,7 +165,11 @@ WITH input AS (
            CASE WHEN d.outcome = 'unknown' THEN a.reserved_usd ELSE d.cost END AS charge,
            CASE WHEN a.closed_at IS NULL THEN coalesce(a.reserved_usd, 0) ELSE 0 END AS released_usd,
            coalesce(a.cost_usd, 0) AS charged_before_usd,
-           d.next_state IS NOT NULL AND j.state = 'running' AND j.lease_token = d.token AND j.step = d.step AS moves,
+           d.next_state IS NOT NULL AND j.step = d.step
+               AND ((j.state = 'running' AND j.lease_token = d.token)
+                    -- Of a parked call: its job waits for this attempt alone.
+                    OR (j.state = 'pending' AND (j.run, j.round, d.token) = (a.run, a.round, a.lease_token))) AS moves,
+           d.next_state = 'running' AND j.state = 'pending' AS leases,
            -- Of an answer that its worker checks itself: the worker keeps the job, unless an earlier answer won.
            EXISTS (SELECT FROM completion c WHERE c.job_id = a.job_id AND c.run = a.run AND c.round = a.round
                                               AND c.purpose = a.purpose AND c.won) AS has_winner,
@@ -228,8 +232,11 @@ WITH input AS (
         rescues = CASE WHEN m.moves AND (m.next_step, m.next_round) <> (j.step, j.round) THEN 0 ELSE j.rescues END,
         -- The worker that writes this sends the hint itself, right after the commit.
         hinted_at = CASE WHEN m.moves AND m.next_state = 'available' THEN nightdesk_now() ELSE j.hinted_at END,
-        lease_token = CASE WHEN m.moves AND NOT m.keeps THEN NULL ELSE j.lease_token END,
-        lease_until = CASE WHEN m.moves AND NOT m.keeps THEN NULL ELSE j.lease_until END,
+        lease_token = CASE WHEN m.moves AND NOT m.keeps THEN NULL WHEN m.moves AND m.leases THEN m.token
+                           ELSE j.lease_token END,
+        lease_until = CASE WHEN m.moves AND NOT m.keeps THEN NULL
+                           WHEN m.moves AND m.leases THEN nightdesk_now() + interval '60 seconds'
+                           ELSE j.lease_until END,
         worker = CASE WHEN m.moves AND NOT m.keeps THEN NULL ELSE j.worker END
     FROM settlement m
     LEFT JOIN LATERAL (SELECT paused FROM batch WHERE m.frees AND id = m.batch_id) p ON true

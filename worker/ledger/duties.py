@@ -165,7 +165,7 @@ SELECT coalesce(s.leads, false) AS leads, now() - pg_postmaster_start_time() AS 
                         AND j.deadline <= nightdesk_now()) AS late,
     s.leads AND (EXISTS (SELECT FROM job j WHERE j.state = 'running' AND j.lease_until < nightdesk_now())
         OR EXISTS (SELECT FROM attempt a JOIN job j ON j.id = a.job_id
-                   WHERE a.closed_at IS NULL AND j.finished_at IS NOT NULL)) AS lost,
+                   WHERE a.closed_at IS NULL AND a.provider_batch_id IS NULL AND j.finished_at IS NOT NULL)) AS lost,
     CASE WHEN s.leads THEN (SELECT count(*) FROM (
         SELECT FROM job j WHERE j.state = 'available' AND j.step IN ('check', 'local') LIMIT %(check_backlog)s + 1
     ) b) END AS checks

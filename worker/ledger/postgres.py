@@ -16,6 +16,7 @@ from worker.ledger.history import CallHistory
 from worker.ledger.inspection import Inspection
 from worker.ledger.publishing import PostgresOutbox
 from worker.ledger.queue import PostgresQueue
+from worker.ledger.remote_batches import PostgresRemoteBatches
 from worker.ledger.removal import Erasure
 from worker.ledger.schema_version import require_current
 from worker.ledger.submission import PostgresSubmission
@@ -52,6 +53,7 @@ class PostgresLedger(Ledger):
         )
         self.erasure = Erasure(database)
         self.fleet = Fleet(database)
+        self.remote_batches = PostgresRemoteBatches(database)
         self.history = CallHistory(database)
         self.inspection = Inspection(database)
         self._database = database

@@ -41,24 +41,7 @@ PURPOSES = {
 RISK = "CASE WHEN rescues > 0 THEN least(1, 4.0 ^ rescues / 256) ELSE 0 END"
 """``tasks.ports.risk_of``; a contract test compares the bounds of both."""
 
-_TAKE = f""",
-fitting_job AS (
-    SELECT id FROM (
-        SELECT id, request_bytes, rescues, sum(request_bytes) OVER before AS bytes, sum({RISK}) OVER before AS risk
-        FROM candidate WINDOW before AS (ORDER BY place ROWS UNBOUNDED PRECEDING)
-    ) c
-    -- The first one fits whatever its size: the biggest job has its turn, too.
-    WHERE (bytes <= %(max_bytes)s OR bytes = request_bytes) AND (rescues = 0 OR risk <= %(max_risk)s)
-), new_lease AS (
-    UPDATE job j
-    SET state = 'running', lease_token = %(token)s, lease_until = nightdesk_now() + %(lease_for)s, worker = %(worker)s,
-        started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
-    WHERE j.id = ANY (ARRAY(SELECT id FROM fitting_job))
-    RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at, j.rescues, j.request_bytes,
-              j.started_at, j.available_at, j.limited_ms, j.deadline, j.cost_usd, j.correction, j.recheck
-), old_hint AS (
-    DELETE FROM job_hint WHERE job_id = ANY (ARRAY(SELECT id FROM new_lease))
-)
+LEASED_JOBS = """
 SELECT t.*, nightdesk_now() AS now,
        EXISTS (SELECT FROM attempt u WHERE u.job_id = t.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL) AS unpriced,
        b.not_before, b.max_cost_usd, b.cancelling_by, r.request, a.*, w.*, v.*
@@ -87,6 +70,27 @@ LEFT JOIN LATERAL (
     WHERE %(judging)s AND c.job_id = t.id AND c.run = t.run AND c.round = t.round AND c.purpose = 'judge' AND c.won
 ) v ON true
 """
+"""Reads of a relation ``new_lease`` of jobs what ``leased_job`` makes jobs of; parameters: see ``lease_terms``."""
+
+_TAKE = f""",
+fitting_job AS (
+    SELECT id FROM (
+        SELECT id, request_bytes, rescues, sum(request_bytes) OVER before AS bytes, sum({RISK}) OVER before AS risk
+        FROM candidate WINDOW before AS (ORDER BY place ROWS UNBOUNDED PRECEDING)
+    ) c
+    -- The first one fits whatever its size: the biggest job has its turn, too.
+    WHERE (bytes <= %(max_bytes)s OR bytes = request_bytes) AND (rescues = 0 OR risk <= %(max_risk)s)
+), new_lease AS (
+    UPDATE job j
+    SET state = 'running', lease_token = %(token)s, lease_until = nightdesk_now() + %(lease_for)s, worker = %(worker)s,
+        started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
+    WHERE j.id = ANY (ARRAY(SELECT id FROM fitting_job))
+    RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at, j.rescues, j.request_bytes,
+              j.started_at, j.available_at, j.limited_ms, j.deadline, j.cost_usd, j.correction, j.recheck
+), old_hint AS (
+    DELETE FROM job_hint WHERE job_id = ANY (ARRAY(SELECT id FROM new_lease))
+)
+{LEASED_JOBS}"""
 
 _LEASE_HINTED = (
     """
@@ -224,9 +228,7 @@ class PostgresQueue(Queue):
             "lease_for": lease_for,
             "limit": limit,
             "token": (token := uuid7()),
-            "purposes": PURPOSES[step],
-            "answering": PURPOSES[Step.GENERATE],
-            "judging": step is not Step.GENERATE,
+            **lease_terms(step),
             "min_priority": -32768 if min_priority is None else min_priority,
             "max_bytes": room.request_bytes if room else _NO_BOUND,
             "max_risk": room.risk if room else _NO_BOUND,
@@ -238,7 +240,7 @@ class PostgresQueue(Queue):
             rows = await self._cancel_leased(leased_rows)
             if rows or not leased_rows:
                 break
-        return sorted((_leased(row, token) for row in rows), key=lambda job: (-job.priority, job.job_id))
+        return sorted((leased_job(row, token) for row in rows), key=lambda job: (-job.priority, job.job_id))
 
     async def _take(self, parameters: dict[str, Any], ids: Sequence[UUID] | None) -> list[Any]:
         """Lease in one statement; jobs whose rows make it fail are put in quarantine, and the others leased without them."""
@@ -311,7 +313,17 @@ def _keys(leases: Sequence[LeaseKey]) -> dict[str, list[UUID]]:
     return {"ids": [lease.job_id for lease in leases], "tokens": [lease.token for lease in leases]}
 
 
-def _leased(row: Any, token: UUID) -> Leased:
+def lease_terms(step: Step) -> dict[str, Any]:
+    """The parameters of ``LEASED_JOBS`` for a step."""
+    return {
+        "purposes": PURPOSES[step],
+        "answering": PURPOSES[Step.GENERATE],
+        "judging": step is not Step.GENERATE,
+    }
+
+
+def leased_job(row: Any, token: UUID) -> Leased:
+    """The job of a row of ``LEASED_JOBS``, under a token."""
     request = JobRequest.model_validate(row.request)
     recheck = Recheck.model_validate(row.recheck) if row.recheck is not None else None
     if recheck is not None:

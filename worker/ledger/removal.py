@@ -47,6 +47,10 @@ WITH locked_job AS (
 ), calls AS (
     UPDATE attempt a SET request_hash = '', share_key = NULL, failure = a.failure || '{"message": "[erased]"}'
     FROM removed_job g WHERE a.job_id = g.id
+), parked_calls AS (
+    -- A provider may still have it: what comes is priced without its prompt.
+    UPDATE provider_batch_call p SET body = NULL, call = p.call - 'prompt' - 'parameters_sent' - 'parameters_dropped'
+    FROM removed_job g WHERE p.job_id = g.id
 ), records AS (
     UPDATE generation_record r
     SET message_id = r.job_id::text, retrieval_record_id = NULL, trace_id = NULL, request_id = NULL,

@@ -41,6 +41,13 @@ ORDER BY id
 FOR NO KEY UPDATE SKIP LOCKED
 """
 
+# A call of this lane is sent only once its job is pending: under a lease, or with no batch, nothing was.
+_CLOSE_UNSENT = """
+    UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'error:cancelled', cost_usd = 0
+    FROM lost_job l WHERE {which} AND a.lane = 'provider_batch'
+    RETURNING a.job_id, a.reserved_usd
+"""
+
 _RESCUE = (
     """
 WITH lost_job AS (
@@ -53,17 +60,27 @@ WITH lost_job AS (
     FOR UPDATE SKIP LOCKED
 ), unknown_attempt AS (
     UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'unknown', cost_usd = a.reserved_usd
-    FROM lost_job l WHERE a.job_id = l.id AND a.lease_token = l.lease_token AND a.closed_at IS NULL AND NOT l.is_over
+    FROM lost_job l
+    WHERE a.job_id = l.id AND a.lease_token = l.lease_token AND a.closed_at IS NULL AND NOT l.is_over
+      AND a.lane <> 'provider_batch'
     RETURNING a.job_id, a.reserved_usd
+), unsent_attempt AS ("""
+    + _CLOSE_UNSENT.format(
+        which="a.job_id = l.id AND a.lease_token = l.lease_token AND a.closed_at IS NULL AND NOT l.is_over"
+    )
+    + """
 ), charge AS (
     SELECT job_id, coalesce(sum(reserved_usd), 0) AS usd FROM unknown_attempt GROUP BY job_id
 ), batch_sum AS (
-    SELECT j.batch_id, sum(c.usd) AS usd FROM charge c JOIN job j ON j.id = c.job_id GROUP BY j.batch_id
+    SELECT j.batch_id, sum(c.usd) AS usd, sum(c.unsent_usd) AS unsent_usd
+    FROM (SELECT job_id, usd, 0 AS unsent_usd FROM charge
+          UNION ALL SELECT job_id, 0, coalesce(reserved_usd, 0) FROM unsent_attempt) c
+    JOIN job j ON j.id = c.job_id GROUP BY j.batch_id
 ), locked_batch AS ("""
-    + lock_batches("SELECT batch_id FROM batch_sum WHERE usd <> 0")
+    + lock_batches("SELECT batch_id FROM batch_sum WHERE usd <> 0 OR unsent_usd <> 0")
     + """
 ), paid_batch AS (
-    UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd, spent_usd = b.spent_usd + d.usd
+    UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd - d.unsent_usd, spent_usd = b.spent_usd + d.usd
     FROM locked_batch p JOIN batch_sum d ON d.batch_id = p.id
     WHERE b.id = p.id
 ), rescued_job AS (
@@ -120,20 +137,27 @@ WITH lost_job AS (
     FOR UPDATE OF j, a SKIP LOCKED
 ), unknown_attempt AS (
     UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'unknown', cost_usd = a.reserved_usd
-    FROM lost_job l WHERE a.id = l.id
+    FROM lost_job l WHERE a.id = l.id AND a.lane <> 'provider_batch'
     RETURNING a.job_id, a.reserved_usd
+), unsent_attempt AS ("""
+    + _CLOSE_UNSENT.format(which="a.id = l.id")
+    + """
 ), charge AS (
     UPDATE job j SET cost_usd = j.cost_usd + c.usd
     FROM (SELECT job_id, coalesce(sum(reserved_usd), 0) AS usd FROM unknown_attempt GROUP BY job_id) c
     WHERE j.id = c.job_id
     RETURNING j.batch_id, c.usd
 ), batch_sum AS (
-    SELECT batch_id, sum(usd) AS usd FROM charge GROUP BY batch_id
+    SELECT batch_id, sum(usd) AS usd, sum(unsent_usd) AS unsent_usd
+    FROM (SELECT batch_id, usd, 0 AS unsent_usd FROM charge
+          UNION ALL SELECT j.batch_id, 0, coalesce(u.reserved_usd, 0)
+          FROM unsent_attempt u JOIN job j ON j.id = u.job_id) c
+    GROUP BY batch_id
 ), locked_batch AS ("""
     + lock_batches("SELECT batch_id FROM batch_sum")
     + """
 )
-UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd, spent_usd = b.spent_usd + d.usd
+UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd - d.unsent_usd, spent_usd = b.spent_usd + d.usd
 FROM locked_batch p JOIN batch_sum d ON d.batch_id = p.id
 WHERE b.id = p.id
 """

@@ -9,6 +9,7 @@ from time import monotonic, time
 from uuid_utils.compat import uuid7
 
 from schemas.failure import Failure, FailureKind
+from schemas.generation import Lane as CallLane
 from schemas.model_call import Completion
 from tasks.ports import Call, Denied, DenyReason, Leased, Limits, Permit, Room
 from worker.cancellation import cancel
@@ -106,6 +107,9 @@ class RateLimiter(Limits):
         if await self._paused(call):
             return Denied(DenyReason.LANE_PAUSED, timedelta(0))
         queue = self._queue(call.provider, call.model or "")
+        if call.lane == CallLane.PROVIDER_BATCH:
+            # Provider batches have limits of their own, and a provider says so when one is created.
+            return Permit(uuid7(), call.provider, queue.model, call.lane, (), 0.0, 0.0)
         if not queue.limited and self._offline(call.provider):
             queue.asked_at = began
             return Permit(uuid7(), call.provider, queue.model, call.lane, (), 0.0, 0.0)

@@ -24,7 +24,10 @@ from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check, DirectCheck
 from tasks.errors import LedgerUnavailable, NightdeskError
 from tasks.generate import Generate
 from tasks.grounding.judge.call import Judge, JudgeOptions
+from tasks.lanes.collection import BatchLane, LanePace
+from tasks.lanes.parking import Parking
 from tasks.ports import FinalJob, Leased, NewJob, Providers
+from tasks.ports.remote_batches import Gathering
 from tasks.results import Rendered, compact, parse_job_ids, poll, publish_results, result_of, view_of_final
 from tasks.scheduling.batching import Batcher, LoopPieces, OnError
 from tasks.scheduling.dispatch import MESSAGE_IDS, Dispatch, ModelFallback, Pace
@@ -118,6 +121,7 @@ class WorkerRuntime:
         self._thread = threading.Thread(target=self._run_loop, name="event loop", daemon=True)
         self._stack = AsyncExitStack()
         self._feeds: dict[Step, Feed] = {}
+        self._parking: Parking | None = None
         self._direct: DirectCheck | None = None
         self._direct_feed: Feed | None = None
         """Holds the jobs in their check here; leases none itself."""
@@ -228,6 +232,8 @@ class WorkerRuntime:
         limits = await self._limits()
         if Step.GENERATE in self._steps and settings.direct_check:
             self._open_direct_check(journal, renewer, providers, limits)
+        if Step.GENERATE in self._steps:
+            self._open_batch_lane(journal, providers, limits)
         for step in self._steps:
             self._feeds[step] = self._feed(step, journal, renewer, providers, limits)
             self._feeds[step].start()
@@ -235,6 +241,21 @@ class WorkerRuntime:
         self._gate = SubmitGate(self._app, f"nightdesk@{worker_name()}", self._reachable, self._loop)
         stack.push_async_callback(self._gate.cancel)
         self._start_duties(self._duties)
+
+    def _open_batch_lane(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> None:
+        self._parking = Parking(self._ledger.remote_batches, journal)
+        self._stack.push_async_callback(self._parking.close)
+        lane = BatchLane(
+            self._ledger.remote_batches,
+            self._ledger.queue,
+            journal,
+            self._calls(journal, limits),
+            providers,
+            to_check=self._to_check,
+            final=self._final,
+            pace=lane_pace(self._settings),
+        )
+        self._stack.push_async_callback(cancel, asyncio.create_task(lane.run(), name="provider batches"))
 
     def _open_direct_check(
         self, journal: LedgerJournal, renewer: LeaseRenewer, providers: Providers, limits: RateLimiter
@@ -337,6 +358,7 @@ class WorkerRuntime:
             variants=self._settings.prompts,
             sharing=self._settings.share_policy,
             cpu=self._cpu,
+            parking=self._parking,
             direct=self._direct,
             max_rescues=self._settings.max_rescues,
         )
@@ -449,6 +471,17 @@ class WorkerRuntime:
             # Without an end the supervisor would kill this process; the next worker of this home reads the spool.
             log.critical("the ledger is away: answers that could not be written stay in the spool for the next worker")
         return interrupted
+
+
+def lane_pace(settings: Settings) -> LanePace:
+    """The times of the lane ``provider_batch`` by the settings."""
+    quiet = timedelta(seconds=settings.provider_batch_gather_s)
+    return LanePace(
+        Gathering(quiet, 20 * quiet),
+        first_look=timedelta(seconds=settings.provider_batch_look_s),
+        create_within=timedelta(seconds=settings.provider_batch_create_s),
+        tick=timedelta(seconds=2 * settings.tick_s),
+    )
 
 
 async def _resign(dispatch: Dispatch) -> None:

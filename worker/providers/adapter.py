@@ -19,6 +19,7 @@ from schemas.model_call import Completion, FinishReason, NativeCitation, Prompt,
 from tasks.answers.parse import storable
 from tasks.errors import ProviderError
 from tasks.ports import Answered, Call, Listener
+from tasks.ports.remote_batches import RemoteCalls, RemoteResult
 from worker.providers.failures import Failures, request_id
 from worker.providers.prices import PriceList, Prices
 from worker.providers.whole_calls import WholeCalls
@@ -175,20 +176,29 @@ class Adapter(ABC):
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         """See ``tasks.ports.Provider``."""
         config = request.config
-        lane = standard_lane(config, self.failures)
+        lane = self._lane(config)
         model = self.model_of(config)
         if model is None:
             raise self.failures.error(
                 FailureKind.CONFIGURATION, "has no default model: set 'model' in its settings or in the job's config"
             )
+        stream, tier = config.stream, self.target.service_tier
+        if lane is Lane.PROVIDER_BATCH:
+            # It has a tier, and a price, of its own; and an answer of it comes whole.
+            stream, tier = False, BATCH_TIER
+            request = request.model_copy(update={"config": config.model_copy(update={"stream": False})})
         draft = self.draft(request, prompt, model)
         for name in self.target.drops & draft.parameters.keys():
             del draft.parameters[name]
             draft.dropped[name] = f"{self.name} does not know it (its settings say: drops)"
-        if config.stream:
+        if stream:
             draft.parameters["stream"] = True
-        if (tier := self.target.service_tier) is not None:
+        elif config.stream:
+            draft.dropped["stream"] = _NOT_IN_BATCH
+        if tier is not None and lane is Lane.STANDARD:
             draft.parameters["service_tier"] = tier
+        elif self.target.service_tier is not None:
+            draft.dropped["service_tier"] = _NOT_IN_BATCH
         body = orjson.dumps({**draft.parameters, **draft.content})
         return Call(
             provider=self.name,
@@ -203,13 +213,13 @@ class Adapter(ABC):
             request=request,
             parameters_sent={**draft.parameters, **draft.notes},
             parameters_dropped=draft.dropped,
-            stream=config.stream,
+            stream=stream,
             endpoint=self._endpoint,
         )
 
     def expected_usd(self, call: Call) -> Decimal | None:
         """See ``tasks.ports.Provider``."""
-        tier, most = self.target.service_tier, call.request.config.max_tokens
+        tier, most = _tier_of(call, self.target.service_tier), call.request.config.max_tokens
         return self._prices.expected_usd(call.model or "", len(call.body), most, tier)
 
     # ---- calling ----
@@ -287,13 +297,47 @@ class Adapter(ABC):
         )
 
     def _cost(self, call: Call, model: str | None, reading: Reading) -> Decimal | None:
-        return self._prices.cost_usd(call.model or "", model, reading.usage, reading.service_tier)
+        tier = _tier_of(call, reading.service_tier)
+        return self._prices.cost_usd(call.model or "", model, reading.usage, tier)
+
+    # ---- provider batches ----
+
+    def _lane(self, config: GenerationConfig) -> Lane:
+        if config.lane is Lane.PROVIDER_BATCH and self.batch_calls is not None:
+            return Lane.PROVIDER_BATCH
+        return standard_lane(config, self.failures)
+
+    @property
+    def batch_calls(self) -> RemoteCalls | None:
+        """The provider's batches; None: it has none."""
+        return None
+
+    def answer_of(self, call: Call, result: RemoteResult) -> Answered:
+        """Parses a row of a batch's results as the answer of a single call is parsed; see ``RemoteCalls.answer``."""
+        headers = {"content-type": "application/json"}
+        if result.request_id is not None:
+            headers["x-request-id"] = result.request_id
+        response = httpx2.Response(result.status_code, headers=headers, content=result.body)
+        if not response.is_success:
+            raise self.failures.of_status(response, _error_body(response))
+        return self.answered(self.received(call, response))
+
+
+BATCH_TIER = "batch"
+"""The service tier of the price tables for calls in a provider batch."""
+
+_NOT_IN_BATCH = "a provider batch has no such parameter"
+
+
+def _tier_of(call: Call, tier: str | None) -> str | None:
+    """The tier that a call is priced by. In a provider batch some answers say "default", and cost half all the same."""
+    return BATCH_TIER if call.lane == Lane.PROVIDER_BATCH else tier
 
 
 def standard_lane(config: GenerationConfig, failures: Failures) -> Lane:
     """The lane of a call made at once; raises ``ProviderError`` for a job that wants another one."""
     if config.lane not in {Lane.STANDARD, Lane.AUTO}:
-        reason = f"does not serve the lane {config.lane.value!r} here: use 'standard' or 'auto'"
+        reason = f"does not serve the lane {config.lane.value!r} here: use 'standard'"
         raise failures.error(FailureKind.CONFIGURATION, reason)
     return Lane.STANDARD
 

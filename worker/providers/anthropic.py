@@ -1,6 +1,7 @@
 """Calls Anthropic by its Messages API, with the model's own citations of the sources."""
 
 import re
+from functools import cached_property
 from typing import Any, ClassVar
 
 import anthropic
@@ -9,6 +10,7 @@ from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import FinishReason, Message, NativeCitation, Prompt, Role, SourcePart, Usage
+from tasks.ports.remote_batches import RemoteCalls
 from tasks.prompting.messages import stable_prefix
 from worker.providers.adapter import (
     NO_KEY,
@@ -19,6 +21,7 @@ from worker.providers.adapter import (
     Target,
     sampling_of,
 )
+from worker.providers.anthropic_batches import AnthropicBatches
 from worker.providers.streaming import Collector, StreamingAdapter
 from worker.providers.whole_calls import POOL
 
@@ -55,6 +58,11 @@ class Anthropic(StreamingAdapter):
         """See ``tasks.ports.Provider``. Citations and a JSON schema exclude each other (400)."""
         best = AnswerProtocol.NATIVE if config.output_schema is None else AnswerProtocol.SEGMENTS
         return self.chosen(config, best, tuple(AnswerProtocol))
+
+    @cached_property
+    def batch_calls(self) -> RemoteCalls:
+        """Message Batches."""
+        return AnthropicBatches(self)
 
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
         """A Messages body; with citations, one ``search_result`` block per source, in the order of their numbers."""

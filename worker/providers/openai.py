@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 import openai
@@ -13,6 +13,7 @@ from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, Prompt, Usage
 from tasks.errors import ProviderError
+from tasks.ports.remote_batches import RemoteCalls
 from tasks.prompting.messages import ANSWER_SCHEMA, stable_prefix
 from worker.providers.adapter import (
     NO_KEY,
@@ -25,6 +26,7 @@ from worker.providers.adapter import (
     messages_of,
     sampling_of,
 )
+from worker.providers.openai_batches import OpenAIBatches
 from worker.providers.presets import why_no_sampling
 from worker.providers.streaming import Collector, StreamingAdapter
 from worker.providers.whole_calls import POOL
@@ -60,6 +62,11 @@ class OpenAIAdapter(StreamingAdapter):
         running_text = config.output_schema is None and (config.stream or not self.target.json_schema)
         best = AnswerProtocol.MARKERS if running_text else AnswerProtocol.SEGMENTS
         return self.chosen(config, best, (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS))
+
+    @cached_property
+    def batch_calls(self) -> RemoteCalls:
+        """Files and Batches."""
+        return OpenAIBatches(self)
 
 
 def add_sampling(draft: Draft, config: GenerationConfig, model: str, problem_of: Callable[[str], str | None]) -> None:

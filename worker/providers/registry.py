@@ -12,6 +12,7 @@ from schemas.model_call import Usage
 from tasks.calls.paid_call import UNPRICED
 from tasks.errors import ConfigurationError
 from tasks.ports import Catalog, CheapJudge, Objection, Provider, Turn
+from tasks.ports.remote_batches import RemoteCalls
 from worker.providers.presets import CHEAP_JUDGES, DEFAULT_MODELS, LEAST_JUDGE_BYTES, PRESETS
 from worker.settings import ProviderKind, ProviderSettings, Settings, plain_http
 
@@ -137,6 +138,11 @@ class ConfiguredProviders:
                 raise ConfigurationError(f"no provider {name!r} is configured; {self._listing}")
             provider = self._built[name] = self._build(name, entry)
         return provider
+
+    def remote_calls(self, name: str) -> RemoteCalls | None:
+        """See ``tasks.ports.Providers``."""
+        batch_calls: RemoteCalls | None = getattr(self.get(name), "batch_calls", None)
+        return batch_calls
 
     def decides(self, name: str) -> bool:
         """See ``tasks.ports.Providers``."""
@@ -325,7 +331,10 @@ def _tier(entry: ProviderSettings) -> str | None:
     return None if entry.kind is ProviderKind.OPENAI_DECISIONS else entry.service_tier
 
 
-LANES_SERVED = (Lane.STANDARD, Lane.AUTO)
+LANES_SERVED = (Lane.STANDARD, Lane.AUTO, Lane.PROVIDER_BATCH)
+
+HAVE_BATCHES = frozenset({ProviderKind.OPENAI, ProviderKind.OPENAI_CHAT, ProviderKind.ANTHROPIC})
+"""Kinds of providers with the lane ``provider_batch``."""
 
 
 _Key = tuple[str | None, str | None, tuple[str, ...], Lane, str | None, bool, bool]
@@ -364,13 +373,29 @@ class Installation(Catalog):
         if config.lane not in LANES_SERVED:
             served = " or ".join(repr(lane.value) for lane in LANES_SERVED)
             yield Objection("config.lane", f"the lane {config.lane.value!r} is not served; use {served}")
-        # Without the workers' settings their default is unknown.
-        if config.provider is not None or self._certain:
+        if config.lane is Lane.PROVIDER_BATCH:
+            yield from self._of_batches(config)
+        if self._knows(config):
             yield from self._of_turn(Turn(config.provider or self._providers.default, config.model), priced=priced)
         for at, text in enumerate(config.fallbacks):
             field = f"config.fallbacks.{at}"
             for objection in self._of_turn(Turn.parse(text), priced=priced):
                 yield Objection(field, objection.message, objection.certain)
+
+    def _of_batches(self, config: GenerationConfig) -> Iterator[Objection]:
+        turns = {"config.lane": Turn(config.provider or self._providers.default)} if self._knows(config) else {}
+        turns |= {f"config.fallbacks.{at}": Turn.parse(text) for at, text in enumerate(config.fallbacks)}
+        for field, turn in turns.items():
+            kind = self._providers.kind_of(turn.provider)
+            # The offline one is at no price, so it answers at once in the place of a batch that failed.
+            stands_in = kind is ProviderKind.EXTRACTIVE and field != "config.lane"
+            if kind is not None and kind not in HAVE_BATCHES and not stands_in:
+                reason = f"the provider {turn.provider!r} has no batches, so the lane 'provider_batch' can't call it"
+                yield Objection(field, reason, self._certain)
+
+    def _knows(self, config: GenerationConfig) -> bool:
+        """True if the provider of a job is known here; without the workers' settings their default is not."""
+        return config.provider is not None or self._certain
 
     def _of_turn(self, turn: Turn, *, priced: bool) -> Iterator[Objection]:
         providers = self._providers

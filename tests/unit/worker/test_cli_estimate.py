@@ -19,7 +19,7 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         {"query": "When does it open?", "context": ["The desk opens at nine."]},
         {"query": "Why?", "context": []},
         {"query": "Who?", "context": ["The porter."], "config": {"model": "house-model-1"}},
-        {"query": "Who?", "context": ["The porter."], "config": {"lane": "provider_batch"}},
+        {"query": "Who?", "context": ["The porter."], "config": {"lane": "background"}},
     ]
     path.write_text("".join(json.dumps(job) + "\n" for job in jobs))
     return path

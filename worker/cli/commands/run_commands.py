@@ -36,6 +36,7 @@ def run(
     name: options.Name = None,
     key: options.Key = None,
     max_cost_usd: options.MaxCost = None,
+    lane: options.CallLane = None,
     workers: options.Workers = True,
     strict: options.Strict = False,
     as_json: options.Json = False,
@@ -50,9 +51,11 @@ def run(
     writes one result per line of input, and stops what it started. Interrupted, the jobs stay in the ledger, and
     --resume goes on with them.
     """
-    batch = options.batch_fields(name, key, max_cost_usd)
+    batch = options.batch_fields(name, key, max_cost_usd, lane)
     if resume is not None and (files or batch):
-        raise InputError("--resume goes on with a batch as it is: give no FILE, --name, --key or --max-cost-usd")
+        raise InputError(
+            "--resume goes on with a batch as it is: give no FILE, --name, --key, --max-cost-usd or --lane"
+        )
     if dry_run:
         if resume is not None:
             raise InputError("--dry-run estimates files; of a batch: nightdesk estimate --batch BATCH")
@@ -111,6 +114,7 @@ def submit(
     name: options.Name = None,
     key: options.Key = None,
     max_cost_usd: options.MaxCost = None,
+    lane: options.CallLane = None,
     strict: options.Strict = False,
     as_json: options.Json = False,
 ) -> int:
@@ -119,7 +123,7 @@ def submit(
     Workers take it from there: those of 'nightdesk up', or any that use the same database.
     """
     settings = load_settings()
-    submission = new_submission(files, options.batch_fields(name, key, max_cost_usd), settings, strict=strict)
+    submission = new_submission(files, options.batch_fields(name, key, max_cost_usd, lane), settings, strict=strict)
     if submission.empty:
         warn(f"none of {submission.intake.lines} lines holds a valid job; nothing was submitted")
         return BAD_INPUT

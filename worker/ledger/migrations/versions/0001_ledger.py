@@ -50,15 +50,23 @@ CREATE TABLE provider_batch (
     lane TEXT NOT NULL,
     remote_id TEXT,
     state TEXT NOT NULL,
+    calls INTEGER NOT NULL,
     intended_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE,
+    cancelled_at TIMESTAMP WITH TIME ZONE,
     ended_at TIMESTAMP WITH TIME ZONE,
+    looks INTEGER DEFAULT 0 NOT NULL,
+    next_at TIMESTAMP WITH TIME ZONE NOT NULL,
     detail JSONB DEFAULT '{}' NOT NULL,
     CONSTRAINT provider_batch_pkey PRIMARY KEY (id),
-    CONSTRAINT provider_batch_remote_iff_created CHECK ((remote_id IS NULL) = (created_at IS NULL))
+    CONSTRAINT provider_batch_remote_iff_created CHECK ((remote_id IS NULL) = (created_at IS NULL)),
+    CONSTRAINT provider_batch_state_known CHECK (state IN ('intended', 'open', 'collected', 'refused', 'abandoned')),
+    CONSTRAINT provider_batch_ended_iff_over CHECK ((state IN ('intended', 'open')) = (ended_at IS NULL))
 );
 
-CREATE INDEX provider_batch_open ON provider_batch (provider) WHERE ended_at IS NULL;
+CREATE INDEX provider_batch_open ON provider_batch (next_at) WHERE ended_at IS NULL;
+
+CREATE UNIQUE INDEX provider_batch_remote ON provider_batch (provider, remote_id) WHERE remote_id IS NOT NULL;
 
 CREATE TABLE input_line (
     batch_id UUID NOT NULL,
@@ -185,13 +193,33 @@ CREATE TABLE attempt (
 
 CREATE INDEX attempt_of_job ON attempt (job_id, run);
 
-CREATE INDEX attempt_open ON attempt (opened_at) WHERE closed_at IS NULL;
+CREATE INDEX attempt_open ON attempt (opened_at) WHERE closed_at IS NULL AND provider_batch_id IS NULL;
 
 CREATE INDEX attempt_unknown ON attempt (job_id) WHERE outcome = 'unknown';
 
 CREATE INDEX attempt_unpriced ON attempt (job_id) WHERE cost_usd IS NULL AND closed_at IS NOT NULL;
 
 CREATE INDEX attempt_share_key ON attempt (share_key) WHERE share_key IS NOT NULL;
+
+CREATE TABLE provider_batch_call (
+    attempt_id UUID NOT NULL,
+    job_id UUID NOT NULL,
+    provider_batch_id UUID,
+    provider TEXT NOT NULL,
+    model TEXT NOT NULL,
+    parked_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    body_bytes INTEGER NOT NULL,
+    body BYTEA,
+    call JSONB NOT NULL,
+    CONSTRAINT provider_batch_call_pkey PRIMARY KEY (attempt_id),
+    CONSTRAINT provider_batch_call_attempt_id_fkey FOREIGN KEY(attempt_id) REFERENCES attempt (id) ON DELETE CASCADE
+);
+
+CREATE INDEX provider_batch_call_of_batch ON provider_batch_call (provider_batch_id, attempt_id) WHERE provider_batch_id IS NOT NULL;
+
+CREATE INDEX provider_batch_call_waiting ON provider_batch_call (provider, model, attempt_id) WHERE provider_batch_id IS NULL;
+
+CREATE INDEX provider_batch_call_of_job ON provider_batch_call (job_id);
 
 CREATE TABLE generation_record (
     job_id UUID NOT NULL,
@@ -332,6 +360,7 @@ STORAGE = """
 -- Requests and raw answers are written once and read once or twice: default compression made a bulk submit six
 -- times slower than leaving them uncompressed out of line.
 ALTER TABLE job_request ALTER COLUMN request SET STORAGE EXTERNAL;
+ALTER TABLE provider_batch_call ALTER COLUMN body SET STORAGE EXTERNAL, ALTER COLUMN call SET STORAGE EXTERNAL;
 ALTER TABLE completion ALTER COLUMN raw SET STORAGE EXTERNAL, ALTER COLUMN parsed SET STORAGE EXTERNAL,
     ALTER COLUMN prompt SET STORAGE EXTERNAL;
 ALTER TABLE generation_record ALTER COLUMN messages_snapshot SET STORAGE EXTERNAL,
@@ -373,7 +402,8 @@ BEGIN
         FOR wide IN
             SELECT a.attrelid::regclass AS relation, a.attname AS name
             FROM pg_attribute a
-            WHERE a.attrelid IN ('job_request'::regclass, 'completion'::regclass, 'generation_record'::regclass)
+            WHERE a.attrelid IN ('job_request'::regclass, 'completion'::regclass, 'generation_record'::regclass,
+                                 'provider_batch_call'::regclass)
               AND a.attnum > 0 AND a.attstorage = 'e'
         LOOP
             EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STORAGE EXTENDED, ALTER COLUMN %I SET COMPRESSION lz4',

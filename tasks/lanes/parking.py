@@ -1,0 +1,108 @@
+"""Parks planned calls in the ledger until they are sent with a provider batch, and reads them again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from schemas.failure import Failure, FailureKind
+from schemas.generation import AnswerProtocol
+from schemas.model_call import MessagesSnapshot, Prompt, hash_messages
+from tasks.calls.paid_call import OpenCall
+from tasks.ports import Call, ClosedAttempt, Journal
+from tasks.ports.remote_batches import ParkedCall, PendingCall, RemoteBatches
+from tasks.scheduling.batching import Batcher
+
+
+@dataclass(slots=True)
+class Parking:
+    """Makes jobs pending whose attempt is open, in groups; belongs to one event loop."""
+
+    batches: RemoteBatches
+    journal: Journal
+    _rows: Batcher[ParkedCall, bool] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rows = Batcher[ParkedCall, bool]("parked calls", self._park)
+
+    async def park(self, paid: OpenCall, timing_ms: Mapping[str, float], misses: Sequence[str]) -> None:
+        """Parks a call; the close of its attempt where the job was taken away meanwhile."""
+        call, attempt = paid.plan.call, paid.attempt
+        row = ParkedCall(
+            attempt.id,
+            attempt.job_id,
+            attempt.token,
+            call.provider,
+            call.model or "",
+            call.body,
+            document_of(call, timing_ms, misses),
+        )
+        if not await self._rows.send(row):
+            failure = Failure(kind=FailureKind.CANCELLED, message="its job was taken away before the call was sent")
+            await self.journal.close_attempt(
+                ClosedAttempt(
+                    attempt.id,
+                    attempt.job_id,
+                    attempt.token,
+                    paid.job.step,
+                    f"error:{failure.kind.value}",
+                    spent=False,
+                    failure=failure,
+                    cost_usd=Decimal(0),
+                )
+            )
+
+    async def _park(self, rows: Sequence[ParkedCall]) -> list[bool]:
+        parked: set[UUID] = await self.batches.park(rows)
+        return [row.attempt_id in parked for row in rows]
+
+    async def close(self) -> None:
+        """Parks what waits."""
+        await self._rows.close()
+
+
+def document_of(call: Call, timing_ms: Mapping[str, float], misses: Sequence[str]) -> bytes:
+    """A call without its body and its job's request, and what its record is to say, as JSON."""
+    return orjson.dumps(
+        {
+            "protocol": call.protocol.value,
+            "timeout_s": call.timeout_s,
+            "endpoint": call.endpoint,
+            "prompt": call.prompt.model_dump(mode="json"),
+            "parameters_sent": call.parameters_sent,
+            "parameters_dropped": call.parameters_dropped,
+            "timing_ms": dict(timing_ms),
+            "fallback_from": list(misses),
+        }
+    )
+
+
+def call_of(pending: PendingCall) -> Call:
+    """The call of a document; that of an erased job has an empty prompt, and only its cost is of use."""
+    document, attempt = pending.document, pending.attempt
+    protocol = AnswerProtocol(document["protocol"])
+    return Call(
+        provider=attempt.provider,
+        model=attempt.model,
+        lane=attempt.lane,
+        protocol=protocol,
+        body=b"",
+        request_hash=attempt.request_hash,
+        timeout_s=float(document["timeout_s"]),
+        reserve_usd=attempt.reserved_usd,
+        prompt=_prompt(document.get("prompt"), protocol),
+        request=pending.job.request,
+        parameters_sent=dict(document.get("parameters_sent") or {}),
+        parameters_dropped=dict(document.get("parameters_dropped") or {}),
+        endpoint=document["endpoint"],
+    )
+
+
+def _prompt(document: Any, protocol: AnswerProtocol) -> Prompt:
+    if document is not None:
+        return Prompt.model_validate(document)
+    empty = MessagesSnapshot(messages=(), shown=(), protocol=protocol, sha256=hash_messages(()))
+    return Prompt(name="erased", version="0", template_sha256="", snapshot=empty)

@@ -1,0 +1,211 @@
+"""Provider batches: the provider's side, which makes many calls at half the price, and the ledger's side, which parks them."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+from schemas.failure import Failure, FailureKind
+from tasks.ports.attempt_rows import ClosedAttempt, NewAttempt
+from tasks.ports.provider import Answered, Call
+from tasks.ports.rows import Leased
+
+# ---- the provider ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteCall:
+    """One call of a provider batch: the attempt's id, under which its answer comes back, and the body of the request."""
+
+    attempt_id: UUID
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStatus:
+    """The state of a batch at its provider.
+
+    Attributes:
+        ended: results can be collected; nothing changes any more.
+        detail: state and counts in the provider's own words, for people.
+        refused: the provider did none of its calls, for this reason.
+        undone: the kind of failure of a call that the results don't mention.
+    """
+
+    ended: bool
+    detail: Mapping[str, Any]
+    refused: Failure | None = None
+    undone: FailureKind = FailureKind.UNKNOWN_OUTCOME
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteResult:
+    """One row of the results: an answer as a single call gets it (status and body), or a failure without one."""
+
+    custom_id: str
+    status_code: int = 200
+    body: bytes = b""
+    request_id: str | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A batch about to be created, or perhaps created by a process that ended before it could note it."""
+
+    id: UUID
+    provider: str
+    model: str
+    calls: int
+    intended_at: datetime
+    age: timedelta
+    """Time since by the ledger's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Batches in the provider's list that are, or may be, an intent's.
+
+    Attributes:
+        matches: ids of batches that are proven to be this intent's.
+        open: ids of batches that may be: to be matched by their results when they end.
+    """
+
+    matches: Sequence[str] = ()
+    open: Sequence[str] = ()
+
+
+class RemoteCalls(Protocol):
+    """The batches of one provider. Every method raises ``ProviderError`` only; none tries again."""
+
+    max_calls: int
+    max_bytes: int
+
+    async def create(self, intent: Intent, calls: AsyncIterator[RemoteCall]) -> str:
+        """Create a batch of these calls; returns its remote id.
+
+        ``UNKNOWN_OUTCOME`` is the one failure after which it may exist.
+        """
+
+    async def check(self, remote_id: str) -> RemoteStatus:
+        """Ask how far a batch is."""
+
+    def collect(self, remote_id: str) -> AsyncIterator[RemoteResult]:
+        """Read the results of a batch that ended, in any order; the same again when asked again."""
+
+    async def cancel(self, remote_id: str) -> None:
+        """Ask the provider to end a batch early; what it finished can be collected, and is paid for."""
+
+    async def find(self, intent: Intent, taken_ids: frozenset[str], attempt_ids: frozenset[str]) -> Candidates:
+        """List the batches that may be an intent's, without the ``taken_ids`` of other intents."""
+
+    def answer(self, call: Call, result: RemoteResult) -> Answered:
+        """Parse a result as the answer of a single call is parsed. Raises ``ProviderError``."""
+
+
+# ---- the ledger --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedCall:
+    """A planned call whose job is to wait for a provider batch; its attempt is open."""
+
+    attempt_id: UUID
+    job_id: UUID
+    token: UUID
+    provider: str
+    model: str
+    body: bytes
+    document: bytes
+    """The rest of the call as JSON, to be read again when its answer comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCall:
+    """A parked call with its job as it is now, read for its answer."""
+
+    job: Leased
+    attempt: NewAttempt
+    document: Mapping[str, Any]
+    parked_ms: float
+    """Since it was parked."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBatch:
+    """A provider batch that a worker looks after for a while."""
+
+    intent: Intent
+    remote_id: str | None
+    """None: it may have been created, or not."""
+    looks: int
+    """Number of times that it was looked after, this time included."""
+    has_jobs: bool
+    """Some job still waits for it."""
+    cancelled: bool
+    """The provider was asked to end it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """The moment at which parked calls are made a batch.
+
+    Attributes:
+        quiet: no further call was parked for so long.
+        longest: or the first waits for so long.
+    """
+
+    quiet: timedelta = timedelta(seconds=15)
+    longest: timedelta = timedelta(minutes=5)
+
+
+class RemoteBatches(Protocol):
+    """Parked calls and provider batches in the ledger. All methods raise ``LedgerUnavailable``."""
+
+    async def park(self, calls: Sequence[ParkedCall]) -> set[UUID]:
+        """Make jobs pending that are still leased under their token; returns the attempts that are parked now."""
+
+    async def ripe(self, gathering: Gathering, full: int) -> Sequence[tuple[str, str]]:
+        """Provider and model of the parked calls that are to be sent now: gathered, or at least ``full``."""
+
+    async def intend(
+        self, provider: str, model: str, *, max_calls: int, max_bytes: int, keep_for: timedelta
+    ) -> Intent | None:
+        """Write the intent of a batch with as many parked calls as fit; no other worker touches it for ``keep_for``."""
+
+    def calls(self, batch_id: UUID) -> AsyncIterator[RemoteCall]:
+        """The calls of an intent."""
+
+    async def note_created(self, batch_id: UUID, remote_id: str, look_after: timedelta) -> bool:
+        """Write the remote id; False if the batch has one already, or the id is another's."""
+
+    async def take_due(self, keep_for: timedelta) -> OpenBatch | None:
+        """The batch that is due to be looked after; others leave it alone for ``keep_for``."""
+
+    async def put_off(self, batch_id: UUID, look_after: timedelta, detail: Mapping[str, Any] | None = None) -> None:
+        """Look after a batch again later."""
+
+    async def note_cancelled(self, batch_id: UUID) -> None:
+        """Write that the provider was asked to end it."""
+
+    async def remote_ids(self, provider: str) -> frozenset[str]:
+        """The remote ids of the batches that are known."""
+
+    async def attempt_ids(self, batch_id: UUID) -> frozenset[str]:
+        """The ids of a batch's attempts."""
+
+    async def pending(self, batch_id: UUID, attempt_ids: Sequence[UUID]) -> Sequence[PendingCall]:
+        """Those of a batch's calls that are still open."""
+
+    async def unanswered(self, batch_id: UUID, limit: int) -> Sequence[UUID]:
+        """Attempts of a batch that are still open."""
+
+    async def end(self, batch_id: UUID, state: str) -> None:
+        """End a batch (``collected``, ``refused``, ``abandoned``), and forget its calls."""
+
+    async def withdrawn(self, limit: int) -> Sequence[ClosedAttempt]:
+        """The close of each parked call that was not sent and no job waits for any more, such as of a cancelled one."""
+
+    async def forget(self, attempt_ids: Sequence[UUID]) -> None:
+        """Remove parked calls that were not sent."""

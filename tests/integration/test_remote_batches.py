@@ -1,0 +1,221 @@
+"""Parked calls and provider batches in PostgreSQL: who may park, what goes into a batch, and what it costs that nothing was sent."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from schemas.states import JobState, Step
+from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, Opened
+from tasks.ports.remote_batches import Gathering, Intent, ParkedCall
+from tests.builders import make_attempt
+from tests.contract.situations import LEASE, submit_and_take
+from tests.servers import Servers, advance_clock
+from worker.ledger.postgres import PostgresLedger
+
+AT_ONCE = Gathering(timedelta(0), timedelta(0))
+DOCUMENT = b'{"protocol": "markers", "timeout_s": 60, "endpoint": null, "prompt": null}'
+KEEP = timedelta(seconds=60)
+
+
+@pytest.fixture
+def url(servers: Servers) -> Iterator[str]:
+    with servers.database() as url:
+        yield url
+
+
+def over(url: str, scenario: Callable[[PostgresLedger], Awaitable[None]]) -> None:
+    async def work() -> None:
+        async with PostgresLedger(url, connections=2) as ledger:
+            await scenario(ledger)
+            assert await ledger.inspection.violations() == []
+
+    asyncio.run(work())
+
+
+async def opened(ledger: PostgresLedger) -> tuple[Leased, NewAttempt]:
+    job = await submit_and_take(ledger)
+    attempt = replace(make_attempt(job), lane="provider_batch", model="m", reserved_usd=Decimal("0.01"))
+    assert await ledger.attempts.open_attempts([attempt]) == [Opened.OPENED]
+    return job, attempt
+
+
+def parked_call(attempt: NewAttempt, body: bytes = b"{}", **changes: Any) -> ParkedCall:
+    call = ParkedCall(attempt.id, attempt.job_id, attempt.token, attempt.provider, "m", body, DOCUMENT)
+    return replace(call, **changes)
+
+
+async def parked(ledger: PostgresLedger, body: bytes = b"{}") -> NewAttempt:
+    _, attempt = await opened(ledger)
+    assert await ledger.remote_batches.park([parked_call(attempt, body)]) == {attempt.id}
+    return attempt
+
+
+async def intend(ledger: PostgresLedger, provider: str, max_calls: int = 100, max_bytes: int = 10**6) -> Intent | None:
+    return await ledger.remote_batches.intend(provider, "m", max_calls=max_calls, max_bytes=max_bytes, keep_for=KEEP)
+
+
+async def state(ledger: PostgresLedger, job_id: UUID) -> JobState:
+    return (await ledger.reading.job_detail(job_id)).view.state
+
+
+async def attempt_row(ledger: PostgresLedger, attempt: NewAttempt) -> dict[str, Any]:
+    rows = (await ledger.reading.job_detail(attempt.job_id)).attempts
+    return next(row for row in rows if str(row["id"]) == str(attempt.id))
+
+
+def test_only_the_holder_of_the_lease_parks_and_a_repeated_try_finds_it_parked(url: str) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
+        _, attempt = await opened(ledger)
+        assert await ledger.remote_batches.park([parked_call(attempt, token=uuid4())]) == set()
+        assert await state(ledger, attempt.job_id) is JobState.RUNNING
+        assert await ledger.remote_batches.park([parked_call(attempt)]) == {attempt.id}
+        assert await state(ledger, attempt.job_id) is JobState.PENDING
+        assert await ledger.remote_batches.park([parked_call(attempt)]) == {attempt.id}
+
+    over(url, scenario)
+
+
+def test_calls_are_gathered_until_none_comes_or_the_first_waits_too_long(url: str) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
+        attempt = await parked(ledger)
+        minute, hour, many = timedelta(minutes=1), timedelta(hours=1), 100
+        ripe = [(attempt.provider, "m")]
+        assert await ledger.remote_batches.ripe(Gathering(minute, hour), many) == []
+        assert await ledger.remote_batches.ripe(Gathering(minute, hour), 1) == ripe
+        assert await ledger.remote_batches.ripe(Gathering(minute, timedelta(0)), many) == ripe
+        assert await ledger.remote_batches.ripe(Gathering(timedelta(0), hour), many) == ripe
+
+    over(url, scenario)
+
+
+@pytest.mark.parametrize(
+    ("max_calls", "max_bytes", "sizes"),
+    [(2, 10**6, [2, 1]), (100, 2 * (100 + 256), [2, 1]), (100, 50, [1, 1, 1]), (100, 10**6, [3])],
+)
+def test_a_batch_takes_as_many_calls_as_fit(url: str, max_calls: int, max_bytes: int, sizes: list[int]) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
+        attempts = [await parked(ledger, b"x" * 100) for _ in range(3)]
+        provider = attempts[0].provider
+        intents = [await intend(ledger, provider, max_calls, max_bytes) for _ in sizes]
+        assert [intent.calls for intent in intents if intent] == sizes
+        assert await intend(ledger, provider) is None
+        ids = [call.attempt_id for intent in intents if intent async for call in ledger.remote_batches.calls(intent.id)]
+        assert ids == sorted(attempt.id for attempt in attempts)
+
+    over(url, scenario)
+
+
+def test_a_call_whose_job_was_cancelled_is_not_sent_and_costs_nothing(url: str) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
+        attempt = await parked(ledger)
+        assert await ledger.remote_batches.withdrawn(10) == []
+        await ledger.actions.cancel([attempt.job_id], "a person")
+        assert await intend(ledger, attempt.provider) is None
+        (withdrawn,) = await ledger.remote_batches.withdrawn(10)
+        await ledger.attempts.close_attempts([withdrawn])
+        await ledger.remote_batches.forget([withdrawn.id])
+        row = await attempt_row(ledger, attempt)
+        assert (row["outcome"], Decimal(str(row["cost_usd"]))) == ("error:cancelled", 0)
+        assert await ledger.remote_batches.ripe(AT_ONCE, 1) == []
+
+    over(url, scenario)
+
+
+def test_a_worker_that_dies_before_it_parks_leaves_nothing_paid(url: str) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
+        _, attempt = await opened(ledger)
+        await asyncio.to_thread(advance_clock, url, 2 * LEASE)
+        assert await ledger.duties.rescue(10, None) == [attempt.job_id]
+        row = await attempt_row(ledger, attempt)
+        assert (row["outcome"], Decimal(str(row["cost_usd"]))) == ("error:cancelled", 0)
+        assert await state(ledger, attempt.job_id) is JobState.AVAILABLE
+
+    over(url, scenario)
+
+
+def test_one_worker_at_a_time_looks_after_a_batch(url: str) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
+        attempt = await parked(ledger)
+        intent = await intend(ledger, attempt.provider)
+        assert intent is not None
+        assert await ledger.remote_batches.take_due(KEEP) is None, "its creator keeps it"
+        assert await ledger.remote_batches.note_created(intent.id, "batch_1", timedelta(0))
+        batch = await ledger.remote_batches.take_due(KEEP)
+        assert batch is not None
+        assert (batch.remote_id, batch.has_jobs, batch.cancelled, batch.looks) == ("batch_1", True, False, 1)
+        assert await ledger.remote_batches.take_due(KEEP) is None
+        await asyncio.to_thread(advance_clock, url, 2 * KEEP)
+        await ledger.actions.cancel([attempt.job_id], "a person")
+        again = await ledger.remote_batches.take_due(KEEP)
+        assert again is not None
+        assert (again.has_jobs, again.looks) == (False, 2)
+
+    over(url, scenario)
+
+
+def test_a_remote_id_is_noted_once_and_belongs_to_one_intent(url: str) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
+        first = await parked(ledger)
+        intent = await intend(ledger, first.provider)
+        await parked(ledger)
+        other = await intend(ledger, first.provider)
+        assert intent is not None
+        assert other is not None
+        assert await ledger.remote_batches.note_created(intent.id, "batch_1", KEEP)
+        assert not await ledger.remote_batches.note_created(intent.id, "batch_2", KEEP)
+        assert not await ledger.remote_batches.note_created(other.id, "batch_1", KEEP)
+        assert await ledger.remote_batches.remote_ids(first.provider) == {"batch_1"}
+
+    over(url, scenario)
+
+
+@pytest.mark.parametrize(
+    ("then", "expected"),
+    [
+        (Advance(JobState.SCHEDULED, Step.GENERATE, 0, timedelta(seconds=5), event="retry"), JobState.SCHEDULED),
+        (Advance(JobState.RUNNING, Step.GENERATE, 0), JobState.RUNNING),
+    ],
+)
+def test_the_close_of_its_call_moves_a_pending_job_once(url: str, then: Advance, expected: JobState) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
+        attempt = await parked(ledger)
+        intent = await intend(ledger, attempt.provider)
+        assert intent is not None
+        (pending,) = await ledger.remote_batches.pending(intent.id, [attempt.id])
+        assert (pending.attempt.id, pending.job.token) == (attempt.id, attempt.token)
+        close = ClosedAttempt(
+            attempt.id, attempt.job_id, attempt.token, Step.GENERATE, "error:overloaded", spent=True,
+            cost_usd=Decimal(0), then=then,
+        )  # fmt: skip
+        assert await ledger.attempts.close_attempts([replace(close, token=uuid4(), outcome="unknown")]) == set()
+        assert await ledger.attempts.close_attempts([close]) == {attempt.job_id}
+        assert await state(ledger, attempt.job_id) is expected
+
+    over(url, scenario)
+
+
+def test_what_was_collected_is_passed_over_the_second_time(url: str) -> None:
+    async def close(ledger: PostgresLedger, attempt: NewAttempt, outcome: str) -> None:
+        then = Advance(JobState.AVAILABLE, Step.GENERATE, 0)
+        closed = ClosedAttempt(attempt.id, attempt.job_id, attempt.token, Step.GENERATE, outcome, spent=False)
+        await ledger.attempts.close_attempts([replace(closed, cost_usd=Decimal(0), then=then)])
+
+    async def scenario(ledger: PostgresLedger) -> None:
+        first, second = await parked(ledger), await parked(ledger)
+        intent = await intend(ledger, first.provider)
+        assert intent is not None
+        await close(ledger, first, "error:expired")
+        ids = [first.id, second.id]
+        assert [call.attempt.id for call in await ledger.remote_batches.pending(intent.id, ids)] == [second.id]
+        assert await ledger.remote_batches.unanswered(intent.id, 10) == [second.id]
+        await close(ledger, second, "error:cancelled")
+        await ledger.remote_batches.end(intent.id, "abandoned")
+        assert await ledger.remote_batches.pending(intent.id, ids) == []
+
+    over(url, scenario)

@@ -1,0 +1,296 @@
+"""Parked calls and provider batches: jobs become pending, calls become batches, and answers find their calls."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import orjson
+from uuid_utils.compat import uuid7
+
+from schemas.failure import Failure, FailureKind
+from schemas.generation import Lane
+from schemas.states import Step
+from tasks.ports import ClosedAttempt, NewAttempt, Purpose
+from tasks.ports.remote_batches import (
+    Gathering,
+    Intent,
+    OpenBatch,
+    ParkedCall,
+    PendingCall,
+    RemoteBatches,
+    RemoteCall,
+)
+from worker.ledger.database import TRANSACTION_S, Database
+from worker.ledger.queue import LEASED_JOBS, lease_terms, leased_job
+
+BODY_ROWS = 200
+"""Bodies read in one statement."""
+
+_PARK = """
+WITH input AS (
+    SELECT * FROM unnest(%(attempt_id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(provider)b::text[],
+                         %(model)b::text[], %(body)b::bytea[], %(call)b::jsonb[])
+    AS d(attempt_id, job_id, token, provider, model, body, call)
+), leased_job AS (
+    SELECT j.id FROM job j JOIN input d ON d.job_id = j.id AND d.token = j.lease_token
+    WHERE j.state = 'running' ORDER BY j.id FOR NO KEY UPDATE OF j
+), parked_job AS (
+    UPDATE job j SET state = 'pending', lease_token = NULL, lease_until = NULL, worker = NULL, hinted_at = NULL
+    FROM leased_job l WHERE j.id = l.id RETURNING j.id
+), parked_call AS (
+    INSERT INTO provider_batch_call (attempt_id, job_id, provider, model, body_bytes, body, call)
+    SELECT d.attempt_id, d.job_id, d.provider, d.model, length(d.body), d.body, d.call
+    FROM input d JOIN parked_job p ON p.id = d.job_id
+    RETURNING attempt_id
+)
+SELECT attempt_id FROM parked_call
+-- An earlier try of this statement parked it, and its commit was not confirmed.
+UNION SELECT attempt_id FROM provider_batch_call WHERE attempt_id = ANY(%(attempt_id)b::uuid[])
+"""
+
+_RIPE = """
+SELECT provider, model FROM provider_batch_call WHERE provider_batch_id IS NULL
+GROUP BY provider, model
+HAVING max(parked_at) <= nightdesk_now() - %(quiet)s OR min(parked_at) <= nightdesk_now() - %(longest)s
+    OR count(*) >= %(full)s
+ORDER BY min(parked_at)
+"""
+
+_INTEND = """
+WITH waiting_call AS (
+    SELECT attempt_id, job_id, sum(body_bytes + %(overhead)s) OVER (ORDER BY attempt_id) AS bytes,
+           body_bytes + %(overhead)s AS own_bytes
+    FROM (SELECT attempt_id, job_id, body_bytes FROM provider_batch_call
+          WHERE provider_batch_id IS NULL AND provider = %(provider)s AND model = %(model)s
+          ORDER BY attempt_id LIMIT %(max_calls)s) c
+), chosen AS (
+    -- A body that alone is too large goes alone: the provider says so.
+    SELECT j.id AS job_id, w.attempt_id
+    FROM waiting_call w JOIN job j ON j.id = w.job_id AND j.state = 'pending'
+    JOIN attempt a ON a.id = w.attempt_id AND a.closed_at IS NULL AND (a.run, a.round) = (j.run, j.round)
+    WHERE w.bytes <= %(max_bytes)s OR w.bytes = w.own_bytes
+    ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
+), intent AS (
+    INSERT INTO provider_batch (id, provider, model, lane, state, calls, next_at)
+    SELECT %(id)s, %(provider)s, %(model)s, %(lane)s, 'intended', n, nightdesk_now() + %(keep_for)s
+    FROM (SELECT count(*) AS n FROM chosen) c WHERE n > 0
+    RETURNING id, provider, model, calls, intended_at
+), sent_call AS (
+    UPDATE provider_batch_call r SET provider_batch_id = i.id FROM chosen c, intent i
+    WHERE r.attempt_id = c.attempt_id
+), sent_attempt AS (
+    UPDATE attempt a SET provider_batch_id = i.id FROM chosen c, intent i WHERE a.id = c.attempt_id
+)
+SELECT *, interval '0' AS age FROM intent
+"""
+
+# One worker writes intents at a time: two would take each other's calls, and make two small batches.
+_ONE_INTENT = ("SELECT pg_advisory_xact_lock(%(key)s)", {"key": 0x6E64_6C61})
+
+_BODIES = """
+SELECT attempt_id, body FROM provider_batch_call
+WHERE provider_batch_id = %(id)s AND attempt_id > %(after)s AND body IS NOT NULL ORDER BY attempt_id LIMIT %(limit)s
+"""
+
+_CREATED = """
+WITH created AS (
+    UPDATE provider_batch SET remote_id = %(remote_id)s, created_at = nightdesk_now(), state = 'open',
+                              next_at = nightdesk_now() + %(look_after)s
+    WHERE id = %(id)s AND state = 'intended'
+      AND NOT EXISTS (SELECT FROM provider_batch o WHERE o.remote_id = %(remote_id)s AND o.provider = provider_batch.provider)
+    RETURNING id
+), sent_body AS (
+    UPDATE provider_batch_call r SET body = NULL FROM created c WHERE r.provider_batch_id = c.id
+)
+SELECT id FROM created
+"""
+
+_TAKE_DUE = """
+WITH due AS (
+    SELECT id FROM provider_batch WHERE ended_at IS NULL AND next_at <= nightdesk_now()
+    ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED
+)
+UPDATE provider_batch b SET next_at = nightdesk_now() + %(keep_for)s, looks = b.looks + 1
+FROM due WHERE b.id = due.id
+RETURNING b.id, b.provider, b.model, b.calls, b.intended_at, nightdesk_now() - b.intended_at AS age, b.remote_id, b.looks,
+          b.cancelled_at IS NOT NULL AS cancelled,
+          EXISTS (SELECT FROM provider_batch_call r JOIN attempt a ON a.id = r.attempt_id JOIN job j ON j.id = r.job_id
+                  WHERE r.provider_batch_id = b.id AND a.closed_at IS NULL
+                    AND j.state = 'pending' AND (a.run, a.round) = (j.run, j.round)) AS wanted
+"""
+
+_PUT_OFF = """
+UPDATE provider_batch SET next_at = nightdesk_now() + %(look_after)s, detail = coalesce(%(detail)s::jsonb, detail)
+WHERE id = %(id)s AND ended_at IS NULL
+"""
+
+_PENDING = (
+    """
+WITH new_lease AS (
+    SELECT j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at, j.rescues,
+           j.request_bytes, coalesce(j.started_at, j.created_at) AS started_at, j.available_at, j.limited_ms, j.deadline,
+           j.cost_usd, j.correction, j.recheck, p.id AS parked_id, p.run AS parked_run, p.round AS parked_round,
+           p.purpose AS parked_purpose, p.number AS parked_number, p.lane, p.provider, p.model, p.request_hash,
+           p.lease_token, p.reserved_usd, r.call, nightdesk_now() - r.parked_at AS parked_for
+    FROM provider_batch_call r JOIN attempt p ON p.id = r.attempt_id JOIN job j ON j.id = r.job_id
+    WHERE r.provider_batch_id = %(batch_id)s AND r.attempt_id = ANY(%(ids)b::uuid[]) AND p.closed_at IS NULL
+)"""
+    + LEASED_JOBS
+)
+
+_UNANSWERED = """
+SELECT r.attempt_id FROM provider_batch_call r JOIN attempt a ON a.id = r.attempt_id
+WHERE r.provider_batch_id = %(id)s AND a.closed_at IS NULL ORDER BY r.attempt_id LIMIT %(limit)s
+"""
+
+_END = """
+WITH ended_batch AS (
+    UPDATE provider_batch SET state = %(state)s, ended_at = nightdesk_now() WHERE id = %(id)s AND ended_at IS NULL
+    RETURNING id
+)
+DELETE FROM provider_batch_call r USING ended_batch b WHERE r.provider_batch_id = b.id
+"""
+
+_WITHDRAWN = """
+SELECT r.attempt_id, r.job_id, a.lease_token, a.number
+FROM provider_batch_call r JOIN attempt a ON a.id = r.attempt_id JOIN job j ON j.id = r.job_id
+WHERE r.provider_batch_id IS NULL
+  AND (a.closed_at IS NOT NULL OR j.state <> 'pending' OR (a.run, a.round) <> (j.run, j.round))
+LIMIT %(limit)s
+"""
+
+ROW_OVERHEAD = 256
+"""Bytes of a row beside its body, in the forms of both providers."""
+
+
+class PostgresRemoteBatches(RemoteBatches):
+    """``tasks.ports.remote_batches.RemoteBatches`` as statements, each one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def park(self, calls: Sequence[ParkedCall]) -> set[UUID]:
+        parameters = {
+            "attempt_id": [call.attempt_id for call in calls],
+            "job_id": [call.job_id for call in calls],
+            "token": [call.token for call in calls],
+            "provider": [call.provider for call in calls],
+            "model": [call.model for call in calls],
+            "body": [call.body for call in calls],
+            "call": [call.document.decode() for call in calls],
+        }
+        return {row.attempt_id for row in await self._db.rows(_PARK, parameters)}
+
+    async def ripe(self, gathering: Gathering, full: int) -> Sequence[tuple[str, str]]:
+        parameters = {"quiet": gathering.quiet, "longest": gathering.longest, "full": full}
+        return [(row.provider, row.model) for row in await self._db.rows(_RIPE, parameters)]
+
+    async def intend(
+        self, provider: str, model: str, *, max_calls: int, max_bytes: int, keep_for: timedelta
+    ) -> Intent | None:
+        parameters = {
+            "id": uuid7(),
+            "provider": provider,
+            "model": model,
+            "lane": Lane.PROVIDER_BATCH.value,
+            "max_calls": max_calls,
+            "max_bytes": max_bytes,
+            "overhead": ROW_OVERHEAD,
+            "keep_for": keep_for,
+        }
+        rows = await self._db.rows(_INTEND, parameters, first=_ONE_INTENT, within_s=TRANSACTION_S)
+        return _intent(rows[0]) if rows else None
+
+    async def calls(self, batch_id: UUID) -> AsyncIterator[RemoteCall]:
+        after = UUID(int=0)
+        while rows := await self._db.rows(_BODIES, {"id": batch_id, "after": after, "limit": BODY_ROWS}):
+            for row in rows:
+                yield RemoteCall(row.attempt_id, row.body)
+            after = rows[-1].attempt_id
+
+    async def note_created(self, batch_id: UUID, remote_id: str, look_after: timedelta) -> bool:
+        parameters = {"id": batch_id, "remote_id": remote_id, "look_after": look_after}
+        return bool(await self._db.rows(_CREATED, parameters, within_s=TRANSACTION_S))
+
+    async def take_due(self, keep_for: timedelta) -> OpenBatch | None:
+        rows = await self._db.rows(_TAKE_DUE, {"keep_for": keep_for})
+        if not rows:
+            return None
+        row = rows[0]
+        return OpenBatch(_intent(row), row.remote_id, row.looks, row.wanted, row.cancelled)
+
+    async def put_off(self, batch_id: UUID, look_after: timedelta, detail: Mapping[str, Any] | None = None) -> None:
+        document = None if detail is None else orjson.dumps(detail).decode()
+        await self._db.rows(_PUT_OFF, {"id": batch_id, "look_after": look_after, "detail": document})
+
+    async def note_cancelled(self, batch_id: UUID) -> None:
+        await self._db.rows(
+            "UPDATE provider_batch SET cancelled_at = nightdesk_now() WHERE id = %(id)s", {"id": batch_id}
+        )
+
+    async def remote_ids(self, provider: str) -> frozenset[str]:
+        statement = "SELECT remote_id FROM provider_batch WHERE provider = %(provider)s AND remote_id IS NOT NULL"
+        return frozenset(row.remote_id for row in await self._db.rows(statement, {"provider": provider}))
+
+    async def attempt_ids(self, batch_id: UUID) -> frozenset[str]:
+        statement = "SELECT attempt_id FROM provider_batch_call WHERE provider_batch_id = %(id)s"
+        return frozenset(str(row.attempt_id) for row in await self._db.rows(statement, {"id": batch_id}))
+
+    async def pending(self, batch_id: UUID, attempt_ids: Sequence[UUID]) -> Sequence[PendingCall]:
+        parameters = {"batch_id": batch_id, "ids": list(attempt_ids), **lease_terms(Step.GENERATE)}
+        return [_pending(row) for row in await self._db.rows(_PENDING, parameters)]
+
+    async def unanswered(self, batch_id: UUID, limit: int) -> Sequence[UUID]:
+        return [row.attempt_id for row in await self._db.rows(_UNANSWERED, {"id": batch_id, "limit": limit})]
+
+    async def end(self, batch_id: UUID, state: str) -> None:
+        await self._db.rows(_END, {"id": batch_id, "state": state}, within_s=TRANSACTION_S)
+
+    async def withdrawn(self, limit: int) -> Sequence[ClosedAttempt]:
+        return [
+            ClosedAttempt(
+                row.attempt_id,
+                row.job_id,
+                row.lease_token,
+                Step.GENERATE,
+                f"error:{FailureKind.CANCELLED.value}",
+                spent=False,
+                failure=Failure(
+                    kind=FailureKind.CANCELLED, message="its job ended before the call was sent", attempt=row.number
+                ),
+                cost_usd=Decimal(0),
+            )
+            for row in await self._db.rows(_WITHDRAWN, {"limit": limit})
+        ]
+
+    async def forget(self, attempt_ids: Sequence[UUID]) -> None:
+        await self._db.rows(
+            "DELETE FROM provider_batch_call WHERE attempt_id = ANY(%(ids)b::uuid[]) AND provider_batch_id IS NULL",
+            {"ids": list(attempt_ids)},
+        )
+
+
+def _intent(row: Any) -> Intent:
+    return Intent(row.id, row.provider, row.model, row.calls, row.intended_at, row.age)
+
+
+def _pending(row: Any) -> PendingCall:
+    job = leased_job(row, row.lease_token)
+    attempt = NewAttempt(
+        id=row.parked_id,
+        job_id=row.id,
+        batch_id=row.batch_id,
+        token=row.lease_token,
+        run=row.parked_run,
+        round=row.parked_round,
+        purpose=Purpose(row.parked_purpose),
+        number=row.parked_number,
+        lane=row.lane,
+        provider=row.provider,
+        model=row.model,
+        request_hash=bytes(row.request_hash),
+        reserved_usd=row.reserved_usd,
+    )
+    return PendingCall(job, attempt, row.call, row.parked_for.total_seconds() * 1000)

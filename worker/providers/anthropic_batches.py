@@ -1,0 +1,147 @@
+"""Makes calls in Anthropic's Message Batches."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import anthropic
+import orjson
+
+from schemas.failure import FailureKind
+from tasks.errors import ProviderError, failure_of
+from tasks.ports import Answered, Call
+from tasks.ports.remote_batches import Candidates, Intent, RemoteCall, RemoteCalls, RemoteResult, RemoteStatus
+
+if TYPE_CHECKING:
+    from worker.providers.adapter import Adapter
+
+PATH = "/v1/messages/batches"
+PAGE = 100
+TRANSFER_S = 600.0
+CLOCKS_APART_S = 3_600.0
+"""Greatest difference between the clocks of the ledger and of Anthropic."""
+
+
+class AnthropicBatches(RemoteCalls):
+    """See ``tasks.ports.remote_batches.RemoteCalls``. Limits: Anthropic's guide to batch processing (2026-11)."""
+
+    max_calls = 100_000
+    max_bytes = 256_000_000
+
+    def __init__(self, adapter: "Adapter") -> None:
+        self._adapter = adapter
+        self._client: Any = adapter.client
+
+    async def create(self, intent: Intent, calls: AsyncIterator[RemoteCall]) -> str:  # noqa: ARG002 - it takes no metadata
+        """See the port. The bodies go as they stand: the SDK's own method would read and write each anew."""
+        rows = [b'{"custom_id":"%s","params":%s}' % (str(call.attempt_id).encode(), call.body) async for call in calls]
+        content = b'{"requests":[' + b",".join(rows) + b"]}"
+        options = {"headers": {"content-type": "application/json"}, "timeout": TRANSFER_S, "follow_redirects": False}
+        try:
+            batch = await self._client.post(
+                PATH, cast_to=anthropic.types.messages.MessageBatch, content=content, options=options
+            )
+        except Exception as error:  # noqa: BLE001 - the SDKs let errors of three libraries through
+            raise self._adapter.translate(error) from None
+        return str(batch.id)
+
+    async def check(self, remote_id: str) -> RemoteStatus:
+        """See the port. The counts are 0 until the whole batch ended."""
+        try:
+            batch = await self._client.messages.batches.retrieve(remote_id)
+        except Exception as error:  # noqa: BLE001
+            raise self._adapter.translate(error) from None
+        detail = {"status": batch.processing_status, **batch.request_counts.model_dump()}
+        return RemoteStatus(batch.processing_status == "ended", detail)
+
+    async def collect(self, remote_id: str) -> AsyncIterator[RemoteResult]:
+        """See the port."""
+        try:
+            results = await self._client.messages.batches.results(remote_id, timeout=TRANSFER_S)
+            try:
+                async for row in results:
+                    yield self._result(row)
+            finally:
+                await results.close()
+        except (ProviderError, GeneratorExit, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001
+            raise self._adapter.translate(error) from None
+
+    def _result(self, row: Any) -> RemoteResult:
+        result = row.result
+        match result.type:
+            case "succeeded":
+                body = orjson.dumps(result.message.to_dict(mode="json", use_api_names=True))
+                return RemoteResult(row.custom_id, body=body)
+            case "errored":
+                return self._errored(row.custom_id, result.error.to_dict(mode="json"))
+            case "expired" | "canceled" as ended:
+                kind = FailureKind.EXPIRED if ended == "expired" else FailureKind.CANCELLED
+                problem = f"did not make a call: it was {ended} with its batch"
+                return RemoteResult(row.custom_id, failure=failure_of(self._adapter.failures.error(kind, problem)))
+        problem = f"wrote a result of an unknown type: {result.type}"
+        return RemoteResult(
+            row.custom_id, failure=failure_of(self._adapter.failures.error(FailureKind.BAD_ANSWER, problem))
+        )
+
+    @staticmethod
+    def _errored(custom_id: str, body: dict[str, Any]) -> RemoteResult:
+        """A failed row says the type of its error alone; the status is that of a single call."""
+        kind = (body.get("error") or {}).get("type")
+        return RemoteResult(custom_id, STATUS.get(str(kind), 500), orjson.dumps(body), body.get("request_id"))
+
+    async def cancel(self, remote_id: str) -> None:
+        """See the port."""
+        try:
+            await self._client.messages.batches.cancel(remote_id)
+        except Exception as error:  # noqa: BLE001
+            raise self._adapter.translate(error) from None
+
+    async def find(self, intent: Intent, taken_ids: frozenset[str], attempt_ids: frozenset[str]) -> Candidates:
+        """See the port. Nothing in the list names the intent: its time and count do, and in the end its results."""
+        after: dict[str, Any] = {}
+        oldest = intent.intended_at.timestamp() - CLOCKS_APART_S
+        running: list[str] = []
+        while True:
+            try:
+                page = await self._client.messages.batches.list(limit=PAGE, **after)
+            except Exception as error:  # noqa: BLE001
+                raise self._adapter.translate(error) from None
+            for batch in page.data:
+                counts = batch.request_counts
+                total = counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired
+                if batch.id in taken_ids or total != intent.calls or batch.created_at.timestamp() < oldest:
+                    continue
+                if batch.processing_status != "ended":
+                    running.append(batch.id)
+                elif await self._has(batch.id, attempt_ids):
+                    return Candidates([batch.id])
+            if not page.data or not page.has_more or page.data[-1].created_at.timestamp() < oldest:
+                return Candidates(open=running)
+            after = {"after_id": page.data[-1].id}
+
+    async def _has(self, remote_id: str, attempt_ids: frozenset[str]) -> bool:
+        async for result in self.collect(remote_id):
+            # Every row of it is of one intent, so the first one decides.
+            return result.custom_id in attempt_ids
+        return False
+
+    def answer(self, call: Call, result: RemoteResult) -> Answered:
+        """See the port."""
+        return self._adapter.answer_of(call, result)
+
+
+STATUS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""HTTP status of each type of error (Anthropic's reference, "Errors")."""
