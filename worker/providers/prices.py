@@ -1,5 +1,6 @@
 """Prices one call with the maintained price tables of ``genai-prices``; what has no price there has none here."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -8,7 +9,8 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from genai_prices import Usage as PricedUsage
-from genai_prices import calc_price
+from genai_prices.data_snapshot import get_snapshot
+from genai_prices.types import ModelPrice, TieredPrices
 
 from schemas.model_call import Usage
 
@@ -78,23 +80,79 @@ def _reserve(  # noqa: PLR0917 - the key of a cache
 
 
 def _calculated(vendor: str | None, url: str, model: str, usage: Usage, tier: str | None) -> Decimal | None:
-    priced = PricedUsage(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cached_input_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-    )
+    # The tables name dates and whole minutes of a day; within a minute no price changes.
+    minute = datetime.now(UTC).replace(second=0, microsecond=0)
+    rates = _rates(vendor, url, model, tier, minute)
+    return rates.cost_usd(usage) if rates is not None else None
+
+
+_Rate = Decimal | TieredPrices | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """The prices of a model that the tokens of ours have: the library's arithmetic without its search for them each time.
+
+    A token that is no cached one where cached ones have a price of their own is priced as input. The length of the whole
+    input decides the step of a price with steps, for all tokens.
+    """
+
+    input: _Rate
+    output: _Rate
+    cache_read: _Rate
+    cache_write: _Rate
+    requests: _Rate
+
+    def cost_usd(self, usage: Usage) -> Decimal | None:
+        """The cost of a call; None for tokens that do not add up."""
+        whole, reads, writes = usage.input_tokens, usage.cached_input_tokens, usage.cache_write_tokens
+        fresh = whole
+        if self.input is not None:
+            fresh -= (reads if self.cache_read is not None else 0) + (writes if self.cache_write is not None else 0)
+        if min(whole, reads, writes, usage.output_tokens, fresh) < 0:
+            return None
+        cost = Decimal(0)
+        for rate, count in (
+            (self.input, fresh),
+            (self.output, usage.output_tokens),
+            (self.cache_read, reads),
+            (self.cache_write, writes),
+        ):
+            if rate is not None and count:
+                cost += _at(rate, whole) * count / 1_000_000
+        return cost if self.requests is None else cost + _at(self.requests, whole) / 1000
+
+
+def _at(rate: Decimal | TieredPrices, input_tokens: int) -> Decimal:
+    if isinstance(rate, Decimal):
+        return rate
+    return next((tier.price for tier in reversed(rate.tiers) if input_tokens > tier.start), rate.base)
+
+
+@lru_cache(maxsize=1024)
+def _rates(vendor: str | None, url: str, model: str, tier: str | None, minute: datetime) -> _Rates | None:
     context = None if tier in _UNPRICED_TIERS else _context(tier or "")
-    now = datetime.now(UTC)
     try:
-        price = (
-            calc_price(priced, model, provider_id=vendor, genai_request_timestamp=now, price_context=context)
-            if vendor
-            else calc_price(priced, model, provider_api_url=url, genai_request_timestamp=now, price_context=context)
-        )
+        provider, entry = get_snapshot().find_provider_model(model, None, vendor or None, None if vendor else url)
+        # The variants of a model that is listed under another provider do not hold here.
+        listed = any(entry is each for each in provider.models)
+        price = entry.get_prices(minute, context if listed else None)
+        # The library refuses prices that do not fit together; it looks at them only when it computes.
+        price.calc_price(PricedUsage(input_tokens=0, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0))
     except (LookupError, ValueError):
         return None
-    return price.total_price
+    return _Rates(
+        input=_rate(price, "input_mtok"),
+        output=_rate(price, "output_mtok"),
+        cache_read=_rate(price, "cache_read_mtok"),
+        cache_write=_rate(price, "cache_write_mtok"),
+        requests=_rate(price, "requests_kcount"),
+    )
+
+
+def _rate(price: ModelPrice, key: str) -> _Rate:
+    rate: _Rate = price.__dict__.get(key)
+    return rate
 
 
 def _context(tier: str) -> dict[str, str]:

@@ -56,7 +56,7 @@ class ScriptedLedger:
             raise answer
         return answer
 
-    async def views(self, _: Sequence[UUID]) -> list[JobView]:
+    async def views(self, _: Sequence[UUID], *, slim: bool = False) -> list[JobView]:
         return []
 
     def restart_servers(self) -> None:

@@ -1,0 +1,109 @@
+"""The cost of a call, beside what the price library says of the same model, tokens, tier and moment."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from genai_prices import Usage as PricedUsage
+from genai_prices import calc_price
+from genai_prices.data_snapshot import get_snapshot
+from genai_prices.types import TimeOfDateConstraint
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.model_call import Usage
+from worker.providers import prices
+
+MODELS = [(provider.id, model.id) for provider in get_snapshot().providers for model in provider.models]
+TIERS = (None, "default", "batch", "flex", "priority", "scale")
+TOKENS = st.one_of(
+    st.just(0), st.integers(1, 2_000), st.sampled_from([128_000, 200_000, 200_001, 272_001]), st.integers(0, 10**7)
+)
+BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
+MINUTES = st.integers(0, 4 * 366 * 24 * 60)
+
+
+def library_cost(vendor: str, model: str, usage: Usage, tier: str | None, moment: datetime) -> Decimal | None:
+    """The library's own sum."""
+    tokens = PricedUsage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cached_input_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+    )
+    variant = {"processing": "batch"} if tier == "batch" else {"service_tier": tier or ""}
+    context = None if tier in {None, "default"} else variant
+    try:
+        return calc_price(
+            tokens, model, provider_id=vendor, genai_request_timestamp=moment, price_context=context
+        ).total_price
+    except (LookupError, ValueError):
+        return None
+
+
+def own_cost(vendor: str, model: str, usage: Usage, tier: str | None, moment: datetime) -> Decimal | None:
+    """The sum by the remembered rates, in the minute of that moment."""
+    rates = prices._rates(vendor, "", model, tier, moment.replace(second=0, microsecond=0))
+    return None if rates is None else rates.cost_usd(usage)
+
+
+@given(
+    named_model=st.sampled_from(MODELS),
+    tier=st.sampled_from(TIERS),
+    whole=TOKENS,
+    reads=TOKENS,
+    writes=TOKENS,
+    output=TOKENS,
+    minutes=MINUTES,
+    seconds=st.integers(0, 59),
+)
+def test_cost_is_the_cost_of_the_library(
+    named_model: tuple[str, str],
+    tier: str | None,
+    whole: int,
+    reads: int,
+    writes: int,
+    output: int,
+    minutes: int,
+    seconds: int,
+) -> None:
+    moment = BEGIN + timedelta(minutes=minutes, seconds=seconds)
+    usage = Usage(
+        input_tokens=whole,
+        output_tokens=output,
+        cached_input_tokens=reads % (whole + 2),
+        cache_write_tokens=writes % (whole + 2),
+    )
+    assert own_cost(*named_model, usage, tier, moment) == library_cost(*named_model, usage, tier, moment)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_every_model_of_the_tables_costs_what_the_library_says(tier: str | None) -> None:
+    moment = datetime(2026, 11, 23, 17, 30, tzinfo=UTC)
+    short = Usage(input_tokens=12_345, output_tokens=678, cached_input_tokens=9_000, cache_write_tokens=2_000)
+    long = short.model_copy(update={"input_tokens": 300_001})
+    for vendor, model in MODELS:
+        for usage in (short, long):
+            assert own_cost(vendor, model, usage, tier, moment) == library_cost(vendor, model, usage, tier, moment), (
+                model
+            )
+
+
+def test_tokens_that_do_not_add_up_have_no_cost() -> None:
+    usage = Usage(input_tokens=10, output_tokens=1, cached_input_tokens=11)
+    assert own_cost("openai", "gpt-6-luna", usage, None, BEGIN) is None
+    assert library_cost("openai", "gpt-6-luna", usage, None, BEGIN) is None
+
+
+def test_prices_change_at_whole_minutes() -> None:
+    constraints: list[Any] = [
+        price.constraint
+        for provider in get_snapshot().providers
+        for model in provider.models
+        for price in (*(model.prices if isinstance(model.prices, list) else ()), *(model.price_variants or ()))
+        if isinstance(price.constraint, TimeOfDateConstraint)
+    ]
+    assert constraints
+    ends = [time for each in constraints for time in (each.start_time, each.end_time)]
+    assert not [time for time in ends if time.second or time.microsecond]
