@@ -5,6 +5,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # Without a setting of pip, like another index: uv knows none of them. Where it can't install, pip tries, and says why not.
 UV_INSTALL := ! $(BIN)/python -m pip config list | grep -qE 'index' && \
 	UV_SYSTEM_CERTS=true $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt
+# In another order each time by hand; the same for everybody in continuous integration, whose examples are the same too.
+PYTEST := $(BIN)/python -m pytest $(if $(CI),-p no:randomly)
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -43,19 +45,18 @@ check-quick: $(VENV)/.developing ## lint and unit tests: most mistakes show here
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint unit-steps unit-worker
 
 unit-steps: $(VENV)/.developing
-	$(BIN)/python -m pytest -n 0 tests/unit/schemas tests/unit/tasks
+	$(PYTEST) -n 0 tests/unit/schemas tests/unit/tasks
 
 unit-worker: $(VENV)/.developing
-	$(BIN)/python -m pytest -n 0 tests/unit --ignore=tests/unit/schemas --ignore=tests/unit/tasks
+	$(PYTEST) -n 0 tests/unit --ignore=tests/unit/schemas --ignore=tests/unit/tasks
 
 check-rest: $(VENV)/.developing ## all other tests
-	$(BIN)/python -m pytest -n 6 --ignore=tests/unit
+	$(PYTEST) -n 6 --ignore=tests/unit
 
 lint: $(VENV)/.developing ## style, types, the direction of imports, clear names
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy docs/*.py
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.language
 

