@@ -125,19 +125,30 @@ WHERE b.tenant = %s AND b.key = %s
 ORDER BY j.position
 """
 
-# One look for all ids that the jobs of a chunk bring, each by its unique index.
+# One look for all ids that the jobs of a chunk bring. Each id is a subquery of its own that only its unique index serves,
+# and the hash of a request is read by the job's id: joined with the list of ids, or with the requests, the planner walks
+# all jobs wherever statistics taken while the table was empty, or still uncommitted, say that there are none. The order
+# keeps a custom id from the index of positions, which begins with the batch as well.
 _PRESENT = """
-SELECT 'key' AS what, j.idempotency_key AS value, j.id, j.batch_id, r.request_hash
-FROM job j JOIN job_request r ON r.job_id = j.id
-WHERE j.tenant = %(tenant)s AND j.idempotency_key = ANY(%(keys)s::text[])
+SELECT 'key' AS what, j.* FROM unnest(%(keys)s::text[]) AS d(value) CROSS JOIN LATERAL (
+    SELECT idempotency_key AS value, id, batch_id,
+           (SELECT r.request_hash FROM job_request r WHERE r.job_id = job.id) AS request_hash
+    FROM job WHERE tenant = %(tenant)s AND idempotency_key = d.value LIMIT 1
+) j
 UNION ALL
-SELECT 'custom_id', custom_id, id, batch_id, NULL FROM job
-WHERE batch_id = %(batch_id)s AND custom_id = ANY(%(custom_ids)s::text[])
+SELECT 'custom_id', j.* FROM unnest(%(custom_ids)s::text[]) AS d(value) CROSS JOIN LATERAL (
+    SELECT custom_id, id, batch_id, NULL::bytea
+    FROM job WHERE batch_id = %(batch_id)s AND custom_id >= d.value AND custom_id <= d.value ORDER BY custom_id LIMIT 1
+) j
 UNION ALL
-SELECT 'message_id', coalesce(message_id, id::text), id, batch_id, NULL FROM job
-WHERE tenant = %(tenant)s AND coalesce(message_id, id::text) = ANY(%(message_ids)s::text[]) AND erased_at IS NULL
+SELECT 'message_id', j.* FROM unnest(%(message_ids)s::text[]) AS d(value) CROSS JOIN LATERAL (
+    SELECT coalesce(message_id, id::text), id, batch_id, NULL::bytea
+    FROM job WHERE tenant = %(tenant)s AND coalesce(message_id, id::text) = d.value AND erased_at IS NULL LIMIT 1
+) j
 UNION ALL
-SELECT 'job_id', NULL, id, batch_id, NULL FROM job WHERE id = ANY(%(job_ids)s::uuid[])
+SELECT 'job_id', NULL, j.* FROM unnest(%(job_ids)s::uuid[]) AS d(id) CROSS JOIN LATERAL (
+    SELECT id, batch_id, NULL::bytea FROM job WHERE id = d.id LIMIT 1
+) j
 """
 
 _LOCK_TENANT = "SELECT pg_advisory_xact_lock(hashtextextended('nightdesk:queued:' || %s, 0))"
