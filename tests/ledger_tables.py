@@ -54,6 +54,7 @@ _ATTEMPT = _by_rows(50_000)
 _BATCH = {"fillfactor": "50", "autovacuum_vacuum_scale_factor": "0.02", "autovacuum_vacuum_threshold": "500"}
 _BUSY = {"fillfactor": "50"}
 _HINT = {"autovacuum_vacuum_scale_factor": "0", "autovacuum_vacuum_threshold": "10000"}
+_COUNT = {"autovacuum_vacuum_scale_factor": "0", "autovacuum_vacuum_threshold": "5000"}
 _MONEY = Numeric(14, 8)
 _INSTANT = DateTime(timezone=True)
 
@@ -227,6 +228,22 @@ job_hint = Table(
     Column("hinted_at", _INSTANT, nullable=False),
     prefixes=["UNLOGGED"],
     postgresql_with=_HINT,
+)
+
+# Number of jobs of each batch by what its status shows: the sum of the rows of a key. Triggers on job append changes.
+job_count = Table(
+    "job_count",
+    metadata,
+    Column("batch_id", Uuid, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("outcome", Text),
+    Column("held_reason", Text),
+    Column("unpublished", Boolean, nullable=False),
+    Column("jobs", BigInteger, nullable=False),
+    # Written by dispatch in the place of the changes of its batch.
+    Column("folded", Boolean, nullable=False, server_default=text("false")),
+    Index("job_count_of_batch", "folded", "batch_id"),
+    postgresql_with=_COUNT,
 )
 
 job_request = Table(

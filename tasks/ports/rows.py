@@ -365,6 +365,8 @@ class Outlook:
     due: bool = False
     unsettled: bool = False
     """A batch has jobs that wait for money and may go on, or jobs to be held for want of it."""
+    unfolded: bool = False
+    """Counts of jobs were changed so often that reading them takes longer."""
     late: bool = False
     lost: bool = False
     """A lease ran out, or a job that ended has an open attempt."""

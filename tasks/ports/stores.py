@@ -203,6 +203,9 @@ class Duties(Protocol):
         Closing an attempt lets jobs go on by itself; this is for what a crash left undone.
         """
 
+    async def fold_counts(self, rows: int) -> int:
+        """Sum up changes of the batches' counts, from about so many; no count differs. Returns how many rows it read."""
+
     async def backlog(self, step: Step, at_most: int) -> int:
         """Count the jobs that are available for a step, up to ``at_most``."""
 

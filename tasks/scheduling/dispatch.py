@@ -41,6 +41,8 @@ class Pace:
     expire_rows: int = 500
     budget_rows: int = 500
     """Jobs of a batch without money that are held in one statement: calls of the same batch wait for it, some 20 ms."""
+    count_rows: int = 20_000
+    """Changes of the batches' counts that are summed up in one statement; no other statement waits for it."""
     hint_depth: int = 2_000
     """Jobs of a step that are hinted and not yet taken, in all queues together."""
     hint_again_after: timedelta = timedelta(seconds=30)
@@ -202,6 +204,7 @@ class Dispatch:
         for duty in (
             self._promote,
             self._settle_budgets,
+            self._fold_counts,
             self._expire,
             self._rescue,
             self._stand_in,
@@ -229,6 +232,11 @@ class Dispatch:
     async def _settle_budgets(self, outlook: Outlook) -> bool:
         if outlook.unsettled:
             await self.ledger.duties.settle_budgets(self.pace.budget_rows)
+        return False
+
+    async def _fold_counts(self, outlook: Outlook) -> bool:
+        if outlook.unfolded:
+            await self.ledger.duties.fold_counts(self.pace.count_rows)
         return False
 
     async def _expire(self, outlook: Outlook) -> bool:

@@ -251,6 +251,11 @@ class LedgerMachine(RuleBasedStateMachine):
         self.model.settle()
         self.do(self.ledger.duties.settle_budgets(ALL), "close_attempts", "settle_budgets", "hold")
 
+    @rule(rows=st.sampled_from([1, ALL]))
+    def fold_counts(self, rows: int) -> None:
+        """Changed counts are summed up; the batches' status must stay the same."""
+        self.do(self.ledger.duties.fold_counts(rows), touched=self.order)
+
     @precondition(lambda self: any(leased.step is Step.CHECK for leased in self.held()))
     @rule(pick=picks, stale=seldom, fails=seldom)
     def finish(self, pick: int, *, stale: bool, fails: bool) -> None:

@@ -128,6 +128,7 @@ def _duties() -> Work:
             await asyncio.gather(
                 ledger.duties.promote(500),
                 ledger.duties.settle_budgets(20),
+                ledger.duties.fold_counts(5),
                 ledger.duties.take_hints(Step.GENERATE, 100, 100, LEASE),
                 ledger.duties.rescue(100, None),
                 ledger.duties.expire(100),

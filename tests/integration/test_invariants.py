@@ -60,6 +60,7 @@ BREAKS: dict[str, str] = {
     "unknown_is_charged_at_worst": "UPDATE attempt SET outcome = 'unknown', closed_at = now() WHERE outcome IS NULL",
     "money_not_negative": "UPDATE attempt SET cost_usd = -1 WHERE outcome = 'ok'",
     "shared_answer_is_free": "UPDATE attempt SET usage = '{}' WHERE shared_from IS NOT NULL",
+    "counts_are_those_of_the_jobs": "UPDATE job_count SET jobs = jobs + 1",
 }
 
 

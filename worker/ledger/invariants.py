@@ -285,7 +285,22 @@ _MONEY = (
     ),
 )
 
-INVARIANTS: tuple[Invariant, ...] = (*_JOBS, *_RECORDS, *_CALLS, *_MONEY)
+_COUNTS = (
+    Invariant(
+        "counts_are_those_of_the_jobs",
+        "the stored counts of a batch, which its status shows, are those of its jobs",
+        """
+        SELECT batch_id AS id FROM (
+            SELECT batch_id, state, outcome, held_reason, unpublished, jobs FROM job_count
+            UNION ALL
+            SELECT batch_id, state, outcome, held_reason, finished_at IS NOT NULL AND result_published_at IS NULL, -1 FROM job
+        ) c
+        GROUP BY batch_id, state, outcome, held_reason, unpublished HAVING sum(jobs) <> 0
+        """,
+    ),
+)
+
+INVARIANTS: tuple[Invariant, ...] = (*_JOBS, *_RECORDS, *_CALLS, *_MONEY, *_COUNTS)
 
 
 async def find_violations(connection: AsyncConnection[Any]) -> list[Violation]:

@@ -88,36 +88,60 @@ SELECT {VIEW_COLUMNS} FROM job j {_VIEW_JOINS}
 WHERE j.batch_id = %(batch_id)s AND j.position > %(after_position)s ORDER BY j.position LIMIT %(page)s
 """
 
-_STATUS = """
+FEW = 2_000
+"""Calls of an uncommon kind in the whole ledger up to which the batch is looked up of each, instead of its jobs being read."""
+
+
+def _of_batch(table: str, uncommon: str, more: str = "true") -> str:
+    """A query of the rows of a batch b in a table u of calls, of a kind that has an index of its own.
+
+    A million jobs without such a call cost nothing while there are few in the ledger; where most calls are so, as with
+    prices that are unknown, the first job of a batch is an example.
+    """
+    return f"""(
+        SELECT FROM {table} u
+        WHERE (SELECT count(*) FROM (SELECT FROM {table} u WHERE {uncommon} LIMIT {FEW + 1}) f) <= {FEW}
+          AND {uncommon} AND (SELECT k.batch_id FROM job k WHERE k.id = u.job_id) = b.id AND {more}
+        UNION ALL
+        SELECT FROM job k CROSS JOIN LATERAL (SELECT * FROM {table} u WHERE u.job_id = k.id AND {uncommon} OFFSET 0) u
+        WHERE (SELECT count(*) FROM (SELECT FROM {table} u WHERE {uncommon} LIMIT {FEW + 1}) f) > {FEW}
+          AND k.batch_id = b.id AND {more}
+    )"""
+
+
+_UNPRICED = _of_batch("attempt", "u.cost_usd IS NULL AND u.closed_at IS NOT NULL")
+_CALLED_AGAIN = _of_batch(
+    "attempt",
+    "u.outcome = 'unknown'",
+    """EXISTS (SELECT FROM attempt n WHERE n.job_id = u.job_id AND n.run = u.run AND n.round = u.round
+                           AND n.purpose = u.purpose AND n.id <> u.id AND n.shared_from IS NULL
+                           AND (n.opened_at > u.opened_at OR n.outcome = 'ok'))""",
+)
+_LATE = _of_batch(
+    "completion",
+    "NOT u.won",
+    "EXISTS (SELECT FROM attempt late WHERE late.id = u.attempt_id AND late.outcome = 'ok')",
+)
+
+_STATUS = f"""
 SELECT b.id AS batch_id, b.key, b.name, b.tenant, b.created_at, b.not_before, b.deadline, b.paused, b.cancelled_at,
        b.erased_at, b.max_cost_usd, b.reserved_usd, j.*,
-       CASE WHEN NOT b.pruned_unpriced
-            AND NOT EXISTS (SELECT FROM job k JOIN attempt u ON u.job_id = k.id AND u.cost_usd IS NULL
-                                                              AND u.closed_at IS NOT NULL
-                             WHERE k.batch_id = b.id)
-            THEN b.spent_usd END AS spent_usd,
-       (SELECT count(*) FROM job k JOIN attempt u ON u.job_id = k.id AND u.outcome = 'unknown'
-        WHERE k.batch_id = b.id
-          AND EXISTS (SELECT FROM attempt n WHERE n.job_id = u.job_id AND n.run = u.run AND n.round = u.round
-                                              AND n.purpose = u.purpose AND n.id <> u.id AND n.shared_from IS NULL
-                                              AND (n.opened_at > u.opened_at OR n.outcome = 'ok'))
-       ) + (SELECT count(*) FROM job k JOIN completion c ON c.job_id = k.id AND NOT c.won
-            JOIN attempt late ON late.id = c.attempt_id AND late.outcome = 'ok'
-            WHERE k.batch_id = b.id
-       ) AS possibly_billed_twice
+       CASE WHEN NOT b.pruned_unpriced AND NOT EXISTS {_UNPRICED} THEN b.spent_usd END AS spent_usd,
+       (SELECT count(*) FROM {_CALLED_AGAIN} n) + (SELECT count(*) FROM {_LATE} n) AS possibly_billed_twice
 FROM batch b
 CROSS JOIN LATERAL (
+    -- From the counts that triggers keep: no job is read.
     SELECT coalesce(sum(n) FILTER (WHERE kind = 'state'), 0) AS jobs,
-           coalesce(jsonb_object_agg(state, n) FILTER (WHERE kind = 'state'), '{}') AS states,
-           coalesce(jsonb_object_agg(outcome, n) FILTER (WHERE kind = 'outcome'), '{}') AS outcomes,
-           coalesce(jsonb_object_agg(held_reason, n) FILTER (WHERE kind = 'held'), '{}') AS held,
+           coalesce(jsonb_object_agg(state, n) FILTER (WHERE kind = 'state'), '{{}}') AS states,
+           coalesce(jsonb_object_agg(outcome, n) FILTER (WHERE kind = 'outcome'), '{{}}') AS outcomes,
+           coalesce(jsonb_object_agg(held_reason, n) FILTER (WHERE kind = 'held'), '{{}}') AS held,
            coalesce(sum(unpublished) FILTER (WHERE kind = 'state'), 0) AS unpublished
     FROM (
         SELECT CASE WHEN grouping(state) = 0 THEN 'state' WHEN grouping(outcome) = 0 THEN 'outcome' ELSE 'held' END
-                   AS kind, state, outcome, held_reason, count(*) AS n,
-               count(*) FILTER (WHERE finished_at IS NOT NULL AND result_published_at IS NULL) AS unpublished
-        FROM job WHERE batch_id = b.id
-        GROUP BY GROUPING SETS ((state), (outcome), (held_reason))
+                   AS kind, state, outcome, held_reason, sum(jobs) AS n,
+               coalesce(sum(jobs) FILTER (WHERE unpublished), 0) AS unpublished
+        FROM job_count WHERE batch_id = b.id AND folded = ANY ('{{false,true}}')
+        GROUP BY GROUPING SETS ((state), (outcome), (held_reason)) HAVING sum(jobs) <> 0
     ) g
     WHERE kind = 'state' OR (kind = 'outcome' AND outcome IS NOT NULL) OR (kind = 'held' AND held_reason IS NOT NULL)
 ) j

@@ -194,6 +194,9 @@ class MemoryDuties(Duties):
 
     # a person's verbs
 
+    async def fold_counts(self, rows: int) -> int:
+        return 0
+
     async def settle_budgets(self, rows: int) -> int:
         changed = 0
         for batch in self._tables.batches.values():

@@ -158,6 +158,18 @@ CREATE UNLOGGED TABLE job_hint (
     CONSTRAINT job_hint_pkey PRIMARY KEY (job_id)
 );
 
+CREATE TABLE job_count (
+    batch_id UUID NOT NULL,
+    state TEXT NOT NULL,
+    outcome TEXT,
+    held_reason TEXT,
+    unpublished BOOLEAN NOT NULL,
+    jobs BIGINT NOT NULL,
+    folded BOOLEAN DEFAULT false NOT NULL
+);
+
+CREATE INDEX job_count_of_batch ON job_count (folded, batch_id);
+
 CREATE TABLE attempt (
     id UUID NOT NULL,
     job_id UUID NOT NULL,
@@ -356,6 +368,40 @@ CREATE TABLE quarantine (
 );
 """
 
+_COUNTED = "batch_id, state, outcome, held_reason, finished_at IS NOT NULL AND result_published_at IS NULL"
+
+
+def _count(*changes: tuple[str, str]) -> str:
+    """The statement that adds to the counts: rows of a transition table, each with the number it counts for."""
+    rows = " UNION ALL ".join(
+        f"SELECT {_COUNTED} AS unpublished, {number} AS jobs FROM {name}" for name, number in changes
+    )
+    return f"""INSERT INTO job_count (batch_id, state, outcome, held_reason, unpublished, jobs)
+        SELECT batch_id, state, outcome, held_reason, unpublished, sum(jobs) FROM ({rows}) c
+        GROUP BY 1, 2, 3, 4, 5 HAVING sum(jobs) <> 0; RETURN NULL;"""
+
+
+COUNTS = f"""
+-- Each statement that changes jobs appends what it changed in their counts, in its own transaction: no row that two of them
+-- want, and no way to change a job uncounted. Dispatch folds these rows into one for each count.
+CREATE FUNCTION count_new_jobs() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN {_count(("new_job", "1"))} END $$;
+CREATE FUNCTION count_changed_jobs() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN {_count(("new_job", "1"), ("old_job", "-1"))} END $$;
+CREATE FUNCTION count_deleted_jobs() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN {_count(("old_job", "-1"))} END $$;
+CREATE FUNCTION count_no_jobs() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN DELETE FROM job_count; RETURN NULL; END $$;
+
+CREATE TRIGGER job_count_new AFTER INSERT ON job
+    REFERENCING NEW TABLE AS new_job FOR EACH STATEMENT EXECUTE FUNCTION count_new_jobs();
+CREATE TRIGGER job_count_changed AFTER UPDATE ON job
+    REFERENCING OLD TABLE AS old_job NEW TABLE AS new_job FOR EACH STATEMENT EXECUTE FUNCTION count_changed_jobs();
+CREATE TRIGGER job_count_deleted AFTER DELETE ON job
+    REFERENCING OLD TABLE AS old_job FOR EACH STATEMENT EXECUTE FUNCTION count_deleted_jobs();
+CREATE TRIGGER job_count_truncated AFTER TRUNCATE ON job FOR EACH STATEMENT EXECUTE FUNCTION count_no_jobs();
+"""
+
 STORAGE = """
 -- Requests and raw answers are written once and read once or twice: default compression made a bulk submit six
 -- times slower than leaving them uncompressed out of line.
@@ -385,6 +431,8 @@ ALTER TABLE batch SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_
 ALTER TABLE worker SET (fillfactor = 50);
 -- Every job passes by, few are in it at once; what a crash of the server loses is hinted again.
 ALTER TABLE job_hint SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+-- Few rows, that come and go all the time.
+ALTER TABLE job_count SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 -- Written once: vacuum has only to mark their pages as visible to all, here and there and not a fifth of them at once.
 -- Of an erased job their large values are dead, which stand in tables of their own.
 ALTER TABLE job_request SET (autovacuum_vacuum_insert_scale_factor = 0.05, toast.autovacuum_vacuum_scale_factor = 0.05);
@@ -416,7 +464,7 @@ END $$
 
 def upgrade() -> None:
     """Create everything."""
-    for statements in (CLOCK, TABLES, STORAGE, COMPRESSION):
+    for statements in (CLOCK, TABLES, COUNTS, STORAGE, COMPRESSION):
         op.execute(statements)
 
 
