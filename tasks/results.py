@@ -284,7 +284,7 @@ def parse_job_ids(raw: Sequence[Any]) -> list[UUID]:
 
 async def poll(reading: Reading, ids: Sequence[UUID]) -> list[JobResult | None]:
     """The jobs' results as they stand now, in the order asked; None for an id that names no job."""
-    views = {view.job_id: view for view in await reading.views(ids)}
+    views = {view.job_id: view for view in await reading.views(ids, slim=True)}
     return [result_of(views[job_id]) if job_id in views else None for job_id in ids]
 
 

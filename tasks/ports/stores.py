@@ -299,11 +299,14 @@ class Actions(Protocol):
 class Reading(Protocol):
     """Views of jobs and batches."""
 
-    async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
-        """The jobs that exist among ``job_ids``, in that order."""
+    async def views(self, job_ids: Sequence[UUID], *, slim: bool = False) -> list[JobView]:
+        """The jobs that exist among ``job_ids``, in that order.
 
-    def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
-        """All jobs of a batch by position, streamed."""
+        ``slim`` ones may have no more than a result is made of: placeholders for sources, no messages, no raw answer.
+        """
+
+    def batch_views(self, batch_id: UUID, *, slim: bool = False) -> AsyncIterator[JobView]:
+        """All jobs of a batch by position, streamed; ``slim`` as in ``views``."""
 
     def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
         """Entries of a batch that are no jobs of it, by position, streamed: refused, or known from before.

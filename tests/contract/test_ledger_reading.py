@@ -10,6 +10,7 @@ from schemas.grounding import Grounding
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.errors import NotFound
 from tasks.ports import Ledger
+from tasks.results import poll, result_of
 from tests.builders import (
     closed_error,
     closed_ok,
@@ -62,6 +63,19 @@ async def test_a_batch_is_read_by_position(ledger: Ledger) -> None:
     assert [batch_view.position for batch_view in batch_views] == list(range(30))
     assert [batch_view.record is not None for batch_view in batch_views] == [10 <= n < 20 for n in range(30)]
     assert batch_views == await ledger.reading.views(receipt.job_ids)
+
+
+async def test_slim_views_make_the_same_results(ledger: Ledger) -> None:
+    receipt = await submit_many(ledger, 6)
+    for job in await take(ledger, receipt.job_ids[2:5]):
+        await finish(ledger, job)
+
+    views = await ledger.reading.views(receipt.job_ids)
+    slim = await ledger.reading.views(receipt.job_ids, slim=True)
+
+    assert [result_of(view) for view in slim] == [result_of(view) for view in views]
+    assert [view async for view in ledger.reading.batch_views(receipt.batch_id, slim=True)] == slim
+    assert await poll(ledger.reading, receipt.job_ids) == [result_of(view) for view in views]
 
 
 async def test_an_unknown_batch_has_no_jobs(ledger: Ledger) -> None:

@@ -63,7 +63,7 @@ _NOT_IN_A_RESULT = ("messages_snapshot", "output_raw", "canonical")
 
 _SLIM_REQUEST = """(
     r.request - ARRAY['context', 'conversation_history', 'system_instructions']
-    || jsonb_build_object('context', array_fill('-'::text, ARRAY[
+    || jsonb_build_object('context', array_fill('{"content": "-", "chunk_id": "-", "document_id": "-"}'::jsonb, ARRAY[
         CASE WHEN jsonb_typeof(r.request -> 'context') = 'array' THEN jsonb_array_length(r.request -> 'context') ELSE 0 END]))
 ) AS request"""
 
@@ -77,16 +77,22 @@ JOIN job_request r ON r.job_id = j.id
 LEFT JOIN generation_record g ON g.job_id = j.id AND g.run = j.run AND j.finished_at IS NOT NULL
 """
 
-_VIEWS = f"""
-SELECT {VIEW_COLUMNS}
+_VIEWS, _SLIM_VIEWS = (
+    f"""
+SELECT {columns}
 FROM unnest(%(ids)b::uuid[]) WITH ORDINALITY AS d(id, ord) JOIN job j ON j.id = d.id {_VIEW_JOINS}
 ORDER BY d.ord
 """
+    for columns in (VIEW_COLUMNS, RESULT_COLUMNS)
+)
 
-_BATCH_VIEWS = f"""
-SELECT {VIEW_COLUMNS} FROM job j {_VIEW_JOINS}
+_BATCH_VIEWS, _SLIM_BATCH_VIEWS = (
+    f"""
+SELECT {columns} FROM job j {_VIEW_JOINS}
 WHERE j.batch_id = %(batch_id)s AND j.position > %(after_position)s ORDER BY j.position LIMIT %(page)s
 """
+    for columns in (VIEW_COLUMNS, RESULT_COLUMNS)
+)
 
 FEW = 2_000
 """Calls of an uncommon kind in the whole ledger up to which the batch is looked up of each, instead of its jobs being read."""
@@ -189,12 +195,14 @@ class PostgresReading(Reading):
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
-        return [view_of(row) for row in await self._db.rows(_VIEWS, {"ids": list(job_ids)})]
+    async def views(self, job_ids: Sequence[UUID], *, slim: bool = False) -> list[JobView]:
+        statement = _SLIM_VIEWS if slim else _VIEWS
+        return [view_of(row) for row in await self._db.rows(statement, {"ids": list(job_ids)})]
 
-    async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
+    async def batch_views(self, batch_id: UUID, *, slim: bool = False) -> AsyncIterator[JobView]:
         # Pages by position: no cursor or transaction stays open.
-        async for rows in walk(self._db, _BATCH_VIEWS, {"batch_id": batch_id}, {"position": -1}):
+        statement = _SLIM_BATCH_VIEWS if slim else _BATCH_VIEWS
+        async for rows in walk(self._db, statement, {"batch_id": batch_id}, {"position": -1}):
             for row in rows:
                 yield view_of(row)
 

@@ -82,12 +82,17 @@ class _Results:
     batch_id: UUID | None
     result: Callable[[JobView], JobResult]
 
+    @property
+    def _slim(self) -> bool:
+        """Tells that results are written as they are stored: a new rendering needs the sources and the messages."""
+        return self.result is result_of
+
     async def lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[_Line]:
         """By position: the jobs of the batch, and the ``extra`` lines of its input."""
         extra_lines = self._extra_lines(extra)
         next_extra = await anext(extra_lines, None)
         if self.ledger is not None and self.batch_id is not None:
-            async for view in self.ledger.reading.batch_views(self.batch_id):
+            async for view in self.ledger.reading.batch_views(self.batch_id, slim=self._slim):
                 while next_extra is not None and next_extra.position < view.position:
                     yield next_extra
                     next_extra = await anext(extra_lines, None)
@@ -99,7 +104,8 @@ class _Results:
     async def _extra_lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[_Line]:
         async for page in self._pages(extra):
             ids = [line.job_id for line in page if isinstance(line, Repeated)]
-            views = {view.job_id: view for view in await self.ledger.reading.views(ids)} if self.ledger and ids else {}
+            reading = self.ledger.reading if self.ledger and ids else None
+            views = {view.job_id: view for view in await reading.views(ids, slim=self._slim)} if reading else {}
             for line in page:
                 if isinstance(line, Refused):
                     yield self._of_refused(line)

@@ -25,10 +25,10 @@ class MemoryReading(Reading):
     def __init__(self, tables: MemoryTables) -> None:
         self._tables = tables
 
-    async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
+    async def views(self, job_ids: Sequence[UUID], *, slim: bool = False) -> list[JobView]:
         return [job_view(job) for job in self._tables.find(job_ids)]
 
-    async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
+    async def batch_views(self, batch_id: UUID, *, slim: bool = False) -> AsyncIterator[JobView]:
         for job in self._tables.of_batch(batch_id):
             yield job_view(job)
 
