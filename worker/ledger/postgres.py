@@ -1,4 +1,4 @@
-"""The ledger over PostgreSQL: the stores of the port and four that only the worker needs, over one ``Database``."""
+"""The ledger over PostgreSQL: the stores of the port and five that only the worker needs, over one ``Database``."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -8,6 +8,7 @@ from tasks.ports import Ledger
 from worker.ledger.actions import PostgresActions
 from worker.ledger.answer_cache import PostgresAnswerCache
 from worker.ledger.attempts import PostgresAttempts
+from worker.ledger.batch_figures import BatchFigures
 from worker.ledger.database import STATEMENT_S, Database
 from worker.ledger.duties import PostgresDuties
 from worker.ledger.fairness import shares_document
@@ -55,6 +56,7 @@ class PostgresLedger(Ledger):
         self.fleet = Fleet(database)
         self.remote_batches = PostgresRemoteBatches(database)
         self.history = CallHistory(database)
+        self.figures = BatchFigures(database)
         self.inspection = Inspection(database)
         self._database = database
 

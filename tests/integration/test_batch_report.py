@@ -1,0 +1,189 @@
+"""The report of a batch over PostgreSQL: its figures, and a page on which text from outside stays text."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from schemas.failure import FailureKind
+from schemas.grounding import Claim, Evidence, Grounding, Verdict
+from schemas.model_call import Usage
+from schemas.record import TimingMs
+from schemas.states import Outcome, Step
+from tasks.errors import NotFound
+from tests.builders import (
+    closed_ok,
+    make_answer,
+    make_attempt,
+    make_batch,
+    make_completion,
+    make_failed,
+    make_final,
+    make_record,
+    make_request,
+    new_id,
+    to_check,
+)  # fmt: skip
+from tests.contract.situations import submit, take
+from worker.ledger.postgres import PostgresLedger
+from worker.operations.batch_report import Report, collect, document
+from worker.operations.report_page import page
+from worker.settings import Settings
+
+HOSTILE = "</style><script>alert('x')</script><img src=https://evil.example/a onerror=alert(1)>\"'&{{ 7 * 7 }}"
+SOURCE = f"The desk opens at nine. {HOSTILE} The porter has the key."
+USAGE = Usage(input_tokens=90, output_tokens=40, cached_input_tokens=45)
+
+
+def scenario(database_url: str, work: Callable[[PostgresLedger], Awaitable[Report]]) -> Report:
+    async def run() -> Report:
+        async with PostgresLedger(database_url) as ledger:
+            return await work(ledger)
+
+    return asyncio.run(run())
+
+
+def grounding(score: float, confidence: float, *wrong: Verdict) -> Grounding:
+    claims = tuple(
+        Claim(
+            text=f"It opens at ten. {HOSTILE}",
+            start_pos=0,
+            end_pos=5,
+            verdict=verdict,
+            reason=HOSTILE,
+            evidence=(Evidence(source_index=0, start=4, end=17),),
+        )
+        for verdict in wrong
+    )
+    counts = {verdict: wrong.count(verdict) for verdict in wrong}
+    return Grounding(grounding_score=score, confidence=confidence, claims=claims, counts=counts)
+
+
+async def night(ledger: PostgresLedger, *, worst: int = 20, with_estimate: bool = False) -> Report:
+    """Four jobs: two answers without fault, one that is contradicted, one failure; and one that is not final."""
+    requests = [make_request(f"Question {number}? {HOSTILE}", context=[SOURCE]) for number in range(5)]
+    receipt = await submit(ledger, *requests, batch=make_batch(name=HOSTILE))
+    leased = await take(ledger, receipt.job_ids[:4])
+    for job in leased:
+        attempt = make_attempt(job, provider="house", model="m-1")
+        await ledger.attempts.open_attempts([attempt])
+        answer = replace(make_answer(), completion=make_completion(usage=USAGE))
+        await ledger.attempts.close_attempts([closed_ok(job, attempt, answer=answer, then=to_check(job))])
+    checked = await take(ledger, receipt.job_ids[:4], Step.CHECK)
+    checks = [grounding(1, 0.9), grounding(1, 0.8), grounding(0.5, 0.1, Verdict.CONTRADICTED, Verdict.UNSUPPORTED)]
+    for job, check in zip(checked[:3], checks, strict=True):
+        record = make_record(
+            job,
+            grounding=check,
+            prompt_name="grounded",
+            prompt_version="2",
+            model_provider="house",
+            model_name="m-1",
+            timing_ms=TimingMs(llm=1000 * (job is checked[0]) + 500, total=2000),
+            answer=HOSTILE,
+        )
+        await ledger.queue.finish(
+            [make_final(job, record=record, outcome=Outcome.PARTIAL if check.claims else Outcome.ANSWERED)]
+        )
+    await ledger.queue.finish([make_failed(checked[3], FailureKind.BAD_ANSWER)])
+    assert receipt.batch_id is not None
+    return await collect(ledger, receipt.batch_id, Settings(), worst=worst, with_estimate=with_estimate)
+
+
+def test_the_figures_count_each_job_and_call_once(database_url: str) -> None:
+    report = scenario(database_url, night)
+    content = document(report)
+
+    assert sum(row["jobs"] for row in content["throughput"]) == 4
+    assert {row["ending"]: row["jobs"] for row in content["throughput"]}.keys() == {"answered", "partial", "failed"}
+    (call,) = content["calls"]
+    assert (call["provider"], call["model"], call["lane"], call["purpose"]) == ("house", "m-1", "standard", "generate")
+    assert (call["calls"], call["input_tokens"], call["cached_tokens"], call["output_tokens"]) == (4, 360, 180, 160)
+    (llm,) = [row for row in content["latency_ms"] if row["part"] == "llm"]
+    assert (llm["jobs"], llm["p50"]) == (3, 500)
+    assert llm["p95"] == pytest.approx(1400)
+    scores = {(row["name"], row["bin"]): row["jobs"] for row in content["scores"]}
+    assert scores == {
+        ("grounding", 20): 2,
+        ("grounding", 11): 1,
+        ("confidence", 19): 1,
+        ("confidence", 17): 1,
+        ("confidence", 3): 1,
+    }
+    (failure,) = content["failures"]
+    assert (failure["kind"], failure["jobs"], failure["position"]) == ("bad_answer", 1, 3)
+    (variant,) = content["variants"]
+    assert (variant["prompt_version"], variant["jobs"], variant["answered"]) == ("2", 3, 2)
+    assert variant["answered_share"]["low"] < 2 / 3 < variant["answered_share"]["high"]
+
+
+def test_the_worst_answer_has_its_claims_at_their_span_of_the_source(database_url: str) -> None:
+    (worst,) = document(scenario(database_url, night))["worst"]
+
+    assert [claim["verdict"] for claim in worst["claims"]] == ["contradicted", "unsupported"]
+    (span,) = worst["claims"][0]["spans"]
+    assert (span["before"], span["span"]) == ("The ", "desk opens at")
+    assert span["before"] + span["span"] + span["after"] == SOURCE
+
+
+def test_an_estimate_stands_beside_the_truth_when_it_is_asked_for(database_url: str) -> None:
+    report = scenario(database_url, lambda ledger: night(ledger, with_estimate=True))
+    content = document(report)
+
+    assert sum(model["input_tokens"] for model in content["estimate"]["truth"]["models"]) == 360
+    assert "<h2>Estimate and truth</h2>" in page(content)
+    assert "<h2>Estimate and truth</h2>" not in page({**content, "estimate": None})
+
+
+class Elements(HTMLParser):
+    """The elements of a page with all that they name, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_text_from_outside_stays_text_on_the_page(database_url: str) -> None:
+    html = page(document(scenario(database_url, night)))
+    elements = Elements()
+    elements.feed(html)
+
+    assert not elements.names & {"script", "img", "link", "iframe", "object", "a", "form"}
+    assert not {name for name in elements.attributes if name.startswith("on")} | elements.attributes & {
+        "src",
+        "href",
+        "style",
+    }
+    # In the title, the heading, the question, the answer, a claim, its reason and the source.
+    assert "".join(elements.text).count(HOSTILE) >= 7
+    assert html.count("<style>") == 1
+    assert re.search(r"default-src &#39;none&#39;; style-src &#39;sha256-", html)
+
+
+def test_a_batch_without_a_final_job_has_a_page_that_says_so(database_url: str) -> None:
+    async def work(ledger: PostgresLedger) -> Report:
+        receipt = await submit(ledger, make_request())
+        assert receipt.batch_id is not None
+        return await collect(ledger, receipt.batch_id, Settings(), worst=5, with_estimate=False)
+
+    html = page(document(scenario(database_url, work)))
+    assert "1 of 1 jobs are not final yet" in html
+    assert "No final answer has an unsupported or contradicted claim." in html
+
+
+def test_a_batch_that_is_unknown_is_named(database_url: str) -> None:
+    missing = new_id()
+    with pytest.raises(NotFound, match=str(missing)):
+        scenario(database_url, lambda ledger: collect(ledger, missing, Settings(), worst=5, with_estimate=False))

@@ -1,0 +1,72 @@
+"""``nightdesk report``: a batch on one page, or the same as JSON."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from tasks.errors import InputError
+from worker.cli import options
+from worker.cli.exits import INCOMPLETE, OK, run_interruptible
+from worker.cli.outfile import STDOUT, check_output, writing
+from worker.cli.session import Session, session
+from worker.cli.terminal import tell, write_json
+from worker.operations.batch_report import Report, collect, document
+from worker.settings import load_settings
+
+MOST_WORST = 200
+"""Answers a page shows at most: a person reads no more, and each brings its sources along."""
+
+
+def report(
+    batch: options.BatchId,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="OUT", help="Where the page goes; - is standard output.")
+    ] = STDOUT,
+    worst: Annotated[
+        int, typer.Option(min=0, max=MOST_WORST, help="Answers to show with their unsupported claims.")
+    ] = 20,
+    with_estimate: Annotated[
+        bool,
+        typer.Option(help="Estimate the batch as of its submission, beside the truth; every prompt is rendered again."),
+    ] = False,
+    as_json: options.Json = False,
+) -> int:
+    """Write the report of a batch: one HTML page that needs no network, at any time, also while the batch runs.
+
+    Throughput, latency, tokens, cost by lane and model, scores, outcomes, failures by cause, prompt versions and models
+    with intervals, further rounds, and the worst answers with their claims opened at the source.
+    """
+    batch_id = options.batch_id(batch)
+    if as_json and output != STDOUT:
+        raise InputError("--json writes to standard output: leave -o out")
+    check_output(output)
+    settings = load_settings()
+
+    async def read(opened: Session) -> Report:
+        async with opened.ledger() as ledger:
+            return await collect(ledger, batch_id, settings, worst=worst, with_estimate=with_estimate)
+
+    with session(settings, writes=False) as opened:
+        result = run_interruptible(read(opened))
+    content = document(result)
+    if as_json:
+        write_json(_portable(content))
+    else:
+        # The template engine is for a page alone.
+        from worker.operations.report_page import page  # noqa: PLC0415
+
+        with writing(output) as file:
+            file.write(page(content).encode())
+        if output != STDOUT:
+            tell(f"report of {result.status.final:,} of {result.status.jobs:,} jobs written to {output}")
+    return OK if result.status.final == result.status.jobs else INCOMPLETE
+
+
+def _portable(value: Any) -> Any:
+    """A document with times in ISO form and all else as it is."""
+    if isinstance(value, dict):
+        return {name: _portable(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_portable(each) for each in value]
+    return value.isoformat() if isinstance(value, datetime) else value

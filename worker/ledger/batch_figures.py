@@ -1,0 +1,151 @@
+"""Reads the figures of a batch for its report: counted by PostgreSQL, in one snapshot, with no row a job."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from worker.ledger.database import Database
+
+BUCKETS = 48
+"""Spans of time between the first call and the last end."""
+
+BINS = 20
+"""Of a score from 0 to 1."""
+
+WITHIN_S = 300.0
+"""Seconds that the whole snapshot may take."""
+
+Rows = list[dict[str, Any]]
+
+_SPAN = """
+SELECT min(coalesce(started_at, created_at)) AS began, max(finished_at) AS ended
+FROM job WHERE batch_id = %(batch_id)s AND finished_at IS NOT NULL
+"""
+
+_THROUGHPUT = """
+WITH span AS (
+    SELECT min(coalesce(started_at, created_at)) AS began, max(finished_at) + interval '1 millisecond' AS ended
+    FROM job WHERE batch_id = %(batch_id)s AND finished_at IS NOT NULL
+)
+SELECT width_bucket(extract(epoch FROM j.finished_at), extract(epoch FROM s.began), extract(epoch FROM s.ended),
+                    %(buckets)s) AS bucket, coalesce(j.outcome, j.state) AS ending, count(*) AS jobs
+FROM job j CROSS JOIN span s WHERE j.batch_id = %(batch_id)s AND j.finished_at IS NOT NULL AND s.began < s.ended
+GROUP BY 1, 2 ORDER BY 1, 2
+"""
+
+_LATENCY = """
+SELECT t.key AS part, count(*) AS jobs,
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY t.value::float8) AS p50,
+       percentile_cont(0.95) WITHIN GROUP (ORDER BY t.value::float8) AS p95
+FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+CROSS JOIN LATERAL jsonb_each_text(g.timing_ms) t
+WHERE j.batch_id = %(batch_id)s AND j.finished_at IS NOT NULL AND t.value IS NOT NULL AND t.value::float8 > 0
+GROUP BY t.key ORDER BY p50 DESC, t.key
+"""
+
+_CALLS = """
+SELECT a.provider, a.model, a.lane, a.purpose, a.round, count(*) AS calls,
+       count(*) FILTER (WHERE a.outcome LIKE 'error:%%') AS errors,
+       count(*) FILTER (WHERE a.outcome = 'unknown') AS unknown,
+       coalesce(sum((a.usage ->> 'input_tokens')::int8), 0)::int8 AS input_tokens,
+       coalesce(sum((a.usage ->> 'cached_input_tokens')::int8), 0)::int8 AS cached_tokens,
+       coalesce(sum((a.usage ->> 'output_tokens')::int8), 0)::int8 AS output_tokens,
+       CASE WHEN bool_and(a.cost_usd IS NOT NULL) THEN sum(a.cost_usd) END AS cost_usd
+FROM job j JOIN attempt a ON a.job_id = j.id
+WHERE j.batch_id = %(batch_id)s AND a.closed_at IS NOT NULL AND a.shared_from IS NULL
+GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5
+"""
+
+_SCORES = """
+SELECT s.name, least(width_bucket(s.score, 0, 1, %(bins)s), %(bins)s) AS bin, count(*) AS jobs
+FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+CROSS JOIN LATERAL (VALUES ('grounding', (g.grounding ->> 'grounding_score')::float8),
+                           ('confidence', (g.grounding ->> 'confidence')::float8)) s(name, score)
+WHERE j.batch_id = %(batch_id)s AND j.state = 'completed' AND s.score IS NOT NULL
+GROUP BY 1, 2 ORDER BY 1, 2
+"""
+
+_FAILURES = """
+SELECT g.failure ->> 'kind' AS kind, count(*) AS jobs, min(left(g.failure ->> 'message', 300)) AS example,
+       min(j.position) AS position
+FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+WHERE j.batch_id = %(batch_id)s AND j.finished_at IS NOT NULL AND g.failure IS NOT NULL
+GROUP BY 1 ORDER BY 2 DESC, 1
+"""
+
+_VARIANTS = """
+SELECT g.prompt_name, g.prompt_version, g.model_provider AS provider, g.model_name AS model, count(*) AS jobs,
+       count(*) FILTER (WHERE j.outcome = 'answered') AS answered,
+       count(*) FILTER (WHERE j.outcome = 'partial') AS partial,
+       count(*) FILTER (WHERE j.outcome = 'abstained') AS abstained,
+       count((g.grounding ->> 'grounding_score')::float8) AS scored,
+       avg((g.grounding ->> 'grounding_score')::float8) AS grounding,
+       stddev_samp((g.grounding ->> 'grounding_score')::float8) AS grounding_deviation,
+       avg(j.cost_usd)::float8 AS cost_usd, stddev_samp(j.cost_usd)::float8 AS cost_deviation
+FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+WHERE j.batch_id = %(batch_id)s AND j.state = 'completed' AND g.prompt_name IS NOT NULL
+GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4
+"""
+
+_ROUNDS = """
+SELECT j.round, count(*) AS jobs, count(*) FILTER (WHERE j.outcome = 'answered') AS answered,
+       count(*) FILTER (WHERE j.outcome = 'partial') AS partial, sum(j.cost_usd) AS cost_usd
+FROM job j WHERE j.batch_id = %(batch_id)s AND j.finished_at IS NOT NULL GROUP BY 1 ORDER BY 1
+"""
+
+# Contradictions first, then the least probable answers, then those with the most claims without support.
+_WORST = """
+SELECT j.id FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+CROSS JOIN LATERAL (SELECT coalesce((g.grounding #>> '{counts,contradicted}')::int, 0) AS contradicted,
+                           coalesce((g.grounding #>> '{counts,unsupported}')::int, 0) AS unsupported) c
+WHERE j.batch_id = %(batch_id)s AND j.state = 'completed' AND c.contradicted + c.unsupported > 0
+ORDER BY c.contradicted > 0 DESC, (g.grounding ->> 'confidence')::float8 NULLS LAST,
+         c.contradicted + c.unsupported DESC, j.position
+LIMIT %(worst)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Counts of a batch; a row is a group of jobs or calls, by the names of its columns."""
+
+    span: dict[str, Any]
+    throughput: Rows
+    latency: Rows
+    calls: Rows
+    scores: Rows
+    failures: Rows
+    variants: Rows
+    rounds: Rows
+    worst: list[UUID]
+
+
+class BatchFigures:
+    """Aggregates over all jobs of one batch; they read it as a whole, so few at a time should."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def read(self, batch_id: UUID, *, worst: int) -> Figures:
+        """The figures of a batch and the ids of its worst answers, of one moment; raises ``LedgerUnavailable``."""
+        parameters = {"batch_id": batch_id, "buckets": BUCKETS, "bins": BINS, "worst": worst}
+        async with self._db.connection(WITHIN_S) as connection, connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            # Connections are set up for rows found by index; these statements read a whole batch, which may be all there is.
+            await connection.execute("SET LOCAL enable_seqscan = on")
+
+            async def rows(statement: str) -> Rows:
+                cursor = await connection.execute(statement.encode(), parameters)
+                return [row._asdict() for row in await cursor.fetchall()]
+
+            return Figures(
+                span=(await rows(_SPAN))[0],
+                throughput=await rows(_THROUGHPUT),
+                latency=await rows(_LATENCY),
+                calls=await rows(_CALLS),
+                scores=await rows(_SCORES),
+                failures=await rows(_FAILURES),
+                variants=await rows(_VARIANTS),
+                rounds=await rows(_ROUNDS),
+                worst=[row["id"] for row in await rows(_WORST)],
+            )

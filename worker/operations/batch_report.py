@@ -1,0 +1,164 @@
+"""Collects the report of a batch: its figures, its worst answers with their sources, the estimate beside the truth."""
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from schemas.batch import BatchStatus
+from schemas.grounding import Claim, Verdict
+from tasks.policy.comparison import Interval, Z, wilson
+from tasks.ports import JobView
+from worker.ledger.batch_figures import Figures
+from worker.ledger.postgres import PostgresLedger
+from worker.operations.estimation import Estimation, estimate_batch, to_json
+from worker.settings import Settings
+
+MOST_CLAIMS = 12
+"""Claims shown of one of the worst answers."""
+
+MARGIN = 300
+"""Code points of a source that are shown on each side of a span."""
+
+WRONG = {Verdict.UNSUPPORTED, Verdict.CONTRADICTED}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A batch at one moment, all that its report shows."""
+
+    at: datetime
+    status: BatchStatus
+    errors: dict[str, int]
+    """Claims by the kind of their error."""
+    figures: Figures
+    worst: list[JobView]
+    estimation: Estimation | None = None
+
+
+async def collect(
+    ledger: PostgresLedger, batch_id: UUID, settings: Settings, *, worst: int, with_estimate: bool
+) -> Report:
+    """The report of a batch, in whatever state it is; raises ``NotFound``.
+
+    Args:
+        ledger: open.
+        batch_id: the batch.
+        settings: name the models and prices of an estimate.
+        worst: answers to show with their claims.
+        with_estimate: estimate the batch as of its submission; every prompt of it is rendered again.
+    """
+    status = await ledger.reading.batch_status(batch_id)
+    figures = await ledger.figures.read(batch_id, worst=worst)
+    errors = await ledger.reading.error_kinds(batch_id)
+    # An answer that was erased or asked again in between is left out.
+    views = [view for view in await ledger.reading.views(figures.worst) if view.record and view.record.grounding]
+    estimation = await estimate_batch(batch_id, settings, ledger) if with_estimate else None
+    named = {kind.value: count for kind, count in errors.items()}
+    return Report(datetime.now(UTC), status, named, figures, views, estimation)
+
+
+def document(report: Report) -> dict[str, Any]:
+    """The report, for programs and for the page; amounts in USD are decimals."""
+    figures = report.figures
+    return {
+        "at": report.at,
+        "status": report.status.model_dump(mode="json"),
+        "began": figures.span["began"],
+        "ended": figures.span["ended"],
+        "throughput": figures.throughput,
+        "latency_ms": figures.latency,
+        "calls": figures.calls,
+        "scores": figures.scores,
+        "failures": figures.failures,
+        "errors": report.errors,
+        "variants": [_variant(row) for row in figures.variants],
+        "rounds": [_round(row, figures) for row in figures.rounds],
+        "worst": [_worst(view) for view in report.worst],
+        "estimate": None if report.estimation is None else to_json(report.estimation),
+    }
+
+
+def _variant(row: dict[str, Any]) -> dict[str, Any]:
+    """A prompt version and model with the intervals of its shares and means."""
+    return {
+        **{name: value for name, value in row.items() if not name.endswith("_deviation")},
+        "answered_share": _interval(wilson(row["answered"], row["jobs"])),
+        "grounding": _interval(_mean(row["grounding"], row["grounding_deviation"], row["scored"])),
+        "cost_usd": _interval(_mean(row["cost_usd"], row["cost_deviation"], row["jobs"])),
+    }
+
+
+def _mean(mean: float | None, deviation: float | Decimal | None, count: int) -> Interval | None:
+    if mean is None or not count:
+        return None
+    reach = Z * float(deviation or 0) / math.sqrt(count)
+    return Interval(mean, mean - reach, mean + reach)
+
+
+def _interval(interval: Interval | None) -> dict[str, float] | None:
+    if interval is None:
+        return None
+    return {"value": interval.value, "low": interval.low, "high": interval.high}
+
+
+def _round(row: dict[str, Any], figures: Figures) -> dict[str, Any]:
+    """The jobs that ended in a round, with the calls that were made in it for all jobs."""
+    calls = [call for call in figures.calls if call["round"] == row["round"]]
+    costs = [call["cost_usd"] for call in calls]
+    return {
+        **row,
+        "calls": sum(call["calls"] for call in calls),
+        "calls_usd": None if None in costs else sum(costs, Decimal(0)),
+    }
+
+
+def _worst(view: JobView) -> dict[str, Any]:
+    record = view.record
+    assert record is not None
+    grounding = record.grounding
+    assert grounding is not None
+    wrong = [claim for claim in grounding.claims if claim.verdict in WRONG]
+    return {
+        "job_id": view.job_id,
+        "position": view.position,
+        "custom_id": view.custom_id,
+        "outcome": view.outcome,
+        "query": view.request.query,
+        "answer": record.answer,
+        "confidence": grounding.confidence,
+        "grounding": grounding.grounding_score,
+        "provider": record.model_provider,
+        "model": record.model_name,
+        "claims": [_claim(claim, view) for claim in wrong[:MOST_CLAIMS]],
+        "more_claims": max(0, len(wrong) - MOST_CLAIMS),
+    }
+
+
+def _claim(claim: Claim, view: JobView) -> dict[str, Any]:
+    spans = []
+    for evidence in claim.evidence:
+        if evidence.source_index >= len(view.request.context):
+            continue
+        source = view.request.context[evidence.source_index]
+        content = source.content
+        start, end = max(0, evidence.start - MARGIN), min(len(content), evidence.end + MARGIN)
+        spans.append(
+            {
+                "source": evidence.source_index + 1,
+                "document_id": source.document_id,
+                "before": ("…" if start else "") + content[start : evidence.start],
+                "span": content[evidence.start : evidence.end],
+                "after": content[evidence.end : end] + ("…" if end < len(content) else ""),
+            }
+        )
+    return {
+        "text": claim.text,
+        "verdict": claim.verdict,
+        "score": claim.score,
+        "reason": claim.reason,
+        "error": claim.error and claim.error.model_dump(mode="json"),
+        "spans": spans,
+    }

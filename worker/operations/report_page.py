@@ -1,0 +1,219 @@
+"""Draws the report of a batch as one HTML page that needs nothing else: no script, no network, no font of its own."""
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from schemas.states import JobState, Outcome
+from worker.ledger.batch_figures import BINS, BUCKETS
+
+ENDINGS = (
+    *(Outcome.ANSWERED, Outcome.PARTIAL, Outcome.ABSTAINED, Outcome.NO_EVIDENCE, Outcome.REJECTED, Outcome.REFUSED),
+    *(JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED),
+)
+"""In the order of the colours and of the columns."""
+
+HEIGHT = 100.0
+WIDTH = 100.0
+GAP = 0.12
+"""Share of a column that stays empty, so that neighbours are told apart."""
+
+MINUTE_S, HOUR_S = 60, 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A rectangle of a plot, in its own units; the page stretches them."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A plot of columns with the same numbers as a table."""
+
+    title: str
+    bars: list[Bar]
+    top: int
+    marks: list[str]
+    """Texts below the first column, the middle and the last."""
+    kinds: list[str]
+    rows: list[tuple[str, list[int]]]
+
+
+def page(document: dict[str, Any]) -> str:
+    """The page of a report's document."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(usd=_usd, count=_count, percent=_percent, span=_span, moment=_moment, word=_word)
+    style, _, _ = environment.loader.get_source(environment, "report.css.j2")  # type: ignore[union-attr]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return environment.get_template("report.html.j2").render(
+        **document,
+        style=style,
+        # Nothing but this style applies, whatever a source or an answer brings along.
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        endings=_endings(document["status"]),
+        throughput_plot=_throughput(document),
+        score_plots=[plot for name in ("grounding", "confidence") if (plot := _scores(name, document["scores"]))],
+        cost=_cost(document["calls"]),
+        estimates=_estimates(document["estimate"]),
+    )
+
+
+# ---- plots -----------------------------------------------------------------------------------------------------------
+
+
+def _endings(status: dict[str, Any]) -> list[tuple[str, int]]:
+    counts = {**status["states"], **status["outcomes"]}
+    counts.pop(JobState.COMPLETED.value, None)
+    order = [ending.value for ending in ENDINGS]
+    return sorted(counts.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order))
+
+
+def _throughput(document: dict[str, Any]) -> Columns | None:
+    rows = document["throughput"]
+    if not rows:
+        return None
+    began, ended = document["began"], document["ended"]
+    step = (ended - began) / BUCKETS
+    kinds = [ending.value for ending in ENDINGS if any(row["ending"] == ending.value for row in rows)]
+    counts = [[0] * len(kinds) for _ in range(BUCKETS)]
+    for row in rows:
+        counts[min(max(row["bucket"], 1), BUCKETS) - 1][kinds.index(row["ending"])] += row["jobs"]
+    stamp = "%H:%M:%S" if (ended - began).total_seconds() < HOUR_S else "%H:%M"
+    times = [(began + step * place).astimezone().strftime(stamp) for place in range(BUCKETS + 1)]
+    title = f"Jobs that ended in each {_span(step.total_seconds())}"
+    return _columns(title, times, counts, kinds, [times[0], times[BUCKETS // 2], times[-1]])
+
+
+def _scores(name: str, rows: list[dict[str, Any]]) -> Columns | None:
+    bins = {row["bin"]: row["jobs"] for row in rows if row["name"] == name}
+    if not bins:
+        return None
+    labels = [f"{place / BINS:.2f}" for place in range(BINS + 1)]
+    counts = [[bins.get(place + 1, 0)] for place in range(BINS)]
+    titles = {
+        "grounding": "Answers by grounding: the share of claims that the sources support",
+        "confidence": "Answers by confidence: the probability that no claim is unsupported",
+    }
+    return _columns(titles[name], labels, counts, [name], ["0", "0.5", "1"])
+
+
+def _columns(title: str, labels: list[str], counts: list[list[int]], kinds: list[str], marks: list[str]) -> Columns:
+    top = max(map(sum, counts)) or 1
+    width = WIDTH / len(counts)
+    bars = []
+    for place, column in enumerate(counts):
+        height = 0.0
+        for kind, count in zip(kinds, column, strict=True):
+            if count:
+                part = HEIGHT * count / top
+                height += part
+                bars.append(Bar(place * width, HEIGHT - height, width * (1 - GAP), part, kind))
+    rows = [(label, column) for label, column in zip(labels, counts, strict=False) if any(column)]
+    return Columns(title, bars, top, marks, kinds, rows)
+
+
+def _cost(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Calls by lane and model; of all purposes and rounds together."""
+    groups: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for call in calls:
+        key = call["lane"], call["provider"], call["model"] or "?"
+        group = groups.setdefault(key, dict.fromkeys(_SUMS, 0) | {"lane": key[0], "model": f"{key[1]}:{key[2]}"})
+        for name in _SUMS:
+            group[name] = None if group[name] is None or call[name] is None else group[name] + call[name]
+    return list(groups.values())
+
+
+_SUMS = ("calls", "errors", "unknown", "input_tokens", "cached_tokens", "output_tokens", "cost_usd")
+
+
+def _estimates(estimate: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """A row for tokens, cost and time: the estimate with its bounds, and the truth."""
+    truth = estimate and estimate["truth"]
+    if not estimate or not truth:
+        return []
+    models = truth["models"]
+    costs = [row["cost_usd"] for row in models]
+
+    def row(name: str, spread: dict[str, Any] | None, real: float | None, show: Callable[[Any], str]) -> dict[str, Any]:
+        usual, low, high = (float(spread[part]) for part in ("usual", "low", "high")) if spread else (None, None, None)
+        off = f"{usual / real - 1:+.1%}" if usual is not None and real else ""
+        return {
+            "name": name,
+            "usual": show(usual),
+            "low": show(low),
+            "high": show(high),
+            "truth": show(real),
+            "off": off,
+        }
+
+    return [
+        row("tokens in", estimate["input_tokens"], _sum(each["input_tokens"] for each in models), _count),
+        row("tokens out", estimate["output_tokens"], _sum(each["output_tokens"] for each in models), _count),
+        row("cost", estimate["cost_usd"], None if None in costs else _sum(costs), _usd),
+        row("time", estimate["seconds"], truth["seconds"], _span),
+    ]
+
+
+def _sum(values: Iterable[Any]) -> float:
+    return float(sum(float(value) for value in values))
+
+
+# ---- text ------------------------------------------------------------------------------------------------------------
+
+
+def _usd(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    amount = float(value)
+    return f"{amount:,.2f} USD" if amount >= 1 or not amount else f"{amount:.4g} USD"
+
+
+def _count(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.0f}"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _span(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:  # noqa: PLR2004 - tenths matter below
+        return f"{seconds:.1f} s"
+    if seconds < 2 * MINUTE_S:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * HOUR_S:
+        return f"{seconds / MINUTE_S:.0f} min"
+    return f"{seconds // HOUR_S:.0f} h {seconds % HOUR_S / MINUTE_S:02.0f} min"
+
+
+def _moment(at: datetime | str | None) -> str:
+    if at is None:
+        return "-"
+    moment = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def _word(name: str) -> str:
+    return name.replace("_", " ")
