@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest $(if $(CI),-p no:randomly)
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-check bench-questions bench-path bench-prompt bench-rows bench-io bench-one-job limits faults soak audit clean
+.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-check bench-questions bench-path bench-prompt bench-rows bench-scale bench-io bench-one-job limits faults soak audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -116,6 +116,9 @@ bench-judge: $(VENV)/.developing ## what a judge that is right catches, and the 
 
 bench-rows: $(VENV)/.developing ## what a job costs PostgreSQL: row versions, WAL, bytes stored, commits (ROWS_ARGS="--columns")
 	$(BIN)/python -m bench.rows $(ROWS_ARGS)
+
+bench-scale: $(VENV)/.developing ## the ledger's statements beside a million finished jobs and beside none (SCALE_ARGS="--finished 10000000")
+	$(BIN)/python -m bench.scale $(SCALE_ARGS)
 
 bench-check: $(VENV)/.developing ## CPU of the check of one answer (CHECK_ARGS="--against TREE")
 	$(BIN)/python -m bench.check_cost $(CHECK_ARGS)

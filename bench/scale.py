@@ -1,0 +1,136 @@
+"""Measures the hot statements of the ledger over an empty ledger and one full of finished jobs, in turns of one run.
+
+    python -m bench.scale [--finished 1000000] [--rounds 3]
+
+Each has an embedded server of its own. The full one is filled by SQL: jobs with a small request, an attempt and a published
+result, 10,000 a batch. Prints the median milliseconds of each verb and the ratio of full to empty. Machines differ: compare
+within one run only.
+"""
+
+import argparse
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable
+from datetime import timedelta
+from typing import TypeVar
+
+import psycopg
+
+from bench.embedded import embedded_servers
+from schemas.states import Step
+from tasks.ports import NewBatch
+from tests.builders import lease_key, make_batch, make_final, make_jobs, make_request
+from worker.ledger.postgres import PostgresLedger
+
+Value = TypeVar("Value")
+
+BATCH = 10_000
+"""Finished jobs of a batch, and rows of a page of the filling."""
+
+JOBS = 50
+"""Jobs of each submission that is timed."""
+
+TURNS = 20
+LEASE = timedelta(seconds=60)
+SECOND = timedelta(seconds=1)
+
+FILL = """
+WITH b AS (INSERT INTO batch (id, tenant, created_at) VALUES (gen_random_uuid(), 'desk', now() - interval '1 day') RETURNING id),
+j AS (
+    INSERT INTO job (id, batch_id, position, tenant, state, step, request_bytes, outcome, scheduled_at, available_at,
+                     created_at, started_at, finished_at, result_published_at)
+    SELECT gen_random_uuid(), b.id, n, 'desk', 'completed', 'check', 300, 'answered', t.at, t.at, t.at, t.at, t.at, t.at
+    FROM b, generate_series(1, %(rows)s) n, LATERAL (SELECT now() - interval '1 day' AS at) t
+    RETURNING id
+), r AS (
+    INSERT INTO job_request (job_id, request, request_hash, contract_version) SELECT id, '{"query": "When?"}', '', 1 FROM j
+)
+INSERT INTO attempt (id, job_id, run, round, purpose, number, lane, provider, request_hash, lease_token, closed_at, outcome,
+                     cost_usd)
+SELECT gen_random_uuid(), id, 1, 0, 'generate', 1, 'standard', 'stub', '', id, now(), 'ok', 0.001 FROM j
+"""
+
+
+def fill(url: str, finished: int) -> None:
+    """Write finished jobs, and bring the statistics up to date as autovacuum would."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for _ in range(finished // BATCH):
+            connection.execute(FILL, {"rows": BATCH})
+        for table in ("job", "job_request", "attempt", "batch", "job_count"):
+            connection.execute(f"VACUUM ANALYZE {table}".encode())
+
+
+class Clock:
+    """Milliseconds of each verb, by ledger."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, dict[str, list[float]]] = {}
+
+    async def time(self, ledger: str, verb: str, work: Awaitable[Value]) -> Value:
+        """Run and time a verb."""
+        began = time.perf_counter()
+        value = await work
+        self.times.setdefault(verb, {}).setdefault(ledger, []).append(1000 * (time.perf_counter() - began))
+        return value
+
+
+async def live(clock: Clock, name: str, ledger: PostgresLedger) -> None:
+    """Lead a group of jobs through its life, with the duties and the polls between."""
+    batch: NewBatch = make_batch()
+    jobs = make_jobs(*(make_request(f"Question {number}?") for number in range(JOBS)))
+    receipt = await clock.time(name, f"submit of {JOBS} jobs", ledger.submission.submit(batch, [jobs]))
+    ids = receipt.job_ids
+    lease = ledger.queue.lease
+    await clock.time(name, "hints to take", ledger.duties.take_hints(Step.GENERATE, 100, 100, LEASE))
+    half = JOBS // 2
+    leased = await clock.time(name, f"lease of {half} by id", lease(Step.GENERATE, "w", LEASE, JOBS, ids=ids[:half]))
+    leased += await clock.time(name, f"lease of {half} idle", lease(Step.GENERATE, "w", LEASE, half))
+    await clock.time(name, "renewal", ledger.queue.renew([lease_key(job) for job in leased], LEASE))
+    await clock.time(name, "poll of one job", ledger.reading.views(ids[:1]))
+    await clock.time(name, "status of a batch", ledger.reading.batch_status(receipt.batch_id))
+    await clock.time(name, "finish", ledger.queue.finish([make_final(job) for job in leased]))
+    await clock.time(name, "publication", ledger.outbox.mark_published([(job.job_id, job.run) for job in leased]))
+    await clock.time(name, "dispatch's look", ledger.duties.attend("w", LEASE, SECOND, 100))
+    await clock.time(name, "promotion", ledger.duties.promote(100))
+    await clock.time(name, "rescue", ledger.duties.rescue(100, None))
+    await clock.time(name, "expiry", ledger.duties.expire(100))
+    await clock.time(name, "status of 20 batches", ledger.reading.batches(20))
+
+
+async def measure(urls: dict[str, str], rounds: int) -> Clock:
+    """Times of both ledgers, turn by turn."""
+    clock = Clock()
+    for _ in range(rounds):
+        ledgers = {name: PostgresLedger(url, connections=1) for name, url in urls.items()}
+        for ledger in ledgers.values():
+            await ledger.open()
+            await live(Clock(), "", ledger)
+        for _ in range(TURNS):
+            for name, ledger in ledgers.items():
+                await live(clock, name, ledger)
+        for ledger in ledgers.values():
+            await ledger.close()
+    return clock
+
+
+def main() -> None:
+    """Fills, measures and prints."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--finished", type=int, default=1_000_000, help="jobs in the full ledger")
+    arguments.add_argument("--rounds", type=int, default=3)
+    options = arguments.parse_args()
+    with embedded_servers() as empty_servers, embedded_servers() as full_servers:
+        empty, full = (servers.endpoints.database_url for servers in (empty_servers, full_servers))
+        began = time.monotonic()
+        fill(full, options.finished)
+        print(f"{options.finished:,} finished jobs written in {time.monotonic() - began:.0f} s", flush=True)
+        clock = asyncio.run(measure({"empty": empty, "full": full}, options.rounds))
+    print(f"{'verb, milliseconds':24} {'empty':>8} {'full':>8}  ratio")
+    for verb, by_ledger in clock.times.items():
+        before, after = (statistics.median(by_ledger[name]) for name in ("empty", "full"))
+        print(f"{verb:24} {before:8.2f} {after:8.2f} {after / before:6.2f}")
+
+
+if __name__ == "__main__":
+    main()
