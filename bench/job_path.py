@@ -39,8 +39,10 @@ PACKAGES = tuple(f"{REPOSITORY / name}{os.sep}" for name in ("schemas", "tasks",
 QUEUES = ("generate", "check", "submit")
 PATIENCE_S = 60.0
 
-DUTY_TASKS = frozenset({"dispatch", "outbox", "pruning", "heartbeat", "spool", "renew slots"})
+DUTY_TASKS = frozenset({"dispatch", "outbox", "pruning", "heartbeat", "spool", "renew slots", "provider batches"})
 """Tasks of the event loop that run whether there are jobs or not."""
+DUTY_TIMERS = frozenset({"LeaseRenewer._beat"})
+"""Its callbacks that run every second."""
 DUTY_THREADS = frozenset({"lease renewer", "watchdog"})
 
 HOURS = (
@@ -73,7 +75,7 @@ class JobPath:
         code = frame.f_code
         if not self.recording or event != "call" or not code.co_filename.startswith(PACKAGES):
             return
-        duty = _of_a_duty()
+        duty = _of_a_duty(code)
         if (code, duty) in self._codes or _importing(frame):
             return
         self._codes.add((code, duty))
@@ -81,9 +83,9 @@ class JobPath:
         files.setdefault(str(Path(code.co_filename).relative_to(REPOSITORY)), []).append(code.co_qualname)
 
 
-def _of_a_duty() -> bool:
-    """Tells whether the present thread or task serves a periodic duty."""
-    if threading.current_thread().name in DUTY_THREADS:
+def _of_a_duty(code: CodeType) -> bool:
+    """Tells whether the present thread, task or timer serves a periodic duty."""
+    if threading.current_thread().name in DUTY_THREADS or code.co_qualname in DUTY_TIMERS:
         return True
     try:
         task = asyncio.current_task()
@@ -120,12 +122,12 @@ def _result(app: Celery, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _await_publication(database_url: str) -> None:
-    """Returns when the ledger notes the publication of the first job: its path ends there."""
+    """Returns when the ledger notes the publication of every job: its path ends there."""
     until = time.monotonic() + PATIENCE_S
     with psycopg.connect(database_url, autocommit=True) as connection:
         while connection.execute("SELECT 1 FROM job WHERE result_published_at IS NULL").fetchone():
             if time.monotonic() > until:
-                raise TimeoutError(f"the first job's publication is not noted within {PATIENCE_S:.0f} s")
+                raise TimeoutError(f"a job's publication is not noted within {PATIENCE_S:.0f} s")
             time.sleep(0.05)
 
 
@@ -137,6 +139,7 @@ def _drive(settings: Settings, where: Endpoints, path: JobPath, results: list[di
         _await_publication(where.database_url)
         path.recording = True
         results.append(_result(app, _job("nine", "twelve")))
+        _await_publication(where.database_url)
     finally:
         path.recording = False
         os.kill(os.getpid(), signal.SIGTERM)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from itertools import cycle
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -58,7 +59,7 @@ async def work(
     switched = Switched(buckets)
     desks = [
         RateLimiter(
-            settings, switched, Lanes(PausedLanes()), workers=lambda: WORKERS, slots=100, on_room=lambda: None,
+            settings, switched, Lanes(PausedLanes()), presence=SimpleNamespace(workers=WORKERS), slots=100, on_room=lambda: None,
             period_s=PERIOD_S, settle_s=0.0,
         )
         for _ in range(WORKERS)

@@ -29,7 +29,6 @@ class Heartbeat:
         steps: of this worker.
         lanes: get the paused lanes of each reply.
         lane_retry: age of a pause after which its lane is tried again; zero: never.
-        unreachable: gives the unreachable providers.
     """
 
     def __init__(
@@ -39,8 +38,6 @@ class Heartbeat:
         steps: frozenset[Step],
         lanes: Lanes,
         lane_retry: timedelta,
-        *,
-        unreachable: Callable[[], Sequence[Unreachable]] = tuple,
     ) -> None:
         self.workers = 1
         self.steps = self._own = steps
@@ -48,7 +45,8 @@ class Heartbeat:
         self._name = name
         self._lanes = lanes
         self._lane_retry = lane_retry
-        self._unreachable = unreachable
+        self.unreachable: Callable[[], Sequence[Unreachable]] = tuple
+        """Gives the unreachable providers; the limiter's, once that is made."""
         self._beating: asyncio.Task[None] | None = None
 
     async def start(self, try_lane: Callable[[str], None]) -> None:
@@ -77,7 +75,7 @@ class Heartbeat:
                 log.exception("counting workers broke")
 
     async def _beat(self, try_lane: Callable[[str], None]) -> None:
-        away = [asdict(provider) for provider in self._unreachable()]
+        away = [asdict(provider) for provider in self.unreachable()]
         began = monotonic()
         present = await self._fleet.beat(self._name, self._own, away)
         self.workers, self.steps = present.workers, present.steps

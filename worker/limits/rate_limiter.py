@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic, time
+from typing import Protocol
 
 from uuid_utils.compat import uuid7
 
@@ -50,6 +51,13 @@ NEUTRAL = frozenset({FailureKind.BAD_ANSWER, FailureKind.INTERNAL, FailureKind.C
 """Failures that say nothing about the provider's health; all further ones show that it answers."""
 
 
+class Presence(Protocol):
+    """Knows the workers of this system."""
+
+    workers: int
+    """Number of processes that make calls now, at least 1."""
+
+
 class RateLimiter(Limits):
     """``tasks.ports.Limits`` of one process; belongs to one event loop.
 
@@ -57,7 +65,7 @@ class RateLimiter(Limits):
         settings: the limits.
         buckets: the shared ones.
         lanes: the paused lanes.
-        workers: number of processes that make calls now.
+        presence: knows the number of processes that make calls now.
         slots: of this process; waiting jobs never take more than half of them.
         on_room: called when more jobs may be leased.
         period_s: a minute; tests take less.
@@ -70,16 +78,16 @@ class RateLimiter(Limits):
         buckets: RedisBuckets,
         lanes: Lanes,
         *,
-        workers: Callable[[], int],
+        presence: Presence,
         slots: int,
         on_room: Callable[[], None],
         period_s: float = PERIOD_S,
         settle_s: float = SETTLE_S,
     ) -> None:
         self._settings = settings
-        self._buckets = FailoverBuckets(buckets, workers, settle_s)
+        self._buckets = FailoverBuckets(buckets, lambda: presence.workers, settle_s)
         self._lanes = lanes
-        self._workers = workers
+        self._presence = presence
         self._slots = slots
         self._on_room = on_room
         self._period_s = period_s
@@ -116,7 +124,7 @@ class RateLimiter(Limits):
         await self._slow_start(queue).admit()
         if self._lanes.maybe_paused(call.provider, call.lane, queue.model) and await self._paused(call):
             return Denied(DenyReason.LANE_PAUSED, timedelta(0))
-        refusal = queue.refusal(self._workers(), urgent=job.priority > 0, mixed=self._mixed())
+        refusal = queue.refusal(self._presence.workers, urgent=job.priority > 0, mixed=self._mixed())
         if refusal is not None:
             queue.asked_at = began
             return refusal
@@ -220,7 +228,7 @@ class RateLimiter(Limits):
 
     def room(self) -> Room | None:
         """The number of jobs that may be leased now to wait for permits; None while nothing is limited."""
-        now, workers = monotonic(), self._workers()
+        now, workers = monotonic(), self._presence.workers
         active = [queue for queue in self._queues.values() if now - queue.asked_at < ACTIVE_S or queue.waiting]
         limited = [queue for queue in active if queue.limited]
         if not limited:
@@ -328,7 +336,7 @@ class RateLimiter(Limits):
                 # Jobs wait here: after any error they must be served or denied.
                 log.exception("the limits of %s broke", queue.provider)
                 pause_s = AFTER_BREAK_S
-            queue.deny_late(self._workers(), mixed=self._mixed())
+            queue.deny_late(self._presence.workers, mixed=self._mixed())
             self._on_room()
             if pause_s:
                 await queue.wait(pause_s)

@@ -64,7 +64,7 @@ def make_app(settings: Settings, redis_url: str) -> Celery:
         result_backend_transport_options=dict(transport),
         redis_socket_timeout=10,
         redis_socket_connect_timeout=5,
-        worker_consumer="worker.process.message_guard:GuardedConsumer",
+        worker_consumer="worker.process.intake:GuardedConsumer",
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
         # One thread sends hints, the tasks answer through the backend: few connections, kept open.

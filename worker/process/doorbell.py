@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -28,6 +30,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
+from tasks.ports import FinalJob, Leased, Outbox
+from tasks.ports.process import TokenSink
+from tasks.results import Rendered, compact, publish_results, result_of, view_of_final
+from tasks.scheduling.batching import Batcher, OnError
+from tasks.scheduling.dispatch import MESSAGE_IDS
 from worker.process.celery_app import make_app
 from worker.settings import Settings
 
@@ -264,3 +271,86 @@ def _is_refusal(error: Exception) -> bool:
     return isinstance(error, ResponseError) and not isinstance(
         error, OutOfMemoryError | ReadOnlyError | NoPermissionError | BusyLoadingError
     )
+
+
+# ---- hints and results of a worker -----------------------------------------------------------------------------------
+
+PUBLISH_ROWS = 100
+PUBLISH_ROOM = 500
+"""Most results that wait for Redis, of up to 64 KB each: the sweep publishes further ones."""
+
+HINT_ROOM = 5_000
+"""Most hints that wait for Redis."""
+
+SWEEP_WAIT = timedelta(seconds=2)
+"""Time of a stopping worker for hints and results to Redis: the other workers' sweeps send the remaining ones."""
+
+
+class _Hint(NamedTuple):
+    """A job whose step may begin."""
+
+    step: Step
+    urgent: bool
+    job_id: UUID
+
+
+class Sender:
+    """Groups the hints and the results of a worker; nothing waits for them, and the sweeps send what is left."""
+
+    def __init__(
+        self, doorbell: CeleryDoorbell, outbox: Outbox, tokens: TokenSink, local_is_served: Callable[[], bool]
+    ) -> None:
+        self._doorbell = doorbell
+        self._outbox = outbox
+        self._tokens = tokens
+        self._local_is_served = local_is_served
+        self._finals = Batcher[Rendered, None](
+            "results to publish",
+            self._publish,
+            on_error=OnError.LEAVE,
+            rows=PUBLISH_ROWS,
+            wait=timedelta(milliseconds=50),
+            room=PUBLISH_ROOM,
+            eager=True,
+        )
+        self._hints = Batcher[_Hint, None](
+            "hints",
+            self._send_hints,
+            on_error=OnError.LEAVE,
+            rows=MESSAGE_IDS,
+            wait=timedelta(milliseconds=20),
+            room=HINT_ROOM,
+            eager=True,
+        )
+
+    def final(self, job: Leased, final: FinalJob) -> None:
+        """Publishes the result of a job that became final here."""
+        if job.request.config.stream:
+            self._tokens.final(job, final)
+        # The compact result waits for Redis, not the request with its sources.
+        self._finals.add((job.job_id, job.run, compact(result_of(view_of_final(job, final, datetime.now(UTC))))))
+
+    async def _publish(self, results: Sequence[Rendered]) -> None:
+        await publish_results(self._outbox, self._doorbell, results)
+
+    def to_check(self, job: Leased) -> None:
+        """Hints the check of a job whose answer is committed."""
+        self.hint(job.request.config.check_step, job.job_id, urgent=job.priority > 0)
+
+    def hint(self, step: Step, job_id: UUID, *, urgent: bool) -> None:
+        """Hints a job whose step may begin."""
+        self._hints.add(_Hint(step, urgent, job_id))
+
+    async def _send_hints(self, hints: Sequence[_Hint]) -> None:
+        messages: defaultdict[tuple[Step, bool], list[UUID]] = defaultdict(list)
+        for hint in hints:
+            messages[hint.step, hint.urgent].append(hint.job_id)
+        for (step, urgent), ids in sorted(messages.items(), key=lambda item: not item[0][1]):
+            # Without a worker that has the model, messages for it would stay in Redis without end.
+            if step is not Step.LOCAL or self._local_is_served():
+                await self._doorbell.hint(step, ids, urgent=urgent)
+
+    async def close(self) -> None:
+        """Sends what waits, for a short time."""
+        await self._hints.close(SWEEP_WAIT)
+        await self._finals.close(SWEEP_WAIT)

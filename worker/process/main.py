@@ -21,8 +21,8 @@ from tasks.grounding.objections import use_strictness
 from tasks.ports import process
 from worker.local import Endpoints
 from worker.process.celery_app import QUEUES, make_app
+from worker.process.intake import consumer_reads, trust_nothing
 from worker.process.logs import configure_logging, passwords_of
-from worker.process.message_guard import consumer_reads, trust_nothing
 from worker.process.runtime import WorkerRuntime
 from worker.providers.registry import ConfiguredProviders
 from worker.scorers import scorer_of
@@ -67,8 +67,7 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
         steps=frozenset(Step(queue) for queue in queues if queue in set(Step)),
         dead=_loop_is_dead,
     )
-    process.runtime = runtime
-    runtime.start(providers)
+    process.runtime = runtime.start(providers)
     try:
         code = _listen(app, runtime, where.redis_url, queues, settings.threads)
     finally:

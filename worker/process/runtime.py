@@ -4,14 +4,13 @@ import asyncio
 import logging
 import random
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import uvloop
@@ -21,19 +20,17 @@ from schemas.states import Step
 from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check, DirectCheck
-from tasks.errors import LedgerUnavailable, NightdeskError
+from tasks.errors import NightdeskError
 from tasks.generate import Generate
 from tasks.grounding.judge.call import Judge, JudgeOptions
 from tasks.lanes.collection import BatchLane, LanePace
 from tasks.lanes.parking import Parking
-from tasks.ports import FinalJob, Leased, NewJob, Providers
+from tasks.ports import Providers
 from tasks.ports.remote_batches import Gathering
-from tasks.results import Rendered, compact, parse_job_ids, poll, publish_results, result_of, view_of_final
-from tasks.scheduling.batching import Batcher, LoopPieces, OnError
-from tasks.scheduling.dispatch import MESSAGE_IDS, Dispatch, ModelFallback, Pace
+from tasks.scheduling.batching import LoopPieces
+from tasks.scheduling.dispatch import Dispatch, ModelFallback, Pace
 from tasks.scheduling.feed import Feed, Load, Suspicion
 from tasks.scheduling.rescue import Rescue
-from tasks.submit import new_batch, submit
 from tasks.text.evidence import TimeLimit
 from worker.cancellation import cancel
 from worker.ledger.database import HOT_S
@@ -44,7 +41,8 @@ from worker.limits.presence import LEAVE_S, Heartbeat
 from worker.limits.rate_limiter import RateLimiter
 from worker.limits.redis_bucket import RedisBuckets
 from worker.process.celery_app import SubmitGate
-from worker.process.doorbell import CeleryDoorbell
+from worker.process.doorbell import CeleryDoorbell, Sender
+from worker.process.intake import Intake
 from worker.process.lease_renewer import LeaseRenewer
 from worker.process.pruning import Pruning
 from worker.process.spool import Spool, replay, spool_folder
@@ -56,9 +54,6 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-LEDGER_PATIENCE_S = 20.0
-"""Seconds that a submission over Redis waits for the ledger before its message returns to the queue."""
-
 LOCAL_SLOTS = 16
 """Most jobs in a worker with the local model: with more, one process would keep jobs that another could compute."""
 
@@ -68,34 +63,12 @@ CLOSING_S = 10.0
 DIRECT_DRAIN_S = 1.0
 """Least time for the checks of the last answers at a stop: some milliseconds each, unless they wait for a judge."""
 
-PUBLISH_ROWS = 100
-PUBLISH_ROOM = 500
-"""Most results that wait for Redis, of up to 64 KB each: the sweep publishes further ones."""
-
-HINT_ROOM = 5_000
-"""Most hints that wait for Redis."""
-
-SWEEP_WAIT = timedelta(seconds=2)
-"""Time of a stopping worker for hints and results to Redis: the other workers' sweeps send the remaining ones."""
-
-
-SMALL = 50
-"""Jobs of a message that are hinted by the worker which accepted it; more are left to dispatch."""
-
-
-class _Hint(NamedTuple):
-    """A job whose step may begin."""
-
-    step: Step
-    urgent: bool
-    job_id: UUID
-
 
 class WorkerRuntime:
-    """Implements ``tasks.ports.Runtime`` for the Celery tasks of this process.
+    """Starts and stops the loop and all that is wired to it.
 
-    The main thread calls ``start`` and ``stop``, Celery's threads call ``admit``, ``submit`` and ``poll``; a thread of ours
-    calls ``dead`` when the loop is dead.
+    The main thread calls ``start`` and ``stop``, Celery's threads go through the intake; a thread of ours calls ``dead`` when the
+    loop is dead.
     """
 
     def __init__(
@@ -113,9 +86,7 @@ class WorkerRuntime:
         self._database_url = database_url
         self._redis_url = redis_url
         self._steps = steps
-        self._most_queued = settings.most_queued(settings.tenant)
         self._dead = dead
-        self._catalog = Installation(settings, same_for_workers=True)
         self._providers: Callable[[], Providers] | None = None
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="event loop", daemon=True)
@@ -129,11 +100,11 @@ class WorkerRuntime:
 
     # ---- called by the main thread ----
 
-    def start(self, providers: Providers) -> None:
+    def start(self, providers: Providers) -> Intake:
         """Starts the loop, connects to the ledger and begins; raises ``LedgerUnavailable``, ``SchemaMismatch``."""
         self._thread.start()
         try:
-            self._call(self._open(providers))
+            return self._call(self._open(providers))
         except BaseException:
             self._halt()
             raise
@@ -163,30 +134,9 @@ class WorkerRuntime:
     def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    # ---- called by Celery's threads ----
-
-    def admit(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool) -> None:
-        """See ``tasks.ports.Runtime``; drops hints of a step that this process does not serve."""
-        feed = self._feeds.get(step)
-        if feed is not None:
-            self._call(feed.admit(job_ids, urgent=urgent))
-
-    def submit(self, raw_jobs: Sequence[Any], batch: dict[str, Any]) -> dict[str, Any]:
-        """See ``tasks.ports.Runtime``."""
-        return self._call(self._submit(raw_jobs, batch))
-
-    def close_door(self) -> None:
-        """See ``tasks.ports.Runtime``."""
-        self._gate.close()
-
-    def poll(self, raw_ids: Sequence[Any]) -> list[dict[str, Any] | None]:
-        """See ``tasks.ports.Runtime``."""
-        results = self._call(poll(self._ledger.reading, parse_job_ids(raw_ids)))
-        return [None if result is None else result.model_dump(mode="json") for result in results]
-
     # ---- on the loop ----
 
-    async def _open(self, providers: Providers) -> None:
+    async def _open(self, providers: Providers) -> Intake:
         settings, stack = self._settings, self._stack
         stack.push_async_callback(providers.close)
         self._ledger = await stack.enter_async_context(
@@ -198,26 +148,8 @@ class WorkerRuntime:
         stack.push_async_callback(self._doorbell.close)
         self._tokens = RedisTokens(self._redis_url, key_prefix=settings.key_prefix, kept_s=settings.results_kept_s)
         stack.push_async_callback(self._tokens.close)
-        self._finals = Batcher[Rendered, None](
-            "results to publish",
-            self._publish,
-            on_error=OnError.LEAVE,
-            rows=PUBLISH_ROWS,
-            wait=timedelta(milliseconds=50),
-            room=PUBLISH_ROOM,
-            eager=True,
-        )
-        stack.push_async_callback(self._finals.close, SWEEP_WAIT)
-        self._hints = Batcher[_Hint, None](
-            "hints",
-            self._send_hints,
-            on_error=OnError.LEAVE,
-            rows=MESSAGE_IDS,
-            wait=timedelta(milliseconds=20),
-            room=HINT_ROOM,
-            eager=True,
-        )
-        stack.push_async_callback(self._hints.close, SWEEP_WAIT)
+        self._sender = Sender(self._doorbell, self._ledger.outbox, self._tokens, self._local_is_served)
+        stack.push_async_callback(self._sender.close)
         spool = Spool(spool_folder(settings.home, self._database_url))
         await replay(spool, self._ledger.attempts)
         renewer = LeaseRenewer(self._database_url, settings.lease_for, self._loop, dead=self._dead)
@@ -237,10 +169,21 @@ class WorkerRuntime:
         for step in self._steps:
             self._feeds[step] = self._feed(step, journal, renewer, providers, limits)
             self._feeds[step].start()
-        self._duties = self._dispatch()
-        self._gate = SubmitGate(self._app, f"nightdesk@{worker_name()}", self._reachable, self._loop)
-        stack.push_async_callback(self._gate.cancel)
-        self._start_duties(self._duties)
+        dispatch = self._dispatch()
+        gate = SubmitGate(self._app, f"nightdesk@{worker_name()}", self._reachable, self._loop)
+        stack.push_async_callback(gate.cancel)
+        self._start_duties(dispatch)
+        return Intake(
+            self._loop,
+            self._feeds,
+            ledger=self._ledger,
+            catalog=Installation(settings, same_for_workers=True),
+            gate=gate,
+            sender=self._sender,
+            dispatch=dispatch,
+            tenant=settings.tenant,
+            most_queued=settings.most_queued(settings.tenant),
+        )
 
     def _open_batch_lane(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> None:
         self._parking = Parking(self._ledger.remote_batches, journal)
@@ -251,8 +194,8 @@ class WorkerRuntime:
             journal,
             self._calls(journal, limits),
             providers,
-            to_check=self._to_check,
-            final=self._final,
+            to_check=self._sender.to_check,
+            final=self._sender.final,
             pace=lane_pace(self._settings),
         )
         self._stack.push_async_callback(cancel, asyncio.create_task(lane.run(), name="provider batches"))
@@ -299,13 +242,10 @@ class WorkerRuntime:
         stack.push_async_callback(buckets.close)
         lanes = Lanes(self._ledger.fleet)
         stack.push_async_callback(lanes.close)
-        limiter: RateLimiter = RateLimiter(
-            settings, buckets, lanes, workers=lambda: self._present.workers, slots=settings.slots, on_room=self._nudge
-        )
         lane_retry = timedelta(seconds=settings.lane_retry_s)
-        self._present = present = Heartbeat(
-            self._ledger.fleet, worker_name(), self._steps, lanes, lane_retry, unreachable=limiter.unreachable
-        )
+        self._present = present = Heartbeat(self._ledger.fleet, worker_name(), self._steps, lanes, lane_retry)
+        limiter = RateLimiter(settings, buckets, lanes, presence=present, slots=settings.slots, on_room=self._nudge)
+        present.unreachable = limiter.unreachable
         stack.push_async_callback(limiter.close)
         await present.start(limiter.try_lane)
         stack.push_async_callback(present.stop)
@@ -353,8 +293,8 @@ class WorkerRuntime:
             journal,
             self._calls(journal, limits),
             providers,
-            to_check=self._to_check,
-            final=self._final,
+            to_check=self._sender.to_check,
+            final=self._sender.final,
             variants=self._settings.prompts,
             sharing=self._settings.share_policy,
             cpu=self._cpu,
@@ -378,7 +318,7 @@ class WorkerRuntime:
             self._ledger.queue,
             journal,
             cpu,
-            final=self._final,
+            final=self._sender.final,
             judge=Judge(self._ledger.queue, self._calls(journal, limits), providers, options),
             bundle=bundle,
             limit=TimeLimit(settings.check_timeout_s),
@@ -404,52 +344,9 @@ class WorkerRuntime:
     def _local_is_served(self) -> bool:
         return Step.LOCAL in self._present.steps
 
-    def _final(self, job: Leased, final: FinalJob) -> None:
-        if job.request.config.stream:
-            self._tokens.final(job, final)
-        # The compact result waits for Redis, not the request with its sources.
-        self._finals.add((job.job_id, job.run, compact(result_of(view_of_final(job, final, datetime.now(UTC))))))
-
-    async def _publish(self, results: Sequence[Rendered]) -> None:
-        await publish_results(self._ledger.outbox, self._doorbell, results)
-
-    def _to_check(self, job: Leased) -> None:
-        self._hints.add(_Hint(job.request.config.check_step, job.priority > 0, job.job_id))
-
-    async def _send_hints(self, hints: Sequence[_Hint]) -> None:
-        messages: defaultdict[tuple[Step, bool], list[UUID]] = defaultdict(list)
-        for hint in hints:
-            messages[hint.step, hint.urgent].append(hint.job_id)
-        for (step, urgent), ids in sorted(messages.items(), key=lambda item: not item[0][1]):
-            # Without a worker that has the model, messages for it would stay in Redis without end.
-            if step is not Step.LOCAL or self._local_is_served():
-                await self._doorbell.hint(step, ids, urgent=urgent)
-
     async def _reachable(self) -> None:
         # A write, because a ledger that only reads, as in a failover, takes no submission.
         await self._ledger.fleet.beat(worker_name(), self._steps)
-
-    async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
-        batch = new_batch(raw_batch, tenant=self._settings.tenant, max_queued=self._most_queued)
-        until = self._loop.time() + LEDGER_PATIENCE_S
-        while True:
-            try:
-                submitted = await submit(self._ledger.submission, raw_jobs, batch=batch, catalog=self._catalog)
-            except LedgerUnavailable:
-                if self._loop.time() >= until:
-                    raise
-            else:
-                self._wake(submitted.available)
-                return submitted.to_json()
-            await asyncio.sleep(1)
-
-    def _wake(self, jobs: Sequence[NewJob]) -> None:
-        """Spares a few new jobs the time until dispatch looks; where others wait before them, it says whose turn it is."""
-        if len(jobs) > SMALL:
-            return
-        for job in jobs:
-            if job.priority > 0 or job.step not in self._duties.waiting:
-                self._hints.add(_Hint(job.step, job.priority > 0, job.id))
 
     async def _drain(self) -> int:
         until = self._loop.time() + self._settings.drain_s

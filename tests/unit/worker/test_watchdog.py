@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from celery import Celery
 
+from worker.process.intake import GuardedChannel, consumer_reads
 from worker.process.main import WATCH_EVERY_S, Watchdog
-from worker.process.message_guard import GuardedChannel, consumer_reads
 
 
 @pytest.fixture

@@ -112,14 +112,8 @@ def test_a_worker_says_which_providers_it_can_not_reach() -> None:
     async def scenario() -> None:
         presence_ledger = PresenceLedger(1)
         away = [Unreachable("openai", 1.0, "refused")]
-        workers = Heartbeat(
-            presence_ledger,
-            "w",
-            frozenset({Step.CHECK}),
-            Lanes(presence_ledger),
-            timedelta(0),
-            unreachable=lambda: away,
-        )
+        workers = present(presence_ledger)
+        workers.unreachable = lambda: away
         await workers.start(lambda _: None)
         await workers.stop()
         assert presence_ledger.away == [["openai"]]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ class LimiterHarness:
         self.lanes = Lanes(self.ledger)
         self.nudges = 0
         self.limiter = RateLimiter(
-            Settings(**settings), self.buckets, self.lanes, workers=lambda: workers, slots=slots,
+            Settings(**settings), self.buckets, self.lanes, presence=SimpleNamespace(workers=workers), slots=slots,
             on_room=self._nudged, period_s=period_s, settle_s=settle_s,
         )  # fmt: skip
 

@@ -1,0 +1,227 @@
+"""Takes messages from the queues to the event loop; one runs the task it names, or is dropped, and ends no worker."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from queue import Empty
+from time import monotonic
+from typing import Any, ClassVar, TypeVar
+from uuid import UUID
+
+import kombu.transport
+from celery import Celery
+from celery.worker.consumer import Consumer
+from celery.worker.request import Request
+from kombu.transport import redis as redis_transport
+
+from schemas.states import Step
+from tasks.errors import LedgerUnavailable
+from tasks.ports import Catalog, Ledger, NewJob, Runtime
+from tasks.results import parse_job_ids, poll
+from tasks.scheduling.dispatch import Dispatch
+from tasks.scheduling.feed import Feed
+from tasks.submit import new_batch, submit
+from worker.process.celery_app import SubmitGate
+from worker.process.doorbell import Sender
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+CANVAS = ("callbacks", "errbacks", "chain", "chord", "group", "group_index", "replaced_task_nesting")
+"""The parts of a message's body or headers from which Celery would send further messages, or count."""
+
+
+class PlainRequest(Request):
+    """A request for one task with its arguments and nothing else."""
+
+    _request_dict: dict[str, Any]
+    _args: Any
+    _kwargs: Any
+
+    def __init__(self, message: Any, **options: Any) -> None:
+        super().__init__(message, **options)
+        for name in CANVAS:
+            self._request_dict.pop(name, None)
+        # Celery reads the body again to run the task: it gets the parsed one, without an encoding.
+        self._body: Any = (self._args, self._kwargs, {})
+        self._content_type = self._content_encoding = None
+
+    @property
+    def _payload(self) -> Any:
+        return self._body
+
+
+class GuardedConsumer(Consumer):
+    """Drops a message that Celery itself can't read; it would end the worker, and come back an hour later."""
+
+    connection_errors: tuple[type[BaseException], ...]
+
+    def create_task_handler(self, *arguments: Any, **options: Any) -> Callable[[Any], None]:
+        """The handler of every message."""
+        handle = super().create_task_handler(*arguments, **options)
+
+        def guarded(message: Any) -> None:
+            try:
+                handle(message)
+            except self.connection_errors:
+                raise
+            except Exception as error:  # noqa: BLE001 - a hostile message may raise anything
+                _dropped(error)
+                if not message.acknowledged:
+                    message.reject()
+
+        return guarded
+
+
+class GuardedChannel(redis_transport.Channel):
+    """Drops strings that are no message: the list in Redis may hold any."""
+
+    connection_errors: tuple[type[BaseException], ...]
+    replies: ClassVar[dict[str, float]] = {}
+    """Times (monotonic) of the last replies from the queues and from the control channel, to any channel of the process."""
+
+    def _brpop_read(self, **options: Any) -> bool:
+        try:
+            delivered = bool(super()._brpop_read(**options))  # type: ignore[misc]
+        except Empty:
+            self.replies["queues"] = monotonic()
+            raise
+        except self.connection_errors:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            _dropped(error)
+            delivered = True
+        self.replies["queues"] = monotonic()
+        return delivered
+
+    def _receive_one(self, client: Any) -> Any:
+        message = super()._receive_one(client)  # type: ignore[misc]
+        self.replies["control"] = monotonic()
+        return message
+
+
+class GuardedTransport(redis_transport.Transport):
+    """kombu's transport over Redis with such channels."""
+
+    Channel = GuardedChannel
+
+
+def consumer_reads(within_s: float) -> bool:
+    """Tells whether the queues and the control channel both replied in this time; an idle consumer polls and pings them."""
+    latest = min(GuardedChannel.replies.get(source, -math.inf) for source in ("queues", "control"))
+    return monotonic() - latest < within_s
+
+
+def _dropped(error: Exception) -> None:
+    # Without the content, which may be anything, of any length.
+    log.error("a message that can't be read was dropped: %s: %.200s", type(error).__name__, error)
+
+
+def trust_nothing(app: Celery) -> None:
+    """Removes all tasks but our own, and guards their messages.
+
+    Celery's built-in tasks would run, or await without end, anything that a message names. Call after all modules with
+    tasks are imported.
+    """
+    app.finalize()
+    for name in [name for name in app.tasks if name.startswith("celery.")]:
+        app.tasks.unregister(name)
+    for task in app.tasks.values():
+        task.Request = "worker.process.intake:PlainRequest"
+    # By the names of URL schemes, so that TLS is set up as for kombu's own.
+    for scheme in ("redis", "rediss"):
+        kombu.transport.TRANSPORT_ALIASES[scheme] = "worker.process.intake:GuardedTransport"
+
+
+# ---- from Celery's threads to the loop -------------------------------------------------------------------------------
+
+LEDGER_PATIENCE_S = 20.0
+"""Seconds that a submission over Redis waits for the ledger before its message returns to the queue."""
+
+SMALL = 50
+"""Jobs of a message that are hinted by the worker which accepted it; more are left to dispatch."""
+
+
+class Intake(Runtime):
+    """``tasks.ports.Runtime`` for the Celery tasks of this process: their threads wait for the event loop.
+
+    Args:
+        loop: the event loop of the process.
+        feeds: of the steps that it serves.
+        ledger: gets submissions and answers polls.
+        catalog: knows what can be served.
+        gate: stops the queue of submissions while the ledger is away.
+        sender: hints the first jobs of a small submission.
+        dispatch: knows the steps with jobs that wait.
+        tenant: of submissions without one.
+        most_queued: most jobs of that tenant that are not final; None: no limit.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        feeds: Mapping[Step, Feed],
+        *,
+        ledger: Ledger,
+        catalog: Catalog,
+        gate: SubmitGate,
+        sender: Sender,
+        dispatch: Dispatch,
+        tenant: str,
+        most_queued: int | None,
+    ) -> None:
+        self._loop = loop
+        self._feeds = feeds
+        self._ledger = ledger
+        self._catalog = catalog
+        self._gate = gate
+        self._sender = sender
+        self._dispatch = dispatch
+        self._tenant = tenant
+        self._most_queued = most_queued
+
+    def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def admit(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool) -> None:
+        """See ``tasks.ports.Runtime``; drops hints of a step that this process does not serve."""
+        feed = self._feeds.get(step)
+        if feed is not None:
+            self._call(feed.admit(job_ids, urgent=urgent))
+
+    def submit(self, raw_jobs: Sequence[Any], batch: dict[str, Any]) -> dict[str, Any]:
+        """See ``tasks.ports.Runtime``."""
+        return self._call(self._submit(raw_jobs, batch))
+
+    def close_door(self) -> None:
+        """See ``tasks.ports.Runtime``."""
+        self._gate.close()
+
+    def poll(self, raw_ids: Sequence[Any]) -> list[dict[str, Any] | None]:
+        """See ``tasks.ports.Runtime``."""
+        results = self._call(poll(self._ledger.reading, parse_job_ids(raw_ids)))
+        return [None if result is None else result.model_dump(mode="json") for result in results]
+
+    async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
+        batch = new_batch(raw_batch, tenant=self._tenant, max_queued=self._most_queued)
+        until = self._loop.time() + LEDGER_PATIENCE_S
+        while True:
+            try:
+                submitted = await submit(self._ledger.submission, raw_jobs, batch=batch, catalog=self._catalog)
+            except LedgerUnavailable:
+                if self._loop.time() >= until:
+                    raise
+            else:
+                self._wake(submitted.available)
+                return submitted.to_json()
+            await asyncio.sleep(1)
+
+    def _wake(self, jobs: Sequence[NewJob]) -> None:
+        """Spares a few new jobs the time until dispatch looks; where others wait before them, it says whose turn it is."""
+        if len(jobs) > SMALL:
+            return
+        for job in jobs:
+            if job.priority > 0 or job.step not in self._dispatch.waiting:
+                self._sender.hint(job.step, job.id, urgent=job.priority > 0)
