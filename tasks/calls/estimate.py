@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal, Protocol
 
+from schemas.generation import Lane
 from schemas.model_call import Usage
 from schemas.states import Outcome
 from tasks.calls.call_history import History, Moments, PastCalls
@@ -30,7 +31,7 @@ JUDGE_TOKENS = 400
 class Tariff(Protocol):
     """The prices of an installation."""
 
-    def usage_usd(self, provider: str, model: str | None, usage: Usage) -> Decimal | None:
+    def usage_usd(self, provider: str, model: str | None, usage: Usage, lane: str) -> Decimal | None:
         """The cost of one call with this usage; None: the price is unknown."""
 
 
@@ -233,14 +234,16 @@ class Estimator:
         else:
             outputs = _sum_of(past.outputs, calls, most=group.cap)
             output_from = f"{past.calls:,} earlier calls"
-        cost_usd = self._cost(Turn(provider, model), calls, inputs, outputs, past)
+        cost_usd = self._cost(Turn(provider, model), lane, calls, inputs, outputs, past)
         latency_s = past.latency_s if past is not None else None
         count = Spread(calls, calls, calls)
         return ModelEstimate(
             provider, model, lane, Purpose.GENERATE.value, count, inputs, outputs, cost_usd, counted_by, output_from, latency_s
         )  # fmt: skip
 
-    def _cost(self, turn: Turn, calls: float, inputs: Spread, outputs: Spread, past: PastCalls | None) -> Spread | None:
+    def _cost(  # noqa: PLR0917 - one row of the estimate
+        self, turn: Turn, lane: str, calls: float, inputs: Spread, outputs: Spread, past: PastCalls | None
+    ) -> Spread | None:
         if not calls:
             return NOTHING
         costs = []
@@ -252,7 +255,7 @@ class Estimator:
                 cached_input_tokens=int(each_in * past.cache_reads) if past else 0,
                 cache_write_tokens=int(each_in * past.cache_writes) if past else 0,
             )
-            usd = self.tariff.usage_usd(turn.provider, turn.model, usage)
+            usd = self.tariff.usage_usd(turn.provider, turn.model, usage, lane)
             if usd is None:
                 return None
             costs.append(float(usd) * calls)
@@ -281,7 +284,8 @@ class Estimator:
         inputs, outputs = (
             Spread(*(count * moments.mean for count in _bounds(calls))) for moments in (past.inputs, past.outputs)
         )
-        each = self._cost(Turn(past.provider, past.model), 1, _only(past.inputs.mean), _only(past.outputs.mean), past)
+        turn, once = Turn(past.provider, past.model), (_only(past.inputs.mean), _only(past.outputs.mean))
+        each = self._cost(turn, past.lane, 1, *once, past)
         cost_usd = None if each is None else Spread(*(count * each.usual for count in _bounds(calls)))
         return ModelEstimate(
             past.provider, past.model, past.lane, past.purpose, calls, inputs, outputs, cost_usd,
@@ -295,7 +299,7 @@ class Estimator:
         inputs = Spread(0.0, most_in / 2, most_in)
         outputs = Spread(0.0, min(JUDGE_TOKENS, self.judge_cap) * times, self.judge_cap * times)
         calls = Spread(0 if by_default else times, times, times)
-        cost_usd = self._cost(turn, times, inputs, outputs, None)
+        cost_usd = self._cost(turn, Lane.STANDARD, times, inputs, outputs, None)
         source = "no earlier calls of this judge: a guess"
         if by_default and cost_usd is not None and answers.cost_usd is not None:
             # It is not asked beyond this share.
@@ -311,7 +315,7 @@ class Estimator:
         return ModelEstimate(
             turn.provider,
             turn.model,
-            answers.lane,
+            Lane.STANDARD.value,
             Purpose.JUDGE.value,
             calls,
             inputs,

@@ -335,8 +335,8 @@ class BatchLane:
         if isinstance(decision, Hold) and job.round:
             # There is an answer already: no person has to decide about a second one.
             decision = Fail(failure)
-        if isinstance(decision, Fail) and len(self.providers.turns(job.request.config)) > max(0, job.spent + 2 - most):
-            # The next lease counts the attempts, and comes to the fallbacks.
+        if isinstance(decision, Fail) and len(self.providers.turns(job.request.config)) > max(1, job.spent + 2 - most):
+            # The next leases count the attempts, and so come to the fallbacks.
             decision = Retry(timedelta(0))
         return decision
 

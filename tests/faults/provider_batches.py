@@ -36,7 +36,8 @@ def batch_lab(lab: Lab, provider: PriceList, jobs: int) -> Iterator[None]:
     keys = {"ANTHROPIC_API_KEY": "test-key", "ANTHROPIC_BASE_URL": lab.stub.url}
     os.environ.update(keys)
     try:
-        config = {"lane": "provider_batch"}
+        # A call fails with 3 % each time, and with the whole second batch: enough attempts that none runs out of them.
+        config = {"lane": "provider_batch", "max_attempts": 8}
         lab.submit([{**job, "config": config} for job in questions(jobs)])
         yield
     finally:

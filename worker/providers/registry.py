@@ -188,14 +188,15 @@ class ConfiguredProviders:
         # The tables of prices take a moment to load, and most batches have no ceiling.
         return self._prices(name, entry).reserve_usd(model, 1, 1, _tier(entry)) is not None
 
-    def usage_usd(self, name: str, model: str | None, usage: Usage) -> Decimal | None:
+    def usage_usd(self, name: str, model: str | None, usage: Usage, lane: str) -> Decimal | None:
         """See ``tasks.calls.estimate.Tariff``."""
         entry = self._entries.get(name)
         if entry is None or not self.has_price(name, model):
             return None
         if entry.kind is ProviderKind.EXTRACTIVE:
             return Decimal(0)
-        cost: Decimal | None = self._prices(name, entry).cost_usd(self.model_of(name, model), None, usage, _tier(entry))
+        tier = "batch" if lane == Lane.PROVIDER_BATCH else _tier(entry)
+        cost: Decimal | None = self._prices(name, entry).cost_usd(self.model_of(name, model), None, usage, tier)
         return cost
 
     def _prices(self, name: str, entry: ProviderSettings) -> Any:

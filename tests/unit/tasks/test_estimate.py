@@ -29,7 +29,7 @@ class Tariff:
     def __init__(self, *unpriced: str) -> None:
         self.unpriced = unpriced
 
-    def usage_usd(self, provider: str, model: str | None, usage: Usage) -> Decimal | None:
+    def usage_usd(self, provider: str, model: str | None, usage: Usage, lane: str) -> Decimal | None:
         if provider in self.unpriced:
             return None
         return usage.input_tokens * IN_USD + usage.output_tokens * OUT_USD

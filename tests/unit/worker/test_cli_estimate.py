@@ -68,3 +68,20 @@ def test_a_line_is_at_most_80_columns(
 def test_wrong_orders_say_what_to_give(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_provider_batch_is_estimated_at_half_the_price_and_its_judge_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    path = tmp_path / "in.jsonl"
+    path.write_text(json.dumps({"query": "When does it open?", "context": ["The desk opens at nine."]}) + "\n")
+    rows = {}
+    for lane in ("standard", "provider_batch"):
+        assert cli.run(["run", "--dry-run", str(path), "--lane", lane, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        rows[lane] = {row["purpose"]: row for row in document["models"]}
+    single, batched = (rows[lane]["generate"] for lane in ("standard", "provider_batch"))
+    assert batched["lane"] == "provider_batch"
+    assert float(single["cost_usd"]["usual"]) == pytest.approx(2 * float(batched["cost_usd"]["usual"]))
+    assert rows["provider_batch"]["judge"]["lane"] == "standard"

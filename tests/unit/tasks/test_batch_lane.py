@@ -1,0 +1,169 @@
+"""The rules of the lane ``provider_batch``: pauses, what follows a failed call, and a call that is read again as it was."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+import orjson
+import pytest
+
+from schemas.failure import Failure, FailureKind
+from schemas.job import JobRequest
+from schemas.states import HeldReason
+from tasks.calls.forecast import first_lease
+from tasks.calls.paid_call import BrokenCall, PaidCalls
+from tasks.calls.retry import Fail, Hold, Retry, RetryPolicy, Snooze
+from tasks.errors import ProviderError
+from tasks.lanes.collection import BatchLane, LanePace
+from tasks.lanes.parking import call_of, document_of
+from tasks.ports import Leased, NewBatch
+from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall
+from tasks.prompting.messages import render
+from tests.builders import make_attempt
+from tests.scripted_provider import Registry, ScriptedProvider
+
+K = FailureKind
+
+
+def job(**config: Any) -> Leased:
+    request = JobRequest(query="When?", context=["The desk opens at nine."], config=config)
+    return first_lease(uuid4(), request, NewBatch(uuid4(), "desk"))
+
+
+def lane(*, fallbacks: tuple[str, ...] = (), batches: Any = None, providers: Any = None) -> BatchLane:
+    def nothing(*_: Any) -> None:
+        raise AssertionError
+
+    others = [ScriptedProvider(name=name) for name in fallbacks]
+    registry = providers or Registry(ScriptedProvider(), *others, fallbacks=fallbacks)
+    calls = PaidCalls(cast("Any", None), RetryPolicy(), lambda: 0.5)
+    return BatchLane(batches, cast("Any", None), cast("Any", None), calls, registry, nothing, nothing)
+
+
+def broken(kind: FailureKind, *, lane_paused: bool = False) -> BrokenCall:
+    return BrokenCall(Failure(kind=kind, message="m"), None, lane_paused)
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_call", "spent", "expected"),
+    [
+        (K.OVERLOADED, True, 0, Retry),
+        (K.OVERLOADED, True, 3, Fail),
+        (K.RATE_LIMITED, True, 0, Retry),
+        (K.EXPIRED, True, 3, Snooze),
+        (K.CANCELLED, True, 3, Snooze),
+        (K.RATE_LIMITED, False, 3, Snooze),
+        (K.UNAVAILABLE, False, 3, Snooze),
+        (K.INVALID_REQUEST, True, 0, Fail),
+        (K.BAD_ANSWER, True, 0, Retry),
+        (K.QUOTA, False, 0, Hold),
+    ],
+)
+def test_a_failed_call_spends_an_attempt_and_an_unmade_one_does_not(
+    kind: FailureKind,
+    of_call: bool,  # noqa: FBT001
+    spent: int,
+    expected: type,
+) -> None:
+    decision = lane()._decide(replace(job(), spent=spent), broken(kind), of_call=of_call)
+    assert isinstance(decision, expected)
+
+
+def test_before_it_fails_a_job_comes_to_its_fallbacks() -> None:
+    with_fallback = lane(fallbacks=("other",))
+    assert with_fallback._decide(job(), broken(K.INVALID_REQUEST), of_call=True) == Retry(timedelta(0))
+    assert isinstance(with_fallback._decide(replace(job(), spent=4), broken(K.INVALID_REQUEST), of_call=True), Fail)
+
+
+def test_a_second_round_is_never_held() -> None:
+    decision = lane()._decide(replace(job(), round=1), broken(K.QUOTA, lane_paused=True), of_call=False)
+    assert isinstance(decision, Fail)
+    assert lane()._decide(job(), broken(K.QUOTA, lane_paused=True), of_call=False) == Hold(HeldReason.LANE_PAUSED)
+
+
+def test_pauses_between_looks_grow_to_ten_times_the_first() -> None:
+    pauses = [LanePace().next_look(looks) for looks in range(12)]
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (timedelta(seconds=30), timedelta(seconds=300))
+
+
+def test_a_parked_call_is_read_again_as_it_was_and_an_erased_one_without_its_words() -> None:
+    leased, provider = job(), ScriptedProvider()
+    call = provider.plan(leased.request, render(leased.request, provider.protocol(leased.request.config)))
+    document = orjson.loads(document_of(call, {"queue": 1.0}, ["openai: refused"]))
+    attempt = replace(
+        make_attempt(leased),
+        provider=call.provider,
+        model=call.model,
+        lane=call.lane,
+        request_hash=call.request_hash,
+        reserved_usd=call.reserve_usd,
+    )
+    again = call_of(PendingCall(leased, attempt, document, 0.0))
+    # The schema of the reply and the body are only for the call itself.
+    prompt = call.prompt.model_copy(update={"reply_schema": None})
+    assert again == replace(call, body=b"", prompt=prompt)
+    erased = {name: value for name, value in document.items() if name not in {"prompt", "parameters_sent"}}
+    assert call_of(PendingCall(leased, attempt, erased, 0.0)).prompt.snapshot.messages == ()
+
+
+class Store:
+    """Notes what is written about one intent."""
+
+    def __init__(self) -> None:
+        self.writes: list[tuple[Any, ...]] = []
+
+    async def remote_ids(self, provider: str) -> frozenset[str]:
+        return frozenset()
+
+    async def attempt_ids(self, batch_id: UUID) -> frozenset[str]:
+        return frozenset()
+
+    async def note_created(self, batch_id: UUID, remote_id: str, look_after: timedelta) -> bool:
+        self.writes.append(("created", remote_id))
+        return True
+
+    async def put_off(self, batch_id: UUID, look_after: timedelta, detail: Any = None) -> None:
+        self.writes.append(("put off",))
+
+    async def unanswered(self, batch_id: UUID, limit: int) -> Sequence[UUID]:
+        return ()
+
+    async def end(self, batch_id: UUID, state: str) -> None:
+        self.writes.append(("end", state))
+
+
+class Listing:
+    """A provider whose list of batches says this."""
+
+    def __init__(self, candidates: Candidates | None) -> None:
+        self.candidates = candidates
+
+    async def find(self, intent: Intent, taken_ids: frozenset[str], attempt_ids: frozenset[str]) -> Candidates:
+        if self.candidates is None:
+            raise ProviderError(K.UNAVAILABLE, "no connection")
+        return self.candidates
+
+
+@pytest.mark.parametrize(
+    ("candidates", "minutes", "expected"),
+    [
+        (Candidates(["batch_1"]), 10, [("created", "batch_1")]),
+        (Candidates(), 10, [("put off",)]),
+        (Candidates(), 21, [("end", "abandoned")]),
+        (Candidates(open=["batch_1"]), 600, [("put off",)]),
+        (None, 600, [("put off",)]),
+    ],
+)
+def test_an_intent_is_given_up_only_when_the_list_proves_it_empty(
+    candidates: Candidates | None, minutes: int, expected: list[tuple[Any, ...]]
+) -> None:
+    store, registry = Store(), Registry(ScriptedProvider())
+    registry.remote = cast("Any", Listing(candidates))
+    intent = Intent(uuid4(), "scripted", "m", 2, datetime.now(UTC), timedelta(minutes=minutes))
+    batch = OpenBatch(intent, None, 1, has_jobs=True, cancelled=False)
+    asyncio.run(lane(batches=store, providers=registry)._look_after(batch))
+    assert store.writes == expected
