@@ -1,11 +1,12 @@
 """Analyses the text of answers and sources, independent of jobs and providers.
 
-sentences    splits text into sentences and words, and a source into passages
-language     reads the words of each language from ``languages/*.toml``, and detects the language of a short text
-wording      reads words: stems, numbers, denial, courtesy, uncertainty
-statements   reads a sentence: its claim, its denial, or the reason that it states nothing
-clauses      splits a sentence into the clauses that state something each
-evidence     finds the window of a source that fits a claim best, in bounded time
-subject      measures how well a passage fits the subject of a question
-quotable     reads a sentence, a table row or a list item of a source as a quote that stands alone
+sentences       splits text into sentences and words, and a source into passages
+language        reads the words of each language from ``languages/*.toml``, and detects the language of a short text
+wording         reads words: stems, numbers, denial, courtesy, uncertainty
+statements      reads a sentence: its claim, its denial, or the reason that it states nothing
+clauses         splits a sentence into the clauses that state something each
+evidence        finds the window of a source that fits a claim best, in bounded time
+question_words  reads the words and patterns of questions in all languages
+subject         measures how well a passage fits the subject of a question
+quotable        reads a sentence, a table row or a list item of a source as a quote that stands alone
 """

@@ -11,14 +11,22 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from functools import cache, reduce
+from functools import reduce
 from operator import add, and_, or_
 from typing import Any
 
 from schemas.job import SourceContext
 from tasks.text.evidence import SourceIndex, index_source, metadata_stems, text_stems
-from tasks.text.language import language_tables, word_set
+from tasks.text.question_words import (
+    Expected,
+    asks_for,
+    form_words,
+    function_words,
+    generic_stems,
+    joint_pattern,
+    listed_words,
+    moments,
+)
 from tasks.text.sentences import Span, plain_arabic, words
 from tasks.text.wording import NEGATION, content_words, number_word, stems_of
 
@@ -33,36 +41,6 @@ _NEIGHBOUR = 0.5
 
 
 # ---- kinds of things ------------------------------------------------------------------------------------------
-
-
-class Expected(Enum):
-    """The kind of thing that a question asks for."""
-
-    NUMBER = "quantity"
-    TIME = "time"
-    NAME = "name"
-
-
-@cache
-def listed_words(kind: str) -> frozenset[str]:
-    """The words of a kind in all languages.
-
-    Words of ``shape`` form a question and rarely occur in its answer; words of ``generic`` occur in texts of any
-    subject. ``counts``, ``times``, ``periods`` and ``conditions`` are words of an answer.
-    """
-    tables = (table.get("questions", {}) for table in language_tables().values())
-    return frozenset(plain_arabic(word) for table in tables for word in table.get(kind, "").split())
-
-
-@cache
-def asks_for(expected: Expected) -> re.Pattern[str]:
-    """The pattern of questions for a kind of thing, in lower case."""
-    spaced: set[str] = set()
-    unspaced: set[str] = set()
-    for table in language_tables().values():
-        patterns = table.get("questions", {}).get(expected.value, ())
-        (spaced if table.get("spaced", True) else unspaced).update(map(plain_arabic, patterns))
-    return re.compile("|".join([rf"(?<!\w)(?:{'|'.join(sorted(spaced))})(?!\w)", *sorted(unspaced)]))
 
 
 _NAME = re.compile(r"(?<=[\w,;:)(\"“„] )[A-ZÀ-ÖØ-Þ][\w'’-]+|(?<!\w)[A-ZÀ-ÖØ-Þ][\w'’-]+ [A-ZÀ-ÖØ-Þ][\w'’-]+")
@@ -87,16 +65,11 @@ def has_kind(kind: Expected, text: str, question: str) -> bool:
     )
 
 
-@cache
-def _moments() -> frozenset[str]:
-    return listed_words("times") | listed_words("periods") | listed_words("conditions")
-
-
 def has_time(text: str, question: str) -> bool:
     """Tells whether a text has a date, a time of day, a period or a condition that the question lacks."""
     if any(match.group() not in question for match in _DATE.finditer(text)):
         return True
-    listed = _moments()
+    listed = moments()
     lowered = plain_arabic(text.lower())
     if any(hour.isdecimal() or number_word(hour) is not None for hour in _HOUR.findall(lowered)):
         return True
@@ -119,17 +92,6 @@ _HAN = re.compile("[\u3400-\u9fff]")
 
 
 # ---- the question ----------------------------------------------------------------------------------------------
-
-
-@cache
-def _shape() -> frozenset[str]:
-    """Words that only form a question."""
-    return listed_words("shape") | word_set("function_words")
-
-
-@cache
-def _generic_stems() -> frozenset[str]:
-    return content_words(listed_words("generic"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +154,11 @@ def _names(text: str) -> frozenset[str]:
     if not names:
         return frozenset()
     tokens = text.lower().split()
-    if len(names) > _MOST_NAMES * len(tokens) or len(_function_words("de").intersection(tokens)) > len(
-        _function_words("en").intersection(tokens)
+    if len(names) > _MOST_NAMES * len(tokens) or len(function_words("de").intersection(tokens)) > len(
+        function_words("en").intersection(tokens)
     ):
         return frozenset()
-    return content_words(words(" ".join(names))) - _generic_stems()
-
-
-@cache
-def _function_words(code: str) -> frozenset[str]:
-    return frozenset(language_tables()[code]["function_words"].split())
+    return content_words(words(" ".join(names))) - generic_stems()
 
 
 _INNER_NAME = re.compile(r"(?<=[\w,;:)] )[A-ZÀ-ÖØ-Þ][\w&-]*[a-zà-öø-ÿ][\w&-]*")
@@ -209,15 +166,6 @@ _MOST_NAMES = 0.5
 """Share of the words; with more of them in capital letters, the question is written like a title."""
 
 _SENTENCE = re.compile(r"[^.!?。！？؟]+(?:\.(?=\S)[^.!?。！？؟]*)*[.!?。！？؟]*")
-
-
-@cache
-def _joint() -> re.Pattern[str]:
-    """The joints of the parts of a question: a comma, with or without "and", or an "and" before a question word."""
-    joints = [joint for table in language_tables().values() for joint in table.get("questions", {}).get("joints", ())]
-    plain = "|".join(rf"{joint}\s+" if joint.isascii() else joint for joint in joints if "(?=" not in joint)
-    asking = "|".join(joint for joint in joints if "(?=" in joint)
-    return re.compile(rf"[,;，；،]\s*(?:{plain})?|\s(?:{asking})", re.IGNORECASE)
 
 
 _LEAST_PART = 1
@@ -232,7 +180,7 @@ def _asking_parts(text: str) -> list[str]:
     parts: list[str] = []
     for sentence in asking or [text]:
         start = 0
-        for joint in _joint().finditer(sentence):
+        for joint in joint_pattern().finditer(sentence):
             piece, rest = sentence[start : joint.start()], sentence[joint.end() :]
             if piece[-1:].isdigit() and rest[:1].isdigit():
                 # A comma inside a number.
@@ -246,7 +194,7 @@ def _asking_parts(text: str) -> list[str]:
 
 def _weigh(text: str) -> dict[str, float]:
     """The weight of each word of content but those that only form the question."""
-    shape = _shape()
+    shape = form_words()
     return _weigh_words(text, [word for word in words(text) if word not in shape])
 
 
@@ -254,7 +202,7 @@ def _weigh_words(text: str, tokens: Iterable[str]) -> dict[str, float]:
     stems = [stem for stem in stems_of(tokens) if stem and stem != NEGATION]
     if not text.isascii():
         stems = [stem for stem in stems if _PARTICLES.isdisjoint(stem)]
-    generic = _generic_stems()
+    generic = generic_stems()
     return {stem: _GENERIC_WEIGHT if stem in generic else _SPECIFIC_WEIGHT for stem in stems}
 
 
