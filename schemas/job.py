@@ -271,6 +271,14 @@ class SourceContext(Contract):
             object.__setattr__(self, "document_id", str(uuid5(SOURCE_NAMESPACE, basis)))
         return self
 
+    @classmethod
+    def from_stored(cls, stored: Any) -> "SourceContext":
+        """Makes a source of its stored form without validation; the form of another version is validated."""
+        if not isinstance(stored, dict) or stored.keys() != cls.model_fields.keys():
+            return cls.model_validate(stored)
+        score = stored["relevance_score"]
+        return cls.model_construct(None, **{**stored, "relevance_score": None if score is None else float(score)})
+
 
 class JobRequest(Contract):
     """One question with its sources and config; the immutable request of a job.
@@ -326,6 +334,18 @@ class JobRequest(Contract):
         if self.response is None and not self.query.strip():
             raise ValueError("'query' is missing or empty (only a check-only job, one with 'response', may omit it)")
         return self
+
+    @classmethod
+    def from_stored(cls, stored: Any) -> "JobRequest":
+        """Makes a request of its stored form, written by this version of the contract.
+
+        The sources are nearly all of it, and they were validated before they were stored: they are taken as they are.
+        """
+        if not isinstance(stored, dict) or not isinstance(stored.get("context"), list):
+            return cls.model_validate(stored)
+        request = cls.model_validate({**stored, "context": ()})
+        sources = tuple(SourceContext.from_stored(source) for source in stored["context"])
+        return request.model_copy(update={"context": sources})
 
     @property
     def check_only(self) -> bool:

@@ -8,6 +8,7 @@ from uuid import UUID
 from pydantic import TypeAdapter
 from uuid_utils.compat import uuid7
 
+from schemas import CONTRACT_VERSION
 from schemas.job import JobRequest, Recheck
 from schemas.model_call import Completion, Correction, Prompt
 from schemas.record import GenerationRecord
@@ -44,7 +45,7 @@ RISK = "CASE WHEN rescues > 0 THEN least(1, 4.0 ^ rescues / 256) ELSE 0 END"
 LEASED_JOBS = """
 SELECT t.*, nightdesk_now() AS now,
        EXISTS (SELECT FROM attempt u WHERE u.job_id = t.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL) AS unpriced,
-       b.not_before, b.max_cost_usd, b.cancelling_by, r.request, a.*, w.*, v.*
+       b.not_before, b.max_cost_usd, b.cancelling_by, r.request, r.contract_version, a.*, w.*, v.*
 FROM new_lease t
 JOIN batch b ON b.id = t.batch_id
 JOIN job_request r ON r.job_id = t.id
@@ -324,7 +325,9 @@ def lease_terms(step: Step) -> dict[str, Any]:
 
 def leased_job(row: Any, token: UUID) -> Leased:
     """The job of a row of ``LEASED_JOBS``, under a token."""
-    request = JobRequest.model_validate(row.request)
+    # A request that another version stored may lack a field that this one has, or have one too many.
+    own = row.contract_version == CONTRACT_VERSION
+    request = JobRequest.from_stored(row.request) if own else JobRequest.model_validate(row.request)
     recheck = Recheck.model_validate(row.recheck) if row.recheck is not None else None
     if recheck is not None:
         request = request.model_copy(update={"config": recheck.apply(request.config)})

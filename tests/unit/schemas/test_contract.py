@@ -1,5 +1,7 @@
 """The wire contract: frozen, closed, available as JSON Schema, and stable in a round trip."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +53,33 @@ def test_a_request_is_read_back_as_it_was_written(raw: dict[str, object]) -> Non
     request = JobRequest.model_validate(raw)
 
     assert JobRequest.model_validate_json(request.model_dump_json()) == request
+
+
+@given(requests)
+def test_a_stored_request_is_the_validated_one(raw: dict[str, object]) -> None:
+    request = JobRequest.model_validate(raw)
+
+    stored = JobRequest.from_stored(json.loads(request.model_dump_json()))
+
+    assert stored == request
+    assert stored.model_dump_json() == request.model_dump_json()
+
+
+def test_a_stored_score_is_a_float_also_where_the_database_cut_its_fraction() -> None:
+    request = JobRequest(query="q", context=(SourceContext(content="c", relevance_score=1.0),))
+    stored = json.loads(request.model_dump_json())
+    stored["context"][0]["relevance_score"] = 1
+
+    assert isinstance(JobRequest.from_stored(stored).context[0].relevance_score, float)
+
+
+def test_stored_sources_of_another_form_are_validated() -> None:
+    stored = JobRequest.from_stored({"query": "q", "context": ["plain", {"content": "c", "title": "t"}]})
+
+    assert stored == JobRequest.model_validate({"query": "q", "context": ["plain", {"content": "c", "title": "t"}]})
+    for context in (["", {}], [3], None):
+        with pytest.raises(ValidationError):
+            JobRequest.from_stored({"query": "q", "context": context})
 
 
 @given(text)
