@@ -1,10 +1,12 @@
-"""Reports the progress of a batch: a live bar on a terminal, plain lines elsewhere, nothing when asked for quiet."""
+"""Reports the progress of a batch: a live line on a terminal, plain lines elsewhere, nothing when asked for quiet."""
 
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,12 @@ from worker.cli.terminal import tell
 if TYPE_CHECKING:
     # Loaded for a terminal only.
     from rich.progress import Progress
+
+SPINNER_COLUMNS = 4
+"""Columns of the spinner and of the space between the columns."""
+
+LOG_COLUMNS = 120
+"""Columns of a line where there is no terminal."""
 
 LINE_EVERY_S = 5.0
 """Seconds between two plain lines."""
@@ -45,22 +53,61 @@ class Rate:
         self.per_s = (final - then) / (now - began) if now > began else 0.0
 
     def describe(self, status: BatchStatus) -> str:
-        """Rate and remaining time; empty while nothing moves, or nothing remains."""
-        remaining = status.jobs - status.final
-        if not remaining or self.per_s <= 0:
+        """Rate and remaining time of the jobs that can end by themselves; empty while nothing moves, or nothing remains."""
+        remaining = status.jobs - status.final - sum(status.held.values())
+        if remaining <= 0 or self.per_s <= 0:
             return ""
-        return f"{self.per_s:.1f} a second, about {duration(remaining / self.per_s)} left"
+        return f"{self.per_s:.1f}/s, {duration(remaining / self.per_s)} left{_lateness(status, remaining / self.per_s)}"
+
+
+def _lateness(status: BatchStatus, seconds: float) -> str:
+    """The delay beyond the batch's deadline, if there is to be one."""
+    if status.deadline is None:
+        return ""
+    late = seconds - (status.deadline - datetime.now(UTC)).total_seconds()
+    return f", {duration(late)} late" if late > 0 else ""
+
+
+def money_line(status: BatchStatus) -> str:
+    """The money of a batch in a few columns: spent, with the open calls' reservations, of the ceiling."""
+    if status.spent_usd is None:
+        return "cost unknown"
+    committed = status.spent_usd + status.reserved_usd
+    if status.max_cost_usd is None:
+        return f"{_amount(committed)} USD" if committed else ""
+    return f"{_amount(committed)} of {_amount(status.max_cost_usd)} USD"
+
+
+def _amount(usd: Decimal) -> str:
+    return f"{usd:.2f}" if usd >= 1 or not usd else f"{usd:.3g}"
+
+
+def status_line(status: BatchStatus, rate: Rate, columns: int) -> str:
+    """The state of a batch in one line that fits: done, pace and money first, then as many counts as there is room for."""
+    parts = [f"{status.final:,} of {status.jobs:,} final"]
+    parts += [part for part in (rate.describe(status), money_line(status)) if part]
+    line = ", ".join(parts)
+    separator = ": "
+    for count in _counts(status):
+        if len(line) + len(separator) + len(count) > columns:
+            break
+        line, separator = line + separator + count, ", "
+    return line if len(line) <= columns else line[: columns - 1] + "…"
 
 
 def counts_of(status: BatchStatus) -> str:
     """Counts by outcome and state, without the zeros."""
+    return ", ".join(_counts(status)) or "no jobs"
+
+
+def _counts(status: BatchStatus) -> list[str]:
     counts = [(outcome.value, count) for outcome, count in status.outcomes.items()]
     counts += [(state.value, count) for state, count in status.states.items() if state is not JobState.COMPLETED]
     on_hold = sum(status.held.values())
     parts = [f"{count} {name}" for name, count in counts if count and not (name == "scheduled" and count == on_hold)]
     if on_hold:
         parts.append(f"{on_hold} held ({', '.join(status.held)})")
-    return ", ".join(parts) or "no jobs"
+    return parts
 
 
 def duration(seconds: float) -> str:
@@ -112,8 +159,7 @@ class LineReporter(Reporter):
     def status(self, status: BatchStatus) -> None:
         """See ``Reporter``."""
         self._rate.update(status.final)
-        pace = self._rate.describe(status)
-        self._write(f"{status.final} of {status.jobs} final{', ' if pace else ''}{pace}: {counts_of(status)}")
+        self._write(status_line(status, self._rate, LOG_COLUMNS))
 
     def pages(self, verb: str, jobs: int, total: int | None) -> None:
         """See ``Reporter``."""
@@ -121,27 +167,26 @@ class LineReporter(Reporter):
 
 
 class BarReporter(Reporter):
-    """Moves a live bar with rate, remaining time and counts; messages appear above it."""
+    """Rewrites a live line with rate, remaining time, cost and counts; messages appear above it."""
 
     def __init__(self, progress: "Progress") -> None:
         self._progress = progress
         self._rate = Rate()
-        self._task = progress.add_task("starting", total=None, pace="", counts="")
+        self._task = progress.add_task("starting", total=None, counts="")
 
     def submitting(self, jobs: int) -> None:
         """See ``Reporter``."""
-        self._progress.update(self._task, description="submitting", counts=f"{jobs} jobs")
+        self._progress.update(self._task, description="submitting", counts=f"{jobs:,} jobs")
 
     def status(self, status: BatchStatus) -> None:
         """See ``Reporter``."""
         self._rate.update(status.final)
         self._progress.update(
             self._task,
-            description=f"{status.final} of {status.jobs} final",
+            description=status_line(status, self._rate, self._progress.console.width - SPINNER_COLUMNS),
             total=status.jobs,
             completed=status.final,
-            pace=self._rate.describe(status),
-            counts=counts_of(status),
+            counts="",
         )
 
     def pages(self, verb: str, jobs: int, total: int | None) -> None:
@@ -156,15 +201,9 @@ def reporting(*, quiet: bool) -> Iterator[Reporter]:
         yield Reporter()
     elif sys.stderr.isatty():
         rich: Any = import_module("rich.progress")
-        columns = (
-            rich.TextColumn("{task.description}"),
-            rich.BarColumn(),
-            rich.TaskProgressColumn(),
-            rich.TextColumn("{task.fields[pace]}"),
-            rich.TimeElapsedColumn(),
-            rich.TextColumn("{task.fields[counts]}"),
-        )
         console = import_module("rich.console").Console(stderr=True)
+        # No bar: at 80 columns it would take the place of what the line says.
+        columns = rich.SpinnerColumn(), *map(rich.TextColumn, ("{task.description}", "{task.fields[counts]}"))
         with rich.Progress(*columns, console=console, transient=True) as live:
             yield BarReporter(live)
     else:

@@ -1,0 +1,74 @@
+"""The status line of a running batch: it fits its terminal, and says first what matters."""
+
+import os
+import pty
+import struct
+import termios
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fcntl import ioctl
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+from schemas.batch import BatchStatus
+from tests.unit.worker.test_cli_waiting import status
+from worker.cli.progress import BarReporter, Rate, status_line
+
+
+def busy(**fields: Any) -> BatchStatus:
+    states = {"completed": 331, "running": 486, "available": 183_000, "scheduled": 50}
+    return status(
+        states,
+        {"budget": 50},
+        **{"outcomes": {"answered": 308, "partial": 23}, "max_cost_usd": Decimal(400), **fields},
+        spent_usd=Decimal("312.5"),
+        reserved_usd=Decimal("1.25"),
+    )
+
+
+def pace(per_s: float) -> Rate:
+    rate = Rate()
+    rate.per_s = per_s
+    return rate
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_the_line_fits_and_begins_with_progress_pace_and_money(columns: int) -> None:
+    line = status_line(busy(), pace(42.6), columns)
+    assert len(line) <= columns
+    assert line.startswith("331 of 183,867 final, 42.6/s, 1 h ")
+    assert ("313.75 of 400.00 USD" in line) == (columns >= 80)
+
+
+def test_held_jobs_are_not_in_the_remaining_time() -> None:
+    end = status({"completed": 10, "running": 20, "scheduled": 970}, {"budget": 970})
+    assert pace(2.0).describe(end) == "2.0/s, 10 s left"
+    stuck = status({"completed": 10, "scheduled": 970}, {"budget": 970})
+    assert pace(2.0).describe(stuck) == ""
+
+
+def test_a_deadline_that_will_be_missed_is_told() -> None:
+    soon = datetime.now(UTC) + timedelta(minutes=10)
+    assert " late" in pace(1.0).describe(status({"running": 3600}, deadline=soon))
+    assert " late" not in pace(100.0).describe(status({"running": 3600}, deadline=soon))
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_terminal_shows_the_whole_line_in_its_width(columns: int) -> None:
+    leader, follower = pty.openpty()
+    ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with os.fdopen(follower, "w") as terminal:
+        console = Console(file=terminal, width=columns, force_terminal=True)
+        texts = map(TextColumn, ("{task.description}", "{task.fields[counts]}"))
+        with Progress(SpinnerColumn(), *texts, console=console, auto_refresh=False) as live:
+            reporter = BarReporter(live)
+            reporter.status(busy())
+            live.refresh()
+            terminal.flush()
+            output = os.read(leader, 65536).decode()
+    os.close(leader)
+    assert "331 of 183,867 final, 313.75 of 400.00 USD: 308 answered" in output
+    assert ("23 partial" in output, "…" in output) == (True, False)
