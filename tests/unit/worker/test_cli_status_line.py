@@ -7,6 +7,7 @@ import termios
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fcntl import ioctl
+from select import select
 from typing import Any
 
 import pytest
@@ -67,8 +68,12 @@ def test_a_terminal_shows_the_whole_line_in_its_width(columns: int) -> None:
             reporter = BarReporter(live)
             reporter.status(busy())
             live.refresh()
-            terminal.flush()
-            output = os.read(leader, 65536).decode()
+        terminal.flush()
+        # A read of a pseudo-terminal may return a part of what was written.
+        output = ""
+        while "23 partial" not in output:
+            assert select([leader], [], [], 30)[0], output
+            output += os.read(leader, 65536).decode()
     os.close(leader)
     assert "331 of 183,867 final, 313.75 of 400.00 USD: 308 answered" in output
     assert ("23 partial" in output, "…" in output) == (True, False)
