@@ -42,6 +42,7 @@ _LONGEST = (
     "test_faults.py",
     "test_ledger_machine.py",
     "test_postgres_restarted.py",
+    "test_provider_batches_killed.py",
     "test_run_with_silent_connections.py",
     "test_submit_over_redis.py",
 )

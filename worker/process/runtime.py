@@ -378,6 +378,7 @@ def lane_pace(settings: Settings) -> LanePace:
         first_look=timedelta(seconds=settings.provider_batch_look_s),
         create_within=timedelta(seconds=settings.provider_batch_create_s),
         tick=timedelta(seconds=2 * settings.tick_s),
+        keep_for=timedelta(seconds=min(30.0, max(5.0, settings.provider_batch_look_s))),
     )
 
 
