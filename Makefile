@@ -51,7 +51,7 @@ unit-worker: $(VENV)/.developing
 	$(PYTEST) -n 0 tests/unit --ignore=tests/unit/schemas --ignore=tests/unit/tasks
 
 check-rest: $(VENV)/.developing ## all other tests
-	$(PYTEST) -n 6 --ignore=tests/unit
+	$(PYTEST) -n 7 --ignore=tests/unit
 
 lint: $(VENV)/.developing ## style, types, the direction of imports, clear names
 	$(BIN)/ruff check .
