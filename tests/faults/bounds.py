@@ -131,7 +131,9 @@ LONG_CHECKS = 3
 def endless_checks(lab: Lab) -> Report:
     texts = [long_text(number, 400_000) for number in range(8)]
     sentences = [sentence for text in texts for sentence in text.split(". ")[:40]]
-    answer = " ".join(f"{sentence} [{at // 40 + 1}]." for at, sentence in enumerate(sentences))[:60_000]
+    # In another order: what stands in a source word for word is found at once, without reading the rest of it.
+    claims = [" ".join(reversed(sentence.rstrip(".").split())) for sentence in sentences]
+    answer = " ".join(f"{claim} [{at // 40 + 1}]." for at, claim in enumerate(claims))[:60_000]
     for number in range(LONG_CHECKS):
         lab.submit([{"context": texts, "response": answer, "priority": 5}], key=f"long{number}")
     lab.work(check_timeout_s=0.5)
