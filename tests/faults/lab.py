@@ -42,7 +42,9 @@ BEGIN
                                                                  = (new.job_id, new.run, new.round, new.purpose));
     RETURN NULL;
 END $$;
-CREATE TRIGGER witness_opening AFTER INSERT ON attempt FOR EACH ROW EXECUTE FUNCTION witness_opening();
+-- An answer that is taken from an identical call comes with its attempt; nothing is called.
+CREATE TRIGGER witness_opening AFTER INSERT ON attempt FOR EACH ROW WHEN (new.shared_from IS NULL)
+EXECUTE FUNCTION witness_opening();
 """
 
 _LATE = """
