@@ -8,12 +8,13 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 
 from schemas.states import JobState, Step
 from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, Opened
 from tasks.ports.remote_batches import Gathering, Intent, ParkedCall
-from tests.builders import make_attempt
+from tests.builders import make_attempt, make_batch, make_jobs, make_request
 from tests.contract.situations import LEASE, submit_and_take
 from tests.servers import Servers, advance_clock
 from worker.ledger.postgres import PostgresLedger
@@ -219,3 +220,61 @@ def test_what_was_collected_is_passed_over_the_second_time(url: str) -> None:
         assert await ledger.remote_batches.pending(intent.id, ids) == []
 
     over(url, scenario)
+
+
+CALLS = 1_000
+
+_EARLIER_ATTEMPTS = """
+CREATE TEMP TABLE earlier AS SELECT * FROM attempt;
+UPDATE earlier SET id = gen_random_uuid(), number = number + 1, closed_at = now(), outcome = 'error:unavailable', spent = false,
+                   cost_usd = 0;
+INSERT INTO attempt SELECT * FROM earlier;
+"""
+"""Each job was called before, in a batch that was never created."""
+
+
+@pytest.mark.parametrize("analyzed", ["", "job, provider_batch_call", "attempt, provider_batch_call", "job, attempt"])
+def test_the_calls_of_a_batch_are_found_by_their_keys_whatever_the_statistics_say(url: str, analyzed: str) -> None:
+    async def scenario() -> None:
+        async with PostgresLedger(url, connections=1) as ledger:
+            requests = [make_request(f"Question {number}?") for number in range(CALLS)]
+            await ledger.submission.submit(make_batch(), [make_jobs(*requests)])
+            jobs = await ledger.queue.lease(Step.GENERATE, "w", LEASE, CALLS)
+            attempts = [replace(make_attempt(job), lane="provider_batch", model="m") for job in jobs]
+            assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED] * CALLS
+            await ledger.remote_batches.park([parked_call(attempt) for attempt in attempts])
+            execute(url, _EARLIER_ATTEMPTS)
+            intent = await intend(ledger, attempts[0].provider, max_calls=CALLS)
+            assert intent is not None
+            await ledger.remote_batches.note_created(intent.id, "remote", timedelta(0))
+        if analyzed:
+            execute(url, f"ANALYZE {analyzed}")
+        before = _rows_read(url)
+        async with PostgresLedger(url, connections=1) as ledger:
+            batch = await ledger.remote_batches.take_due(KEEP)
+            assert batch is not None
+            assert batch.has_jobs
+            assert len(await ledger.remote_batches.unanswered(intent.id, CALLS)) == CALLS
+            page = [attempt.id for attempt in attempts[:100]]
+            assert len(await ledger.remote_batches.pending(intent.id, page)) == len(page)
+            assert await ledger.remote_batches.withdrawn(100) == []
+        # A backend reports what it read when its connection is closed.
+        assert _rows_read(url) - before < 10 * CALLS
+
+    asyncio.run(scenario())
+
+
+def _rows_read(url: str) -> int:
+    """Rows of jobs, attempts and parked calls that were read since the statistics began."""
+    with psycopg.connect(url) as connection:
+        row = connection.execute(
+            "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::int FROM pg_stat_user_tables "
+            "WHERE relname IN ('job', 'attempt', 'provider_batch_call')"
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def execute(url: str, statement: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement.encode())

@@ -28,6 +28,11 @@ from worker.ledger.queue import LEASED_JOBS, lease_terms, leased_job
 BODY_ROWS = 200
 """Bodies read in one statement."""
 
+# Each row by its key, whatever the statistics say: the limit keeps the planner from another order of the joins. Jobs of one
+# run and round are joined to all attempts of these otherwise, as soon as one of the tables was not analysed yet.
+OPEN_ATTEMPT = "(SELECT run, round FROM attempt WHERE id = r.attempt_id AND closed_at IS NULL LIMIT 1)"
+WAITING_JOB = "(SELECT FROM job WHERE id = r.job_id AND state = 'pending' AND (run, round) = (a.run, a.round) LIMIT 1)"
+
 _PARK = """
 WITH input AS (
     SELECT * FROM unnest(%(attempt_id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(provider)b::text[],
@@ -68,8 +73,8 @@ WITH waiting_call AS (
 ), chosen AS (
     -- A body that alone is too large goes alone: the provider says so.
     SELECT j.id AS job_id, w.attempt_id
-    FROM waiting_call w JOIN job j ON j.id = w.job_id AND j.state = 'pending'
-    JOIN attempt a ON a.id = w.attempt_id AND a.closed_at IS NULL AND (a.run, a.round) = (j.run, j.round)
+    FROM waiting_call w CROSS JOIN LATERAL (SELECT run, round FROM attempt WHERE id = w.attempt_id AND closed_at IS NULL LIMIT 1) a
+    JOIN job j ON j.id = w.job_id AND j.state = 'pending' AND (a.run, a.round) = (j.run, j.round)
     WHERE w.bytes <= %(max_bytes)s OR w.bytes = w.own_bytes
     ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
 ), intent AS (
@@ -107,7 +112,7 @@ WITH created AS (
 SELECT id FROM created
 """
 
-_TAKE_DUE = """
+_TAKE_DUE = f"""
 WITH due AS (
     SELECT id FROM provider_batch WHERE ended_at IS NULL AND next_at <= nightdesk_now()
     ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED
@@ -116,9 +121,8 @@ UPDATE provider_batch b SET next_at = nightdesk_now() + %(keep_for)s, looks = b.
 FROM due WHERE b.id = due.id
 RETURNING b.id, b.provider, b.model, b.calls, b.intended_at, nightdesk_now() - b.intended_at AS age, b.remote_id, b.looks,
           b.cancelled_at IS NOT NULL AS cancelled,
-          EXISTS (SELECT FROM provider_batch_call r JOIN attempt a ON a.id = r.attempt_id JOIN job j ON j.id = r.job_id
-                  WHERE r.provider_batch_id = b.id AND a.closed_at IS NULL
-                    AND j.state = 'pending' AND (a.run, a.round) = (j.run, j.round)) AS wanted
+          EXISTS (SELECT FROM provider_batch_call r CROSS JOIN LATERAL {OPEN_ATTEMPT} a CROSS JOIN LATERAL {WAITING_JOB} j
+                  WHERE r.provider_batch_id = b.id) AS wanted
 """
 
 _PUT_OFF = """
@@ -134,15 +138,18 @@ WITH new_lease AS (
            j.cost_usd, j.correction, j.recheck, p.id AS parked_id, p.run AS parked_run, p.round AS parked_round,
            p.purpose AS parked_purpose, p.number AS parked_number, p.lane, p.provider, p.model, p.request_hash,
            p.lease_token, p.reserved_usd, r.call, nightdesk_now() - r.parked_at AS parked_for
-    FROM provider_batch_call r JOIN attempt p ON p.id = r.attempt_id JOIN job j ON j.id = r.job_id
-    WHERE r.provider_batch_id = %(batch_id)s AND r.attempt_id = ANY(%(ids)b::uuid[]) AND p.closed_at IS NULL
+    FROM unnest(%(ids)b::uuid[]) AS d(attempt_id)
+    CROSS JOIN LATERAL (SELECT * FROM provider_batch_call WHERE attempt_id = d.attempt_id LIMIT 1) r
+    CROSS JOIN LATERAL (SELECT * FROM attempt WHERE id = r.attempt_id AND closed_at IS NULL LIMIT 1) p
+    CROSS JOIN LATERAL (SELECT * FROM job WHERE id = r.job_id LIMIT 1) j
+    WHERE r.provider_batch_id = %(batch_id)s
 )"""
     + LEASED_JOBS
 )
 
-_UNANSWERED = """
-SELECT r.attempt_id FROM provider_batch_call r JOIN attempt a ON a.id = r.attempt_id
-WHERE r.provider_batch_id = %(id)s AND a.closed_at IS NULL ORDER BY r.attempt_id LIMIT %(limit)s
+_UNANSWERED = f"""
+SELECT r.attempt_id FROM provider_batch_call r CROSS JOIN LATERAL {OPEN_ATTEMPT} a
+WHERE r.provider_batch_id = %(id)s ORDER BY r.attempt_id LIMIT %(limit)s
 """
 
 _END = """
@@ -155,7 +162,9 @@ DELETE FROM provider_batch_call r USING ended_batch b WHERE r.provider_batch_id 
 
 _WITHDRAWN = """
 SELECT r.attempt_id, r.job_id, a.lease_token, a.number
-FROM provider_batch_call r JOIN attempt a ON a.id = r.attempt_id JOIN job j ON j.id = r.job_id
+FROM provider_batch_call r
+CROSS JOIN LATERAL (SELECT * FROM attempt WHERE id = r.attempt_id LIMIT 1) a
+CROSS JOIN LATERAL (SELECT state, run, round FROM job WHERE id = r.job_id LIMIT 1) j
 WHERE r.provider_batch_id IS NULL
   AND (a.closed_at IS NOT NULL OR j.state <> 'pending' OR (a.run, a.round) <> (j.run, j.round))
 LIMIT %(limit)s
