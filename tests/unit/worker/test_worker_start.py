@@ -1,5 +1,7 @@
 """A worker process that can't do what its queues ask for ends at once, naming the setting."""
 
+import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +13,7 @@ from tasks.grounding import CHECKERS, use_calibration, use_local_model
 from tasks.grounding.objections import Objection, use_strictness
 from worker.cli.commands.worker_process import _all
 from worker.local import Endpoints
-from worker.process.main import _prepare_check, run_worker
+from worker.process.main import GC_THRESHOLDS, _prepare_check, run_worker, spare_the_modules
 from worker.settings import Settings, load_settings
 
 NOWHERE = Endpoints("postgresql://127.0.0.1:1/none", "redis://127.0.0.1:1/0")
@@ -71,3 +73,25 @@ def test_an_unknown_strictness_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         ConfigurationError, match="NIGHTDESK_STRICTNESS: Input should be 'strict', 'balanced' or 'lenient'"
     ):
         load_settings()
+
+
+def test_a_worker_still_collects_garbage_that_its_jobs_make() -> None:
+    before = gc.get_threshold()
+    was_enabled = gc.isenabled()
+    try:
+        spare_the_modules()
+        gc.enable()
+        cycle = Cycle()
+        cycle.itself = cycle
+        reference = weakref.ref(cycle)
+        del cycle
+        survivors: list[list[int]] = [[] for _ in range(2 * GC_THRESHOLDS[0])]
+        assert reference() is None, f"not collected after {len(survivors)} further objects"
+    finally:
+        gc.set_threshold(*before)
+        if not was_enabled:
+            gc.disable()
+
+
+class Cycle:
+    itself: "Cycle"
