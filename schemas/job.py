@@ -1,6 +1,7 @@
 """The submission of one job: the question, its sources, and its config with the defaults."""
 
 import json
+from functools import cache
 from typing import Annotated, Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -176,15 +177,17 @@ MAX_METADATA_LEVELS = 32
 
 
 def _check_bounds(metadata: dict[str, Any]) -> dict[str, Any]:
+    if not metadata:
+        return metadata
     levels = 0
-    inside: list[Any] = [metadata] if metadata else []
+    inside: list[Any] = [metadata]
     while inside:
         levels += 1
         if levels > MAX_METADATA_LEVELS:
             raise ValueError(f"is nested more than {MAX_METADATA_LEVELS} levels deep; make it flatter")
         values = (value for outer in inside for value in (outer.values() if isinstance(outer, dict) else outer))
         inside = [value for value in values if isinstance(value, dict | list | tuple)]
-    size = len(json.dumps(metadata, ensure_ascii=False, default=str)) if levels else 0
+    size = len(json.dumps(metadata, ensure_ascii=False, default=str))
     if size > MAX_METADATA_CHARACTERS:
         raise ValueError(
             f"holds {size:,} characters of JSON, at most {MAX_METADATA_CHARACTERS:,} are allowed; remove some"
@@ -231,6 +234,11 @@ Turn = Annotated[str, Field(max_length=MAX_TURN_CHARACTERS)]
 """The text of one side of a conversation."""
 
 
+@cache
+def _field_names(model: type[Contract]) -> frozenset[str]:
+    return frozenset(model.model_fields)
+
+
 class SourceContext(Contract):
     """One retrieved chunk of the job.
 
@@ -252,8 +260,12 @@ class SourceContext(Contract):
             value = {"content": value}
         if not isinstance(value, dict):
             return value
-        fields = {key: value[key] for key in value if key in cls.model_fields}
-        extra = {key: value[key] for key in value if key not in cls.model_fields}
+        names = _field_names(cls)
+        by_number = isinstance(value.get("chunk_id"), int) or isinstance(value.get("document_id"), int)
+        if names >= value.keys() and not by_number:
+            return value
+        fields = {key: value[key] for key in value if key in names}
+        extra = {key: value[key] for key in value if key not in names}
         if extra and isinstance(fields.get("metadata", {}), dict):
             fields["metadata"] = {**extra, **fields.get("metadata", {})}
         for key in ("chunk_id", "document_id"):
@@ -280,6 +292,12 @@ class SourceContext(Contract):
         return cls.model_construct(None, **{**stored, "relevance_score": None if score is None else float(score)})
 
 
+@cache
+def _default_config() -> GenerationConfig:
+    """One immutable config for all requests without a config of their own."""
+    return GenerationConfig()
+
+
 class JobRequest(Contract):
     """One question with its sources and config; the immutable request of a job.
 
@@ -289,7 +307,7 @@ class JobRequest(Contract):
 
     query: Annotated[str, Field(max_length=MAX_QUERY_CHARACTERS)] = ""
     context: Annotated[tuple[SourceContext, ...], Field(max_length=MAX_SOURCES)] = ()
-    config: GenerationConfig = Field(default_factory=GenerationConfig)
+    config: GenerationConfig = Field(default_factory=_default_config)
     system_instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS_CHARACTERS)] | None = None
     conversation_history: Annotated[tuple[tuple[Turn, Turn], ...], Field(max_length=MAX_TURNS)] = Field(
         default=(), description="turns as (speaker, text), or as (question, answer)"
@@ -318,7 +336,8 @@ class JobRequest(Contract):
         extra = unknown_keys(value)
         if not extra or not isinstance(value.get("metadata", {}), dict):
             return value
-        fields = {key: value[key] for key in value if key in cls.model_fields}
+        names = _field_names(cls)
+        fields = {key: value[key] for key in value if key in names}
         fields["metadata"] = {**{key: value[key] for key in extra}, **value.get("metadata", {})}
         return fields
 
@@ -363,4 +382,5 @@ class JobRequest(Contract):
 
 def unknown_keys(raw: dict[str, Any]) -> list[str]:
     """The top-level keys of a raw request outside the contract, in order; they go to ``metadata``."""
-    return [key for key in raw if key not in JobRequest.model_fields]
+    names = _field_names(JobRequest)
+    return [] if names >= raw.keys() else [key for key in raw if key not in names]

@@ -17,7 +17,7 @@ from uuid_utils.compat import uuid7
 
 from schemas import CONTRACT_VERSION
 from schemas.batch import BatchRequest
-from schemas.job import MAX_REQUEST_BYTES, JobRequest, unknown_keys
+from schemas.job import MAX_REQUEST_BYTES, GenerationConfig, JobRequest, unknown_keys
 from schemas.states import Step
 from tasks.answers.objects import check_schema
 from tasks.errors import InputError, JobsRefused, LedgerError, MessageTaken, ServiceUnavailable, Unstorable
@@ -26,6 +26,14 @@ from tasks.prompting.templates import load
 
 CHUNK_BYTES = 32_000_000
 """Of requests held at a time while a submission is read: jobs may be half as large each."""
+
+MOST_CONFIGS = 64
+"""Configs remembered at a time: nearly all jobs of a batch have one of a few."""
+
+LONGEST_CONFIG = 20_000
+"""Characters; a longer one, with a big schema, is parsed anew for each job."""
+
+_CONFIGS: dict[str, GenerationConfig] = {}
 
 MAX_MESSAGE_BYTES = 1_000_000
 """Most that one ``nightdesk.submit`` message may hold; more goes through the command line or HTTP."""
@@ -69,16 +77,37 @@ def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[Job
     warnings = []
     if extra := unknown_keys(raw):
         warnings.append(f"unknown keys were put into metadata: {', '.join(map(repr, extra))}")
-    if defaults:
-        config = raw.get("config")
-        if config is None or isinstance(config, dict):
-            raw = {**raw, "config": {**defaults, **(config or {})}}
+    config = raw.get("config")
+    if isinstance(config, dict) or (config is None and defaults):
+        raw = {**raw, "config": _parsed_config({**(defaults or {}), **(config or {})})}
     request: JobRequest = validated(JobRequest, raw)
     if request.config.output_schema is not None:
         check_schema(request.config)
     if not request.check_only:
         load(request.config.prompt_name or request.config.mode.value, request.config.prompt_version)
     return request, warnings
+
+
+def _parsed_config(raw: dict[str, Any]) -> GenerationConfig | dict[str, Any]:
+    """The config of a raw one, parsed once for all jobs that say the same; the raw one where it is at fault or big."""
+    try:
+        spelling = repr(raw)
+    except (RecursionError, ValueError):
+        # Nested so deeply, or a number so long, that it can't be written: what reads the job refuses it.
+        return raw
+    if len(spelling) > LONGEST_CONFIG:
+        return raw
+    config = _CONFIGS.get(spelling)
+    if config is None:
+        try:
+            config = GenerationConfig.model_validate(raw)
+        except ValidationError:
+            # It is named as a field of its job.
+            return raw
+        if len(_CONFIGS) >= MOST_CONFIGS:
+            _CONFIGS.clear()
+        _CONFIGS[spelling] = config
+    return config
 
 
 def check_served(request: JobRequest, catalog: Catalog, *, priced: bool) -> list[str]:
@@ -385,8 +414,11 @@ def canonical(request: JobRequest) -> tuple[bytes, bytes]:
     of more than ``MAX_REQUEST_BYTES``.
     """
     try:
-        stored = request.model_dump_json().encode()
-        basis = orjson.dumps(request.model_dump(mode="json", exclude_defaults=True), option=orjson.OPT_SORT_KEYS)
+        config = _forms_of(request.config)
+        rest = request.model_dump_json(exclude=_CONFIG).encode()
+        stored = b'%b,"config":%b}' % (rest[:-1], config.stored)
+        chosen = request.model_dump(mode="json", exclude=_CONFIG, exclude_defaults=True) | config.chosen
+        basis = orjson.dumps(chosen, option=orjson.OPT_SORT_KEYS)
     except (PydanticSerializationError, UnicodeEncodeError, orjson.JSONEncodeError) as error:
         _refuse_unstorable(request.model_dump())
         raise InputError(f"can't be written as JSON: {error}") from error
@@ -398,6 +430,34 @@ def canonical(request: JobRequest) -> tuple[bytes, bytes]:
             "give fewer or shorter sources"
         )
     return stored, hashlib.sha256(basis).digest()
+
+
+_CONFIG = {"config"}
+
+
+@dataclass(frozen=True, slots=True)
+class _ConfigForms:
+    """A config with both of its written forms; the config itself is kept so that no other gets its id."""
+
+    config: GenerationConfig
+    stored: bytes
+    chosen: dict[str, Any]
+    """What differs from the defaults, under its name; empty where nothing does."""
+
+
+_CONFIG_FORMS: dict[int, _ConfigForms] = {}
+
+
+def _forms_of(config: GenerationConfig) -> _ConfigForms:
+    """The written forms of a config, made once for all requests that share the object."""
+    forms = _CONFIG_FORMS.get(id(config))
+    if forms is None:
+        chosen = config.model_dump(mode="json", exclude_defaults=True)
+        forms = _ConfigForms(config, config.model_dump_json().encode(), {"config": chosen} if chosen else {})
+        if len(_CONFIG_FORMS) >= MOST_CONFIGS:
+            _CONFIG_FORMS.clear()
+        _CONFIG_FORMS[id(config)] = forms
+    return forms
 
 
 def _refuse_unstorable(value: Any, path: str = "") -> None:

@@ -1,6 +1,7 @@
 """The cost of a large submission into an empty ledger grows with its jobs, not with their square."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import psycopg
@@ -8,10 +9,17 @@ import pytest
 
 from tasks.ports import NewJob
 from tests.builders import make_batch, make_jobs, make_request
+from worker.ledger import submission
 from worker.ledger.postgres import PostgresLedger
 
 CHUNKS = 16
 CHUNK = 200
+
+
+@pytest.fixture(autouse=True)
+def _page_is_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each chunk is written by itself, so that statistics may change between any two of them."""
+    monkeypatch.setattr(submission, "PAGE_JOBS", CHUNK)
 
 
 @pytest.mark.parametrize("analyzed", ["never", "while_empty", "during_submission"])
@@ -56,9 +64,19 @@ def _submit(database_url: str, jobs: list[NewJob], *, analyze: bool) -> tuple[in
             assert len(receipt.job_ids) + len(receipt.refused) == len(jobs)
 
     asyncio.run(work())
-    # A backend reports what it read when its connection is closed.
+    _await_end_of_backends(database_url)
     reads, inserts = (now - then for now, then in zip(_rows_read_and_written(database_url), before, strict=True))
     return reads, inserts
+
+
+def _await_end_of_backends(database_url: str) -> None:
+    """A backend reports what it read when it ends, which is a moment after its connection is closed."""
+    count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    deadline = time.monotonic() + 30
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        while connection.execute(f"{count} AND application_name = 'nightdesk'").fetchone() != (0,):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def _analyze(database_url: str) -> None:

@@ -1,7 +1,8 @@
 """Writes batches and their jobs in one transaction, by COPY; what another job has already is kept out by unique indexes."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -107,6 +108,12 @@ def _conflict_of(job: NewJob, holder: Holder | None, present: Present) -> Refuse
         return None
     return Refused(job.position, f"{field}: {message}", field, job.custom_id, job.place)
 
+
+PAGE_JOBS = 2_000
+"""Jobs that one COPY writes: each has a savepoint and a count of its own."""
+
+PAGE_BYTES = 8_000_000
+"""Of requests, from which a page has fewer jobs; one is written and one read at a time."""
 
 # ---- statements ------------------------------------------------------------------------------------------------------
 
@@ -234,11 +241,15 @@ async def _write(
     all_jobs = Sorted()
     available: list[UUID] = []
     fresh = 0
-    for chunk in chunks:
-        sorted_jobs, ready = await _write_chunk(connection, batch, chunk, room, batch_row.now)
+
+    async def write(page: Sequence[NewJob]) -> None:
+        nonlocal fresh
+        sorted_jobs, ready = await _write_page(connection, batch, page, room, batch_row.now)
         all_jobs.extend(sorted_jobs)
         available.extend(ready)
         fresh += len(sorted_jobs.fresh)
+
+    await _read_ahead(_pages(chunks), write)
     if all_jobs.refused and (strict or not all_jobs.ids):
         raise JobsRefused(all_jobs.refused)
     created = fresh > 0 or not all_jobs.existing
@@ -254,14 +265,49 @@ async def _write(
     )
 
 
-async def _write_chunk(
-    connection: AsyncConnection[Any], batch: NewBatch, chunk: Sequence[NewJob], room: "_Room", now: Any
+async def _pages(chunks: Iterable[Sequence[NewJob]]) -> AsyncIterator[Sequence[NewJob]]:
+    """Chunks put together to as many jobs as a COPY is worth; lets other tasks go on after each chunk."""
+    page: list[NewJob] = []
+    weight = 0
+    for chunk in chunks:
+        page.extend(chunk)
+        weight += sum(len(job.request) for job in chunk)
+        if len(page) >= PAGE_JOBS or weight >= PAGE_BYTES:
+            yield page
+            page, weight = [], 0
+        else:
+            await asyncio.sleep(0)
+    if page:
+        yield page
+
+
+async def _read_ahead(
+    pages: AsyncIterator[Sequence[NewJob]], write: Callable[[Sequence[NewJob]], Coroutine[Any, Any, None]]
+) -> None:
+    """Write pages one after the other, and read the next while the server writes one."""
+    writing: asyncio.Task[None] | None = None
+    try:
+        async for page in pages:
+            if writing is not None:
+                await writing
+            writing = asyncio.create_task(write(page))
+        if writing is not None:
+            await writing
+    finally:
+        # Where reading failed, the connection must be at rest before its transaction is rolled back.
+        if writing is not None:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+
+async def _write_page(
+    connection: AsyncConnection[Any], batch: NewBatch, page: Sequence[NewJob], room: "_Room", now: Any
 ) -> tuple[Sorted, list[UUID]]:
-    """Write what of a chunk is new; looks again at all its ids where another job has one after all."""
+    """Write what of a page is new; looks again at all its ids where another job has one after all."""
     for remaining in reversed(range(CONFLICT_TRIES)):
         everything = remaining < CONFLICT_TRIES - 1
-        present = await _present(connection, batch.tenant, batch.id, chunk, everything=everything)
-        sorted_jobs = sort(chunk, present, batch.id)
+        present = await _present(connection, batch.tenant, batch.id, page, everything=everything)
+        sorted_jobs = sort(page, present, batch.id)
         room.check(len(sorted_jobs.fresh))
         try:
             # A savepoint: what was written of other chunks stays.

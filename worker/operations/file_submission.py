@@ -18,8 +18,8 @@ from worker.providers.registry import Installation
 from worker.settings import Settings
 from worker.wiring import embedded
 
-CHUNK = 500
-"""Jobs copied into the ledger at a time."""
+CHUNK = 20
+"""Jobs read at a time, in a millisecond; then the ledger's connection is served, which writes those read before."""
 
 SMALL = 50
 """Jobs; a submission up to this size is hinted at once."""

@@ -1,11 +1,14 @@
 """The door: what is accepted, what is refused, and how that is said."""
 
 import asyncio
+import hashlib
 from typing import Any
 from uuid import uuid4
 
+import orjson
 import pytest
 
+from schemas.job import GenerationConfig
 from schemas.states import Step
 from tasks.errors import InputError
 from tasks.submit import Submitted, canonical, new_batch, new_job, parse_request, submit
@@ -99,6 +102,29 @@ def test_the_hash_sees_content_not_spelling() -> None:
     other = canonical(parse_request({**GOOD, "query": "Where?"})[0])[1]
 
     assert plain == spelt_out != other
+
+
+@pytest.mark.parametrize("config", [None, {}, {"mode": "simple"}, {"max_tokens": 7, "sampling": {"stop": ["x"]}}])
+def test_the_canonical_form_is_that_of_the_request_as_a_whole(config: dict[str, Any] | None) -> None:
+    raw = GOOD if config is None else {**GOOD, "config": config}
+    for _ in range(2):  # anew, and with the config of the job before
+        request, _ = parse_request(raw)
+        stored, request_hash = canonical(request)
+
+        assert orjson.loads(stored) == request.model_dump(mode="json")
+        whole = orjson.dumps(request.model_dump(mode="json", exclude_defaults=True), option=orjson.OPT_SORT_KEYS)
+        assert request_hash == hashlib.sha256(whole).digest()
+
+
+def test_configs_that_are_spelt_alike_are_one_object_and_others_are_not() -> None:
+    def config_of(**fields: Any) -> GenerationConfig:
+        return parse_request({**GOOD, "config": fields})[0].config
+
+    assert config_of(max_tokens=7) is config_of(max_tokens=7)
+    assert config_of(max_tokens=8).max_tokens == 8
+    assert config_of(stream=True).stream
+    with pytest.raises(InputError, match=r"config\.temperature"):
+        config_of(temperature=float("nan"))
 
 
 def test_an_escaped_backslash_is_no_null_character() -> None:
