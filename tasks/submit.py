@@ -185,7 +185,7 @@ def new_batch(raw: dict[str, Any] | None, *, tenant: str, max_queued: int | None
 class Submitted:
     """The answer to a submission: an id or None for each job, and the reasons of the Nones.
 
-    ``available`` are the new jobs that may run now.
+    ``available`` are the new jobs that may run now, ``conflicts`` those of the refused that bring an id of another job.
     """
 
     receipt: Receipt | None
@@ -193,6 +193,7 @@ class Submitted:
     refused: tuple[Refused, ...]
     warnings: tuple[str, ...]
     available: tuple[NewJob, ...] = ()
+    conflicts: tuple[Refused, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The answer of ``nightdesk.submit``."""
@@ -242,7 +243,8 @@ async def submit(
     try:
         receipt = await submission.submit(batch, [jobs], refused=refused)
     except JobsRefused as error:
-        return Submitted(None, (None,) * len(raw_jobs), _by_position(refused, error.refused), tuple(warnings))
+        everyone = _by_position(refused, error.refused)
+        return Submitted(None, (None,) * len(raw_jobs), everyone, tuple(warnings), conflicts=error.refused)
     written_ids = receipt.ids_by_position(job.position for job in jobs)
     ids = tuple(written_ids.get(position) for position in range(len(raw_jobs)))
     if receipt.nothing_new:
@@ -250,7 +252,8 @@ async def submit(
         warnings.append(f"nothing is new: all jobs are known by their idempotency key or id, in the batches {batches}")
     new = frozenset(receipt.available)
     available = tuple(job for job in jobs if job.id in new)
-    return Submitted(receipt, ids, _by_position(refused, receipt.refused), tuple(warnings), available)
+    everyone = _by_position(refused, receipt.refused)
+    return Submitted(receipt, ids, everyone, tuple(warnings), available, receipt.refused)
 
 
 def _by_position(*refused: Iterable[Refused]) -> tuple[Refused, ...]:

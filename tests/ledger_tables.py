@@ -94,6 +94,7 @@ batch = Table(
     CheckConstraint("reserved_usd >= 0", name="reserved_not_negative"),
     Index("batch_key", "tenant", "key", unique=True, postgresql_where=text("key IS NOT NULL")),
     Index("batch_newest", text("created_at DESC")),
+    Index("batch_of_tenant", "tenant", text("created_at DESC"), text("id DESC")),
     Index("batch_short", "id", postgresql_where=text("least_needed_usd IS NOT NULL")),
     postgresql_with=_BATCH,
 )

@@ -317,6 +317,15 @@ class Settings(BaseSettings):
         description="seconds without any worker of the queue `local` after which its jobs are checked without the model "
         "and end as partial; at once where NIGHTDESK_LOCAL_MODEL is unset",
     )
+    http_max_body_bytes: Annotated[int, Field(ge=1_000)] = Field(
+        default=1_000_000_000, description="most bytes of a batch that is submitted over HTTP, unpacked"
+    )
+    http_max_lines: Annotated[int, Field(ge=1)] = Field(
+        default=1_000_000, description="most lines of a batch that is submitted over HTTP"
+    )
+    http_max_connections: Annotated[int, Field(ge=1)] = Field(
+        default=2_000, description="connections of a `nightdesk serve` at once; further ones get 503"
+    )
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
 
     @field_validator("prompts")

@@ -83,7 +83,7 @@ class BatchRun:
         return await (self.watch.patiently(write) if is_replaced(output) else write())
 
 
-def new_submission(files: list[str], batch: dict[str, Any], settings: Settings, **options: bool) -> Submission:
+def new_submission(files: list[str], batch: dict[str, Any], settings: Settings, **options: Any) -> Submission:
     """Files that are to be submitted, with warnings of the lines refused so far."""
     refused: list[Refused] = []
     try:

@@ -1,4 +1,4 @@
-"""The ledger over PostgreSQL: the stores of the port and five that only the worker needs, over one ``Database``."""
+"""The ledger over PostgreSQL: the stores of the port and six that only the worker needs, over one ``Database``."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -21,6 +21,7 @@ from worker.ledger.remote_batches import PostgresRemoteBatches
 from worker.ledger.removal import Erasure
 from worker.ledger.schema_version import require_current
 from worker.ledger.submission import PostgresSubmission
+from worker.ledger.tenancy import Tenancy
 from worker.ledger.views import PostgresReading
 
 
@@ -58,6 +59,7 @@ class PostgresLedger(Ledger):
         self.history = CallHistory(database)
         self.figures = BatchFigures(database)
         self.inspection = Inspection(database)
+        self.tenancy = Tenancy(database)
         self._database = database
 
     async def open(self) -> None:

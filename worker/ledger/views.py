@@ -129,7 +129,7 @@ _LATE = _of_batch(
     "EXISTS (SELECT FROM attempt late WHERE late.id = u.attempt_id AND late.outcome = 'ok')",
 )
 
-_STATUS = f"""
+STATUS = f"""
 SELECT b.id AS batch_id, b.key, b.name, b.tenant, b.created_at, b.not_before, b.deadline, b.paused, b.cancelled_at,
        b.erased_at, b.max_cost_usd, b.reserved_usd, j.*,
        CASE WHEN NOT b.pruned_unpriced AND NOT EXISTS {_UNPRICED} THEN b.spent_usd END AS spent_usd,
@@ -152,9 +152,9 @@ CROSS JOIN LATERAL (
     WHERE kind = 'state' OR (kind = 'outcome' AND outcome IS NOT NULL) OR (kind = 'held' AND held_reason IS NOT NULL)
 ) j
 """
-_BATCH_STATUS = _STATUS + "WHERE b.id = %(batch_id)s"
+_BATCH_STATUS = STATUS + "WHERE b.id = %(batch_id)s"
 _BATCHES = (
-    _STATUS + "WHERE b.id IN (SELECT id FROM batch ORDER BY created_at DESC LIMIT %(limit)s) ORDER BY b.created_at DESC"
+    STATUS + "WHERE b.id IN (SELECT id FROM batch ORDER BY created_at DESC LIMIT %(limit)s) ORDER BY b.created_at DESC"
 )
 
 _ERROR_KINDS = """

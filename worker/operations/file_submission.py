@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
+from typing import Any
 from uuid import UUID
 
 from schemas.states import Step
@@ -25,6 +26,21 @@ SMALL = 50
 """Jobs; a submission up to this size is hinted at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class InputBounds:
+    """Most lines of an input, and most of them that may be refused; beyond either nothing is accepted."""
+
+    lines: int
+    refused: int
+
+    def check(self, lines: int, refused: int) -> None:
+        """Raises ``InputError`` beyond a bound."""
+        if lines > self.lines:
+            raise InputError(f"there are more than {self.lines:,} lines; submit several batches. Nothing was accepted")
+        if refused > self.refused:
+            raise InputError(f"more than {self.refused:,} lines are not valid; nothing was accepted")
+
+
 @dataclass(slots=True)
 class Intake:
     """The jobs of some files, in order; afterwards, what was refused on the way.
@@ -42,6 +58,7 @@ class Intake:
     """Each line holds an answer to check."""
     catalog: Catalog = field(default_factory=Everything)
     """The models and prompts that the installation serves."""
+    bounds: "InputBounds | None" = None
     lines: int = 0
     accepted: int = 0
     refused: list[Refused] = field(default_factory=list)
@@ -60,6 +77,8 @@ class Intake:
             for number, line in read_lines(name):
                 position = self.lines
                 self.lines += 1
+                if self.bounds is not None:
+                    self.bounds.check(self.lines, len(self.refused))
                 place = f"{display_name(name)}, line {number}"
                 try:
                     job = self._job(line, position, place)
@@ -73,9 +92,7 @@ class Intake:
                         self.first[job.id] = job.step
                     yield job
         if self.strict and self.refused:
-            raise InputError(
-                f"{len(self.refused)} of {self.lines} lines are not valid; nothing was submitted (--strict)"
-            )
+            raise InputError(f"{len(self.refused)} of {self.lines} lines are not valid; nothing was submitted (strict)")
 
     def refuse(self, lines: Iterable[Refused]) -> None:
         """Takes back lines that counted as accepted."""
@@ -139,12 +156,14 @@ class Submission:
     def __init__(
         self,
         files: list[str],
-        batch: dict[str, str],
+        batch: dict[str, Any],
         settings: Settings,
         *,
         strict: bool,
         check_only: bool = False,
         with_workers: bool = False,
+        tenant: str | None = None,
+        bounds: InputBounds | None = None,
         on_refused: Callable[[Refused], None] = lambda _: None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -157,23 +176,27 @@ class Submission:
             strict: accept all lines or none.
             check_only: each line holds an answer to check.
             with_workers: the workers run here, with the same settings.
+            tenant: whose jobs they are; None: the tenant of the settings.
+            bounds: of the input; None: any number of lines.
             on_refused: receives each refused line at once.
             warn: receives what the producer should know of accepted lines.
         """
         check_files(files)
         self.batch: NewBatch = new_batch(
-            dict(batch), tenant=settings.tenant, max_queued=settings.most_queued(settings.tenant)
+            dict(batch),
+            tenant=tenant or settings.tenant,
+            max_queued=settings.most_queued(tenant or settings.tenant),
         )
         # With servers of somebody else's the workers may be anywhere, with other providers and keys.
         catalog = Installation(settings, same_for_workers=with_workers or embedded(settings))
-        self.intake = Intake(files, self.batch, strict, on_refused, check_only, catalog)
+        self.intake = Intake(files, self.batch, strict, on_refused, check_only, catalog, bounds)
         self.receipt: Receipt | None = None
         """Of the ledger, once something was written or known."""
         self._warn = warn
         self._chunks = chunked(self.intake.jobs(), CHUNK)
         self._first = next(self._chunks, None)
         if not self.intake.lines:
-            raise InputError(f"{', '.join(files)}: no job in there, only blank lines or nothing")
+            raise InputError(f"{', '.join(map(display_name, files))}: no job in there, only blank lines or nothing")
 
     @property
     def empty(self) -> bool:
@@ -196,7 +219,7 @@ class Submission:
             intake.refuse(error.refused)
             if intake.strict:
                 raise InputError(
-                    f"{len(error.refused)} of {intake.lines} lines can't be accepted; nothing was submitted (--strict)"
+                    f"{len(error.refused)} of {intake.lines} lines can't be accepted; nothing was submitted (strict)"
                 ) from error
             return Accepted(None, created=False, jobs=0, refused=tuple(intake.refused))
         for warning, count in intake.warnings.items():
@@ -213,17 +236,25 @@ class Submission:
             receipt.holders,
         )
 
-    async def hint(self, settings: Settings, where: Endpoints) -> None:
-        """Wakes the workers for a small submission; without Redis they find it by themselves a little later."""
+    def hints(self) -> dict[Step, list[UUID]]:
+        """The new jobs of a small submission by step; none of a large one, which is left to dispatch."""
         receipt = self.receipt
         if receipt is None or not 0 < len(receipt.available) <= SMALL:
+            return {}
+        # Not for the step local, which may have no worker: dispatch wakes those there are.
+        return {
+            step: ids
+            for step in (Step.GENERATE, Step.CHECK)
+            if (ids := [job_id for job_id in receipt.available if self.intake.first.get(job_id) is step])
+        }
+
+    async def hint(self, settings: Settings, where: Endpoints) -> None:
+        """Wakes the workers for a small submission; without Redis they find it by themselves a little later."""
+        if not (hints := self.hints()):
             return
         try:
             async with ring(settings, where.redis_url) as doorbell:
-                # Not for the step local, which may have no worker: dispatch wakes those there are.
-                for step in (Step.GENERATE, Step.CHECK):
-                    ids = [job_id for job_id in receipt.available if self.intake.first.get(job_id) is step]
-                    if ids:
-                        await doorbell.hint(step, ids, urgent=True)
+                for step, ids in hints.items():
+                    await doorbell.hint(step, ids, urgent=True)
         except BrokerUnavailable as error:
             self._warn(f"{error}; the jobs are accepted and start a few seconds later")

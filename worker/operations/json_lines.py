@@ -19,6 +19,9 @@ from schemas.job import MAX_LINE_BYTES
 from tasks.errors import InputError
 
 STDIN = "-"
+UPLOAD_SUFFIX = ".upload"
+"""Of the file that holds the body of a request: its name is nothing to a producer."""
+
 _BOM = b"\xef\xbb\xbf"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _GZIP = b"\x1f\x8b"
@@ -47,7 +50,7 @@ def check_files(files: Sequence[str]) -> None:
 
 def display_name(name: str) -> str:
     """The name of an input file in messages."""
-    return "standard input" if name == STDIN else name
+    return "standard input" if name == STDIN else "body" if name.endswith(UPLOAD_SUFFIX) else name
 
 
 def read_lines(name: str) -> Iterator[tuple[int, bytes | None]]:

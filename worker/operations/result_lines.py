@@ -21,6 +21,9 @@ from tasks.results import result_of
 PAGE = 200
 """Lines read at a time whose jobs stand in other batches."""
 
+PIECE_BYTES = 256_000
+"""Least size of a piece of a stream of results, but for the last."""
+
 _NO_ID = UUID(int=0)
 
 
@@ -66,6 +69,18 @@ async def write_results(
         tally.states[line.state] += 1
         tally.errors.update(line.errors)
     return tally
+
+
+async def stream_results(ledger: Ledger, batch_id: UUID) -> AsyncIterator[bytes]:
+    """The results of a batch as they stand now, as pieces of JSON lines of some hundred kilobytes."""
+    piece = bytearray()
+    async for line in _Results(ledger, batch_id, result_of).lines(None):
+        piece += line.content + b"\n"
+        if len(piece) >= PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    if piece:
+        yield bytes(piece)
 
 
 @dataclass(frozen=True, slots=True)

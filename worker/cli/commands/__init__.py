@@ -15,6 +15,7 @@ COMMANDS = {
     "up": ("services", "start the embedded servers and the workers in the background"),
     "down": ("services", "stop the workers and the embedded servers"),
     "worker": ("worker_process", "run one worker process in the foreground"),
+    "serve": ("http_service", "answer over HTTP: submit, poll, results"),
     "submit": ("run_commands", "hand in the questions of files and return at once"),
     "status": ("batch_list", "how batches stand"),
     "watch": ("live_view", "follow a batch or a job until it is final"),

@@ -41,6 +41,8 @@ CREATE UNIQUE INDEX batch_key ON batch (tenant, key) WHERE key IS NOT NULL;
 
 CREATE INDEX batch_newest ON batch (created_at DESC);
 
+CREATE INDEX batch_of_tenant ON batch (tenant, created_at DESC, id DESC);
+
 CREATE INDEX batch_short ON batch (id) WHERE least_needed_usd IS NOT NULL;
 
 CREATE TABLE provider_batch (

@@ -1,0 +1,304 @@
+"""The HTTP service over a real PostgreSQL and Redis: stories that a producer, an operator and an attacker live through."""
+
+import gzip
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import orjson
+import psycopg
+import pytest
+
+from tests.deadlines import scale_to_load, until
+from tests.http_service import LINES, Door, body_of, running_service
+from tests.servers import Servers
+from worker.ledger import database
+
+PROBLEM = "application/problem+json"
+
+
+@pytest.fixture(scope="module")
+def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with (
+        servers.database() as database_url,
+        running_service(database_url, servers.redis_url, tmp_path_factory.mktemp("home")) as door,
+    ):
+        yield door
+
+
+def question(number: int, **fields: Any) -> dict[str, Any]:
+    return {"query": f"How long is warranty {number}?", "context": [f"Warranty {number} lasts two years."], **fields}
+
+
+def test_a_job_is_submitted_polled_and_cancelled(door: Door) -> None:
+    answer = door.http.post("/v1/jobs", json=question(1, custom_id="a", colour="red"))
+
+    assert answer.status_code == 202
+    accepted = answer.json()
+    assert accepted["created"] is True
+    assert accepted["warnings"] == ["unknown keys were put into metadata: 'colour'"]
+    assert answer.headers["location"] == f"/v1/jobs/{accepted['job_id']}"
+    polled = door.http.get(answer.headers["location"])
+    assert (polled.status_code, polled.json()["state"], polled.json()["custom_id"]) == (200, "available", "a")
+    assert polled.json()["metadata"] == {"colour": "red"}
+    tag = polled.headers["etag"]
+    again = door.http.get(answer.headers["location"], headers={"If-None-Match": tag})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+
+    cancelled = door.http.post(f"/v1/jobs/{accepted['job_id']}/cancel")
+    assert cancelled.json() == {"cancelled": 1}
+    assert door.http.post(f"/v1/jobs/{accepted['job_id']}/cancel").json() == {"cancelled": 0}
+    final = door.http.get(answer.headers["location"], headers={"If-None-Match": tag})
+    assert (final.status_code, final.json()["state"]) == (200, "cancelled")
+    record = door.http.get(f"/v1/jobs/{accepted['job_id']}/record").json()
+    assert [(event["kind"], event["actor"]) for event in record["events"]] == [("cancel", "http:local")]
+    assert record["request"]["query"] == "How long is warranty 1?"
+
+
+def test_a_poll_waits_for_the_end_and_for_another_version(door: Door) -> None:
+    job = door.http.post("/v1/jobs", json=question(2)).json()["job_id"]
+    tag = door.http.get(f"/v1/jobs/{job}").headers["etag"]
+    began = time.monotonic()
+    assert door.http.get(f"/v1/jobs/{job}?wait=0.3").json()["state"] == "available"
+    assert time.monotonic() - began >= 0.3
+    assert door.http.get(f"/v1/jobs/{job}?wait=0.1", headers={"If-None-Match": tag}).status_code == 304
+
+    answers: list[httpx2.Response] = []
+
+    def wait(headers: dict[str, str]) -> None:
+        with httpx2.Client(base_url=door.url, timeout=90) as http:
+            answers.append(http.get(f"/v1/jobs/{job}?wait=60", headers=headers))
+
+    pollers = [threading.Thread(target=wait, args=({} if each else {"If-None-Match": tag},)) for each in range(4)]
+    for poller in pollers:
+        poller.start()
+    time.sleep(0.2)
+    door.http.post(f"/v1/jobs/{job}/cancel")
+    for poller in pollers:
+        poller.join(scale_to_load(30))
+
+    assert [(answer.status_code, answer.json()["state"]) for answer in answers] == [(200, "cancelled")] * 4
+
+
+def test_the_same_idempotency_key_names_the_same_job_or_is_a_conflict(door: Door) -> None:
+    key = {"Idempotency-Key": "order-7"}
+    first = door.http.post("/v1/jobs", json=question(3), headers=key)
+    again = door.http.post("/v1/jobs", json=question(3), headers=key)
+    other = door.http.post("/v1/jobs", json=question(4), headers=key)
+    both = door.http.post("/v1/jobs", json=question(3, idempotency_key="order-8"), headers=key)
+
+    assert (first.status_code, again.status_code) == (202, 200)
+    assert again.json() == {**first.json(), "created": False}
+    assert (other.status_code, other.headers["content-type"]) == (409, PROBLEM)
+    assert other.json()["field"] == "idempotency_key"
+    assert first.json()["job_id"] in other.json()["detail"]
+    assert (both.status_code, both.json()["field"]) == (422, "idempotency_key")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "field"),
+    [
+        (b'{"query": ""}', {}, 422, None),
+        (b'{"query": "q", "context": [{"chunk_id": "c"}]}', {}, 422, "context.0.content"),
+        (b'{"query": "q", "config": {"mode": "wild"}}', {}, 422, "config.mode"),
+        (b'{"query": "q\\u0000"}', {}, 422, "query"),
+        (b'{"query": "q", "config": {"provider": "nobody"}}', {}, 422, "config.provider"),
+        (b"[]", {}, 422, None),
+        (b"{", {}, 400, None),
+        (b'{"query": "q"}', {"Content-Type": "text/plain"}, 415, None),
+        (b'{"query": "q"}', {"Idempotency-Key": "k" * 300}, 422, "Idempotency-Key"),
+    ],
+)
+def test_a_bad_job_is_answered_with_its_field(
+    door: Door, body: bytes, headers: dict[str, str], status: int, field: str | None
+) -> None:
+    answer = door.http.post("/v1/jobs", content=body, headers={"Content-Type": "application/json", **headers})
+
+    assert (answer.status_code, answer.headers["content-type"]) == (status, PROBLEM), answer.text
+    problem = answer.json()
+    assert problem["status"] == status
+    assert problem.get("field") == field
+    assert problem["detail"]
+    assert problem["type"].startswith("urn:nightdesk:problem:")
+
+
+def test_a_batch_is_submitted_listed_and_read_with_its_bad_lines(door: Door) -> None:
+    lines = [question(1, custom_id="one"), '{"query": 7}', "", question(2, custom_id="two/b"), "{"]
+    accepted = door.submit(*lines, name="night", defaults='{"mode": "simple"}')
+
+    assert (accepted["jobs"], accepted["refused"], accepted["created"]) == (2, 2, True)
+    assert [(error["line"], error["field"]) for error in accepted["errors"]] == [
+        (2, "query"),
+        (5, None),
+    ]
+    batch = accepted["batch_id"]
+    status = door.http.get(f"/v1/batches/{batch}").json()
+    assert (status["name"], status["states"]) == ("night", {"available": 2})
+    results = door.http.get(f"/v1/batches/{batch}/results")
+    assert results.headers["content-type"].startswith("application/x-ndjson")
+    rows = [orjson.loads(line) for line in results.content.splitlines()]
+    assert [(row["position"], row["state"], row["custom_id"]) for row in rows] == [
+        (0, "available", "one"),
+        (1, "failed", None),
+        (2, "available", "two/b"),
+        (3, "failed", None),
+    ]
+    assert door.http.get(f"/v1/batches/{batch}/jobs/two/b").json()["position"] == 2
+    assert door.http.get(f"/v1/batches/{batch}/jobs/0").json()["custom_id"] == "one"
+    assert door.http.post(f"/v1/batches/{batch}/cancel").json() == {"cancelled": 2}
+    assert door.http.get(f"/v1/batches/{batch}").json()["states"] == {"cancelled": 2}
+    report = door.http.get(f"/v1/batches/{batch}/report").json()
+    assert report["status"]["states"] == {"cancelled": 2}
+    page = door.http.get(f"/v1/batches/{batch}/report", headers={"Accept": "text/html"})
+    assert page.text.lower().startswith("<!doctype html>")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+
+
+def test_a_batch_comes_in_pieces_and_packed(door: Door) -> None:
+    lines = body_of(question(number) for number in range(1_200))
+    packed = gzip.compress(lines[: len(lines) // 2]) + gzip.compress(lines[len(lines) // 2 :])
+    pieces = (packed[at : at + 1_000] for at in range(0, len(packed), 1_000))
+
+    answer = door.http.post("/v1/batches", content=pieces, headers=LINES, params={"key": "packed"})
+    again = door.http.post("/v1/batches", content=lines, headers={**LINES, "Idempotency-Key": "packed"})
+    other = door.http.post("/v1/batches", content=lines[:5_000], headers={**LINES, "Idempotency-Key": "packed"})
+
+    assert (answer.status_code, answer.json()["jobs"]) == (202, 1_200)
+    assert (again.status_code, again.json()["batch_id"]) == (200, answer.json()["batch_id"])
+    assert other.status_code == 409
+    broken = door.http.post("/v1/batches", content=packed[:-9], headers=LINES)
+    assert (broken.status_code, broken.json()["title"]) == (400, "Invalid gzip")
+
+
+def test_a_batch_without_a_good_line_or_with_strict_is_refused_whole(door: Door) -> None:
+    before = len(door.http.get("/v1/batches?limit=100").json()["data"])
+    none = door.http.post("/v1/batches", content=b'{"query": ""}\n{', headers=LINES)
+    strict = door.http.post(
+        "/v1/batches", content=body_of([question(1), "{"]), headers=LINES, params={"strict": "true"}
+    )
+    empty = door.http.post("/v1/batches", content=b"\n\n", headers=LINES)
+    options = door.http.post("/v1/batches?max_cost_usd=much", content=body_of([question(1)]), headers=LINES)
+
+    assert [answer.status_code for answer in (none, strict, empty, options)] == [422] * 4
+    assert [error["line"] for error in none.json()["errors"]] == [1, 2]
+    assert [error["line"] for error in strict.json()["errors"]] == [2]
+    assert options.json()["field"] == "max_cost_usd"
+    assert "upload" not in empty.text
+    assert len(door.http.get("/v1/batches?limit=100").json()["data"]) == before
+
+
+def test_batches_are_listed_newest_first_in_pages(door: Door) -> None:
+    ids = [door.submit(question(each))["batch_id"] for each in range(3)]
+    first = door.http.get("/v1/batches?limit=2").json()
+    second = door.http.get("/v1/batches", params={"limit": 1, "cursor": first["next_cursor"]}).json()
+
+    assert [batch["batch_id"] for batch in (*first["data"], *second["data"])] == ids[::-1]
+    assert door.http.get("/v1/batches?cursor=xyz").status_code == 422
+
+
+@pytest.mark.parametrize("unknown_id", ["019d0000-0000-7000-8000-000000000000", "no-id"])
+def test_every_address_of_an_unknown_id_answers_the_same(door: Door, unknown_id: str) -> None:
+    answers = [
+        door.http.request(method, path.format(unknown_id))
+        for method, path in (
+            ("GET", "/v1/jobs/{}"),
+            ("GET", "/v1/jobs/{}/record"),
+            ("POST", "/v1/jobs/{}/cancel"),
+            ("GET", "/v1/batches/{}"),
+            ("GET", "/v1/batches/{}/results"),
+            ("GET", "/v1/batches/{}/report"),
+            ("GET", "/v1/batches/{}/jobs/0"),
+            ("POST", "/v1/batches/{}/cancel"),
+            ("GET", "/v1/nothing/{}"),
+        )
+    ]
+
+    assert {(answer.status_code, answer.content) for answer in answers} == {(404, answers[0].content)}
+
+
+def test_a_page_in_a_browser_can_not_reach_a_service_without_keys(door: Door) -> None:
+    assert door.http.get("/v1/batches", headers={"Host": "evil.example"}).status_code == 421
+    assert door.http.get("/v1/batches", headers={"Origin": "https://evil.example"}).status_code == 403
+    assert door.http.get("/v1/batches", headers={"Origin": door.url}).status_code == 200
+
+
+def test_the_description_names_every_route(door: Door) -> None:
+    document = door.http.get("/openapi.json").json()
+
+    assert {"/v1/jobs", "/v1/jobs/{job_id}", "/v1/batches/{batch_id}/results", "/readyz"} <= document["paths"].keys()
+    body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body == {"$ref": "#/components/schemas/JobRequest"}
+    assert "query" in document["components"]["schemas"]["JobRequest"]["properties"]
+
+
+def test_headers_beyond_the_limit_are_refused(door: Door) -> None:
+    host, port = door.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(
+            b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X-Filler: " + b"x" * 40_000 + b"\r\n\r\n"
+        )
+        assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+def test_without_redis_jobs_are_accepted_and_polls_answered(
+    servers: Servers, tmp_path: Path, database_url: str
+) -> None:
+    with running_service(database_url, "redis://127.0.0.1:1/0", tmp_path) as door:
+        job = door.http.post("/v1/jobs", json=question(1)).json()["job_id"]
+        readiness = door.http.get("/readyz")
+
+        assert door.http.get(f"/v1/jobs/{job}?wait=0.1").json()["state"] == "available"
+        assert door.submit(question(2))["jobs"] == 1
+        assert (readiness.status_code, readiness.json()["ready"], readiness.json()["postgres"]) == (200, True, "ok")
+        assert readiness.json()["redis"].startswith("unreachable")
+
+
+def test_without_postgres_the_service_says_so_and_recovers(
+    servers: Servers, tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "POOL_WAIT", timedelta(seconds=1))
+    with (
+        running_service(database_url, servers.redis_url, tmp_path) as door,
+        psycopg.connect(servers.admin_url, autocommit=True) as admin,
+    ):
+        name = database_url.rsplit("/", 1)[1].partition("?")[0]
+        assert door.http.get("/readyz").status_code == 200
+        admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false'.encode())
+        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+        try:
+            time.sleep(1.1)
+            ready = door.http.get("/readyz")
+            polled = door.http.get(f"/v1/jobs/{uuid4()}")
+        finally:
+            admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true'.encode())
+
+        assert (ready.status_code, ready.json()["ready"], ready.json()["redis"]) == (503, False, "ok")
+        assert door.http.get("/healthz").status_code == 200
+        assert until(lambda: door.http.get("/readyz").status_code == 200, 30)
+        assert door.http.get(f"/v1/jobs/{uuid4()}").status_code == 404
+        assert (polled.status_code, polled.headers["retry-after"]) == (503, "5")
+        assert name not in polled.text
+
+
+def test_a_stop_answers_those_who_wait_at_once(servers: Servers, tmp_path: Path, database_url: str) -> None:
+    answers: list[int] = []
+    with running_service(database_url, servers.redis_url, tmp_path) as door:
+        job = door.http.post("/v1/jobs", json=question(1)).json()["job_id"]
+
+        def wait() -> None:
+            answers.append(httpx2.get(f"{door.url}/v1/jobs/{job}?wait=60", timeout=90).status_code)
+
+        poller = threading.Thread(target=wait)
+        poller.start()
+        time.sleep(0.3)
+        began = time.monotonic()
+    poller.join(scale_to_load(30))
+
+    assert answers == [200]
+    assert time.monotonic() - began < scale_to_load(15)

@@ -1,0 +1,52 @@
+"""``nightdesk serve``: the HTTP service in the foreground, until SIGTERM."""
+
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from worker.cli import options
+from worker.cli.session import Session, session
+from worker.cli.terminal import tell, write_line
+from worker.process.logs import configure_logging, passwords_of
+from worker.settings import load_settings
+from worker.wiring import embedded
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0: any that is free.")] = 8080,
+    *,
+    workers: options.Workers = False,
+) -> int:
+    """Answer over HTTP in the foreground: submit jobs and batches, poll them, read results.
+
+    It ends on SIGTERM or Ctrl-C, after the requests under way. Workers do the jobs: those of 'nightdesk up', or any
+    that use the same database; with --workers some are started for as long as this runs.
+    """
+    # Their frameworks take a second to load: the help does without.
+    server: Any = import_module("worker.http.server")
+    settings = load_settings()
+    access = import_module("worker.http.access").access_to(settings, host)
+    listener = server.listen(host, port)
+    with listener, session(settings, writes=embedded(settings), staffs=workers) as opened:
+        configure_logging(settings.log_level, passwords_of(opened.where.database_url, opened.where.redis_url))
+        if workers:
+            opened.staff_if_missing()
+        app = import_module("worker.http.app").make_application(settings, opened.where, access)
+        name = f"[{host}]" if ":" in host else host
+        address = f"http://{name}:{listener.getsockname()[1]}"
+        try:
+            server.serve(app, settings, listener, lambda: _greet(opened, address))
+        except KeyboardInterrupt:
+            # The signal that ended it, raised again once everything is closed.
+            tell("stopped")
+    return 0
+
+
+def _greet(opened: Session, address: str) -> None:
+    write_line(address)
+    tell(f"listening on {address}; what it can do: {address}/openapi.json")
+    tell("there are no keys: whatever runs on this machine may do everything")
+    if embedded(opened.settings) and not opened.supervisor.running():
+        tell("no worker runs: 'nightdesk up' starts them")

@@ -1,0 +1,70 @@
+"""Puts the routes together into one application, with its OpenAPI document."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from schemas.job import JobRequest
+from tasks.errors import NightdeskError
+from worker.http import batches, health, jobs
+from worker.http.access import Access
+from worker.http.problems import Problem, answer_problem
+from worker.http.service import open_service
+from worker.local import Endpoints
+from worker.settings import Settings
+
+DESCRIPTION = """Answers questions in bulk, from sources, with every claim checked.
+
+Submit a job or a batch, poll it by its id, read the result. Errors are problem details (RFC 9457)."""
+
+
+def make_application(settings: Settings, where: Endpoints, access: Access) -> FastAPI:
+    """The application; it connects when it is started."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with open_service(settings, where, access) as service:
+            app.state.service = service
+            yield
+
+    app = FastAPI(
+        title="Nightdesk",
+        version=version("nightdesk"),
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        # Their pages load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    for kind in (Problem, NightdeskError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, answer_problem)
+    for router in (health.router, jobs.router, batches.router):
+        app.include_router(router)
+    app.openapi = _Document(app).openapi  # type: ignore[method-assign]
+    return app
+
+
+class _Document:
+    """The OpenAPI document with the request that routes read by themselves."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._make = app.openapi
+        self._document: dict[str, Any] | None = None
+
+    def openapi(self) -> dict[str, Any]:
+        """The document, made once."""
+        if self._document is None:
+            document = self._make()
+            schema = JobRequest.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas = document.setdefault("components", {}).setdefault("schemas", {})
+            for name, definition in schema.pop("$defs", {}).items():
+                schemas.setdefault(name, definition)
+            schemas["JobRequest"] = schema
+            self._document = document
+        return self._document

@@ -1,0 +1,264 @@
+"""The routes of batches: submit lines, list, status, results, one job by its name, report, cancel."""
+
+import asyncio
+import base64
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel
+
+from schemas.batch import BatchStatus
+from schemas.record import JobResult
+from schemas.states import Step
+from tasks.errors import InputError
+from tasks.ports import Refused
+from worker.http.bodies import json_object, on_disk
+from worker.http.dependencies import Reader, ServiceOf, Submitter
+from worker.http.documents import BatchPage, Cancelled, SubmittedBatch, problems
+from worker.http.jobs import PRIVATE, Tag, Wait, poll_job
+from worker.http.problems import invalid, line_errors, problem_of
+from worker.http.service import OPERATION_WAIT_S
+from worker.ledger.postgres import PostgresLedger
+from worker.operations import batch_report, job_changes
+from worker.operations.file_submission import Accepted, InputBounds, Submission
+from worker.operations.operator import JobPages
+from worker.operations.report_page import page as report_page
+from worker.operations.result_lines import stream_results
+from worker.settings import Settings
+
+router = APIRouter(prefix="/v1/batches", tags=["batches"])
+
+LINES = "application/x-ndjson"
+HTML = "text/html"
+
+MOST_BATCHES = 100
+"""Batches on a page of the list."""
+
+MOST_REFUSED = 10_000
+"""Lines that may be refused of a body: with more, it is hardly what its sender meant, and nothing is accepted."""
+
+MOST_WARNINGS = 100
+WORST = 20
+"""Answers that a report shows."""
+
+PAGE_POLICY = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:"}
+
+_LINES_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "one job a line; gzip is unpacked",
+        "content": {LINES: {"schema": {"type": "string", "description": "each line a JobRequest"}}},
+    }
+}
+
+
+class BatchOptions:
+    """The options of a new batch, as parameters of the address."""
+
+    def __init__(
+        self,
+        name: Annotated[str | None, Query(max_length=256, description="for people")] = None,
+        key: Annotated[str | None, Query(max_length=256, description="or the header Idempotency-Key")] = None,
+        not_before: Annotated[datetime | None, Query(description="no job begins before")] = None,
+        deadline: Annotated[datetime | None, Query(description="what is not final then expires")] = None,
+        max_cost_usd: Annotated[str | None, Query(description="ceiling on the cost of the batch")] = None,
+        defaults: Annotated[str | None, Query(description="config of jobs that set none, a JSON object")] = None,
+        idempotency_key: Annotated[
+            str | None,
+            Header(alias="Idempotency-Key", min_length=1, max_length=256, description="the same batch again: its jobs"),
+        ] = None,
+    ) -> None:
+        if key is not None and idempotency_key not in {None, key}:
+            raise invalid("differs from the header Idempotency-Key; send one of them", "key")
+        options: dict[str, Any] = {
+            "name": name,
+            "key": key or idempotency_key,
+            "not_before": not_before,
+            "deadline": deadline,
+            "max_cost_usd": max_cost_usd,
+            "defaults": json_object(defaults, "defaults") or None,
+        }
+        self.fields = {option: value for option, value in options.items() if value is not None}
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=SubmittedBatch,
+    responses={
+        200: {"model": SubmittedBatch, "description": "known from before"},
+        **problems(400, 408, 409, 413, 415, 429),
+    },
+    openapi_extra=_LINES_BODY,
+)
+async def submit(
+    request: Request,
+    service: ServiceOf,
+    caller: Submitter,
+    options: Annotated[BatchOptions, Depends()],
+    strict: Annotated[bool, Query(description="accept all lines or none")] = False,
+) -> Response:
+    """Submit a batch, one job a line. Lines that are no valid job are refused alone, each with its line and field."""
+    async with on_disk(request, service.uploads, service.settings.http_max_body_bytes) as name, service.bulk.uploads:
+        upload = _Upload(name, options.fields, caller.tenant, strict=strict)
+        accepted, hints = await service.bulk.run(lambda ledger: upload.write(ledger, service.settings))
+    service.hint(hints, urgent=True)
+    return _submitted(accepted, upload.warnings)
+
+
+@dataclass(slots=True)
+class _Upload:
+    """A body of lines on disk, on its way into the ledger."""
+
+    name: str
+    options: dict[str, Any]
+    tenant: str
+    strict: bool
+    refused: list[Refused] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    async def write(self, ledger: PostgresLedger, settings: Settings) -> tuple[Accepted, dict[Step, list[UUID]]]:
+        """Writes the jobs; on the bulk loop. Raises ``Problem`` where no line can be accepted."""
+        try:
+            submission = Submission(
+                [self.name],
+                self.options,
+                settings,
+                strict=self.strict,
+                tenant=self.tenant,
+                bounds=InputBounds(settings.http_max_lines, MOST_REFUSED),
+                on_refused=self.refused.append,
+                warn=self.warnings.append,
+            )
+            accepted = None if submission.empty else await submission.write(ledger)
+        except InputError as error:
+            problem = problem_of(error)
+            problem.errors = problem.errors or line_errors(self.refused)
+            raise problem from error
+        if accepted is None or not accepted.jobs:
+            problem = invalid(f"none of {submission.intake.lines:,} lines can be accepted; nothing was submitted")
+            problem.errors = line_errors(self.refused)
+            raise problem
+        return accepted, submission.hints()
+
+
+def _submitted(accepted: Accepted, warnings: list[str]) -> Response:
+    document = SubmittedBatch(
+        batch_id=accepted.batch_id,
+        created=accepted.created,
+        jobs=accepted.jobs,
+        refused=len(accepted.refused),
+        errors=tuple(line_errors(accepted.refused)),
+        repeated=len(accepted.repeated),
+        held_by=dict(accepted.holders),
+        submitted_at=accepted.submitted_at,
+        warnings=tuple(warnings[:MOST_WARNINGS]),
+    )
+    headers = {} if accepted.batch_id is None else {"Location": f"/v1/batches/{accepted.batch_id}"}
+    return _json(document, 202 if accepted.created else 200, headers)
+
+
+def _json(document: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(document.model_dump_json(), status, headers, "application/json")
+
+
+# ---- looking ---------------------------------------------------------------------------------------------------------
+
+
+@router.get("", response_model=BatchPage, responses=problems())
+async def batches(
+    service: ServiceOf,
+    caller: Reader,
+    limit: Annotated[int, Query(ge=1, le=MOST_BATCHES)] = 20,
+    cursor: Annotated[str | None, Query(max_length=200, description="'next_cursor' of the page before")] = None,
+) -> Response:
+    """The batches of the tenant, newest first."""
+    before = None if cursor is None else _position(cursor)
+    matches = await service.ledger.tenancy.batches(caller.tenant, limit + 1, before)
+    page = matches[:limit]
+    following = _cursor(page[-1]) if len(matches) > limit else None
+    return _json(BatchPage(data=tuple(page), next_cursor=following))
+
+
+def _cursor(batch: BatchStatus) -> str:
+    return base64.urlsafe_b64encode(f"{batch.created_at.isoformat()} {batch.batch_id}".encode()).decode()
+
+
+def _position(cursor: str) -> tuple[datetime, UUID]:
+    try:
+        at, _, batch_id = base64.urlsafe_b64decode(cursor).decode().partition(" ")
+        moment = datetime.fromisoformat(at)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC), UUID(batch_id)
+    except ValueError:
+        raise invalid("is none that this service gave; begin without one", "cursor") from None
+
+
+@router.get("/{batch_id}", response_model=BatchStatus, responses=problems(404))
+async def status(batch_id: UUID, service: ServiceOf, caller: Reader) -> Response:
+    """Jobs of a batch by state and outcome, what is held and why, cost."""
+    await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
+    return _json(await service.ledger.reading.batch_status(batch_id))
+
+
+@router.get("/{batch_id}/results", response_model=None, responses={200: {"content": {LINES: {}}}, **problems(404)})
+async def results(batch_id: UUID, service: ServiceOf, caller: Reader) -> Response:
+    """The results as they stand now: one line for each line that was submitted, in that order."""
+    await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
+    lines = service.bulk.stream(lambda ledger: stream_results(ledger, batch_id))
+    return StreamingResponse(lines, headers=PRIVATE, media_type=LINES)
+
+
+@router.get(
+    "/{batch_id}/jobs/{name:path}",
+    response_model=JobResult,
+    responses={304: {"description": "not another version"}, **problems(404)},
+)
+async def job(
+    batch_id: UUID, name: str, service: ServiceOf, caller: Reader, wait: Wait = 0, if_none_match: Tag = None
+) -> Response:
+    """The result of the job with a custom id, or at a position (from 0), as `/v1/jobs/{job_id}` answers it."""
+    await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
+    job_id = await service.ledger.reading.locate(batch_id, name)
+    return await poll_job(service, caller, job_id, wait, if_none_match)
+
+
+@router.get("/{batch_id}/report", response_model=None, responses={200: {"content": {HTML: {}}}, **problems(404)})
+async def report(request: Request, batch_id: UUID, service: ServiceOf, caller: Reader) -> Response:
+    """The report of a batch: JSON, or for a browser one page without scripts."""
+    await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
+    as_page = HTML in request.headers.get("accept", "")
+
+    async def write(ledger: PostgresLedger) -> bytes:
+        collected = await batch_report.collect(ledger, batch_id, service.settings, worst=WORST, with_estimate=False)
+        document = batch_report.document(collected)
+        return report_page(document).encode() if as_page else orjson.dumps(document, default=str)
+
+    content = await service.bulk.run(write)
+    return Response(content, 200, {**PRIVATE, **PAGE_POLICY}, HTML if as_page else "application/json")
+
+
+# ---- changing --------------------------------------------------------------------------------------------------------
+
+
+@router.post(
+    "/{batch_id}/cancel",
+    response_model=Cancelled,
+    responses={202: {"model": Cancelled, "description": "going on"}, **problems(404)},
+)
+async def cancel(batch_id: UUID, service: ServiceOf, caller: Submitter) -> Response:
+    """Cancel all jobs of a batch that are not final. From the answer on no further call is made for it."""
+    await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
+
+    async def work(ledger: PostgresLedger) -> list[UUID]:
+        return await job_changes.cancel(service.operator(caller.name, ledger), batch_id, JobPages())
+
+    task = service.go_on(service.bulk.run(work))
+    ended, _ = await asyncio.wait({task}, timeout=OPERATION_WAIT_S)
+    if not ended:
+        return _json(Cancelled(cancelled=None), 202)
+    return _json(Cancelled(cancelled=len(task.result())))

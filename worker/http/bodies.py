@@ -1,0 +1,181 @@
+"""Reads the bodies of requests within limits of size and time: into memory, or to disk as they come."""
+
+import asyncio
+import tempfile
+import time
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from worker.http.problems import Problem, invalid
+from worker.operations.json_lines import UPLOAD_SUFFIX
+
+IDLE_S = 30.0
+"""Seconds without a byte of a body after which its sender counts as gone."""
+
+DISK_BYTES = 1_000_000
+"""Of a body collected before they are written."""
+
+STALE_S = 86_400
+"""Age of a file that a killed process left."""
+
+GZIP = b"\x1f\x8b"
+
+JSON_TYPES = ("application/json",)
+LINES_TYPES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines", "application/json-lines")
+
+
+def _check_type(request: Request, accepted: tuple[str, ...]) -> None:
+    """Refuses other types: a page in a browser can send plain text anywhere, but not these without being asked first."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in accepted:
+        detail = f"the body must be sent with Content-Type {accepted[0]}, not {media_type or 'none'!r}"
+        raise Problem(415, "unsupported-media-type", "Unsupported media type", detail)
+
+
+def _too_large(most: int) -> Problem:
+    detail = f"the body is larger than the {most:,} bytes that are taken; send less at a time"
+    return Problem(413, "too-large", "Too large", detail, headers={"Connection": "close"})
+
+
+async def _pieces(request: Request, most: int) -> AsyncIterator[bytes]:
+    """A body as it comes; raises ``Problem`` when it is too large or stops coming."""
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > most:
+        raise _too_large(most)
+    stream, size = request.stream(), 0
+    try:
+        while True:
+            async with asyncio.timeout(IDLE_S):
+                piece = await anext(stream, None)
+            if piece is None:
+                return
+            size += len(piece)
+            if size > most:
+                raise _too_large(most)
+            yield piece
+    except TimeoutError:
+        detail = f"nothing of the body came for {IDLE_S:.0f} s; send it again"
+        raise Problem(408, "timeout", "Timeout", detail, headers={"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise Problem(400, "incomplete", "Incomplete", "the connection ended before the body did") from None
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """A whole JSON body."""
+    _check_type(request, JSON_TYPES)
+    return b"".join([piece async for piece in _pieces(request, most)])
+
+
+def parse_json(body: bytes) -> Any:
+    """The value of a JSON body."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Problem(400, "invalid-json", "Invalid JSON", f"the body is not valid JSON: {error}") from None
+
+
+@asynccontextmanager
+async def on_disk(request: Request, folder: Path, most: int) -> AsyncIterator[str]:
+    """Writes a body of JSON lines to a file, whose name it yields; removed afterwards.
+
+    A transaction must never wait for a slow sender, and a large body must never be in memory.
+    """
+    _check_type(request, LINES_TYPES)
+    file = _Spool(await asyncio.to_thread(_new_file, folder), most)
+    try:
+        collected = bytearray()
+        async for piece in _pieces(request, most):
+            collected += piece
+            if len(collected) >= DISK_BYTES:
+                await asyncio.to_thread(file.write, bytes(collected))
+                collected.clear()
+        await asyncio.to_thread(file.end, bytes(collected))
+        yield file.name
+    finally:
+        await asyncio.to_thread(file.close)
+
+
+class _Spool:
+    """A body on disk, unpacked where it is gzip: a small one may hold any number of bytes, so they are counted."""
+
+    def __init__(self, file: Any, most: int) -> None:
+        self._file = file
+        self._most = most
+        self._size = 0
+        self._unpacker: Any = None
+        self.name: str = file.name
+
+    def write(self, piece: bytes) -> None:
+        """Writes a piece; raises ``Problem``."""
+        if not self._size and self._unpacker is None and piece.startswith(GZIP):
+            self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        try:
+            if self._unpacker is None:
+                self._keep(piece)
+            else:
+                self._unpack(piece)
+        except zlib.error as error:
+            raise Problem(400, "invalid-gzip", "Invalid gzip", f"the body is not valid gzip: {error}") from None
+        except OSError as error:
+            raise Problem(507, "no-space", "No space", f"the body can't be stored: {error.strerror}") from error
+
+    def _unpack(self, piece: bytes) -> None:
+        while piece:
+            unpacked = self._unpacker.decompress(piece, DISK_BYTES)
+            if not self._size and unpacked.startswith(GZIP):
+                raise Problem(400, "invalid-gzip", "Invalid gzip", "the body is gzip within gzip; pack it once")
+            self._keep(unpacked)
+            piece = self._unpacker.unconsumed_tail
+            if self._unpacker.eof:
+                # Files that were joined: each has a head of its own.
+                piece = self._unpacker.unused_data
+                self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16) if piece else self._unpacker
+
+    def _keep(self, content: bytes) -> None:
+        self._size += len(content)
+        if self._size > self._most:
+            raise _too_large(self._most)
+        self._file.write(content)
+
+    def end(self, piece: bytes) -> None:
+        """Writes the last piece; raises ``Problem``."""
+        self.write(piece)
+        if self._unpacker is not None and not self._unpacker.eof:
+            raise Problem(400, "invalid-gzip", "Invalid gzip", "the body ends amid its gzip")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Removes the file."""
+        self._file.close()
+
+
+def _new_file(folder: Path) -> Any:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return tempfile.NamedTemporaryFile(dir=folder, suffix=UPLOAD_SUFFIX)
+
+
+def remove_stale(folder: Path) -> None:
+    """Removes the bodies that killed processes left."""
+    for path in folder.glob(f"*{UPLOAD_SUFFIX}"):
+        if time.time() - path.stat().st_mtime > STALE_S:
+            path.unlink(missing_ok=True)
+
+
+def json_object(text: str | None, name: str) -> dict[str, Any]:
+    """The object that a parameter holds as JSON."""
+    if text is None:
+        return {}
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise invalid(f"{name}: not valid JSON: {error}", name) from None
+    if not isinstance(value, dict):
+        raise invalid(f"{name}: must be a JSON object", name)
+    return value

@@ -1,0 +1,78 @@
+"""A second event loop in a thread of its own, for what computes long: uploads, exports, audits, operations over batches."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import uvloop
+
+from worker.ledger.postgres import PostgresLedger
+
+Result = TypeVar("Result")
+
+CONNECTIONS = 6
+"""To PostgreSQL; ``UPLOADS`` of them at most are held by submissions, the others by short statements."""
+
+UPLOADS = 3
+"""Submissions written at once; further ones wait on disk."""
+
+
+class BulkLoop:
+    """Runs coroutines beside the loop that answers requests; polls are never behind them.
+
+    ``start`` and ``stop`` belong to the main loop, as everything here.
+    """
+
+    def __init__(self, database_url: str) -> None:
+        self._ledger = PostgresLedger(database_url, connections=CONNECTIONS)
+        self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="bulk loop", daemon=True)
+        self.uploads = asyncio.Semaphore(UPLOADS)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    async def start(self) -> None:
+        """Starts the thread and connects; raises ``LedgerUnavailable``, ``SchemaMismatch``."""
+        self._thread.start()
+        try:
+            await self._call(self._ledger.open())
+        except BaseException:
+            await self._halt()
+            raise
+
+    async def stop(self) -> None:
+        """Closes the connections and ends the thread."""
+        await self._call(self._ledger.close())
+        await self._halt()
+
+    async def _halt(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join)
+        self._loop.close()
+
+    async def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    async def run(self, work: Callable[[PostgresLedger], Coroutine[Any, Any, Result]]) -> Result:
+        """Runs work with a ledger of that loop; cancelled with its caller."""
+        return await self._call(work(self._ledger))
+
+    async def stream(self, work: Callable[[PostgresLedger], AsyncIterator[bytes]]) -> AsyncIterator[bytes]:
+        """Yields what an iterator yields over there, one piece as it is asked for: a slow reader holds nothing up."""
+        pieces = work(self._ledger)
+        try:
+            while (piece := await self._call(_next(pieces))) is not None:
+                yield piece
+        finally:
+            close = getattr(pieces, "aclose", None)
+            if close is not None:
+                with suppress(RuntimeError):  # it still runs for a caller that was cancelled, and ends by that
+                    await self._call(close())
+
+
+async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(pieces, None)

@@ -1,0 +1,18 @@
+"""Parameters of routes: the service, and a caller with a right."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from worker.http.access import Caller, Role, requires
+from worker.http.service import Service
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceOf = Annotated[Service, Depends(_service)]
+Reader = Annotated[Caller, Depends(requires(Role.READ))]
+Submitter = Annotated[Caller, Depends(requires(Role.SUBMIT))]

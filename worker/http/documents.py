@@ -1,0 +1,78 @@
+"""The bodies of answers that are not of the wire contract."""
+
+from datetime import datetime
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+
+from schemas.batch import BatchStatus
+from worker.http.problems import FieldError, ProblemDetails
+
+
+class SubmittedJob(BaseModel):
+    """A job that was accepted, or was known by its idempotency key."""
+
+    job_id: UUID
+    batch_id: UUID = Field(description="every job is in a batch; one submitted alone has its own")
+    created: bool = Field(description="false: the idempotency key names this job from before")
+    warnings: tuple[str, ...] = ()
+
+
+class SubmittedBatch(BaseModel):
+    """A batch that was accepted, or was known by its key."""
+
+    batch_id: UUID | None = Field(description="null: every job was known, and other batches hold them (held_by)")
+    created: bool = Field(description="false: the key names this batch from before, or nothing was new")
+    jobs: int = Field(description="accepted, those known from before included")
+    refused: int = Field(description="lines that are no valid job; they also appear in the results, as failed")
+    errors: tuple[FieldError, ...] = Field(description="of the refused lines, the first 1,000")
+    repeated: int = Field(description="lines whose job is known by its idempotency key")
+    held_by: dict[UUID, int] = Field(description="jobs known from before, by the batch that holds them")
+    submitted_at: datetime | None = Field(description="first submission, where the key of the batch was known")
+    warnings: tuple[str, ...] = ()
+
+
+class BatchPage(BaseModel):
+    """Some batches, newest first."""
+
+    data: tuple[BatchStatus, ...]
+    next_cursor: str | None = Field(description="value of 'cursor' for the next page; null: there is none")
+
+
+class Cancelled(BaseModel):
+    """The outcome of a cancel."""
+
+    cancelled: int | None = Field(description="jobs that were cancelled; null: still going on, ask for the status")
+
+
+class Readiness(BaseModel):
+    """The state of the servers that the service needs."""
+
+    ready: bool = Field(description="true with PostgreSQL alone: jobs are accepted and polls answered without Redis")
+    postgres: str
+    redis: str
+
+
+PROBLEMS = {
+    code: {"model": ProblemDetails, "description": text, "content": {"application/problem+json": {}}}
+    for code, text in {
+        400: "the body is not what its Content-Type says",
+        401: "no key, or none that is known",
+        403: "the key's role does not include this",
+        404: "there is none, or not for this key",
+        408: "the body stopped coming",
+        409: "an id or key was used before with another content",
+        413: "the body is too large",
+        415: "the body has another type",
+        421: "without keys only under a loopback name",
+        422: "something in the request is not valid; 'field' names it",
+        429: "too many jobs wait already",
+        503: "the ledger can't be reached now",
+    }.items()
+}
+"""Answers other than a success, for the OpenAPI document."""
+
+
+def problems(*codes: int) -> dict[int | str, dict[str, object]]:
+    """Those of these codes, and of every route."""
+    return {code: dict(PROBLEMS[code]) for code in sorted({*codes, 401, 403, 421, 422, 503})}

@@ -1,0 +1,22 @@
+"""The routes of supervisors: alive, and ready with the truth about PostgreSQL and Redis."""
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from worker.http.dependencies import ServiceOf
+from worker.http.documents import Readiness
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz")
+async def alive() -> Response:
+    """The process answers. Nothing else is asked: a restart would not bring back a server that is away."""
+    return Response(b'{"status":"alive"}', media_type="application/json")
+
+
+@router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "not ready"}})
+async def ready(service: ServiceOf) -> Response:
+    """PostgreSQL can be reached. Without Redis jobs are accepted and polls answered, and start some seconds later."""
+    readiness = await service.lookout.look()
+    return Response(readiness.model_dump_json(), 200 if readiness.ready else 503, media_type="application/json")

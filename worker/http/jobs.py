@@ -1,0 +1,163 @@
+"""The routes of single jobs: submit, poll, cancel, audit record."""
+
+from typing import Annotated
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import Response
+
+from schemas.job import MAX_LINE_BYTES
+from schemas.record import JobResult
+from tasks.results import poll, result_of
+from tasks.submit import Submitted
+from worker.http.access import Caller
+from worker.http.bodies import parse_json, read_body
+from worker.http.dependencies import Reader, ServiceOf, Submitter
+from worker.http.documents import Cancelled, SubmittedJob, problems
+from worker.http.problems import not_found
+from worker.http.service import Service
+from worker.ledger.postgres import PostgresLedger
+from worker.ledger.tenancy import JobVersion
+from worker.operations import job_changes
+from worker.operations.audit import audit_of, find_job, to_json
+from worker.operations.job_submission import submit_job
+from worker.operations.operator import JobPages
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+INLINE_BYTES = 200_000
+"""Largest body that is read on the loop that answers: some milliseconds."""
+
+PRIVATE = {"Cache-Control": "private, no-store"}
+
+LONGEST_WAIT_S = 60
+"""Seconds that a poll may wait; proxies often cut off what is silent for a minute."""
+
+Wait = Annotated[
+    float, Query(ge=0, le=LONGEST_WAIT_S, description="seconds to wait for the end, or for another version")
+]
+Tag = Annotated[str | None, Header(alias="If-None-Match", description="ETag of the version that the caller has")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=256,
+        description="the same key and content again: the same job; the same key with other content: 409",
+    ),
+]
+
+_JOB_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobRequest"}}},
+    }
+}
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=SubmittedJob,
+    responses={
+        200: {"model": SubmittedJob, "description": "known by its key"},
+        **problems(400, 408, 409, 413, 415, 429),
+    },
+    openapi_extra=_JOB_BODY,
+)
+async def submit(
+    request: Request, service: ServiceOf, caller: Submitter, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Submit one job. It is safe in the ledger when this answers."""
+    body = await read_body(request, MAX_LINE_BYTES)
+
+    async def write(ledger: PostgresLedger) -> Submitted:
+        return await submit_job(
+            ledger, service.settings, service.catalog, parse_json(body), tenant=caller.tenant, key=idempotency_key
+        )
+
+    submitted = await (write(service.ledger) if len(body) <= INLINE_BYTES else service.bulk.run(write))
+    for job in submitted.available:
+        service.hint({job.step: [job.id]}, urgent=job.priority > 0)
+    return _submitted(submitted)
+
+
+def _submitted(submitted: Submitted) -> Response:
+    receipt, (job_id,) = submitted.receipt, submitted.job_ids
+    assert receipt is not None
+    assert job_id is not None
+    document = SubmittedJob(
+        job_id=job_id,
+        batch_id=receipt.batch_id,
+        created=receipt.created,
+        warnings=tuple(
+            warning.removeprefix("job 0: ") for warning in submitted.warnings if warning.startswith("job 0: ")
+        ),
+    )
+    return Response(
+        document.model_dump_json(),
+        202 if receipt.created else 200,
+        {"Location": f"/v1/jobs/{job_id}"},
+        "application/json",
+    )
+
+
+@router.get(
+    "/{job_id}", response_model=JobResult, responses={304: {"description": "not another version"}, **problems(404)}
+)
+async def result(
+    job_id: UUID, service: ServiceOf, caller: Reader, wait: Wait = 0, if_none_match: Tag = None
+) -> Response:
+    """The result of a job as it stands: final or not.
+
+    With `wait` it answers when the job is final; with `If-None-Match` too, when it differs from that version.
+    """
+    return await poll_job(service, caller, job_id, wait, if_none_match)
+
+
+async def poll_job(
+    service: Service, caller: Caller, job_id: UUID, wait_s: float, if_none_match: str | None
+) -> Response:
+    """Answers a poll; raises ``NotFound``."""
+    version = await service.ledger.tenancy.job(job_id, caller.tenant)
+    if wait_s and not version.final and if_none_match in {None, etag(version)}:
+        await service.watch.change(job_id, version.tag if if_none_match else None, wait_s)
+        version = await service.ledger.tenancy.job(job_id, caller.tenant)
+    return await _result(service, version, if_none_match)
+
+
+def etag(version: JobVersion) -> str:
+    """The version of a job as a header; weak, because the bytes of two answers may differ in what does not matter."""
+    return f'W/"{version.tag}"'
+
+
+async def _result(service: Service, version: JobVersion, if_none_match: str | None) -> Response:
+    headers = {"ETag": etag(version), "Cache-Control": "private, no-cache"}
+    if if_none_match is not None and etag(version) in {tag.strip() for tag in if_none_match.split(",")}:
+        return Response(None, 304, headers)
+    (answer,) = await poll(service.ledger.reading, [version.job_id])
+    if answer is None:
+        raise not_found()
+    return Response(answer.model_dump_json(), 200, headers, "application/json")
+
+
+@router.post("/{job_id}/cancel", response_model=Cancelled, responses=problems(404))
+async def cancel(job_id: UUID, service: ServiceOf, caller: Submitter) -> Response:
+    """Cancel a job that is not final. One that is stays as it is."""
+    await service.ledger.tenancy.job(job_id, caller.tenant)
+    operator = service.operator(caller.name, service.ledger)
+    changed = await job_changes.cancel(operator, job_id, JobPages())
+    return Response(Cancelled(cancelled=len(changed)).model_dump_json(), media_type="application/json")
+
+
+@router.get("/{job_id}/record", response_model=None, responses=problems(404))
+async def record(job_id: UUID, service: ServiceOf, caller: Reader) -> Response:
+    """Everything known of a job: request, exact messages with proof, attempts, answers, record of each run, events."""
+    await service.ledger.tenancy.job(job_id, caller.tenant)
+
+    async def audit(ledger: PostgresLedger) -> bytes:
+        detail = await find_job(ledger, job_id, "")
+        return orjson.dumps(to_json(audit_of(detail, result_of(detail.view))), default=str)
+
+    return Response(await service.bulk.run(audit), headers=PRIVATE, media_type="application/json")

@@ -1,0 +1,186 @@
+"""Answers errors as problem details (RFC 9457), without a secret, a host name or a traceback."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as default
+from typing import Any
+
+import orjson
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from tasks.errors import (
+    IdempotencyConflict,
+    InputError,
+    JobsRefused,
+    LedgerError,
+    MessageTaken,
+    NightdeskError,
+    NotFound,
+    QueueFull,
+    ServiceUnavailable,
+    Unstorable,
+)
+from tasks.ports import Refused
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_S = 5
+"""Seconds after which a caller may try again."""
+
+MOST_ERRORS = 1_000
+"""Refused lines that an answer names one by one."""
+
+
+class FieldError(BaseModel):
+    """One part of a request that is at fault."""
+
+    message: str
+    field: str | None = None
+    line: int | None = Field(default=None, description="of the body, from 1")
+    custom_id: str | None = None
+
+
+class ProblemDetails(BaseModel):
+    """The body of every answer that is not a success."""
+
+    type: str = Field(description="urn:nightdesk:problem:KIND; the kind does not change, the texts may")
+    title: str
+    status: int
+    detail: str = Field(description="what happened, why, and what to do")
+    field: str | None = Field(default=None, description="dotted path of the first field at fault")
+    errors: tuple[FieldError, ...] = Field(default=(), description=f"of each part at fault, at most {MOST_ERRORS:,}")
+
+
+@dataclass(slots=True)
+class Problem(Exception):
+    """A request that is answered with an error."""
+
+    status: int
+    kind: str
+    title: str
+    detail: str
+    field: str | None = None
+    errors: Sequence[FieldError] = ()
+    headers: Mapping[str, str] = default(default_factory=dict)
+
+    def response(self) -> Response:
+        """The answer."""
+        body = {
+            "type": f"urn:nightdesk:problem:{self.kind}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            **({"field": self.field} if self.field else {}),
+            **({"errors": [error.model_dump(exclude_none=True) for error in self.errors]} if self.errors else {}),
+        }
+        content = orjson.dumps(body)
+        return Response(content, self.status, {**self.headers, "Cache-Control": "no-store"}, MEDIA_TYPE)
+
+
+def not_found() -> Problem:
+    """The same for what does not exist and for what another tenant has."""
+    return Problem(404, "not-found", "Not found", "there is no such resource, or this key may not see it; check the id")
+
+
+def invalid(detail: str, field: str | None = None) -> Problem:
+    """A request whose content can't be taken."""
+    return Problem(422, "invalid-request", "Invalid request", detail, field)
+
+
+def line_errors(refused: Sequence[Refused]) -> list[FieldError]:
+    """The first refused lines of a body, each with its line and field."""
+    return [
+        FieldError(message=line.message, field=line.field, line=_line_of(line), custom_id=line.custom_id)
+        for line in refused[:MOST_ERRORS]
+    ]
+
+
+def _line_of(refused: Refused) -> int | None:
+    number = (refused.place or "").rpartition(" ")[2]
+    return int(number) if number.isdecimal() else None
+
+
+_UNAVAILABLE = "the ledger (PostgreSQL) can't be reached now; nothing was lost, try again in some seconds"
+
+
+def problem_of(error: NightdeskError) -> Problem:
+    """The answer to an error of ours. Details of the servers go to the log alone."""
+    retry = {"Retry-After": str(RETRY_S)}
+    field_name = error.field if isinstance(error, InputError) else None
+    match error:
+        case NotFound():
+            problem = not_found()
+        case IdempotencyConflict() | MessageTaken():
+            problem = Problem(409, "conflict", "Conflict", str(error), field_name)
+        case QueueFull():
+            problem = Problem(429, "queue-full", "Too many jobs", str(error), headers={"Retry-After": "60"})
+        case JobsRefused():
+            problem = invalid(str(error), field_name)
+            problem.errors = line_errors(error.refused)
+        case InputError():
+            problem = invalid(str(error), field_name)
+        case Unstorable():
+            problem = invalid(f"the database can't keep a value: {error}")
+        case ServiceUnavailable():
+            log.warning("a request can't be served now: %s", error)
+            problem = Problem(503, "unavailable", "Unavailable", _UNAVAILABLE, headers=retry)
+        case LedgerError():
+            log.error("a request can't be served: %s", error)
+            detail = "the ledger did not answer as it should; the log of the service says more"
+            problem = Problem(503, "ledger-error", "Ledger error", detail, headers=retry)
+        case _:
+            log.error("a request can't be served: %s", error)
+            problem = internal()
+    return problem
+
+
+def internal() -> Problem:
+    """A defect of ours, or of the settings."""
+    detail = "the service could not do this; its log says more"
+    return Problem(500, "internal", "Internal error", detail)
+
+
+# ---- handlers of the application -------------------------------------------------------------------------------------
+
+
+async def answer_problem(request: Request, error: Exception) -> Response:  # noqa: ARG001 - the framework's signature
+    """Answers an error that a route raised."""
+    if isinstance(error, Problem):
+        return error.response()
+    if isinstance(error, NightdeskError):
+        return problem_of(error).response()
+    if isinstance(error, RequestValidationError):
+        return _parameters(error).response()
+    if isinstance(error, HTTPException):
+        return _of_framework(error).response()
+    return internal().response()
+
+
+def _parameters(error: RequestValidationError) -> Problem:
+    """The parameters of an address or a header at fault."""
+    problems: list[Any] = list(error.errors())
+    if any(problem["loc"][0] == "path" for problem in problems):
+        # An id that is none names nothing.
+        return not_found()
+    errors = [
+        FieldError(message=problem["msg"], field=".".join(map(str, problem["loc"][1:]))) for problem in problems[:5]
+    ]
+    problem = invalid("; ".join(f"{error.field}: {error.message}" for error in errors), errors[0].field)
+    problem.errors = errors
+    return problem
+
+
+def _of_framework(error: HTTPException) -> Problem:
+    if error.status_code == 404:  # noqa: PLR2004 - the status itself
+        return not_found()
+    kind = {405: "method-not-allowed", 413: "too-large", 415: "unsupported-media-type"}.get(
+        error.status_code, "refused"
+    )
+    title = kind.replace("-", " ").capitalize()
+    return Problem(error.status_code, kind, title, str(error.detail), headers=error.headers or {})

@@ -1,0 +1,53 @@
+"""Looks whether PostgreSQL and Redis can be reached."""
+
+import asyncio
+import time
+
+from redis import asyncio as redis
+from redis.exceptions import RedisError
+
+from tasks.errors import NightdeskError
+from worker.http.documents import Readiness
+from worker.ledger.tenancy import Tenancy
+
+ANSWER_S = 2.0
+"""Seconds that a server may take to count as reachable."""
+
+VALID_S = 1.0
+"""Seconds that a look is good for: anybody may ask, as often as they like."""
+
+
+class Lookout:
+    """Looks at both servers, once a second at most."""
+
+    def __init__(self, tenancy: Tenancy, client: "redis.Redis") -> None:
+        self._tenancy = tenancy
+        self._redis = client
+        self._looked_at = float("-inf")
+        self._turn = asyncio.Lock()
+        self._readiness = Readiness(ready=False, postgres="", redis="")
+
+    async def look(self) -> Readiness:
+        """The state of a moment ago."""
+        async with self._turn:
+            if time.monotonic() - self._looked_at > VALID_S:
+                postgres, broker = await asyncio.gather(self._postgres(), self._broker())
+                self._readiness = Readiness(ready=postgres == "ok", postgres=postgres, redis=broker)
+                self._looked_at = time.monotonic()
+        return self._readiness
+
+    async def _postgres(self) -> str:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._tenancy.check()
+        except (NightdeskError, TimeoutError):
+            return "unreachable, or takes no writes: nothing can be accepted"
+        return "ok"
+
+    async def _broker(self) -> str:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._redis.ping()
+        except (RedisError, OSError, TimeoutError):
+            return "unreachable: jobs are accepted and start some seconds later, results are read from the ledger"
+        return "ok"

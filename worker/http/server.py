@@ -1,0 +1,144 @@
+"""Runs the application with uvicorn: limits on connections and headers, and an orderly stop."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+import uvloop
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from tasks.errors import ConfigurationError
+from worker.settings import Settings
+
+HEADER_BYTES = 32_768
+"""Most of the address and all headers of a request."""
+
+HEADERS_S = 15.0
+"""Seconds that the headers of a request may take, from the connection or its first byte on."""
+
+KEEP_ALIVE_S = 75
+"""Seconds that a connection may be idle; longer than a load balancer in front usually keeps it."""
+
+DRAIN_S = 30
+"""Seconds that requests may take to end after SIGTERM; those that wait for jobs end at once."""
+
+
+class HeaderTooLarge(Exception):
+    """The address and the headers are larger than is read; the parser answers 400."""
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """Bounds the size of headers and the time they take: uvicorn itself waits for them without end."""
+
+    _header_bytes = 0
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begins to wait for the first request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def on_message_begin(self) -> None:
+        """Begins to wait for the headers of a request."""
+        super().on_message_begin()
+        self._header_bytes = 0
+        self._wait()
+
+    def on_url(self, url: bytes) -> None:
+        """Counts a piece of the address."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Counts a header."""
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Ends the wait."""
+        self._end_wait()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends the wait."""
+        self._end_wait()
+        super().connection_lost(exc)
+
+    def _count(self, size: int) -> None:
+        self._header_bytes += size
+        if self._header_bytes > HEADER_BYTES:
+            raise HeaderTooLarge
+
+    def _wait(self) -> None:
+        self._end_wait()
+        self._patience = self.loop.call_later(HEADERS_S, self.transport.abort)
+
+    def _end_wait(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+
+class Server(uvicorn.Server):
+    """Tells when it listens; at its stop it first lets the requests end that wait for jobs."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Opens the service, then listens."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stops listening, ends the waits, lets the other requests end."""
+        application: Any = self.config.app
+        await application.state.service.watch.close()
+        await super().shutdown(sockets)
+
+
+def make_server(app: FastAPI, settings: Settings, on_started: Callable[[], None]) -> Server:
+    """A server that is given its socket; its messages go to the log of the process."""
+    return Server(
+        uvicorn.Config(
+            app,
+            http=GuardedProtocol,
+            loop="uvloop",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=settings.http_max_connections,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=DRAIN_S,
+        ),
+        on_started,
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Binds the socket before anything is opened; raises ``ConfigurationError``."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise ConfigurationError(
+            f"can't listen on {host} port {port}: {error.strerror}; choose others with --host and --port"
+        ) from error
+    return listener
+
+
+def serve(app: FastAPI, settings: Settings, listener: socket.socket, on_started: Callable[[], None]) -> None:
+    """Answers requests until SIGTERM or SIGINT."""
+    server = make_server(app, settings, on_started)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(server.serve([listener]))

@@ -1,0 +1,135 @@
+"""Holds what all requests share: the ledger on the loop that answers, the bulk loop, the doorbell, the watch over jobs."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+from redis import asyncio as redis
+
+from schemas.states import Step
+from tasks.errors import BrokerUnavailable
+from worker.http.access import Access
+from worker.http.bodies import remove_stale
+from worker.http.bulk_loop import BulkLoop
+from worker.http.job_watch import JobWatch
+from worker.http.readiness import Lookout
+from worker.ledger.postgres import PostgresLedger
+from worker.local import Endpoints
+from worker.operations.operator import Operator
+from worker.process.celery_app import make_app
+from worker.process.doorbell import CeleryDoorbell
+from worker.providers.registry import Installation
+from worker.settings import Settings
+from worker.wiring import embedded
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+CONNECTIONS = 8
+"""To PostgreSQL, for the statements of requests; each takes some milliseconds."""
+
+STATEMENT_S = 15.0
+"""Seconds that a request waits for the answer of a statement."""
+
+OPERATION_WAIT_S = 20.0
+"""Seconds that a request waits for an operation over many jobs, which goes on after the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The parts that routes use; belongs to the loop that answers."""
+
+    settings: Settings
+    where: Endpoints
+    access: Access
+    ledger: PostgresLedger
+    bulk: BulkLoop
+    watch: JobWatch
+    catalog: Installation
+    doorbell: CeleryDoorbell
+    lookout: Lookout
+    tasks: set[asyncio.Task[Any]]
+    """Work that goes on after its answer."""
+
+    @property
+    def uploads(self) -> Path:
+        """The folder of bodies on their way into the ledger."""
+        return self.settings.home.expanduser().absolute() / "uploads"
+
+    def operator(self, name: str, ledger: PostgresLedger) -> Operator:
+        """The caller of a request as the one who gives an order."""
+        return Operator(f"http:{name}", self.settings, self.where, ledger, log.warning)
+
+    def hint(self, jobs: Mapping[Step, Sequence[UUID]], *, urgent: bool) -> None:
+        """Wakes workers for new jobs without a wait; without Redis they find them by themselves a little later."""
+        for step, ids in jobs.items():
+            # Not for the step local, which may have no worker: dispatch wakes those there are.
+            if ids and step is not Step.LOCAL:
+                self.go_on(self._hint(step, ids, urgent=urgent))
+
+    async def _hint(self, step: Step, ids: Sequence[UUID], *, urgent: bool) -> None:
+        try:
+            await self.doorbell.hint(step, ids, urgent=urgent)
+        except BrokerUnavailable as error:
+            log.warning("%s; the jobs are accepted and start a few seconds later", error)
+
+    def go_on(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """Runs a coroutine beside the requests; a stop of the service waits for it."""
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+
+@asynccontextmanager
+async def open_service(settings: Settings, where: Endpoints, access: Access) -> AsyncIterator[Service]:
+    """Connects to everything; Redis may be away. Raises ``LedgerUnavailable``, ``SchemaMismatch``."""
+    async with AsyncExitStack() as stack:
+        ledger = await stack.enter_async_context(
+            PostgresLedger(where.database_url, connections=CONNECTIONS, statement_s=STATEMENT_S)
+        )
+        bulk = BulkLoop(where.database_url)
+        await bulk.start()
+        stack.push_async_callback(bulk.stop)
+        app = make_app(settings, where.redis_url)
+        doorbell = CeleryDoorbell(
+            app, where.redis_url, key_prefix=settings.key_prefix, results_kept_s=settings.results_kept_s
+        )
+        stack.push_async_callback(doorbell.close)
+        client = redis.Redis.from_url(where.redis_url, socket_timeout=2, socket_connect_timeout=2)
+        stack.push_async_callback(client.aclose)
+        watch = JobWatch(ledger.tenancy)
+        stack.push_async_callback(watch.close)
+        service = Service(
+            settings,
+            where,
+            access,
+            ledger,
+            bulk,
+            watch,
+            Installation(settings, same_for_workers=embedded(settings)),
+            doorbell,
+            Lookout(ledger.tenancy, client),
+            set(),
+        )
+        await asyncio.to_thread(remove_stale, service.uploads)
+        stack.push_async_callback(_finish, service.tasks)
+        yield service
+
+
+FINISH = timedelta(seconds=10)
+
+
+async def _finish(tasks: set[asyncio.Task[Any]]) -> None:
+    """Waits for what goes on, for a while: each operation is completed by the same request again."""
+    if tasks:
+        _, remaining = await asyncio.wait(tasks, timeout=FINISH.total_seconds())
+        for task in remaining:
+            task.cancel()

@@ -1,0 +1,92 @@
+"""Finds jobs and batches within one tenant, and the versions of jobs; what another tenant has is as if it were not."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from schemas.batch import BatchStatus
+from schemas.states import FINAL_STATES, JobState
+from tasks.errors import LedgerUnavailable, NotFound
+from worker.ledger.database import Database
+from worker.ledger.views import STATUS
+
+# By the primary key alone: a job of another tenant takes the time of one that does not exist.
+_VERSION = """
+SELECT id, batch_id, state, run, round, step, outcome, held_reason, finished_at, erased_at, cost_usd FROM job
+"""
+_OF_JOB = _VERSION + "WHERE id = %(id)s AND tenant = %(tenant)s"
+_OF_JOBS = _VERSION + "WHERE id = ANY(%(ids)b::uuid[])"
+
+_BATCH = "SELECT id FROM batch WHERE id = %(id)s AND tenant = %(tenant)s"
+
+_BATCH_PAGE = (
+    STATUS
+    + """WHERE b.id IN (
+    SELECT id FROM batch
+    WHERE tenant = %(tenant)s AND (created_at, id) < (coalesce(%(before_at)s::timestamptz, 'infinity'), %(before_id)s)
+    ORDER BY created_at DESC, id DESC LIMIT %(limit)s
+) ORDER BY b.created_at DESC, b.id DESC"""
+)
+
+_LAST_ID = UUID(int=2**128 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class JobVersion:
+    """A job at one moment, as far as its result can differ."""
+
+    job_id: UUID
+    batch_id: UUID
+    state: JobState
+    run: int
+    tag: str
+    """Changes with the result."""
+
+    @property
+    def final(self) -> bool:
+        """True if the job is in a final state."""
+        return self.state in FINAL_STATES
+
+
+class Tenancy:
+    """Looks of a tenant at its own jobs and batches."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def check(self) -> None:
+        """Raises ``LedgerUnavailable`` unless the database can be written."""
+        rows = await self._db.rows("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool AS no")
+        if rows[0].no:
+            raise LedgerUnavailable("PostgreSQL takes no writes now")
+
+    async def job(self, job_id: UUID, tenant: str) -> JobVersion:
+        """The version of a job; raises ``NotFound``."""
+        rows = await self._db.rows(_OF_JOB, {"id": job_id, "tenant": tenant})
+        if not rows:
+            raise NotFound(f"no job {job_id}")
+        return _version(rows[0])
+
+    async def versions(self, job_ids: Sequence[UUID]) -> list[JobVersion]:
+        """The versions of those jobs that exist, of any tenant: for ids that ``job`` returned before."""
+        return [_version(row) for row in await self._db.rows(_OF_JOBS, {"ids": list(job_ids)})]
+
+    async def require_batch(self, batch_id: UUID, tenant: str) -> None:
+        """Raises ``NotFound`` unless the tenant has this batch."""
+        if not await self._db.rows(_BATCH, {"id": batch_id, "tenant": tenant}):
+            raise NotFound(f"no batch {batch_id}")
+
+    async def batches(self, tenant: str, limit: int, before: tuple[datetime, UUID] | None = None) -> list[BatchStatus]:
+        """Batches of a tenant, newest first: the first, or those after the one made ``before``."""
+        at, batch_id = before or (None, _LAST_ID)
+        parameters = {"tenant": tenant, "limit": limit, "before_at": at, "before_id": batch_id}
+        return [BatchStatus(**row._asdict()) for row in await self._db.rows(_BATCH_PAGE, parameters)]
+
+
+def _version(row: Any) -> JobVersion:
+    parts = (row.run, row.round, row.state, row.step, row.outcome, row.held_reason, row.finished_at, row.erased_at)
+    tag = hashlib.blake2b(repr((*parts, row.cost_usd)).encode(), digest_size=9).hexdigest()
+    return JobVersion(row.id, row.batch_id, JobState(row.state), row.run, tag)
