@@ -99,16 +99,19 @@ class Alignment:
         if not total:
             return best
         for place in places:
-            facts = place.window.facts
-            here = (facts.places[place.first] + facts.places[place.last]) / 2
+            window, first, last = place
+            facts = window.facts
+            spots, stems = facts.places, facts.positions
+            here = (spots[first] + spots[last]) / 2
             score = 0.0
             for stem, weight, distance in words:
-                positions = facts.positions.get(stem)
-                if positions is None:
+                if stem not in stems:
                     continue
-                distances = [abs(facts.places[at] - here) for at in positions if not place.first <= at <= place.last]
-                if distances:
-                    score += weight / (1 + max(0.0, min(distances) - distance) / _SOURCE_REACH)
+                further = min([abs(spots[at] - here) for at in stems[stem] if not first <= at <= last], default=-1.0)
+                if further > distance:
+                    score += weight / (1 + (further - distance) / _SOURCE_REACH)
+                elif further >= 0:
+                    score += weight
             if score / total > best.score:
                 best = Fit(score / total, place)
         return best

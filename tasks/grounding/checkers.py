@@ -193,10 +193,13 @@ class Lexical:
         by_cited = reading.supported
         miscited = False
         if cited and not by_cited:
-            everywhere = reader.read(claim, claim_text, None)
-            miscited = everywhere.supported
-            if miscited or not reading.measurement.windows:
-                reading = everywhere
+            measurement = measure(reader.search, claim_text)
+            # Facts never support a claim that its words do not: then they need no second look.
+            if not reading.measurement.windows or reader.by_words(measurement) >= self._model.supported_at:
+                everywhere = reader.decide(claim, claim_text, measurement, None)
+                miscited = everywhere.supported
+                if miscited or not reading.measurement.windows:
+                    reading = everywhere
         if claim.unknown and not cited:
             miscited = by_cited
         model, search = self._model, reader.search
@@ -258,9 +261,18 @@ class _Reader:
 
     def read(self, claim: CheckedClaim, claim_text: ClaimText, scope: frozenset[int] | None) -> _Reading:
         """Measures a claim, compares its facts, and decides."""
-        measurement = measure(self.search, claim_text, scope)
+        return self.decide(claim, claim_text, measure(self.search, claim_text, scope), scope)
+
+    def by_words(self, measurement: Measurement) -> float:
+        """The probability of a claim without a look at its facts."""
+        return self._model.probability(measurement.features)
+
+    def decide(
+        self, claim: CheckedClaim, claim_text: ClaimText, measurement: Measurement, scope: frozenset[int] | None
+    ) -> _Reading:
+        """Compares the facts of a claim that was measured in a scope, and decides."""
         features, threshold = measurement.features, self._model.supported_at
-        by_words = self._model.probability(features)
+        by_words = self.by_words(measurement)
         if features.verbatim:
             objection = None
         elif features.recall < LEAST_RECALL:

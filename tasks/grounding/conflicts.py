@@ -186,20 +186,33 @@ class _Comparison(Alignment):
 
     def _opposite_places(self, words: list[str], sides: Sequence[Pole]) -> tuple[list[Place], list[Place]]:
         """The places of a word or one on its side, and those of its opposites."""
-        # "Between violet and green": a word that the claim has, too, is no rival of another one.
-        stated = [self.claim.lows[first : last + 1] for first, last, _ in self.claim.poles]
         groups = {group for group, _ in sides}
         same: list[Place] = []
         rivals: list[Place] = []
-        for window in self.windows:
-            facts = window.facts
-            for start, end, sides_there in facts.poles:
-                there = facts.lows[start : end + 1]
-                if there == words or not set(sides).isdisjoint(sides_there):
-                    same.append(Place(window, start, end))
-                elif there not in stated and not groups.isdisjoint(group for group, _ in sides_there):
-                    rivals.append(Place(window, start, end))
+        for place, there, sides_there in self._poles:
+            if groups.isdisjoint(group for group, _ in sides_there):
+                if there == words:
+                    same.append(place)
+            elif there == words or not set(sides).isdisjoint(sides_there):
+                same.append(place)
+            # "Between violet and green": a word that the claim has, too, is no rival of another one.
+            elif there not in self._stated_poles:
+                rivals.append(place)
         return same, rivals
+
+    @cached_property
+    def _poles(self) -> list[tuple[Place, list[str], Sequence[Pole]]]:
+        """The words of the windows that have an opposite: their place, the words and their sides."""
+        return [
+            (Place(window, first, last), window.facts.lows[first : last + 1], sides)
+            for window in self.windows
+            for first, last, sides in window.facts.poles
+        ]
+
+    @cached_property
+    def _stated_poles(self) -> list[list[str]]:
+        """The words of the claim that have an opposite."""
+        return [self.claim.lows[first : last + 1] for first, last, _ in self.claim.poles]
 
     # ---- names ----
 

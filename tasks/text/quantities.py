@@ -8,6 +8,8 @@ from functools import lru_cache
 
 NUMBER, YEAR, MONTH, DAY, WEEKDAY = "number", "year", "month", "day", "weekday"
 DATES = frozenset({YEAR, MONTH, DAY, WEEKDAY})
+_BARE = frozenset({NUMBER, YEAR, DAY})
+"""Kinds of a number without a unit, which may be read as one another."""
 
 _FAMILIES: dict[str, tuple[str, float]] = {
     "second": ("clock", 1),
@@ -80,12 +82,19 @@ def comparable(claim: Quantity, source: Quantity) -> bool:
 
 def equal(claim: Quantity, source: Quantity) -> bool:
     """Tells whether a claim's quantity ``claim`` says what a source's quantity ``source`` does, in any of their readings."""
-    if claim.kind != source.kind and not {claim.kind, source.kind} <= {NUMBER, YEAR, DAY}:
-        return False
-    if claim.kind == source.kind == NUMBER and not _units_agree(claim.unit, source.unit):
+    if claim.kind != source.kind:
+        if claim.kind not in _BARE or source.kind not in _BARE:
+            return False
+    elif claim.kind == NUMBER and not _units_agree(claim.unit, source.unit):
         return _converted(claim, source)
+    if not claim.values.isdisjoint(source.values):
+        return True
     rough = claim.rough or source.rough
-    return any(_same(value, other, rough=rough) for value in claim.values for other in source.values)
+    for value in claim.values:
+        for other in source.values:
+            if _same(value, other, rough=rough):
+                return True
+    return False
 
 
 def _units_agree(unit: str, other: str) -> bool:

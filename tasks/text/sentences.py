@@ -5,6 +5,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache, partial
+from itertools import filterfalse
 from typing import NamedTuple, cast
 
 from sentencex import get_sentence_boundaries
@@ -299,7 +300,8 @@ def _numbers_of_spans(plain: bytes) -> list[tuple[int, str]]:
     """The numbers by span; cutting the text at all other characters is faster than a search for them."""
     numbers = []
     position = 0
-    for token in plain.translate(_ONLY_NUMBERS).decode("ascii").split():
+    tokens = plain.translate(_ONLY_NUMBERS).decode("ascii").split()
+    for token in filterfalse(_MARKS_ALONE.__contains__, tokens):
         if token == BREAK:
             position += 1
         elif token.isdigit() or (token := token.strip(_MARKS_IN_NUMBERS)).isdigit():
@@ -329,6 +331,7 @@ _ONLY_LETTERS = bytes(
 )
 """For ``bytes.translate`` of Latin-1: lower-case letters and the break stay, all else becomes a space."""
 _MARKS_IN_NUMBERS = ".,'"
+_MARKS_ALONE = frozenset(_MARKS_IN_NUMBERS)
 _ONLY_NUMBERS = bytes(code if chr(code) in f"0123456789{_MARKS_IN_NUMBERS}{BREAK}" else ord(" ") for code in range(256))
 """For ``bytes.translate`` of Latin-1: digits, the marks within numbers and the break stay, all else becomes a space."""
 _RAW_NUMBER = re.compile(r"\d+(?:[.,']\d+)*")
@@ -393,8 +396,23 @@ LONGEST = 500
 """Most characters of a passage; a source without punctuation is split there, so that a window stays short."""
 _FIRST_CUT = 400
 
-_PASSAGE_END = re.compile(r"[.!?\n](?:(?<=\n)|[\"')\]”’»]*\s)\s*")
-_WIDE_END = re.compile(r"[.!?\n。！？।۔؟](?:(?<=[\n。！？।۔؟])|[\"')\]”’»]*\s)\s*")
+_CERTAIN_LETTERS = 4
+"""Small letters before a full stop from which few words are abbreviations."""
+
+
+@cache
+def _passage_end(*, wide: bool) -> re.Pattern[str]:
+    """The end of a passage; its group is there where it is certain: no abbreviation, a full stop, no small letter."""
+    long = {word[-_CERTAIN_LETTERS:] for word in word_set("inner_abbreviations") if len(word) >= _CERTAIN_LETTERS}
+    abbreviations = "|".join(rf"{re.escape(ending)}\." for ending in sorted(long))
+    no_abbreviation = rf"(?:(?<=[a-z]{{{_CERTAIN_LETTERS}}}\.)(?<!{abbreviations})|(?<=[0-9%)]\.))"
+    certain = rf"{no_abbreviation}()\s+(?=[!-`{{-~]|\Z)"
+    closed = r"[\"')\]”’»]*\s+"
+    if wide:
+        return re.compile(rf"[.!?\n。！？।۔؟](?:(?<=[\n。！？।۔؟])\s*|{certain}|{closed})")
+    return re.compile(rf"[.!?\n](?:(?<=\n)\s*|{certain}|{closed})")
+
+
 _WIDE = re.compile("[。！？।۔؟]")
 _ENDS_PASSAGE = frozenset(".!?:;|。！？।۔؟")
 _OPENS_LINE = frozenset("-*+•‣◦|#")
@@ -404,23 +422,13 @@ def passage_spans(text: str) -> tuple[Span, ...]:
     """The passages of a text in order: trimmed, not empty, without overlap, and together all of it but white space."""
     passages: list[tuple[int, int]] = []
     start = len(text) - len(text.lstrip())
-    end_of = _PASSAGE_END if text.isascii() or not _WIDE.search(text) else _WIDE_END
-    inner = word_set("inner_abbreviations")
+    end_of = _passage_end(wide=not text.isascii() and _WIDE.search(text) is not None)
     for match in end_of.finditer(text, start):
         mark, end = match.span()
-        sign = text[mark]
-        if sign == ".":
-            if text[end : end + 1].islower():
-                if "\n\n" not in text[mark:end]:
-                    continue
-            elif text[mark - 1].isupper() and not text[mark - 2].isalnum():
-                if mark > start:
-                    continue
-            elif text[text.rfind(" ", start, mark) + 1 : mark].lower() in inner and mark - start > 1:
-                continue
-        elif sign == "\n" and _is_wrapped(text, start, mark, end):
+        certain = match.lastindex is not None
+        if not certain and _is_inside(text, start, mark, end):
             continue
-        if sign != "\n" and end == mark + 2 and mark < start + LONGEST:
+        if (certain or (end == mark + 2 and text[mark] != "\n")) and mark < start + LONGEST:
             passages.append((start, mark + 1))
         else:
             _add(passages, text, start, end)
@@ -431,6 +439,20 @@ def passage_spans(text: str) -> tuple[Span, ...]:
 
 _new_span = cast("Callable[[tuple[int, int]], Span]", partial(tuple.__new__, Span))
 """``Span._make`` without a call of Python code; a source has hundreds of spans."""
+
+
+def _is_inside(text: str, start: int, mark: int, end: int) -> bool:
+    """Tells whether a mark of a sentence's end stands within a sentence; the next one begins at ``end``."""
+    if text[mark] == "\n":
+        return _is_wrapped(text, start, mark, end)
+    if text[mark] != ".":
+        return False
+    if text[end : end + 1].islower():
+        return "\n\n" not in text[mark:end]
+    if text[mark - 1].isupper() and not text[mark - 2].isalnum():
+        return mark > start
+    last_word = text[text.rfind(" ", start, mark) + 1 : mark].lower()
+    return last_word in word_set("inner_abbreviations") and mark - start > 1
 
 
 def _is_wrapped(text: str, start: int, mark: int, end: int) -> bool:
