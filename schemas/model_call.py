@@ -241,6 +241,7 @@ class ProviderSnapshot(Contract):
     service_tier_asked: str | None = None
     service_tier_returned: str | None = None
     lane: str = "standard"
+    lane_reason: str | None = Field(default=None, description="reason of the lane, of a job with the lane 'auto'")
     protocol: AnswerProtocol | None = None
     fallback_from: tuple[str, ...] = Field(
         default=(), description="'provider: kind of failure' of the earlier providers in the fallback chain"

@@ -29,6 +29,7 @@ from tasks.calls.paid_call import (
     finish_first,
     new_attempt,
     plan_call,
+    with_way,
 )
 from tasks.calls.response_cache import NO_SHARING, SharePolicy, cache_lookup, wait_for_duplicate
 from tasks.calls.retry import Fail, Fallback, Hold, advance_of
@@ -42,6 +43,7 @@ from tasks.errors import (
     Unstorable,
     failure_of,
 )
+from tasks.lanes.choice import LaneChooser
 from tasks.lanes.parking import Parking
 from tasks.ports import (
     MAX_RESCUES,
@@ -79,12 +81,14 @@ class FallbackChain:
         providers: all providers of this process.
         add_plan_ms: gets the milliseconds that each plan took.
         variants: the prompt versions of experiments.
+        lanes: chooses the lane of a job that leaves it open; None: it is called at once.
     """
 
     job: Leased
     providers: Providers
     add_plan_ms: Callable[[float], None]
     variants: Variants = field(default_factory=dict)
+    lanes: LaneChooser | None = None
     misses: list[str] = field(default_factory=list)
     """``provider: reason`` of each provider without an answer, in order."""
     calls: int = 0
@@ -135,27 +139,42 @@ class FallbackChain:
         """Notes a failed call."""
         self.misses.append(f"{plan.provider.name}: {failure.kind.value}")
 
-    def pass_over(self, plan: PlannedCall, why: str) -> None:
-        """Notes that a call was not made after all."""
+    def goes_on(self, plan: PlannedCall, why: DenyReason) -> bool:
+        """True if another call is to be made in place of one that was denied.
+
+        A busy provider is waited for; one that is down or has no quota left is passed over.
+        """
+        leaves_batches = why is DenyReason.LANE_PAUSED and self._leaves_batches(plan)
+        if not leaves_batches and (why is DenyReason.LIMIT or not self.more()):
+            return False
         self.calls -= 1
-        self.misses.append(f"{plan.provider.name}: {why}")
+        if not leaves_batches:
+            self.misses.append(f"{plan.provider.name}: {why.value}")
+        return True
 
     def with_unusable(self, failure: Failure) -> Failure:
         """The final failure of the job, which names the unusable providers."""
         message = "; ".join((failure.message, *map(str, self._unusable)))
         return failure.model_copy(update={"message": message})
 
-    def with_misses(self, answered: Answered) -> Answered:
-        """An answer that names the providers in whose place it came."""
-        if not self.misses:
-            return answered
-        completion = answered.completion
-        snapshot = completion.snapshot.model_copy(update={"fallback_from": tuple(self.misses)})
-        return Answered(answered.raw, completion.model_copy(update={"snapshot": snapshot}))
+    def _leaves_batches(self, plan: PlannedCall) -> bool:
+        """True if the call is to be made at once instead, where the job leaves its lane open."""
+        if self.lanes is None or plan.lane_reason is None or plan.call.lane != Lane.PROVIDER_BATCH:
+            return False
+        self.lanes = None
+        self._turns.insert(0, Turn(plan.call.provider, plan.call.model))
+        return True
 
     def _plan(self, turn: Turn) -> PlannedCall:
         provider = self.providers.get(turn.provider)
         request = _request_of(self.job.request, turn)
+        lane_reason = None
+        if request.config.lane is Lane.AUTO:
+            lane, lane_reason = Lane.STANDARD, "no calls are made in provider batches now"
+            if self.lanes is not None:
+                choice = self.lanes.choose(self.job, provider.name, provider.model_of(request.config))
+                lane, lane_reason = choice.lane, choice.reason
+            request = request.model_copy(update={"config": request.config.model_copy(update={"lane": lane})})
         if self.variants:
             request = with_variant(request, self.job.job_id, self.variants)
         started = monotonic()
@@ -164,7 +183,7 @@ class FallbackChain:
             prompt = with_correction(prompt, request, correction)
         plan = plan_call(self.job, provider, request, prompt)
         self.add_plan_ms((monotonic() - started) * 1000)
-        return plan
+        return plan if lane_reason is None else replace(plan, lane_reason=lane_reason)
 
     def _error(self) -> ConfigurationError | ProviderError:
         first, *rest = self._unusable
@@ -261,6 +280,8 @@ class Generate:
     """Lost workers after which a job is not tried again."""
     parking: Parking | None = None
     """Parks the calls of the lane ``provider_batch``; None: this process serves none."""
+    lanes: LaneChooser | None = None
+    """Chooses the lane of jobs that leave it open; None: they are called at once."""
     direct: DirectCheck | None = None
     """Room for checks in this process; None: all answers are left to the workers of the check."""
 
@@ -301,7 +322,9 @@ class Generate:
 
     async def _answer(self, job: Leased, watch: Stopwatch) -> Leased | None:
         """Calls the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
-        chain = FallbackChain(job, self.providers, watch.add_plan, self.variants)
+        chain = FallbackChain(job, self.providers, watch.add_plan, self.variants, self.lanes)
+        if job.request.config.lane is Lane.AUTO and self.lanes is not None:
+            await self.lanes.refresh(job.request.config)
         if chain.spent:
             await self._fail(job, _attempts_spent(job), watch)
             return None
@@ -320,9 +343,7 @@ class Generate:
             purpose = Purpose(job.active_correction.purpose) if job.active_correction else Purpose.GENERATE
             paid = await self.calls.open(job, plan, purpose, job.attempts + chain.calls, share)
             if isinstance(paid, Denied):
-                # A busy provider is waited for; one that is down or has no quota left is passed over.
-                if paid.why is not DenyReason.LIMIT and chain.more():
-                    chain.pass_over(plan, paid.why.value)
+                if chain.goes_on(plan, paid.why):
                     continue
                 await self._move(job, _wait_for_permit(job, paid, called=called))
                 return None
@@ -388,7 +409,8 @@ class Generate:
         if isinstance(answer, BrokenCall):
             chain.add_failure(paid.plan, answer.failure)
             return await self._store_failure(paid, answer, watch, chain), None
-        return False, await finish_first(self._store(paid, chain.with_misses(answer), watch, chain))
+        answer = with_way(answer, chain.misses, paid.plan.lane_reason)
+        return False, await finish_first(self._store(paid, answer, watch, chain))
 
     async def _store(self, paid: OpenCall, answer: Answered, watch: Stopwatch, chain: FallbackChain) -> Leased | None:
         """Stores an answer and moves the job on; returns it if this process keeps it for its check."""

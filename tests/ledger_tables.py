@@ -398,8 +398,13 @@ provider_batch = Table(
     Column("remote_id", Text),
     Column("state", Text, nullable=False),
     Column("calls", Integer, nullable=False),
+    Column("body_bytes", BigInteger, nullable=False, server_default=text("0")),
     Column("intended_at", _INSTANT, nullable=False, server_default=NOW),
     Column("created_at", _INSTANT),
+    # The earliest deadline of its jobs that may be moved to another lane.
+    Column("due_at", _INSTANT),
+    # When it was to be cancelled for that deadline; cancelled_at: when the provider was asked to.
+    Column("spilled_at", _INSTANT),
     Column("cancelled_at", _INSTANT),
     Column("ended_at", _INSTANT),
     Column("looks", Integer, nullable=False, server_default=text("0")),
@@ -410,6 +415,7 @@ provider_batch = Table(
     CheckConstraint("state IN ('intended', 'open', 'collected', 'refused', 'abandoned')", name="state_known"),
     CheckConstraint("(state IN ('intended', 'open')) = (ended_at IS NULL)", name="ended_iff_over"),
     Index("provider_batch_open", "next_at", postgresql_where=text("ended_at IS NULL")),
+    Index("provider_batch_of_model", "provider", "model", text("intended_at DESC")),
     Index(
         "provider_batch_remote", "provider", "remote_id", unique=True, postgresql_where=text("remote_id IS NOT NULL")
     ),
@@ -425,6 +431,9 @@ provider_batch_call = Table(
     Column("provider", Text, nullable=False),
     Column("model", Text, nullable=False),
     Column("parked_at", _INSTANT, nullable=False, server_default=NOW),
+    Column("due_at", _INSTANT),
+    # To be taken back: it is not sent any more, and its job goes on by another lane.
+    Column("spilled", Boolean, nullable=False, server_default=text("false")),
     Column("body_bytes", Integer, nullable=False),
     # Emptied once the provider has it.
     Column("body", LargeBinary),

@@ -135,6 +135,9 @@ class Registry:
     def remote_calls(self, name: str) -> RemoteCalls | None:
         return self.remote
 
+    def cheaper_in_batches(self, name: str) -> bool:
+        return self.remote is not None
+
     def cheap_judge(self, provider: str, model: str | None) -> CheapJudge | None:
         return self.cheap.get(provider)
 

@@ -226,6 +226,16 @@ class Settings(BaseSettings):
         description="seconds that the creation of a provider batch may take; after twice that time one that its provider "
         "does not list is not expected any more",
     )
+    provider_batch_expect_s: Seconds = Field(
+        default=86_400.0,
+        description="seconds that a provider batch is expected to take while none of its model was observed in the last seven "
+        "days; with the lane 'auto' only jobs whose deadline is later go into one",
+    )
+    provider_batch_margin_s: Seconds = Field(
+        default=1_200.0,
+        description="seconds before their deadline, beside the time of the calls themselves, at which jobs with the lane "
+        "'auto' leave a provider batch to be called at once",
+    )
     unreachable_s: Seconds = Field(
         default=3_600.0,
         description="seconds without any connection to a provider after which its jobs are held, and no longer tried",

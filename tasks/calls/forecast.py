@@ -17,6 +17,7 @@ from tasks.calls.response_cache import NO_SHARING, SharePolicy
 from tasks.errors import ConfigurationError, InputError, ProviderError
 from tasks.generate import FallbackChain, ruled_out
 from tasks.grounding.judge.allowance import wants_default
+from tasks.lanes.choice import LaneChooser
 from tasks.ports import Call, Leased, NewBatch, Providers
 from tasks.prompting.sources.pack import ESTIMATE, Counter, exact_counter, quarter_tokens
 
@@ -75,6 +76,8 @@ class Forecaster:
     """Judge of the settings."""
     judge_share: Decimal = Decimal(0)
     """Share of an answer's cost that a judge by default may add."""
+    lanes: LaneChooser | None = None
+    """Chooses the lane of jobs that leave it open; None: they are called at once."""
 
     def forecast(self, job: Leased) -> Forecast:
         """Plans one job as if it was leased now."""
@@ -83,7 +86,7 @@ class Forecaster:
         if (ruling := ruled_out(job)) is not None:
             return Forecast(outcome=ruling[0])
         try:
-            plan = FallbackChain(job, self.providers, lambda _: None, self.variants).take()
+            plan = FallbackChain(job, self.providers, lambda _: None, self.variants, self.lanes).take()
         except (ConfigurationError, InputError, ProviderError) as error:
             return Forecast(problem=str(error))
         call = plan.call
@@ -131,6 +134,7 @@ def prompt_tokens(call: Call, counter: Counter | None) -> int:
 
 def first_lease(job_id: UUID, request: JobRequest, batch: NewBatch) -> Leased:
     """The job as a worker would have it at its first lease."""
+    deadline = request.deadline or batch.deadline
     return Leased(
         job_id=job_id,
         batch_id=batch.id,
@@ -144,7 +148,7 @@ def first_lease(job_id: UUID, request: JobRequest, batch: NewBatch) -> Leased:
         token=uuid7(),
         request=request,
         created_at=datetime.fromtimestamp(0, UTC),
-        deadline=request.deadline,
+        deadline=deadline,
         age_ms=0.0,
         waited_ms=0.0,
         limited_ms=0.0,
@@ -157,4 +161,5 @@ def first_lease(job_id: UUID, request: JobRequest, batch: NewBatch) -> Leased:
         max_cost_usd=None,
         first_opened_ago_ms=None,
         stored=None,
+        time_left=None if deadline is None else deadline - datetime.now(UTC),
     )

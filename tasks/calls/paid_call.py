@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -74,6 +74,8 @@ class PlannedCall:
 
     provider: Provider
     call: Call
+    lane_reason: str | None = None
+    """Reason of its lane, where the job left that open."""
 
     @property
     def model_name(self) -> str:
@@ -263,6 +265,16 @@ class PaidCalls:
                 raise
             log.warning("the broken stream of job %s can't be kept: %s", done.job_id, error)
             await self.journal.close_attempt(done)
+
+
+def with_way(answered: Answered, misses: Sequence[str], lane_reason: str | None) -> Answered:
+    """An answer that names the providers in whose place it came, and the reason of its lane."""
+    if not misses and lane_reason is None:
+        return answered
+    way = {"fallback_from": tuple(misses), "lane_reason": lane_reason}
+    completion = answered.completion
+    snapshot = completion.snapshot.model_copy(update=way)
+    return Answered(answered.raw, completion.model_copy(update={"snapshot": snapshot}))
 
 
 # ---- attempts ----------------------------------------------------------------------------------------------------

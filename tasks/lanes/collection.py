@@ -7,16 +7,18 @@ time: the provider's own list says whether the batch exists.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 from schemas.failure import Failure, FailureKind
+from schemas.generation import Lane
 from schemas.record import TimingMs
 from schemas.states import JobState
-from tasks.calls.paid_call import BrokenCall, OpenCall, PaidCalls, PlannedCall
+from tasks.calls.paid_call import BrokenCall, OpenCall, PaidCalls, PlannedCall, with_way
 from tasks.calls.retry import Decision, Fail, Hold, Retry, Snooze, advance_of
 from tasks.errors import ConfigurationError, LedgerUnavailable, ProviderError, failure_of
+from tasks.lanes.choice import LaneTerms, in_words
 from tasks.lanes.parking import call_of
 from tasks.ports import (
     Advance,
@@ -92,6 +94,8 @@ class BatchLane:
     final: Callable[[Leased, FinalJob], None]
     """Gets each job that became final here."""
     pace: LanePace = field(default_factory=LanePace)
+    terms: LaneTerms = field(default_factory=LaneTerms)
+    """Times by which jobs with the lane ``auto`` leave this one."""
 
     async def run(self) -> None:
         """Looks after parked calls and batches until cancelled."""
@@ -126,12 +130,19 @@ class BatchLane:
 
     async def _send_gathered(self) -> bool:
         busy = False
-        for provider, model in await self.batches.ripe(self.pace.gathering, FULL):
-            if (remote := self._remote(provider)) is None:
+        for waiting in await self.batches.waiting():
+            needed = self.terms.needed(waiting.provider, waiting.model, waiting.calls, waiting.body_bytes)
+            if waiting.due_in is not None and waiting.due_in <= needed:
+                log.info("%d calls to %s leave the provider batch for their deadline", waiting.calls, waiting.provider)
+                await self.batches.recall(waiting, needed)
+                busy = True
+                continue
+            if not waiting.ripe(self.pace.gathering, FULL) or (remote := self._remote(waiting.provider)) is None:
                 continue
             intent = await self.batches.intend(
-                provider,
-                model,
+                waiting.provider,
+                waiting.model,
+                waiting.due_hour,
                 max_calls=remote.max_calls,
                 max_bytes=remote.max_bytes,
                 keep_for=self.pace.create_within,
@@ -201,7 +212,7 @@ class BatchLane:
                 await self._check(batch, batch.remote_id, remote)
         except ProviderError as error:
             log.warning("a provider batch is looked after again later: %s", error)
-            await self.batches.put_off(batch.intent.id, self.pace.next_look(batch.looks))
+            await self.batches.put_off(batch.intent.id, self._next_look(batch))
 
     async def _adopt(self, batch: OpenBatch, remote: RemoteCalls) -> None:
         """Finds the batch of an intent without a remote id, or gives its calls back once it is proven not to exist."""
@@ -214,7 +225,7 @@ class BatchLane:
             await self.batches.note_created(intent.id, candidates.matches[0], timedelta(0))
             log.info("adopted the batch %s of %d calls at %s", candidates.matches[0], intent.calls, intent.provider)
         elif candidates.open or intent.age < 2 * self.pace.create_within:
-            await self.batches.put_off(intent.id, self.pace.next_look(batch.looks))
+            await self.batches.put_off(intent.id, self._next_look(batch))
         else:
             log.warning("a batch of %d calls was never created at %s", intent.calls, intent.provider)
             message = "the batch was not created: its worker ended before that, and the provider lists none"
@@ -231,11 +242,36 @@ class BatchLane:
             await self.batches.put_off(intent.id, self.pace.keep_for, status.detail)
             await self._collect(batch, remote_id, remote, status.undone)
         else:
-            if not batch.has_jobs and not batch.cancelled:
-                await remote.cancel(remote_id)
-                await self.batches.note_cancelled(intent.id)
-                log.info("cancelled the batch %s at %s: no job waits for it", remote_id, intent.provider)
-            await self.batches.put_off(intent.id, self.pace.next_look(batch.looks), status.detail)
+            spill_in = self._spill_in(batch)
+            late = spill_in is not None and spill_in <= timedelta(0)
+            if not batch.cancelled and (late or not batch.has_jobs):
+                await self._cancel(batch, remote_id, remote)
+            await self.batches.put_off(intent.id, self._next_look(batch), status.detail)
+
+    def _spill_in(self, batch: OpenBatch) -> timedelta | None:
+        """The time until the calls of a batch have to be made at once to meet their deadline."""
+        if batch.due_in is None:
+            return None
+        intent = batch.intent
+        return batch.due_in - self.terms.needed(intent.provider, intent.model, intent.calls, intent.body_bytes)
+
+    def _next_look(self, batch: OpenBatch) -> timedelta:
+        """The pause before the next look: the moment to leave the batch is not slept through."""
+        pause, spill_in = self.pace.next_look(batch.looks), self._spill_in(batch)
+        if spill_in is None:
+            return pause
+        return min(pause, spill_in if spill_in > timedelta(0) else self.pace.first_look)
+
+    async def _cancel(self, batch: OpenBatch, remote_id: str, remote: RemoteCalls) -> None:
+        """Asks the provider to end a batch. What was meant is written before, so that it is known after any crash."""
+        intent = batch.intent
+        why = "no job waits for it"
+        if batch.has_jobs:
+            why = f"{in_words(batch.due_in or timedelta(0))} are left to the deadline of its jobs"
+            await self.batches.note_spilled(intent.id)
+        await remote.cancel(remote_id)
+        await self.batches.note_cancelled(intent.id)
+        log.info("cancelled the batch %s of %d calls at %s: %s", remote_id, intent.calls, intent.provider, why)
 
     # ---- answers ----
 
@@ -264,14 +300,19 @@ class BatchLane:
             pending = await self.batches.pending(intent.id, attempt_ids)
             if not pending:
                 return
-            await asyncio.gather(*(self._store_failure(call, failure, lane_paused=lane_paused) for call in pending))
+            await asyncio.gather(
+                *(
+                    self._store_failure(call, failure, lane_paused=lane_paused, spilled=intent.spilled)
+                    for call in pending
+                )
+            )
             await self.batches.put_off(intent.id, self.pace.keep_for)
 
     async def _store(self, intent: Intent, answers: dict[UUID, Answer], remote: RemoteCalls) -> None:
         pending = await self.batches.pending(intent.id, list(answers)) if answers else ()
-        await asyncio.gather(*(self._settle(call, answers[call.attempt.id], remote) for call in pending))
+        await asyncio.gather(*(self._settle(intent, call, answers[call.attempt.id], remote) for call in pending))
 
-    async def _settle(self, pending: PendingCall, answer: Answer, remote: RemoteCalls) -> None:
+    async def _settle(self, intent: Intent, pending: PendingCall, answer: Answer, remote: RemoteCalls) -> None:
         """Closes one attempt with its answer or failure, and moves its job on."""
         if isinstance(answer, RemoteResult) and answer.failure is None:
             call = call_of(pending)
@@ -289,13 +330,12 @@ class BatchLane:
         if failure.kind is FailureKind.UNKNOWN_OUTCOME:
             # Of a single call it may have been billed; a row that says "failed" never is.
             failure = failure.model_copy(update={"kind": FailureKind.OVERLOADED})
-        await self._store_failure(pending, failure, of_call=True)
+        await self._store_failure(pending, failure, of_call=True, spilled=intent.spilled)
 
     async def _store_answer(self, pending: PendingCall, answered: Answered) -> None:
         job, completion = pending.job, answered.completion
-        if misses := tuple(pending.document.get("fallback_from") or ()):
-            snapshot = completion.snapshot.model_copy(update={"fallback_from": misses})
-            answered = Answered(answered.raw, completion.model_copy(update={"snapshot": snapshot}))
+        misses, lane_reason = pending.document.get("fallback_from") or (), pending.document.get("lane_reason")
+        answered = with_way(answered, misses, lane_reason)
         then = Advance(JobState.AVAILABLE, job.request.config.check_step, job.round)
         paid = _open_call(pending, self.providers.get(pending.attempt.provider))
         self.calls.limits.answered(paid.permit, completion)
@@ -307,12 +347,24 @@ class BatchLane:
             self.to_check(job)
 
     async def _store_failure(
-        self, pending: PendingCall, failure: Failure, *, of_call: bool = False, lane_paused: bool = False
+        self,
+        pending: PendingCall,
+        failure: Failure,
+        *,
+        of_call: bool = False,
+        lane_paused: bool = False,
+        spilled: bool = False,
     ) -> None:
         failure = failure.model_copy(update={"attempt": pending.attempt.number})
         broken = BrokenCall(failure, None, lane_paused)
         decision = self._decide(pending.job, broken, of_call=of_call)
+        event = None
+        if spilled and failure.kind in UNDONE:
+            # The deadline is near, and the call was not made.
+            decision, event = Snooze(timedelta(0)), "spill"
         then = _under_lease(pending) if isinstance(decision, Fail) else advance_of(decision, pending.job)
+        if event is not None and then is not None:
+            then = replace(then, event=event)
         await self.calls.close_broken(
             _open_call(pending, self.providers.get(pending.attempt.provider)),
             broken,
@@ -332,6 +384,9 @@ class BatchLane:
         most = job.request.config.max_attempts
         if of_call and isinstance(decision, Snooze) and failure.kind not in UNDONE:
             decision = Retry(decision.delay) if job.spent + 1 < most else Fail(failure)
+        if broken.lane_paused and job.request.config.lane is Lane.AUTO:
+            # The next lease chooses another lane.
+            decision = Snooze(timedelta(0))
         if isinstance(decision, Hold) and job.round:
             # There is an answer already: no person has to decide about a second one.
             decision = Fail(failure)

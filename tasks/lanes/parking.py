@@ -9,7 +9,7 @@ from uuid import UUID
 import orjson
 
 from schemas.failure import Failure, FailureKind
-from schemas.generation import AnswerProtocol
+from schemas.generation import AnswerProtocol, Lane
 from schemas.model_call import MessagesSnapshot, Prompt, hash_messages
 from tasks.calls.paid_call import OpenCall
 from tasks.ports import Call, ClosedAttempt, Journal
@@ -38,7 +38,8 @@ class Parking:
             call.provider,
             call.model or "",
             call.body,
-            document_of(call, timing_ms, misses),
+            document_of(call, timing_ms, misses, paid.plan.lane_reason),
+            paid.job.deadline if paid.job.request.config.lane is Lane.AUTO else None,
         )
         if not await self._rows.send(row):
             failure = Failure(kind=FailureKind.CANCELLED, message="its job was taken away before the call was sent")
@@ -64,7 +65,9 @@ class Parking:
         await self._rows.close()
 
 
-def document_of(call: Call, timing_ms: Mapping[str, float], misses: Sequence[str]) -> bytes:
+def document_of(
+    call: Call, timing_ms: Mapping[str, float], misses: Sequence[str], lane_reason: str | None = None
+) -> bytes:
     """A call without its body and its job's request, and what its record is to say, as JSON."""
     return orjson.dumps(
         {
@@ -76,6 +79,7 @@ def document_of(call: Call, timing_ms: Mapping[str, float], misses: Sequence[str
             "parameters_dropped": call.parameters_dropped,
             "timing_ms": dict(timing_ms),
             "fallback_from": list(misses),
+            "lane_reason": lane_reason,
         }
     )
 

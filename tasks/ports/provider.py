@@ -145,6 +145,9 @@ class Providers(Protocol):
     def remote_calls(self, name: str) -> "RemoteCalls | None":
         """The batches of a provider; None: it has none. Raises ``ConfigurationError`` for an unknown name."""
 
+    def cheaper_in_batches(self, name: str) -> bool:
+        """True where a batch of the provider's is known to exist and to cost less than calls made at once."""
+
     def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
         """The fallback chain of a job: its provider, then its fallbacks or, without any, those of the settings."""
 

@@ -61,6 +61,9 @@ class Intent:
     intended_at: datetime
     age: timedelta
     """Time since by the ledger's clock."""
+    body_bytes: int = 0
+    spilled: bool = False
+    """It is to end for the deadline of its jobs, which go on by another lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,8 @@ class ParkedCall:
     body: bytes
     document: bytes
     """The rest of the call as JSON, to be read again when its answer comes."""
+    due_at: datetime | None = None
+    """Deadline before which its job is moved to another lane; None: it stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +150,8 @@ class OpenBatch:
     """Some job still waits for it."""
     cancelled: bool
     """The provider was asked to end it."""
+    due_in: timedelta | None = None
+    """Until the earliest deadline of its jobs that may be moved to another lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,17 +167,68 @@ class Gathering:
     longest: timedelta = timedelta(minutes=5)
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingCalls:
+    """Parked calls that go into one batch: of one model, and of deadlines within the same hour.
+
+    Attributes:
+        due_hour: that hour; None for calls that stay in their lane.
+        quiet: since the last one was parked.
+        oldest: since the first one was parked.
+        due_in: until the earliest deadline.
+    """
+
+    provider: str
+    model: str
+    due_hour: datetime | None
+    calls: int
+    body_bytes: int
+    quiet: timedelta
+    oldest: timedelta
+    due_in: timedelta | None = None
+
+    def ripe(self, gathering: Gathering, full: int) -> bool:
+        """True if they are to be sent now."""
+        return self.quiet >= gathering.quiet or self.oldest >= gathering.longest or self.calls >= full
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """Seconds that the last batches of a model took.
+
+    Attributes:
+        ended_s: from their intents to their answers; of one that was spilled until then.
+        open_s: ages of those that are open.
+    """
+
+    ended_s: Sequence[float] = ()
+    open_s: Sequence[float] = ()
+
+
 class RemoteBatches(Protocol):
     """Parked calls and provider batches in the ledger. All methods raise ``LedgerUnavailable``."""
 
     async def park(self, calls: Sequence[ParkedCall]) -> set[UUID]:
         """Make jobs pending that are still leased under their token; returns the attempts that are parked now."""
 
-    async def ripe(self, gathering: Gathering, full: int) -> Sequence[tuple[str, str]]:
-        """Provider and model of the parked calls that are to be sent now: gathered, or at least ``full``."""
+    async def waiting(self) -> Sequence[WaitingCalls]:
+        """The parked calls that were not sent yet, the oldest first."""
+
+    async def recall(self, waiting: WaitingCalls, within: timedelta) -> None:
+        """Keep those calls out of any batch whose deadline is ``within`` this time; ``withdrawn`` has them then."""
+
+    async def times(self, provider: str, model: str) -> BatchTimes:
+        """The times of a model's last batches."""
 
     async def intend(
-        self, provider: str, model: str, *, max_calls: int, max_bytes: int, keep_for: timedelta
+        self,
+        provider: str,
+        model: str,
+        due_hour: datetime | None = None,
+        *,
+        max_calls: int,
+        max_bytes: int,
+        keep_for: timedelta,
     ) -> Intent | None:
         """Write the intent of a batch with as many parked calls as fit; no other worker touches it for ``keep_for``."""
 
@@ -185,6 +243,9 @@ class RemoteBatches(Protocol):
 
     async def put_off(self, batch_id: UUID, look_after: timedelta, detail: Mapping[str, Any] | None = None) -> None:
         """Look after a batch again later."""
+
+    async def note_spilled(self, batch_id: UUID) -> None:
+        """Write that it is to end for the deadline of its jobs, before the provider is asked to."""
 
     async def note_cancelled(self, batch_id: UUID) -> None:
         """Write that the provider was asked to end it."""
@@ -205,7 +266,10 @@ class RemoteBatches(Protocol):
         """End a batch (``collected``, ``refused``, ``abandoned``), and forget its calls."""
 
     async def withdrawn(self, limit: int) -> Sequence[ClosedAttempt]:
-        """The close of each parked call that was not sent and no job waits for any more, such as of a cancelled one."""
+        """The close of each parked call that is not to be sent: no job waits for it any more, or it was recalled.
+
+        The close of a recalled call moves its job on.
+        """
 
     async def forget(self, attempt_ids: Sequence[UUID]) -> None:
         """Remove parked calls that were not sent."""

@@ -214,6 +214,8 @@ class Leased:
     """Workers that were lost over this step and round."""
     request_bytes: int = 0
     """Size of the request as it is stored."""
+    time_left: timedelta | None = None
+    """Until its deadline, at the lease; None: it has none."""
 
     @property
     def active_correction(self) -> Correction | None:

@@ -2,6 +2,7 @@
 
 from tests.faults import (
     bounds,
+    lanes,
     many_jobs,
     network,
     postgres_server,
@@ -24,6 +25,7 @@ FAMILIES = {
     "the network": network,
     "the provider": provider,
     "batches of the provider": provider_batches,
+    "lanes that are left": lanes,
     "a provider that serves no one": refusals,
     "producers and people": producers,
     "many jobs at once": many_jobs,

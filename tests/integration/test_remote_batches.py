@@ -19,7 +19,6 @@ from tests.contract.situations import LEASE, submit_and_take
 from tests.servers import Servers, advance_clock
 from worker.ledger.postgres import PostgresLedger
 
-AT_ONCE = Gathering(timedelta(0), timedelta(0))
 DOCUMENT = b'{"protocol": "markers", "timeout_s": 60, "endpoint": null, "prompt": null}'
 KEEP = timedelta(seconds=60)
 
@@ -86,11 +85,12 @@ def test_calls_are_gathered_until_none_comes_or_the_first_waits_too_long(url: st
     async def scenario(ledger: PostgresLedger) -> None:
         attempt = await parked(ledger)
         minute, hour, many = timedelta(minutes=1), timedelta(hours=1), 100
-        ripe = [(attempt.provider, "m")]
-        assert await ledger.remote_batches.ripe(Gathering(minute, hour), many) == []
-        assert await ledger.remote_batches.ripe(Gathering(minute, hour), 1) == ripe
-        assert await ledger.remote_batches.ripe(Gathering(minute, timedelta(0)), many) == ripe
-        assert await ledger.remote_batches.ripe(Gathering(timedelta(0), hour), many) == ripe
+        (waiting,) = await ledger.remote_batches.waiting()
+        assert (waiting.provider, waiting.model, waiting.calls) == (attempt.provider, "m", 1)
+        assert not waiting.ripe(Gathering(minute, hour), many)
+        assert waiting.ripe(Gathering(minute, hour), 1)
+        assert waiting.ripe(Gathering(minute, timedelta(0)), many)
+        assert waiting.ripe(Gathering(timedelta(0), hour), many)
 
     over(url, scenario)
 
@@ -123,7 +123,7 @@ def test_a_call_whose_job_was_cancelled_is_not_sent_and_costs_nothing(url: str) 
         await ledger.remote_batches.forget([withdrawn.id])
         row = await attempt_row(ledger, attempt)
         assert (row["outcome"], Decimal(str(row["cost_usd"]))) == ("error:cancelled", 0)
-        assert await ledger.remote_batches.ripe(AT_ONCE, 1) == []
+        assert await ledger.remote_batches.waiting() == []
 
     over(url, scenario)
 

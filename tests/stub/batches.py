@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import re
 import threading
 import time
 from collections import Counter
@@ -57,7 +58,7 @@ class BatchStub:
         errored: share of the rows that fail; ``expired``: that are not done in time; ``lost``: that are in no file.
         all_errored: every row of a batch fails, so that it has no output file, for this many batches.
         refusals: codes with which the next batches fail in their validation (OpenAI).
-        stalls: the next request of each of these kinds (``upload``, ``create``, ``content``) does its work and is never
+        stalls: the next request of each of these kinds (``upload``, ``create``, ``cancel``, ``content``) does its work and is never
             answered; of ``content`` half is; ``arrive`` is a creation that is never looked at.
         stalled: set by such a request.
         creations: ids of the custom ids of every batch created, to see one created twice.
@@ -115,16 +116,14 @@ class BatchStub:
     # ---- OpenAI ----
 
     async def upload(self, request: web.Request) -> web.Response:
-        form = await request.post()
-        assert form["purpose"] == "batch"
-        part = form["file"]
-        assert isinstance(part, web.FileField)
+        form = parts_of(await request.read(), request.headers["content-type"])
+        assert form["purpose"][1] == b"batch"
+        head, content = form["file"]
         file_id = f"file-{len(self.files)}"
-        with part.file as content:
-            self.files[file_id] = content.read()
+        self.files[file_id] = content
         await self._stall("upload")
         fields = {"id": file_id, "object": "file", "bytes": len(self.files[file_id]), "created_at": int(time.time())}
-        return web.json_response({**fields, "filename": part.filename, "purpose": "batch", "status": "processed"})
+        return web.json_response({**fields, "filename": head["filename"], "purpose": "batch", "status": "processed"})
 
     async def create(self, request: web.Request) -> web.Response:
         order = await request.json()
@@ -218,6 +217,7 @@ class BatchStub:
             for row in batch.rows[len(batch.rows) // 2 :]:
                 row.fate = "canceled"
             batch.ends_at = time.monotonic()
+        await self._stall("cancel")
         return web.json_response(form(batch))
 
     def _page(
@@ -278,6 +278,20 @@ class BatchStub:
             self.stalls.discard(kind)
             self.stalled.set()
             await asyncio.Event().wait()
+
+
+def parts_of(body: bytes, content_type: str) -> dict[str, tuple[dict[str, str], bytes]]:
+    """The parts of a form by name, each with the parameters of its disposition.
+
+    The reader of aiohttp warns of itself where a boundary lies across two pieces, and a warning fails the test.
+    """
+    boundary = b"--" + content_type.partition("boundary=")[2].strip('"').encode()
+    parts = {}
+    for part in body.split(boundary)[1:-1]:
+        head, _, content = part.removeprefix(b"\r\n").partition(b"\r\n\r\n")
+        parameters = dict(re.findall(r'(\w+)="([^"]*)"', head.decode()))
+        parts[parameters["name"]] = parameters, content.removesuffix(b"\r\n")
+    return parts
 
 
 def openai_batch(batch: RemoteBatch) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from schemas.grounding import Claim, Evidence, Verdict
 from schemas.job import JobRequest, SourceContext
 from schemas.model_call import FinishReason, ProviderSnapshot
 from schemas.record import JobResult
+from schemas.states import JobState
 from tasks.ports import JobView, Purpose
 from worker.cli.console import console, moment, safe
 from worker.operations.audit import Audit, Messages, Proof
@@ -154,6 +155,7 @@ def show_job(audit: Audit) -> None:
     )
     _facts(out, "Judge verdicts reused, without a call", _reused_verdicts(result.claims))
     _attempts(out, detail.attempts, detail.completions)
+    _facts(out, "Waits for a provider batch", _parked(view, detail.attempts))
     _events(out, detail.events)
     if result.timing_ms is not None:
         timings = {name: f"{value:.1f} ms" for name, value in result.timing_ms.model_dump().items() if value}
@@ -227,6 +229,7 @@ def _provider(snapshot: ProviderSnapshot) -> Facts:
         "tier asked": snapshot.service_tier_asked,
         "tier returned": snapshot.service_tier_returned,
         "lane": snapshot.lane,
+        "lane chosen because": snapshot.lane_reason,
         "protocol": snapshot.protocol.value if snapshot.protocol else None,
         "endpoint": snapshot.endpoint,
         "request id": snapshot.request_id,
@@ -235,6 +238,19 @@ def _provider(snapshot: ProviderSnapshot) -> Facts:
         "sdk": snapshot.sdk,
         "rate limits": _pairs(snapshot.rate_limits),
         "answer taken from": f"job {origin.job_id}, answered {moment(origin.answered_at)}" if origin else None,
+    }
+
+
+def _parked(view: JobView, attempts: Sequence[Facts]) -> Facts:
+    """The batch that a pending job waits for."""
+    if view.state is not JobState.PENDING or not attempts:
+        return {}
+    attempt = attempts[-1]
+    return {
+        "since": _clock(attempt["opened_at"]),
+        "batch": attempt["provider_batch_name"]
+        or ("being created" if attempt["provider_batch_id"] else "not sent yet"),
+        "lane chosen because": attempt["lane_reason"],
     }
 
 

@@ -30,7 +30,8 @@ CallLane = Annotated[
     typer.Option(
         "--lane",
         metavar="LANE",
-        help="How the provider is called, for jobs that name no lane: standard, or provider_batch at half the price.",
+        help="How the provider is called, for jobs that name no lane: standard; provider_batch, at half the price "
+        "within 24 h; or auto, the cheaper one that meets the deadline.",
     ),
 ]
 Workers = Annotated[bool, typer.Option(help="Start workers when none run.")]

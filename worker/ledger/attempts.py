@@ -168,7 +168,9 @@ WITH input AS (
            d.next_state IS NOT NULL AND j.step = d.step
                AND ((j.state = 'running' AND j.lease_token = d.token)
                     -- Of a parked call: its job waits for this attempt alone.
-                    OR (j.state = 'pending' AND (j.run, j.round, d.token) = (a.run, a.round, a.lease_token))) AS moves,
+                    OR (j.state = 'pending' AND (j.run, j.round, d.token) = (a.run, a.round, a.lease_token)
+                        AND NOT EXISTS (SELECT FROM attempt n WHERE n.job_id = a.job_id AND n.run = a.run
+                                                                AND n.id <> a.id AND n.closed_at IS NULL))) AS moves,
            d.next_state = 'running' AND j.state = 'pending' AS leases,
            -- Of an answer that its worker checks itself: the worker keeps the job, unless an earlier answer won.
            EXISTS (SELECT FROM completion c WHERE c.job_id = a.job_id AND c.run = a.run AND c.round = a.round

@@ -365,6 +365,7 @@ def leased_job(row: Any, token: UUID) -> Leased:
         started_ago_ms=_ms(row.now - row.started_at),
         rescues=row.rescues,
         request_bytes=row.request_bytes,
+        time_left=None if row.deadline is None else row.deadline - row.now,
     )
 
 

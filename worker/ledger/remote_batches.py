@@ -1,7 +1,7 @@
 """Parked calls and provider batches: jobs become pending, calls become batches, and answers find their calls."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -11,16 +11,17 @@ from uuid_utils.compat import uuid7
 
 from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
-from schemas.states import Step
-from tasks.ports import ClosedAttempt, NewAttempt, Purpose
+from schemas.states import JobState, Step
+from tasks.ports import Advance, ClosedAttempt, NewAttempt, Purpose
 from tasks.ports.remote_batches import (
-    Gathering,
+    BatchTimes,
     Intent,
     OpenBatch,
     ParkedCall,
     PendingCall,
     RemoteBatches,
     RemoteCall,
+    WaitingCalls,
 )
 from worker.ledger.database import TRANSACTION_S, Database
 from worker.ledger.queue import LEASED_JOBS, lease_terms, leased_job
@@ -36,8 +37,8 @@ WAITING_JOB = "(SELECT FROM job WHERE id = r.job_id AND state = 'pending' AND (r
 _PARK = """
 WITH input AS (
     SELECT * FROM unnest(%(attempt_id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(provider)b::text[],
-                         %(model)b::text[], %(body)b::bytea[], %(call)b::jsonb[])
-    AS d(attempt_id, job_id, token, provider, model, body, call)
+                         %(model)b::text[], %(body)b::bytea[], %(call)b::jsonb[], %(due_at)b::timestamptz[])
+    AS d(attempt_id, job_id, token, provider, model, body, call, due_at)
 ), leased_job AS (
     SELECT j.id FROM job j JOIN input d ON d.job_id = j.id AND d.token = j.lease_token
     WHERE j.state = 'running' ORDER BY j.id FOR NO KEY UPDATE OF j
@@ -45,8 +46,8 @@ WITH input AS (
     UPDATE job j SET state = 'pending', lease_token = NULL, lease_until = NULL, worker = NULL, hinted_at = NULL
     FROM leased_job l WHERE j.id = l.id RETURNING j.id
 ), parked_call AS (
-    INSERT INTO provider_batch_call (attempt_id, job_id, provider, model, body_bytes, body, call)
-    SELECT d.attempt_id, d.job_id, d.provider, d.model, length(d.body), d.body, d.call
+    INSERT INTO provider_batch_call (attempt_id, job_id, provider, model, body_bytes, body, call, due_at)
+    SELECT d.attempt_id, d.job_id, d.provider, d.model, length(d.body), d.body, d.call, d.due_at
     FROM input d JOIN parked_job p ON p.id = d.job_id
     RETURNING attempt_id
 )
@@ -55,33 +56,56 @@ SELECT attempt_id FROM parked_call
 UNION SELECT attempt_id FROM provider_batch_call WHERE attempt_id = ANY(%(attempt_id)b::uuid[])
 """
 
-_RIPE = """
-SELECT provider, model FROM provider_batch_call WHERE provider_batch_id IS NULL
-GROUP BY provider, model
-HAVING max(parked_at) <= nightdesk_now() - %(quiet)s OR min(parked_at) <= nightdesk_now() - %(longest)s
-    OR count(*) >= %(full)s
+# A batch that is cancelled for one deadline is cancelled for all its jobs: only those of about the same time share one.
+_WAITING = """
+SELECT provider, model, date_trunc('hour', due_at) AS due_hour, count(*) AS calls, sum(body_bytes)::int8 AS body_bytes,
+       nightdesk_now() - max(parked_at) AS quiet, nightdesk_now() - min(parked_at) AS oldest,
+       min(due_at) - nightdesk_now() AS due_in
+FROM provider_batch_call WHERE provider_batch_id IS NULL AND NOT spilled
+GROUP BY provider, model, due_hour
 ORDER BY min(parked_at)
 """
+
+_RECALL = """
+UPDATE provider_batch_call SET spilled = true
+WHERE provider_batch_id IS NULL AND NOT spilled AND provider = %(provider)s AND model = %(model)s
+  AND due_at <= nightdesk_now() + %(within)s
+RETURNING attempt_id
+"""
+
+# Of a batch that was cancelled for want of jobs nothing is learned; of one that was spilled, that it takes longer.
+_TIMES = """
+SELECT ended_at IS NOT NULL AS ended,
+       extract(epoch FROM coalesce(spilled_at, ended_at, nightdesk_now()) - intended_at)::float8 AS seconds
+FROM provider_batch
+WHERE provider = %(provider)s AND model = %(model)s AND intended_at > nightdesk_now() - %(within)s
+  AND state IN ('open', 'collected') AND (cancelled_at IS NULL OR spilled_at IS NOT NULL)
+ORDER BY intended_at DESC LIMIT %(limit)s
+"""
+
+TIMES_WITHIN, TIMES_OF = timedelta(days=7), 20
+"""Age and number of the batches whose times are observed: a provider's bad night is forgotten after a week."""
 
 _INTEND = """
 WITH waiting_call AS (
     SELECT attempt_id, job_id, sum(body_bytes + %(overhead)s) OVER (ORDER BY attempt_id) AS bytes,
-           body_bytes + %(overhead)s AS own_bytes
-    FROM (SELECT attempt_id, job_id, body_bytes FROM provider_batch_call
-          WHERE provider_batch_id IS NULL AND provider = %(provider)s AND model = %(model)s
+           body_bytes + %(overhead)s AS own_bytes, due_at
+    FROM (SELECT attempt_id, job_id, body_bytes, due_at FROM provider_batch_call
+          WHERE provider_batch_id IS NULL AND provider = %(provider)s AND model = %(model)s AND NOT spilled
+            AND date_trunc('hour', due_at) IS NOT DISTINCT FROM %(due_hour)s::timestamptz
           ORDER BY attempt_id LIMIT %(max_calls)s) c
 ), chosen AS (
     -- A body that alone is too large goes alone: the provider says so.
-    SELECT j.id AS job_id, w.attempt_id
+    SELECT j.id AS job_id, w.attempt_id, w.own_bytes, w.due_at
     FROM waiting_call w CROSS JOIN LATERAL (SELECT run, round FROM attempt WHERE id = w.attempt_id AND closed_at IS NULL LIMIT 1) a
     JOIN job j ON j.id = w.job_id AND j.state = 'pending' AND (a.run, a.round) = (j.run, j.round)
     WHERE w.bytes <= %(max_bytes)s OR w.bytes = w.own_bytes
     ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
 ), intent AS (
-    INSERT INTO provider_batch (id, provider, model, lane, state, calls, next_at)
-    SELECT %(id)s, %(provider)s, %(model)s, %(lane)s, 'intended', n, nightdesk_now() + %(keep_for)s
-    FROM (SELECT count(*) AS n FROM chosen) c WHERE n > 0
-    RETURNING id, provider, model, calls, intended_at
+    INSERT INTO provider_batch (id, provider, model, lane, state, calls, body_bytes, due_at, next_at)
+    SELECT %(id)s, %(provider)s, %(model)s, %(lane)s, 'intended', n, bytes, due_at, nightdesk_now() + %(keep_for)s
+    FROM (SELECT count(*) AS n, sum(own_bytes)::int8 AS bytes, min(due_at) AS due_at FROM chosen) c WHERE n > 0
+    RETURNING id, provider, model, calls, intended_at, body_bytes, spilled_at
 ), sent_call AS (
     UPDATE provider_batch_call r SET provider_batch_id = i.id FROM chosen c, intent i
     WHERE r.attempt_id = c.attempt_id
@@ -120,7 +144,7 @@ WITH due AS (
 UPDATE provider_batch b SET next_at = nightdesk_now() + %(keep_for)s, looks = b.looks + 1
 FROM due WHERE b.id = due.id
 RETURNING b.id, b.provider, b.model, b.calls, b.intended_at, nightdesk_now() - b.intended_at AS age, b.remote_id, b.looks,
-          b.cancelled_at IS NOT NULL AS cancelled,
+          b.cancelled_at IS NOT NULL AS cancelled, b.body_bytes, b.spilled_at, b.due_at - nightdesk_now() AS due_in,
           EXISTS (SELECT FROM provider_batch_call r CROSS JOIN LATERAL {OPEN_ATTEMPT} a CROSS JOIN LATERAL {WAITING_JOB} j
                   WHERE r.provider_batch_id = b.id) AS wanted
 """
@@ -161,12 +185,13 @@ DELETE FROM provider_batch_call r USING ended_batch b WHERE r.provider_batch_id 
 """
 
 _WITHDRAWN = """
-SELECT r.attempt_id, r.job_id, a.lease_token, a.number
+SELECT r.attempt_id, r.job_id, a.lease_token, a.number, a.round,
+       a.closed_at IS NULL AND j.state = 'pending' AND (a.run, a.round) = (j.run, j.round) AS recalled
 FROM provider_batch_call r
 CROSS JOIN LATERAL (SELECT * FROM attempt WHERE id = r.attempt_id LIMIT 1) a
 CROSS JOIN LATERAL (SELECT state, run, round FROM job WHERE id = r.job_id LIMIT 1) j
 WHERE r.provider_batch_id IS NULL
-  AND (a.closed_at IS NOT NULL OR j.state <> 'pending' OR (a.run, a.round) <> (j.run, j.round))
+  AND (r.spilled OR a.closed_at IS NOT NULL OR j.state <> 'pending' OR (a.run, a.round) <> (j.run, j.round))
 LIMIT %(limit)s
 """
 
@@ -189,20 +214,39 @@ class PostgresRemoteBatches(RemoteBatches):
             "model": [call.model for call in calls],
             "body": [call.body for call in calls],
             "call": [call.document.decode() for call in calls],
+            "due_at": [call.due_at for call in calls],
         }
         return {row.attempt_id for row in await self._db.rows(_PARK, parameters)}
 
-    async def ripe(self, gathering: Gathering, full: int) -> Sequence[tuple[str, str]]:
-        parameters = {"quiet": gathering.quiet, "longest": gathering.longest, "full": full}
-        return [(row.provider, row.model) for row in await self._db.rows(_RIPE, parameters)]
+    async def waiting(self) -> Sequence[WaitingCalls]:
+        return [WaitingCalls(**row._asdict()) for row in await self._db.rows(_WAITING)]
+
+    async def recall(self, waiting: WaitingCalls, within: timedelta) -> None:
+        # Under the lock of the intents: a call is either in a batch, or recalled.
+        parameters = {"provider": waiting.provider, "model": waiting.model, "within": within}
+        await self._db.rows(_RECALL, parameters, first=_ONE_INTENT)
+
+    async def times(self, provider: str, model: str) -> BatchTimes:
+        parameters = {"provider": provider, "model": model, "within": TIMES_WITHIN, "limit": TIMES_OF}
+        rows = await self._db.rows(_TIMES, parameters)
+        ended, running = ([row.seconds for row in rows if row.ended is state] for state in (True, False))
+        return BatchTimes(ended, running)
 
     async def intend(
-        self, provider: str, model: str, *, max_calls: int, max_bytes: int, keep_for: timedelta
+        self,
+        provider: str,
+        model: str,
+        due_hour: datetime | None = None,
+        *,
+        max_calls: int,
+        max_bytes: int,
+        keep_for: timedelta,
     ) -> Intent | None:
         parameters = {
             "id": uuid7(),
             "provider": provider,
             "model": model,
+            "due_hour": due_hour,
             "lane": Lane.PROVIDER_BATCH.value,
             "max_calls": max_calls,
             "max_bytes": max_bytes,
@@ -228,11 +272,15 @@ class PostgresRemoteBatches(RemoteBatches):
         if not rows:
             return None
         row = rows[0]
-        return OpenBatch(_intent(row), row.remote_id, row.looks, row.wanted, row.cancelled)
+        return OpenBatch(_intent(row), row.remote_id, row.looks, row.wanted, row.cancelled, row.due_in)
 
     async def put_off(self, batch_id: UUID, look_after: timedelta, detail: Mapping[str, Any] | None = None) -> None:
         document = None if detail is None else orjson.dumps(detail).decode()
         await self._db.rows(_PUT_OFF, {"id": batch_id, "look_after": look_after, "detail": document})
+
+    async def note_spilled(self, batch_id: UUID) -> None:
+        statement = "UPDATE provider_batch SET spilled_at = coalesce(spilled_at, nightdesk_now()) WHERE id = %(id)s"
+        await self._db.rows(statement, {"id": batch_id})
 
     async def note_cancelled(self, batch_id: UUID) -> None:
         await self._db.rows(
@@ -258,21 +306,7 @@ class PostgresRemoteBatches(RemoteBatches):
         await self._db.rows(_END, {"id": batch_id, "state": state}, within_s=TRANSACTION_S)
 
     async def withdrawn(self, limit: int) -> Sequence[ClosedAttempt]:
-        return [
-            ClosedAttempt(
-                row.attempt_id,
-                row.job_id,
-                row.lease_token,
-                Step.GENERATE,
-                f"error:{FailureKind.CANCELLED.value}",
-                spent=False,
-                failure=Failure(
-                    kind=FailureKind.CANCELLED, message="its job ended before the call was sent", attempt=row.number
-                ),
-                cost_usd=Decimal(0),
-            )
-            for row in await self._db.rows(_WITHDRAWN, {"limit": limit})
-        ]
+        return [_withdrawn(row) for row in await self._db.rows(_WITHDRAWN, {"limit": limit})]
 
     async def forget(self, attempt_ids: Sequence[UUID]) -> None:
         await self._db.rows(
@@ -282,7 +316,32 @@ class PostgresRemoteBatches(RemoteBatches):
 
 
 def _intent(row: Any) -> Intent:
-    return Intent(row.id, row.provider, row.model, row.calls, row.intended_at, row.age)
+    return Intent(
+        row.id,
+        row.provider,
+        row.model,
+        row.calls,
+        row.intended_at,
+        row.age,
+        row.body_bytes,
+        row.spilled_at is not None,
+    )
+
+
+def _withdrawn(row: Any) -> ClosedAttempt:
+    recalled = "the call was taken back before it was sent: no batch would end before the job's deadline"
+    message = recalled if row.recalled else "its job ended before the call was sent"
+    return ClosedAttempt(
+        row.attempt_id,
+        row.job_id,
+        row.lease_token,
+        Step.GENERATE,
+        f"error:{FailureKind.CANCELLED.value}",
+        spent=False,
+        failure=Failure(kind=FailureKind.CANCELLED, message=message, attempt=row.number),
+        cost_usd=Decimal(0),
+        then=Advance(JobState.SCHEDULED, Step.GENERATE, row.round, event="spill") if row.recalled else None,
+    )
 
 
 def _pending(row: Any) -> PendingCall:

@@ -166,10 +166,12 @@ GROUP BY e.key ORDER BY n DESC, e.key
 """
 
 _ATTEMPTS = """
-SELECT id, run, round, purpose, number, lane, provider, model, encode(request_hash, 'hex') AS request_hash, lease_token,
+SELECT a.id, run, round, purpose, number, a.lane, a.provider, a.model, encode(request_hash, 'hex') AS request_hash, lease_token,
        opened_at, closed_at, outcome, spent, provider_request_id, usage, reserved_usd, cost_usd, timing_ms, failure,
-       provider_batch_id, shared_from
-FROM attempt WHERE job_id = %(id)s ORDER BY opened_at, id
+       a.provider_batch_id, shared_from, b.remote_id AS provider_batch_name, c.call ->> 'lane_reason' AS lane_reason
+FROM attempt a LEFT JOIN provider_batch b ON b.id = a.provider_batch_id
+LEFT JOIN provider_batch_call c ON c.attempt_id = a.id
+WHERE a.job_id = %(id)s ORDER BY opened_at, a.id
 """
 _COMPLETIONS = """
 SELECT attempt_id, run, round, purpose, won, stored_at, finish_reason, parsed, prompt, raw

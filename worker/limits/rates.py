@@ -9,8 +9,9 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+from tasks.lanes.choice import LaneTerms
 from worker.settings import LimitSettings, ProviderSettings, Settings
 
 DIMENSIONS = ("requests", "input_tokens", "output_tokens", "tokens")
@@ -58,6 +59,31 @@ def rates_of(settings: Settings, provider: str, model: str, period_s: float = PE
         0.0,
     )
     return Rates(most, int(merged.get("max_concurrency", 0)), period_s)
+
+
+CALL_S, BYTES_PER_TOKEN = 10.0, 4
+"""Time of a call made at once and size of a token, where a batch of calls is planned and none was made yet."""
+
+
+def lane_terms(settings: Settings) -> LaneTerms:
+    """The times by which jobs choose and leave their lane, by the settings."""
+
+    def standard_s(provider: str, model: str, calls: int, body_bytes: int) -> float:
+        rates = rates_of(settings, provider, model)
+        requests, tokens_in, _, _ = rates.most
+        at_once = min(rates.concurrency or settings.slots, settings.slots)
+        return max(
+            calls * CALL_S / at_once,
+            calls / requests * PERIOD_S if requests else 0.0,
+            body_bytes / BYTES_PER_TOKEN / tokens_in * PERIOD_S if tokens_in else 0.0,
+        )
+
+    return LaneTerms(
+        unobserved=timedelta(seconds=settings.provider_batch_expect_s),
+        gathering=timedelta(seconds=20 * settings.provider_batch_gather_s),
+        margin=timedelta(seconds=settings.provider_batch_margin_s),
+        standard_s=standard_s,
+    )
 
 
 _OF_NAME = {"requests": 0, "input-tokens": 1, "output-tokens": 2, "tokens": 3}

@@ -8,15 +8,18 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
+from schemas.generation import Lane
 from schemas.job import JobRequest
 from tasks.calls.call_history import History
 from tasks.calls.estimate import CallLimits, Estimate, Estimator, ModelEstimate, Spread
 from tasks.calls.forecast import Forecast, Forecaster, first_lease
+from tasks.lanes.choice import LaneChooser
 from tasks.ports import NewBatch, Refused
+from tasks.ports.remote_batches import BatchTimes
 from tasks.submit import new_batch
 from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
-from worker.limits.rates import rates_of
+from worker.limits.rates import lane_terms, rates_of
 from worker.operations.file_submission import Intake
 from worker.operations.json_lines import check_files
 from worker.providers.registry import ConfiguredProviders, Installation
@@ -68,6 +71,8 @@ class _Planner:
         share = Decimal(str(settings.default_judge_share))
         self._sharing = settings.share_policy
         self._forecaster = Forecaster(providers, self.history, self._sharing, settings.prompts, settings.judge, share)
+        times = _unobserved if self.ledger is None else self.ledger.remote_batches.times
+        self._lanes = self._forecaster.lanes = LaneChooser(providers, times, lane_terms(settings))
         self.estimator = Estimator(
             providers,
             self.history,
@@ -94,6 +99,8 @@ class _Planner:
             if request.idempotency_key in repeats:
                 self.repeats += 1
             else:
+                if request.config.lane is Lane.AUTO:
+                    await self._lanes.refresh(request.config)
                 forecasts.append(self._forecaster.forecast(first_lease(job_id, request, self.batch)))
         keys_of_answers = [each.answer.share_key for each in forecasts if each.answer and each.answer.share_key]
         stored: set[bytes] = set()
@@ -107,6 +114,10 @@ class _Planner:
             self.estimator.add(forecast, stored=key is not None and (key in stored or key in self._share_keys))
             if key is not None:
                 self._share_keys.add(key)
+
+
+async def _unobserved(provider: str, model: str) -> BatchTimes:  # noqa: ARG001 - as the ledger's
+    return BatchTimes()
 
 
 async def estimate_files(

@@ -23,6 +23,7 @@ from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check, DirectCheck
 from tasks.errors import NightdeskError
 from tasks.generate import Generate
 from tasks.grounding.judge.call import Judge, JudgeOptions
+from tasks.lanes.choice import LaneChooser
 from tasks.lanes.collection import BatchLane, LanePace
 from tasks.lanes.parking import Parking
 from tasks.ports import Providers
@@ -39,6 +40,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.limits.lanes import Lanes
 from worker.limits.presence import LEAVE_S, Heartbeat
 from worker.limits.rate_limiter import RateLimiter
+from worker.limits.rates import lane_terms
 from worker.limits.redis_bucket import RedisBuckets
 from worker.process.celery_app import SubmitGate
 from worker.process.doorbell import CeleryDoorbell, Sender
@@ -197,6 +199,7 @@ class WorkerRuntime:
             to_check=self._sender.to_check,
             final=self._sender.final,
             pace=lane_pace(self._settings),
+            terms=lane_terms(self._settings),
         )
         self._stack.push_async_callback(cancel, asyncio.create_task(lane.run(), name="provider batches"))
 
@@ -299,6 +302,7 @@ class WorkerRuntime:
             sharing=self._settings.share_policy,
             cpu=self._cpu,
             parking=self._parking,
+            lanes=LaneChooser(providers, self._ledger.remote_batches.times, lane_terms(self._settings)),
             direct=self._direct,
             max_rescues=self._settings.max_rescues,
         )

@@ -144,6 +144,11 @@ class ConfiguredProviders:
         batch_calls: RemoteCalls | None = getattr(self.get(name), "batch_calls", None)
         return batch_calls
 
+    def cheaper_in_batches(self, name: str) -> bool:
+        """See ``tasks.ports.Providers``. A server of one's own may have none, and OpenAI's flex calls cost as little."""
+        entry = self._entries.get(name)
+        return entry is not None and entry.kind in HAVE_BATCHES and entry.base_url is None and _tier(entry) != "flex"
+
     def decides(self, name: str) -> bool:
         """See ``tasks.ports.Providers``."""
         entry = self._entries.get(name)

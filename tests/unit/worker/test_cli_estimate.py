@@ -77,11 +77,12 @@ def test_a_provider_batch_is_estimated_at_half_the_price_and_its_judge_is_not(
     path = tmp_path / "in.jsonl"
     path.write_text(json.dumps({"query": "When does it open?", "context": ["The desk opens at nine."]}) + "\n")
     rows = {}
-    for lane in ("standard", "provider_batch"):
+    for lane in ("standard", "provider_batch", "auto"):
         assert cli.run(["run", "--dry-run", str(path), "--lane", lane, "--json"]) == 0
         document = json.loads(capsys.readouterr().out)
         rows[lane] = {row["purpose"]: row for row in document["models"]}
     single, batched = (rows[lane]["generate"] for lane in ("standard", "provider_batch"))
     assert batched["lane"] == "provider_batch"
+    assert rows["auto"] == rows["provider_batch"], "without a deadline the cheapest lane"
     assert float(single["cost_usd"]["usual"]) == pytest.approx(2 * float(batched["cost_usd"]["usual"]))
     assert rows["provider_batch"]["judge"]["lane"] == "standard"

@@ -53,8 +53,11 @@ CREATE TABLE provider_batch (
     remote_id TEXT,
     state TEXT NOT NULL,
     calls INTEGER NOT NULL,
+    body_bytes BIGINT DEFAULT 0 NOT NULL,
     intended_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE,
+    due_at TIMESTAMP WITH TIME ZONE,
+    spilled_at TIMESTAMP WITH TIME ZONE,
     cancelled_at TIMESTAMP WITH TIME ZONE,
     ended_at TIMESTAMP WITH TIME ZONE,
     looks INTEGER DEFAULT 0 NOT NULL,
@@ -67,6 +70,8 @@ CREATE TABLE provider_batch (
 );
 
 CREATE INDEX provider_batch_open ON provider_batch (next_at) WHERE ended_at IS NULL;
+
+CREATE INDEX provider_batch_of_model ON provider_batch (provider, model, intended_at DESC);
 
 CREATE UNIQUE INDEX provider_batch_remote ON provider_batch (provider, remote_id) WHERE remote_id IS NOT NULL;
 
@@ -222,6 +227,8 @@ CREATE TABLE provider_batch_call (
     provider TEXT NOT NULL,
     model TEXT NOT NULL,
     parked_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    due_at TIMESTAMP WITH TIME ZONE,
+    spilled BOOLEAN DEFAULT false NOT NULL,
     body_bytes INTEGER NOT NULL,
     body BYTEA,
     call JSONB NOT NULL,

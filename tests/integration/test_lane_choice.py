@@ -1,0 +1,223 @@
+"""The lane ``auto`` over PostgreSQL, the SDK and a stub on a sped-up clock: batches that stall are left in time, and paid once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from schemas.generation import Lane
+from schemas.states import JobState
+from tests.lane_harness import LaneHarness, lane_harness, lane_jobs
+from tests.servers import Servers
+from tests.stub.server import Stub, running_stub
+
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+JOBS = 6
+STALLS_S = 10**6
+
+Scenario = Callable[[LaneHarness], Awaitable[None]]
+
+
+@pytest.fixture
+def url(servers: Servers) -> Iterator[str]:
+    with servers.database() as url:
+        yield url
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    with running_stub() as stub:
+        stub.remote.ends_after_s = STALLS_S
+        yield stub
+
+
+def over(url: str, stub: Stub, scenario: Scenario, **terms: Any) -> None:
+    async def work() -> None:
+        async with lane_harness(url, stub, **{"unobserved": 2 * HOUR, **terms}) as harness:
+            await scenario(harness)
+
+    asyncio.run(work())
+
+
+async def in_a_batch(harness: LaneHarness, count: int = JOBS, time_left: timedelta | None = 8 * HOUR) -> None:
+    await harness.submit(*lane_jobs(count), time_left=time_left)
+    await harness.generate()
+    await harness.lane.turn()
+    assert len(harness.stub.remote.batches) == 1
+
+
+async def check_moved(harness: LaneHarness) -> None:
+    """Half of the calls were done in the batch, the others at once, and each was paid for once."""
+    await harness.generate()
+    half = JOBS // 2
+    assert await harness.tally() == {
+        ("provider_batch", "ok"): half,
+        ("provider_batch", "error:cancelled"): half,
+        ("standard", "ok"): half,
+    }
+    assert set(harness.stub.billed.values()) == {1}
+    assert sum(harness.stub.billed.values()) == JOBS
+    costs = await harness.rows("SELECT lane, outcome, sum(cost_usd) AS usd FROM attempt GROUP BY 1, 2")
+    paid = {(row.lane, row.outcome): row.usd for row in costs}
+    assert paid["standard", "ok"] == 2 * paid["provider_batch", "ok"] > 0
+    assert paid["provider_batch", "error:cancelled"] == 0
+    (spilled,) = await harness.rows("SELECT count(*) AS jobs FROM job_event WHERE kind = 'spill'")
+    assert spilled.jobs == half
+    late = await harness.rows(
+        "SELECT id FROM job WHERE state <> 'available' OR step <> 'check' OR deadline < nightdesk_now()"
+    )
+    assert late == []
+
+
+def test_a_batch_that_stalls_is_left_in_time_and_its_answers_are_kept(url: str, stub: Stub) -> None:
+    async def scenario(harness: LaneHarness) -> None:
+        await in_a_batch(harness)
+        await harness.forward(7 * HOUR + 30 * MINUTE)
+        await harness.look()
+        assert stub.remote.cancels == []
+        await harness.forward(9 * MINUTE)
+        await harness.look()
+        assert stub.remote.cancels == ["batch_0"]
+        await check_moved(harness)
+        reasons = await harness.rows(
+            "SELECT DISTINCT a.lane, c.parsed #>> '{snapshot,lane}' AS lane_stored, c.parsed #>> '{snapshot,lane_reason}' AS reason "
+            "FROM completion c JOIN attempt a ON a.id = c.attempt_id ORDER BY 1"
+        )
+        assert [(row.lane, row.lane_stored) for row in reasons] == [("provider_batch",) * 2, ("standard",) * 2]
+        assert reasons[0].reason == (
+            "8 h to the deadline; a batch is expected to take 2 h (none was observed), with gathering and margin 2 h 25 min"
+        )
+        assert reasons[1].reason.startswith(
+            "20 min to the deadline; a batch is expected to take 7 h 40 min (as 1 of the last 1)"
+        )
+
+    over(url, stub, scenario)
+
+
+def test_a_worker_that_ends_between_cancel_and_move_loses_nothing(url: str, stub: Stub) -> None:
+    async def scenario(harness: LaneHarness) -> None:
+        await in_a_batch(harness)
+        stub.remote.stalls.add("cancel")
+        await harness.forward(7 * HOUR + 41 * MINUTE)
+        dying = asyncio.create_task(harness.lane.turn())
+        assert await asyncio.to_thread(stub.remote.stalled.wait, 30)
+        dying.cancel()
+        await asyncio.wait({dying})
+        (batch,) = await harness.rows("SELECT spilled_at IS NOT NULL AS meant, cancelled_at FROM provider_batch")
+        assert (batch.meant, batch.cancelled_at) == (True, None)
+        await harness.look(harness.new_lane())
+        await check_moved(harness)
+
+    over(url, stub, scenario)
+
+
+def test_calls_that_wait_for_a_batch_near_their_deadline_are_taken_back_unpaid(url: str, stub: Stub) -> None:
+    async def scenario(harness: LaneHarness) -> None:
+        await harness.submit(*lane_jobs(JOBS), time_left=8 * HOUR)
+        await harness.submit(*lane_jobs(1, Lane.PROVIDER_BATCH), time_left=8 * HOUR)
+        await harness.generate()
+        await harness.forward(7 * HOUR + 41 * MINUTE)
+        await harness.look()
+        (remote_batch,) = stub.remote.batches.values()
+        assert len(remote_batch.rows) == 1, "a job that names its lane stays in it"
+        await harness.generate()
+        assert await harness.tally() == {
+            ("provider_batch", "open"): 1,
+            ("provider_batch", "error:cancelled"): JOBS,
+            ("standard", "ok"): JOBS,
+        }
+        await harness.forward(HOUR)
+        assert len(await harness.ledger.duties.expire(10)) == JOBS + 1
+
+    over(url, stub, scenario)
+
+
+def test_a_recalled_call_is_never_sent_and_its_close_moves_the_job_once(url: str, stub: Stub) -> None:
+    async def scenario(harness: LaneHarness) -> None:
+        batches = harness.ledger.remote_batches
+        (job_id,) = await harness.submit(*lane_jobs(1), time_left=8 * HOUR)
+        await harness.generate()
+        (waiting,) = await batches.waiting()
+        await batches.recall(waiting, 9 * HOUR)
+        keep = {"max_calls": 10, "max_bytes": 10**6, "keep_for": MINUTE}
+        assert await batches.intend(waiting.provider, waiting.model, waiting.due_hour, **keep) is None
+        (closed,) = await batches.withdrawn(10)
+        await harness.ledger.attempts.close_attempts([closed])
+        await batches.forget([closed.id])
+        await harness.generate()
+        assert (await harness.ledger.reading.job_detail(job_id)).view.state is JobState.PENDING
+        # As by a worker that stood still in the midst: its job waits for another call now.
+        assert await harness.ledger.attempts.close_attempts([closed]) == set()
+        assert (await harness.ledger.reading.job_detail(job_id)).view.state is JobState.PENDING
+
+    over(url, stub, scenario)
+
+
+def test_jobs_share_a_batch_only_with_deadlines_of_the_same_hour(url: str, stub: Stub) -> None:
+    async def scenario(harness: LaneHarness) -> None:
+        for time_left in (None, 8 * HOUR, 8 * HOUR, 11 * HOUR):
+            await harness.submit(*lane_jobs(1), time_left=time_left)
+        await harness.generate()
+        await harness.lane.turn()
+        sizes = sorted(len(batch.rows) for batch in stub.remote.batches.values())
+        assert sizes in ([1, 1, 2], [1, 1, 1, 1]), "two submissions a moment apart may be of two hours"
+        due = await harness.rows("SELECT due_at IS NULL AS open, calls FROM provider_batch ORDER BY 1 DESC")
+        assert [row.calls for row in due if row.open] == [1]
+
+    over(url, stub, scenario)
+
+
+def test_the_times_of_batches_are_learned_and_the_next_jobs_choose_by_them(url: str, stub: Stub) -> None:
+    async def scenario(harness: LaneHarness) -> None:
+        times = harness.ledger.remote_batches.times
+        await in_a_batch(harness, 1, None)
+        model = (await harness.rows("SELECT model FROM provider_batch"))[0].model
+        await harness.forward(40 * MINUTE)
+        assert (await times("openai", model)).open_s == [pytest.approx(2_400, abs=30)]
+        (batch,) = stub.remote.batches.values()
+        batch.ends_at = 0.0
+        await harness.look()
+        assert (await times("openai", model)).ended_s == [pytest.approx(2_420, abs=40)]
+        await harness.submit(*lane_jobs(1), time_left=HOUR + 10 * MINUTE)
+        await harness.submit(*lane_jobs(2), time_left=HOUR)
+        await harness.generate()
+        tally = await harness.tally()
+        assert (tally["provider_batch", "open"], tally["standard", "ok"]) == (1, 2)
+        await harness.forward(timedelta(days=8))
+        assert (await times("openai", model)).ended_s == []
+
+    over(url, stub, scenario, unobserved=timedelta(days=1))
+
+
+def test_a_batch_that_no_job_waits_for_tells_nothing_of_times(url: str, stub: Stub) -> None:
+    async def scenario(harness: LaneHarness) -> None:
+        job_ids = await harness.submit(*lane_jobs(1), time_left=None)
+        await harness.generate()
+        await harness.lane.turn()
+        await harness.ledger.actions.cancel(job_ids, "a person")
+        await harness.look()
+        rows = await harness.rows("SELECT model, state, cancelled_at IS NOT NULL AS cancelled FROM provider_batch")
+        assert [(row.state, row.cancelled) for row in rows] == [("collected", True)]
+        times = await harness.ledger.remote_batches.times("openai", rows[0].model)
+        assert (times.ended_s, times.open_s) == ([], [])
+
+    over(url, stub, scenario)
+
+
+def test_money_of_a_batch_is_reserved_again_at_the_full_price(url: str, stub: Stub) -> None:
+    async def scenario(harness: LaneHarness) -> None:
+        await in_a_batch(harness)
+        await harness.forward(7 * HOUR + 41 * MINUTE)
+        await harness.look()
+        (batch,) = await harness.rows("SELECT sum(reserved_usd) AS reserved_usd FROM batch")
+        assert batch.reserved_usd == Decimal(0)
+        await harness.generate()
+        (batch,) = await harness.rows(
+            "SELECT sum(b.spent_usd) = (SELECT sum(cost_usd) FROM attempt) AS exact, sum(b.reserved_usd) AS reserved_usd FROM batch b"
+        )
+        assert (batch.exact, batch.reserved_usd) == (True, Decimal(0))
+
+    over(url, stub, scenario)

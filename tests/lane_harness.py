@@ -1,0 +1,129 @@
+"""Jobs of the step generate in one process over a real ledger: their calls go to a stub, at once or in its batches."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from schemas.generation import Lane
+from schemas.job import JobRequest
+from schemas.states import Step
+from tasks.calls.paid_call import PaidCalls
+from tasks.calls.retry import RetryPolicy
+from tasks.generate import Generate
+from tasks.lanes.choice import LaneChooser, LaneTerms
+from tasks.lanes.collection import BatchLane, LanePace
+from tasks.lanes.parking import Parking
+from tasks.ports.remote_batches import Gathering
+from tests.builders import make_batch, make_jobs
+from tests.contract.situations import LEASE
+from tests.servers import advance_clock
+from tests.stub.server import Stub
+from worker.ledger.journal import LedgerJournal
+from worker.ledger.postgres import PostgresLedger
+from worker.providers.registry import ConfiguredProviders
+from worker.settings import Settings
+
+MANY = 10_000
+
+_CALLS = """
+SELECT a.lane, a.outcome, count(*)::int AS calls, sum(a.cost_usd) AS cost_usd FROM attempt a GROUP BY 1, 2 ORDER BY 1, 2
+"""
+
+
+@dataclass
+class LaneHarness:
+    """The parts of a worker that choose, park, send, collect and move calls; every step is taken by hand."""
+
+    url: str
+    ledger: PostgresLedger
+    stub: Stub
+    terms: LaneTerms = field(default_factory=LaneTerms)
+
+    def __post_init__(self) -> None:
+        environment = {"OPENAI_API_KEY": "test-key", "OPENAI_BASE_URL": f"{self.stub.url}/v1"}
+        self.providers = ConfiguredProviders(Settings(provider="openai"), environment)
+        self.journal = LedgerJournal(self.ledger)
+        self.calls = PaidCalls(self.journal, RetryPolicy(), lambda: 0.5)
+        self.lane = self.new_lane()
+        self.parking = Parking(self.ledger.remote_batches, self.journal)
+
+    def new_lane(self) -> BatchLane:
+        """The lane as another worker has it."""
+        pace = LanePace(Gathering(timedelta(0), timedelta(0)), first_look=timedelta(0), keep_for=timedelta(seconds=5))
+        return BatchLane(
+            self.ledger.remote_batches, self.ledger.queue, self.journal, self.calls, self.providers,
+            to_check=lambda _: None, final=lambda *_: None, pace=pace, terms=self.terms,
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        await self.parking.close()
+        await self.journal.close()
+        await self.providers.close()
+
+    async def submit(self, *requests: JobRequest, time_left: timedelta | None = None) -> list[UUID]:
+        """Submits jobs in a batch whose deadline is so far off."""
+        deadline = None
+        if time_left is not None:
+            (row,) = await self.rows("SELECT nightdesk_now() AS now")
+            deadline = row.now + time_left
+        receipt = await self.ledger.submission.submit(make_batch(deadline=deadline), [make_jobs(*requests)])
+        return list(receipt.job_ids)
+
+    async def generate(self) -> None:
+        """Takes all jobs that can go on through the step: they are answered, or parked."""
+        await self.ledger.duties.promote(MANY)
+        step = Generate(
+            self.ledger.queue, self.journal, self.calls, self.providers, lambda _: None, lambda *_: None,
+            parking=self.parking, lanes=LaneChooser(self.providers, self.ledger.remote_batches.times, self.terms),
+        )  # fmt: skip
+        jobs = await self.ledger.queue.lease(Step.GENERATE, "w", LEASE, MANY)
+        await asyncio.gather(*map(step.run, jobs))
+
+    async def look(self, lane: BatchLane | None = None) -> None:
+        """Looks after the batches until nothing is left to do at once."""
+        await self.forward(timedelta(seconds=10))
+        for _ in range(3):
+            await (lane or self.lane).turn()
+            await self.forward(timedelta(seconds=10))
+
+    async def forward(self, by: timedelta) -> None:
+        """Moves the ledger's clock."""
+        await asyncio.to_thread(advance_clock, self.url, by)
+
+    async def rows(self, statement: str) -> Sequence[Any]:
+        """Reads the database."""
+        return await self.ledger._database.rows(statement)
+
+    async def tally(self) -> dict[tuple[str, str], int]:
+        """Number of calls by lane and outcome."""
+        return {(row.lane, row.outcome or "open"): row.calls for row in await self.rows(_CALLS)}
+
+
+@asynccontextmanager
+async def lane_harness(url: str, stub: Stub, **terms: Any) -> AsyncIterator[LaneHarness]:
+    """A harness; its ledger keeps all invariants in the end."""
+    async with PostgresLedger(url, connections=4) as ledger:
+        harness = LaneHarness(url, ledger, stub, LaneTerms(**terms))
+        try:
+            yield harness
+        finally:
+            await harness.close()
+        violations = await ledger.inspection.violations()
+        assert violations == [], violations
+
+
+def lane_jobs(count: int, lane: Lane = Lane.AUTO, **config: Any) -> list[JobRequest]:
+    """Jobs with a question each."""
+    return [
+        JobRequest(
+            query=f"When does desk {number} open?",
+            context=[f"Desk number {number} opens at nine."],
+            config={"lane": lane, "checkers": ["lexical"], **config},
+        )
+        for number in range(count)
+    ]

@@ -1,0 +1,156 @@
+"""The choice of a lane: by the deadline, the observed times of batches, and the abilities of the provider."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+
+from schemas.failure import Failure, FailureKind
+from schemas.generation import Lane
+from schemas.job import JobRequest
+from schemas.states import HeldReason
+from tasks.calls.forecast import first_lease
+from tasks.calls.paid_call import BrokenCall, PaidCalls
+from tasks.calls.retry import Hold, RetryPolicy, Snooze
+from tasks.generate import FallbackChain
+from tasks.lanes.choice import LaneChooser, LaneTerms, expected
+from tasks.lanes.collection import BatchLane, LanePace
+from tasks.ports import DenyReason, Leased, NewBatch
+from tasks.ports.remote_batches import BatchTimes, Intent, OpenBatch
+from tests.scripted_provider import Registry, ScriptedProvider
+from worker.limits.rates import lane_terms
+from worker.providers.registry import ConfiguredProviders
+from worker.settings import Settings
+
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+TERMS = LaneTerms(unobserved=24 * HOUR, gathering=5 * MINUTE, margin=20 * MINUTE)
+
+
+def job(time_left: timedelta | None = None, priority: int = 0, **config: Any) -> Leased:
+    request = JobRequest(query="When?", context=["The desk opens at nine."], config={"lane": "auto", **config})
+    leased = first_lease(uuid4(), request, NewBatch(uuid4(), "desk"))
+    return replace(leased, time_left=time_left, priority=priority)
+
+
+def registry(*, batches: bool = True) -> Registry:
+    providers = Registry(ScriptedProvider())
+    providers.remote = cast("Any", object()) if batches else None
+    return providers
+
+
+async def chosen(leased: Leased, *seconds: float, batches: bool = True) -> Lane:
+    async def times(provider: str, model: str) -> BatchTimes:
+        assert (provider, model) == ("scripted", "scripted-1")
+        return BatchTimes(seconds)
+
+    chooser = LaneChooser(registry(batches=batches), times, TERMS)
+    await chooser.refresh(leased.request.config)
+    choice = chooser.choose(leased, "scripted", "scripted-1")
+    assert choice.reason
+    return choice.lane
+
+
+@pytest.mark.parametrize(
+    ("leased", "seconds", "lane"),
+    [
+        (job(), (), Lane.PROVIDER_BATCH),
+        (job(stream=True), (), Lane.STANDARD),
+        (job(priority=5), (), Lane.STANDARD),
+        (job(priority=-5), (), Lane.PROVIDER_BATCH),
+        (job(24 * HOUR), (), Lane.STANDARD),
+        (job(24 * HOUR + 25 * MINUTE), (), Lane.PROVIDER_BATCH),
+        (job(2 * HOUR), (3_600,), Lane.PROVIDER_BATCH),
+        (job(84 * MINUTE), (3_600,), Lane.STANDARD),
+        (job(2 * HOUR), (3_600, 3_600, 3_600, 86_400), Lane.PROVIDER_BATCH),
+        (job(2 * HOUR), (3_600, 86_400), Lane.STANDARD),
+        (job(-HOUR), (1.0,), Lane.STANDARD),
+    ],
+)
+def test_the_cheapest_lane_that_ends_before_the_deadline(
+    leased: Leased, seconds: tuple[float, ...], lane: Lane
+) -> None:
+    assert asyncio.run(chosen(leased, *seconds)) is lane
+    assert asyncio.run(chosen(leased, *seconds, batches=False)) is Lane.STANDARD
+
+
+def test_a_batch_that_is_open_for_longer_than_usual_counts() -> None:
+    assert expected(BatchTimes((600, 600), (300,)), HOUR)[0] == timedelta(seconds=600)
+    assert expected(BatchTimes((600, 600), (9_000,)), HOUR)[0] == timedelta(seconds=9_000)
+
+
+@pytest.mark.parametrize(
+    ("provider", "cheaper"),
+    [("openai", True), ("anthropic", True), ("extractive", False), ("own", False), ("flex", False), ("nobody", False)],
+)
+def test_batches_are_cheaper_at_the_two_vendors_alone(provider: str, cheaper: bool) -> None:  # noqa: FBT001
+    own: dict[str, Any] = {"own": {"preset": "vllm"}, "flex": {"kind": "openai", "service_tier": "flex"}}
+    assert ConfiguredProviders(Settings(providers=own), {}).cheaper_in_batches(provider) is cheaper
+
+
+@pytest.mark.parametrize(
+    ("limits", "minutes"),
+    [({}, 20 + 100 * 10 / 50 / 60), ({"requests_per_minute": 5}, 40), ({"input_tokens_per_minute": 1_000}, 25)],
+)
+def test_calls_leave_a_batch_as_early_as_the_limits_need(limits: dict[str, float], minutes: float) -> None:
+    terms = lane_terms(Settings(slots=50, **limits))
+    assert terms.needed("openai", "m", 100, 20_000) == timedelta(minutes=minutes)
+
+
+def chain(leased: Leased) -> FallbackChain:
+    async def times(provider: str, model: str) -> BatchTimes:
+        return BatchTimes()
+
+    return FallbackChain(leased, registry(), lambda _: None, lanes=LaneChooser(registry(), times, TERMS))
+
+
+def test_a_call_is_planned_in_its_lane_and_says_why() -> None:
+    plan = chain(job()).take()
+    assert (plan.call.request.config.lane, plan.lane_reason) == (
+        Lane.PROVIDER_BATCH,
+        "the cheapest lane, for there is no deadline",
+    )
+    without = FallbackChain(job(), registry(), lambda _: None).take()
+    assert without.call.request.config.lane is Lane.STANDARD
+    named = chain(job(lane="standard")).take()
+    assert (named.call.request.config.lane, named.lane_reason) == (Lane.STANDARD, None)
+
+
+def test_where_the_batches_of_a_provider_are_paused_a_job_is_called_at_once() -> None:
+    calls = chain(job())
+    plan = calls.take()
+    parked = replace(plan, call=replace(plan.call, lane=Lane.PROVIDER_BATCH.value))
+    assert calls.goes_on(parked, DenyReason.LANE_PAUSED)
+    again = calls.take()
+    assert (again.call.request.config.lane, calls.calls) == (Lane.STANDARD, 1)
+    assert not calls.goes_on(again, DenyReason.LANE_PAUSED)
+
+
+def lane(terms: LaneTerms = TERMS) -> BatchLane:
+    nothing = cast("Any", None)
+    calls = PaidCalls(nothing, RetryPolicy(), lambda: 0.5)
+    return BatchLane(nothing, nothing, nothing, calls, registry(), nothing, nothing, LanePace(), terms)
+
+
+def test_a_refused_batch_holds_jobs_that_name_the_lane_and_moves_the_others() -> None:
+    broken = BrokenCall(Failure(kind=FailureKind.NOT_FOUND, message="m"), None, lane_paused=True)
+    held = lane()._decide(job(lane="provider_batch"), broken, of_call=False)
+    assert held == Hold(HeldReason.LANE_PAUSED)
+    assert lane()._decide(job(), broken, of_call=False) == Snooze(timedelta(0))
+
+
+@pytest.mark.parametrize(
+    ("due_in", "pause"),
+    [
+        (None, 300),
+        (10 * HOUR, 300),
+        (20 * MINUTE + timedelta(seconds=7), 7),
+        (19 * MINUTE, 30),
+    ],
+)
+def test_a_look_is_in_time_for_the_move(due_in: timedelta | None, pause: float) -> None:
+    intent = Intent(uuid4(), "scripted", "m", 2, cast("Any", None), HOUR)
+    batch = OpenBatch(intent, "b", 30, has_jobs=True, cancelled=False, due_in=due_in)
+    assert lane()._next_look(batch) == timedelta(seconds=pause)
