@@ -12,7 +12,6 @@ import httpx2
 import orjson
 import uvloop
 
-from worker.http.access import Access
 from worker.http.app import make_application
 from worker.http.server import Server, listen, make_server
 from worker.local import Endpoints
@@ -44,11 +43,11 @@ def body_of(lines: Any) -> bytes:
 
 @contextmanager
 def running_service(
-    database_url: str, redis_url: str, home: Path, *, access: Access | None = None, **settings: Any
+    database_url: str, redis_url: str, home: Path, *, loopback: bool = True, **settings: Any
 ) -> Iterator[Door]:
     """Serve on a free port until the end of the block, then stop as on SIGTERM."""
     configured = Settings(home=home, **settings)
-    app = make_application(configured, Endpoints(database_url, redis_url), access or Access(configured.tenant))
+    app = make_application(configured, Endpoints(database_url, redis_url), loopback=loopback)
     started = threading.Event()
     with listen("127.0.0.1", 0) as listener:
         server = make_server(app, configured, started.set)

@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
+from schemas.access import Role
 from schemas.states import FINAL_STATES, HeldReason, JobState, Outcome, Step
 
 metadata = MetaData(
@@ -463,6 +464,25 @@ worker = Table(
     # Providers to which it gets no connection: provider, since_s (Unix time) and why.
     Column("unreachable", JSONB, nullable=False, server_default=text("'[]'")),
     postgresql_with=_BUSY,
+)
+
+# Keys of callers over HTTP, by their hashes.
+api_key = Table(
+    "api_key",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("requests_per_minute", Integer),
+    Column("hash", LargeBinary, nullable=False),
+    Column("created_at", _INSTANT, nullable=False, server_default=NOW),
+    Column("created_by", Text, nullable=False),
+    Column("revoked_at", _INSTANT),
+    Column("revoked_by", Text),
+    CheckConstraint(_one_of("role", [role.value for role in Role]), name="role_known"),
+    Index("api_key_hash", "hash", unique=True),
+    Index("api_key_name", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),
 )
 
 lane_pause = Table(

@@ -1,37 +1,31 @@
 """Decides who calls: the tenant of a request, its role, and whether it may."""
 
+import asyncio
 import ipaddress
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 from fastapi import Request
 
+from schemas.access import Role
 from tasks.errors import ConfigurationError
 from worker.http.problems import Problem
-from worker.settings import Settings
+from worker.ledger.api_keys import ApiKey, ApiKeys
+from worker.operations.api_keys import hash_of
 
+VALID_S = 5.0
+"""Seconds that a look at a key is good for: so late a revoked one ends."""
 
-class Role(StrEnum):
-    """The rights of a caller."""
+MOST_KEYS = 1_000
+"""Keys remembered at once."""
 
-    READ = "read"
-    """Look at jobs and batches."""
-    SUBMIT = "submit"
-    """Also submit and cancel."""
-    REVIEW = "review"
-    """Look at jobs and batches, and judge answers."""
-    ADMIN = "admin"
-    """Everything of the tenant."""
-
-
-_RIGHTS: dict[Role, frozenset[Role]] = {
-    Role.READ: frozenset({Role.READ}),
-    Role.SUBMIT: frozenset({Role.READ, Role.SUBMIT}),
-    Role.REVIEW: frozenset({Role.READ, Role.REVIEW}),
-    Role.ADMIN: frozenset(Role),
-}
+LONGEST_KEY = 200
+BURST_S = 10.0
+"""Seconds of a key's pace that may come at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +37,87 @@ class Caller:
     """Stands in the events of the ledger."""
     role: Role
 
-    def may(self, right: Role) -> bool:
-        """Tells whether the role includes a right."""
-        return right in _RIGHTS[self.role]
+
+@dataclass(slots=True)
+class _Look:
+    key: ApiKey
+    until: float
 
 
 class Access:
-    """The callers of a service."""
+    """The callers of a service that listens on loopback, or anywhere."""
 
-    def __init__(self, tenant: str) -> None:
-        self._tenant = tenant
+    def __init__(self, keys: ApiKeys, tenant: str, *, loopback: bool) -> None:
+        self._keys = keys
+        self._local = Caller(tenant, "local", Role.ADMIN)
+        self._open = loopback
+        """No key ever existed, so whatever runs on this machine may call; until there is one."""
+        self._open_until = float("-inf")
+        self._looks: OrderedDict[bytes, _Look] = OrderedDict()
+        self._paces: dict[UUID, float] = {}
+        self._turn = asyncio.Lock()
 
     async def caller(self, request: Request) -> Caller:
         """The caller of a request; raises ``Problem``."""
-        require_local(request)
-        return Caller(self._tenant, "local", Role.ADMIN)
+        if await self.is_open():
+            require_local(request)
+            return self._local
+        secret = _bearer(request)
+        key = None if secret is None else await self._key(hash_of(secret))
+        if key is None:
+            detail = "send a valid key in the header Authorization: Bearer KEY; 'nightdesk keys add' makes one"
+            raise Problem(401, "unauthorized", "Unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
+        self._pace(key)
+        return Caller(key.tenant, key.name, key.role)
+
+    async def is_open(self) -> bool:
+        """Tells whether no key is needed. Once there was one, it stays so that one is."""
+        if self._open and time.monotonic() > self._open_until:
+            async with self._turn:
+                self._open = not await self._keys.exist()
+                self._open_until = time.monotonic() + VALID_S
+        return self._open
+
+    async def _key(self, key_hash: bytes) -> ApiKey | None:
+        look = self._looks.get(key_hash)
+        if look is None or time.monotonic() > look.until:
+            key = await self._keys.by_hash(key_hash)
+            if key is None:
+                self._looks.pop(key_hash, None)
+                return None
+            look = self._looks[key_hash] = _Look(key, time.monotonic() + VALID_S)
+            while len(self._looks) > MOST_KEYS:
+                self._looks.popitem(last=False)
+        return look.key
+
+    def _pace(self, key: ApiKey) -> None:
+        """Lets a key's requests through at its pace, with a burst; raises ``Problem`` beyond it."""
+        if key.requests_per_minute is None:
+            return
+        now, apart_s = time.monotonic(), 60 / key.requests_per_minute
+        due = max(self._paces.get(key.id, now), now)
+        if due - now > max(BURST_S, apart_s) - apart_s:
+            headers = {"Retry-After": str(max(1, round(due - now - BURST_S + apart_s)))}
+            detail = f"the key {key.name!r} may make {key.requests_per_minute} requests a minute; try again later"
+            raise Problem(429, "too-many-requests", "Too many requests", detail, headers=headers)
+        self._paces[key.id] = due + apart_s
 
 
-def access_to(settings: Settings, host: str) -> Access:
-    """The callers of a service that listens on an address; raises ``ConfigurationError`` where anybody could reach it."""
+def _bearer(request: Request) -> str | None:
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" and 0 < len(secret) <= LONGEST_KEY else None
+
+
+async def check_reach(keys: ApiKeys, host: str) -> bool:
+    """Tells whether no key is needed on an address; raises ``ConfigurationError`` where anybody could then do anything."""
+    if await keys.exist():
+        return False
     if not is_loopback(host):
         raise ConfigurationError(
-            f"{host} is reached from other machines, and without keys everybody could do everything: leave --host out"
+            f"{host} is reached from other machines, and there is no key yet: make one with 'nightdesk keys add NAME', "
+            "or leave --host out"
         )
-    return Access(settings.tenant)
+    return True
 
 
 def require_local(request: Request) -> None:
@@ -96,7 +147,7 @@ def requires(right: Role) -> Callable[[Request], Coroutine[Any, Any, Caller]]:
     async def caller_of(request: Request) -> Caller:
         access: Access = request.app.state.service.access
         caller = await access.caller(request)
-        if not caller.may(right):
+        if not caller.role.includes(right):
             detail = f"the key {caller.name!r} has the role {caller.role.value}, and this needs {right.value}"
             raise Problem(403, "forbidden", "Forbidden", detail)
         return caller

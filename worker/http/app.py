@@ -12,7 +12,6 @@ from starlette.exceptions import HTTPException
 from schemas.job import JobRequest
 from tasks.errors import NightdeskError
 from worker.http import batches, health, jobs
-from worker.http.access import Access
 from worker.http.problems import Problem, answer_problem
 from worker.http.service import open_service
 from worker.local import Endpoints
@@ -23,12 +22,12 @@ DESCRIPTION = """Answers questions in bulk, from sources, with every claim check
 Submit a job or a batch, poll it by its id, read the result. Errors are problem details (RFC 9457)."""
 
 
-def make_application(settings: Settings, where: Endpoints, access: Access) -> FastAPI:
-    """The application; it connects when it is started."""
+def make_application(settings: Settings, where: Endpoints, *, loopback: bool) -> FastAPI:
+    """The application, which listens on loopback alone or not; it connects when it is started."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with open_service(settings, where, access) as service:
+        async with open_service(settings, where, loopback=loopback) as service:
             app.state.service = service
             yield
 

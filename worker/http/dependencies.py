@@ -4,7 +4,8 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from worker.http.access import Caller, Role, requires
+from schemas.access import Role
+from worker.http.access import Caller, requires
 from worker.http.service import Service
 
 

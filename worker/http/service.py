@@ -89,7 +89,7 @@ class Service:
 
 
 @asynccontextmanager
-async def open_service(settings: Settings, where: Endpoints, access: Access) -> AsyncIterator[Service]:
+async def open_service(settings: Settings, where: Endpoints, *, loopback: bool) -> AsyncIterator[Service]:
     """Connects to everything; Redis may be away. Raises ``LedgerUnavailable``, ``SchemaMismatch``."""
     async with AsyncExitStack() as stack:
         ledger = await stack.enter_async_context(
@@ -110,7 +110,7 @@ async def open_service(settings: Settings, where: Endpoints, access: Access) -> 
         service = Service(
             settings,
             where,
-            access,
+            Access(ledger.api_keys, settings.tenant, loopback=loopback),
             ledger,
             bulk,
             watch,

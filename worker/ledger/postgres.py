@@ -1,4 +1,4 @@
-"""The ledger over PostgreSQL: the stores of the port and six that only the worker needs, over one ``Database``."""
+"""The ledger over PostgreSQL: the stores of the port and seven that only the worker needs, over one ``Database``."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -7,6 +7,7 @@ from typing import Self
 from tasks.ports import Ledger
 from worker.ledger.actions import PostgresActions
 from worker.ledger.answer_cache import PostgresAnswerCache
+from worker.ledger.api_keys import ApiKeys
 from worker.ledger.attempts import PostgresAttempts
 from worker.ledger.batch_figures import BatchFigures
 from worker.ledger.database import STATEMENT_S, Database
@@ -60,6 +61,7 @@ class PostgresLedger(Ledger):
         self.figures = BatchFigures(database)
         self.inspection = Inspection(database)
         self.tenancy = Tenancy(database)
+        self.api_keys = ApiKeys(database)
         self._database = database
 
     async def open(self) -> None:

@@ -24,6 +24,9 @@ async def submit_job(
 
     Raises: InputError naming the field; IdempotencyConflict where another job has one of its ids.
     """
+    if isinstance(raw, dict) and "job_id" in raw:
+        # Whether another tenant has a job with this id is nothing to tell.
+        raise InputError("is given by the service; send an Idempotency-Key to find the job again", field="job_id")
     if key is not None and isinstance(raw, dict):
         if raw.get("idempotency_key") not in {None, key}:
             raise InputError("differs from the header Idempotency-Key; send one of them", field="idempotency_key")

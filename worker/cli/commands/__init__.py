@@ -16,6 +16,7 @@ COMMANDS = {
     "down": ("services", "stop the workers and the embedded servers"),
     "worker": ("worker_process", "run one worker process in the foreground"),
     "serve": ("http_service", "answer over HTTP: submit, poll, results"),
+    "keys": ("api_keys", "keys of callers over HTTP"),
     "submit": ("run_commands", "hand in the questions of files and return at once"),
     "status": ("batch_list", "how batches stand"),
     "watch": ("live_view", "follow a batch or a job until it is final"),

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from worker.cli import options
+from worker.cli.exits import run_interruptible
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, write_line
 from worker.process.logs import configure_logging, passwords_of
@@ -27,26 +28,36 @@ def serve(
     # Their frameworks take a second to load: the help does without.
     server: Any = import_module("worker.http.server")
     settings = load_settings()
-    access = import_module("worker.http.access").access_to(settings, host)
+    access: Any = import_module("worker.http.access")
     listener = server.listen(host, port)
     with listener, session(settings, writes=embedded(settings), staffs=workers) as opened:
         configure_logging(settings.log_level, passwords_of(opened.where.database_url, opened.where.redis_url))
+        needs_no_key = run_interruptible(_check(opened, access, host))
         if workers:
             opened.staff_if_missing()
-        app = import_module("worker.http.app").make_application(settings, opened.where, access)
+        app = import_module("worker.http.app").make_application(
+            settings, opened.where, loopback=access.is_loopback(host)
+        )
         name = f"[{host}]" if ":" in host else host
         address = f"http://{name}:{listener.getsockname()[1]}"
         try:
-            server.serve(app, settings, listener, lambda: _greet(opened, address))
+            server.serve(app, settings, listener, lambda: _greet(opened, address, needs_no_key=needs_no_key))
         except KeyboardInterrupt:
             # The signal that ended it, raised again once everything is closed.
             tell("stopped")
     return 0
 
 
-def _greet(opened: Session, address: str) -> None:
+async def _check(opened: Session, access: Any, host: str) -> bool:
+    async with opened.ledger() as ledger:
+        needs_no_key: bool = await access.check_reach(ledger.api_keys, host)
+        return needs_no_key
+
+
+def _greet(opened: Session, address: str, *, needs_no_key: bool) -> None:
     write_line(address)
     tell(f"listening on {address}; what it can do: {address}/openapi.json")
-    tell("there are no keys: whatever runs on this machine may do everything")
+    if needs_no_key:
+        tell("there are no keys: whatever runs on this machine may do everything ('nightdesk keys add' ends that)")
     if embedded(opened.settings) and not opened.supervisor.running():
         tell("no worker runs: 'nightdesk up' starts them")

@@ -339,6 +339,25 @@ CREATE TABLE worker (
     CONSTRAINT worker_pkey PRIMARY KEY (name)
 );
 
+CREATE TABLE api_key (
+    id UUID NOT NULL,
+    name TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    role TEXT NOT NULL,
+    requests_per_minute INTEGER,
+    hash BYTEA NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    created_by TEXT NOT NULL,
+    revoked_at TIMESTAMP WITH TIME ZONE,
+    revoked_by TEXT,
+    CONSTRAINT api_key_pkey PRIMARY KEY (id),
+    CONSTRAINT api_key_role_known CHECK (role IN ('admin', 'read', 'review', 'submit'))
+);
+
+CREATE UNIQUE INDEX api_key_hash ON api_key (hash);
+
+CREATE UNIQUE INDEX api_key_name ON api_key (name) WHERE revoked_at IS NULL;
+
 CREATE TABLE lane_pause (
     provider TEXT NOT NULL,
     lane TEXT NOT NULL,

@@ -1,0 +1,32 @@
+"""The operator makes, lists and revokes keys, and can't open a service to other machines without one."""
+
+from tests.acceptance.command import Ended, run_here
+from tests.acceptance.conftest import System
+
+
+def test_keys_are_made_listed_and_revoked(system: System) -> None:
+    def nightdesk(*arguments: str) -> Ended:
+        return run_here(arguments, system.environment())
+
+    refused = nightdesk("serve", "--host", "0.0.0.0", "--port", "0")
+    assert (refused.code, refused.out) == (2, "")
+    assert "make one with 'nightdesk keys add NAME'" in refused.err
+    assert "there are no keys" in nightdesk("keys", "list").err
+
+    added = nightdesk("keys", "add", "intake", "--role", "submit", "--tenant", "acme", "--requests-per-minute", "600")
+    assert added.code == 0, added.err
+    secret = added.out.strip()
+    assert secret.startswith("ndk_")
+    assert secret not in added.err
+    again = nightdesk("keys", "add", "intake")
+    assert (again.code, again.out) == (2, "")
+    assert "there is a key 'intake' already" in again.err
+    assert nightdesk("keys", "add", "bad name").code == nightdesk("keys", "revoke").code == 2
+
+    listed = nightdesk("keys", "list").out
+    assert listed.split() == ["intake", "submit", "acme", "valid,", "600", "a", "minute"]
+    assert nightdesk("keys", "revoke", "intake").code == 0
+    assert nightdesk("keys", "revoke", "intake").code == 2
+    (key,) = nightdesk("keys", "list", "--json").json()
+    assert key["revoked_by"].startswith("cli:")
+    assert secret not in nightdesk("keys", "list", "--json").out

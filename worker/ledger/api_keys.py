@@ -1,0 +1,83 @@
+"""Keys of callers over HTTP: their hashes, tenants and roles; the keys themselves are nowhere."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from schemas.access import Role
+from tasks.errors import InputError, NotFound
+from worker.ledger.database import Database
+
+_COLUMNS = "id, name, tenant, role, requests_per_minute, created_at, created_by, revoked_at, revoked_by"
+
+_ADD = f"""
+INSERT INTO api_key (id, name, tenant, role, requests_per_minute, hash, created_by)
+VALUES (%(id)s, %(name)s, %(tenant)s, %(role)s, %(requests_per_minute)s, %(hash)s, %(actor)s)
+ON CONFLICT (name) WHERE revoked_at IS NULL DO NOTHING
+RETURNING {_COLUMNS}
+"""
+
+_BY_HASH = f"SELECT {_COLUMNS} FROM api_key WHERE hash = %(hash)s AND revoked_at IS NULL"
+
+# The row stays: its name stands in events, and a service whose last key is revoked must not be open to everybody.
+_REVOKE = f"""
+UPDATE api_key SET revoked_at = nightdesk_now(), revoked_by = %(actor)s
+WHERE name = %(name)s AND revoked_at IS NULL RETURNING {_COLUMNS}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key without its secret."""
+
+    id: UUID
+    name: str
+    tenant: str
+    role: Role
+    requests_per_minute: int | None
+    created_at: datetime
+    created_by: str
+    revoked_at: datetime | None
+    revoked_by: str | None
+
+
+class ApiKeys:
+    """The keys of all tenants."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def add(self, key: Mapping[str, Any], key_hash: bytes, actor: str) -> ApiKey:
+        """Writes a key: its ``name``, ``tenant``, ``role`` and ``requests_per_minute``; raises ``InputError``."""
+        rows = await self._db.rows(_ADD, {**key, "id": uuid7(), "hash": key_hash, "actor": actor})
+        if not rows:
+            raise InputError(f"there is a key {key['name']!r} already; choose another name, or revoke it", field="name")
+        return _key(rows[0])
+
+    async def by_hash(self, key_hash: bytes) -> ApiKey | None:
+        """The key with this hash; None where there is none, or it is revoked."""
+        rows = await self._db.rows(_BY_HASH, {"hash": key_hash})
+        return _key(rows[0]) if rows else None
+
+    async def exist(self) -> bool:
+        """Tells whether there ever was a key."""
+        return bool((await self._db.rows("SELECT EXISTS (SELECT FROM api_key) AS yes"))[0].yes)
+
+    async def all(self) -> list[ApiKey]:
+        """All keys, also the revoked ones, oldest first."""
+        return [_key(row) for row in await self._db.rows(f"SELECT {_COLUMNS} FROM api_key ORDER BY id")]
+
+    async def revoke(self, name: str, actor: str) -> ApiKey:
+        """Ends a key for good; raises ``NotFound``."""
+        rows = await self._db.rows(_REVOKE, {"name": name, "actor": actor})
+        if not rows:
+            raise NotFound(f"there is no key {name!r} that is valid; 'nightdesk keys list' shows them")
+        return _key(rows[0])
+
+
+def _key(row: Any) -> ApiKey:
+    return ApiKey(**{**row._asdict(), "role": Role(row.role)})

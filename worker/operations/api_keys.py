@@ -1,0 +1,50 @@
+"""Makes keys of callers over HTTP. A key is shown once, when it is made: the ledger has only its hash."""
+
+import hashlib
+import re
+import secrets
+from dataclasses import dataclass
+
+from schemas.access import Role
+from tasks.errors import InputError
+from worker.ledger.api_keys import ApiKey
+from worker.ledger.postgres import PostgresLedger
+
+PREFIX = "ndk_"
+"""Of every key, so that a scanner for secrets recognises one."""
+
+RANDOM_BYTES = 32
+"""So many can't be guessed, so a plain hash is enough: there is nothing to slow down."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRequest:
+    """A key to be made."""
+
+    name: str
+    tenant: str
+    role: Role
+    requests_per_minute: int | None = None
+
+
+def hash_of(key: str) -> bytes:
+    """The hash of a key, as the ledger keeps it."""
+    return hashlib.sha256(key.encode()).digest()
+
+
+async def add_key(ledger: PostgresLedger, request: KeyRequest, actor: str) -> tuple[ApiKey, str]:
+    """Makes a key; returns it with its secret, which is nowhere afterwards. Raises ``InputError``."""
+    if not _NAME.fullmatch(request.name):
+        raise InputError("must be 1 to 64 letters, digits, dots, dashes or underscores", field="name")
+    if not request.tenant.strip():
+        raise InputError("must not be empty", field="tenant")
+    secret = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+    fields = {
+        "name": request.name,
+        "tenant": request.tenant,
+        "role": request.role.value,
+        "requests_per_minute": request.requests_per_minute,
+    }
+    return await ledger.api_keys.add(fields, hash_of(secret), actor), secret
