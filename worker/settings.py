@@ -7,7 +7,7 @@ from datetime import timedelta
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
@@ -337,6 +337,11 @@ class Settings(BaseSettings):
         default=2_000, description="connections of a `nightdesk serve` at once; further ones get 503"
     )
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
+    log_format: Literal["auto", "text", "json"] = Field(
+        default="auto",
+        description="how workers log: `text`, `json` with one object a line, or `auto`: text on a terminal, JSON elsewhere. "
+        "The workers that `up` and `run` start log text unless this is set",
+    )
 
     @field_validator("prompts")
     @classmethod

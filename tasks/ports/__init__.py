@@ -37,6 +37,7 @@ from tasks.ports.provider import (
 )
 from tasks.ports.rows import (
     ANY_RESCUES,
+    BatchCounts,
     FinalJob,
     InputLine,
     JobDetail,

@@ -23,6 +23,7 @@ from tasks.ports.attempt_rows import (
     VerdictQuery,
 )
 from tasks.ports.rows import (
+    BatchCounts,
     FinalJob,
     InputLine,
     JobDetail,
@@ -206,6 +207,9 @@ class Duties(Protocol):
     async def fold_counts(self, rows: int) -> int:
         """Sum up changes of the batches' counts, from about so many; no count differs. Returns how many rows it read."""
 
+    async def batch_counts(self, batch_ids: Sequence[UUID], newest: int) -> list[BatchCounts]:
+        """Count the jobs of these batches and of the ``newest`` ones, oldest first."""
+
     async def backlog(self, step: Step, at_most: int) -> int:
         """Count the jobs that are available for a step, up to ``at_most``."""
 
@@ -238,10 +242,10 @@ class Outbox(Protocol):
     async def set_aside(self, job_id: UUID, error: Exception) -> None:
         """Keep a job whose result can't be published out of the others' way; it is tried again ever later."""
 
-    async def begin_republishing(self, finished_within: timedelta) -> None:
+    async def begin_republishing(self, finished_within: timedelta) -> bool:
         """Begin to publish all results finished within that time again (Redis lost its data), and forget all hints.
 
-        Starts again where it was under way.
+        Starts again where it was under way. False for the first time in the life of the ledger: a new Redis lost nothing.
         """
 
     async def republish_page(self, limit: int) -> RepublishPage | None:

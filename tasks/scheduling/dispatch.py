@@ -10,7 +10,7 @@ from uuid import UUID
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
-from tasks.ports import Doorbell, Ledger, Outlook
+from tasks.ports import BatchCounts, Doorbell, Duties, Ledger, Outlook
 from tasks.scheduling.feed import Feed
 from tasks.scheduling.outbox import Outbox
 from tasks.scheduling.rescue import Rescue
@@ -25,6 +25,10 @@ IDLE_TICKS = 3
 
 ENOUGH = 0.75
 """Of the depth: with so many hints in the queue no more are added to it."""
+
+BATCH_LOOK_S = 5.0
+NEWEST_BATCHES = 20
+"""Batches that are looked at for the log every so many seconds; of more that begin at once some are not logged."""
 
 LOCAL_ROWS = 2_000
 """Jobs left to the plain check in one statement; the next one follows a second later."""
@@ -108,6 +112,59 @@ class ModelFallback:
 
 
 @dataclass(slots=True)
+class BatchLog:
+    """Logs the beginning, a standstill and the end of batches; the leader has one from the time that it leads.
+
+    A batch of one job is a person's question, or one of thousands of a program: its log is its result.
+    """
+
+    duties: Duties
+    _open: dict[UUID, bool] = field(default_factory=dict)
+    """Batches that are not at their end; true of those that stand still."""
+    _ended: set[UUID] = field(default_factory=set)
+    """Of the newest batches those that are."""
+    _first: bool = True
+    _busy: bool = True
+    _next: float = 0.0
+
+    async def look(self, *, busy: bool) -> None:
+        """Logs the changes since the last look, if that was some time ago and something happens at all."""
+        self._busy |= busy
+        if monotonic() < self._next or not (self._busy or self._open):
+            return
+        self._next = monotonic() + BATCH_LOOK_S
+        self._busy = busy
+        batches = await self.duties.batch_counts(list(self._open), NEWEST_BATCHES)
+        for counts in batches:
+            if counts.jobs > 1:
+                self._compare(counts)
+        self._ended &= {counts.batch_id for counts in batches}
+        self._open = {batch_id: still for batch_id, still in self._open.items() if batch_id not in self._ended}
+        self._first = False
+
+    def _compare(self, counts: BatchCounts) -> None:
+        batch_id, name = counts.batch_id, f"batch {counts.batch_id}{f' ({counts.name})' if counts.name else ''}"
+        ids = {"batch_id": str(batch_id)}
+        if batch_id in self._ended and counts.final == counts.jobs:
+            return
+        if counts.final == counts.jobs:
+            self._ended.add(batch_id)
+            if not self._first:
+                ends = ", ".join(f"{jobs:,} {end}" for end, jobs in counts.ends.most_common())
+                log.info("%s has ended: %s", name, ends, extra=ids)
+            return
+        self._ended.discard(batch_id)
+        if batch_id not in self._open:
+            self._open[batch_id] = False
+            log.info("%s: %s of %s jobs to do", name, f"{counts.jobs - counts.final:,}", f"{counts.jobs:,}", extra=ids)
+        stands = counts.holds.total() == counts.jobs - counts.final
+        if stands and not self._open[batch_id]:
+            reasons = ", ".join(f"{jobs:,} held ({reason})" for reason, jobs in counts.holds.most_common())
+            log.warning("%s stands still: %s; nightdesk status %s says more", name, reasons, batch_id, extra=ids)
+        self._open[batch_id] = stands
+
+
+@dataclass(slots=True)
 class Dispatch:
     """The loop of duties: every worker process runs it, and the one that leads does them.
 
@@ -125,6 +182,7 @@ class Dispatch:
     watch_checks: Callable[[], Awaitable[None]] | None = None
     """Looks how far the workers of the check are; None: no answer depends on it."""
     outbox: Outbox = field(init=False)
+    batch_log: BatchLog = field(init=False)
     _leads: bool = False
     _broker: bool | None = None
     """True if this worker reaches Redis; None: not known."""
@@ -132,6 +190,7 @@ class Dispatch:
     """Steps that had available jobs at the last look."""
 
     def __post_init__(self) -> None:
+        self.batch_log = BatchLog(self.ledger.duties)
         self.outbox = Outbox(self.ledger.outbox, self.doorbell, self.pace.publish_rows, self.pace.publish_older_than)
 
     async def run(self) -> None:
@@ -176,6 +235,7 @@ class Dispatch:
         )
         if outlook.leads and not self._leads:
             log.info("this worker leads the duties")
+            self.batch_log = BatchLog(self.ledger.duties)
         self._leads = outlook.leads
         self.rescue.reached(outlook.server_age)
         self.stand_in.observe()
@@ -211,6 +271,7 @@ class Dispatch:
             self._republish_lost,
             self._hint,
             self._publish,
+            self._log_batches,
         ):
             try:
                 more |= await duty(outlook)
@@ -259,10 +320,11 @@ class Dispatch:
     async def _republish_lost(self, _outlook: Outlook) -> bool:
         if await self.doorbell.lost_its_data():
             # In this order: a crash in between publishes once more, never once too little.
-            await self.ledger.outbox.begin_republishing(self.pace.results_kept)
+            again = await self.ledger.outbox.begin_republishing(self.pace.results_kept)
             await self.doorbell.remember()
             self.outbox.wake()
-            log.warning("Redis was restarted or lost its data: the results it should have are published again")
+            if again:
+                log.warning("Redis was restarted or lost its data: the results it should have are published again")
         self._broker = True
         return False
 
@@ -305,6 +367,10 @@ class Dispatch:
             ids = [job_id for job_id, priority in chosen if (priority > 0) == urgent]
             for at in range(0, len(ids), MESSAGE_IDS):
                 await self.doorbell.hint(step, ids[at : at + MESSAGE_IDS], urgent=urgent)
+
+    async def _log_batches(self, outlook: Outlook) -> bool:
+        await self.batch_log.look(busy=bool(outlook.available or outlook.due))
+        return False
 
     async def _publish(self, outlook: Outlook) -> bool:
         if self._broker and (outlook.unpublished or outlook.republishing):

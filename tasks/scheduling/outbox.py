@@ -69,7 +69,8 @@ class Outbox:
             return False
         await publish(self.results, self.doorbell, page.views)
         if page.through is None:
-            log.warning("%d results are published again", page.published)
+            if page.published:
+                log.warning("%d results are published again", page.published)
             return False
         await self.results.note_republished(page)
         return True

@@ -1,5 +1,6 @@
 """A worker told to stop lets its calls end, gives back the rest, and spends no attempt."""
 
+import json
 import signal
 import time
 
@@ -36,3 +37,6 @@ def test_calls_that_take_too_long_are_cut_off_as_unknown(system: System) -> None
     assert system.rows("SELECT DISTINCT outcome, spent FROM attempt") == [("unknown", False)]
     assert system.rows("SELECT DISTINCT state FROM job") == [("available",)]
     assert "5 jobs were cut off" in system.log()
+    lines = [json.loads(line) for line in system.log().splitlines() if line.startswith("{")]
+    assert any(line["message"].startswith("ready: takes jobs of the queues generate") for line in lines), lines
+    assert {line["worker"].rpartition(":")[2] for line in lines} == {str(worker.pid)}

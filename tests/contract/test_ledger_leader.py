@@ -4,8 +4,8 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from schemas.states import HeldReason, Step
-from tasks.ports import Ledger, Outlook
+from schemas.states import HeldReason, JobState, Step
+from tasks.ports import Advance, Ledger, Outlook
 from tests.builders import later, lease_key, make_attempt, make_batch, make_config, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import (
@@ -13,6 +13,7 @@ from tests.contract.situations import (
     HOUR,
     LEASE,
     SECOND,
+    finish,
     finished,
     open_one,
     submit,
@@ -137,7 +138,8 @@ async def test_a_leader_sees_what_is_to_be_published(ledger: Ledger, clock: Cloc
     await ledger.outbox.mark_published([(job_id, 1)])
     assert not (await attend(ledger, "a")).unpublished
 
-    await ledger.outbox.begin_republishing(HOUR)
+    assert not await ledger.outbox.begin_republishing(HOUR), "a Redis that never had anything lost nothing"
+    assert await ledger.outbox.begin_republishing(HOUR)
     assert (await attend(ledger, "a")).republishing
     while (page := await ledger.outbox.republish_page(9)) is not None and page.through is not None:
         await ledger.outbox.note_republished(page)
@@ -159,3 +161,22 @@ async def test_everybody_learns_that_the_check_is_behind_and_what_is_available(l
     assert not (await attend(ledger, "b")).check_behind
     assert len(await ledger.queue.lease(Step.CHECK, "w", LEASE, 9)) == CHECKS
     assert (await attend(ledger, "b")).available == frozenset()
+
+
+async def test_jobs_are_counted_of_known_batches_and_of_the_newest(ledger: Ledger, clock: Clock) -> None:
+    receipts = []
+    for number in (3, 1, 2):
+        receipts.append(await submit_many(ledger, number, make_batch(name=f"of {number}")))
+        await clock.advance(SECOND)
+    leased = await take(ledger, receipts[0].job_ids)
+    await finish(ledger, leased[0])
+    await ledger.queue.defer(
+        lease_key(leased[1]), Advance(JobState.SCHEDULED, Step.GENERATE, 0, held_reason=HeldReason.BUDGET)
+    )
+
+    first, newest = await ledger.duties.batch_counts([receipts[0].batch_id], 1)
+
+    assert (first.batch_id, first.name) == (receipts[0].batch_id, "of 3")
+    assert (first.jobs, first.final, first.ends, first.holds) == (3, 1, {"answered": 1}, {"budget": 1})
+    assert (newest.batch_id, newest.jobs, newest.final) == (receipts[2].batch_id, 2, 0)
+    assert [counts.name for counts in await ledger.duties.batch_counts([], 2)] == ["of 1", "of 2"]

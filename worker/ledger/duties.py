@@ -1,11 +1,12 @@
 """The duties of dispatch: one worker leads; it promotes due jobs, expires late ones and chooses those to hint."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, Step
-from tasks.ports import MAX_RESCUES, Duties, Outlook
+from tasks.ports import MAX_RESCUES, BatchCounts, Duties, Outlook
 from worker.ledger.actions import closing_statement
 from worker.ledger.budgets import HAS_ROOM, settle_budgets
 from worker.ledger.database import Database
@@ -147,6 +148,18 @@ SELECT count(*) AS rows FROM old_row
 
 FOLD_FROM = 500
 """Rows of changed counts before they are folded: a status reads this many more at the most, in less than a millisecond."""
+
+# From the counts that triggers keep: no job is read.
+_BATCH_COUNTS = """
+SELECT b.id, b.name, c.state, c.outcome, c.held_reason, c.jobs
+FROM batch b CROSS JOIN LATERAL (
+    SELECT state, outcome, held_reason, sum(jobs)::bigint AS jobs FROM job_count
+    WHERE batch_id = b.id AND folded = ANY ('{false,true}')
+    GROUP BY 1, 2, 3 HAVING sum(jobs) <> 0
+) c
+WHERE b.id = ANY (%(ids)b::uuid[]) OR b.id IN (SELECT id FROM batch ORDER BY created_at DESC LIMIT %(newest)s)
+ORDER BY b.created_at, b.id
+"""
 
 _BACKLOG = """
 SELECT count(*) AS jobs
@@ -295,6 +308,13 @@ class PostgresDuties(Duties):
 
     async def settle_budgets(self, rows: int) -> int:
         return await settle_budgets(self._db, rows)
+
+    async def batch_counts(self, batch_ids: Sequence[UUID], newest: int) -> list[BatchCounts]:
+        batches: dict[UUID, BatchCounts] = {}
+        for row in await self._db.rows(_BATCH_COUNTS, {"ids": list(batch_ids), "newest": newest}):
+            counts = batches.setdefault(row.id, BatchCounts(row.id, row.name))
+            counts.add(row.state, row.outcome, row.held_reason, row.jobs)
+        return list(batches.values())
 
     async def fold_counts(self, rows: int) -> int:
         return int((await self._db.rows(_FOLD, {"rows": rows}))[0].rows)

@@ -75,9 +75,11 @@ UPDATE job SET result_published_at = NULL WHERE id = %(id)s AND result_published
 """
 
 _BEGIN = """
+WITH before AS (SELECT hints_lost_at FROM dispatch)
 UPDATE dispatch SET hints_lost_at = nightdesk_now(), republish_after = nightdesk_now() - %(within)s,
                     republish_after_id = '00000000-0000-0000-0000-000000000000',
                     republish_until = nightdesk_now(), republished = 0
+RETURNING (SELECT hints_lost_at IS NOT NULL FROM before) AS again
 """
 
 _WALK = "SELECT republish_until, republished FROM dispatch WHERE republish_until IS NOT NULL"
@@ -123,8 +125,8 @@ class PostgresOutbox(Outbox):
         await self._db.rows(_SET_ASIDE, {"id": job_id})
         await quarantine_for(self._db, _DUTY)(job_id, error)
 
-    async def begin_republishing(self, finished_within: timedelta) -> None:
-        await self._db.rows(_BEGIN, {"within": finished_within})
+    async def begin_republishing(self, finished_within: timedelta) -> bool:
+        return bool((await self._db.rows(_BEGIN, {"within": finished_within}))[0].again)
 
     async def republish_page(self, limit: int) -> RepublishPage | None:
         walk = await self._db.rows(_WALK)

@@ -98,7 +98,7 @@ class LaneHealth:
 
     def answered(self, provider: str, model: str) -> None:
         """Notes that a call was answered: key and model are served."""
-        self.outages.pop(provider, None)
+        self._reach(provider)
         for kind in REFUSALS:
             self.refusals.pop((provider, _scope(kind, model), kind), None)
 
@@ -109,7 +109,7 @@ class LaneHealth:
             return ALL_MODELS if self._lose(provider, failure) else None
         if kind not in {_K.UNKNOWN_OUTCOME, _K.CANCELLED, _K.INTERNAL, _K.CONFIGURATION}:
             # Any other failure proves a connection.
-            self.outages.pop(provider, None)
+            self._reach(provider)
         if kind is _K.QUOTA:
             return ALL_MODELS
         if kind not in REFUSALS:
@@ -135,7 +135,15 @@ class LaneHealth:
     def _lose(self, provider: str, failure: Failure) -> bool:
         lost = self.outages.setdefault(provider, _Outage(self._clock(), time()))
         lost.calls, lost.why = lost.calls + 1, failure.message
+        if lost.calls == LOST_TO_REPORT:
+            log.warning("%s can't be reached: %s; its jobs wait, and are tried again", provider, lost.why)
         return self._clock() - lost.since >= self._unreachable_s
+
+    def _reach(self, provider: str) -> None:
+        """Notes a connection."""
+        lost = self.outages.pop(provider, None)
+        if lost is not None and lost.calls >= LOST_TO_REPORT:
+            log.warning("%s is reached again, after %.0f s", provider, self._clock() - lost.since)
 
 
 @dataclass(slots=True)

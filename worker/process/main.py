@@ -56,7 +56,15 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
     providers = ConfiguredProviders(settings)
     providers.import_ahead(answers="generate" in queues, judges=_checks(settings, queues))
     secrets = passwords_of(where.database_url, where.redis_url) | providers.secrets
-    configure_logging(settings.log_level, secrets)
+    configure_logging(settings.log_level, secrets, log_format=settings.log_format, worker=worker_name())
+    # A receiver keeps Celery from configuring the root logger anew, with a level of its own.
+    signals.setup_logging.connect(_keep_logging, weak=False)
+    service = _service(settings, queues, providers)
+
+    def ready(**_: Any) -> None:
+        log.info("ready: %s", service)
+
+    signals.worker_ready.connect(ready, weak=False)
     if loaded:
         log.info(loaded)
     # JSON only: running as root executes nothing that a message could bring.
@@ -114,6 +122,20 @@ def spare_the_modules() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _keep_logging(**_: Any) -> None:
+    """Leaves logging as it is."""
+
+
+def _service(settings: Settings, queues: Sequence[str], providers: ConfiguredProviders) -> str:
+    """The work that this process takes, for its log."""
+    work = f"takes jobs of the queues {', '.join(queues)}"
+    if Step.GENERATE.value not in queues:
+        return work
+    model = providers.model_of(providers.default, None)
+    answers = f"{providers.default}:{model}" if model else providers.default
+    return f"{work}; {settings.slots:,} calls at once at most; {answers} answers jobs that name no provider"
 
 
 def _checks(settings: Settings, queues: Sequence[str]) -> bool:

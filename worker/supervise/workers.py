@@ -146,7 +146,8 @@ class Supervisor:
                 _write_record(record, process.pid, spec.queues, ephemeral=ephemeral, settings=self.fingerprint)
 
     def _environment(self) -> dict[str, str]:
-        environment = {**os.environ, "NIGHTDESK_HOME": str(self._state.root)}
+        # People read the logs of a home; a collector of logs reads those of containers.
+        environment = {"NIGHTDESK_LOG_FORMAT": "text", **os.environ, "NIGHTDESK_HOME": str(self._state.root)}
         for name in ("NIGHTDESK_CONFIG", "NIGHTDESK_CALIBRATION", "NIGHTDESK_LOCAL_MODEL"):
             # A local model may also be named by an import path.
             if (path := environment.get(name)) and (name != "NIGHTDESK_LOCAL_MODEL" or Path(path).is_dir()):

@@ -1,12 +1,13 @@
 """The duties of the leader in the in-memory ledger."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from uuid import UUID
 
 from schemas.failure import Failure, FailureKind
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import LAST_RESCUES, MAX_RESCUES, ClosedAttempt, Duties, Outlook
+from tasks.ports import LAST_RESCUES, MAX_RESCUES, BatchCounts, ClosedAttempt, Duties, Outlook
 from tasks.scheduling.rescue import ABANDONED_AFTER
 from tests.fakes.ledger.rules import close_attempt, end, free_usd, fund, has_room, latest_answer, unpublished_jobs
 from tests.fakes.ledger.tables import UNKNOWN, AttemptRow, BatchRow, JobRow, MemoryTables
@@ -117,6 +118,18 @@ class MemoryDuties(Duties):
             job.step, job.hinted_at = to, None
             self._tables.note(job, "unserved", "dispatch", step=step, to=to)
         return [job.new.id for job in unserved]
+
+    async def batch_counts(self, batch_ids: Sequence[UUID], newest: int) -> list[BatchCounts]:
+        batches = sorted(self._tables.batches.items(), key=lambda item: item[1].created_at)
+        chosen = [item for item in batches if item[0] in batch_ids or item in batches[-newest:]]
+        rows = []
+        for batch_id, batch in chosen:
+            counts = BatchCounts(batch_id, batch.new.name)
+            for job in self._tables.jobs.values():
+                if job.batch is batch:
+                    counts.add(job.state, job.outcome, job.held_reason, 1)
+            rows.append(counts)
+        return rows
 
     async def backlog(self, step: Step, at_most: int) -> int:
         ready = sum(job.state is JobState.AVAILABLE and job.step is step for job in self._tables.jobs.values())

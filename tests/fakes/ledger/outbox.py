@@ -39,10 +39,11 @@ class MemoryOutbox(Outbox):
         job = self._tables.jobs[job_id]
         job.published_at, job.aside_until, job.aside_reason = None, self._tables.now() + ASIDE_FOR, str(error)
 
-    async def begin_republishing(self, finished_within: timedelta) -> None:
-        now = self._tables.now()
+    async def begin_republishing(self, finished_within: timedelta) -> bool:
+        now, again = self._tables.now(), self._tables.hints_lost_at.year > 1
         self._tables.hints_lost_at = now
         self._tables.walk = Walk((now - finished_within, UUID(int=0)), now)
+        return again
 
     async def republish_page(self, limit: int) -> RepublishPage | None:
         if (walk := self._tables.walk) is None:

@@ -1,6 +1,7 @@
 """The duties of dispatch over the in-memory ledger, and what it does while Redis or the ledger is away."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,15 +12,15 @@ from uuid import UUID
 import pytest
 
 from schemas.record import JobResult
-from schemas.states import JobState, Step
+from schemas.states import HeldReason, JobState, Step
 from tasks import results
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
-from tasks.ports import JobView, Outlook
+from tasks.ports import Advance, JobView, Outlook
 from tasks.scheduling import dispatch, outbox, rescue
 from tasks.scheduling.dispatch import ENOUGH, IDLE_TICKS, MESSAGE_IDS, Dispatch, ModelFallback, Pace
 from tasks.scheduling.outbox import publish
 from tasks.scheduling.rescue import Rescue
-from tests.builders import make_batch, make_config, make_final, make_jobs, make_request
+from tests.builders import lease_key, make_batch, make_config, make_final, make_jobs, make_request
 from tests.fakes.ledger import MemoryLedger
 
 LEASE = timedelta(seconds=60)
@@ -553,5 +554,50 @@ def test_a_result_that_cannot_be_published_keeps_no_other_back(fault: str, monke
         harness.ledger.advance(timedelta(hours=1))
         await harness.tick()
         assert set(harness.doorbell.published) == {first, *later_jobs}, "it is tried again later"
+
+    asyncio.run(scenario())
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    lines = [record.getMessage() for record in caplog.records if record.name == "tasks.scheduling.dispatch"]
+    caplog.clear()
+    return [re.sub(r"[0-9a-f-]{36}", "ID", line) for line in lines if line.startswith("batch")]
+
+
+def test_the_log_names_the_beginning_the_standstill_and_the_end_of_a_batch(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(dispatch, "BATCH_LOOK_S", 0.0)
+    caplog.set_level("INFO")
+
+    async def scenario() -> None:
+        harness = DispatchHarness()
+        await harness.submit(1)
+        ids = await harness.submit(3)
+        await harness.tick()
+        await harness.tick()
+        assert logged(caplog) == ["batch ID: 3 of 3 jobs to do"], "once, and nothing of a single job"
+
+        jobs = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 4)
+        our_jobs = [job for job in jobs if job.job_id in ids]
+        await harness.ledger.queue.finish([make_final(job) for job in our_jobs[:2]])
+        advance = Advance(JobState.SCHEDULED, Step.GENERATE, 0, held_reason=HeldReason.LANE_PAUSED)
+        await harness.ledger.queue.defer(lease_key(our_jobs[2]), advance)
+        await harness.tick()
+        await harness.tick()
+        assert logged(caplog) == ["batch ID stands still: 1 held (lane_paused); nightdesk status ID says more"]
+
+        other = harness.worker("second")
+        await harness.dispatch.resign()
+        await other.tick()
+        assert logged(caplog) == [
+            "batch ID: 1 of 3 jobs to do",
+            "batch ID stands still: 1 held (lane_paused); nightdesk status ID says more",
+        ], "the next leader says where it stands"
+
+        await harness.ledger.actions.cancel([our_jobs[2].job_id], "person")
+        await other.tick()
+        await other.tick()
+        assert logged(caplog) == ["batch ID has ended: 2 answered, 1 cancelled"]
 
     asyncio.run(scenario())

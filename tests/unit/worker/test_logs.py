@@ -1,0 +1,80 @@
+"""The lines of a worker's log: for people or as JSON, and without secrets."""
+
+import json
+import logging
+from collections.abc import Iterator
+from datetime import datetime
+
+import pytest
+from celery import signals
+
+from worker.process.logs import configure_logging
+from worker.process.main import _keep_logging
+
+SECRET = 'pa"ss-word'
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[logging.Logger]:
+    """The root logger, put back as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield root
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().err.strip()
+
+
+def test_json_has_a_field_for_each_part_and_the_ids(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("INFO", log_format="auto", worker="desk:7")
+    logging.getLogger("tasks.check").info("batch %s has ended", "b1", extra={"batch_id": "b1"})
+
+    line = json.loads(last_line(capsys))
+
+    assert datetime.fromisoformat(line.pop("time")).utcoffset() is not None
+    assert line == {
+        "level": "INFO",
+        "logger": "tasks.check",
+        "message": "batch b1 has ended",
+        "worker": "desk:7",
+        "batch_id": "b1",
+    }
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_secret_is_in_no_part_of_a_line(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("INFO", frozenset({SECRET, ""}), log_format=log_format)
+    log = logging.getLogger("worker")
+    error = ConnectionError(f"postgresql://desk:{SECRET}@db/desk")
+    log.error("no connection with %s", SECRET, extra={"url": SECRET}, exc_info=error)
+
+    line = last_line(capsys)
+
+    assert "ConnectionError" in line
+    assert "***" in line
+    assert "ss-word" not in line
+
+
+def test_text_is_one_line_with_the_offset_of_its_time(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("INFO", log_format="text")
+    logging.getLogger("worker").info("ready")
+
+    day, time, level, logger, message = last_line(capsys).split(" ")
+
+    assert datetime.fromisoformat(f"{day}T{time}").utcoffset() is not None
+    assert (level, logger, message) == ("INFO", "worker:", "ready")
+
+
+def test_celery_leaves_the_level_as_it_is_set(root_logger: logging.Logger) -> None:
+    configure_logging("INFO")
+    signals.setup_logging.connect(_keep_logging)
+    try:
+        receivers = signals.setup_logging.send(sender=None, loglevel=logging.WARNING)
+    finally:
+        signals.setup_logging.disconnect(_keep_logging)
+
+    assert [answer for _, answer in receivers] == [None], "without a receiver Celery sets its own level"
+    assert root_logger.level == logging.INFO
