@@ -38,6 +38,20 @@ class LaneStatus(Contract):
     remedy: str = Field(description="what to do")
 
 
+class RemoteBatchStatus(Contract):
+    """Calls that wait for a provider batch, or are in one."""
+
+    provider: str
+    model: str
+    calls: int
+    remote_id: str | None = Field(description="the provider's id of the batch; null: not created yet, or not noted")
+    sent_at: datetime | None = Field(description="null: the calls wait to be sent")
+    expected_at: datetime | None = Field(description="its end by earlier batches; null where none was observed")
+    due_at: datetime | None = Field(description="earliest deadline of jobs that leave it in time (lane auto)")
+    spilled_at: datetime | None = Field(description="when it was cancelled for that deadline")
+    detail: dict[str, Any] = Field(description="state and counts in the provider's words")
+
+
 class BatchStatus(Contract):
     """Counts and cost of a batch at one moment."""
 
@@ -66,6 +80,14 @@ class BatchStatus(Contract):
         default=None,
         description="unsupported and contradicted claims of its answers by the kind of their error; filled in by "
         "'nightdesk status BATCH', else null",
+    )
+    provider_batches: tuple[RemoteBatchStatus, ...] | None = Field(
+        default=None,
+        description="where its pending jobs wait; filled in by 'nightdesk status BATCH', else null",
+    )
+    spilled: int | None = Field(
+        default=None,
+        description="jobs that left a provider batch to meet their deadline; filled in by 'nightdesk status BATCH', else null",
     )
     lanes: tuple[LaneStatus, ...] = Field(
         default=(), description="lanes of all batches without calls now; filled in by the commands"

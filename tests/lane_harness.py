@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -67,10 +67,7 @@ class LaneHarness:
 
     async def submit(self, *requests: JobRequest, time_left: timedelta | None = None) -> list[UUID]:
         """Submits jobs in a batch whose deadline is so far off."""
-        deadline = None
-        if time_left is not None:
-            (row,) = await self.rows("SELECT nightdesk_now() AS now")
-            deadline = row.now + time_left
+        deadline = None if time_left is None else await self.now() + time_left
         receipt = await self.ledger.submission.submit(make_batch(deadline=deadline), [make_jobs(*requests)])
         return list(receipt.job_ids)
 
@@ -91,6 +88,12 @@ class LaneHarness:
             await (lane or self.lane).turn()
             await self.forward(timedelta(seconds=10))
 
+    async def now(self) -> datetime:
+        """The time by the ledger's clock."""
+        (row,) = await self.rows("SELECT nightdesk_now() AS now")
+        moment: datetime = row.now
+        return moment
+
     async def forward(self, by: timedelta) -> None:
         """Moves the ledger's clock."""
         await asyncio.to_thread(advance_clock, self.url, by)
@@ -107,7 +110,7 @@ class LaneHarness:
 @asynccontextmanager
 async def lane_harness(url: str, stub: Stub, **terms: Any) -> AsyncIterator[LaneHarness]:
     """A harness; its ledger keeps all invariants in the end."""
-    async with PostgresLedger(url, connections=4) as ledger:
+    async with PostgresLedger(url, connections=2) as ledger:
         harness = LaneHarness(url, ledger, stub, LaneTerms(**terms))
         try:
             yield harness

@@ -113,18 +113,19 @@ class BatchLane:
 
     async def turn(self) -> bool:
         """Sends what is gathered and looks after one batch; True if there may be more to do at once."""
-        await self._withdraw()
-        busy = await self._send_gathered()
+        busy = await self._withdraw()
+        busy |= await self._send_gathered()
         batch = await self.batches.take_due(self.pace.keep_for)
         if batch is not None:
             await self._look_after(batch)
         return busy or batch is not None
 
-    async def _withdraw(self) -> None:
-        """Closes the attempts of parked calls that no job waits for: nothing was sent, nothing is paid."""
+    async def _withdraw(self) -> bool:
+        """Closes the attempts of parked calls that are not to be sent: nothing is paid; True if there were any."""
         if withdrawn := await self.batches.withdrawn(ROWS):
             await asyncio.gather(*map(self.journal.close_attempt, withdrawn))
             await self.batches.forget([closed.id for closed in withdrawn])
+        return bool(withdrawn)
 
     # ---- creation ----
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -13,6 +14,8 @@ from schemas.states import JobState
 from tests.lane_harness import LaneHarness, lane_harness, lane_jobs
 from tests.servers import Servers
 from tests.stub.server import Stub, running_stub
+from worker.doctor.backlog import check_remote
+from worker.operations.overview import batch_overview
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 JOBS = 6
@@ -120,7 +123,8 @@ def test_calls_that_wait_for_a_batch_near_their_deadline_are_taken_back_unpaid(u
         await harness.submit(*lane_jobs(1, Lane.PROVIDER_BATCH), time_left=8 * HOUR)
         await harness.generate()
         await harness.forward(7 * HOUR + 41 * MINUTE)
-        await harness.look()
+        await harness.lane.turn()
+        assert [await harness.lane._withdraw() for _ in range(2)] == [True, False]
         (remote_batch,) = stub.remote.batches.values()
         assert len(remote_batch.rows) == 1, "a job that names its lane stays in it"
         await harness.generate()
@@ -203,6 +207,43 @@ def test_a_batch_that_no_job_waits_for_tells_nothing_of_times(url: str, stub: St
         assert [(row.state, row.cancelled) for row in rows] == [("collected", True)]
         times = await harness.ledger.remote_batches.times("openai", rows[0].model)
         assert (times.ended_s, times.open_s) == ([], [])
+
+    over(url, stub, scenario)
+
+
+def test_operators_see_where_calls_wait_and_what_was_moved(url: str, stub: Stub) -> None:
+    async def scenario(harness: LaneHarness) -> None:
+        ledger = harness.ledger
+        (job_id, *_) = await harness.submit(*lane_jobs(JOBS), time_left=8 * HOUR)
+        await harness.generate()
+        batch_id = (await ledger.reading.job_detail(job_id)).view.batch_id
+        (waiting,) = await ledger.remote_overview.notices(batch_id)
+        assert waiting.event.startswith(f"{JOBS} calls to openai:gpt-")
+        assert " wait to be sent in a batch since " in waiting.event
+        (attempt,) = (await ledger.reading.job_detail(job_id)).attempts
+        assert (attempt["provider_batch_name"], attempt["lane_reason"][:17]) == (None, "8 h to the deadli")
+        await harness.lane.turn()
+        (open_notice,) = (await batch_overview(ledger, batch_id)).remote
+        assert open_notice.event.startswith(
+            f"{JOBS} calls are in the openai batch batch_0 since 0 s; the provider promises its end within 24 h"
+        )
+        assert await ledger.remote_overview.notices(uuid4()) == []
+        assert list(check_remote([open_notice])) == []
+        stub.remote.stalls.add("cancel")
+        await harness.forward(7 * HOUR + 41 * MINUTE)
+        await ledger.remote_batches.note_spilled((await harness.rows("SELECT id FROM provider_batch"))[0].id)
+        await ledger.remote_batches.note_cancelled((await harness.rows("SELECT id FROM provider_batch"))[0].id)
+        await harness.forward(16 * MINUTE)
+        health = await ledger.inspection.health(stuck_after=HOUR)
+        (finding,) = check_remote(health.remote)
+        assert "it is cancelled for the deadline" in finding.what
+        (batch,) = stub.remote.batches.values()
+        batch.cancelled, batch.ends_at = True, 0.0
+        for row in batch.rows:
+            row.fate = "canceled"
+        await harness.look()
+        overview = await batch_overview(ledger, batch_id)
+        assert (overview.batches[0].spilled, overview.batches[0].provider_batches) == (JOBS, ())
 
     over(url, stub, scenario)
 

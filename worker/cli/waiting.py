@@ -8,7 +8,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from schemas.batch import BatchStatus
-from schemas.states import FINAL_STATES
+from schemas.states import FINAL_STATES, JobState
 from tasks.errors import LedgerUnavailable
 from worker.cli.progress import Reporter
 from worker.cli.session import Session
@@ -21,6 +21,9 @@ LEDGER_PATIENCE_S = 60.0
 
 LANES_EVERY_S = 2.0
 """Seconds between two looks at the lanes."""
+
+BATCHES_EVERY_S = 20.0
+"""The same for provider batches, which take hours."""
 
 FASTEST_LOOK_S = 0.2
 SLOWEST_LOOK_S = 5.0
@@ -56,6 +59,8 @@ class Watch:
     _restarts: dict[str, int] = field(default_factory=dict)
     _lanes_noted: set[tuple[str, str, str, bool]] = field(default_factory=set)
     _lanes_read_at: float = float("-inf")
+    _batches_noted: set[tuple[str | None, bool]] = field(default_factory=set)
+    _batches_read_at: float = float("-inf")
 
     def staff(self) -> None:
         """Starts workers where none are, and from now on expects those that run to go on."""
@@ -111,6 +116,7 @@ class Watch:
             status = await self.patiently(lambda: self.ledger.reading.batch_status(batch_id))
             self.reporter.status(status)
             await self._look_at_lanes()
+            await self._look_at_batches(status)
             remaining = status.jobs - status.final
             if not remaining:
                 moving = await self._still_moving(moving)
@@ -142,6 +148,18 @@ class Watch:
             if key not in self._lanes_noted:
                 self._lanes_noted.add(key)
                 self.reporter.note(f"{lane.event}. {_CONSEQUENCE[lane.paused]}. To fix it: {lane.remedy}")
+
+    async def _look_at_batches(self, status: BatchStatus) -> None:
+        """Reports once each provider batch in which jobs wait, and its cancel."""
+        now = time.monotonic()
+        if not status.states.get(JobState.PENDING) or now - self._batches_read_at < BATCHES_EVERY_S:
+            return
+        self._batches_read_at = now
+        for notice in await self.patiently(lambda: self.ledger.remote_overview.notices(status.batch_id)):
+            key = (notice.remote_id, notice.spilled_at is not None)
+            if notice.remote_id is not None and key not in self._batches_noted:
+                self._batches_noted.add(key)
+                self.reporter.note(notice.event)
 
     async def _still_moving(self, ids: list[UUID]) -> list[UUID]:
         """The jobs that can still move; looks only as far as the first few that can."""

@@ -16,6 +16,7 @@ from worker.doctor.finding import Finding, note, problem, warning
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.inspection import BILLED_WITHIN, OPENED_WITHIN, LedgerHealth
 from worker.ledger.invariants import Violation
+from worker.ledger.remote_overview import RemoteNotice
 from worker.limits.bucket import grown
 from worker.limits.rates import PERIOD_S
 
@@ -188,6 +189,18 @@ def check_buckets(buckets: Sequence[BucketState]) -> Iterator[Finding]:
                 "limit_lowered",
                 f"{whom} refused calls for their rate: {bucket.factor:.0%} of its limit is used now, and the share grows again",
                 "set its limits in NIGHTDESK_PROVIDERS to those of your account",
+            )
+
+
+def check_remote(notices: Sequence[RemoteNotice]) -> Iterator[Finding]:
+    """Findings about provider batches that should have ended, or be created or cancelled by now."""
+    for notice in notices:
+        if notice.late:
+            yield warning(
+                "provider_batch_late",
+                notice.event,
+                "see the batch at the provider and the log of the workers with the queue 'generate' ('provider batch'); "
+                "cancel it there: its calls are made again, those that it finished are kept",
             )
 
 

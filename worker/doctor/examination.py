@@ -52,6 +52,7 @@ async def examine(*, invariants: bool = False) -> Report:
             *consumers.check_local(health, settings),
             *backlog.check_held(health),
             *backlog.check_lanes(health.lanes),
+            *backlog.check_remote(health.remote),
             *backlog.check_money(health),
         )
     return report

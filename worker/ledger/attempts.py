@@ -170,7 +170,7 @@ WITH input AS (
                     -- Of a parked call: its job waits for this attempt alone.
                     OR (j.state = 'pending' AND (j.run, j.round, d.token) = (a.run, a.round, a.lease_token)
                         AND NOT EXISTS (SELECT FROM attempt n WHERE n.job_id = a.job_id AND n.run = a.run
-                                                                AND n.id <> a.id AND n.closed_at IS NULL))) AS moves,
+                                                                AND n.opened_at > a.opened_at AND n.closed_at IS NULL))) AS moves,
            d.next_state = 'running' AND j.state = 'pending' AS leases,
            -- Of an answer that its worker checks itself: the worker keeps the job, unless an earlier answer won.
            EXISTS (SELECT FROM completion c WHERE c.job_id = a.job_id AND c.run = a.run AND c.round = a.round

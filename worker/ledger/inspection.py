@@ -3,6 +3,7 @@
 Each count goes by an index that holds only what is asked for (see ``tables``) and stops at ``MANY``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -17,6 +18,7 @@ from schemas.states import HeldReason, Step
 from worker.ledger.database import Database
 from worker.ledger.fleet import PRESENT_FOR, Fleet, LaneNotice, known_steps
 from worker.ledger.invariants import Violation, find_violations
+from worker.ledger.remote_overview import RemoteNotice, RemoteOverview
 from worker.ledger.schema_version import Standing, standing
 
 MANY = 10_000
@@ -102,6 +104,8 @@ class LedgerHealth:
     holds: list[HeldJobs] = field(default_factory=list)
     lanes: list[LaneNotice] = field(default_factory=list)
     """Paused, or out of reach."""
+    remote: Sequence[RemoteNotice] = ()
+    """Provider batches, and the calls that wait for one."""
 
 
 _AVAILABLE = (
@@ -212,6 +216,7 @@ class Inspection:
                 HeldJobs(row.batch_id, HeldReason(row.held_reason), row.jobs) for row in await self._db.rows(_HOLDS)
             ],
             lanes=await Fleet(self._db).lane_notices(),
+            remote=await RemoteOverview(self._db).notices(),
         )
 
     async def _count(self, statement: str, parameters: dict[str, Any]) -> int:

@@ -19,6 +19,7 @@ from worker.ledger.inspection import Inspection
 from worker.ledger.publishing import PostgresOutbox
 from worker.ledger.queue import PostgresQueue
 from worker.ledger.remote_batches import PostgresRemoteBatches
+from worker.ledger.remote_overview import RemoteOverview
 from worker.ledger.removal import Erasure
 from worker.ledger.schema_version import require_current
 from worker.ledger.submission import PostgresSubmission
@@ -57,6 +58,7 @@ class PostgresLedger(Ledger):
         self.erasure = Erasure(database)
         self.fleet = Fleet(database)
         self.remote_batches = PostgresRemoteBatches(database)
+        self.remote_overview = RemoteOverview(database)
         self.history = CallHistory(database)
         self.figures = BatchFigures(database)
         self.inspection = Inspection(database)

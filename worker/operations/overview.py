@@ -5,9 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
 
-from schemas.batch import BatchStatus, LaneStatus
+from schemas.batch import BatchStatus, LaneStatus, RemoteBatchStatus
+from schemas.states import JobState
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.remote_overview import RemoteNotice
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,8 @@ class Overview:
 
     batches: list[BatchStatus]
     lanes: list[LaneNotice]
+    remote: Sequence[RemoteNotice] = ()
+    """Provider batches in which the jobs of a single batch wait."""
 
 
 async def overview(ledger: PostgresLedger, *, newest: int) -> Overview:
@@ -27,7 +31,14 @@ async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
     """One batch, with the kinds of error in its answers; raises ``NotFound``."""
     status = await ledger.reading.batch_status(batch_id)
     errors = await ledger.reading.error_kinds(batch_id)
-    return Overview([status.model_copy(update={"errors": errors})], await ledger.fleet.lane_notices())
+    remote = await ledger.remote_overview.notices(batch_id) if JobState.PENDING in status.states else ()
+    spilled = await ledger.remote_overview.spilled(batch_id)
+    further = {"errors": errors, "spilled": spilled, "provider_batches": tuple(map(_remote_status, remote))}
+    return Overview([status.model_copy(update=further)], await ledger.fleet.lane_notices(), remote)
+
+
+def _remote_status(notice: RemoteNotice) -> RemoteBatchStatus:
+    return RemoteBatchStatus(**{name: getattr(notice, name) for name in RemoteBatchStatus.model_fields})
 
 
 def status_document(status: BatchStatus, lanes: Sequence[LaneNotice]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -16,6 +17,7 @@ from worker.cli.session import Session
 from worker.cli.summary import held_lines
 from worker.cli.waiting import Watch
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.remote_overview import RemoteNotice
 
 BATCH = uuid4()
 
@@ -49,6 +51,8 @@ class ScriptedLedger:
         self._answers: Iterator[BatchStatus | Exception] = iter(answers)
         self.restarts = 0
         self.reading = self
+        self.remote_overview = self
+        self.remote: list[RemoteNotice] = []
 
     async def batch_status(self, _: UUID) -> BatchStatus:
         answer = next(self._answers)
@@ -58,6 +62,9 @@ class ScriptedLedger:
 
     async def views(self, _: Sequence[UUID], *, slim: bool = False) -> list[JobView]:
         return []
+
+    async def notices(self, _: UUID) -> list[RemoteNotice]:
+        return self.remote
 
     def restart_servers(self) -> None:
         self.restarts += 1
@@ -87,6 +94,25 @@ def test_the_wait_ends_when_all_jobs_are_final() -> None:
     )
     assert end.final == 2
     assert len(printer.looks) == 3
+
+
+def test_a_provider_batch_is_named_once_and_again_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "BATCHES_EVERY_S", 0.0)
+    at, day = datetime(2026, 11, 23, 5, tzinfo=UTC), timedelta(days=1)
+    open_notice = RemoteNotice("openai", "m", 7, "batch_1", at, day, at, None, None, None, {})
+    cancelled = replace(open_notice, due_at=at, spilled_at=at)
+    scripted, printer = ScriptedLedger(*[status({"pending": 7})] * 4, status({"completed": 7})), RecordingPrinter()
+    scripted.remote = [replace(open_notice, remote_id=None), open_notice]
+
+    def look(current: BatchStatus) -> None:
+        printer.looks.append(current)
+        if len(printer.looks) == 3:
+            scripted.remote = [cancelled]
+
+    monkeypatch.setattr(printer, "status", look)
+    asyncio.run(Watch(cast("Session", scripted), cast("PostgresLedger", scripted), printer).wait_for_batch(BATCH))
+    assert printer.notes == [open_notice.event, cancelled.event]
+    assert open_notice.event.startswith("7 calls are in the openai batch batch_1 since 24 h, expected to end about ")
 
 
 def test_the_wait_ends_when_all_remaining_jobs_stay_held() -> None:

@@ -16,6 +16,7 @@ from worker.cli.session import Session, session
 from worker.cli.summary import held_lines, money, named_counts
 from worker.cli.terminal import write_json
 from worker.ledger.fleet import LaneNotice
+from worker.ledger.remote_overview import RemoteNotice
 from worker.operations.overview import Overview, batch_overview, overview, status_document
 from worker.settings import load_settings
 
@@ -41,7 +42,7 @@ def status(
     elif batch_id is None:
         _show_batches(present, workers=len(workers))
     else:
-        _show_batch(present.batches[0], present.lanes)
+        _show_batch(present.batches[0], present.lanes, present.remote)
     return OK
 
 
@@ -75,7 +76,7 @@ def _show_batches(present: Overview, *, workers: int) -> None:
     out.print(f"{workers} workers of this home run" if workers else "no worker of this home runs")
 
 
-def _show_batch(status: BatchStatus, lanes: Sequence[LaneNotice]) -> None:
+def _show_batch(status: BatchStatus, lanes: Sequence[LaneNotice], remote: Sequence[RemoteNotice]) -> None:
     """Everything on one batch."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim")
@@ -84,6 +85,8 @@ def _show_batch(status: BatchStatus, lanes: Sequence[LaneNotice]) -> None:
         table.add_row(label, Text(value))
     out = console()
     out.print(table)
+    for notice in remote:
+        out.print(notice.event, markup=False)
     for line in held_lines(status, lanes):
         out.print(line, markup=False)
     for lane in lanes:
@@ -107,6 +110,7 @@ def _facts(status: BatchStatus) -> dict[str, str]:
         "outcomes": named_counts(status.outcomes),
         "held": named_counts(status.held),
         "errors of claims": named_counts(status.errors or {}),
+        "left a provider batch": f"{status.spilled} jobs, for their deadline" if status.spilled else "",
         "cost": money(status),
         "unpublished": str(status.unpublished),
         "possibly billed twice": str(status.possibly_billed_twice),

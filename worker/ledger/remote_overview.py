@@ -1,0 +1,125 @@
+"""Provider batches for people: the calls that wait, the batch that has them, and its expected end."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from tasks.lanes.choice import expected, in_words
+from tasks.ports.remote_batches import BatchTimes
+from worker.ledger.database import Database
+from worker.ledger.remote_batches import PostgresRemoteBatches
+
+MOST = 20
+"""Batches of providers that are named."""
+
+PROMISED = timedelta(hours=24)
+"""The providers' own window."""
+
+CANCELS_WITHIN = timedelta(minutes=15)
+"""A cancel takes ten minutes at most, by OpenAI's guide."""
+
+_NOTICES = """
+SELECT w.provider, w.model, w.calls, w.parked_at, b.remote_id, b.intended_at, b.due_at, b.spilled_at, b.cancelled_at, b.detail,
+       nightdesk_now() AS now
+FROM (
+    SELECT provider, model, provider_batch_id, count(*) AS calls, min(parked_at) AS parked_at FROM provider_batch_call r
+    WHERE %(batch_id)s::uuid IS NULL
+       OR (SELECT batch_id FROM job WHERE id = r.job_id) = %(batch_id)s::uuid
+    GROUP BY provider, model, provider_batch_id
+) w LEFT JOIN provider_batch b ON b.id = w.provider_batch_id
+ORDER BY w.parked_at LIMIT %(most)s
+"""
+
+_SPILLED = """
+SELECT count(DISTINCT e.job_id) AS jobs FROM job j JOIN job_event e ON e.job_id = j.id AND e.kind = 'spill'
+WHERE j.batch_id = %(batch_id)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteNotice:
+    """Calls that wait for a provider batch, or are in one.
+
+    Attributes:
+        remote_id: the provider's id; None: it is not created yet, or not noted.
+        sent_at: since when the batch is being created, or is with the provider; None: the calls wait to be sent.
+        age: since then, or since the first call was parked.
+        expected_at: its end by the times of earlier ones; None: none was observed.
+        due_at: the earliest deadline of jobs that leave it in time.
+        spilled_at: when it was cancelled for that deadline.
+        detail: state and counts in the provider's words.
+    """
+
+    provider: str
+    model: str
+    calls: int
+    remote_id: str | None
+    sent_at: datetime | None
+    age: timedelta
+    expected_at: datetime | None
+    due_at: datetime | None
+    spilled_at: datetime | None
+    since_cancel: timedelta | None
+    detail: Mapping[str, Any]
+
+    @property
+    def event(self) -> str:
+        """One sentence."""
+        calls = f"{self.calls:,} {'call' if self.calls == 1 else 'calls'}"
+        if self.sent_at is None:
+            return f"{calls} to {self.provider}:{self.model} wait to be sent in a batch since {in_words(self.age)}"
+        name = self.remote_id or "that is being created"
+        text = f"{calls} are in the {self.provider} batch {name} since {in_words(self.age)}"
+        if self.spilled_at is not None:
+            return f"{text}; it is cancelled for the deadline {_clock(self.due_at)}, what is not done is called at once"
+        if self.expected_at is None:
+            return f"{text}; the provider promises its end within 24 h of {_clock(self.sent_at)}"
+        return f"{text}, expected to end about {_clock(self.expected_at)}"
+
+    @property
+    def late(self) -> bool:
+        """True for a batch that should have ended, or be created, or be cancelled by now."""
+        if self.sent_at is None:
+            return self.age > timedelta(hours=1)
+        return self.age > PROMISED or (self.since_cancel is not None and self.since_cancel > CANCELS_WITHIN)
+
+
+class RemoteOverview:
+    """Reads provider batches for people."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._batches = PostgresRemoteBatches(database)
+
+    async def notices(self, batch_id: UUID | None = None) -> Sequence[RemoteNotice]:
+        """The calls that wait, of one batch of jobs or of all, by provider batch; the longest first."""
+        rows = await self._db.rows(_NOTICES, {"batch_id": batch_id, "most": MOST})
+        times = {key: await self._batches.times(*key) for key in {(row.provider, row.model) for row in rows}}
+        return [_notice(row, times[row.provider, row.model]) for row in rows]
+
+    async def spilled(self, batch_id: UUID) -> int:
+        """Number of jobs that left a provider batch for their deadline."""
+        return int((await self._db.rows(_SPILLED, {"batch_id": batch_id}))[0].jobs)
+
+
+def _clock(at: datetime | None) -> str:
+    return at.astimezone().strftime("%m-%d %H:%M") if at else ""
+
+
+def _notice(row: Any, times: BatchTimes) -> RemoteNotice:
+    observed = row.intended_at is not None and times.ended_s
+    return RemoteNotice(
+        row.provider,
+        row.model,
+        row.calls,
+        row.remote_id,
+        row.intended_at,
+        row.now - (row.intended_at or row.parked_at),
+        row.intended_at + expected(times, PROMISED)[0] if observed else None,
+        row.due_at,
+        row.spilled_at,
+        row.now - row.cancelled_at if row.cancelled_at else None,
+        row.detail or {},
+    )
