@@ -86,6 +86,7 @@ class GenerationRecord(Contract):
     usage: Usage | None = None
     timing_ms: TimingMs = Field(default_factory=TimingMs)
     created_at: datetime | None = Field(default=None, description="set by the ledger")
+    replay_of: UUID | None = Field(default=None, description="the job that this one asks again")
 
 
 class JobResult(Contract):
@@ -123,6 +124,7 @@ class JobResult(Contract):
     cost_usd: Usd | None = Field(default=None, description="of all calls; null where the price of one is unknown")
     prompt_version: str | None = Field(default=None, description="of the template whose answer this is")
     shared_from: UUID | None = Field(default=None, description="origin of a shared answer; this job made no call")
+    replay_of: UUID | None = Field(default=None, description="the job that this one asks again")
     latency_ms: float | None = Field(default=None, description="from acceptance to the final write")
     timing_ms: TimingMs | None = None
     provider_snapshot: ProviderSnapshot | None = None

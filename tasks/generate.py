@@ -16,6 +16,7 @@ from celery import shared_task
 from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from schemas.job import JobRequest
+from schemas.model_call import Prompt
 from schemas.record import Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.answers.texts import fallback
@@ -57,6 +58,7 @@ from tasks.ports import (
     Leased,
     LeaseKey,
     Opened,
+    Provider,
     Providers,
     Purpose,
     Queue,
@@ -65,7 +67,7 @@ from tasks.ports import (
     Turn,
     process,
 )
-from tasks.prompting.messages import give_up, render, with_correction
+from tasks.prompting.messages import give_up, render, stored_prompt, with_correction
 from tasks.results import Findings, completed, failed, parse_job_ids, total_ms
 from tasks.scheduling.rescue import worker_lost
 
@@ -101,6 +103,9 @@ class FallbackChain:
 
     def __post_init__(self) -> None:
         turns = self.providers.turns(self.job.request.config)
+        if self.job.replay is not None:
+            # Asked again to compare models and prompts: the answer of another model would be beside the question.
+            turns = turns[:1]
         # Each turn is good for one spent attempt beyond those that the first may spend.
         done = max(0, self.job.spent - self.job.request.config.max_attempts + 1)
         self._turns = list(turns[done:])
@@ -178,12 +183,19 @@ class FallbackChain:
         if self.variants:
             request = with_variant(request, self.job.job_id, self.variants)
         started = monotonic()
-        prompt = render(request, provider.protocol(request.config), provider.model_of(request.config))
+        prompt = self._prompt(request, provider)
         if correction := self.job.active_correction:
             prompt = with_correction(prompt, request, correction)
         plan = plan_call(self.job, provider, request, prompt)
         self.add_plan_ms((monotonic() - started) * 1000)
         return plan if lane_reason is None else replace(plan, lane_reason=lane_reason)
+
+    def _prompt(self, request: JobRequest, provider: Provider) -> Prompt:
+        """Renders the request; of a replay takes the messages as they are stored."""
+        protocol = provider.protocol(request.config)
+        if self.job.replay is not None and self.job.replay.prompt is not None:
+            return stored_prompt(request, self.job.replay.prompt)
+        return render(request, protocol, provider.model_of(request.config))
 
     def _error(self) -> ConfigurationError | ProviderError:
         first, *rest = self._unusable

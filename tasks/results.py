@@ -98,6 +98,7 @@ def _record(job: Leased, status: RecordStatus, findings: Findings, timing: Timin
         failure=findings.failure,
         usage=completion.usage if completion else None,
         timing_ms=timing,
+        replay_of=job.replay.of if job.replay else None,
     )
 
 
@@ -142,6 +143,7 @@ def view_of_final(job: Leased, final: FinalJob, at: datetime) -> JobView:
         cost_usd=job.cost_usd,
         request=job.request,
         record=final.record,
+        replay_of=final.record.replay_of,
     )
 
 
@@ -164,6 +166,7 @@ def result_of(view: JobView) -> JobResult:
         sources_provided=len(view.request.context),
         cost_usd=view.cost_usd,
         metadata=view.request.metadata,
+        replay_of=view.replay_of,
     )
     if record is None:
         return result

@@ -153,6 +153,8 @@ job = Table(
     Column("result_published_at", _INSTANT),
     Column("correction", JSONB),
     Column("recheck", JSONB),
+    # The job that this one asks again. Names one that may be pruned by now, so no foreign key.
+    Column("replay_of", Uuid),
     Column("erased_at", _INSTANT),
     UniqueConstraint("batch_id", "position"),
     CheckConstraint(_one_of("state", [s.value for s in JobState]), name="state_known"),
@@ -210,6 +212,7 @@ job = Table(
         postgresql_where=text("needs_usd IS NOT NULL AND finished_at IS NULL"),
     ),
     # Without lease_until, so that a renewal changes no index and stays on its page (HOT).
+    Index("job_replay_of", "replay_of", postgresql_where=text("replay_of IS NOT NULL")),
     Index("job_running", "worker", postgresql_where=text("state = 'running'")),
     Index("job_deadline", "deadline", postgresql_where=text("deadline IS NOT NULL AND finished_at IS NULL")),
     Index(
@@ -255,6 +258,8 @@ job_request = Table(
     Column("request", JSONB, nullable=False),
     Column("request_hash", LargeBinary, nullable=False),
     Column("contract_version", SmallInteger, nullable=False),
+    # Of a replay: the prompt that is sent again as it was.
+    Column("prompt", JSONB),
     postgresql_with=_LARGE,
 )
 
@@ -371,6 +376,7 @@ generation_record = Table(
     Column("timing_ms", JSONB, nullable=False),
     Column("created_at", _INSTANT, nullable=False, server_default=NOW),
     Column("canonical", JSONB),
+    Column("replay_of", Uuid),
     CheckConstraint("status IN ('success', 'partial', 'failed')", name="status_known"),
     postgresql_with=_LARGE,
 )

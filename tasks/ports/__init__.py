@@ -54,6 +54,7 @@ from tasks.ports.rows import (
     Refused,
     Renewal,
     Repeated,
+    Replay,
     RepublishPage,
     StoredCompletion,
     no_page,

@@ -31,6 +31,14 @@ class NewBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Replay:
+    """The job that a job asks again; its ``prompt`` is sent as it was, None: the request is rendered anew."""
+
+    of: UUID
+    prompt: Prompt | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NewJob:
     """A validated job to be written; ``request`` is its canonical JSON, ``request_hash`` the SHA-256 of that."""
 
@@ -49,6 +57,7 @@ class NewJob:
     deadline: datetime | None = None
     place: str | None = None
     """Its file and line, for messages; not stored."""
+    replay: Replay | None = None
 
     @property
     def record_message_id(self) -> str:
@@ -217,6 +226,7 @@ class Leased:
     """Size of the request as it is stored."""
     time_left: timedelta | None = None
     """Until its deadline, at the lease; None: it has none."""
+    replay: Replay | None = None
 
     @property
     def active_correction(self) -> Correction | None:
@@ -338,6 +348,8 @@ class JobView:
     record: GenerationRecord | None
     erased_at: datetime | None = None
     """When its content was removed for good; request and record are what is left of them."""
+    replay_of: UUID | None = None
+    """The job that it asks again."""
 
 
 @dataclass(frozen=True, slots=True)

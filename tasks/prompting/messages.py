@@ -119,6 +119,17 @@ def render(request: JobRequest, protocol: AnswerProtocol, model: str | None = No
     )
 
 
+def stored_prompt(request: JobRequest, prompt: Prompt) -> Prompt:
+    """A recorded prompt to be sent again as it is; its reply schema, which no record has, is that of the request.
+
+    Raises: ``InputError`` if the messages are not those of the record, because a source was changed or is missing.
+    """
+    contents = [source.content for source in request.context]
+    if max(prompt.snapshot.shown, default=-1) >= len(contents) or not prompt.snapshot.proves(contents):
+        raise InputError(f"the stored messages and sources no longer give the recorded hash {prompt.snapshot.sha256}")
+    return prompt.model_copy(update={"reply_schema": _reply_schema(request, prompt.snapshot.protocol)})
+
+
 def rerender(request: JobRequest, prompt: Prompt, correction: Correction | None = None) -> Prompt:
     """Renders a recorded prompt again with the same sources, and verifies that it is the same byte for byte.
 

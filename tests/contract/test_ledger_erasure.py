@@ -1,6 +1,7 @@
 """Erased content stays gone, also when an answer comes late; the accounting stays."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +18,7 @@ from schemas.model_call import ProviderSnapshot
 from schemas.record import Quality
 from schemas.states import JobState, Step
 from tasks.errors import JobsRefused
-from tasks.ports import Advance, JobView, Leased, NewAttempt
+from tasks.ports import Advance, JobView, Leased, NewAttempt, Replay
 from tasks.results import result_of
 from tasks.scheduling.outbox import publish
 from tests.builders import (
@@ -27,8 +28,11 @@ from tests.builders import (
     make_batch,
     make_config,
     make_final,
+    make_job,
+    make_prompt,
     make_record,
     make_request,
+    new_id,
     to_check,
 )
 from tests.contract.conftest import Clock, Subject
@@ -117,6 +121,21 @@ async def test_nothing_of_the_content_is_left_in_any_table(ledger: PostgresLedge
     assert CANARY not in everything_in(postgres_database_url)
     assert await ledger.erasure.seal(job.batch_id) is Sealed.BEFORE
     assert await ledger.erasure.erase([job.job_id], ACTOR) == {}
+
+
+async def test_the_messages_of_a_replay_are_erased_and_its_link_remains(
+    ledger: PostgresLedger, postgres_database_url: str
+) -> None:
+    origin = new_id()
+    job = replace(make_job(telling_request()), replay=Replay(origin, make_prompt(f"{CANARY} messages")))
+    receipt = await ledger.submission.submit(make_batch(), [[job]])
+    await finish(ledger, await take_one(ledger, job.id))
+    assert f"{CANARY} messages" in everything_in(postgres_database_url)
+
+    await ledger.erasure.erase(receipt.job_ids, ACTOR)
+
+    assert CANARY not in everything_in(postgres_database_url)
+    assert (await view(ledger, job.id)).replay_of == origin
 
 
 async def test_the_accounting_rows_remain(ledger: PostgresLedger) -> None:

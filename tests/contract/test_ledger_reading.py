@@ -1,16 +1,19 @@
 """Reading: views, counts and the audit trail say what was written."""
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
 from schemas.claim_error import ErrorKind
 from schemas.grounding import Grounding
+from schemas.model_call import Prompt
+from schemas.record import TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.errors import NotFound
-from tasks.ports import Ledger
-from tasks.results import poll, result_of
+from tasks.ports import Ledger, Replay
+from tasks.results import Findings, completed, poll, result_of
 from tests.builders import (
     closed_error,
     closed_ok,
@@ -21,6 +24,8 @@ from tests.builders import (
     make_config,
     make_failed,
     make_final,
+    make_job,
+    make_prompt,
     make_record,
     make_request,
     new_id,
@@ -49,6 +54,36 @@ async def test_views_come_in_the_order_asked_for(ledger: Ledger) -> None:
 
     assert [view.job_id for view in await ledger.reading.views(requested_ids)] == [ids[2], ids[0], ids[3]]
     assert await ledger.reading.views([]) == []
+
+
+@pytest.mark.parametrize("prompt", [None, make_prompt()])
+async def test_a_replay_names_its_origin_and_brings_the_messages_to_send(ledger: Ledger, prompt: Prompt | None) -> None:
+    plain, origin = make_job(make_request("Why?")), new_id()
+    again = replace(make_job(make_request(), position=1), replay=Replay(origin, prompt))
+    await ledger.submission.submit(make_batch(), [[plain, again]])
+
+    first, second = await take(ledger, [plain.id, again.id])
+    await finish(ledger, second, record=completed(second, Outcome.NO_EVIDENCE, Findings(), TimingMs()).record)
+    await ledger.actions.cancel([first.job_id], ACTOR)
+
+    assert (first.replay, second.replay) == (None, Replay(origin, prompt))
+    views = await ledger.reading.views([plain.id, again.id])
+    assert [(view.replay_of, view.record and view.record.replay_of) for view in views] == [
+        (None, None),
+        (origin, origin),
+    ]
+    assert [result_of(view).replay_of for view in views] == [None, origin]
+
+
+async def test_a_cancelled_replay_names_its_origin_in_its_record(ledger: Ledger) -> None:
+    job = replace(make_job(make_request()), replay=Replay(new_id()))
+    await ledger.submission.submit(make_batch(), [[job]])
+
+    await ledger.actions.cancel([job.id], ACTOR)
+
+    (view,) = await ledger.reading.views([job.id])
+    assert view.record is not None
+    assert view.record.replay_of == view.replay_of is not None
 
 
 async def test_a_batch_is_read_by_position(ledger: Ledger) -> None:

@@ -32,20 +32,21 @@ WITH locked_job AS ({which}
     UPDATE job j SET state = %(state)s, finished_at = nightdesk_now(), held_reason = NULL, hinted_at = NULL,
                      lease_token = NULL, lease_until = NULL, result_published_at = NULL
     FROM locked_job c WHERE j.id = c.id
-    RETURNING j.id, j.run, j.tenant, j.created_at
+    RETURNING j.id, j.run, j.tenant, j.created_at, j.replay_of
 ), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
     SELECT id, run, %(event)s, %(actor)s, '{{}}'::jsonb FROM ended_job
 ), record AS (
     INSERT INTO generation_record (job_id, run, tenant, message_id, retrieval_record_id, trace_id, request_id,
                                    contract_version, answer, output_format, citations, quality, status, error_message,
-                                   failure, timing_ms, created_at)
+                                   failure, timing_ms, created_at, replay_of)
     SELECT ended_job.id, ended_job.run, ended_job.tenant, coalesce(r.request ->> 'message_id', ended_job.id::text),
            r.request ->> 'retrieval_record_id', r.request ->> 'trace_id', r.request ->> 'request_id',
            {CONTRACT_VERSION}, '', coalesce(r.request #>> '{{config,output_format}}', 'markdown'), '[]'::jsonb,
            '{{}}'::jsonb, 'failed', m.text,
            jsonb_build_object('kind', %(kind)s::text, 'message', m.text, 'at', nightdesk_now()),
-           jsonb_build_object('total', extract(epoch FROM nightdesk_now() - ended_job.created_at) * 1000), nightdesk_now()
+           jsonb_build_object('total', extract(epoch FROM nightdesk_now() - ended_job.created_at) * 1000), nightdesk_now(),
+           ended_job.replay_of
     FROM ended_job JOIN job_request r ON r.job_id = ended_job.id CROSS JOIN LATERAL (SELECT {message} AS text) m
 )
 SELECT id FROM ended_job

@@ -23,6 +23,7 @@ from tasks.ports import (
     Purpose,
     Queue,
     Renewal,
+    Replay,
     StoredCompletion,
     no_page,
 )
@@ -45,7 +46,8 @@ RISK = "CASE WHEN rescues > 0 THEN least(1, 4.0 ^ rescues / 256) ELSE 0 END"
 LEASED_JOBS = """
 SELECT t.*, nightdesk_now() AS now,
        EXISTS (SELECT FROM attempt u WHERE u.job_id = t.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL) AS unpriced,
-       b.not_before, b.max_cost_usd, b.cancelling_by, r.request, r.contract_version, a.*, w.*, v.*
+       b.not_before, b.max_cost_usd, b.cancelling_by, r.request, r.contract_version,
+       r.prompt AS replay_prompt, a.*, w.*, v.*
 FROM new_lease t
 JOIN batch b ON b.id = t.batch_id
 JOIN job_request r ON r.job_id = t.id
@@ -87,7 +89,8 @@ fitting_job AS (
         started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
     WHERE j.id = ANY (ARRAY(SELECT id FROM fitting_job))
     RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at, j.rescues, j.request_bytes,
-              j.started_at, j.available_at, j.limited_ms, j.deadline, j.cost_usd, j.correction, j.recheck
+              j.started_at, j.available_at, j.limited_ms, j.deadline, j.cost_usd, j.correction, j.recheck,
+              j.replay_of
 ), old_hint AS (
     DELETE FROM job_hint WHERE job_id = ANY (ARRAY(SELECT id FROM new_lease))
 )
@@ -366,7 +369,12 @@ def leased_job(row: Any, token: UUID) -> Leased:
         rescues=row.rescues,
         request_bytes=row.request_bytes,
         time_left=None if row.deadline is None else row.deadline - row.now,
+        replay=None if row.replay_of is None else _replay(row.replay_of, row.replay_prompt),
     )
+
+
+def _replay(job_id: UUID, prompt: Any) -> Replay:
+    return Replay(job_id, None if prompt is None else Prompt.model_validate(prompt))
 
 
 def _stored(attempt_id: UUID | None, parsed: Any, prompt: Any, timing_ms: Any) -> StoredCompletion | None:

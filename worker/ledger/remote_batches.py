@@ -159,7 +159,7 @@ _PENDING = (
 WITH new_lease AS (
     SELECT j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at, j.rescues,
            j.request_bytes, coalesce(j.started_at, j.created_at) AS started_at, j.available_at, j.limited_ms, j.deadline,
-           j.cost_usd, j.correction, j.recheck, p.id AS parked_id, p.run AS parked_run, p.round AS parked_round,
+           j.cost_usd, j.correction, j.recheck, j.replay_of, p.id AS parked_id, p.run AS parked_run, p.round AS parked_round,
            p.purpose AS parked_purpose, p.number AS parked_number, p.lane, p.provider, p.model, p.request_hash,
            p.lease_token, p.reserved_usd, r.call, nightdesk_now() - r.parked_at AS parked_for
     FROM unnest(%(ids)b::uuid[]) AS d(attempt_id)

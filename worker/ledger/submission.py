@@ -182,16 +182,18 @@ SELECT count(*) AS jobs FROM (
 
 _COPY_JOBS = """
 COPY job (id, batch_id, position, custom_id, message_id, tenant, idempotency_key, state, step, request_bytes, priority,
-          scheduled_at, available_at, deadline, created_at)
+          scheduled_at, available_at, deadline, created_at, replay_of)
 FROM STDIN (FORMAT BINARY)
 """
 _JOB_TYPES = [
     "uuid", "uuid", "int4", "text", "text", "text", "text", "text", "text", "int4", "int2",
-    "timestamptz", "timestamptz", "timestamptz", "timestamptz",
+    "timestamptz", "timestamptz", "timestamptz", "timestamptz", "uuid",
 ]  # fmt: skip
 
-_COPY_REQUESTS = "COPY job_request (job_id, request, request_hash, contract_version) FROM STDIN (FORMAT BINARY)"
-_REQUEST_TYPES = ["uuid", "bytea", "bytea", "int2"]
+_COPY_REQUESTS = """
+COPY job_request (job_id, request, request_hash, contract_version, prompt) FROM STDIN (FORMAT BINARY)
+"""
+_REQUEST_TYPES = ["uuid", "bytea", "bytea", "int2", "bytea"]
 _JSONB_VERSION = b"\x01"
 """What precedes the JSON text in PostgreSQL's binary form of jsonb; so the bytes go through as they are."""
 
@@ -434,12 +436,21 @@ async def _copy(connection: AsyncConnection[Any], batch: NewBatch, jobs: Sequenc
                 job.id, batch.id, job.position, job.custom_id, job.message_id, job.tenant, job.idempotency_key,
                 JobState.AVAILABLE.value if ready else JobState.SCHEDULED.value, job.step.value, len(job.request), job.priority,
                 now if ready else due, now if ready else None, job.deadline or batch.deadline, now,
+                job.replay.of if job.replay else None,
             ))  # fmt: skip
     async with cursor.copy(_COPY_REQUESTS) as copy:
         copy.set_types(_REQUEST_TYPES)
         for job in jobs:
-            await copy.write_row((job.id, _JSONB_VERSION + job.request, job.request_hash, job.contract_version))
+            await copy.write_row((
+                job.id, _JSONB_VERSION + job.request, job.request_hash, job.contract_version, _prompt_of(job),
+            ))  # fmt: skip
     return available
+
+
+def _prompt_of(job: NewJob) -> bytes | None:
+    if job.replay is None or job.replay.prompt is None:
+        return None
+    return _JSONB_VERSION + job.replay.prompt.model_dump_json().encode()
 
 
 async def _write_input_lines(connection: AsyncConnection[Any], batch_id: UUID, lines: Iterable[InputLine]) -> None:

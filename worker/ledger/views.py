@@ -46,12 +46,14 @@ RECORD_COLUMNS = {
     "timing_ms": "jsonb",
     "created_at": "timestamptz",
     "canonical": "jsonb",
+    "replay_of": "uuid",
 }
 """Columns of the table of audit records with the types of their arrays in SQL; a test compares them with the table."""
 
 VIEW_COLUMNS = """
     j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.state, j.step, j.run, j.round, j.outcome, j.held_reason,
     j.created_at, j.scheduled_at, j.started_at, j.finished_at, j.result_published_at, j.erased_at,
+    j.replay_of,
     -- The price of a call is unknown, and with it the cost of its job.
     CASE WHEN NOT EXISTS (SELECT FROM attempt u WHERE u.job_id = j.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL)
          THEN j.cost_usd END AS cost_usd,
@@ -278,6 +280,7 @@ def view_of(row: Any) -> JobView:
         request=JobRequest.model_validate(row.request),
         record=record,
         erased_at=row.erased_at,
+        replay_of=row.replay_of,
     )
 
 

@@ -85,6 +85,7 @@ def to_json(audit: Audit) -> dict[str, Any]:
             "outcome": view.outcome, "held_reason": view.held_reason, "created_at": view.created_at,
             "scheduled_at": view.scheduled_at, "started_at": view.started_at, "finished_at": view.finished_at,
             "published_at": view.published_at, "erased_at": view.erased_at, "cost_usd": view.cost_usd,
+            "replay_of": view.replay_of,
         },
         "request": view.request.model_dump(mode="json"),
         "messages": messages and {

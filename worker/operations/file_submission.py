@@ -252,9 +252,16 @@ class Submission:
         """Wakes the workers for a small submission; without Redis they find it by themselves a little later."""
         if not (hints := self.hints()):
             return
-        try:
-            async with ring(settings, where.redis_url) as doorbell:
-                for step, ids in hints.items():
-                    await doorbell.hint(step, ids, urgent=True)
-        except BrokerUnavailable as error:
-            self._warn(f"{error}; the jobs are accepted and start a few seconds later")
+        await wake(hints, settings, where, self._warn)
+
+
+async def wake(
+    hints: Mapping[Step, Sequence[UUID]], settings: Settings, where: Endpoints, warn: Callable[[str], None]
+) -> None:
+    """Hints new jobs by their first step; without Redis it warns."""
+    try:
+        async with ring(settings, where.redis_url) as doorbell:
+            for step, ids in hints.items():
+                await doorbell.hint(step, ids, urgent=True)
+    except BrokerUnavailable as error:
+        warn(f"{error}; the jobs are accepted and start a few seconds later")

@@ -110,6 +110,7 @@ class MemoryQueue(Queue):
             started_ago_ms=(now - (job.started_at or now)) / _MS,
             rescues=job.rescues,
             request_bytes=len(job.new.request),
+            replay=job.new.replay,
         )
 
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> Renewal:

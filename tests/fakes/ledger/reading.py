@@ -85,6 +85,7 @@ def job_view(job: JobRow) -> JobView:
         cost_usd=job.known_cost_usd,
         request=job.request,
         record=job.records.get(job.run) if job.final else None,
+        replay_of=job.new.replay.of if job.new.replay else None,
     )
 
 

@@ -45,6 +45,7 @@ def end(tables: MemoryTables, job: JobRow, state: JobState, verb: str, failure: 
         error_message=failure.message,
         failure=failure.model_copy(update={"at": now}),
         created_at=now,
+        replay_of=job.new.replay.of if job.new.replay else None,
     )
 
 

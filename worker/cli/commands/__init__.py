@@ -22,6 +22,7 @@ COMMANDS = {
     "watch": ("live_view", "follow a batch or a job until it is final"),
     "results": ("stored_results", "the results of a batch, as JSON lines"),
     "report": ("morning_report", "a batch on one page: plots, cost, the worst answers"),
+    "replay": ("job_replay", "send stored messages again and compare the answers"),
     "compare": ("batch_compare", "two batches over the same questions"),
     "show": ("stored_results", "everything known of one job"),
     "release": ("job_commands", "release held jobs of a batch"),

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
 from tasks.policy.comparison import Comparison, Interval
@@ -32,9 +33,9 @@ def compare(
     with session(load_settings(), writes=False) as opened:
         comparison = run_interruptible(_read(opened, *batch_ids))
     if as_json:
-        write_json(_document(comparison))
+        write_json(comparison_document(comparison))
     elif comparison.pairs:
-        _show(comparison)
+        show_comparison(comparison)
     if not comparison.pairs:
         tell("no question is in both batches with a final answer: there is nothing to compare")
         return BAD_INPUT
@@ -48,28 +49,34 @@ async def _read(opened: Session, first: UUID, second: UUID) -> Comparison:
         return await compare_views(ledger.reading.batch_views(first), ledger.reading.batch_views(second))
 
 
-def _show(comparison: Comparison) -> None:
-    out = console()
+def show_comparison(comparison: Comparison, names: tuple[str, str] = ("A", "B"), out: Console | None = None) -> None:
+    """Writes the comparison of two batches, under these names."""
+    out = out or console()
+    first, second = names
     out.print(
-        f"{comparison.pairs:,} questions in both: B wins {comparison.wins:,}, loses {comparison.losses:,}, "
+        f"{comparison.pairs:,} questions in both: {second} wins {comparison.wins:,}, loses {comparison.losses:,}, "
         f"ties {comparison.ties:,}"
     )
     if (share := comparison.win_share) is not None:
         beyond = "beyond chance" if not share.low <= 0.5 <= share.high else "within chance"  # noqa: PLR2004 - a coin
-        out.print(f"B wins {share.value:.1%} of those that differ, from {share.low:.1%} to {share.high:.1%}: {beyond}")
-    out.print(f"cost of A {_usd(comparison.first_usd)}, of B {_usd(comparison.second_usd)}")
+        out.print(
+            f"{second} wins {share.value:.1%} of those that differ, from {share.low:.1%} to {share.high:.1%}: {beyond}"
+        )
+    out.print(f"cost: {first} {_usd(comparison.first_usd)}, {second} {_usd(comparison.second_usd)}")
     if (more := comparison.more_usd) is not None:
-        out.print(f"a job of B costs {more.value:+.3g} USD more, from {more.low:+.3g} to {more.high:+.3g}")
+        out.print(
+            f"a job costs {more.value:+.3g} USD in {second} against {first}, from {more.low:+.3g} to {more.high:+.3g}"
+        )
     table = Table(box=None, pad_edge=False)
-    for heading in ("A", "B", "questions"):
+    for heading in (first, second, "questions"):
         table.add_column(heading, justify="right" if heading == "questions" else "left")
     for (before, after), count in comparison.outcomes.most_common():
         table.add_row(before, after, f"{count:,}")
     out.print(table)
     for count, text in (
         (comparison.unfinished, "are not final in both batches and not compared"),
-        (comparison.only_first, "are in A alone"),
-        (comparison.only_second, "are in B alone"),
+        (comparison.only_first, f"are in {first} alone"),
+        (comparison.only_second, f"are in {second} alone"),
     ):
         if count:
             out.print(f"{count:,} questions {text}")
@@ -79,7 +86,8 @@ def _usd(amount: Decimal | None) -> str:
     return "unknown" if amount is None else f"{amount.normalize():f} USD"
 
 
-def _document(comparison: Comparison) -> dict[str, Any]:
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    """The comparison, for programs."""
     return {
         "pairs": comparison.pairs,
         "wins": comparison.wins,

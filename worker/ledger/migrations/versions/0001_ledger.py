@@ -121,6 +121,7 @@ CREATE TABLE job (
     result_published_at TIMESTAMP WITH TIME ZONE,
     correction JSONB,
     recheck JSONB,
+    replay_of UUID,
     erased_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT job_pkey PRIMARY KEY (id),
     CONSTRAINT job_batch_id_position_key UNIQUE (batch_id, position),
@@ -154,6 +155,8 @@ CREATE UNIQUE INDEX job_idempotency_key ON job (tenant, idempotency_key) WHERE i
 CREATE UNIQUE INDEX job_message_id ON job (tenant, coalesce(message_id, id::text)) WHERE erased_at IS NULL;
 
 CREATE INDEX job_needs ON job (batch_id, held_reason, needs_usd, id) WHERE needs_usd IS NOT NULL AND finished_at IS NULL;
+
+CREATE INDEX job_replay_of ON job (replay_of) WHERE replay_of IS NOT NULL;
 
 CREATE INDEX job_running ON job (worker) WHERE state = 'running';
 
@@ -272,6 +275,7 @@ CREATE TABLE generation_record (
     timing_ms JSONB NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
     canonical JSONB,
+    replay_of UUID,
     CONSTRAINT generation_record_pkey PRIMARY KEY (job_id, run),
     CONSTRAINT generation_record_status_known CHECK (status IN ('success', 'partial', 'failed')),
     CONSTRAINT generation_record_job_id_fkey FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
@@ -296,6 +300,7 @@ CREATE TABLE job_request (
     request JSONB NOT NULL,
     request_hash BYTEA NOT NULL,
     contract_version SMALLINT NOT NULL,
+    prompt JSONB,
     CONSTRAINT job_request_pkey PRIMARY KEY (job_id),
     CONSTRAINT job_request_job_id_fkey FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
 );
@@ -433,7 +438,7 @@ CREATE TRIGGER job_count_truncated AFTER TRUNCATE ON job FOR EACH STATEMENT EXEC
 STORAGE = """
 -- Requests and raw answers are written once and read once or twice: default compression made a bulk submit six
 -- times slower than leaving them uncompressed out of line.
-ALTER TABLE job_request ALTER COLUMN request SET STORAGE EXTERNAL;
+ALTER TABLE job_request ALTER COLUMN request SET STORAGE EXTERNAL, ALTER COLUMN prompt SET STORAGE EXTERNAL;
 ALTER TABLE provider_batch_call ALTER COLUMN body SET STORAGE EXTERNAL, ALTER COLUMN call SET STORAGE EXTERNAL;
 ALTER TABLE completion ALTER COLUMN raw SET STORAGE EXTERNAL, ALTER COLUMN parsed SET STORAGE EXTERNAL,
     ALTER COLUMN prompt SET STORAGE EXTERNAL;

@@ -1,0 +1,73 @@
+"""``nightdesk replay``: the stored messages sent again, byte for byte, and the new answers beside the old ones."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.cli_home import new_home, question, read_lines, write_lines
+from tests.acceptance.command import Ended
+from tests.providers import KEY
+from tests.stub.server import running_stub
+
+
+def document(ended: Ended) -> dict[str, Any]:
+    assert ended.code == 0, ended.err
+    value: dict[str, Any] = json.loads(ended.out)
+    return value
+
+
+def test_stored_messages_are_sent_again_once_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [*(question(number) for number in (1, 2)), {"query": "Why?", "context": [], "custom_id": "none"}]
+    out = tmp_path / "out.jsonl"
+    with running_stub() as stub, new_home(provider="openai", model="gpt-6-luna") as home:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
+        assert home.run("up").code == 0
+        first = home.run("run", write_lines(tmp_path / "in.jsonl", lines), "-o", out)
+        assert first.code == 0, first.err
+        before = {result["custom_id"]: result for result in read_lines(out)}
+        batch, job = before["q1"]["batch_id"], before["q1"]["job_id"]
+        bodies = sorted(request.body for request in stub.requests)
+
+        whole = document(home.run("replay", batch, "--json", "-q"))
+        all_bodies = sorted(request.body for request in stub.requests)
+        repeat = document(home.run("replay", batch, "--json"))
+        assert len(stub.requests) == len(all_bodies)
+        single = home.run("replay", job, "--model", "openai:gpt-6-sol")
+        other_model = stub.requests[-1].json
+        versioned = document(home.run("replay", f"{batch}:q1", "--prompt-version", "1", "--json"))
+        audited = home.run("show", whole["jobs"][0]["job_id"], "--json")
+        paid_again = document(home.run("replay", job, "--again", "--no-wait", "--json"))
+        nothing = home.run("replay", before["none"]["job_id"])
+
+    # The same bytes went out once more, and no third time.
+    assert all_bodies == sorted(bodies * 2)
+    assert repeat["batch_id"] is None
+    assert [pair["job_id"] for pair in repeat["jobs"]] == [pair["job_id"] for pair in whole["jobs"]]
+    assert [pair["replay_of"] for pair in whole["jobs"]] == [before[name]["job_id"] for name in ("q1", "q2")]
+    assert [(pair["custom_id"], pair["differs"], pair["same_messages"]) for pair in whole["pairs"]] == [
+        ("q1", False, True),
+        ("q2", False, True),
+    ]
+    (refused,) = whole["refused"]
+    assert (refused["custom_id"], "no_evidence" in refused["message"]) == ("none", True)
+    assert (whole["comparison"]["pairs"], whole["comparison"]["ties"]) == (2, 2)
+    # Another model reads the same messages.
+    assert single.code == 0, single.err
+    assert "openai:gpt-6-sol" in single.out
+    assert "the same messages" in single.out
+    assert max(map(len, single.out.splitlines())) <= 80
+    first_body = next(json.loads(body) for body in bodies if b"product 1 " in body)
+    assert other_model.keys() == first_body.keys()
+    assert {key for key in first_body if first_body[key] != other_model[key]} == {"model"}
+    # A version is rendered from the stored request.
+    (pair,) = versioned["pairs"]
+    assert (pair["second"]["prompt"], pair["same_messages"]) == ("grounded@1", False)
+    audit = json.loads(audited.out)
+    assert audit["job"]["replay_of"] == before["q1"]["job_id"]
+    assert audit["records"][0]["replay_of"] == before["q1"]["job_id"]
+    assert audit["messages"]["proven_by_hash"]
+    assert paid_again["batch_id"] is not None
+    assert (nothing.code, "nothing was submitted" in nothing.err) == (2, True)

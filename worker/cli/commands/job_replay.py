@@ -1,0 +1,238 @@
+"""``nightdesk replay``: the stored messages of jobs sent again, and the new answers beside the old ones."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from schemas.generation import Lane
+from schemas.states import JobState
+from tasks.errors import InputError
+from tasks.policy.comparison import Comparison, Merit
+from tasks.policy.difference import Difference
+from tasks.ports import Refused, Turn
+from worker.cli import options
+from worker.cli.commands.batch_compare import comparison_document, show_comparison
+from worker.cli.console import safe
+from worker.cli.difference_view import narrow, show_difference, usd
+from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
+from worker.cli.progress import Reporter, reporting
+from worker.cli.session import Session, session
+from worker.cli.terminal import tell, warn, write_json
+from worker.cli.waiting import Watch
+from worker.operations.difference import differences, document
+from worker.operations.file_submission import wake
+from worker.operations.replay import ReplayOrder, ReplayPlan, ReplayReceipt, replay_plan, write_replay
+from worker.settings import load_settings
+
+MOST_LISTED = 20
+"""Pairs that differ, listed for people."""
+
+MOST_REASONS = 5
+"""Reasons that jobs can't be asked again, named one by one."""
+
+
+def replay(
+    target: Annotated[
+        str, typer.Argument(metavar="JOB|BATCH", help="The id of a job or a batch, or BATCH:CUSTOM_ID, BATCH:POSITION.")
+    ],
+    *,
+    model: Annotated[
+        str | None, typer.Option(metavar="PROVIDER[:MODEL]", help="The model to ask; default: the one that answered.")
+    ] = None,
+    prompt_version: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Render the stored request with this version instead of sending the messages."),
+    ] = None,
+    lane: options.CallLane = None,
+    max_cost_usd: options.MaxCost = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Pay anew though the same replay or a stored answer is there.")
+    ] = False,
+    wait: Annotated[bool, typer.Option(help="Wait for the answers and compare them.")] = True,
+    workers: options.Workers = True,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> int:
+    """Send the stored messages of a job or a batch again, and compare the new answers with the old ones.
+
+    The messages are those of the record, byte for byte; nothing is rendered anew unless --prompt-version says so. The
+    new jobs are a batch of their own, with limits, records and ceilings as for any other, and each names the job that
+    it asks again. The same command twice finds the same jobs and pays nothing.
+    """
+    order = _order(target, model, prompt_version, lane, max_cost_usd, again=again)
+    with session(load_settings(), staffs=wait and workers) as opened, reporting(quiet=quiet) as reporter:
+        try:
+            done = run_interruptible(_replay(opened, order, reporter, wait=wait, with_workers=workers))
+        except KeyboardInterrupt:
+            tell("Interrupted. What was submitted stays in the ledger; the same command finds it again.")
+            raise
+    return _show(done, wait=wait, quiet=quiet, as_json=as_json)
+
+
+def _order(
+    target: str, model: str | None, version: str | None, lane: str | None, max_cost_usd: str | None, *, again: bool
+) -> ReplayOrder:
+    target_id, name = options.job_target(target, "the id of a job or a batch")
+    if model is not None and not model.partition(":")[0]:
+        raise InputError(f"{model!r} names no provider; give PROVIDER or PROVIDER:MODEL", field="--model")
+    if lane is not None and lane not in set(Lane):
+        raise InputError(f"{lane!r} is no lane; there are {', '.join(Lane)}", field="--lane")
+    return ReplayOrder(
+        target_id,
+        name,
+        model=None if model is None else Turn.parse(model),
+        prompt_version=version,
+        lane=None if lane is None else Lane(lane),
+        again=again,
+        max_cost_usd=max_cost_usd,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """The outcome of a replay."""
+
+    receipt: ReplayReceipt | None
+    """None: no job could be asked again."""
+    refused: list[Refused]
+    pairs: list[Difference]
+
+    @property
+    def comparison(self) -> Comparison:
+        """Wins, losses and cost over the pairs that are final."""
+        comparison = Comparison()
+        for pair in self.pairs:
+            if pair.final:
+                comparison.add(Merit.of(pair.first.view), Merit.of(pair.second.view))
+            else:
+                comparison.unfinished += 1
+        return comparison
+
+    @property
+    def all_well(self) -> bool:
+        """True if each new job completed."""
+        return all(pair.second.view.state is JobState.COMPLETED for pair in self.pairs)
+
+
+async def _replay(opened: Session, order: ReplayOrder, reporter: Reporter, *, wait: bool, with_workers: bool) -> _Done:
+    async with opened.ledger() as ledger:
+        async with replay_plan(ledger, order, opened.settings) as plan:
+            _warn_of(plan)
+            if not plan.origins:
+                return _Done(None, plan.refused, [])
+            receipt = await write_replay(ledger, plan)
+        if receipt.hints:
+            await wake(receipt.hints, opened.settings, opened.where, warn)
+        if not wait:
+            return _Done(receipt, plan.refused, [])
+        watch = Watch(opened, ledger, reporter, lanes=True)
+        if with_workers:
+            await asyncio.to_thread(watch.staff)
+        if receipt.batch_id is not None:
+            await watch.wait_for_batch(receipt.batch_id, receipt.elsewhere)
+        else:
+            await watch.wait_for_jobs(receipt.elsewhere)
+        return _Done(receipt, plan.refused, [pair async for pair in differences(ledger, receipt.pairs)])
+
+
+def _warn_of(plan: ReplayPlan) -> None:
+    for warning, count in plan.warnings.items():
+        warn(f"{warning} ({count:,} {'job' if count == 1 else 'jobs'})")
+    reasons: dict[str, list[Refused]] = {}
+    for refused in plan.refused:
+        reasons.setdefault(refused.message, []).append(refused)
+    for reason, jobs in list(reasons.items())[:MOST_REASONS]:
+        warn(
+            f"{jobs[0].place}: {reason}" if len(jobs) == 1 else f"{len(jobs):,} jobs, such as {jobs[0].place}: {reason}"
+        )
+    if len(reasons) > MOST_REASONS:
+        warn("more jobs can't be asked again, for other reasons: --json lists all")
+
+
+# ---- output ----------------------------------------------------------------------------------------------------------
+
+
+def _show(done: _Done, *, wait: bool, quiet: bool, as_json: bool) -> int:
+    if as_json:
+        write_json(_document(done))
+    if done.receipt is None:
+        tell("no job can be asked again; nothing was submitted")
+        return BAD_INPUT
+    if not quiet:
+        tell(_submitted(done.receipt, wait=wait))
+    if not wait:
+        return OK
+    if not as_json:
+        if len(done.pairs) == 1:
+            show_difference(narrow(), done.pairs[0], ("before", "replay"))
+        else:
+            _show_batch(done)
+    return OK if done.all_well else INCOMPLETE
+
+
+def _submitted(receipt: ReplayReceipt, *, wait: bool) -> str:
+    repeats = len(receipt.elsewhere)
+    facts = []
+    if receipt.batch_id is not None:
+        facts.append(f"batch {receipt.batch_id}: {_jobs(len(receipt.pairs) - repeats)} asked again")
+    if repeats:
+        facts.append(f"{_jobs(repeats)} asked again before: not paid for a second time (--again would)")
+    if not wait and receipt.batch_id is not None:
+        facts.append(f"follow them with: nightdesk watch {receipt.batch_id}")
+    return "; ".join(facts)
+
+
+def _jobs(count: int) -> str:
+    return f"{count:,} {'job' if count == 1 else 'jobs'}"
+
+
+def _show_batch(done: _Done) -> None:
+    out = narrow()
+    show_comparison(done.comparison, ("before", "replay"), out)
+    changed = [pair for pair in done.pairs if pair.final and pair.differs]
+    out.print(Text(f"{len(changed):,} of {len(done.pairs):,} answers differ in words, citations, verdicts or outcome"))
+    if not changed:
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading, columns in (("job", 20), ("before", 11), ("replay", 11), ("supported", 9), ("citations", 9)):
+        table.add_column(heading, max_width=columns, overflow="fold")
+    table.add_column("USD more", justify="right")
+    for pair in changed[:MOST_LISTED]:
+        table.add_row(*map(safe, _row(pair)))
+    out.print(table)
+    if len(changed) > MOST_LISTED:
+        out.print(Text(f"and {len(changed) - MOST_LISTED:,} more: --json lists all"))
+    example = changed[0]
+    out.print(Text(f"One in full: nightdesk compare {example.first.job_id} {example.second.job_id}"), soft_wrap=True)
+
+
+def _row(pair: Difference) -> tuple[str, ...]:
+    first, second = pair.first, pair.second
+    shares = [f"{side.verdicts.get('supported', 0)}/{sum(side.verdicts.values())}" for side in (first, second)]  # type: ignore[call-overload]
+    return (
+        first.view.custom_id or f"position {first.view.position}",
+        first.ending,
+        second.ending,
+        " ".join(shares),
+        f"{len(first.citations)} {len(second.citations)}",
+        "unknown" if pair.more_usd is None else usd(pair.more_usd),
+    )
+
+
+def _document(done: _Done) -> dict[str, Any]:
+    receipt = done.receipt
+    return {
+        "batch_id": receipt and receipt.batch_id,
+        "jobs": [{"job_id": new, "replay_of": old} for old, new in (receipt.pairs if receipt else ())],
+        "known_before": len(receipt.elsewhere) if receipt else 0,
+        "refused": [
+            {"position": refused.position, "custom_id": refused.custom_id, "message": refused.message}
+            for refused in done.refused
+        ],
+        "comparison": comparison_document(done.comparison) if done.pairs else None,
+        "pairs": [document(pair) for pair in done.pairs],
+    }

@@ -1,0 +1,173 @@
+"""Shows two answers to one question side by side in 80 columns: facts, words, claims and citations."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from schemas.answer import Citation
+from schemas.grounding import Claim, Verdict
+from tasks.policy.difference import Difference, Side
+from worker.cli.console import console, safe
+
+COLUMNS = 80
+
+MARGIN = 60
+"""Characters shown on each side of a difference; the rest of what both answers say is cut."""
+
+MOST_QUOTED = 160
+"""Characters of a quotation or claim."""
+
+MOST_ROWS = 12
+"""Claims, and citations, that are listed."""
+
+_STYLES = {"same": "", "removed": "red", "added": "green"}
+_MARKS = {"same": ("", ""), "removed": ("[-", "-]"), "added": ("{+", "+}")}
+
+
+def narrow() -> Console:
+    """The console; 80 columns wide where there is no terminal: the output goes into a letter or a ticket."""
+    out = console()
+    return out if out.is_terminal else Console(width=COLUMNS, highlight=False)
+
+
+def show_difference(out: Console, difference: Difference, headings: tuple[str, str] = ("A", "B")) -> None:
+    """Writes the whole comparison of two jobs."""
+    for heading, side in zip(headings, (difference.first, difference.second), strict=True):
+        out.print(safe(f"{heading}: job {side.job_id}"))
+    out.print(_facts(difference, headings))
+    out.print()
+    if difference.same_answer:
+        out.print(Text("Both answers are the same, word by word."))
+    else:
+        out.print(Text("Answer: [-only before-] {+only after+}", style="bold"))
+        out.print(Padding(_answer(difference), (0, 0, 0, 2)))
+    _list(out, "Claims that differ", list(_claim_rows(difference)))
+    _list(out, "Citations that differ", list(_citation_rows(difference)))
+
+
+def _facts(difference: Difference, headings: tuple[str, str]) -> Table:
+    first, second = difference.first, difference.second
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    rows = [
+        ("model", first.model or "none", second.model or "none"),
+        ("prompt", first.prompt or "none", _prompt(difference)),
+        ("outcome", _ending(first), _ending(second)),
+    ]
+    rows += [
+        (f"claims {verdict.value.replace('_', ' ')}", str(first.verdicts[verdict]), str(second.verdicts[verdict]))
+        for verdict in Verdict
+        if first.verdicts[verdict] or second.verdicts[verdict]
+    ]
+    both = len(difference.common_citations)
+    rows += [
+        ("citations", str(len(first.citations)), f"{len(second.citations)}, {both} of them as before"),
+        ("confidence", _score(first.confidence), _score(second.confidence)),
+        ("tokens in+out", _tokens(first), _tokens(second)),
+        ("cost USD", usd(first.cost_usd), _cost(difference)),
+    ]
+    for row in rows:
+        table.add_row(*map(safe, row))
+    return table
+
+
+def _prompt(difference: Difference) -> str:
+    prompt = difference.second.prompt or "none"
+    if difference.same_messages is None:
+        return prompt
+    return f"{prompt}, {'the same messages' if difference.same_messages else 'other messages'}"
+
+
+def _ending(side: Side) -> str:
+    hold = f", held: {side.view.held_reason}" if side.view.held_reason else ""
+    failure = side.view.record.failure if side.view.record is not None else None
+    return f"{side.ending}{hold}" + (f" ({failure.kind.value})" if failure is not None else "")
+
+
+def _tokens(side: Side) -> str:
+    return f"{side.tokens[0]:,} + {side.tokens[1]:,}" if side.tokens else "none"
+
+
+def _score(score: float | None) -> str:
+    return "none" if score is None else f"{score:.2f}"
+
+
+def _cost(difference: Difference) -> str:
+    more = difference.more_usd
+    cost = usd(difference.second.cost_usd)
+    if difference.second.shared:
+        return f"{cost}, a stored answer (--again calls anew)"
+    return cost if more is None or not more else f"{cost} ({'+' if more > 0 else ''}{usd(more)})"
+
+
+def usd(amount: Decimal | None) -> str:
+    """An amount without zeros at its end; a dash for an unknown price."""
+    return "unknown" if amount is None else f"{amount.normalize():f}"
+
+
+def _answer(difference: Difference) -> Text:
+    """Both texts in one; what they have in common is cut in its middle."""
+    text = Text()
+    last = len(difference.words) - 1
+    for place, (kind, piece) in enumerate(difference.words):
+        opening, closing = _MARKS[kind]
+        excerpt = _middle_cut(piece, at_start=place == 0, at_end=place == last) if kind == "same" else piece
+        body = excerpt.rstrip() if kind != "same" else excerpt
+        text.append(safe(f"{opening}{body}{closing}{excerpt[len(body) :]}", _STYLES[kind]))
+    return text
+
+
+def _middle_cut(text: str, *, at_start: bool, at_end: bool) -> str:
+    if len(text) <= 2 * MARGIN + 10:
+        return text
+    before = "" if at_start else text[:MARGIN].rsplit(" ", 1)[0]
+    after = "" if at_end else text[-MARGIN:].split(" ", 1)[-1]
+    return f"{before} … {after}"
+
+
+def _claim_rows(difference: Difference) -> Iterator[Text]:
+    for before, after in difference.claims:
+        if before is not None and after is not None:
+            yield _row("~", f"{before.verdict.value} -> {after.verdict.value}", before, "yellow")
+        elif before is not None:
+            yield _row("-", before.verdict.value, before, "red")
+        elif after is not None:
+            yield _row("+", after.verdict.value, after, "green")
+
+
+def _row(mark: str, verdict: str, claim: Claim, style: str) -> Text:
+    return Text.assemble((f"{mark} {verdict}: ", style), safe(_shortened(claim.text)))
+
+
+def _citation_rows(difference: Difference) -> Iterator[Text]:
+    for mark, style, citations in (
+        ("-", "red", difference.former_citations),
+        ("+", "green", difference.new_citations),
+    ):
+        for citation in citations:
+            yield Text.assemble((f"{mark} source {citation.source_index + 1}: ", style), safe(_quote(citation)))
+
+
+def _quote(citation: Citation) -> str:
+    return f"“{_shortened(citation.quoted_text)}”"
+
+
+def _shortened(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= MOST_QUOTED else f"{words[: MOST_QUOTED - 1]}…"
+
+
+def _list(out: Console, title: str, rows: list[Text]) -> None:
+    if not rows:
+        return
+    out.print(Text(title, style="bold"))
+    for row in rows[:MOST_ROWS]:
+        out.print(Padding(row, (0, 0, 0, 2)))
+    if len(rows) > MOST_ROWS:
+        out.print(Text(f"  and {len(rows) - MOST_ROWS} more: --json lists all"))

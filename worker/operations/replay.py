@@ -1,0 +1,278 @@
+"""Sends the stored messages of jobs again, as new jobs that name the old ones; makes no call itself."""
+
+import hashlib
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any
+from uuid import UUID
+
+import orjson
+from uuid_utils.compat import uuid7
+
+from schemas import CONTRACT_VERSION
+from schemas.generation import Lane
+from schemas.job import GenerationConfig, JobRequest
+from schemas.model_call import Prompt
+from schemas.record import GenerationRecord
+from schemas.states import FINAL_STATES, Step
+from tasks.errors import InputError, NotFound
+from tasks.ports import Catalog, JobView, NewBatch, NewJob, Receipt, Refused, Replay, Turn
+from tasks.prompting.templates import load
+from tasks.submit import canonical, check_served, chunked, new_batch
+from worker.ledger.postgres import PostgresLedger
+from worker.operations.file_submission import CHUNK, SMALL
+from worker.providers.registry import Installation
+from worker.settings import Settings
+from worker.wiring import embedded
+
+IN_MEMORY_BYTES = 32_000_000
+"""Requests of a replay up to this size are held in memory, more in a file without a name."""
+
+
+# ---- the order -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOrder:
+    """The jobs to ask again, and the differences from the first time.
+
+    Attributes:
+        target: a job or a batch.
+        name: of a job in the batch ``target``, by custom id or position; empty for the whole target.
+        model: provider and model that answer; None: as before.
+        prompt_version: version of the template that the stored request is rendered with; None: the stored messages.
+        lane: way of calling the provider; None: as before.
+        again: ask anew though the same replay, or a stored answer that may be shared, is there.
+        max_cost_usd: ceiling of the new batch.
+    """
+
+    target: UUID
+    name: str = ""
+    model: Turn | None = None
+    prompt_version: str | None = None
+    lane: Lane | None = None
+    again: bool = False
+    max_cost_usd: str | None = None
+
+
+async def views_of(ledger: PostgresLedger, order: ReplayOrder) -> AsyncIterator[JobView]:
+    """The jobs of an order, by position; raises ``NotFound``."""
+    job_id = await ledger.reading.locate(order.target, order.name) if order.name else order.target
+    if views := await ledger.reading.views([job_id]):
+        yield views[0]
+        return
+    try:
+        await ledger.reading.batch_status(job_id)
+    except NotFound:
+        raise NotFound(f"no batch or job {job_id}") from None
+    async for view in ledger.reading.batch_views(job_id):
+        yield view
+
+
+def record_with_messages(view: JobView) -> GenerationRecord:
+    """The record of a job whose messages can be sent or rendered again.
+
+    Raises: ``InputError`` with the reason that there are none.
+    """
+    record = view.record
+    if view.erased_at is not None:
+        raise InputError(f"it was erased on {view.erased_at:%Y-%m-%d %H:%M} UTC: its messages and sources are gone")
+    if view.state not in FINAL_STATES:
+        raise InputError(f"it is not final but {view.state.value}: wait for it with 'nightdesk watch {view.batch_id}'")
+    if view.request.check_only:
+        raise InputError(
+            "it was handed in with its answer, so no messages were sent; 'nightdesk recheck' checks it again"
+        )
+    if record is None or record.messages_snapshot is None or record.provider_snapshot is None:
+        ending = view.outcome.value if view.outcome is not None else view.state.value
+        raise InputError(f"it ended as {ending} without an answer of a model, so no messages are stored")
+    return record
+
+
+def stored_prompt_of(record: GenerationRecord) -> Prompt:
+    """The prompt of a record with messages."""
+    assert record.messages_snapshot is not None
+    return Prompt(
+        name=record.prompt_name or "",
+        version=record.prompt_version or "",
+        template_sha256=record.prompt_hash or "",
+        snapshot=record.messages_snapshot,
+    )
+
+
+def replayed(view: JobView, order: ReplayOrder) -> tuple[JobRequest, Replay]:
+    """The request of the new job, and its link to the old one with the messages to send.
+
+    Raises: ``InputError`` for a job without messages, or a version that its template does not have.
+    """
+    record = record_with_messages(view)
+    prompt = stored_prompt_of(record)
+    changes: dict[str, Any] = {**_model_of(record, order), "fallbacks": (), "prompt_name": prompt.name}
+    if order.lane is not None:
+        changes["lane"] = order.lane
+    if order.again:
+        changes["share"] = False
+    if order.prompt_version is None:
+        changes |= {"prompt_version": prompt.version, "answer_protocol": prompt.snapshot.protocol}
+    else:
+        load(prompt.name, order.prompt_version)
+        changes["prompt_version"] = order.prompt_version
+    config: GenerationConfig = view.request.config.model_copy(update=changes)
+    # Its own ids are those of the first job, and its times are over.
+    request = view.request.model_copy(
+        update={
+            "config": config,
+            "message_id": None,
+            "idempotency_key": None,
+            "scheduled_at": None,
+            "deadline": None,
+        }
+    )
+    return request, Replay(view.job_id, prompt if order.prompt_version is None else None)
+
+
+def _model_of(record: GenerationRecord, order: ReplayOrder) -> dict[str, str | None]:
+    snapshot = record.provider_snapshot
+    assert snapshot is not None
+    if order.model is not None:
+        return {"provider": order.model.provider, "model": order.model.model}
+    return {"provider": snapshot.provider, "model": snapshot.model_asked}
+
+
+# ---- the new jobs ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ReplayPlan:
+    """The new jobs of a replay, ready to be written; ``file`` holds their requests."""
+
+    batch: NewBatch
+    file: IO[bytes]
+    origins: list[tuple[int, UUID]] = field(default_factory=list)
+    """Position and old id of each new job."""
+    refused: list[Refused] = field(default_factory=list)
+    """Jobs that can't be asked again."""
+    warnings: dict[str, int] = field(default_factory=dict)
+
+    def add(self, job: NewJob) -> None:
+        """Adds a new job."""
+        assert job.replay is not None
+        self.origins.append((job.position, job.replay.of))
+        prompt = job.replay.prompt.model_dump_json() if job.replay.prompt is not None else None
+        digest, old_id = job.request_hash.hex(), str(job.replay.of)
+        head = [
+            str(job.id), job.position, digest, job.custom_id, job.idempotency_key, job.priority, old_id, prompt,
+        ]  # fmt: skip
+        # JSON holds no line break of its own.
+        self.file.write(orjson.dumps(head) + b"\n" + job.request + b"\n")
+
+    def jobs(self) -> Iterator[NewJob]:
+        """The new jobs, read back."""
+        self.file.seek(0)
+        while head := self.file.readline():
+            request = self.file.readline().rstrip(b"\n")
+            job_id, position, digest, custom_id, key, priority, old_id, prompt = orjson.loads(head)
+            yield NewJob(
+                id=UUID(job_id),
+                position=position,
+                tenant=self.batch.tenant,
+                step=Step.GENERATE,
+                request=request,
+                request_hash=bytes.fromhex(digest),
+                contract_version=CONTRACT_VERSION,
+                custom_id=custom_id,
+                idempotency_key=key,
+                priority=priority,
+                replay=Replay(UUID(old_id), None if prompt is None else Prompt.model_validate_json(prompt)),
+            )
+
+
+@asynccontextmanager
+async def replay_plan(ledger: PostgresLedger, order: ReplayOrder, settings: Settings) -> AsyncIterator[ReplayPlan]:
+    """Makes the new jobs of an order, and writes none; raises ``NotFound``, ``InputError``."""
+    catalog = Installation(settings, same_for_workers=embedded(settings))
+    with SpooledTemporaryFile(IN_MEMORY_BYTES) as file:
+        plan: ReplayPlan | None = None
+        async for view in views_of(ledger, order):
+            plan = plan or ReplayPlan(_batch_of(view, order, settings), file)
+            # A job alone is the first of its batch.
+            position = view.position if view.batch_id == order.target and not order.name else 0
+            _add(plan, view, position, order, catalog)
+        if plan is None:
+            raise InputError(f"batch {order.target} has no jobs")
+        yield plan
+
+
+def _batch_of(view: JobView, order: ReplayOrder, settings: Settings) -> NewBatch:
+    options: dict[str, Any] = {"name": f"replay of {order.target}{':' if order.name else ''}{order.name}"}
+    if order.max_cost_usd is not None:
+        options["max_cost_usd"] = order.max_cost_usd
+    return new_batch(options, tenant=view.tenant, max_queued=settings.most_queued(view.tenant))
+
+
+def _add(plan: ReplayPlan, view: JobView, position: int, order: ReplayOrder, catalog: Catalog) -> None:
+    try:
+        request, replay = replayed(view, order)
+        for warning in check_served(request, catalog, priced=plan.batch.max_cost_usd is not None):
+            plan.warnings[warning] = plan.warnings.get(warning, 0) + 1
+        stored, request_hash = canonical(request)
+    except InputError as error:
+        plan.refused.append(Refused(position, str(error), error.field, view.custom_id, f"job {view.job_id}"))
+        return
+    plan.add(
+        NewJob(
+            id=uuid7(),
+            position=position,
+            tenant=plan.batch.tenant,
+            step=Step.GENERATE,
+            request=stored,
+            request_hash=request_hash,
+            contract_version=CONTRACT_VERSION,
+            custom_id=request.custom_id,
+            idempotency_key=None if order.again else _key(view, request_hash, replay),
+            priority=request.priority,
+            replay=replay,
+        )
+    )
+
+
+def _key(view: JobView, request_hash: bytes, replay: Replay) -> str:
+    """The idempotency key of a replay: equal for the same job, run, messages and config."""
+    messages = replay.prompt.snapshot.sha256 if replay.prompt is not None else ""
+    digest = hashlib.sha256(request_hash + f"{view.run}:{messages}".encode()).hexdigest()
+    return f"replay:{view.job_id}:{digest[:32]}"
+
+
+# ---- writing them ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReceipt:
+    """The new jobs as they stand in the ledger.
+
+    Attributes:
+        batch_id: the new batch; None where the ledger had all of these jobs.
+        pairs: the old and the new id of each job, by position.
+        elsewhere: those new ids that other batches hold: the same replay was ordered before.
+        hints: the new jobs by their first step, where they are few.
+    """
+
+    batch_id: UUID | None
+    pairs: Sequence[tuple[UUID, UUID]]
+    elsewhere: Sequence[UUID]
+    hints: Mapping[Step, Sequence[UUID]]
+
+
+async def write_replay(ledger: PostgresLedger, plan: ReplayPlan) -> ReplayReceipt:
+    """Writes the new jobs as one batch, in one transaction; a replay that was ordered before is found, not written."""
+    receipt: Receipt = await ledger.submission.submit(plan.batch, chunked(plan.jobs(), CHUNK), refused=plan.refused)
+    ids = receipt.ids_by_position(position for position, _ in plan.origins)
+    hint = 0 < len(receipt.available) <= SMALL
+    return ReplayReceipt(
+        batch_id=None if receipt.nothing_new else receipt.batch_id,
+        pairs=[(origin, ids[position]) for position, origin in plan.origins if position in ids],
+        elsewhere=list(receipt.elsewhere.values()),
+        hints={Step.GENERATE: receipt.available} if hint else {},
+    )
