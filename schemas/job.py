@@ -71,6 +71,11 @@ class GenerationConfig(Contract):
         default=(),
         description="providers tried next, in order, as 'provider' or 'provider:model'; none: from the settings",
     )
+    escalate: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=300)], ...], Field(max_length=5)] = Field(
+        default=(),
+        description="models asked next, in order, as 'provider' or 'provider:model', when the check does not support the "
+        "answer, or the model abstains although the sources suffice; the best answer wins",
+    )
     lane: Lane = Field(default=Lane.STANDARD, description="way of calling the provider")
     answer_protocol: AnswerProtocol | None = Field(
         default=None,
@@ -141,6 +146,13 @@ class GenerationConfig(Contract):
     def check_step(self) -> Step:
         """The step that checks the answer: the one of workers with the local model if a checker needs it."""
         return Step.LOCAL if CheckerName.LOCAL in self.checkers else Step.CHECK
+
+    @field_validator("escalate")
+    @classmethod
+    def _each_model_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := next((name for at, name in enumerate(value) if name in value[:at]), None):
+            raise ValueError(f"names {twice!r} twice; a model is asked once")
+        return value
 
     @field_validator("output_schema")
     @classmethod

@@ -12,6 +12,18 @@ from pydantic import Field, PlainSerializer
 
 from schemas.base import Contract
 from schemas.generation import AnswerProtocol
+from schemas.states import Outcome
+
+# ---- the cost --------------------------------------------------------------------------------------------------------
+
+
+def _plain(amount: Decimal) -> str:
+    return format(amount.normalize(), "f")
+
+
+Usd = Annotated[Decimal, PlainSerializer(_plain, return_type=str, when_used="json")]
+"""An amount of US dollars: exact, and in JSON a plain decimal string (``"0.0123"``, never ``"0E-8"``)."""
+
 
 # ---- the prompt ------------------------------------------------------------------------------------------------------
 
@@ -145,24 +157,47 @@ def hash_messages(texts: Sequence[tuple[Role, str]], questions: Sequence[str] = 
     return digest.hexdigest()
 
 
-class Correction(Contract):
-    """The reason for a second round, stored with the job for the next prompt and for the record.
+class Ask(Contract):
+    """One round of a job that has several: the model, and what the check found in its answer."""
 
-    If the second round brings no improvement, the job returns to the first round; ``given_up`` is the reason.
+    round: Annotated[int, Field(ge=0)]
+    level: Annotated[int, Field(ge=0)] = Field(description="0: the model of the job; then those of escalate, in order")
+    purpose: Literal["generate", "reask", "correct", "escalate"]
+    provider: str | None = None
+    model: str | None = None
+    outcome: Outcome | None = Field(default=None, description="of this answer, had it been the last; null: no answer")
+    parsed: bool = Field(default=True, description="it is in the form asked for")
+    complete: bool = Field(default=True, description="it did not break off")
+    empty: bool = False
+    fails: bool = Field(default=False, description="with this answer the job would fail")
+    violations: Annotated[int, Field(ge=0)] = Field(default=0, description="faults of its object by output_schema")
+    supported: Annotated[int, Field(ge=0)] = Field(default=0, description="its claims and values with support")
+    ungrounded: Annotated[int, Field(ge=0)] = Field(default=0, description="those without")
+    contradicted: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="of these, those that a source contradicts"
+    )
+    grounding_score: float | None = None
+    confidence: float | None = None
+    shortfall: str | None = Field(default=None, description="reason to ask the next model; null: none")
+    better: bool = Field(default=True, description="than each answer before it")
+    won: bool = False
+    cost_usd: Usd | None = Field(default=None, description="of this round, its judge included; null: unknown")
+
+
+class Correction(Contract):
+    """The reason for a further round, stored with the job for the next prompt and for the record.
+
+    When no further round is begun, the job returns to the round with the best answer; ``given_up`` is the reason.
     """
 
-    purpose: Literal["reask", "correct"] = Field(description="the form was not met, or claims were not supported")
-    problems: tuple[str, ...] = Field(default=(), description="problems of the first answer, each in a sentence")
-    previous: str = Field(default="", description="raw text of the first answer")
-    parsed: bool = Field(default=True, description="the first answer followed its protocol and was complete")
-    violations: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="number of violations of the schema by its object"
+    purpose: Literal["reask", "correct", "escalate"] = Field(
+        description="the form was not met, claims were not supported, or the next model is asked"
     )
-    supported: Annotated[int, Field(ge=0)] = Field(default=0, description="its claims with support")
-    ungrounded: Annotated[int, Field(ge=0)] = Field(default=0, description="its claims without support")
-    age_ms: Annotated[float, Field(ge=0)] = Field(
-        default=0.0, description="the job's age at the start of the second round"
-    )
+    problems: tuple[str, ...] = Field(default=(), description="problems of the answer before, each in a sentence")
+    previous: str = Field(default="", description="raw text of the answer before")
+    asks: tuple[Ask, ...] = Field(default=(), description="the rounds before this one")
+    age_ms: Annotated[float, Field(ge=0)] = Field(default=0.0, description="the job's age at the start of the round")
+    cost_usd: Usd | None = Field(default=None, description="the job's cost at the start of the round; null: unknown")
     given_up: str | None = None
 
 
@@ -182,17 +217,6 @@ class Prompt(Contract):
     pairs: tuple[str, ...] = Field(
         default=(), description="of a judge request: the SHA-256 of each claim with its evidence, in order"
     )
-
-
-# ---- the cost --------------------------------------------------------------------------------------------------------
-
-
-def _plain(amount: Decimal) -> str:
-    return format(amount.normalize(), "f")
-
-
-Usd = Annotated[Decimal, PlainSerializer(_plain, return_type=str, when_used="json")]
-"""An amount of US dollars: exact, and in JSON a plain decimal string (``"0.0123"``, never ``"0E-8"``)."""
 
 
 # ---- the completion --------------------------------------------------------------------------------------------------

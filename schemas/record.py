@@ -12,7 +12,7 @@ from schemas.base import Contract
 from schemas.failure import Failure
 from schemas.generation import OutputFormat
 from schemas.grounding import Claim, Grounding, Value
-from schemas.model_call import MessagesSnapshot, ProviderSnapshot, Usage, Usd
+from schemas.model_call import Ask, MessagesSnapshot, ProviderSnapshot, Usage, Usd
 from schemas.states import JobState, Outcome
 
 
@@ -84,6 +84,7 @@ class GenerationRecord(Contract):
     error_message: str | None = None
     failure: Failure | None = None
     usage: Usage | None = None
+    asks: tuple[Ask, ...] | None = Field(default=None, description="the rounds of a job that had several; else null")
     timing_ms: TimingMs = Field(default_factory=TimingMs)
     created_at: datetime | None = Field(default=None, description="set by the ledger")
     replay_of: UUID | None = Field(default=None, description="the job that this one asks again")
@@ -122,6 +123,7 @@ class JobResult(Contract):
     tokens_used: int | None = None
     usage: Usage | None = None
     cost_usd: Usd | None = Field(default=None, description="of all calls; null where the price of one is unknown")
+    asks: tuple[Ask, ...] = Field(default=(), description="the rounds of a job that had several, in order")
     prompt_version: str | None = Field(default=None, description="of the template whose answer this is")
     shared_from: UUID | None = Field(default=None, description="origin of a shared answer; this job made no call")
     replay_of: UUID | None = Field(default=None, description="the job that this one asks again")

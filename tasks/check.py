@@ -15,9 +15,9 @@ from celery import shared_task
 
 from schemas.failure import Failure, FailureKind
 from schemas.generation import CheckerName
-from schemas.model_call import Correction
+from schemas.model_call import Completion
 from schemas.record import Quality, TimingMs
-from schemas.states import JobState, Outcome, Step
+from schemas.states import Outcome, Step
 from tasks.answers.postprocess import Processed, postprocess
 from tasks.answers.texts import fallback
 from tasks.errors import LedgerError, ServiceUnavailable, Unstorable, failure_of
@@ -25,6 +25,16 @@ from tasks.grounding import LayerFindings, check_claims, denies_falsely, fuse_la
 from tasks.grounding.judge.call import Judge
 from tasks.grounding.judge.request import JudgeRequest
 from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply
+from tasks.policy.asks import (
+    AnotherRound,
+    EarlierAnswer,
+    advance,
+    after_refusal,
+    asks_of,
+    asks_of_refusal,
+    next_round,
+    settle,
+)
 from tasks.policy.outcome import (
     NO_ANSWER,
     CheckedAnswer,
@@ -32,9 +42,8 @@ from tasks.policy.outcome import (
     amend,
     another_round,
     decide_outcome,
-    first_answer_reason,
+    earlier_answer_reason,
     refusal_message,
-    regression_reason,
     with_appendix,
     with_warnings,
     without_details,
@@ -43,7 +52,6 @@ from tasks.policy.scores import quality_of
 from tasks.ports import (
     CHECK_TIMEOUT_S,
     MAX_RESCUES,
-    Advance,
     Answered,
     FinalJob,
     Journal,
@@ -52,7 +60,6 @@ from tasks.ports import (
     Queue,
     process,
 )
-from tasks.prompting.messages import give_up
 from tasks.results import Findings, completed, failed, parse_job_ids, total_ms
 from tasks.scheduling.batching import CpuBatcher, LoopPieces
 from tasks.scheduling.rescue import worker_lost
@@ -80,20 +87,6 @@ CHECK_BEHIND = 100
 
 
 @dataclass(frozen=True, slots=True)
-class AnotherRound:
-    """The policy asks for another round of generation."""
-
-    correction: Correction
-
-
-@dataclass(frozen=True, slots=True)
-class FirstAnswer:
-    """The second round brought no better answer: the first one is to be finished, with this reason."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class ToJudge:
     """An answer with open claims: a judge is asked about them before the decision."""
 
@@ -104,7 +97,7 @@ class ToJudge:
     clock: "Clock"
 
 
-Result = FinalJob | AnotherRound | FirstAnswer
+Result = FinalJob | AnotherRound | EarlierAnswer
 
 
 @dataclass(slots=True)
@@ -130,7 +123,8 @@ class Clock:
         """The timings of a job that ends now; the time of a round whose answer is not taken counts as waiting."""
         before = dict(job.stored.timing_ms) if job.stored else {}
         if (correction := job.correction) is not None:
-            other_round = correction.age_ms if job.round else job.age_ms - job.waited_ms - sum(before.values())
+            came_back = correction.given_up is not None
+            other_round = job.age_ms - job.waited_ms - sum(before.values()) if came_back else correction.age_ms
             before["retry_wait"] = round(before.get("retry_wait", 0.0) + max(0.0, other_round), 3)
         before["queue"] = before.get("queue", 0.0) + job.waited_ms
         before["limiter_wait"] = before.get("limiter_wait", 0.0) + job.limited_ms
@@ -156,9 +150,8 @@ def run_checkers(
     completion = job.stored.completion if job.stored else None
     if completion is not None and completion.finish_reason in NO_ANSWER:
         why = refusal_message(completion)
-        if job.round:
-            return FirstAnswer(f"the second call was refused: {why}")
-        return _refused(job, why, clock)
+        following = after_refusal(job, completion, why) if _may_ask_again(job) else None
+        return _refused(job, completion, why, clock) if following is None else following
     with clock.measure("postprocess"):
         processed = postprocess(job.request, job.stored.prompt if job.stored else None, completion)
     grounding = None
@@ -186,22 +179,26 @@ def add_verdicts(case: ToJudge, reply: JudgeReply) -> Result:
 
 def decide(answer: CheckedAnswer, clock: Clock) -> Result:
     """Decides on a checked answer: another round, the answer before, or the result."""
-    if why := regression_reason(answer):
-        return FirstAnswer(why)
-    if correction := another_round(answer):
-        return AnotherRound(correction.model_copy(update={"age_ms": round(clock.age_ms(answer.job), 3)}))
+    correction = another_round(answer)
+    if correction is not None or _may_ask_again(answer.job):
+        following = next_round(answer, correction)
+        if following is not None:
+            return following
     with clock.measure("check"):
         amended, amendments = amend(answer)
     ruling = decide_outcome(answer, amended.processed, amendments)
-    if ruling.failure is not None and answer.job.round:
-        return FirstAnswer(f"with the second answer the job would fail: {ruling.failure.message}")
     return _final(answer, amended, ruling, clock)
+
+
+def _may_ask_again(job: Leased) -> bool:
+    """Tells whether the rounds of a job have to be compared, or another may follow."""
+    return job.given_up is None and (job.correction is not None or bool(job.request.config.escalate))
 
 
 def _final(answer: CheckedAnswer, amended: CheckedAnswer, ruling: Decision, clock: Clock) -> FinalJob:
     job, config = answer.job, answer.job.request.config
     processed = amended.processed
-    if why := first_answer_reason(job):
+    if why := earlier_answer_reason(job):
         processed = replace(processed, warnings=(*processed.warnings, why))
     if config.require_grounding:
         processed = with_warnings(processed, amended.grounding)
@@ -212,18 +209,26 @@ def _final(answer: CheckedAnswer, amended: CheckedAnswer, ruling: Decision, cloc
         text = fallback(job.request, ruling.outcome.value)
         if not processed.abstained:
             processed = without_details(processed)
-    findings = _findings(job, processed=processed, grounding=amended.grounding, quality=quality, answer=text)
+    findings = _findings(
+        job,
+        processed=processed,
+        grounding=amended.grounding,
+        quality=quality,
+        answer=text,
+        asks=asks_of(answer) if job.correction else None,
+    )
     if ruling.failure is not None:
         return failed(job, ruling.failure, clock.timing(job), findings)
     return completed(job, ruling.outcome, findings, clock.timing(job))
 
 
-def _refused(job: Leased, message: str, clock: Clock) -> FinalJob:
+def _refused(job: Leased, completion: Completion, message: str, clock: Clock) -> FinalJob:
     findings = _findings(
         job,
         answer=fallback(job.request, "refused"),
         failure=Failure(kind=FailureKind.REFUSED, message=message),
         quality=Quality(reasoning=message),
+        asks=asks_of_refusal(job, completion, message) if job.correction else None,
     )
     return completed(job, Outcome.REFUSED, findings, clock.timing(job))
 
@@ -276,12 +281,13 @@ class Check:
             if paid_reply is None:
                 return
             request, reply, cost = paid_reply
-            case = replace(result, request=request)
+            job = replace(job, cost_usd=None if job.cost_usd is None or cost is None else job.cost_usd + cost)
+            # Like the job of the case, which was not charged for its judge.
+            case = replace(result, request=request, job=job)
             case.clock.check += (monotonic() - started) * 1000
             result = await self._compute(job, leased_at, limit, partial(add_verdicts, case, reply))
             assert not isinstance(result, ToJudge)
-            job = replace(job, cost_usd=None if job.cost_usd is None or cost is None else job.cost_usd + cost)
-        await self._settle(job, result)
+        await self._settle(job, result, leased_at)
 
     def _limit_of(self, job: Leased) -> TimeLimit:
         """The time for a job's check: none for one that ends its workers, so that its answer is kept."""
@@ -307,16 +313,17 @@ class Check:
             log.exception("the judge of job %s broke", job.job_id)
             return request, JudgeReply(failure=f"{type(error).__name__}: {error}"), Decimal(0)
 
-    async def _settle(self, job: Leased, result: Result) -> None:
+    async def _settle(self, job: Leased, result: Result, leased_at: float) -> None:
         if not isinstance(result, FinalJob):
-            await self.queue.defer(LeaseKey(job.job_id, job.token), _advance(job, result))
+            then = advance(job, result, Clock(leased_at).age_ms(job))
+            await self.queue.defer(LeaseKey(job.job_id, job.token), then)
             return
         try:
             finished = await self.journal.finish(result)
         except Unstorable as error:
-            if job.round:
-                why = f"the record of the second answer can't be stored: {error}"
-                await self.queue.defer(LeaseKey(job.job_id, job.token), give_up(job, why))
+            if job.round and job.given_up is None:
+                why = f"the record of its answer can't be stored: {error}"
+                await self.queue.defer(LeaseKey(job.job_id, job.token), settle(job, why))
                 return
             result = failed(job, failure_of(error), result.record.timing_ms)
             finished = await self.journal.finish(result)
@@ -388,24 +395,18 @@ class DirectCheck:
             self.behind = await self.count_backlog(CHECK_BEHIND) >= CHECK_BEHIND
 
 
-def _advance(job: Leased, result: AnotherRound | FirstAnswer) -> Advance:
-    if isinstance(result, FirstAnswer):
-        return give_up(job, result.why)
-    event = result.correction.purpose
-    return Advance(JobState.SCHEDULED, Step.GENERATE, job.round + 1, event=event, correction=result.correction)
-
-
 def _safely(job: Leased, leased_at: float, work: Callable[[], Result | ToJudge], limit: TimeLimit) -> Result | ToJudge:
     """Lets a broken job fail alone, with its paid answer kept in the ledger; the others of its bundle go on."""
-    if job.round and not limit.seconds:
-        return FirstAnswer(f"the second answer was not checked: {limit.message}")
+    later = job.round > 0 and job.given_up is None and job.recheck is None
+    if later and not limit.seconds:
+        return EarlierAnswer(f"its answer was not checked: {limit.message}")
     try:
         with within(limit), shared_indexes():
             return work()
     except Exception as error:
         log.exception("job %s broke in check", job.job_id)
-        if job.round:
-            return FirstAnswer(f"the check of the second answer broke: {type(error).__name__}: {error}")
+        if later:
+            return EarlierAnswer(f"the check of its answer broke: {type(error).__name__}: {error}")
         return failed(job, failure_of(error), Clock(leased_at).timing(job), _findings(job))
 
 

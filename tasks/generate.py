@@ -46,6 +46,7 @@ from tasks.errors import (
 )
 from tasks.lanes.choice import LaneChooser
 from tasks.lanes.parking import Parking
+from tasks.policy.asks import after_failure, settle
 from tasks.ports import (
     MAX_RESCUES,
     Advance,
@@ -67,7 +68,7 @@ from tasks.ports import (
     Turn,
     process,
 )
-from tasks.prompting.messages import give_up, render, stored_prompt, with_correction
+from tasks.prompting.messages import render, stored_prompt, with_correction
 from tasks.results import Findings, completed, failed, parse_job_ids, total_ms
 from tasks.scheduling.rescue import worker_lost
 
@@ -102,7 +103,7 @@ class FallbackChain:
     _unusable: list[ConfigurationError | ProviderError] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        turns = self.providers.turns(self.job.request.config)
+        turns = self.providers.turns(self.job.request.config, self.job.level)
         if self.job.replay is not None:
             # Asked again to compare models and prompts: the answer of another model would be beside the question.
             turns = turns[:1]
@@ -336,7 +337,7 @@ class Generate:
         """Calls the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
         chain = FallbackChain(job, self.providers, watch.add_plan, self.variants, self.lanes)
         if job.request.config.lane is Lane.AUTO and self.lanes is not None:
-            await self.lanes.refresh(job.request.config)
+            await self.lanes.refresh(job.request.config, job.level)
         if chain.spent:
             await self._fail(job, _attempts_spent(job), watch)
             return None
@@ -409,7 +410,7 @@ class Generate:
             await self._move(job, wait_for_duplicate(job, timedelta(0), self.calls.jitter()))
         elif status is Opened.OVER_BUDGET:
             # There is an answer already: what money comes back is for jobs without one.
-            await self._move(job, give_up(job, "the batch's budget was used up"))
+            await self._move(job, settle(job, "the batch's budget was used up"))
 
     async def _call(self, paid: OpenCall, watch: Stopwatch, chain: FallbackChain) -> tuple[bool, Leased | None]:
         """Makes one call and stores its answer, or parks it; True if the next provider is to be called, and the job for its check."""
@@ -462,9 +463,9 @@ class Generate:
         await self.queue.defer(LeaseKey(job.job_id, job.token), advance)
 
     async def _fail(self, job: Leased, failure: Failure, watch: Stopwatch) -> None:
-        """Ends the job; of a second round only the round: the first answer was paid for, and is finished instead."""
+        """Ends the job; of a later round only the round: the next model is asked, or the best answer is finished."""
         if job.round:
-            await self._move(job, give_up(job, f"the call failed: {failure.message}"))
+            await self._move(job, after_failure(job, f"the call failed: {failure.message}"))
         else:
             await self._finish(job, failed(job, failure, watch.timing(job)))
 
@@ -491,8 +492,8 @@ def _wait_for_permit(job: Leased, denied: Denied, *, called: bool) -> Advance:
     """
     held_reason = HeldReason.LANE_PAUSED if denied.why is DenyReason.LANE_PAUSED else None
     if held_reason and job.round:
-        # There is an answer already: no operator has to repair a lane for a second one.
-        return give_up(job, "no calls were made to the provider: its lane is paused")
+        # There is an answer already: no operator has to repair a lane for another one.
+        return after_failure(job, "no calls were made to the provider: its lane is paused")
     # Sent away by a limit, thousands of jobs come and go: that is the straight path, not an event of each.
     event = None if denied.why is DenyReason.LIMIT else "hold" if held_reason else denied.why.value
     limited = not held_reason and not called and not job.attempts

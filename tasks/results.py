@@ -12,7 +12,7 @@ from schemas import CONTRACT_VERSION
 from schemas.failure import Failure, FailureKind
 from schemas.generation import OutputFormat
 from schemas.grounding import Grounding
-from schemas.model_call import Completion, Prompt
+from schemas.model_call import Ask, Completion, Prompt
 from schemas.record import GenerationRecord, JobResult, Quality, RecordStatus, TimingMs
 from schemas.states import FINAL_STATES, JobState, Outcome
 from tasks import ports
@@ -45,6 +45,7 @@ class Findings:
     quality: Quality = field(default_factory=Quality)
     answer: str = ""
     failure: Failure | None = None
+    asks: tuple[Ask, ...] | None = None
 
 
 def completed(job: Leased, outcome: Outcome, findings: Findings, timing: TimingMs) -> FinalJob:
@@ -97,6 +98,7 @@ def _record(job: Leased, status: RecordStatus, findings: Findings, timing: Timin
         error_message=findings.failure.message if findings.failure else None,
         failure=findings.failure,
         usage=completion.usage if completion else None,
+        asks=findings.asks,
         timing_ms=timing,
         replay_of=job.replay.of if job.replay else None,
     )
@@ -190,6 +192,7 @@ def result_of(view: JobView) -> JobResult:
             "structured": record.output_structured,
             "tokens_used": usage.input_tokens + usage.output_tokens if usage else None,
             "usage": usage,
+            "asks": record.asks or (),
             "prompt_version": record.prompt_version,
             "shared_from": shared.job_id if shared else None,
             "latency_ms": record.timing_ms.total,

@@ -295,7 +295,7 @@ attempt = Table(
     Column("shared_from", Uuid),
     CheckConstraint("(closed_at IS NULL) = (outcome IS NULL)", name="closed_iff_outcome"),
     CheckConstraint("outcome IS NULL OR outcome IN ('ok', 'unknown') OR outcome LIKE 'error:%'", name="outcome_known"),
-    CheckConstraint("purpose IN ('generate', 'reask', 'correct', 'judge')", name="purpose_known"),
+    CheckConstraint("purpose IN ('generate', 'reask', 'correct', 'escalate', 'judge')", name="purpose_known"),
     CheckConstraint(
         "shared_from IS NULL OR (outcome = 'ok' AND purpose = 'generate' AND cost_usd = 0 AND reserved_usd = 0 "
         "AND usage IS NULL AND share_key IS NULL)",
@@ -377,6 +377,7 @@ generation_record = Table(
     Column("created_at", _INSTANT, nullable=False, server_default=NOW),
     Column("canonical", JSONB),
     Column("replay_of", Uuid),
+    Column("asks", JSONB),
     CheckConstraint("status IN ('success', 'partial', 'failed')", name="status_known"),
     postgresql_with=_LARGE,
 )

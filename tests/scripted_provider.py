@@ -141,7 +141,9 @@ class Registry:
     def cheap_judge(self, provider: str, model: str | None) -> CheapJudge | None:
         return self.cheap.get(provider)
 
-    def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
+    def turns(self, config: GenerationConfig, level: int = 0) -> tuple[Turn, ...]:
+        if level:
+            return (Turn.parse(config.escalate[level - 1]),)
         first = Turn(config.provider or self._default, config.model)
         return (first, *map(Turn.parse, config.fallbacks or self._fallbacks))
 

@@ -57,9 +57,9 @@ class LaneChooser:
     terms: LaneTerms = field(default_factory=LaneTerms)
     _cache: dict[tuple[str, str], tuple[float, BatchTimes]] = field(default_factory=dict)
 
-    async def refresh(self, config: GenerationConfig) -> None:
-        """Reads the times of the models of a job, where those known are old."""
-        for turn in self.providers.turns(config):
+    async def refresh(self, config: GenerationConfig, level: int = 0) -> None:
+        """Reads the times of the models of a level of a job, where those known are old."""
+        for turn in self.providers.turns(config, level):
             if not self.providers.cheaper_in_batches(turn.provider):
                 continue
             own = config if turn.model == config.model else config.model_copy(update={"model": turn.model})

@@ -20,6 +20,7 @@ from tasks.calls.retry import Decision, Fail, Hold, Retry, Snooze, advance_of
 from tasks.errors import ConfigurationError, LedgerUnavailable, ProviderError, failure_of
 from tasks.lanes.choice import LaneTerms, in_words
 from tasks.lanes.parking import call_of
+from tasks.policy.asks import after_failure
 from tasks.ports import (
     Advance,
     Answered,
@@ -42,7 +43,6 @@ from tasks.ports.remote_batches import (
     RemoteCalls,
     RemoteResult,
 )
-from tasks.prompting.messages import give_up
 from tasks.results import failed, total_ms
 
 log = logging.getLogger(__name__)
@@ -391,16 +391,19 @@ class BatchLane:
         if isinstance(decision, Hold) and job.round:
             # There is an answer already: no person has to decide about a second one.
             decision = Fail(failure)
-        if isinstance(decision, Fail) and len(self.providers.turns(job.request.config)) > max(1, job.spent + 2 - most):
+        if isinstance(decision, Fail) and len(self.providers.turns(job.request.config, job.level)) > max(
+            1, job.spent + 2 - most
+        ):
             # The next leases count the attempts, and so come to the fallbacks.
             decision = Retry(timedelta(0))
         return decision
 
     async def _fail(self, pending: PendingCall, failure: Failure) -> None:
-        """Ends a job; of a second round only the round. Its close gave this process the lease for that."""
+        """Ends a job; of a later round only the round. Its close gave this process the lease for that."""
         job = pending.job
         if job.round:
-            await self.queue.defer(LeaseKey(job.job_id, job.token), give_up(job, f"the call failed: {failure.message}"))
+            then = after_failure(job, f"the call failed: {failure.message}")
+            await self.queue.defer(LeaseKey(job.job_id, job.token), then)
             return
         final = failed(job, failure, total_ms(job, 0.0, TimingMs(**_timing_ms(pending))))
         if await self.journal.finish(final):

@@ -19,13 +19,11 @@ from tasks.answers.redaction import redact
 from tasks.answers.rendered import strip_markers
 from tasks.answers.texts import not_verified
 from tasks.grounding import ground
-from tasks.ports import Leased
+from tasks.ports import ROUNDS_PER_LEVEL, Leased
 from tasks.prompting.messages import MAX_PREVIOUS_CHARACTERS
 
 UNGROUNDED = frozenset({Verdict.UNSUPPORTED, Verdict.CONTRADICTED, Verdict.UNCHECKED})
 
-MAX_ROUNDS = 2
-"""Most rounds of generation: the first answer and one correction."""
 MAX_NAMED = 20
 """Most claims in a correction."""
 _LONGEST_NAMED = 500
@@ -85,9 +83,9 @@ def claim_text(claim: Claim, processed: Processed) -> str:
 
 
 def another_round(answer: CheckedAnswer) -> Correction | None:
-    """The correction for a second round; None if the answer needs none or the job had one."""
+    """The correction to ask of the same model; None if the answer needs none, or is one."""
     job, processed = answer.job, answer.processed
-    if answer.completion is None or job.round + 1 >= MAX_ROUNDS or job.correction is not None:
+    if answer.completion is None or job.round % ROUNDS_PER_LEVEL or job.given_up is not None:
         return None
     if job.recheck is not None:
         # A recheck pays for no generation.
@@ -105,15 +103,10 @@ def another_round(answer: CheckedAnswer) -> Correction | None:
         )
     if not faults and not named:
         return None
-    grounding = answer.grounding
     return Correction(
         purpose="reask" if faults else "correct",
         problems=(*faults, *(f"the sources do not support: {claim}" for claim in named)) if faults else named,
         previous=UNSTORABLE.sub("\ufffd", answer.completion.text)[:MAX_PREVIOUS_CHARACTERS],
-        parsed=processed.parsed,
-        violations=len(processed.violations),
-        supported=grounding.counts.get(Verdict.SUPPORTED, 0) if grounding else 0,
-        ungrounded=len(ungrounded_claims(grounding)) + len(ungrounded_values(grounding)),
     )
 
 
@@ -141,34 +134,16 @@ def is_too_long(answer: CheckedAnswer) -> bool:
     return answer.completion is not None and limit is not None and len(answer.processed.response) > limit
 
 
-def regression_reason(answer: CheckedAnswer) -> str | None:
-    """The reason to keep the first answer instead of the second one; None to take the second one."""
-    before, processed, completion = answer.job.correction, answer.processed, answer.completion
-    if before is None or completion is None or answer.job.round == 0:
+def earlier_answer_reason(job: Leased) -> str | None:
+    """The reason that an earlier answer is final in spite of further rounds; None unless they were given up."""
+    if job.correction is None or job.given_up is None:
         return None
-    if processed.abstained:
-        return "the model then gave no answer" if before.supported else None
-    if processed.parsed and not before.parsed and not processed.empty:
-        return None
-    count = len(ungrounded_claims(answer.grounding)) + len(ungrounded_values(answer.grounding))
-    stated = "claims or values" if answer.grounding and answer.grounding.values else "claims"
-    worse = {
-        "the second answer was empty": processed.empty,
-        "the second answer was not in the required form": before.parsed and not processed.parsed,
-        "the second answer broke off": before.parsed and completion.finish_reason is not FinishReason.STOP,
-        f"the second answer had {count} {stated} without support, the first {before.ungrounded}": count
-        > before.ungrounded,
-        "the object of the second answer did not satisfy output_schema": before.violations < len(processed.violations),
-    }
-    return next((why for why, holds in worse.items() if holds), None)
-
-
-def first_answer_reason(job: Leased) -> str | None:
-    """The reason that the first answer is final in spite of a second round; None unless that round was given up."""
-    correction = job.correction
-    if correction is None or correction.given_up is None:
-        return None
-    return f"the model was asked again, but {correction.given_up}; this is its first answer"
+    models = {ask.level for ask in job.correction.asks}
+    if len(models) <= 1:
+        return f"the model was asked again, but {job.given_up}; this is its first answer"
+    winner = next((ask for ask in job.correction.asks if ask.won), None)
+    name = (winner and (winner.model or winner.provider)) or "the first model"
+    return f"{len(models)} models were asked, but {job.given_up}; this is the answer of {name}"
 
 
 def refusal_message(completion: Completion) -> str:
@@ -198,15 +173,12 @@ def decide_outcome(answer: CheckedAnswer, remaining: Processed, amendments: tupl
     reasons.extend(amendments)
     if not remaining.statements and amendments:
         return Decision(Outcome.ABSTAINED, tuple(reasons))
-    if answer.completion is not None and answer.processed.empty and not _has_object(answer):
+    if answer.completion is not None and answer.processed.empty and not has_object(answer):
         failure = Failure(
             kind=FailureKind.BAD_ANSWER, message=f"the model's answer holds no text: {_ending(answer.completion)}"
         )
         return Decision(Outcome.PARTIAL, tuple(reasons), failure)
-    # A supplied answer without citations needs none.
-    must_cite = config.include_citations and (answer.completion is not None or bool(remaining.markers))
-    if must_cite and len(remaining.citations) < config.min_citations:
-        shortfall = f"{len(remaining.citations)} citations, at least {config.min_citations} are required"
+    if (shortfall := _missing_citations(answer, remaining)) is not None:
         reasons.append(shortfall)
         if config.missing_citations is MissingCitations.FAILED:
             failure = Failure(kind=FailureKind.MISSING_CITATIONS, message=f"the answer has {shortfall}")
@@ -214,7 +186,26 @@ def decide_outcome(answer: CheckedAnswer, remaining: Processed, amendments: tupl
     return Decision(Outcome.PARTIAL if reasons else Outcome.ANSWERED, tuple(reasons))
 
 
-def _has_object(answer: CheckedAnswer) -> bool:
+def _missing_citations(answer: CheckedAnswer, remaining: Processed) -> str | None:
+    """The number of citations, if they are too few."""
+    config = answer.job.request.config
+    # A supplied answer without citations needs none.
+    must_cite = config.include_citations and (answer.completion is not None or bool(remaining.markers))
+    if not must_cite or len(remaining.citations) >= config.min_citations:
+        return None
+    return f"{len(remaining.citations)} citations, at least {config.min_citations} are required"
+
+
+def citation_faults(answer: CheckedAnswer) -> str | None:
+    """The fault of an answer's citations: too few, or none that leads to a source; None without one."""
+    if (shortfall := _missing_citations(answer, answer.processed)) is not None:
+        return f"it has {shortfall}"
+    if answer.grounding is not None and _broken_citations(answer.processed, answer.grounding):
+        return "none of its citations leads to a place in a source"
+    return None
+
+
+def has_object(answer: CheckedAnswer) -> bool:
     """Tells whether an answer without text has the object that the caller asked for."""
     return answer.job.request.config.output_schema is not None and answer.processed.structured is not None
 
@@ -229,7 +220,7 @@ def _ending(completion: Completion) -> str:
 
 def _of_the_form(answer: CheckedAnswer) -> Iterator[str]:
     completion, processed = answer.completion, answer.processed
-    if why := first_answer_reason(answer.job):
+    if why := earlier_answer_reason(answer.job):
         yield why
     if completion is not None and completion.finish_reason is FinishReason.LENGTH:
         yield f"the answer was cut off at {answer.job.request.config.max_tokens} tokens"

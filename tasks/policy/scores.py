@@ -221,11 +221,10 @@ def _gaps(
         yield "the answer says so itself"
     if signals.strong:
         yield f"strongly uncertain wording ({_quote_phrases(signals.strong)})"
-    query_words = word_count(request.query)
     scores = [source.relevance_score for source in request.context if source.relevance_score is not None]
-    least = _least_relevance(query_words, constants)
+    least = least_relevance(request.query, constants)
     if scores and (mean := sum(scores) / len(scores)) < least:
-        yield f"the mean relevance of all sources is {mean:.2f}, below {least:.2f} for a question of {_count_of(query_words, 'word')}"
+        yield f"the mean relevance of all sources is {mean:.2f}, below {least:.2f} for a question of {_count_of(word_count(request.query), 'word')}"
     factual = is_factual(request.query)
     fewest = constants.factual_min_words if factual else constants.default_min_words
     if signals.length < fewest:
@@ -238,7 +237,9 @@ def _gaps(
         yield "the evidence is about another subject than the question"
 
 
-def _least_relevance(query_words: int, constants: QualityConstants) -> float:
+def least_relevance(query: str, constants: QualityConstants = DEFAULTS) -> float:
+    """The least mean relevance of sources that suffice: more for a longer question."""
+    query_words = word_count(query)
     if query_words <= constants.simple_query_words:
         return constants.simple_relevance
     if query_words <= constants.standard_query_words:

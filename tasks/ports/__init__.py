@@ -37,6 +37,7 @@ from tasks.ports.provider import (
 )
 from tasks.ports.rows import (
     ANY_RESCUES,
+    ROUNDS_PER_LEVEL,
     BatchCounts,
     FinalJob,
     InputLine,

@@ -20,6 +20,7 @@ class Purpose(StrEnum):
     GENERATE = "generate"
     REASK = "reask"
     CORRECT = "correct"
+    ESCALATE = "escalate"
     JUDGE = "judge"
 
 

@@ -148,8 +148,12 @@ class Providers(Protocol):
     def cheaper_in_batches(self, name: str) -> bool:
         """True where a batch of the provider's is known to exist and to cost less than calls made at once."""
 
-    def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
-        """The fallback chain of a job: its provider, then its fallbacks or, without any, those of the settings."""
+    def turns(self, config: GenerationConfig, level: int = 0) -> tuple[Turn, ...]:
+        """The models of a level, in order; the next one is for a call that fails.
+
+        Level 0 is the fallback chain of a job: its provider, then its fallbacks or, without any, those of the settings.
+        Each further level is one model of ``escalate``, for an answer that the check does not support.
+        """
 
     async def close(self) -> None:
         """Close those that were used."""

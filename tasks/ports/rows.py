@@ -174,6 +174,10 @@ class StoredCompletion:
         return bool(self.completion.cost_usd) or self.completion.snapshot.shared_from is not None
 
 
+ROUNDS_PER_LEVEL = 2
+"""Rounds of a model: its first answer, and one correction. So round 2 is the first of the next model."""
+
+
 @dataclass(frozen=True, slots=True)
 class Leased:
     """A job as a worker holds it. Ages are by the database's clock at the moment of the lease, in milliseconds."""
@@ -198,9 +202,9 @@ class Leased:
     limited_ms: float
     """How long it was sent away by limits before, in this step and round: see ``Advance.limited``."""
     spent: int
-    """Spent failed attempts of this run and step."""
+    """Spent failed attempts of this run, step and level."""
     snoozes: int
-    """Closed attempts of this run and step that failed without being spent."""
+    """Closed attempts of this run, step and level that failed without being spent."""
     unknown: int
     """Attempts of this run, round and step with outcome ``unknown``."""
     attempts: int
@@ -213,7 +217,7 @@ class Leased:
     """Since the first attempt of this run and round was opened."""
     stored: StoredCompletion | None
     correction: Correction | None = None
-    """Why this round was begun, or why the job came back to it; None in a first round."""
+    """Why this round was begun, or why the job came back to it; None without another round."""
     recheck: Recheck | None = None
     """This run only checks the answer of an earlier one again, with these changes, which ``request`` has applied."""
     judged: StoredCompletion | None = None
@@ -233,6 +237,16 @@ class Leased:
         """The correction of the current round; None in the first round."""
         return self.correction if self.round else None
 
+    @property
+    def given_up(self) -> str | None:
+        """The reason that no further round is begun, and the answer of this one is final; None while one may be."""
+        return self.correction.given_up if self.correction else None
+
+    @property
+    def level(self) -> int:
+        """The model of this round: 0 for that of the job, then those of ``escalate``."""
+        return self.round // ROUNDS_PER_LEVEL
+
     def at_check(self, stored: StoredCompletion, cost_usd: Decimal | None, held_s: float) -> "Leased":
         """The job of a first round as its check would lease it, right after its answer was stored.
 
@@ -247,6 +261,7 @@ class Leased:
             step=self.request.config.check_step,
             age_ms=self.age_ms + held_s * 1000,
             started_ago_ms=self.started_ago_ms + held_s * 1000,
+            time_left=None if self.time_left is None else self.time_left - timedelta(seconds=held_s),
             waited_ms=0.0,
             limited_ms=0.0,
             spent=0,

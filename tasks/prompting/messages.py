@@ -11,12 +11,10 @@ from typing import Any
 from schemas.generation import AnswerProtocol
 from schemas.job import SHOWN_METADATA, GenerationConfig, JobRequest, SourceContext
 from schemas.model_call import Correction, Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
-from schemas.states import JobState
 from schemas.structured import requested_schema
 from tasks.answers.formats import resolve_format
 from tasks.answers.objects import embed_schema
 from tasks.errors import InputError
-from tasks.ports import Advance, Leased
 from tasks.prompting.sources.injection import (
     WORD_JOINER,
     Slots,
@@ -352,23 +350,14 @@ MAX_PREVIOUS_CHARACTERS = 20_000
 """Most characters of the first answer in the second prompt; about 5,000 tokens."""
 
 
-def give_up(job: Leased, why: str) -> Advance:
-    """Returns the job to the check of the first answer, which is paid for, with the reason for giving up."""
-    before = job.correction or Correction(purpose="reask")
-    correction = before.model_copy(update={"given_up": why, "previous": "", "problems": ()})
-    return Advance(
-        JobState.SCHEDULED, job.request.config.check_step, job.round - 1, event="given_up", correction=correction
-    )
-
-
 def with_correction(prompt: Prompt, request: JobRequest, correction: Correction | None) -> Prompt:
-    """The prompt of a second round; without a correction the prompt itself.
+    """The prompt of a model's second round; in its first the prompt itself.
 
     The first answer is the model's own text and the problems quote it. Neither passes through the template engine, and
     chat tokens in them (copied from a source, for example) are disabled like those of a source. The snapshot contains
     the added messages too, and its hash covers all of them.
     """
-    if correction is None:
+    if correction is None or correction.purpose == "escalate":
         return prompt
     slots = Slots(defuse)
     variables = {

@@ -41,7 +41,7 @@ async def test_a_new_round_has_the_reason_for_its_start(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     await generate(ledger, leased)
     checking = await take_one(ledger, leased.job_id, Step.CHECK)
-    correction = Correction(purpose="correct", problems=("Mars has no sea \u2713",), previous="Mars.", ungrounded=1)
+    correction = Correction(purpose="correct", problems=("Mars has no sea \u2713",), previous="Mars.")
 
     assert await ledger.queue.defer(lease_key(checking), _again(correction, 1))
     await ledger.duties.promote(10)
@@ -205,3 +205,19 @@ async def test_a_persons_retry_forgets_why_there_were_rounds(ledger: Ledger) -> 
     again = await take_one(ledger, leased.job_id)
 
     assert (again.run, again.round, again.correction) == (2, 0, None)
+
+
+async def test_failures_count_within_a_level_and_its_correction_only(ledger: Ledger) -> None:
+    leased = await submit_and_take(ledger)
+    counts = []
+    for number in (0, 1, 2, 3):
+        purpose = (Purpose.GENERATE, Purpose.CORRECT, Purpose.ESCALATE, Purpose.CORRECT)[number]
+        attempt = make_attempt(leased, purpose)
+        assert await ledger.attempts.open_attempts([attempt]) == [Opened.OPENED]
+        await ledger.attempts.close_attempts([closed_error(leased, attempt, spent=True)])
+        await ledger.queue.defer(lease_key(leased), _again(Correction(purpose="escalate"), number + 1))
+        await ledger.duties.promote(10)
+        leased = await take_one(ledger, leased.job_id)
+        counts.append((leased.round, leased.level, leased.spent))
+
+    assert counts == [(1, 0, 1), (2, 1, 0), (3, 1, 1), (4, 2, 0)]

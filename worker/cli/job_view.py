@@ -14,7 +14,7 @@ from rich.text import Text
 from schemas.generation import CheckerName
 from schemas.grounding import Claim, Evidence, Verdict
 from schemas.job import JobRequest, SourceContext
-from schemas.model_call import FinishReason, ProviderSnapshot
+from schemas.model_call import Ask, FinishReason, ProviderSnapshot
 from schemas.record import JobResult
 from schemas.states import JobState
 from tasks.ports import JobView, Purpose
@@ -154,6 +154,7 @@ def show_job(audit: Audit) -> None:
         },
     )
     _facts(out, "Judge verdicts reused, without a call", _reused_verdicts(result.claims))
+    _asks(out, result.asks)
     _attempts(out, detail.attempts, detail.completions)
     _facts(out, "Waits for a provider batch", _parked(view, detail.attempts))
     _events(out, detail.events)
@@ -252,6 +253,24 @@ def _parked(view: JobView, attempts: Sequence[Facts]) -> Facts:
         or ("being created" if attempt["provider_batch_id"] else "not sent yet"),
         "lane chosen because": attempt["lane_reason"],
     }
+
+
+def _asks(out: Console, asks: Sequence[Ask]) -> None:
+    """The rounds of a job with several: each model's answer by its verdicts, and the one that won."""
+    if len(asks) < 2:  # noqa: PLR2004 - a single round is the answer itself
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("round", "model", "outcome", "claims", "grounding", "cost USD", "asked on because"):
+        table.add_column(heading, overflow="fold")
+    for ask in asks:
+        claims = f"{ask.supported} of {ask.supported + ask.ungrounded}" if ask.supported + ask.ungrounded else ""
+        cells = (
+            f"{ask.round}{' won' if ask.won else ''}", ask.model or ask.provider or "", ask.outcome.value if ask.outcome else "none",
+            claims, "" if ask.grounding_score is None else f"{ask.grounding_score:.2f}",
+            "unknown" if ask.cost_usd is None else f"{ask.cost_usd:.6f}", ask.shortfall or "",
+        )  # fmt: skip
+        table.add_row(*(safe(cell, "green" if ask.won else "") for cell in cells))
+    _titled(out, "Rounds", table)
 
 
 def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Facts]) -> None:

@@ -34,6 +34,14 @@ CallLane = Annotated[
         "within 24 h; or auto, the cheaper one that meets the deadline.",
     ),
 ]
+Escalate = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--escalate",
+        metavar="PROVIDER[:MODEL]",
+        help="The model asked next when the check does not support an answer; several: in this order.",
+    ),
+]
 Workers = Annotated[bool, typer.Option(help="Start workers when none run.")]
 
 
@@ -55,9 +63,14 @@ def job_target(text: str, kind: str) -> tuple[UUID, str]:
 
 
 def batch_fields(
-    name: str | None, key: str | None, max_cost_usd: str | None, lane: str | None = None
+    name: str | None,
+    key: str | None,
+    max_cost_usd: str | None,
+    lane: str | None = None,
+    escalate: list[str] | None = None,
 ) -> dict[str, Any]:
     """The options on a batch, as ``BatchRequest`` takes them."""
     fields = {"name": name, "key": key, "max_cost_usd": max_cost_usd}
     batch: dict[str, Any] = {option: value for option, value in fields.items() if value is not None}
-    return batch if lane is None else {**batch, "defaults": {"lane": lane}}
+    defaults = {option: value for option, value in {"lane": lane, "escalate": escalate}.items() if value}
+    return {**batch, "defaults": defaults} if defaults else batch

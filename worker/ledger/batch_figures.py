@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from tasks.ports import ROUNDS_PER_LEVEL
 from worker.ledger.database import Database
 
 BUCKETS = 48
@@ -93,6 +94,35 @@ SELECT j.round, count(*) AS jobs, count(*) FILTER (WHERE j.outcome = 'answered')
 FROM job j WHERE j.batch_id = %(batch_id)s AND j.finished_at IS NOT NULL GROUP BY 1 ORDER BY 1
 """
 
+# Of a job that was asked of several models: its answer, and the best one of the models before.
+_GAINS = """
+SELECT (won.ask ->> 'level')::int AS level, before.ask ->> 'outcome' AS outcome_before, j.outcome AS outcome,
+       count(*) AS jobs, sum((before.ask ->> 'ungrounded')::int)::int8 AS ungrounded_before,
+       sum((won.ask ->> 'ungrounded')::int)::int8 AS ungrounded
+FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+CROSS JOIN LATERAL (SELECT ask FROM jsonb_array_elements(g.asks) AS e(ask) WHERE (ask ->> 'won')::bool LIMIT 1) won
+CROSS JOIN LATERAL (SELECT ask FROM jsonb_array_elements(g.asks) AS e(ask)
+                    WHERE (ask ->> 'better')::bool AND (ask ->> 'level')::int < (won.ask ->> 'level')::int
+                    ORDER BY (ask ->> 'round')::int DESC LIMIT 1) before
+WHERE j.batch_id = %(batch_id)s AND j.finished_at IS NOT NULL AND g.asks IS NOT NULL
+GROUP BY 1, 2, 3 ORDER BY 1, 4 DESC, 2, 3
+"""
+
+_LEVELS = f"""
+WITH asked AS (
+    SELECT a.round / {ROUNDS_PER_LEVEL} AS level, count(DISTINCT a.job_id) AS jobs,
+           count(*) AS calls, CASE WHEN bool_and(a.cost_usd IS NOT NULL) THEN sum(a.cost_usd) END AS cost_usd,
+           array_agg(DISTINCT a.provider || coalesce(':' || a.model, '')) FILTER (WHERE a.purpose <> 'judge') AS models
+    FROM job j JOIN attempt a ON a.job_id = j.id AND a.run = j.run
+    WHERE j.batch_id = %(batch_id)s AND a.closed_at IS NOT NULL AND a.shared_from IS NULL GROUP BY 1
+), won AS (
+    SELECT j.round / {ROUNDS_PER_LEVEL} AS level, count(*) AS won, count(*) FILTER (WHERE j.outcome = 'answered') AS answered
+    FROM job j WHERE j.batch_id = %(batch_id)s AND j.state = 'completed' GROUP BY 1
+)
+SELECT a.level, a.models, a.jobs, a.calls, coalesce(w.won, 0) AS won, coalesce(w.answered, 0) AS answered, a.cost_usd
+FROM asked a LEFT JOIN won w USING (level) ORDER BY a.level
+"""
+
 # Contradictions first, then the least probable answers, then those with the most claims without support.
 _WORST = """
 SELECT j.id FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
@@ -117,6 +147,8 @@ class Figures:
     failures: Rows
     variants: Rows
     rounds: Rows
+    levels: Rows
+    gains: Rows
     worst: list[UUID]
 
 
@@ -147,5 +179,7 @@ class BatchFigures:
                 failures=await rows(_FAILURES),
                 variants=await rows(_VARIANTS),
                 rounds=await rows(_ROUNDS),
+                levels=await rows(_LEVELS),
+                gains=await rows(_GAINS),
                 worst=[row["id"] for row in await rows(_WORST)],
             )

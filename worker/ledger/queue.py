@@ -15,6 +15,7 @@ from schemas.record import GenerationRecord
 from schemas.states import Step
 from tasks.ports import (
     ANY_RESCUES,
+    ROUNDS_PER_LEVEL,
     Advance,
     FinalJob,
     Leased,
@@ -34,7 +35,7 @@ from worker.ledger.pages import LEASING, LOCK_LEASED, each_page, quarantine_bad,
 from worker.ledger.views import RECORD_COLUMNS
 
 PURPOSES = {
-    Step.GENERATE: [Purpose.GENERATE.value, Purpose.REASK.value, Purpose.CORRECT.value],
+    Step.GENERATE: [Purpose.GENERATE.value, Purpose.REASK.value, Purpose.CORRECT.value, Purpose.ESCALATE.value],
     Step.CHECK: [Purpose.JUDGE.value],
     Step.LOCAL: [Purpose.JUDGE.value],
 }
@@ -43,7 +44,7 @@ PURPOSES = {
 RISK = "CASE WHEN rescues > 0 THEN least(1, 4.0 ^ rescues / 256) ELSE 0 END"
 """``tasks.ports.risk_of``; a contract test compares the bounds of both."""
 
-LEASED_JOBS = """
+LEASED_JOBS = f"""
 SELECT t.*, nightdesk_now() AS now,
        EXISTS (SELECT FROM attempt u WHERE u.job_id = t.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL) AS unpriced,
        b.not_before, b.max_cost_usd, b.cancelling_by, r.request, r.contract_version,
@@ -52,8 +53,9 @@ FROM new_lease t
 JOIN batch b ON b.id = t.batch_id
 JOIN job_request r ON r.job_id = t.id
 CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE spent) AS spent,
-           count(*) FILTER (WHERE NOT spent AND outcome LIKE 'error:%%') AS snoozes,
+    SELECT count(*) FILTER (WHERE spent AND round / {ROUNDS_PER_LEVEL} = t.round / {ROUNDS_PER_LEVEL}) AS spent,
+           count(*) FILTER (WHERE NOT spent AND outcome LIKE 'error:%%'
+                              AND round / {ROUNDS_PER_LEVEL} = t.round / {ROUNDS_PER_LEVEL}) AS snoozes,
            count(*) FILTER (WHERE outcome = 'unknown' AND round = t.round) AS unknown,
            count(*) FILTER (WHERE round = t.round) AS attempts,
            min(opened_at) FILTER (WHERE round = t.round) AS first_opened_at

@@ -55,7 +55,7 @@ WITH locked_job AS (
     UPDATE generation_record r
     SET message_id = r.job_id::text, retrieval_record_id = NULL, trace_id = NULL, request_id = NULL,
         messages_snapshot = NULL, output_raw = NULL, output_structured = NULL, canonical = NULL, answer = '',
-        citations = '[]', grounding = NULL, quality = '{}',
+        citations = '[]', grounding = NULL, quality = '{}', asks = NULL,
         -- Parameters hold stop sequences and output schemas, too.
         provider_snapshot = r.provider_snapshot - 'parameters_sent' - 'parameters_dropped',
         error_message = CASE WHEN r.error_message IS NOT NULL THEN '[erased]' END,

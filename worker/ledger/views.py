@@ -47,6 +47,7 @@ RECORD_COLUMNS = {
     "created_at": "timestamptz",
     "canonical": "jsonb",
     "replay_of": "uuid",
+    "asks": "jsonb",
 }
 """Columns of the table of audit records with the types of their arrays in SQL; a test compares them with the table."""
 

@@ -76,6 +76,7 @@ def document(report: Report) -> dict[str, Any]:
         "errors": report.errors,
         "variants": [_variant(row) for row in figures.variants],
         "rounds": [_round(row, figures) for row in figures.rounds],
+        "levels": [_level(row, figures) for row in figures.levels] if len(figures.levels) > 1 else [],
         "worst": [_worst(view) for view in report.worst],
         "estimate": None if report.estimation is None else to_json(report.estimation),
     }
@@ -112,6 +113,21 @@ def _round(row: dict[str, Any], figures: Figures) -> dict[str, Any]:
         **row,
         "calls": sum(call["calls"] for call in calls),
         "calls_usd": None if None in costs else sum(costs, Decimal(0)),
+    }
+
+
+def _level(row: dict[str, Any], figures: Figures) -> dict[str, Any]:
+    """A model of the cascade: the jobs that came to it, their cost, and the gain of its answers over those before."""
+    gains = [gain for gain in figures.gains if gain["level"] == row["level"]]
+    rescued = sum(gain["jobs"] for gain in gains if gain["outcome"] == "answered" != gain["outcome_before"])
+    cost = row["cost_usd"]
+    return {
+        **row,
+        "newly_answered": rescued,
+        "usd_each": None if cost is None or not rescued else cost / rescued,
+        "ungrounded_before": sum(gain["ungrounded_before"] for gain in gains),
+        "ungrounded": sum(gain["ungrounded"] for gain in gains),
+        "gains": [{name: value for name, value in gain.items() if name != "level"} for gain in gains],
     }
 
 

@@ -240,8 +240,10 @@ class ConfiguredProviders:
         least_usd = prices.expected_usd(judge, size, 0, _tier(judge_entry))
         return None if least_usd is None else CheapJudge(turn, effort, least_usd)
 
-    def turns(self, config: GenerationConfig) -> tuple[Turn, ...]:
+    def turns(self, config: GenerationConfig, level: int = 0) -> tuple[Turn, ...]:
         """See ``tasks.ports.Providers``."""
+        if level:
+            return (Turn.parse(config.escalate[level - 1]),)
         first = Turn(config.provider or self.default, config.model)
         # Each once: a fallback to the job's own provider and model would only ask it again.
         return tuple(dict.fromkeys((first, *map(Turn.parse, config.fallbacks or self._settings.fallbacks))))
@@ -343,7 +345,14 @@ HAVE_BATCHES = frozenset({ProviderKind.OPENAI, ProviderKind.OPENAI_CHAT, Provide
 """Kinds of providers with the lane ``provider_batch``."""
 
 
-_Key = tuple[str | None, str | None, tuple[str, ...], Lane, str | None, bool, bool]
+_Key = tuple[str | None, str | None, tuple[str, ...], tuple[str, ...], Lane, str | None, bool, bool]
+
+
+def _further_turns(config: GenerationConfig) -> Iterator[tuple[str, Turn]]:
+    """The models of a job besides its first, by the field that names them."""
+    for name in ("fallbacks", "escalate"):
+        for at, text in enumerate(getattr(config, name)):
+            yield f"config.{name}.{at}", Turn.parse(text)
 
 
 class Installation(Catalog):
@@ -366,7 +375,7 @@ class Installation(Catalog):
     def objections(self, config: GenerationConfig, *, generates: bool, priced: bool) -> tuple[Objection, ...]:
         """See ``tasks.ports.Catalog``."""
         judge = config.judge if CheckerName.JUDGE in config.checkers else None
-        key = (config.provider, config.model, config.fallbacks, config.lane, judge, generates, priced)
+        key = (config.provider, config.model, config.fallbacks, config.escalate, config.lane, judge, generates, priced)
         if (objections := self._cache.get(key)) is None:
             objections = (*self._of_the_answer(config, priced=priced),) if generates else ()
             if judge is not None:
@@ -383,14 +392,13 @@ class Installation(Catalog):
             yield from self._of_batches(config)
         if self._knows(config):
             yield from self._of_turn(Turn(config.provider or self._providers.default, config.model), priced=priced)
-        for at, text in enumerate(config.fallbacks):
-            field = f"config.fallbacks.{at}"
-            for objection in self._of_turn(Turn.parse(text), priced=priced):
+        for field, turn in _further_turns(config):
+            for objection in self._of_turn(turn, priced=priced):
                 yield Objection(field, objection.message, objection.certain)
 
     def _of_batches(self, config: GenerationConfig) -> Iterator[Objection]:
         turns = {"config.lane": Turn(config.provider or self._providers.default)} if self._knows(config) else {}
-        turns |= {f"config.fallbacks.{at}": Turn.parse(text) for at, text in enumerate(config.fallbacks)}
+        turns |= dict(_further_turns(config))
         for field, turn in turns.items():
             kind = self._providers.kind_of(turn.provider)
             # The offline one is at no price, so it answers at once in the place of a batch that failed.

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 from schemas.job import JobRequest
 from schemas.states import JobState, Step
 from tasks.ports import (
+    ROUNDS_PER_LEVEL,
     Advance,
     FinalJob,
     Leased,
@@ -76,7 +77,8 @@ class MemoryQueue(Queue):
             for attempt in job.attempts
             if attempt.new.run == job.run and attempt.new.purpose in PURPOSES[job.step]
         ]
-        failed = [attempt for attempt in of_step if attempt.closed_at is not None and attempt.outcome != OK]
+        of_level = [a for a in of_step if a.new.round // ROUNDS_PER_LEVEL == job.round // ROUNDS_PER_LEVEL]
+        failed = [attempt for attempt in of_level if attempt.closed_at is not None and attempt.outcome != OK]
         of_round = [attempt for attempt in of_step if attempt.new.round == job.round]
         first_opened = min((attempt.opened_at for attempt in of_round), default=None)
         return Leased(
@@ -111,6 +113,7 @@ class MemoryQueue(Queue):
             rescues=job.rescues,
             request_bytes=len(job.new.request),
             replay=job.new.replay,
+            time_left=None if job.deadline is None else job.deadline - now,
         )
 
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> Renewal:

@@ -19,7 +19,7 @@ OK = "ok"
 UNKNOWN = "unknown"
 
 PURPOSES: dict[Step, frozenset[Purpose]] = {
-    Step.GENERATE: frozenset({Purpose.GENERATE, Purpose.REASK, Purpose.CORRECT}),
+    Step.GENERATE: frozenset({Purpose.GENERATE, Purpose.REASK, Purpose.CORRECT, Purpose.ESCALATE}),
     Step.CHECK: frozenset({Purpose.JUDGE}),
     Step.LOCAL: frozenset({Purpose.JUDGE}),
 }

@@ -21,8 +21,8 @@ from schemas.states import JobState, Outcome, Step
 from tasks import check
 from tasks.check import AnotherRound, Check, Result, ToJudge, add_verdicts, run_checkers
 from tasks.grounding.judge.verdicts import NO_JUDGE
-from tasks.policy.outcome import MAX_ROUNDS
 from tasks.ports import FinalJob, Leased
+from tasks.ports.rows import ROUNDS_PER_LEVEL
 from tasks.prompting.messages import render
 from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_jobs, to_check
 from tests.fakes.ledger import MemoryLedger
@@ -136,7 +136,7 @@ def test_retry_asks_for_one_more_round_and_then_flags() -> None:
     job = leased_for_check(request_with(on_ungrounded="retry"), BAD)
 
     assert isinstance(examine(job, monotonic()), AnotherRound)
-    last = examine(replace(job, round=MAX_ROUNDS - 1), monotonic())
+    last = examine(replace(job, round=ROUNDS_PER_LEVEL - 1), monotonic())
     assert isinstance(last, FinalJob)
     assert last.outcome is Outcome.PARTIAL
 

@@ -71,9 +71,12 @@ class RoundsHarness:
         await self.ledger.duties.promote(10)
         return next(iter(await self.ledger.queue.lease(step, "w", LEASE, 1)), None)
 
+    def registry(self) -> Registry:
+        return Registry(self.provider)
+
     async def generate(self, job: Leased) -> None:
         journal = LedgerJournal(self.ledger)
-        registry = Registry(self.provider)
+        registry = self.registry()
         step = Generate(
             self.ledger.queue, journal, PaidCalls(journal, self.policy, lambda: 0.5), registry, lambda _: None, lambda *_: None
         )  # fmt: skip

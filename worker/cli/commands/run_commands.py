@@ -37,6 +37,7 @@ def run(
     key: options.Key = None,
     max_cost_usd: options.MaxCost = None,
     lane: options.CallLane = None,
+    escalate: options.Escalate = None,
     workers: options.Workers = True,
     strict: options.Strict = False,
     as_json: options.Json = False,
@@ -51,10 +52,10 @@ def run(
     writes one result per line of input, and stops what it started. Interrupted, the jobs stay in the ledger, and
     --resume goes on with them.
     """
-    batch = options.batch_fields(name, key, max_cost_usd, lane)
+    batch = options.batch_fields(name, key, max_cost_usd, lane, escalate)
     if resume is not None and (files or batch):
         raise InputError(
-            "--resume goes on with a batch as it is: give no FILE, --name, --key, --max-cost-usd or --lane"
+            "--resume goes on with a batch as it is: give no FILE, --name, --key, --max-cost-usd, --lane or --escalate"
         )
     if dry_run:
         if resume is not None:
@@ -115,6 +116,7 @@ def submit(
     key: options.Key = None,
     max_cost_usd: options.MaxCost = None,
     lane: options.CallLane = None,
+    escalate: options.Escalate = None,
     strict: options.Strict = False,
     as_json: options.Json = False,
 ) -> int:
@@ -123,7 +125,9 @@ def submit(
     Workers take it from there: those of 'nightdesk up', or any that use the same database.
     """
     settings = load_settings()
-    submission = new_submission(files, options.batch_fields(name, key, max_cost_usd, lane), settings, strict=strict)
+    submission = new_submission(
+        files, options.batch_fields(name, key, max_cost_usd, lane, escalate), settings, strict=strict
+    )
     if submission.empty:
         warn(f"none of {submission.intake.lines} lines holds a valid job; nothing was submitted")
         return BAD_INPUT

@@ -208,7 +208,7 @@ CREATE TABLE attempt (
     CONSTRAINT attempt_pkey PRIMARY KEY (id),
     CONSTRAINT attempt_closed_iff_outcome CHECK ((closed_at IS NULL) = (outcome IS NULL)),
     CONSTRAINT attempt_outcome_known CHECK (outcome IS NULL OR outcome IN ('ok', 'unknown') OR outcome LIKE 'error:%'),
-    CONSTRAINT attempt_purpose_known CHECK (purpose IN ('generate', 'reask', 'correct', 'judge')),
+    CONSTRAINT attempt_purpose_known CHECK (purpose IN ('generate', 'reask', 'correct', 'escalate', 'judge')),
     CONSTRAINT attempt_shared_is_no_call CHECK (shared_from IS NULL OR (outcome = 'ok' AND purpose = 'generate' AND cost_usd = 0 AND reserved_usd = 0 AND usage IS NULL AND share_key IS NULL)),
     CONSTRAINT attempt_job_id_fkey FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
 );
@@ -276,6 +276,7 @@ CREATE TABLE generation_record (
     created_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
     canonical JSONB,
     replay_of UUID,
+    asks JSONB,
     CONSTRAINT generation_record_pkey PRIMARY KEY (job_id, run),
     CONSTRAINT generation_record_status_known CHECK (status IN ('success', 'partial', 'failed')),
     CONSTRAINT generation_record_job_id_fkey FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE

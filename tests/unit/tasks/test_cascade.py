@@ -1,0 +1,246 @@
+"""A cascade over the in-memory ledger: the models asked, the answer that wins, its record, and the ends of it."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from schemas.failure import FailureKind
+from schemas.job import GenerationConfig
+from schemas.model_call import FinishReason
+from schemas.states import JobState, Outcome, Step
+from tasks.ports import JobView
+from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs
+from tests.unit.tasks.test_rounds import BAD, GOOD, LEASE, WORSE, RoundsHarness, failing, record_of, requesting
+
+NONE = answers("[none] The sources do not say.")
+EMPTY = answers("", finish_reason=FinishReason.REFUSAL, refusal="I can't.")
+
+
+@dataclass
+class CascadeHarness(RoundsHarness):
+    """One job with further models."""
+
+    stronger: tuple[ScriptedProvider, ...] = ()
+
+    def registry(self) -> Registry:
+        return Registry(self.provider, *self.stronger)
+
+    async def levels(self, view: JobView) -> list[tuple[int, str, str, bool]]:
+        return [
+            (ask.level, ask.purpose, ask.outcome.value if ask.outcome else "-", ask.won)
+            for ask in record_of(view).asks or ()
+        ]
+
+
+def harness(*first: Act, strong: tuple[Act, ...] = (), best: tuple[Act, ...] = ()) -> CascadeHarness:
+    models = [
+        ScriptedProvider(*acts, name=name, model=f"{name}-1", reserve_usd=Decimal("0.05"))
+        for name, acts in (("strong", strong), ("best", best))
+        if acts
+    ]
+    return CascadeHarness(ScriptedProvider(*first), stronger=tuple(models))
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+def test_an_answer_without_support_is_asked_of_the_next_model_with_the_plain_prompt() -> None:
+    async def scenario() -> None:
+        cascade = harness(answers(f"{GOOD} {BAD}"), strong=(answers(GOOD, cost_usd=Decimal("0.03")),))
+        view = await cascade.answer(requesting(escalate=["strong"]))
+
+        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.ANSWERED, 2)
+        assert await cascade.purposes(view) == [(0, "generate", "ok"), (2, "escalate", "ok")]
+        record = record_of(view)
+        assert (record.answer, record.model_provider) == (GOOD, "strong")
+        # The strong model sees neither the first answer nor its faults.
+        assert cascade.stronger[0].calls[0].prompt.snapshot.sha256 == cascade.provider.calls[0].prompt.snapshot.sha256
+        weak, strong = record.asks or ()
+        assert (weak.supported, weak.ungrounded, weak.cost_usd, weak.won) == (1, 1, Decimal("0.002"), False)
+        assert weak.shortfall == "1 of its claims are not supported"
+        assert (strong.model, strong.ungrounded, strong.cost_usd) == ("strong-1", 0, Decimal("0.03"))
+        assert (strong.better, strong.won, strong.shortfall) == (True, True, None)
+        assert view.cost_usd == Decimal("0.032")
+
+    run(scenario())
+
+
+def test_a_supported_answer_is_asked_of_no_other_model() -> None:
+    async def scenario() -> None:
+        cascade = harness(answers(GOOD), strong=(answers(GOOD),))
+        view = await cascade.answer(requesting(escalate=["strong"]))
+
+        assert (view.outcome, view.round, record_of(view).asks) == (Outcome.ANSWERED, 0, None)
+        assert not cascade.stronger[0].calls
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("query", "goes_on"), [("When does the night desk open?", True), ("How tall is the Eiffel Tower in metres?", False)]
+)
+def test_an_abstention_goes_on_only_where_the_sources_suffice(query: str, goes_on: bool) -> None:  # noqa: FBT001
+    async def scenario() -> None:
+        cascade = harness(NONE, strong=(answers(GOOD),))
+        request = requesting(escalate=["strong"]).model_copy(update={"query": query})
+        view = await cascade.answer(request)
+
+        assert bool(cascade.stronger[0].calls) is goes_on
+        assert view.outcome is (Outcome.ANSWERED if goes_on else Outcome.ABSTAINED)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("strong", "best", "winner", "why"),
+    [
+        (answers(f"{GOOD} {BAD} {WORSE}"), NONE, 0, "the model then gave no answer"),
+        (answers(f"{BAD} {WORSE}"), answers(BAD), 0, "no claim with support"),
+        (EMPTY, failing(FailureKind.INVALID_REQUEST), 0, "the call failed: the provider said no"),
+        (failing(FailureKind.QUOTA), EMPTY, 0, "refused: I can't."),
+    ],
+)
+def test_the_best_answer_wins_by_its_verdicts_and_not_by_its_place(
+    strong: Act, best: Act, winner: int, why: str
+) -> None:
+    async def scenario() -> None:
+        cascade = harness(answers(f"{GOOD} {BAD}"), strong=(strong,), best=(best,))
+        view = await cascade.answer(requesting(escalate=["strong", "best"], max_attempts=1))
+
+        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 2 * winner)
+        record = record_of(view)
+        assert record.answer.startswith(f"{GOOD} {BAD}")
+        assert why in record.quality.reasoning
+        assert [ask.won for ask in record.asks or ()] == [at == winner for at in range(3)]
+        assert [len(model.calls) for model in (cascade.provider, *cascade.stronger)] == [1, 1, 1]
+
+    run(scenario())
+
+
+def test_a_middle_answer_wins_over_a_later_and_an_earlier_one() -> None:
+    async def scenario() -> None:
+        cascade = harness(
+            answers(f"{GOOD} {BAD} {WORSE}"), strong=(answers(f"{GOOD} {BAD}"),), best=(answers(f"{BAD} {WORSE}"),)
+        )
+        view = await cascade.answer(requesting(escalate=["strong", "best"]))
+
+        assert (view.outcome, view.round) == (Outcome.PARTIAL, 2)
+        assert await cascade.levels(view) == [
+            (0, "generate", "partial", False), (1, "escalate", "partial", True), (2, "escalate", "partial", False)
+        ]  # fmt: skip
+        assert record_of(view).model_provider == "strong"
+        assert "3 models were asked" in record_of(view).quality.reasoning
+        assert view.cost_usd == Decimal("0.006")
+
+    run(scenario())
+
+
+def test_a_refusal_goes_on_and_the_last_refusal_ends_the_job() -> None:
+    async def scenario() -> None:
+        for strong, outcome in ((answers(GOOD), Outcome.ANSWERED), (EMPTY, Outcome.REFUSED)):
+            cascade = harness(EMPTY, strong=(strong,))
+            view = await cascade.answer(requesting(escalate=["strong"]))
+            assert (view.state, view.outcome) == (JobState.COMPLETED, outcome)
+            assert [ask.outcome for ask in record_of(view).asks or ()] == [Outcome.REFUSED, outcome]
+
+    run(scenario())
+
+
+def test_each_model_gets_its_correction_before_the_next_one_is_asked() -> None:
+    async def scenario() -> None:
+        cascade = harness(
+            answers(f"{GOOD} {BAD}"), answers(f"{GOOD} {BAD}"), strong=(answers(f"{GOOD} {WORSE}"), answers(GOOD))
+        )
+        view = await cascade.answer(requesting(escalate=["strong"], on_ungrounded="retry"))
+
+        assert (view.outcome, view.round) == (Outcome.ANSWERED, 3)
+        assert await cascade.purposes(view) == [
+            (0, "generate", "ok"), (1, "correct", "ok"), (2, "escalate", "ok"), (3, "correct", "ok")
+        ]  # fmt: skip
+        assert cascade.stronger[0].calls[1].prompt.snapshot.messages[-2].text([]) == f"{GOOD} {WORSE}"
+
+    run(scenario())
+
+
+def test_a_ceiling_that_has_no_room_for_the_next_model_ends_with_the_best_answer() -> None:
+    async def scenario() -> None:
+        cascade = harness(answers(f"{GOOD} {BAD}"), strong=(answers(GOOD),))
+        view = await cascade.answer(requesting(escalate=["strong"]), max_cost_usd=Decimal("0.051"))
+
+        assert (view.state, view.held_reason, view.outcome) == (JobState.COMPLETED, None, Outcome.PARTIAL)
+        assert "budget was used up" in record_of(view).quality.reasoning
+        assert await cascade.purposes(view) == [(0, "generate", "ok")]
+
+    run(scenario())
+
+
+def test_no_model_is_asked_whose_answer_may_come_after_the_deadline() -> None:
+    async def scenario() -> None:
+        for seconds, rounds in ((80.0, [0]), (120.0, [0, 2])):
+            cascade = harness(answers(f"{GOOD} {BAD}"), strong=(answers(GOOD),))
+            deadline = cascade.ledger.tables.now() + timedelta(seconds=seconds)
+            view = await cascade.answer(requesting(escalate=["strong"]), deadline=deadline)
+
+            assert view.state is JobState.COMPLETED
+            assert [number for number, _, _ in await cascade.purposes(view)] == rounds
+
+    run(scenario())
+
+
+def test_the_next_model_has_attempts_of_its_own() -> None:
+    async def scenario() -> None:
+        broken = failing(FailureKind.BAD_ANSWER)
+        cascade = harness(broken, answers(f"{GOOD} {BAD}"), strong=(broken, answers(GOOD)))
+        view = await cascade.answer(requesting(escalate=["strong"], max_attempts=2))
+
+        assert view.outcome is Outcome.ANSWERED
+        assert [len(model.calls) for model in (cascade.provider, *cascade.stronger)] == [2, 2]
+
+    run(scenario())
+
+
+def test_a_worker_that_dies_between_two_levels_pays_for_no_answer_twice() -> None:
+    async def scenario() -> None:
+        cascade = harness(answers(f"{GOOD} {BAD}"), strong=(hangs, answers(GOOD)))
+        await cascade.submit(requesting(escalate=["strong"]))
+        first = await cascade.lease(Step.GENERATE)
+        assert first is not None
+        await cascade.generate(first)
+        # Dies with the decision to go on unwritten: the same is decided again.
+        assert await cascade.lease(Step.CHECK) is not None
+        cascade.ledger.advance(LEASE * 2)
+        await cascade.ledger.duties.rescue(10, None)
+        checking = await cascade.lease(Step.CHECK)
+        assert checking is not None
+        await cascade.check(checking)
+        # Dies with the call of the strong model under way.
+        second = await cascade.lease(Step.GENERATE)
+        assert second is not None
+        dying = asyncio.create_task(cascade.generate(second))
+        await cascade.stronger[0].called.wait()
+        cascade.ledger.advance(LEASE * 2)
+        await cascade.ledger.duties.rescue(10, None)
+        dying.cancel()
+        await asyncio.wait([dying])
+
+        view = await cascade.finish()
+
+        assert (view.outcome, view.round) == (Outcome.ANSWERED, 2)
+        assert await cascade.purposes(view) == [
+            (0, "generate", "ok"), (2, "escalate", "unknown"), (2, "escalate", "ok")
+        ]  # fmt: skip
+        # The lost call counts with its worst case, as one that may have been billed.
+        assert view.cost_usd == Decimal("0.002") + Decimal("0.05") + Decimal("0.002")
+
+    run(scenario())
+
+
+def test_a_model_is_named_once() -> None:
+    with pytest.raises(ValueError, match="names 'openai:gpt' twice"):
+        GenerationConfig(escalate=("openai:gpt", "openai:gpt"))
