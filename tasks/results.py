@@ -290,8 +290,8 @@ def parse_job_ids(raw: Sequence[Any]) -> list[UUID]:
 
 async def poll(reading: Reading, ids: Sequence[UUID]) -> list[JobResult | None]:
     """The jobs' results as they stand now, in the order asked; None for an id that names no job."""
-    views = {view.job_id: view for view in await reading.views(ids, slim=True)}
-    return [result_of(views[job_id]) if job_id in views else None for job_id in ids]
+    results = {stored.result.job_id: stored.result for stored in await reading.results(ids)}
+    return [results.get(job_id) for job_id in ids]
 
 
 @shared_task(name="nightdesk.poll", ignore_result=False)

@@ -58,6 +58,7 @@ from tasks.ports.rows import (
     Replay,
     RepublishPage,
     StoredCompletion,
+    StoredResult,
     no_page,
     own_id_key,
     risk_of,

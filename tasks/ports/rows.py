@@ -8,9 +8,10 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from schemas.claim_error import ErrorKind
 from schemas.job import JobRequest, Recheck
 from schemas.model_call import Completion, Correction, Prompt
-from schemas.record import GenerationRecord
+from schemas.record import GenerationRecord, JobResult
 from schemas.states import FINAL_STATES, JobState, Outcome, Step
 
 
@@ -365,6 +366,15 @@ class JobView:
     """When its content was removed for good; request and record are what is left of them."""
     replay_of: UUID | None = None
     """The job that it asks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """The result of a job as its row and record make it, final or not."""
+
+    result: JobResult
+    errors: Mapping[ErrorKind, int]
+    """Claims of the answer by the kind of their error."""
 
 
 @dataclass(frozen=True, slots=True)

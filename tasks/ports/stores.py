@@ -39,6 +39,7 @@ from tasks.ports.rows import (
     Refused,
     Renewal,
     RepublishPage,
+    StoredResult,
     no_page,
 )
 
@@ -303,14 +304,17 @@ class Actions(Protocol):
 class Reading(Protocol):
     """Views of jobs and batches."""
 
-    async def views(self, job_ids: Sequence[UUID], *, slim: bool = False) -> list[JobView]:
-        """The jobs that exist among ``job_ids``, in that order.
+    async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
+        """The jobs that exist among ``job_ids``, in that order."""
 
-        ``slim`` ones may have no more than a result is made of: placeholders for sources, no messages, no raw answer.
-        """
+    def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
+        """All jobs of a batch by position, streamed."""
 
-    def batch_views(self, batch_id: UUID, *, slim: bool = False) -> AsyncIterator[JobView]:
-        """All jobs of a batch by position, streamed; ``slim`` as in ``views``."""
+    async def results(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
+        """The results of the jobs that exist among ``job_ids``, in that order: as ``result_of`` makes them of views."""
+
+    def batch_results(self, batch_id: UUID) -> AsyncIterator[StoredResult]:
+        """The results of all jobs of a batch by position, streamed."""
 
     def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
         """Entries of a batch that are no jobs of it, by position, streamed: refused, or known from before.

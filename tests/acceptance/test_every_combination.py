@@ -147,6 +147,10 @@ def test_every_combination_is_valid_consistent_and_exact(scripted: System) -> No
     scripted.start_worker()
     scripted.until_final(len(CASES))
     views = read_all(scripted, job_ids)
+    results = scripted.with_ledger(lambda ledger: ledger.reading.results(job_ids))
+    assert [stored.result.model_dump_json() for stored in results] == [
+        result_of(view).model_dump_json() for view in views
+    ]
     cited: dict[tuple[str, AnswerProtocol], set[tuple[tuple[int, int | None, int | None], ...]]] = {}
     for case, view in zip(CASES, views, strict=True):
         result = result_of(view)

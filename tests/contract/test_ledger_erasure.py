@@ -198,6 +198,7 @@ async def test_the_result_of_an_erased_job_says_so(ledger: PostgresLedger) -> No
     assert (result.state, result.query, result.response, result.citations) == (JobState.COMPLETED, "", "", ())
     assert result.warnings == (f"erased on {job_view.erased_at:%Y-%m-%d %H:%M} UTC",)
     assert [view.job_id async for view in ledger.reading.batch_views(job.batch_id)] == [job.job_id]
+    assert [stored.result for stored in await ledger.reading.results([job.job_id])] == [result]
 
 
 async def test_jobs_that_are_not_final_are_not_erased(ledger: PostgresLedger) -> None:

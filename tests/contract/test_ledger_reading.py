@@ -8,8 +8,8 @@ import pytest
 
 from schemas.claim_error import ErrorKind
 from schemas.grounding import Grounding
-from schemas.model_call import Prompt
-from schemas.record import TimingMs
+from schemas.model_call import Prompt, Usage
+from schemas.record import Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.errors import NotFound
 from tasks.ports import Ledger, Replay
@@ -100,17 +100,39 @@ async def test_a_batch_is_read_by_position(ledger: Ledger) -> None:
     assert batch_views == await ledger.reading.views(receipt.job_ids)
 
 
-async def test_slim_views_make_the_same_results(ledger: Ledger) -> None:
-    receipt = await submit_many(ledger, 6)
-    for job in await take(ledger, receipt.job_ids[2:5]):
-        await finish(ledger, job)
+async def test_stored_results_are_byte_for_byte_those_made_of_views(ledger: Ledger) -> None:
+    ids = list((await submit_many(ledger, 2)).job_ids)
+    ids += (
+        await submit(ledger, make_request(metadata={"a": 0.1, "é": [1e-7, 2.0, None]}, trace_id="t", message_id="m"))
+    ).job_ids
+    ids += [(await submit(ledger, make_request(context=["one", "two"], custom_id=name))).job_ids[0] for name in "abc"]
+    running, rich, failing, plain, blank = await take(ledger, ids[1:])
+    record = make_record(
+        rich,
+        answer="Noon \u2028 ...",
+        quality=Quality(answer_quality=0.1, sufficient_context=True, reasoning="r", warnings=("one", "two")),
+        grounding=Grounding(grounding_score=1e-5, confidence=0.30000000000000004, errors={ErrorKind.DATE: 2}),
+        output_structured={"z": 1.0, "a": {"b": [True, None]}},
+        usage=Usage(input_tokens=3, output_tokens=4),
+        timing_ms=TimingMs(total=12.345, llm=1e-3),
+    )
+    await finish(ledger, rich, record=record)
+    await ledger.queue.finish(
+        [make_failed(failing), make_final(plain), make_final(blank, record=make_record(blank, answer=" "))]
+    )
 
-    views = await ledger.reading.views(receipt.job_ids)
-    slim = await ledger.reading.views(receipt.job_ids, slim=True)
+    results = await ledger.reading.results([*ids, new_id()])
 
-    assert [result_of(view) for view in slim] == [result_of(view) for view in views]
-    assert [view async for view in ledger.reading.batch_views(receipt.batch_id, slim=True)] == slim
-    assert await poll(ledger.reading, receipt.job_ids) == [result_of(view) for view in views]
+    assert [stored.result.job_id for stored in results] == ids
+    views = await ledger.reading.views(ids)
+    assert [stored.result.model_dump_json() for stored in results] == [
+        result_of(view).model_dump_json() for view in views
+    ]
+    assert [stored.errors for stored in results] == [{}, {}, {ErrorKind.DATE: 2}, {}, {}, {}]
+    assert [stored.result.job_id for stored in results if stored.result.state is JobState.RUNNING] == [running.job_id]
+    assert await poll(ledger.reading, [new_id(), *ids]) == [None, *(stored.result for stored in results)]
+    in_batch = [stored async for stored in ledger.reading.batch_results(rich.batch_id)]
+    assert in_batch == [results[2]]
 
 
 async def test_an_unknown_batch_has_no_jobs(ledger: Ledger) -> None:

@@ -11,7 +11,6 @@ from schemas.record import JobResult
 from schemas.states import HeldReason
 from tasks.errors import ServiceUnavailable
 from tasks.ports import InputLine, JobView, Refused, Repeated
-from tasks.results import result_of
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.outfile import check_output, is_replaced, writing
 from worker.cli.progress import Reporter, reporting
@@ -73,7 +72,7 @@ class BatchRun:
         await self.watch.wait_for_jobs(elsewhere)
         return None
 
-    async def write(self, output: str, result: Callable[[JobView], JobResult] = result_of) -> Tally:
+    async def write(self, output: str, result: Callable[[JobView], JobResult] | None = None) -> Tally:
         """Writes the results; a file from its beginning when the ledger goes away meanwhile."""
 
         async def write() -> Tally:

@@ -12,9 +12,10 @@ from schemas.job import JobRequest
 from schemas.record import GenerationRecord
 from schemas.states import JobState, Outcome, Step
 from tasks.errors import NotFound
-from tasks.ports import InputLine, JobDetail, JobView, Reading, Refused, Repeated
+from tasks.ports import InputLine, JobDetail, JobView, Reading, Refused, Repeated, StoredResult
 from worker.ledger.database import Database
 from worker.ledger.pages import walk
+from worker.ledger.results import ResultReader
 
 RECORD_COLUMNS = {
     "job_id": "uuid",
@@ -89,13 +90,10 @@ ORDER BY d.ord
     for columns in (VIEW_COLUMNS, RESULT_COLUMNS)
 )
 
-_BATCH_VIEWS, _SLIM_BATCH_VIEWS = (
-    f"""
-SELECT {columns} FROM job j {_VIEW_JOINS}
+_BATCH_VIEWS = f"""
+SELECT {VIEW_COLUMNS} FROM job j {_VIEW_JOINS}
 WHERE j.batch_id = %(batch_id)s AND j.position > %(after_position)s ORDER BY j.position LIMIT %(page)s
 """
-    for columns in (VIEW_COLUMNS, RESULT_COLUMNS)
-)
 
 FEW = 2_000
 """Calls of an uncommon kind in the whole ledger up to which the batch is looked up of each, instead of its jobs being read."""
@@ -199,15 +197,23 @@ class PostgresReading(Reading):
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._results = ResultReader(database, self._slim_views)
 
-    async def views(self, job_ids: Sequence[UUID], *, slim: bool = False) -> list[JobView]:
-        statement = _SLIM_VIEWS if slim else _VIEWS
-        return [view_of(row) for row in await self._db.rows(statement, {"ids": list(job_ids)})]
+    async def _slim_views(self, job_ids: Sequence[UUID]) -> list[JobView]:
+        return [view_of(row) for row in await self._db.rows(_SLIM_VIEWS, {"ids": list(job_ids)})]
 
-    async def batch_views(self, batch_id: UUID, *, slim: bool = False) -> AsyncIterator[JobView]:
+    async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
+        return [view_of(row) for row in await self._db.rows(_VIEWS, {"ids": list(job_ids)})]
+
+    async def results(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
+        return await self._results.of_jobs(job_ids)
+
+    def batch_results(self, batch_id: UUID) -> AsyncIterator[StoredResult]:
+        return self._results.of_batch(batch_id)
+
+    async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
         # Pages by position: no cursor or transaction stays open.
-        statement = _SLIM_BATCH_VIEWS if slim else _BATCH_VIEWS
-        async for rows in walk(self._db, statement, {"batch_id": batch_id}, {"position": -1}):
+        async for rows in walk(self._db, _BATCH_VIEWS, {"batch_id": batch_id}, {"position": -1}):
             for row in rows:
                 yield view_of(row)
 

@@ -1,7 +1,7 @@
 """Writes results as JSON lines: one per line of input, in its order; and the claims that judges decided, as rows."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 from uuid import UUID
@@ -15,8 +15,7 @@ from schemas.job import JobRequest
 from schemas.record import JobResult
 from schemas.states import JobState
 from tasks.answers.texts import INVALID
-from tasks.ports import InputLine, JobView, Ledger, Refused, Repeated
-from tasks.results import result_of
+from tasks.ports import InputLine, JobView, Ledger, Reading, Refused, Repeated, StoredResult
 
 PAGE = 200
 """Lines read at a time whose jobs stand in other batches."""
@@ -51,7 +50,7 @@ async def write_results(
     ledger: Ledger | None,
     batch_id: UUID | None,
     lines: Iterable[InputLine] | None = None,
-    result: Callable[[JobView], JobResult] = result_of,
+    result: Callable[[JobView], JobResult] | None = None,
 ) -> Tally:
     """Writes one result for each line of a batch's input, as they stand now.
 
@@ -60,7 +59,7 @@ async def write_results(
         ledger: open; None where nothing was submitted, and there are only refused lines.
         batch_id: the batch; None where each job is in another one.
         lines: those that are no jobs of the batch, by position; None: as the ledger has them.
-        result: makes the result of a job.
+        result: makes the result of a job anew; None: as it is stored.
     """
     tally = Tally()
     async for line in _Results(ledger, batch_id, result).lines(lines):
@@ -95,23 +94,18 @@ class _Line:
 class _Results:
     ledger: Ledger | None
     batch_id: UUID | None
-    result: Callable[[JobView], JobResult]
-
-    @property
-    def _slim(self) -> bool:
-        """Tells that results are written as they are stored: a new rendering needs the sources and the messages."""
-        return self.result is result_of
+    result: Callable[[JobView], JobResult] | None
 
     async def lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[_Line]:
         """By position: the jobs of the batch, and the ``extra`` lines of its input."""
         extra_lines = self._extra_lines(extra)
         next_extra = await anext(extra_lines, None)
         if self.ledger is not None and self.batch_id is not None:
-            async for view in self.ledger.reading.batch_views(self.batch_id, slim=self._slim):
-                while next_extra is not None and next_extra.position < view.position:
+            async for stored in self._of_batch(self.ledger.reading, self.batch_id):
+                while next_extra is not None and next_extra.position < stored.result.position:
                     yield next_extra
                     next_extra = await anext(extra_lines, None)
-                yield self._of_job(view, view.position)
+                yield _of_job(stored, stored.result.position)
         while next_extra is not None:
             yield next_extra
             next_extra = await anext(extra_lines, None)
@@ -119,13 +113,28 @@ class _Results:
     async def _extra_lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[_Line]:
         async for page in self._pages(extra):
             ids = [line.job_id for line in page if isinstance(line, Repeated)]
-            reading = self.ledger.reading if self.ledger and ids else None
-            views = {view.job_id: view for view in await reading.views(ids, slim=self._slim)} if reading else {}
+            results = await self._of_jobs(self.ledger.reading, ids) if self.ledger and ids else {}
             for line in page:
                 if isinstance(line, Refused):
                     yield self._of_refused(line)
-                elif (view := views.get(line.job_id)) is not None:
-                    yield self._of_job(view, line.position)
+                elif (stored := results.get(line.job_id)) is not None:
+                    yield _of_job(stored, line.position)
+
+    async def _of_batch(self, reading: Reading, batch_id: UUID) -> AsyncIterator[StoredResult]:
+        if self.result is None:
+            async for stored in reading.batch_results(batch_id):
+                yield stored
+        else:
+            # A new rendering needs the sources and the messages.
+            async for view in reading.batch_views(batch_id):
+                yield _render(view, self.result)
+
+    async def _of_jobs(self, reading: Reading, ids: Sequence[UUID]) -> dict[UUID, StoredResult]:
+        if self.result is None:
+            stored_results = await reading.results(ids)
+        else:
+            stored_results = [_render(view, self.result) for view in await reading.views(ids)]
+        return {stored.result.job_id: stored for stored in stored_results}
 
     async def _pages(self, extra: Iterable[InputLine] | None) -> AsyncIterator[list[InputLine]]:
         page: list[InputLine] = []
@@ -144,16 +153,6 @@ class _Results:
             async for line in self.ledger.reading.input_lines(self.batch_id):
                 yield line
 
-    def _of_job(self, view: JobView, position: int) -> _Line:
-        result = self.result(view)
-        if position != view.position:
-            # The line repeats a job by its idempotency key; its place in this output is what a reader goes by.
-            warning = f"the same job was handed in before, as number {view.position} of batch {view.batch_id}"
-            result = result.model_copy(update={"position": position, "warnings": (*result.warnings, warning)})
-        grounding = view.record.grounding if view.record is not None else None
-        errors = grounding.errors if grounding is not None else {}
-        return _Line(position, view.state.value, result.model_dump_json().encode(), errors)
-
     def _of_refused(self, line: Refused) -> _Line:
         """A refused line in the form of a result; it has no job, so no job id."""
         result = JobResult(
@@ -169,6 +168,20 @@ class _Results:
         result["job_id"] = None
         result["batch_id"] = str(self.batch_id) if self.batch_id else None
         return _Line(line.position, JobState.FAILED.value, orjson.dumps(result))
+
+
+def _render(view: JobView, render: Callable[[JobView], JobResult]) -> StoredResult:
+    grounding = view.record.grounding if view.record is not None else None
+    return StoredResult(render(view), grounding.errors if grounding is not None else {})
+
+
+def _of_job(stored: StoredResult, position: int) -> _Line:
+    result = stored.result
+    if position != result.position:
+        # The line repeats a job by its idempotency key; its place in this output is what a reader goes by.
+        warning = f"the same job was handed in before, as number {result.position} of batch {result.batch_id}"
+        result = result.model_copy(update={"position": position, "warnings": (*result.warnings, warning)})
+    return _Line(position, result.state.value, result.model_dump_json().encode(), stored.errors)
 
 
 def judged_rows(view: JobView) -> Iterator[dict[str, Any]]:

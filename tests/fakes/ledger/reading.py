@@ -15,7 +15,9 @@ from tasks.ports import (
     JobDetail,
     JobView,
     Reading,
+    StoredResult,
 )
+from tasks.results import result_of
 from tests.fakes.ledger.tables import OK, UNKNOWN, AttemptRow, BatchRow, JobRow, MemoryTables
 
 
@@ -25,12 +27,19 @@ class MemoryReading(Reading):
     def __init__(self, tables: MemoryTables) -> None:
         self._tables = tables
 
-    async def views(self, job_ids: Sequence[UUID], *, slim: bool = False) -> list[JobView]:
+    async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
         return [job_view(job) for job in self._tables.find(job_ids)]
 
-    async def batch_views(self, batch_id: UUID, *, slim: bool = False) -> AsyncIterator[JobView]:
+    async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
         for job in self._tables.of_batch(batch_id):
             yield job_view(job)
+
+    async def results(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
+        return [_stored_result(view) for view in await self.views(job_ids)]
+
+    async def batch_results(self, batch_id: UUID) -> AsyncIterator[StoredResult]:
+        async for view in self.batch_views(batch_id):
+            yield _stored_result(view)
 
     async def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
         if batch_id in self._tables.batches:
@@ -61,6 +70,11 @@ class MemoryReading(Reading):
             if name in {job.new.custom_id, str(job.new.position)}:
                 return job.new.id
         raise NotFound(f"batch {batch_id} has no job with custom id or position {name!r}")
+
+
+def _stored_result(view: JobView) -> StoredResult:
+    grounding = view.record.grounding if view.record is not None else None
+    return StoredResult(result_of(view), grounding.errors if grounding is not None else {})
 
 
 def job_view(job: JobRow) -> JobView:

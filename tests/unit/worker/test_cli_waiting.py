@@ -60,7 +60,7 @@ class ScriptedLedger:
             raise answer
         return answer
 
-    async def views(self, _: Sequence[UUID], *, slim: bool = False) -> list[JobView]:
+    async def views(self, _: Sequence[UUID]) -> list[JobView]:
         return []
 
     async def notices(self, _: UUID) -> list[RemoteNotice]:

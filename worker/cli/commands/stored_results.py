@@ -111,7 +111,7 @@ async def _write(
     async with opened.ledger() as ledger:
         run = BatchRun(Watch(opened, ledger, reporter), batch_id)
         await (run.wait() if wait else ledger.reading.batch_status(batch_id))
-        return await run.write(output, result_of if styling == Styling() else styling.result)
+        return await run.write(output, None if styling == Styling() else styling.result)
 
 
 async def _write_judged(opened: Session, batch_id: UUID, output: str) -> int:
