@@ -24,11 +24,11 @@ _BATCH = "SELECT id FROM batch WHERE id = %(id)s AND tenant = %(tenant)s"
 
 _BATCH_PAGE = (
     STATUS
-    + """WHERE b.id IN (
+    + """WHERE b.id = ANY (ARRAY(
     SELECT id FROM batch
     WHERE tenant = %(tenant)s AND (created_at, id) < (coalesce(%(before_at)s::timestamptz, 'infinity'), %(before_id)s)
     ORDER BY created_at DESC, id DESC LIMIT %(limit)s
-) ORDER BY b.created_at DESC, b.id DESC"""
+)) ORDER BY b.created_at DESC, b.id DESC"""
 )
 
 _LAST_ID = UUID(int=2**128 - 1)

@@ -155,7 +155,9 @@ CROSS JOIN LATERAL (
 """
 _BATCH_STATUS = STATUS + "WHERE b.id = %(batch_id)s"
 _BATCHES = (
-    STATUS + "WHERE b.id IN (SELECT id FROM batch ORDER BY created_at DESC LIMIT %(limit)s) ORDER BY b.created_at DESC"
+    # An array: joined with a subquery, every batch there is would be compared with those of the list.
+    STATUS
+    + "WHERE b.id = ANY (ARRAY(SELECT id FROM batch ORDER BY created_at DESC LIMIT %(limit)s)) ORDER BY b.created_at DESC"
 )
 
 _ERROR_KINDS = """

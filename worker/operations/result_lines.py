@@ -73,7 +73,7 @@ async def write_results(
 async def stream_results(ledger: Ledger, batch_id: UUID) -> AsyncIterator[bytes]:
     """The results of a batch as they stand now, as pieces of JSON lines of some hundred kilobytes."""
     piece = bytearray()
-    async for line in _Results(ledger, batch_id, result_of).lines(None):
+    async for line in _Results(ledger, batch_id, None).lines(None):
         piece += line.content + b"\n"
         if len(piece) >= PIECE_BYTES:
             yield bytes(piece)
