@@ -18,7 +18,7 @@ from tasks.errors import ConfigurationError, InputError, ProviderError
 from tasks.generate import FallbackChain, ruled_out
 from tasks.grounding.judge.allowance import wants_default
 from tasks.lanes.choice import LaneChooser
-from tasks.ports import Call, Leased, NewBatch, Providers
+from tasks.ports import Call, Leased, NewBatch, Providers, Replay
 from tasks.prompting.sources.pack import ESTIMATE, Counter, exact_counter, quarter_tokens
 
 MESSAGE_TOKENS = 4
@@ -132,7 +132,7 @@ def prompt_tokens(call: Call, counter: Counter | None) -> int:
     return sum(counts) + MESSAGE_TOKENS * len(texts)
 
 
-def first_lease(job_id: UUID, request: JobRequest, batch: NewBatch) -> Leased:
+def first_lease(job_id: UUID, request: JobRequest, batch: NewBatch, replay: Replay | None = None) -> Leased:
     """The job as a worker would have it at its first lease."""
     deadline = request.deadline or batch.deadline
     return Leased(
@@ -162,4 +162,5 @@ def first_lease(job_id: UUID, request: JobRequest, batch: NewBatch) -> Leased:
         first_opened_ago_ms=None,
         stored=None,
         time_left=None if deadline is None else deadline - datetime.now(UTC),
+        replay=replay,
     )

@@ -142,19 +142,34 @@ def rerender(request: JobRequest, prompt: Prompt, correction: Correction | None 
         record.
     """
     snapshot = prompt.snapshot
-    template = load(prompt.name, prompt.version)
-    if template.sha256 != prompt.template_sha256:
+    if load(prompt.name, prompt.version).sha256 != prompt.template_sha256:
         raise InputError(f"prompt {prompt.name!r} of version {prompt.version!r} is not the one that was recorded")
+    again = render_recorded(request, prompt, correction)
+    if again.snapshot.sha256 != snapshot.sha256:
+        raise InputError(
+            f"prompt {prompt.name!r} {prompt.version!r} makes {again.snapshot.sha256} of the request, not {snapshot.sha256}"
+        )
+    return again
+
+
+def render_recorded(request: JobRequest, prompt: Prompt, correction: Correction | None = None) -> Prompt:
+    """Renders a request with the template, sources and tag of a recorded prompt, as this version does it.
+
+    The hash is that of the new messages: it may differ from the record. Raises ``InputError`` if the template is missing.
+    """
+    snapshot = prompt.snapshot
+    template = load(prompt.name, prompt.version)
     shown_parts, tag = _recorded_parts(snapshot)
     messages = _messages(request, snapshot.protocol, template, shown_parts, tag or _unused_tag(request, shown_parts))
     again = prompt.model_copy(update={"snapshot": snapshot.model_copy(update={"messages": messages})})
     again = with_correction(again, request, correction)
     digest = hash_messages(again.snapshot.texts([source.content for source in request.context]))
-    if digest != snapshot.sha256:
-        raise InputError(
-            f"prompt {prompt.name!r} {prompt.version!r} makes {digest} of the request, not {snapshot.sha256}"
-        )
-    return again.model_copy(update={"reply_schema": _reply_schema(request, snapshot.protocol)})
+    return again.model_copy(
+        update={
+            "snapshot": again.snapshot.model_copy(update={"sha256": digest}),
+            "reply_schema": _reply_schema(request, snapshot.protocol),
+        }
+    )
 
 
 def _reply_schema(request: JobRequest, protocol: AnswerProtocol) -> dict[str, Any] | None:

@@ -1,5 +1,6 @@
 """``nightdesk replay``: the stored messages sent again, byte for byte, and the new answers beside the old ones."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,13 @@ def test_stored_messages_are_sent_again_once_and_compared(tmp_path: Path, monkey
         other_model = stub.requests[-1].json
         versioned = document(home.run("replay", f"{batch}:q1", "--prompt-version", "1", "--json"))
         audited = home.run("show", whole["jobs"][0]["job_id"], "--json")
+        calls = len(stub.requests)
+        proven = home.run("replay", batch, "--offline")
+        proof = document(home.run("replay", job, "--offline", "--json"))
+        dry = home.run("replay", batch, "--dry-run", "--model", "openai:gpt-6-sol", "--max-cost-usd", "1")
+        compared = home.run("compare", job, whole["jobs"][0]["job_id"])
+        mixed = home.run("compare", batch, job)
+        assert len(stub.requests) == calls
         paid_again = document(home.run("replay", job, "--again", "--no-wait", "--json"))
         nothing = home.run("replay", before["none"]["job_id"])
 
@@ -62,12 +70,36 @@ def test_stored_messages_are_sent_again_once_and_compared(tmp_path: Path, monkey
     first_body = next(json.loads(body) for body in bodies if b"product 1 " in body)
     assert other_model.keys() == first_body.keys()
     assert {key for key in first_body if first_body[key] != other_model[key]} == {"model"}
+    link_to_the_first(versioned, json.loads(audited.out), before)
+    assert paid_again["batch_id"] is not None
+    assert (nothing.code, "nothing was submitted" in nothing.err) == (2, True)
+    prove_without_calls(proof, proven, bodies)
+    estimate_and_compare(dry, compared, mixed)
+
+
+def prove_without_calls(proof: dict[str, Any], proven: Ended, bodies: list[bytes]) -> None:
+    # Rendered again, messages and bodies are those that the stub received; of a job without a call there is nothing.
+    (rendered,) = proof["jobs"]
+    assert (rendered["messages"], rendered["body"]) == ("identical", "identical")
+    assert rendered["body_sha256"] in {hashlib.sha256(body).hexdigest() for body in bodies}
+    assert proven.code == 0, proven.err
+    assert "2 messages identical" in proven.out
+    assert "without an answer of a model" in " ".join(proven.out.split())
+
+
+def estimate_and_compare(dry: Ended, compared: Ended, mixed: Ended) -> None:
+    # One of the two was asked of that model before.
+    assert dry.code == 0, dry.err
+    assert "1 call a model, 1 are known by their idempotency key, 1 would be refused" in " ".join(dry.out.split())
+    assert "the ceiling of 1 USD is enough" in dry.out
+    assert (compared.code, "the same messages" in compared.out) == (0, True)
+    assert (mixed.code, "give two of a kind" in mixed.err) == (2, True)
+
+
+def link_to_the_first(versioned: dict[str, Any], audit: dict[str, Any], before: dict[str, Any]) -> None:
     # A version is rendered from the stored request.
     (pair,) = versioned["pairs"]
     assert (pair["second"]["prompt"], pair["same_messages"]) == ("grounded@1", False)
-    audit = json.loads(audited.out)
     assert audit["job"]["replay_of"] == before["q1"]["job_id"]
     assert audit["records"][0]["replay_of"] == before["q1"]["job_id"]
     assert audit["messages"]["proven_by_hash"]
-    assert paid_again["batch_id"] is not None
-    assert (nothing.code, "nothing was submitted" in nothing.err) == (2, True)

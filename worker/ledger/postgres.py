@@ -7,6 +7,7 @@ from typing import Self
 from tasks.ports import Ledger
 from worker.ledger.actions import PostgresActions
 from worker.ledger.answer_cache import PostgresAnswerCache
+from worker.ledger.answer_calls import AnswerCalls
 from worker.ledger.api_keys import ApiKeys
 from worker.ledger.attempts import PostgresAttempts
 from worker.ledger.batch_figures import BatchFigures
@@ -60,6 +61,7 @@ class PostgresLedger(Ledger):
         self.remote_batches = PostgresRemoteBatches(database)
         self.remote_overview = RemoteOverview(database)
         self.history = CallHistory(database)
+        self.answer_calls = AnswerCalls(database)
         self.figures = BatchFigures(database)
         self.inspection = Inspection(database)
         self.tenancy = Tenancy(database)

@@ -1,6 +1,6 @@
 """Estimates a file or a stored batch by the code that plans its calls, without making one; streams the jobs in pages."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -14,7 +14,7 @@ from tasks.calls.call_history import History
 from tasks.calls.estimate import CallLimits, Estimate, Estimator, ModelEstimate, Spread
 from tasks.calls.forecast import Forecast, Forecaster, first_lease
 from tasks.lanes.choice import LaneChooser
-from tasks.ports import NewBatch, Refused
+from tasks.ports import NewBatch, NewJob, Refused, Replay
 from tasks.ports.remote_batches import BatchTimes
 from tasks.submit import new_batch
 from worker.ledger.history import UsedCalls
@@ -55,6 +55,16 @@ class Estimation:
     truth: Truth | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """A job whose calls are planned; none, if the ledger knows its ``key``."""
+
+    job_id: UUID
+    request: JobRequest
+    key: str | None = None
+    replay: Replay | None = None
+
+
 @dataclass
 class _Planner:
     settings: Settings
@@ -88,20 +98,21 @@ class _Planner:
         requests, tokens_in, tokens_out, _ = rates.most
         return CallLimits(requests, tokens_in, tokens_out, rates.concurrency)
 
-    async def add(self, page: Sequence[tuple[UUID, JobRequest]]) -> None:
+    async def add(self, page: Sequence[PlannedJob]) -> None:
         """Plans some jobs, asks the ledger once for what it knows of them, and adds them up."""
         forecasts: list[Forecast] = []
-        keys = [request.idempotency_key for _, request in page if request.idempotency_key]
+        keys = [job.key for job in page if job.key]
         repeats: set[str] = set()
         if self.ledger is not None and self.at is None:
             repeats = await self.ledger.history.known_keys(self.batch.tenant, keys)
-        for job_id, request in page:
-            if request.idempotency_key in repeats:
+        for job in page:
+            if job.key in repeats:
                 self.repeats += 1
             else:
-                if request.config.lane is Lane.AUTO:
-                    await self._lanes.refresh(request.config)
-                forecasts.append(self._forecaster.forecast(first_lease(job_id, request, self.batch)))
+                if job.request.config.lane is Lane.AUTO:
+                    await self._lanes.refresh(job.request.config)
+                lease = first_lease(job.job_id, job.request, self.batch, job.replay)
+                forecasts.append(self._forecaster.forecast(lease))
         keys_of_answers = [each.answer.share_key for each in forecasts if each.answer and each.answer.share_key]
         stored: set[bytes] = set()
         if self.ledger is not None:
@@ -115,9 +126,31 @@ class _Planner:
             if key is not None:
                 self._share_keys.add(key)
 
+    async def add_all(self, jobs: Iterable[NewJob]) -> int:
+        """Plans new jobs page by page; returns their number."""
+        stream, count = iter(jobs), 0
+        while page := [_planned(job) for job in islice(stream, PAGE)]:
+            await self.add(page)
+            count += len(page)
+        return count
+
+
+def _planned(job: NewJob) -> PlannedJob:
+    return PlannedJob(job.id, JobRequest.model_validate_json(job.request), job.idempotency_key, job.replay)
+
 
 async def _unobserved(provider: str, model: str) -> BatchTimes:  # noqa: ARG001 - as the ledger's
     return BatchTimes()
+
+
+async def estimate_jobs(
+    jobs: Iterable[NewJob], batch: NewBatch, settings: Settings, ledger: PostgresLedger, refused: Sequence[Refused] = ()
+) -> Estimation:
+    """Estimates new jobs that are to be written as a batch, beside those that were refused."""
+    planner = _Planner(settings, ledger, batch, await ledger.history.past(batch.tenant))
+    count = await planner.add_all(jobs)
+    estimate = planner.estimator.result()
+    return Estimation(estimate, count + len(refused), refused, planner.repeats, batch.max_cost_usd)
 
 
 async def estimate_files(
@@ -147,9 +180,7 @@ async def estimate_files(
     intake = Intake(list(files), batch, strict=False, on_refused=on_refused, catalog=catalog)
     history = await ledger.history.past(settings.tenant, batch_id=trial) if ledger is not None else History()
     planner = _Planner(settings, ledger, batch, history)
-    jobs = intake.jobs()
-    while page := [(job.id, JobRequest.model_validate_json(job.request)) for job in islice(jobs, PAGE)]:
-        await planner.add(page)
+    await planner.add_all(intake.jobs())
     return Estimation(
         planner.estimator.result(),
         intake.lines,
@@ -176,10 +207,10 @@ async def estimate_batch(
     return Estimation(estimate, estimate.jobs, max_cost_usd=status.max_cost_usd, truth=truth)
 
 
-async def _pages(ledger: PostgresLedger, batch_id: UUID) -> AsyncIterator[list[tuple[UUID, JobRequest]]]:
-    page: list[tuple[UUID, JobRequest]] = []
+async def _pages(ledger: PostgresLedger, batch_id: UUID) -> AsyncIterator[list[PlannedJob]]:
+    page: list[PlannedJob] = []
     async for view in ledger.reading.batch_views(batch_id):
-        page.append((view.job_id, view.request))
+        page.append(PlannedJob(view.job_id, view.request))
         if len(page) == PAGE:
             yield page
             page = []

@@ -23,7 +23,7 @@ COMMANDS = {
     "results": ("stored_results", "the results of a batch, as JSON lines"),
     "report": ("morning_report", "a batch on one page: plots, cost, the worst answers"),
     "replay": ("job_replay", "send stored messages again and compare the answers"),
-    "compare": ("batch_compare", "two batches over the same questions"),
+    "compare": ("batch_compare", "two batches over the same questions, or two jobs"),
     "show": ("stored_results", "everything known of one job"),
     "release": ("job_commands", "release held jobs of a batch"),
     "cancel": ("job_commands", "cancel a batch or a job"),

@@ -9,29 +9,39 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tasks.errors import InputError
 from tasks.policy.comparison import Comparison, Interval
 from tasks.policy.comparison import compare as compare_views
+from tasks.policy.difference import Difference
+from tasks.ports import JobView
 from worker.cli import options
 from worker.cli.console import console
+from worker.cli.difference_view import narrow, show_difference
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.session import Session, session
-from worker.cli.terminal import tell, write_json
+from worker.cli.terminal import tell, warn, write_json
+from worker.ledger.postgres import PostgresLedger
+from worker.operations.difference import document
 from worker.settings import load_settings
 
 
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help="The id of a batch.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="The id of the batch that is compared with it.")],
+    first: Annotated[
+        str, typer.Argument(metavar="A", help="The id of a batch or a job, BATCH:CUSTOM_ID, BATCH:POSITION.")
+    ],
+    second: Annotated[str, typer.Argument(metavar="B", help="The one that is compared with it, of the same kind.")],
     as_json: options.Json = False,
 ) -> int:
-    """Compare two batches over the same questions: wins, losses and ties of B by verdict, and cost.
+    """Compare two batches over the same questions, or two jobs: words, citations, verdicts and cost.
 
-    An answer wins by its outcome: answered, then partial, then abstained, then all others; of two partial ones the
+    Of batches: wins, losses and ties of B. An answer wins by its outcome: answered, then partial, then abstained, then all others; of two partial ones the
     answer with the larger share of supported claims. Shares have Wilson's interval of 95 %.
     """
-    batch_ids = options.batch_id(first), options.batch_id(second)
+    targets = [options.job_target(text, "the id of a batch or a job") for text in (first, second)]
     with session(load_settings(), writes=False) as opened:
-        comparison = run_interruptible(_read(opened, *batch_ids))
+        comparison = run_interruptible(_read(opened, *targets))
+    if isinstance(comparison, Difference):
+        return _compare_jobs(comparison, as_json=as_json)
     if as_json:
         write_json(comparison_document(comparison))
     elif comparison.pairs:
@@ -42,11 +52,37 @@ def compare(
     return INCOMPLETE if comparison.unfinished else OK
 
 
-async def _read(opened: Session, first: UUID, second: UUID) -> Comparison:
+Target = tuple[UUID, str]
+"""An id, and the name of a job in the batch of that id, or nothing."""
+
+
+async def _read(opened: Session, first: Target, second: Target) -> Comparison | Difference:
     async with opened.ledger() as ledger:
-        for batch_id in (first, second):
+        views = [await _job(ledger, target) for target in (first, second)]
+        if views[0] is not None and views[1] is not None:
+            return Difference.of(views[0], views[1])
+        if views[0] is not None or views[1] is not None:
+            raise InputError("one is a job and the other a batch: give two of a kind")
+        for batch_id in (first[0], second[0]):
             await ledger.reading.batch_status(batch_id)
-        return await compare_views(ledger.reading.batch_views(first), ledger.reading.batch_views(second))
+        return await compare_views(ledger.reading.batch_views(first[0]), ledger.reading.batch_views(second[0]))
+
+
+async def _job(ledger: PostgresLedger, target: Target) -> JobView | None:
+    """The job of a target; None for a batch."""
+    target_id, name = target
+    job_id = await ledger.reading.locate(target_id, name) if name else target_id
+    return next(iter(await ledger.reading.views([job_id])), None)
+
+
+def _compare_jobs(difference: Difference, *, as_json: bool) -> int:
+    if difference.first.view.request.query.strip() != difference.second.view.request.query.strip():
+        warn("the two jobs ask different questions")
+    if as_json:
+        write_json(document(difference))
+    else:
+        show_difference(narrow(), difference)
+    return OK if difference.final else INCOMPLETE
 
 
 def show_comparison(comparison: Comparison, names: tuple[str, str] = ("A", "B"), out: Console | None = None) -> None:

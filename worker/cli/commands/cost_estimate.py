@@ -66,7 +66,7 @@ def estimate(
             raise InputError("there is no ledger here, so there is no batch: see NIGHTDESK_HOME")
         return await estimate_batch(batch_id, settings, ledger, trial)
 
-    return _show(_with_ledger(load_settings(), read), as_json)
+    return show_estimation(_with_ledger(load_settings(), read), as_json=as_json)
 
 
 def estimate_input(
@@ -84,7 +84,7 @@ def estimate_input(
         estimation = _with_ledger(load_settings(), read)
     finally:
         warn_of(refused)
-    return _show(estimation, as_json)
+    return show_estimation(estimation, as_json=as_json)
 
 
 def _with_ledger(
@@ -109,7 +109,8 @@ def _with_ledger(
 # ---- for people ------------------------------------------------------------------------------------------------------
 
 
-def _show(estimation: Estimation, as_json: bool) -> int:
+def show_estimation(estimation: Estimation, *, as_json: bool) -> int:
+    """Writes an estimate, for people or programs; returns the exit code."""
     if as_json:
         write_json(to_json(estimation))
     else:

@@ -20,12 +20,16 @@ from worker.cli.console import safe
 from worker.cli.difference_view import narrow, show_difference, usd
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import Reporter, reporting
+from worker.cli.proof_view import show_proofs
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, warn, write_json
 from worker.cli.waiting import Watch
 from worker.operations.difference import differences, document
 from worker.operations.file_submission import wake
+from worker.operations.prompt_proof import Finding, PromptProof, proofs
+from worker.operations.prompt_proof import document as proof_document
 from worker.operations.replay import ReplayOrder, ReplayPlan, ReplayReceipt, replay_plan, write_replay
+from worker.providers.registry import ConfiguredProviders
 from worker.settings import load_settings
 
 MOST_LISTED = 20
@@ -49,6 +53,12 @@ def replay(
     ] = None,
     lane: options.CallLane = None,
     max_cost_usd: options.MaxCost = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Make no call: render the prompts again and prove them by hash.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what would be sent and what it costs; submit nothing.")
+    ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Pay anew though the same replay or a stored answer is there.")
     ] = False,
@@ -64,6 +74,12 @@ def replay(
     it asks again. The same command twice finds the same jobs and pays nothing.
     """
     order = _order(target, model, prompt_version, lane, max_cost_usd, again=again)
+    if offline:
+        if dry_run or again or order != ReplayOrder(order.target, order.name):
+            raise InputError("--offline renders what was sent: give it no option but --json")
+        return _prove(order, as_json=as_json)
+    if dry_run:
+        return _estimate(order, as_json=as_json)
     with session(load_settings(), staffs=wait and workers) as opened, reporting(quiet=quiet) as reporter:
         try:
             done = run_interruptible(_replay(opened, order, reporter, wait=wait, with_workers=workers))
@@ -90,6 +106,46 @@ def _order(
         again=again,
         max_cost_usd=max_cost_usd,
     )
+
+
+def _prove(order: ReplayOrder, *, as_json: bool) -> int:
+    settings = load_settings()
+
+    async def read(opened: Session) -> list[PromptProof]:
+        providers = ConfiguredProviders(settings)
+        try:
+            async with opened.ledger() as ledger:
+                return [proof async for proof in proofs(ledger, order, providers)]
+        finally:
+            await providers.close()
+
+    with session(settings, writes=False) as opened:
+        all_proofs = run_interruptible(read(opened))
+    if as_json:
+        write_json({"jobs": [proof_document(proof) for proof in all_proofs]})
+    else:
+        show_proofs(narrow(), all_proofs)
+    if not any(proof.proven for proof in all_proofs):
+        return INCOMPLETE
+    # Of a job without a call there is nothing to prove.
+    differ = any(Finding.DIFFERENT in (proof.messages, proof.body) for proof in all_proofs)
+    return INCOMPLETE if differ else OK
+
+
+def _estimate(order: ReplayOrder, *, as_json: bool) -> int:
+    # Only an estimate pays for the planning of calls.
+    from worker.cli.commands.cost_estimate import show_estimation  # noqa: PLC0415
+    from worker.operations.estimation import Estimation, estimate_jobs  # noqa: PLC0415
+
+    async def read(opened: Session) -> Estimation:
+        async with opened.ledger() as ledger, replay_plan(ledger, order, opened.settings) as plan:
+            _warn_of(plan)
+            return await estimate_jobs(plan.jobs(), plan.batch, opened.settings, ledger, plan.refused)
+
+    with session(load_settings(), writes=False) as opened:
+        estimation = run_interruptible(read(opened))
+    show_estimation(estimation, as_json=as_json)
+    return OK if estimation.estimate.jobs or estimation.repeats else BAD_INPUT
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,60 @@
+"""Shows what a prompt rendered again proves, in 80 columns."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+
+from worker.cli.console import safe
+from worker.operations.prompt_proof import Finding, Place, PromptProof
+
+MOST_LISTED = 20
+"""Jobs that are not proven, or whose body differs, listed for people."""
+
+_FINDINGS = {
+    Finding.IDENTICAL: "identical: rendered again it is what was sent, byte for byte",
+    Finding.STORED: "as stored: a replay sent the messages of another record, and they give their hash",
+    Finding.DIFFERENT: "DIFFERENT from what was sent",
+    Finding.UNKNOWN: "not compared",
+}
+
+
+def show_proofs(out: Console, proofs: Sequence[PromptProof]) -> None:
+    """Writes the proof of one job in full, or the counts of many and those that are not proven."""
+    if len(proofs) == 1:
+        _show_proof(out, proofs[0])
+        return
+    for title, findings in (
+        ("messages", Counter(proof.messages for proof in proofs)),
+        ("bodies", Counter(proof.body for proof in proofs)),
+    ):
+        for finding, count in findings.most_common():
+            out.print(safe(f"{count:,} {title} {_FINDINGS[finding]}"))
+    notable = [proof for proof in proofs if not proof.proven or proof.body is Finding.DIFFERENT]
+    for proof in notable[:MOST_LISTED]:
+        _show_proof(out, proof)
+    if len(notable) > MOST_LISTED:
+        out.print(safe(f"and {len(notable) - MOST_LISTED:,} more: --json lists all"))
+
+
+def _show_proof(out: Console, proof: PromptProof) -> None:
+    name = f" ({proof.custom_id})" if proof.custom_id else ""
+    out.print(safe(f"job {proof.job_id}{name}", "bold"))
+    lines = [f"messages {_FINDINGS[proof.messages]}"]
+    if proof.sha256 is not None:
+        lines.append(f"SHA-256 {proof.sha256}")
+    lines.append(f"body {_FINDINGS[proof.body]}")
+    if proof.body_sha256 is not None:
+        lines.append(f"SHA-256 {proof.body_sha256}")
+    lines += proof.reasons
+    for line in lines:
+        out.print(Padding(safe(line, "" if proof.proven else "yellow"), (0, 0, 0, 2)))
+    if proof.place is not None:
+        _show_place(out, proof.place)
+
+
+def _show_place(out: Console, place: Place) -> None:
+    out.print(safe(f"  first difference: message {place.message} ({place.role}), character {place.character}"))
+    for title, text in (("sent", place.before), ("now", place.now)):
+        out.print(Padding(safe(f"{title}: {'no such message' if text is None else repr(text)}"), (0, 0, 0, 4)))
