@@ -291,6 +291,11 @@ class Settings(BaseSettings):
         default=300.0,
         description="seconds after which another worker takes a submission over Redis whose worker died before its commit",
     )
+    alive_file: Path | None = Field(
+        default=None,
+        description="file that a worker touches every ten seconds from the time it takes jobs: a health check looks at its "
+        "time; unset: none",
+    )
     drain_s: Seconds = Field(default=70.0, description="how long running calls may end after SIGTERM")
     results_kept_s: Seconds = Field(default=86_400.0, description="how long the result backend keeps a result")
     prune_content_after_days: Annotated[float, Field(gt=0)] | None = Field(

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,6 +46,7 @@ def environment(process: Process, system: System) -> dict[str, str]:
         "NIGHTDESK_DATABASE_URL": system.database_url,
         "NIGHTDESK_REDIS_URL": system.redis_url,
         "NIGHTDESK_HOME": str(system.logs),
+        **({"NIGHTDESK_ALIVE_FILE": str(system.logs / "alive")} if process.lasts else {}),
     }
 
 
@@ -63,12 +65,13 @@ def start(process: Process, system: System) -> "subprocess.Popen[bytes]":
 
 def is_well(process: Process, system: System) -> bool:
     assert process.probes
-    return all(run(process, arguments_of(probe), system).returncode == 0 for probe in set(process.probes))
-
-
-def arguments_of(probe: Sequence[str]) -> Sequence[str]:
-    assert probe[0] == "nightdesk"
-    return probe[1:]
+    file = process.environment["NIGHTDESK_ALIVE_FILE"]
+    for probe in set(process.probes):
+        assert file in probe[-1], "the probe looks at the file that the worker touches"
+        command = [*probe[:-1], probe[-1].replace(file, str(system.logs / "alive"))]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            return False
+    return True
 
 
 def test_all_commands_are_covered() -> None:
@@ -92,6 +95,9 @@ def test_a_worker_becomes_healthy_and_ends_on_sigterm(name: str, system: System)
     worker = start(process, system)
     system.until(lambda: is_well(process, system), what="a healthy worker")
 
+    alive = system.logs / "alive"
+    os.utime(alive, (time.time() - 61, time.time() - 61))
+    assert not is_well(process, system), "a worker whose loop stands still touches nothing"
     worker.send_signal(signal.SIGTERM)
 
     assert worker.wait(scale_to_load(process.grace_s)) == 0

@@ -21,6 +21,7 @@ from tasks.grounding.model import Calibration
 from tasks.grounding.objections import use_strictness
 from tasks.ports import process
 from worker.local import Endpoints
+from worker.process.alive_file import prepare
 from worker.process.celery_app import QUEUES, make_app
 from worker.process.intake import consumer_reads, trust_nothing
 from worker.process.logs import configure_logging, passwords_of
@@ -52,6 +53,8 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
     unknown = [queue for queue in queues if queue not in QUEUES]
     if unknown or not queues:
         raise ConfigurationError(f"unknown queue {', '.join(unknown) or '(none)'}: choose from {', '.join(QUEUES)}")
+    if settings.alive_file is not None:
+        prepare(settings.alive_file)
     loaded = _prepare_check(settings, queues)
     providers = ConfiguredProviders(settings)
     providers.import_ahead(answers="generate" in queues, judges=_checks(settings, queues))
@@ -63,6 +66,8 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
 
     def ready(**_: Any) -> None:
         log.info("ready: %s", service)
+        if settings.alive_file is not None:
+            runtime.keep_fresh(settings.alive_file)
 
     signals.worker_ready.connect(ready, weak=False)
     if loaded:

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -42,6 +43,7 @@ from worker.limits.presence import LEAVE_S, Heartbeat
 from worker.limits.rate_limiter import RateLimiter
 from worker.limits.rates import lane_terms
 from worker.limits.redis_bucket import RedisBuckets
+from worker.process.alive_file import keep_fresh
 from worker.process.celery_app import SubmitGate
 from worker.process.doorbell import CeleryDoorbell, Sender
 from worker.process.intake import Intake
@@ -110,6 +112,10 @@ class WorkerRuntime:
         except BaseException:
             self._halt()
             raise
+
+    def keep_fresh(self, path: Path) -> None:
+        """Touches a file from now on, as long as the loop runs."""
+        asyncio.run_coroutine_threadsafe(self._keep_fresh(path), self._loop)
 
     def stop_admitting(self) -> None:
         """Leases nothing more; waiting messages return at once. Safe in a signal handler."""
@@ -223,6 +229,9 @@ class WorkerRuntime:
             run=self._direct.run,
             load=Load(self._settings.max_bytes_in_flight, self._suspicion),
         )
+
+    async def _keep_fresh(self, path: Path) -> None:
+        self._stack.push_async_callback(cancel, asyncio.create_task(keep_fresh(path), name="alive file"))
 
     def _start_duties(self, dispatch: Dispatch) -> None:
         self._stack.push_async_callback(_resign, dispatch)

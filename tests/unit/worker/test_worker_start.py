@@ -3,6 +3,7 @@
 import gc
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from tasks.grounding import CHECKERS, use_calibration, use_local_model
 from tasks.grounding.objections import Objection, use_strictness
 from worker.cli.commands.worker_process import _all
 from worker.local import Endpoints
+from worker.process.alive_file import prepare
 from worker.process.main import GC_THRESHOLDS, _prepare_check, run_worker, spare_the_modules
 from worker.settings import Settings, load_settings
 
@@ -95,3 +97,16 @@ def test_a_worker_still_collects_garbage_that_its_jobs_make() -> None:
 
 class Cycle:
     itself: "Cycle"
+
+
+def test_a_file_that_cannot_be_touched_stops_the_start(tmp_path: Path) -> None:
+    missing = tmp_path / "none" / "alive"
+    with pytest.raises(ConfigurationError, match=r"NIGHTDESK_ALIVE_FILE: .*none/alive can't be written"):
+        prepare(missing)
+
+
+def test_the_file_of_an_earlier_process_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "alive"
+    path.touch()
+    prepare(path)
+    assert not path.exists()
