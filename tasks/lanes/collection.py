@@ -290,8 +290,7 @@ class BatchLane:
                 await self.batches.put_off(intent.id, self.pace.keep_for)
                 page = {}
         await self._store(intent, page, remote)
-        message = f"the results of the batch {remote_id} don't mention it"
-        await self._give_back(intent, Failure(kind=undone, message=message))
+        await self._give_back(intent, Failure(kind=undone, message=_undone(batch, remote_id, undone)))
         await self.batches.end(intent.id, "collected")
         log.info("collected the batch %s of %d calls at %s", remote_id, intent.calls, intent.provider)
 
@@ -411,6 +410,15 @@ class BatchLane:
 
 
 _NO_REASON = Failure(kind=FailureKind.OVERLOADED, message="the provider gives no reason")
+
+
+def _undone(batch: OpenBatch, remote_id: str, kind: FailureKind) -> str:
+    """The reason that a call of a batch has no result."""
+    if kind not in UNDONE:
+        return f"the results of the batch {remote_id} don't mention it"
+    end = "was cancelled" if kind is FailureKind.CANCELLED else "expired at the provider"
+    why = " for the deadline of its jobs" if batch.intent.spilled else ""
+    return f"the batch {remote_id} {end}{why} before this call was made"
 
 
 def _uuid(text: str) -> UUID | None:

@@ -1,5 +1,7 @@
 """Options that several commands share, and the values that they are read as."""
 
+import re
+from datetime import UTC, datetime, time, timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -42,6 +44,14 @@ Escalate = Annotated[
         help="The model asked next when the check does not support an answer; several: in this order.",
     ),
 ]
+Deadline = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Jobs that are not final by then expire: 07:00, the next time that it is so late here, or a moment such as "
+        "2026-11-24T07:00+01:00. The lane auto chooses by it.",
+    ),
+]
 Workers = Annotated[bool, typer.Option(help="Start workers when none run.")]
 
 
@@ -62,15 +72,45 @@ def job_target(text: str, kind: str) -> tuple[UUID, str]:
         raise InputError(f"{first!r} is no id; give {kind}, BATCH:CUSTOM_ID or BATCH:POSITION") from None
 
 
+def moment_of(text: str, now: datetime) -> datetime:
+    """Reads a time of day, or a moment with its time zone, that is to come; raises ``InputError``.
+
+    >>> moment_of("2026-11-24T07:00+01:00", datetime.fromisoformat("2026-11-23T22:00+00:00")).isoformat()
+    '2026-11-24T07:00:00+01:00'
+    """
+    try:
+        if _TIME_OF_DAY.fullmatch(text):
+            today, at = now.astimezone().date(), time.fromisoformat(text.zfill(5))
+            # Not a day of 24 hours later: the clocks may change tonight.
+            moments = (datetime.combine(today + timedelta(days=days), at).astimezone() for days in (0, 1))
+            return next(moment for moment in moments if moment > now)
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(
+            f"--deadline {text!r} is no time: give 07:00, or a moment such as 2026-11-24T07:00+01:00"
+        ) from None
+    if moment.tzinfo is None:
+        raise InputError(f"--deadline {text!r} has no time zone: end it with Z or an offset such as +01:00")
+    if moment <= now:
+        raise InputError(f"--deadline {text!r} is past")
+    return moment
+
+
+_TIME_OF_DAY = re.compile(r"\d{1,2}:\d\d")
+
+
 def batch_fields(
     name: str | None,
     key: str | None,
     max_cost_usd: str | None,
     lane: str | None = None,
     escalate: list[str] | None = None,
+    *,
+    deadline: str | None = None,
 ) -> dict[str, Any]:
     """The options on a batch, as ``BatchRequest`` takes them."""
-    fields = {"name": name, "key": key, "max_cost_usd": max_cost_usd}
+    at = moment_of(deadline, datetime.now(UTC)).isoformat() if deadline is not None else None
+    fields = {"name": name, "key": key, "max_cost_usd": max_cost_usd, "deadline": at}
     batch: dict[str, Any] = {option: value for option, value in fields.items() if value is not None}
     defaults = {option: value for option, value in {"lane": lane, "escalate": escalate}.items() if value}
     return {**batch, "defaults": defaults} if defaults else batch

@@ -75,7 +75,7 @@ class RemoteNotice:
         if self.spilled_at is not None:
             return f"{text}; it is cancelled for the deadline {_clock(self.due_at)}, what is not done is called at once"
         if self.expected_at is None:
-            return f"{text}; the provider promises its end within 24 h of {_clock(self.sent_at)}"
+            return f"{text}, promised by {_clock(self.sent_at + PROMISED)}"
         return f"{text}, expected to end about {_clock(self.expected_at)}"
 
     @property

@@ -84,5 +84,8 @@ def test_a_provider_batch_is_estimated_at_half_the_price_and_its_judge_is_not(
     single, batched = (rows[lane]["generate"] for lane in ("standard", "provider_batch"))
     assert batched["lane"] == "provider_batch"
     assert rows["auto"] == rows["provider_batch"], "without a deadline the cheapest lane"
+    assert cli.run(["run", "--dry-run", str(path), "--lane", "auto", "--deadline", "07:00", "--json"]) == 0
+    (near, *_) = json.loads(capsys.readouterr().out)["models"]
+    assert near["lane"] == "standard", "no batch was observed, and 24 hours are promised"
     assert float(single["cost_usd"]["usual"]) == pytest.approx(2 * float(batched["cost_usd"]["usual"]))
     assert rows["provider_batch"]["judge"]["lane"] == "standard"
