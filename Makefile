@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest $(if $(CI),-p no:randomly)
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-io bench-one-job limits faults soak audit clean
+.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-io bench-one-job limits faults soak audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -116,6 +116,12 @@ bench-judge: $(VENV)/.developing ## what a judge that is right catches, and the 
 
 bench-lanes: $(VENV)/.developing ## a night of jobs with the lane auto: where they went, when, and at what cost (two minutes; LANES_ARGS="--jobs 1000")
 	$(BIN)/python -m bench.lanes $(LANES_ARGS)
+
+bench-cascade: $(VENV)/.developing ## right answers and cost of a weak model, a strong one, and a cascade (CASCADE_ARGS="--data DIR", two minutes)
+	$(BIN)/python -m bench.cascade $(CASCADE_ARGS)
+
+bench-budget: $(VENV)/.developing ## a budget over several workers: never exceeded, used up, resumed (BUDGET_ARGS="--workers 8", three minutes)
+	$(BIN)/python -m bench.budget $(BUDGET_ARGS)
 
 bench-rows: $(VENV)/.developing ## what a job costs PostgreSQL: row versions, WAL, bytes stored, commits (ROWS_ARGS="--columns")
 	$(BIN)/python -m bench.rows $(ROWS_ARGS)

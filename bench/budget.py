@@ -1,26 +1,32 @@
-"""Measures how a budget ends: jobs whose money is used up, settled how soon, and at how many statements each.
+"""Measures a budget over several workers: never exceeded, used to the last call, and resumed by raising it.
 
-    python -m bench.budget [--jobs 2000] [--paid 700] [--latency 0.5] [--slots 200]
+    python -m bench.budget [--jobs 2000] [--paid 700] [--latency 0.5] [--workers 4] [--slots 40]
 
-A first run without a ceiling has only jobs that are paid for; the second has all jobs and money for those. Statements are
-counted by the server (pg_stat_statements). The second run's surplus of openings, holds and fundings, by refused job, is the
-price of a refusal; its surplus of leases and closings belongs to jobs that are paid for, whose last ones come in small
-groups, as the money for them comes back.
+A first run without a ceiling has only jobs that are paid for; the second has all jobs, and money for those; then the ceiling
+is raised, and the rest is answered. During the second run the money that is spent and reserved is compared with the ceiling
+again and again, by the ledger's sums and by the provider's own count of billed calls.
+
+Statements are counted by the server (pg_stat_statements). The second run's surplus of openings, holds and fundings, by refused
+job, is the price of a refusal; its surplus of leases and closings belongs to jobs that are paid for, whose last ones come in
+small groups, as the money for them comes back.
 """
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from uuid import UUID
 
 import psycopg
 
 from tests.acceptance.conftest import questions
 from tests.faults.lab import Lab, open_lab
 from worker import local
+from worker.ledger.postgres import PostgresLedger
 
 _PROBE = 20
 _COUNTED = """
@@ -42,26 +48,82 @@ class Run:
     held_jobs: int
     whole_s: float
     settled_s: float
+    most_committed_usd: str
+    most_billed_usd: str
+    looks: int
     statements: dict[str, int]
 
 
-def run(lab: Lab, jobs: int, slots: int, ceiling: Decimal | None) -> Run:
-    """Submit jobs, let a worker do what it can, and count."""
+class Witness:
+    """Compares the money of a batch with its ceiling, by the ledger and by the provider."""
+
+    def __init__(self, lab: Lab, batch_id: UUID, price: Decimal, ceiling: Decimal | None) -> None:
+        self._lab, self._batch_id, self._price, self._ceiling = lab, batch_id, price, ceiling
+        self._billed_before = sum(lab.stub.billed.values())
+        self.most_committed = self.most_billed = Decimal(0)
+        self.looks = 0
+
+    def look(self) -> None:
+        """Raises ``AssertionError`` where the ceiling is exceeded."""
+        committed = self._lab.scalar("SELECT reserved_usd + spent_usd FROM batch WHERE id = %s", self._batch_id)
+        billed = (sum(self._lab.stub.billed.values()) - self._billed_before) * self._price
+        self.looks += 1
+        self.most_committed = max(self.most_committed, committed)
+        self.most_billed = max(self.most_billed, billed)
+        if self._ceiling is not None:
+            assert committed <= self._ceiling, f"{committed} USD committed of {self._ceiling}"
+            assert billed <= self._ceiling, f"{billed} USD billed of {self._ceiling}"
+
+
+def run(lab: Lab, jobs: int, options: argparse.Namespace, price: Decimal, ceiling: Decimal | None) -> tuple[Run, UUID]:
+    """Submits jobs, lets workers do what they can, and counts."""
     lab.admin("SELECT pg_stat_statements_reset()")
     batch_id, _ = lab.submit(questions(jobs), max_cost_usd=ceiling)
-    worker = lab.work(slots=slots)
+    witness = Witness(lab, batch_id, price, ceiling)
+    workers = [lab.work(slots=options.slots) for _ in range(options.workers)]
     started = time.monotonic()
+
+    def settled() -> bool:
+        witness.look()
+        return lab.count(_MOVING) == lab.count("attempt WHERE closed_at IS NULL") == 0
+
     try:
-        lab.until(lambda: lab.count(_MOVING) == lab.count("attempt WHERE closed_at IS NULL") == 0, within_s=300)
+        lab.until(settled, within_s=600)
         whole_s = time.monotonic() - started
         settled_s = lab.scalar(
             "SELECT extract(epoch FROM now() - max(opened_at)) FROM attempt JOIN job j ON j.id = job_id WHERE batch_id = %s",
             batch_id,
         )
-        held_jobs = lab.count(f"job WHERE held_reason = 'budget' AND batch_id = '{batch_id}'")
-        return Run(jobs - held_jobs, held_jobs, round(whole_s, 1), round(float(settled_s), 1), _counted(lab))
     finally:
+        for worker in workers:
+            lab.kill(worker)
+    held_jobs = lab.count(f"job WHERE held_reason = 'budget' AND batch_id = '{batch_id}'")
+    sums = str(witness.most_committed), str(witness.most_billed), witness.looks
+    times = round(whole_s, 1), round(float(settled_s), 1)
+    return Run(jobs - held_jobs, held_jobs, *times, *sums, _counted(lab)), batch_id
+
+
+def resume(lab: Lab, batch_id: UUID, jobs: int, options: argparse.Namespace) -> dict[str, object]:
+    """Raises the ceiling as ``nightdesk release --max-cost-usd`` does, and lets workers answer the rest."""
+    before = sum(lab.stub.calls.values())
+
+    async def raise_ceiling(ledger: object) -> None:
+        assert isinstance(ledger, PostgresLedger)
+        await ledger.actions.set_budget(batch_id, Decimal(1000), "bench")
+
+    lab.with_ledger(raise_ceiling)
+    workers = [lab.work(slots=options.slots) for _ in range(options.workers)]
+    unfinished = f"job WHERE batch_id = '{batch_id}' AND finished_at IS NULL"
+    lab.until(lambda: lab.count(unfinished) == 0, within_s=600)
+    for worker in workers:
         lab.kill(worker)
+    answered = lab.count(f"job WHERE batch_id = '{batch_id}' AND outcome = 'answered'")
+    twice = lab.scalar(
+        "SELECT count(*) FROM (SELECT FROM attempt a JOIN job j ON j.id = a.job_id WHERE j.batch_id = %s "
+        "GROUP BY a.job_id HAVING count(*) > 1) t",
+        batch_id,
+    )
+    return {"answered": answered, "of": jobs, "calls": sum(lab.stub.calls.values()) - before, "called_twice": twice}
 
 
 def _counted(lab: Lab) -> dict[str, int]:
@@ -70,13 +132,14 @@ def _counted(lab: Lab) -> dict[str, int]:
 
 
 def main() -> None:
-    """Print both runs and the two numbers."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--jobs", type=int, default=2_000)
-    arguments.add_argument("--paid", type=int, default=700)
-    arguments.add_argument("--latency", type=float, default=0.5)
-    arguments.add_argument("--slots", type=int, default=200)
-    options = arguments.parse_args()
+    """Prints the runs, the resumption, and what a refusal costs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=2_000)
+    parser.add_argument("--paid", type=int, default=700)
+    parser.add_argument("--latency", type=float, default=0.5)
+    parser.add_argument("--workers", type=int, default=4, help="processes")
+    parser.add_argument("--slots", type=int, default=40, help="calls in flight of each")
+    options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="nightdesk-bench-") as folder,
         open_lab(Path(folder), 0, latency_s=options.latency) as lab,
@@ -85,23 +148,23 @@ def main() -> None:
         local.stop(lab.home)
         lab.restart()
         lab.admin("CREATE EXTENSION pg_stat_statements")
-        run(lab, _PROBE, options.slots, None)
+        run(lab, _PROBE, options, Decimal(0), None)
         price = Decimal(lab.scalar("SELECT max(cost_usd) FROM attempt"))
-        paid = run(lab, options.paid, options.slots, None)
+        paid, _ = run(lab, options.paid, options, price, None)
         ceiling = (price * options.paid).quantize(Decimal("0.000001"))
-        bounded = run(lab, options.jobs, options.slots, ceiling)
+        bounded, batch_id = run(lab, options.jobs, options, price, ceiling)
+        resumed = resume(lab, batch_id, options.jobs, options)
     more = {kind: count - paid.statements.get(kind, 0) for kind, count in bounded.statements.items()}
     refusing = sum(more.get(kind, 0) for kind in ("open", "hold", "fund"))
-    print(json.dumps({"paid_for": paid.__dict__, "used_up": bounded.__dict__, "ceiling_usd": str(ceiling)}, indent=1))
-    print(
-        json.dumps(
-            {
-                "settled_s": bounded.settled_s,
-                "statements_per_refused_job": round(refusing / bounded.held_jobs, 3),
-                "with_the_smaller_groups_at_the_end": round(sum(more.values()) / bounded.held_jobs, 3),
-            }
-        )
-    )
+    report = {
+        "paid_for": paid.__dict__,
+        "used_up": bounded.__dict__,
+        "ceiling_usd": str(ceiling),
+        "resumed": resumed,
+        "statements_per_refused_job": round(refusing / bounded.held_jobs, 3),
+        "with_the_smaller_groups_at_the_end": round(sum(more.values()) / bounded.held_jobs, 3),
+    }
+    sys.stdout.write(f"{json.dumps(report, indent=1)}\n")
 
 
 if __name__ == "__main__":

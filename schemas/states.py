@@ -58,7 +58,7 @@ FINAL_STATES = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLE
 
 _S = JobState
 TRANSITIONS: dict[tuple[JobState, JobState], frozenset[str]] = {
-    (_S.SCHEDULED, _S.AVAILABLE): frozenset({"promote", "release", "settle_budgets", "close_attempts"}),
+    (_S.SCHEDULED, _S.AVAILABLE): frozenset({"promote", "release", "settle_budgets", "close_attempts", "expire"}),
     (_S.SCHEDULED, _S.CANCELLED): frozenset({"cancel"}),
     (_S.SCHEDULED, _S.EXPIRED): frozenset({"expire"}),
     (_S.AVAILABLE, _S.RUNNING): frozenset({"lease"}),
@@ -66,14 +66,14 @@ TRANSITIONS: dict[tuple[JobState, JobState], frozenset[str]] = {
     (_S.AVAILABLE, _S.CANCELLED): frozenset({"cancel"}),
     (_S.AVAILABLE, _S.EXPIRED): frozenset({"expire"}),
     (_S.RUNNING, _S.RUNNING): frozenset({"close_attempts"}),
-    (_S.RUNNING, _S.AVAILABLE): frozenset({"close_attempts", "share", "hand_back", "rescue"}),
+    (_S.RUNNING, _S.AVAILABLE): frozenset({"close_attempts", "share", "hand_back", "rescue", "expire"}),
     (_S.RUNNING, _S.SCHEDULED): frozenset({"close_attempts", "open_attempts", "defer", "rescue"}),
     (_S.RUNNING, _S.PENDING): frozenset({"park"}),
     (_S.RUNNING, _S.COMPLETED): frozenset({"finish"}),
     (_S.RUNNING, _S.FAILED): frozenset({"finish", "rescue"}),
     (_S.RUNNING, _S.CANCELLED): frozenset({"cancel"}),
     (_S.RUNNING, _S.EXPIRED): frozenset({"expire"}),
-    (_S.PENDING, _S.AVAILABLE): frozenset({"close_attempts"}),
+    (_S.PENDING, _S.AVAILABLE): frozenset({"close_attempts", "expire"}),
     (_S.PENDING, _S.SCHEDULED): frozenset({"close_attempts"}),
     (_S.PENDING, _S.RUNNING): frozenset({"close_attempts"}),
     (_S.PENDING, _S.CANCELLED): frozenset({"cancel"}),

@@ -182,7 +182,10 @@ class Duties(Protocol):
         """Make due, unheld scheduled jobs available; returns how many."""
 
     async def expire(self, limit: int) -> list[UUID]:
-        """Finish jobs past their deadline as ``expired`` with a record; returns their ids."""
+        """Finish jobs past their deadline as ``expired`` with a record; returns their ids.
+
+        One that was asked again has an answer: it returns to the check of its best one, and loses its deadline.
+        """
 
     async def take_hints(
         self, step: Step, depth: int, limit: int, again_after: timedelta, *, min_priority: int | None = None

@@ -2,8 +2,8 @@
 
 from schemas.generation import CheckerName
 from schemas.job import Recheck
-from schemas.model_call import Correction
-from schemas.states import JobState, Step
+from schemas.model_call import Ask, Correction
+from schemas.states import JobState, Outcome, Step
 from tasks.ports import Advance, Leased, Ledger, NewAttempt, Opened, Purpose
 from tests.builders import (
     closed_error,
@@ -16,7 +16,8 @@ from tests.builders import (
     make_request,
     new_id,
 )
-from tests.contract.situations import ACTOR, generate, submit, submit_and_take, take_one
+from tests.contract.conftest import Clock
+from tests.contract.situations import ACTOR, HOUR, SECOND, generate, submit, submit_and_take, take_one
 
 
 def _again(correction: Correction, number: int, step: Step = Step.GENERATE) -> Advance:
@@ -221,3 +222,29 @@ async def test_failures_count_within_a_level_and_its_correction_only(ledger: Led
         counts.append((leased.round, leased.level, leased.spent))
 
     assert counts == [(1, 0, 1), (2, 1, 0), (3, 1, 1), (4, 2, 0)]
+
+
+async def test_a_late_job_with_an_answer_returns_to_its_best_round(ledger: Ledger, clock: Clock) -> None:
+    first = Ask(round=0, level=0, purpose="generate", outcome=Outcome.PARTIAL)
+    worse = Ask(round=2, level=1, purpose="escalate", outcome=Outcome.PARTIAL, better=False)
+    leased = await submit_and_take(ledger, make_request(deadline=clock.now() + HOUR))
+    await generate(ledger, leased)
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+    await ledger.queue.defer(lease_key(checking), _again(Correction(purpose="escalate", asks=(first, worse)), 4))
+    await ledger.duties.promote(10)
+    third = await take_one(ledger, leased.job_id)
+    attempt = make_attempt(third, Purpose.ESCALATE)
+    await ledger.attempts.open_attempts([attempt])
+    await clock.advance(HOUR + 5 * SECOND)
+
+    assert await ledger.duties.expire(10) == []
+
+    # What the call of its former worker brings is kept, and moves nothing.
+    late = closed_ok(third, attempt, then=Advance(JobState.AVAILABLE, Step.CHECK, 4))
+    assert await ledger.attempts.close_attempts([late]) == set()
+    back = await take_one(ledger, leased.job_id, Step.CHECK)
+    assert back.stored is not None
+    assert back.correction is not None
+    assert (back.round, back.given_up, back.time_left) == (0, "the deadline passed", None)
+    assert [(ask.round, ask.won) for ask in back.correction.asks] == [(0, True), (2, False)]
+    assert await ledger.duties.expire(10) == []

@@ -5,6 +5,7 @@ from tests.faults import (
     lanes,
     many_jobs,
     network,
+    nights,
     postgres_server,
     producers,
     provider,
@@ -29,6 +30,7 @@ FAMILIES = {
     "a provider that serves no one": refusals,
     "producers and people": producers,
     "many jobs at once": many_jobs,
+    "nights": nights,
 }
 """The module of each; being imported puts its experiments on the list."""
 

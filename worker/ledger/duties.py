@@ -51,7 +51,7 @@ RETURNING j.id
 _PROMOTING = "promote"
 
 _LATE = f"""
-SELECT j.id FROM job j
+SELECT j.id, j.correction IS NOT NULL AS has_rounds FROM job j
 WHERE j.deadline <= nightdesk_now() AND j.deadline IS NOT NULL AND j.finished_at IS NULL AND {NOT_IN_QUARANTINE}
 ORDER BY j.deadline LIMIT %(limit)s
 """
@@ -62,6 +62,42 @@ _EXPIRE = closing_statement("""
     WHERE id = ANY(%(ids)b::uuid[]) AND deadline <= nightdesk_now() AND finished_at IS NULL
     ORDER BY id FOR UPDATE SKIP LOCKED
 """)
+
+# A job with rounds has an answer: it returns to the best one, without a further call and without a deadline.
+_SETTLE = """
+WITH late_job AS (
+    SELECT j.id FROM job j
+    WHERE j.id = ANY(%(ids)b::uuid[]) AND j.deadline <= nightdesk_now() AND j.finished_at IS NULL
+      AND jsonb_array_length(j.correction -> 'asks') > 0
+    ORDER BY j.id FOR UPDATE SKIP LOCKED
+), best_round AS (
+    SELECT j.id, max((e.ask ->> 'round')::int2) FILTER (WHERE (e.ask ->> 'better')::bool) AS round
+    FROM job j CROSS JOIN LATERAL jsonb_array_elements(j.correction -> 'asks') AS e(ask)
+    WHERE j.id = ANY (ARRAY(SELECT id FROM late_job)) AND j.correction ->> 'given_up' IS NULL
+    GROUP BY j.id
+), settled_job AS (
+    UPDATE job j
+    SET state = 'available', round = b.round, deadline = NULL, available_at = nightdesk_now(), held_reason = NULL,
+        step = CASE WHEN (r.request #> '{config,checkers}') @> '["local"]' THEN 'local' ELSE 'check' END,
+        correction = j.correction || jsonb_build_object(
+            'given_up', 'the deadline passed', 'previous', '', 'problems', '[]'::jsonb, 'asks', (
+                SELECT jsonb_agg(e.ask || jsonb_build_object('won', (e.ask ->> 'round')::int2 = b.round) ORDER BY e.at)
+                FROM jsonb_array_elements(j.correction -> 'asks') WITH ORDINALITY AS e(ask, at))),
+        hinted_at = NULL, needs_usd = NULL, limited_ms = NULL, rescues = 0,
+        lease_token = NULL, lease_until = NULL, worker = NULL
+    FROM best_round b JOIN job_request r ON r.job_id = b.id
+    WHERE j.id = b.id
+    RETURNING j.id, j.run
+), event AS (
+    INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'deadline', 'dispatch' FROM settled_job
+), returning_job AS (
+    -- On its way back to its best answer already.
+    UPDATE job SET deadline = NULL
+    WHERE id = ANY (ARRAY(SELECT id FROM late_job)) AND id <> ALL (ARRAY(SELECT id FROM best_round))
+    RETURNING id
+)
+SELECT id FROM settled_job UNION ALL SELECT id FROM returning_job
+"""
 _EXPIRED = {
     "state": "expired",
     "event": "expire",
@@ -223,9 +259,13 @@ class PostgresDuties(Duties):
         return sum([len(await isolate(page, change, refuse)) for page in paged(due)])
 
     async def expire(self, limit: int) -> list[UUID]:
-        late = [row.id for row in await self._db.rows(_LATE, {"limit": limit, "duty": _EXPIRING})]
-        change, refuse = change_by(self._db, _EXPIRE, _EXPIRED), quarantine_for(self._db, _EXPIRING)
-        return [job_id for page in paged(late) for job_id in await isolate(page, change, refuse)]
+        late = await self._db.rows(_LATE, {"limit": limit, "duty": _EXPIRING})
+        settle, expire = change_by(self._db, _SETTLE, {}), change_by(self._db, _EXPIRE, _EXPIRED)
+        refuse = quarantine_for(self._db, _EXPIRING)
+        rounds = [row.id for row in late if row.has_rounds]
+        settled = {job_id for page in paged(rounds) for job_id in await isolate(page, settle, refuse)}
+        rest = [row.id for row in late if row.id not in settled]
+        return [job_id for page in paged(rest) for job_id in await isolate(page, expire, refuse)]
 
     async def take_hints(
         self, step: Step, depth: int, limit: int, again_after: timedelta, *, min_priority: int | None = None

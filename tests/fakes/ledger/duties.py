@@ -7,6 +7,7 @@ from uuid import UUID
 
 from schemas.failure import Failure, FailureKind
 from schemas.states import HeldReason, JobState, Step
+from tasks.policy.asks import mark_winner
 from tasks.ports import LAST_RESCUES, MAX_RESCUES, BatchCounts, ClosedAttempt, Duties, Outlook
 from tasks.scheduling.rescue import ABANDONED_AFTER
 from tests.fakes.ledger.rules import close_attempt, end, free_usd, fund, has_room, latest_answer, unpublished_jobs
@@ -138,6 +139,10 @@ class MemoryDuties(Duties):
     async def expire(self, limit: int) -> list[UUID]:
         now = self._tables.now()
         late = [job for job in self._tables.jobs.values() if job.active and job.past_deadline(now)][:limit]
+        answered = [job for job in late if job.correction is not None and job.correction.asks]
+        for job in answered:
+            self._return_to_best(job)
+        late = [job for job in late if job not in answered]
         for job in late:
             end(
                 self._tables,
@@ -148,6 +153,21 @@ class MemoryDuties(Duties):
             )
             self._tables.note(job, "expire", "dispatch")
         return [job.new.id for job in late]
+
+    def _return_to_best(self, job: JobRow) -> None:
+        """A job that was asked again has an answer; its best one is checked again without a deadline."""
+        job.deadline = None
+        if job.correction is None or job.correction.given_up is not None:
+            return
+        best = max(ask.round for ask in job.correction.asks if ask.better)
+        asks = mark_winner(job.correction.asks, best)
+        update = {"given_up": "the deadline passed", "previous": "", "problems": (), "asks": asks}
+        job.correction = job.correction.model_copy(update=update)
+        if job.state is not JobState.AVAILABLE:
+            self._tables.move(job, JobState.AVAILABLE, "expire")
+        job.step, job.round, job.needs_usd = job.request.config.check_step, best, None
+        job.limited_ms, job.rescues = 0.0, 0
+        self._tables.note(job, "deadline", "dispatch")
 
     async def rescue(self, limit: int, unknown_reason: HeldReason | None, max_rescues: int = MAX_RESCUES) -> list[UUID]:
         now = self._tables.now()
