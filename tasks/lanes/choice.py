@@ -1,5 +1,6 @@
 """Chooses the lane of a job that leaves it open: the cheapest one that is expected to finish before its deadline."""
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -56,6 +57,7 @@ class LaneChooser:
     """Reads the times of a provider's model."""
     terms: LaneTerms = field(default_factory=LaneTerms)
     _cache: dict[tuple[str, str], tuple[float, BatchTimes]] = field(default_factory=dict)
+    _reads: dict[tuple[str, str], "asyncio.Task[None]"] = field(default_factory=dict)
 
     async def refresh(self, config: GenerationConfig, level: int = 0) -> None:
         """Reads the times of the models of a level of a job, where those known are old."""
@@ -70,7 +72,19 @@ class LaneChooser:
                 continue
             key = (turn.provider, model or "")
             if key not in self._cache or self._cache[key][0] < monotonic() - READ_AGAIN_S:
+                await asyncio.shield(self._reads.get(key) or self._read(key))
+
+    def _read(self, key: tuple[str, str]) -> "asyncio.Task[None]":
+        """Reads the times of a model once for all jobs that ask for them meanwhile."""
+
+        async def read() -> None:
+            try:
                 self._cache[key] = monotonic(), await self.times(*key)
+            finally:
+                del self._reads[key]
+
+        task = self._reads[key] = asyncio.create_task(read(), name="times of provider batches")
+        return task
 
     def choose(self, job: Leased, provider: str, model: str | None) -> LaneChoice:
         """Chooses the lane of a job's next call."""

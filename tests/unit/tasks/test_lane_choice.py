@@ -15,6 +15,7 @@ from schemas.states import HeldReason
 from tasks.calls.forecast import first_lease
 from tasks.calls.paid_call import BrokenCall, PaidCalls
 from tasks.calls.retry import Hold, RetryPolicy, Snooze
+from tasks.errors import LedgerUnavailable
 from tasks.generate import FallbackChain
 from tasks.lanes.choice import LaneChooser, LaneTerms, expected
 from tasks.lanes.collection import BatchLane, LanePace
@@ -74,6 +75,28 @@ def test_the_cheapest_lane_that_ends_before_the_deadline(
 ) -> None:
     assert asyncio.run(chosen(leased, *seconds)) is lane
     assert asyncio.run(chosen(leased, *seconds, batches=False)) is Lane.STANDARD
+
+
+def test_the_times_are_read_once_for_all_jobs_and_again_after_a_failure() -> None:
+    reads: list[str] = []
+
+    async def times(provider: str, model: str) -> BatchTimes:
+        reads.append(model)
+        await asyncio.sleep(0)
+        if len(reads) == 1:
+            raise LedgerUnavailable("away")
+        return BatchTimes((60,))
+
+    async def scenario() -> None:
+        chooser, config = LaneChooser(registry(), times, TERMS), job().request.config
+        failures = await asyncio.gather(*(chooser.refresh(config) for _ in range(50)), return_exceptions=True)
+        assert {type(failure) for failure in failures} == {LedgerUnavailable}
+        await asyncio.gather(*(chooser.refresh(config) for _ in range(50)))
+        await chooser.refresh(config)
+        assert reads == ["scripted-1"] * 2
+        assert chooser.choose(job(HOUR), "scripted", "scripted-1").lane is Lane.PROVIDER_BATCH
+
+    asyncio.run(scenario())
 
 
 def test_a_batch_that_is_open_for_longer_than_usual_counts() -> None:
