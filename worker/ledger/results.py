@@ -8,7 +8,6 @@ from uuid import UUID
 from schemas.claim_error import ErrorKind
 from schemas.record import JobResult
 from tasks.ports import JobView, StoredResult
-from tasks.results import result_of
 from worker.ledger.database import Database
 from worker.ledger.pages import walk
 
@@ -112,6 +111,9 @@ async def _next(pages: AsyncIterator[list[Any]]) -> list[Any]:
 
 def _from_view(view: JobView) -> StoredResult:
     grounding = view.record.grounding if view.record is not None else None
+    # It brings Celery along, which most commands do without.
+    from tasks.results import result_of  # noqa: PLC0415
+
     return StoredResult(result_of(view), grounding.errors if grounding is not None else {})
 
 

@@ -1,6 +1,7 @@
 import io
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import jsonschema
@@ -41,6 +42,37 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--help"]) == 0
     stdout = capsys.readouterr().out
     assert all(f"  {name} " in stdout for name in COMMANDS)
+
+
+def test_help_is_short_and_long_and_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = []
+    for option in ("-h", "--help"):
+        assert cli.run(["status", option]) == 0
+        pages.append(capsys.readouterr().out)
+    assert pages[0] == pages[1] != ""
+
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"nightdesk {version('nightdesk')}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("nightdesk cal", ["calibrate"]), ("nightdesk run --max", ["--max-cost-usd"]), ("nightdesk nothing x", [])],
+)
+@pytest.mark.parametrize("shell", ["bash", "fish"])
+def test_a_shell_completes_commands_and_their_options(
+    shell: str, line: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_NIGHTDESK_COMPLETE", f"complete_{shell}")
+    if shell == "bash":
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+    else:
+        monkeypatch.setenv("_TYPER_COMPLETE_ARGS", line)
+        monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    with pytest.raises(SystemExit):
+        cli.run([])
+    assert [row.split("\t")[0] for row in capsys.readouterr().out.splitlines() if row] == words
 
 
 _LIBRARIES = "alembic sqlalchemy psycopg redis kombu rich jinja2 openai anthropic"
@@ -95,7 +127,7 @@ def test_each_command_explains_itself(name: str, capsys: pytest.CaptureFixture[s
 )
 def test_wrong_usage_gives_a_short_message(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(arguments) == 2
-    assert 0 < len(capsys.readouterr().err.splitlines()) < 10 + len(COMMANDS)
+    assert 0 < len(capsys.readouterr().err.splitlines()) < 15 + len(COMMANDS)
 
 
 def test_a_command_that_only_reads_makes_no_home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

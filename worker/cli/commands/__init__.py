@@ -1,9 +1,10 @@
 """The commands; only the module of the one that is called is imported, none for the help: each starts quickly."""
 
 import gc
+import os
 from collections.abc import Callable
 from importlib import import_module
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -44,14 +45,14 @@ def load(arguments: list[str]) -> typer.Typer:
     app = typer.Typer(
         help="Answers questions in bulk, from sources, with every claim checked.",
         no_args_is_help=True,
-        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
     # A callback keeps "nightdesk run" a command of an application, also when it is the only one loaded.
-    app.callback()(_nothing)
+    app.callback()(_application)
     # No option of the application takes a value: the first word is the command.
-    called = next((word for word in arguments if not word.startswith("-")), "")
+    called = next((word for word in _completed_words() or arguments if not word.startswith("-")), "")
     for name, (module, purpose) in COMMANDS.items():
         command = _command(module, name) if name == called else _not_loaded
         app.command(name, short_help=purpose)(command)
@@ -74,5 +75,24 @@ def _not_loaded() -> NoReturn:
     raise AssertionError("only the command that the arguments name is run")
 
 
-def _nothing() -> None:
+def _completed_words() -> list[str]:
+    """The words after ``nightdesk`` on the line that a shell asks to complete; none when it asks for nothing."""
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
+    return line.split()[1:] if "_NIGHTDESK_COMPLETE" in os.environ else []
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        # Every command would pay for the import.
+        from importlib.metadata import version  # noqa: PLC0415
+
+        typer.echo(f"nightdesk {version('nightdesk')}")
+        raise typer.Exit
+
+
+def _application(
+    _version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Answers questions in bulk, from sources, with every claim checked."""
