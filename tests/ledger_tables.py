@@ -382,6 +382,22 @@ generation_record = Table(
     postgresql_with=_LARGE,
 )
 
+# The labels of people; a person has one on an answer or a claim of it.
+label = Table(
+    "label",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("job_id", Uuid, ForeignKey("job.id", ondelete="CASCADE"), nullable=False),
+    Column("run", SmallInteger, nullable=False),
+    Column("claim", SmallInteger),
+    Column("verdict", Text, nullable=False),
+    Column("note", Text),
+    Column("actor", Text, nullable=False),
+    Column("at", _INSTANT, nullable=False, server_default=NOW),
+    CheckConstraint("verdict IN ('contradicted', 'not_checkable', 'supported', 'unsupported')", name="verdict_known"),
+    Index("label_of_person", "job_id", "run", text("coalesce(claim, 0)"), "actor", unique=True),
+)
+
 job_event = Table(
     "job_event",
     metadata,

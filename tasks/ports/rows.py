@@ -449,3 +449,7 @@ class JobDetail:
     completions: tuple[dict[str, Any], ...]
     events: tuple[dict[str, Any], ...]
     records: tuple[GenerationRecord, ...]
+    labels: tuple[dict[str, Any], ...] = ()
+    """Of people, on the answer or on a claim."""
+    replays: tuple[UUID, ...] = ()
+    """Jobs that ask it again."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.cli_home import new_home, question, read_lines, write_lines
+from tests.acceptance.cli_home import Home, new_home, question, read_lines, write_lines
 from tests.acceptance.command import Ended
 from tests.providers import KEY
 from tests.stub.server import running_stub
@@ -48,6 +48,7 @@ def test_stored_messages_are_sent_again_once_and_compared(tmp_path: Path, monkey
         mixed = home.run("compare", batch, job)
         assert len(stub.requests) == calls
         paid_again = document(home.run("replay", job, "--again", "--no-wait", "--json"))
+        label_and_calibrate(home, job, tmp_path)
         nothing = home.run("replay", before["none"]["job_id"])
 
     # The same bytes went out once more, and no third time.
@@ -103,3 +104,19 @@ def link_to_the_first(versioned: dict[str, Any], audit: dict[str, Any], before: 
     assert audit["job"]["replay_of"] == before["q1"]["job_id"]
     assert audit["records"][0]["replay_of"] == before["q1"]["job_id"]
     assert audit["messages"]["proven_by_hash"]
+
+
+def label_and_calibrate(home: Home, job: str, directory: Path) -> None:
+    first = home.run("label", job, "unsupported", "--claim", "1", "--note", "read twice", "--by", "ada")
+    assert (first.code, "unsupported, by ada: claim 1: The" in first.err) == (0, True), first.err
+    wrong = home.run("label", job, "supported", "--claim", "7")
+    assert (wrong.code, "has no claim 7; the numbers are from 1 to 1" in wrong.err) == (2, True)
+    lines = [{"job_id": job, "verdict": "supported"}, {"job_id": job, "verdict": "maybe"}]
+    imported = home.run("labels", "import", write_lines(directory / "labels.jsonl", lines))
+    assert (imported.code, "labels.jsonl, line 2: verdict: must be one of" in imported.err) == (1, True)
+    exported = home.run("labels", "export", "-o", directory / "set.jsonl")
+    assert (exported.code, [line["label"] for line in read_lines(directory / "set.jsonl")]) == (0, [0, 1])
+    assert "read twice" in home.run("show", job).out
+    calibrated = home.run("calibrate", directory / "set.jsonl", "-o", directory / "calibration.json")
+    # Two lines are too few to fit, and none of them is bad.
+    assert "left out" not in calibrated.err

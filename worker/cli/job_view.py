@@ -81,10 +81,12 @@ def _score(result: JobResult) -> Text:
 
 def _claims(request: JobRequest, result: JobResult) -> Iterator[RenderableType]:
     ranks = {citation.source_index: citation.rank for citation in result.citations}
-    for claim in result.claims:
+    for number, claim in enumerate(result.claims, start=1):
         sign, style = VERDICTS[claim.verdict]
         table = Table.grid(padding=(0, 1))
-        table.add_row(Text(sign, style=style), Text.assemble((claim.verdict.value, style), "  ", safe(claim.text)))
+        table.add_row(
+            Text(f"{number} {sign}", style=style), Text.assemble((claim.verdict.value, style), "  ", safe(claim.text))
+        )
         for remark in _remarks(claim):
             table.add_row("", safe(remark, "yellow"))
         for evidence in claim.evidence:
@@ -134,7 +136,7 @@ def show_job(audit: Audit) -> None:
     """Writes the whole audit of a job."""
     out = console()
     view, result, detail = audit.detail.view, audit.result, audit.detail
-    _facts(out, f"Job {view.job_id}", _job(view))
+    _facts(out, f"Job {view.job_id}", {**_job(view), "asked again as": ", ".join(map(str, detail.replays))})
     show_answer(out, view.request, result)
     grounding = view.record.grounding if view.record else None
     _facts(
@@ -154,6 +156,7 @@ def show_job(audit: Audit) -> None:
         },
     )
     _facts(out, "Judge verdicts reused, without a call", _reused_verdicts(result.claims))
+    _labels(out, detail.labels, view.run)
     _asks(out, result.asks)
     _attempts(out, detail.attempts, detail.completions)
     _facts(out, "Waits for a provider batch", _parked(view, detail.attempts))
@@ -188,6 +191,7 @@ def _job(view: JobView) -> Facts:
         "finished": moment(view.finished_at),
         "published": moment(view.published_at),
         "erased": moment(view.erased_at),
+        "replay of": view.replay_of,
         "cost": f"{view.cost_usd.normalize():f} USD" if view.cost_usd is not None else "unknown",
         "message id": request.message_id,
         "retrieval record": request.retrieval_record_id,
@@ -300,6 +304,21 @@ def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Fac
             parts.append((f"{attempt['run']}.{attempt['round']}, no. {attempt['number']}", str(text)))
     _titled(out, "Attempts", table)
     _facts(out, "Came before the stream broke", dict(parts))
+
+
+def _labels(out: Console, labels: Sequence[Facts], run: int) -> None:
+    """The labels of people; of an earlier run with its number."""
+    if not labels:
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("on", "verdict", "by", "at", "note"):
+        table.add_column(heading, overflow="fold")
+    for label in labels:
+        place = "the answer" if label["claim"] is None else f"claim {label['claim']}"
+        earlier = f" of run {label['run']}" if label["run"] != run else ""
+        cells = (f"{place}{earlier}", label["verdict"], label["actor"], moment(_at(label["at"])), label["note"] or "")
+        table.add_row(*(safe(str(cell)) for cell in cells))
+    _titled(out, "Labels", table)
 
 
 def _at(value: Any) -> datetime:

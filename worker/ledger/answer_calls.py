@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from schemas.model_call import Correction
-from tasks.ports import Purpose
+from schemas.states import Step
 from worker.ledger.database import Database
+from worker.ledger.queue import PURPOSES
 
 # The answer with the messages of the record: of a recheck, or of a second round that was given up, an earlier one.
 _CALLS = """
@@ -48,8 +49,7 @@ class AnswerCalls:
 
     async def read(self, job_ids: Sequence[UUID]) -> dict[UUID, AnswerCall]:
         """The call of each job that has a record."""
-        purposes = [Purpose.GENERATE.value, Purpose.REASK.value, Purpose.CORRECT.value]
-        rows = await self._db.rows(_CALLS, {"ids": list(job_ids), "purposes": purposes})
+        rows = await self._db.rows(_CALLS, {"ids": list(job_ids), "purposes": PURPOSES[Step.GENERATE]})
         return {
             row.id: AnswerCall(
                 body_sha256=bytes(row.request_hash) if row.request_hash else None,

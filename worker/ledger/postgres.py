@@ -17,6 +17,7 @@ from worker.ledger.fairness import shares_document
 from worker.ledger.fleet import Fleet
 from worker.ledger.history import CallHistory
 from worker.ledger.inspection import Inspection
+from worker.ledger.labels import Labels
 from worker.ledger.publishing import PostgresOutbox
 from worker.ledger.queue import PostgresQueue
 from worker.ledger.remote_batches import PostgresRemoteBatches
@@ -62,6 +63,7 @@ class PostgresLedger(Ledger):
         self.remote_overview = RemoteOverview(database)
         self.history = CallHistory(database)
         self.answer_calls = AnswerCalls(database)
+        self.labels = Labels(database)
         self.figures = BatchFigures(database)
         self.inspection = Inspection(database)
         self.tenancy = Tenancy(database)

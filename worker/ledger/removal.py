@@ -66,6 +66,8 @@ WITH locked_job AS (
 ), quarantine_row AS (
     -- An error may quote what it could not read.
     DELETE FROM quarantine q USING removed_job g WHERE q.job_id = g.id
+), people AS (
+    DELETE FROM label l USING removed_job g WHERE l.job_id = g.id
 ), erasure_event AS (
     INSERT INTO job_event (job_id, run, kind, actor) SELECT id, run, 'erased', %(actor)s FROM removed_job
 )

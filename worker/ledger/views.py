@@ -181,6 +181,10 @@ SELECT attempt_id, run, round, purpose, won, stored_at, finish_reason, parsed, p
 FROM completion WHERE job_id = %(id)s ORDER BY stored_at, attempt_id
 """
 _EVENTS = "SELECT at, run, kind, actor, detail FROM job_event WHERE job_id = %(id)s ORDER BY id"
+_LABELS = """
+SELECT run, claim, verdict, note, actor, at FROM label WHERE job_id = %(id)s ORDER BY run, coalesce(claim, 0), at, id
+"""
+_REPLAYS = "SELECT id FROM job WHERE replay_of = %(id)s ORDER BY id"
 _RECORDS = "SELECT * FROM generation_record WHERE job_id = %(id)s ORDER BY run"
 
 _INPUT_LINES = """
@@ -250,6 +254,8 @@ class PostgresReading(Reading):
             attempts=tuple(_readable(row) for row in await self._db.rows(_ATTEMPTS, key)),
             completions=tuple(_readable(row) for row in await self._db.rows(_COMPLETIONS, key)),
             events=tuple(_readable(row) for row in await self._db.rows(_EVENTS, key)),
+            labels=tuple(_readable(row) for row in await self._db.rows(_LABELS, key)),
+            replays=tuple(row.id for row in await self._db.rows(_REPLAYS, key)),
             records=tuple(GenerationRecord(**row._asdict()) for row in await self._db.rows(_RECORDS, key)),
         )
 

@@ -98,4 +98,6 @@ def to_json(audit: Audit) -> dict[str, Any]:
         "attempts": list(detail.attempts),
         "completions": list(detail.completions),
         "events": list(detail.events),
+        "labels": list(detail.labels),
+        "replays": list(detail.replays),
     }  # fmt: skip

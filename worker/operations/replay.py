@@ -109,7 +109,7 @@ def replayed(view: JobView, order: ReplayOrder) -> tuple[JobRequest, Replay]:
     """
     record = record_with_messages(view)
     prompt = stored_prompt_of(record)
-    changes: dict[str, Any] = {**_model_of(record, order), "fallbacks": (), "prompt_name": prompt.name}
+    changes: dict[str, Any] = {**_model_of(record, order), "fallbacks": (), "escalate": (), "prompt_name": prompt.name}
     if order.lane is not None:
         changes["lane"] = order.lane
     if order.again:

@@ -296,6 +296,22 @@ CREATE TABLE job_event (
 
 CREATE INDEX job_event_of_job ON job_event (job_id, id);
 
+CREATE TABLE label (
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
+    job_id UUID NOT NULL,
+    run SMALLINT NOT NULL,
+    claim SMALLINT,
+    verdict TEXT NOT NULL,
+    note TEXT,
+    actor TEXT NOT NULL,
+    at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    CONSTRAINT label_pkey PRIMARY KEY (id),
+    CONSTRAINT label_verdict_known CHECK (verdict IN ('contradicted', 'not_checkable', 'supported', 'unsupported')),
+    CONSTRAINT label_job_id_fkey FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
+);
+
+CREATE UNIQUE INDEX label_of_person ON label (job_id, run, coalesce(claim, 0), actor);
+
 CREATE TABLE job_request (
     job_id UUID NOT NULL,
     request JSONB NOT NULL,

@@ -1,0 +1,313 @@
+"""Takes the labels of people on answers and claims, from a command or a file, and exports them as a set to learn from."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from schemas.grounding import Claim
+from schemas.record import GenerationRecord
+from schemas.states import FINAL_STATES
+from tasks.errors import InputError, NotFound
+from tasks.ports import JobView
+from worker.ledger.labels import Label, LabelVerdict
+from worker.ledger.postgres import PostgresLedger
+from worker.operations.json_lines import display_name, parse_line, read_lines
+
+PAGE = 200
+"""Lines, and labels, that are read and written at a time."""
+
+MOST_NOTE_CHARACTERS = 2_000
+
+MOST_ACTOR_CHARACTERS = 256
+
+_WORDS = {
+    **{verdict.value: verdict for verdict in LabelVerdict},
+    **dict.fromkeys(("1", "true", "yes", "entailment"), LabelVerdict.SUPPORTED),
+    **dict.fromkeys(("0", "false", "no", "not supported", "hallucination", "partial"), LabelVerdict.UNSUPPORTED),
+}
+"""The words for a verdict, those that 'nightdesk calibrate' reads among them."""
+
+
+def read_verdict(value: Any, name: str = "verdict") -> LabelVerdict:
+    """The verdict of a word or of 1 and 0; raises ``InputError`` for the field ``name``."""
+    # True and False are no 1 and 0 in str(), and words of the table.
+    word = str(value).strip().lower() if isinstance(value, str | int) else ""
+    if word not in _WORDS:
+        raise InputError(f"must be one of {', '.join(LabelVerdict)}, or 1 or 0", field=name)
+    return _WORDS[word]
+
+
+# ---- one label -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRequest:
+    """A label as a person gives it: the job by its id, or by its name in a batch.
+
+    Attributes:
+        target: id of the job, or of the batch that has a job ``name``.
+        claim: number of the claim, from 1; None: the whole answer.
+        run: the run whose answer was read; None: the present one.
+        actor: the person.
+        place: file and line, for messages.
+    """
+
+    target: UUID
+    verdict: LabelVerdict
+    actor: str
+    name: str = ""
+    claim: int | None = None
+    run: int | None = None
+    note: str | None = None
+    place: str = ""
+
+
+def label_of(request: LabelRequest, view: JobView) -> Label:
+    """The label on the present answer of a job; raises ``InputError`` naming the field at fault."""
+    record = view.record
+    if view.erased_at is not None:
+        raise InputError(f"job {view.job_id} was erased: there is no answer to label", field="job_id")
+    if view.state not in FINAL_STATES or record is None:
+        raise InputError(f"job {view.job_id} is not final but {view.state.value}: label it then", field="job_id")
+    if request.run is not None and request.run != view.run:
+        raise InputError(f"job {view.job_id} was run again: its answer is now that of run {view.run}", field="run")
+    if not record.answer.strip():
+        raise InputError(f"job {view.job_id} has no answer to label: it ended as {view.state.value}", field="job_id")
+    claims = record.grounding.claims if record.grounding is not None else ()
+    if request.claim is not None and not 1 <= request.claim <= len(claims):
+        numbers = f"from 1 to {len(claims)}" if claims else "none, as its answer has no claims"
+        raise InputError(f"job {view.job_id} has no claim {request.claim}; the numbers are {numbers}", field="claim")
+    return Label(view.job_id, view.run, request.claim, request.verdict, request.actor, request.note)
+
+
+async def add_label(ledger: PostgresLedger, request: LabelRequest) -> tuple[Label, JobView]:
+    """Stores one label; raises ``NotFound``, ``InputError``."""
+    job_id = await ledger.reading.locate(request.target, request.name) if request.name else request.target
+    views = await ledger.reading.views([job_id])
+    if not views:
+        raise NotFound(f"no job {job_id}")
+    label = label_of(request, views[0])
+    if not await ledger.labels.store([label]):
+        raise InputError(f"job {job_id} was run again or erased in this moment", field="job_id")
+    return label, views[0]
+
+
+# ---- a file ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Imported:
+    """Counts of an import."""
+
+    lines: int = 0
+    stored: int = 0
+    refused: list[str] = field(default_factory=list)
+    """Place and fault of each line that was left out."""
+
+
+async def import_labels(
+    ledger: PostgresLedger, file: str, actor: str, on_refused: Callable[[str], None] = lambda _: None
+) -> Imported:
+    """Stores the labels of a file, page by page; a bad line is refused alone.
+
+    Args:
+        ledger: open.
+        file: JSON lines; ``-`` is standard input.
+        actor: the person of lines that name none.
+        on_refused: receives place and fault of each line that is left out.
+    """
+    done = Imported()
+
+    def refuse(place: str, error: InputError | NotFound) -> None:
+        done.refused.append(f"{place}: {error}")
+        on_refused(done.refused[-1])
+
+    lines = read_lines(file)
+    while page := list(islice(lines, PAGE)):
+        done.lines += len(page)
+        requests = []
+        for number, line in page:
+            place = f"{display_name(file)}, line {number}"
+            try:
+                requests.append(read_label(parse_line(line), actor, place))
+            except InputError as error:
+                refuse(place, error)
+        done.stored += await _store(ledger, requests, refuse)
+    return done
+
+
+async def _store(
+    ledger: PostgresLedger, requests: Sequence[LabelRequest], refuse: Callable[[str, InputError | NotFound], None]
+) -> int:
+    """Stores a page; of two labels of one person on one claim the later line holds."""
+    jobs: dict[str, UUID] = {}
+    for request in requests:
+        try:
+            jobs[request.place] = (
+                await ledger.reading.locate(request.target, request.name) if request.name else request.target
+            )
+        except NotFound as error:
+            refuse(request.place, error)
+    views = {view.job_id: view for view in await ledger.reading.views(list(dict.fromkeys(jobs.values())))}
+    labels: dict[tuple[UUID, int | None, str], Label] = {}
+    for request in requests:
+        job_id = jobs.get(request.place)
+        if job_id is None:
+            continue
+        if job_id not in views:
+            refuse(request.place, InputError(f"no job {job_id}", field="job_id"))
+            continue
+        try:
+            label = label_of(request, views[job_id])
+            labels[label.job_id, label.claim, label.actor] = label
+        except InputError as error:
+            refuse(request.place, error)
+    return await ledger.labels.store(list(labels.values())) if labels else 0
+
+
+def read_label(raw: Any, actor: str, place: str) -> LabelRequest:
+    """The label of a line; raises ``InputError`` naming the field.
+
+    The job is ``job_id``, or ``batch_id`` with ``custom_id`` or ``position``. The claim is its number, ``claim_number`` or
+    ``claim``. The verdict is ``verdict``, or else ``label`` as 'nightdesk calibrate' reads it.
+    """
+    if not isinstance(raw, dict):
+        raise InputError("is not a JSON object")
+    target, name = _target(raw)
+    key = "verdict" if raw.get("verdict") is not None else "label"
+    if raw.get(key) is None:
+        raise InputError(f"is missing; it is one of {', '.join(LabelVerdict)}", field="verdict")
+    # Of an exported line 'claim' is the text of the claim.
+    claim_key = "claim" if raw.get("claim_number") is None and not isinstance(raw.get("claim"), str) else "claim_number"
+    return LabelRequest(
+        target,
+        read_verdict(raw[key], key),
+        _text(raw, "by", MOST_ACTOR_CHARACTERS) or actor,
+        name,
+        claim=_number(raw, claim_key),
+        run=_number(raw, "run"),
+        note=_text(raw, "note", MOST_NOTE_CHARACTERS),
+        place=place,
+    )
+
+
+def _target(raw: Mapping[str, Any]) -> tuple[UUID, str]:
+    key = "job_id" if raw.get("job_id") is not None else "batch_id"
+    if raw.get(key) is None:
+        raise InputError("is missing: give it, or batch_id with custom_id or position", field="job_id")
+    try:
+        target = UUID(str(raw[key]))
+    except ValueError:
+        raise InputError(f"{raw[key]!r} is no id", field=key) from None
+    if key == "job_id":
+        return target, ""
+    for name in ("custom_id", "position"):
+        if raw.get(name) is not None:
+            return target, str(raw[name])
+    raise InputError("is missing: batch_id alone names no job", field="custom_id")
+
+
+def _number(raw: Mapping[str, Any], name: str) -> int | None:
+    value = raw.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 32_767:  # noqa: PLR2004 - of the column
+        raise InputError("must be a number, counted from 1", field=name)
+    return value
+
+
+def _text(raw: Mapping[str, Any], name: str, most: int) -> str | None:
+    value = raw.get(name)
+    if value is None or value == "":
+        return None
+    return checked_text(value, name, most)
+
+
+def checked_text(value: Any, name: str, most: int = MOST_NOTE_CHARACTERS) -> str:
+    """A text that can be stored; raises ``InputError``."""
+    if not isinstance(value, str) or len(value) > most:
+        raise InputError(f"must be a text of at most {most:,} characters", field=name)
+    if "\x00" in value or value != value.encode(errors="replace").decode():
+        raise InputError("holds U+0000 or half of a surrogate pair; remove it", field=name)
+    return value
+
+
+# ---- the set to learn from -------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Exported:
+    """Counts of an export."""
+
+    lines: int = 0
+    without_label: int = 0
+    """Labels that say neither 1 nor 0."""
+    stale: int = 0
+    """Labels on an answer that is no longer the present one."""
+
+
+async def exported_labels(
+    ledger: PostgresLedger, counts: Exported, batch_id: UUID | None = None
+) -> AsyncIterator[dict[str, Any]]:
+    """The labels as lines that 'nightdesk calibrate' reads; counts those that are left out."""
+    async for page in ledger.labels.pages(batch_id):
+        ids = list(dict.fromkeys(label.job_id for label in page))
+        views = {view.job_id: view for view in await ledger.reading.views(ids)}
+        for label in page:
+            view = views.get(label.job_id)
+            if label.verdict is LabelVerdict.NOT_CHECKABLE:
+                counts.without_label += 1
+            elif view is None or view.record is None or view.run != label.run:
+                counts.stale += 1
+            else:
+                counts.lines += 1
+                yield _line(label, view, view.record)
+
+
+def _line(label: Label, view: JobView, record: GenerationRecord) -> dict[str, Any]:
+    claims = record.grounding.claims if record.grounding is not None else ()
+    claim = claims[label.claim - 1] if label.claim is not None else None
+    indexes = (
+        record.messages_snapshot.shown if record.messages_snapshot is not None else range(len(view.request.context))
+    )
+    text = {"claim": claim.text, "claim_number": label.claim} if claim is not None else {"response": _answer(record)}
+    return {
+        **text,
+        "query": view.request.query,
+        "sources": [view.request.context[index].content for index in indexes],
+        "label": int(label.verdict is LabelVerdict.SUPPORTED),
+        "verdict": label.verdict.value,
+        **_judge(claim, record),
+        "job_id": str(view.job_id),
+        "run": label.run,
+        "custom_id": view.custom_id,
+        "by": label.actor,
+        "at": label.at.isoformat() if label.at is not None else None,
+        "note": label.note,
+    }
+
+
+def _answer(record: GenerationRecord) -> str:
+    """The answer with its citations by the numbers of the prompt, without what was added for readers."""
+    if record.canonical is None or not record.canonical.segments:
+        return record.answer
+    return " ".join(
+        "".join([segment.text, *(f" [{citation.source}]" for citation in segment.citations)])
+        for segment in record.canonical.segments
+    )
+
+
+def _judge(claim: Claim | None, record: GenerationRecord) -> dict[str, Any]:
+    """The judge's own verdict on a claim, so that its worth is fitted, too."""
+    if claim is None or claim.judge is None or record.grounding is None:
+        return {}
+    verdict = claim.judge
+    if "judge" not in record.grounding.checkers or verdict.verdict.value not in set(LabelVerdict):
+        return {}
+    return {
+        "judge": record.grounding.checkers["judge"],
+        "judge_verdict": verdict.verdict.value,
+        "judge_probability": verdict.probability,
+    }
