@@ -14,6 +14,7 @@ import uvloop
 
 from worker.http.app import make_application
 from worker.http.server import Server, listen, make_server
+from worker.http.service import Service
 from worker.local import Endpoints
 from worker.settings import Settings
 
@@ -28,6 +29,13 @@ class Door:
     http: httpx2.Client
     server: Server
     database_url: str
+
+    @property
+    def service(self) -> Service:
+        """The parts of the running service."""
+        app: Any = self.server.config.app
+        service: Service = app.state.service
+        return service
 
     def submit(self, *lines: Any, **options: Any) -> dict[str, Any]:
         """Submit a batch that is accepted; strings go in as they are."""

@@ -489,6 +489,46 @@ worker = Table(
     postgresql_with=_BUSY,
 )
 
+# Files that callers upload for a batch to come. Their content goes when the batch is made; errors tell why none was.
+upload = Table(
+    "upload",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("filename", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_at", _INSTANT, nullable=False, server_default=NOW),
+    Column("submitted_at", _INSTANT),
+    Column("window_s", Integer),
+    Column("metadata", JSONB),
+    Column("errors", JSONB),
+    Column("lines", Integer),
+    Column("batch_id", Uuid),
+    Column("ended_at", _INSTANT),
+    CheckConstraint(
+        "(submitted_at IS NULL AND batch_id IS NULL AND errors IS NULL)"
+        " OR (submitted_at IS NOT NULL AND (batch_id IS NULL) = (errors IS NOT NULL))",
+        name="batch_or_errors",
+    ),
+    Index(
+        "upload_submitted",
+        "tenant",
+        text("created_at DESC"),
+        text("id DESC"),
+        postgresql_where=text("submitted_at IS NOT NULL"),
+    ),
+    Index("upload_waiting", "created_at", postgresql_where=text("submitted_at IS NULL")),
+    Index("upload_of_batch", "batch_id", postgresql_where=text("batch_id IS NOT NULL")),
+)
+
+upload_piece = Table(
+    "upload_piece",
+    metadata,
+    Column("upload_id", Uuid, ForeignKey("upload.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+
 # Keys of callers over HTTP, by their hashes.
 api_key = Table(
     "api_key",

@@ -25,8 +25,10 @@ PASSWORDS = {"NIGHTDESK_POSTGRES_PASSWORD": "p0stgres", "NIGHTDESK_REDIS_PASSWOR
 PROCESSES = {process.name: process for process in (*compose_processes(**PASSWORDS), *kubernetes_processes())}
 OPTIONAL = "compose local"
 """Only where there is a local model."""
+HTTP = "compose http"
+"""The test of the page that describes it runs it."""
 WORKERS = [name for name, process in PROCESSES.items() if process.lasts and name != OPTIONAL]
-ONCE = [name for name, process in PROCESSES.items() if not process.lasts]
+ONCE = [name for name, process in PROCESSES.items() if not process.lasts and name != HTTP]
 
 
 @pytest.fixture

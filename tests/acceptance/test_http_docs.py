@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from schemas.states import FINAL_STATES
 from tests.acceptance.conftest import System
 from tests.deadlines import scale_to_load
 from tests.forking import start_command
@@ -18,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl to run the examples with")
-def test_every_example_of_the_page_does_what_it_shows(system: System) -> None:
+def test_every_example_of_the_page_does_what_it_shows(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     system.start_worker()
     out, err = system.logs / "serve.out", system.logs / "serve.err"
     with out.open("wb") as stdout, err.open("wb") as stderr:
@@ -30,12 +31,19 @@ def test_every_example_of_the_page_does_what_it_shows(system: System) -> None:
         names = {"NIGHTDESK": out.read_text().strip()}
         blocks = re.findall(r"```sh\n(.*?)```(?:\n\n```json\n(.*?)```)?", PAGE.read_text(), re.DOTALL)
         answers = [_run(script, example, names) for script, example in blocks]
+        monkeypatch.setenv("NIGHTDESK", names["NIGHTDESK"])
+        (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        namespace: dict[str, Any] = {}
+        exec(program, namespace)
+        namespace["client"].close()
     finally:
         service.send_signal(signal.SIGTERM)
         code = service.wait(scale_to_load(60))
 
     assert code == 0, err.read_text()
     assert len(answers) > 10
+    assert namespace["batch"].status == "completed"
+    assert [row["response"]["body"]["outcome"] for row in namespace["answers"]] == ["answered"]
     result, by_name = answers[1], answers[7]
     assert (result["state"], result["outcome"]) == ("completed", "answered")
     assert "three months" in result["response"]
@@ -44,11 +52,14 @@ def test_every_example_of_the_page_does_what_it_shows(system: System) -> None:
     assert "Traceback" not in err.read_text()
 
 
-def _run(script: str, example: str, names: dict[str, str]) -> Any:
+def _run(script: str, example: str, names: dict[str, str], tries: int = 5) -> Any:
     """Run an example, compare the form of its answer with the one shown, and note the ids in it."""
     done = subprocess.run(["bash", "-euc", script], env=names, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{script}: {done.stderr}"
     answer = json.loads(done.stdout.splitlines()[0])
+    if "wait=" in script and answer["state"] not in set(FINAL_STATES) and tries:
+        # As the page says: ask again. A worker on a busy machine takes its time to start.
+        return _run(script, example, names, tries - 1)
     if example:
         assert _form(answer) == _form(json.loads(example)), done.stdout
         names |= {name.upper(): answer[f"{name}_id"] for name in ("job", "batch") if f"{name}_id" in answer}

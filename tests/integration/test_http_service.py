@@ -5,7 +5,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,7 +17,6 @@ import pytest
 from tests.deadlines import scale_to_load, until
 from tests.http_service import LINES, Door, body_of, running_service
 from tests.servers import Servers
-from worker.ledger import database
 
 PROBLEM = "application/problem+json"
 
@@ -259,16 +257,14 @@ def test_without_redis_jobs_are_accepted_and_polls_answered(
         assert readiness.json()["redis"].startswith("unreachable")
 
 
-def test_without_postgres_the_service_says_so_and_recovers(
-    servers: Servers, tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database, "POOL_WAIT", timedelta(seconds=1))
+def test_without_postgres_the_service_says_so_and_recovers(servers: Servers, tmp_path: Path, database_url: str) -> None:
     with (
         running_service(database_url, servers.redis_url, tmp_path) as door,
         psycopg.connect(servers.admin_url, autocommit=True) as admin,
     ):
         name = database_url.rsplit("/", 1)[1].partition("?")[0]
         assert door.http.get("/readyz").status_code == 200
+        door.service.ledger._database._pool.timeout = 1
         admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false'.encode())
         admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
         try:

@@ -4,7 +4,7 @@ import asyncio
 import tempfile
 import time
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def _too_large(most: int) -> Problem:
     return Problem(413, "too-large", "Too large", detail, headers={"Connection": "close"})
 
 
-async def _pieces(request: Request, most: int) -> AsyncIterator[bytes]:
+async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
     """A body as it comes; raises ``Problem`` when it is too large or stops coming."""
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > most:
@@ -70,7 +70,7 @@ async def _pieces(request: Request, most: int) -> AsyncIterator[bytes]:
 async def read_body(request: Request, most: int) -> bytes:
     """A whole JSON body."""
     _check_type(request, JSON_TYPES)
-    return b"".join([piece async for piece in _pieces(request, most)])
+    return b"".join([piece async for piece in pieces_of(request, most)])
 
 
 def parse_json(body: bytes) -> Any:
@@ -91,7 +91,7 @@ async def on_disk(request: Request, folder: Path, most: int) -> AsyncIterator[st
     file = _Spool(await asyncio.to_thread(_new_file, folder), most)
     try:
         collected = bytearray()
-        async for piece in _pieces(request, most):
+        async for piece in pieces_of(request, most):
             collected += piece
             if len(collected) >= DISK_BYTES:
                 await asyncio.to_thread(file.write, bytes(collected))

@@ -37,6 +37,13 @@ MOST_ERRORS = 1_000
 """Refused lines that an answer names one by one."""
 
 
+OPENAI = "/openai/"
+"""Beginning of the addresses that speak like OpenAI's."""
+
+_OPENAI_TYPES = {403: "permission_error", 429: "rate_limit_error"}
+_OPENAI_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
+
+
 class FieldError(BaseModel):
     """One part of a request that is at fault."""
 
@@ -81,6 +88,13 @@ class Problem(Exception):
         }
         content = orjson.dumps(body)
         return Response(content, self.status, {**self.headers, "Cache-Control": "no-store"}, MEDIA_TYPE)
+
+    def openai_response(self) -> Response:
+        """The answer in the form of OpenAI's API, so that its client raises what programs expect; invalid is 400 there."""
+        status = 400 if self.status == 422 else self.status  # noqa: PLR2004 - the status itself
+        kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")  # noqa: PLR2004
+        error = {"message": self.detail, "type": kind, "param": self.field, "code": _OPENAI_CODES.get(status)}
+        return Response(orjson.dumps({"error": error}), status, self.headers, "application/json")
 
 
 def not_found() -> Problem:
@@ -149,17 +163,22 @@ def internal() -> Problem:
 # ---- handlers of the application -------------------------------------------------------------------------------------
 
 
-async def answer_problem(request: Request, error: Exception) -> Response:  # noqa: ARG001 - the framework's signature
-    """Answers an error that a route raised."""
+async def answer_problem(request: Request, error: Exception) -> Response:
+    """Answers an error that a route raised, in the form of its part of the API."""
+    problem = _problem(error)
+    return problem.openai_response() if request.url.path.startswith(OPENAI) else problem.response()
+
+
+def _problem(error: Exception) -> Problem:
     if isinstance(error, Problem):
-        return error.response()
+        return error
     if isinstance(error, NightdeskError):
-        return problem_of(error).response()
+        return problem_of(error)
     if isinstance(error, RequestValidationError):
-        return _parameters(error).response()
+        return _parameters(error)
     if isinstance(error, HTTPException):
-        return _of_framework(error).response()
-    return internal().response()
+        return _of_framework(error)
+    return internal()
 
 
 def _parameters(error: RequestValidationError) -> Problem:

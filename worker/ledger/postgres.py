@@ -1,4 +1,4 @@
-"""The ledger over PostgreSQL: the stores of the port and seven that only the worker needs, over one ``Database``."""
+"""The ledger over PostgreSQL: the stores of the port and eight that only the worker needs, over one ``Database``."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -26,6 +26,7 @@ from worker.ledger.removal import Erasure
 from worker.ledger.schema_version import require_current
 from worker.ledger.submission import PostgresSubmission
 from worker.ledger.tenancy import Tenancy
+from worker.ledger.uploads import Uploads
 from worker.ledger.views import PostgresReading
 
 
@@ -68,6 +69,7 @@ class PostgresLedger(Ledger):
         self.inspection = Inspection(database)
         self.tenancy = Tenancy(database)
         self.api_keys = ApiKeys(database)
+        self.uploads = Uploads(database)
         self._database = database
 
     async def open(self) -> None:

@@ -116,6 +116,8 @@ WITH sealed_batch AS (
     RETURNING b.id
 ), lines AS (
     DELETE FROM input_line l USING sealed_batch s WHERE l.batch_id = s.id
+), uploads AS (
+    DELETE FROM upload u USING sealed_batch s WHERE u.batch_id = s.id
 )
 SELECT EXISTS (SELECT FROM sealed_batch) AS now,
        EXISTS (SELECT FROM batch WHERE id = %(batch_id)s AND erased_at IS NOT NULL) AS before

@@ -70,10 +70,15 @@ async def write_results(
     return tally
 
 
+def result_lines(ledger: Ledger, batch_id: UUID) -> AsyncIterator["ResultLine"]:
+    """The results of a batch as they stand now, one by one."""
+    return _Results(ledger, batch_id, None).lines(None)
+
+
 async def stream_results(ledger: Ledger, batch_id: UUID) -> AsyncIterator[bytes]:
     """The results of a batch as they stand now, as pieces of JSON lines of some hundred kilobytes."""
     piece = bytearray()
-    async for line in _Results(ledger, batch_id, None).lines(None):
+    async for line in result_lines(ledger, batch_id):
         piece += line.content + b"\n"
         if len(piece) >= PIECE_BYTES:
             yield bytes(piece)
@@ -83,7 +88,9 @@ async def stream_results(ledger: Ledger, batch_id: UUID) -> AsyncIterator[bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class ResultLine:
+    """A line of output: a result as JSON, with the state of its job."""
+
     position: int
     state: str
     content: bytes
@@ -96,7 +103,7 @@ class _Results:
     batch_id: UUID | None
     result: Callable[[JobView], JobResult] | None
 
-    async def lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[_Line]:
+    async def lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[ResultLine]:
         """By position: the jobs of the batch, and the ``extra`` lines of its input."""
         extra_lines = self._extra_lines(extra)
         next_extra = await anext(extra_lines, None)
@@ -110,7 +117,7 @@ class _Results:
             yield next_extra
             next_extra = await anext(extra_lines, None)
 
-    async def _extra_lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[_Line]:
+    async def _extra_lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[ResultLine]:
         async for page in self._pages(extra):
             ids = [line.job_id for line in page if isinstance(line, Repeated)]
             results = await self._of_jobs(self.ledger.reading, ids) if self.ledger and ids else {}
@@ -153,7 +160,7 @@ class _Results:
             async for line in self.ledger.reading.input_lines(self.batch_id):
                 yield line
 
-    def _of_refused(self, line: Refused) -> _Line:
+    def _of_refused(self, line: Refused) -> ResultLine:
         """A refused line in the form of a result; it has no job, so no job id."""
         result = JobResult(
             job_id=_NO_ID,
@@ -167,7 +174,7 @@ class _Results:
         ).model_dump(mode="json")
         result["job_id"] = None
         result["batch_id"] = str(self.batch_id) if self.batch_id else None
-        return _Line(line.position, JobState.FAILED.value, orjson.dumps(result))
+        return ResultLine(line.position, JobState.FAILED.value, orjson.dumps(result))
 
 
 def _render(view: JobView, render: Callable[[JobView], JobResult]) -> StoredResult:
@@ -175,13 +182,13 @@ def _render(view: JobView, render: Callable[[JobView], JobResult]) -> StoredResu
     return StoredResult(render(view), grounding.errors if grounding is not None else {})
 
 
-def _of_job(stored: StoredResult, position: int) -> _Line:
+def _of_job(stored: StoredResult, position: int) -> ResultLine:
     result = stored.result
     if position != result.position:
         # The line repeats a job by its idempotency key; its place in this output is what a reader goes by.
         warning = f"the same job was handed in before, as number {result.position} of batch {result.batch_id}"
         result = result.model_copy(update={"position": position, "warnings": (*result.warnings, warning)})
-    return _Line(position, result.state.value, result.model_dump_json().encode(), stored.errors)
+    return ResultLine(position, result.state.value, result.model_dump_json().encode(), stored.errors)
 
 
 def judged_rows(view: JobView) -> Iterator[dict[str, Any]]:

@@ -5,6 +5,8 @@ import pytest
 import yaml
 
 from tests.deployment import KUBERNETES, documents, kubernetes_processes, of_kind
+from worker.cli.commands.http_service import PORT
+from worker.http.server import DRAIN_S
 from worker.settings import Settings
 
 SECRETS = {"NIGHTDESK_DATABASE_URL", "NIGHTDESK_REDIS_URL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
@@ -72,6 +74,26 @@ def test_the_optional_workers_with_the_local_model_are_check_workers_but_for_the
     del check["spec"]["template"]["spec"]["containers"][0]["resources"]
     assert json.loads(json.dumps(local).replace("local", "check")) == check
     assert "# - local.yaml" in (KUBERNETES / "kustomization.yaml").read_text()
+
+
+def test_the_optional_http_service_is_probed_and_bounded() -> None:
+    deployment, service = yaml.safe_load_all((KUBERNETES / "http.yaml").read_text())
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    generate = yaml.safe_load((KUBERNETES / "generate.yaml").read_text())["spec"]["template"]["spec"]
+    assert container["args"] == ["serve", "--host", "0.0.0.0"]
+    assert {probe: container[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")} == {
+        "livenessProbe": "/healthz",
+        "readinessProbe": "/readyz",
+    }
+    assert pod["terminationGracePeriodSeconds"] > DRAIN_S
+    assert container["ports"][0]["containerPort"] == PORT
+    for name in ("securityContext", "enableServiceLinks", "automountServiceAccountToken", "volumes"):
+        assert pod[name] == generate[name]
+    for name in ("image", "envFrom", "securityContext", "volumeMounts"):
+        assert container[name] == generate["containers"][0][name]
+    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    assert "# - http.yaml" in (KUBERNETES / "kustomization.yaml").read_text()
 
 
 def test_deployments_and_budgets_select_their_pods_by_label() -> None:

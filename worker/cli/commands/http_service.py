@@ -13,10 +13,12 @@ from worker.process.logs import configure_logging, passwords_of
 from worker.settings import load_settings
 from worker.wiring import embedded
 
+PORT = 8080
+
 
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0: any that is free.")] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0: any that is free.")] = PORT,
     *,
     workers: options.Workers = False,
 ) -> int:

@@ -361,6 +361,37 @@ CREATE TABLE worker (
     CONSTRAINT worker_pkey PRIMARY KEY (name)
 );
 
+CREATE TABLE upload (
+    id UUID NOT NULL,
+    tenant TEXT NOT NULL,
+    filename TEXT NOT NULL,
+    bytes BIGINT NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    submitted_at TIMESTAMP WITH TIME ZONE,
+    window_s INTEGER,
+    metadata JSONB,
+    errors JSONB,
+    lines INTEGER,
+    batch_id UUID,
+    ended_at TIMESTAMP WITH TIME ZONE,
+    CONSTRAINT upload_pkey PRIMARY KEY (id),
+    CONSTRAINT upload_batch_or_errors CHECK ((submitted_at IS NULL AND batch_id IS NULL AND errors IS NULL) OR (submitted_at IS NOT NULL AND (batch_id IS NULL) = (errors IS NOT NULL)))
+);
+
+CREATE INDEX upload_submitted ON upload (tenant, created_at DESC, id DESC) WHERE submitted_at IS NOT NULL;
+
+CREATE INDEX upload_waiting ON upload (created_at) WHERE submitted_at IS NULL;
+
+CREATE INDEX upload_of_batch ON upload (batch_id) WHERE batch_id IS NOT NULL;
+
+CREATE TABLE upload_piece (
+    upload_id UUID NOT NULL,
+    number INTEGER NOT NULL,
+    content BYTEA NOT NULL,
+    CONSTRAINT upload_piece_pkey PRIMARY KEY (upload_id, number),
+    CONSTRAINT upload_piece_upload_id_fkey FOREIGN KEY(upload_id) REFERENCES upload (id) ON DELETE CASCADE
+);
+
 CREATE TABLE api_key (
     id UUID NOT NULL,
     name TEXT NOT NULL,

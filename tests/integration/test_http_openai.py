@@ -1,0 +1,185 @@
+"""The stock OpenAI client, unchanged, over the HTTP service: files, batches, output and errors."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import openai
+import pytest
+
+from schemas.access import Role
+from schemas.states import JobState, Outcome, Step
+from tests.builders import make_final
+from tests.deadlines import until
+from tests.http_service import Door, running_service
+from tests.integration.test_http_tenants import make_key
+from tests.servers import Servers, advance_clock
+from worker.ledger.postgres import PostgresLedger
+
+LEASE = timedelta(minutes=10)
+
+
+@pytest.fixture(scope="module")
+def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with (
+        servers.database() as url,
+        running_service(url, servers.redis_url, tmp_path_factory.mktemp("home")) as door,
+    ):
+        yield door
+
+
+@pytest.fixture(scope="module")
+def client(door: Door) -> Iterator[openai.OpenAI]:
+    key = make_key(door.database_url, "acme", "acme", Role.SUBMIT)
+    with openai.OpenAI(base_url=f"{door.url}/openai/v1", api_key=key, max_retries=0) as client:
+        yield client
+
+
+def line(name: str, **body: Any) -> dict[str, Any]:
+    job = {"query": "How long is it?", "context": ["It is two years."], **body}
+    return {"custom_id": name, "method": "POST", "url": "/v1/answers", "body": job}
+
+
+def upload(client: openai.OpenAI, *lines: Any) -> Any:
+    content = "\n".join(each if isinstance(each, str) else json.dumps(each) for each in lines)
+    return client.files.create(file=("night.jsonl", content.encode()), purpose="batch")
+
+
+def create(client: openai.OpenAI, file: Any, **options: Any) -> Any:
+    order: dict[str, Any] = {"endpoint": "/v1/answers", "completion_window": "24h", **options}
+    return client.batches.create(input_file_id=file.id, **order)
+
+
+def finish(door: Door, tenant: str, states: dict[str, JobState]) -> None:
+    """End jobs as a worker does, by their custom ids."""
+
+    async def work() -> None:
+        async with PostgresLedger(door.database_url, connections=1) as ledger:
+            for job in await ledger.queue.lease(Step.GENERATE, "w", LEASE, 100):
+                if job.tenant == tenant and job.custom_id in states:
+                    state = states[job.custom_id]
+                    outcome = Outcome.ANSWERED if state is JobState.COMPLETED else None
+                    await ledger.queue.finish([make_final(job, state=state, outcome=outcome)])
+
+    asyncio.run(work())
+
+
+def test_a_program_uploads_creates_polls_and_downloads(door: Door, client: openai.OpenAI) -> None:
+    file = upload(client, line("a"), line("b"), line("c", config={"mode": "wild"}), line("d"))
+    assert (file.purpose, file.status, file.filename) == ("batch", "processed", "night.jsonl")
+    assert client.files.retrieve(file.id).bytes == file.bytes
+    assert client.files.content(file.id).text.count("custom_id") == 4
+
+    batch = create(client, file, metadata={"night": "1"})
+    assert (batch.status, batch.request_counts.total, batch.request_counts.failed) == ("in_progress", 4, 1)
+    assert (batch.metadata, batch.input_file_id, batch.output_file_id) == ({"night": "1"}, file.id, None)
+    assert create(client, file).id == batch.id, "the same file again is the same batch"
+    assert [each.id for each in client.batches.list()] == [batch.id]
+
+    finish(door, "acme", {"a": JobState.COMPLETED, "b": JobState.FAILED, "d": JobState.COMPLETED})
+    done = client.batches.retrieve(batch.id)
+    assert (done.status, done.request_counts.completed, done.request_counts.failed) == ("completed", 2, 2)
+    assert done.completed_at >= done.created_at
+    output = [json.loads(row) for row in client.files.content(done.output_file_id).text.splitlines()]
+    assert [(row["custom_id"], row["response"]["status_code"], row["error"]) for row in output] == [
+        ("a", 200, None),
+        ("d", 200, None),
+    ]
+    assert output[0]["response"]["body"]["state"] == "completed"
+    errors = [json.loads(row) for row in client.files.content(done.error_file_id).text.splitlines()]
+    assert [(row["custom_id"], row["response"]["status_code"]) for row in errors] == [("b", 500), ("c", 400)]
+    assert "config.mode" in errors[1]["response"]["body"]["error"]["message"]
+    with pytest.raises(openai.NotFoundError):
+        client.files.content(file.id)
+
+
+def test_a_file_with_a_wrong_envelope_makes_a_failed_batch(client: openai.OpenAI) -> None:
+    bad = [line("a"), "{", {**line("b"), "url": "/v1/responses"}, line("a"), line("e", idempotency_key="k")]
+    batch = create(client, upload(client, *bad))
+
+    assert (batch.status, batch.request_counts.total) == ("failed", 5)
+    assert [(error.line, error.code) for error in batch.errors.data] == [
+        (2, "invalid_json_line"),
+        (3, "mismatched_url"),
+        (4, "invalid_custom_id"),
+        (5, "invalid_request"),
+    ]
+    empty = create(client, upload(client, ""))
+    assert (empty.status, empty.errors.data[0].code) == ("failed", "empty_file")
+    invalid = create(client, upload(client, line("a", query="")))
+    assert (invalid.status, invalid.errors.data[0].line) == ("failed", 1)
+
+
+def test_a_batch_is_cancelled(client: openai.OpenAI) -> None:
+    batch = create(client, upload(client, line("a"), line("b")))
+
+    assert client.batches.cancel(batch.id).status in {"cancelling", "cancelled"}
+    assert until(lambda: client.batches.retrieve(batch.id).status == "cancelled", 30)
+    done = client.batches.retrieve(batch.id)
+    assert (done.output_file_id, done.request_counts.failed) == (None, 2)
+    (first, _) = client.files.content(done.error_file_id).text.splitlines()
+    assert json.loads(first)["error"]["code"] == "batch_cancelled"
+
+
+def test_batches_are_listed_page_by_page(client: openai.OpenAI) -> None:
+    new = [create(client, upload(client, line(f"p{each}"))).id for each in range(3)]
+
+    first = client.batches.list(limit=2)
+    assert [batch.id for batch in first.data] == [new[2], new[1]]
+    assert first.has_next_page()
+    assert first.get_next_page().data[0].id == new[0]
+    assert {batch.id for batch in client.batches.list(limit=1)} >= set(new)
+
+
+def test_errors_are_the_exceptions_of_the_client(door: Door, client: openai.OpenAI) -> None:
+    with pytest.raises(openai.AuthenticationError):
+        openai.OpenAI(base_url=f"{door.url}/openai/v1", api_key="wrong", max_retries=0).batches.list()
+    with pytest.raises(openai.NotFoundError):
+        client.batches.retrieve("batch_nothing")
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.files.create(file=b"x", purpose="fine-tune")
+    assert (refused.value.param, refused.value.type) == ("purpose", "invalid_request_error")
+    file = upload(client, line("a"))
+    with pytest.raises(openai.BadRequestError, match="/v1/answers"):
+        create(client, file, endpoint="/v1/responses")
+    assert client.files.delete(file.id).deleted
+    with pytest.raises(openai.BadRequestError, match="there is no file"):
+        create(client, file)
+
+
+def test_another_tenant_finds_neither_file_nor_batch(door: Door, client: openai.OpenAI) -> None:
+    batch = create(client, upload(client, line("z")))
+    waiting = upload(client, line("y"))
+    key = make_key(door.database_url, "other", "other", Role.ADMIN)
+    with openai.OpenAI(base_url=f"{door.url}/openai/v1", api_key=key, max_retries=0) as other:
+        assert list(other.batches.list()) == []
+        for call in (
+            lambda: other.batches.retrieve(batch.id),
+            lambda: other.batches.cancel(batch.id),
+            lambda: other.files.retrieve(waiting.id),
+            lambda: other.files.content(waiting.id),
+            lambda: other.files.delete(waiting.id),
+        ):
+            with pytest.raises(openai.NotFoundError):
+                call()
+        with pytest.raises(openai.BadRequestError, match="there is no file"):
+            create(other, waiting)
+    assert client.batches.retrieve(batch.id).status == "in_progress"
+    assert client.files.retrieve(waiting.id).id == waiting.id
+
+
+def test_a_batch_expires_at_the_end_of_its_window(door: Door, client: openai.OpenAI) -> None:
+    batch = create(client, upload(client, line("late")), completion_window="1h")
+    advance_clock(door.database_url, timedelta(hours=2))
+
+    async def expire() -> None:
+        async with PostgresLedger(door.database_url, connections=1) as ledger:
+            await ledger.duties.expire(100)
+
+    asyncio.run(expire())
+    done = client.batches.retrieve(batch.id)
+    assert (done.status, done.request_counts.failed) == ("expired", 1)
+    (row,) = client.files.content(done.error_file_id).text.splitlines()
+    assert json.loads(row)["error"]["code"] == "batch_expired"

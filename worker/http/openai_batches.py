@@ -1,0 +1,188 @@
+"""The routes of batches in the form of OpenAI's API, for its stock client."""
+
+import re
+from datetime import timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from schemas.batch import BatchStatus
+from schemas.states import JobState
+from tasks.errors import NotFound
+from tasks.submit import validated
+from worker.http.bodies import parse_json, read_body
+from worker.http.dependencies import Reader, ServiceOf, Submitter
+from worker.http.openai_files import file_id
+from worker.http.problems import invalid, not_found
+from worker.http.service import Service
+from worker.ledger.postgres import PostgresLedger
+from worker.ledger.uploads import Upload
+from worker.operations import job_changes
+from worker.operations.operator import JobPages
+from worker.operations.uploaded_batches import ENDPOINT, BatchOrder, submit_upload
+
+router = APIRouter(prefix="/openai/v1/batches", tags=["openai"])
+
+MOST_BODY_BYTES = 100_000
+_FILE = re.compile(r"file-([0-9a-f]{32})")
+_BATCH = re.compile(r"batch_([0-9a-f]{32})")
+
+BatchId = Annotated[str, Path(max_length=100)]
+
+
+class CreateBatch(BaseModel):
+    """The order of a batch."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    input_file_id: str = Field(pattern=_FILE.pattern)
+    endpoint: str
+    completion_window: str = Field(pattern=r"^[1-9][0-9]{0,2}h$", description="24h, or another number of hours")
+    metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None = Field(
+        default=None, max_length=16
+    )
+
+
+@router.post("", response_model=None)
+async def create(request: Request, service: ServiceOf, caller: Submitter) -> Response:
+    """Make a batch of an uploaded file. The same file again is the same batch: nothing is done twice."""
+    order: CreateBatch = validated(CreateBatch, parse_json(await read_body(request, MOST_BODY_BYTES)))
+    if order.endpoint != ENDPOINT:
+        raise invalid(f"the only endpoint here is {ENDPOINT}", "endpoint")
+    upload_id = UUID(order.input_file_id.removeprefix("file-"))
+    try:
+        upload = await service.ledger.uploads.find(upload_id, caller.tenant)
+    except NotFound:
+        raise invalid(f"there is no file {order.input_file_id}", "input_file_id") from None
+    wish = BatchOrder(timedelta(hours=int(order.completion_window.removesuffix("h"))), order.metadata or {})
+    async with service.bulk.uploads:
+        upload = await service.bulk.run(
+            lambda ledger: submit_upload(ledger, service.settings, upload, wish, service.uploads)
+        )
+    return _json(await _document(service, upload))
+
+
+@router.get("", response_model=None)
+async def batches(
+    service: ServiceOf,
+    caller: Reader,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    after: Annotated[str | None, Query(max_length=100)] = None,
+) -> Response:
+    """The batches made through this door, newest first."""
+    matches = await service.ledger.uploads.submitted(caller.tenant, limit + 1, None if after is None else _parse(after))
+    data = [await _document(service, upload) for upload in matches[:limit]]
+    ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
+    return _json({"object": "list", "data": data, **ends, "has_more": len(matches) > limit})
+
+
+@router.get("/{batch}", response_model=None)
+async def retrieve(batch: BatchId, service: ServiceOf, caller: Reader) -> Response:
+    """A batch as it stands."""
+    return _json(await _document(service, await _find(service, batch, caller.tenant)))
+
+
+@router.post("/{batch}/cancel", response_model=None)
+async def cancel(batch: BatchId, service: ServiceOf, caller: Submitter) -> Response:
+    """Cancel what is not final; goes on after the answer."""
+    upload = await _find(service, batch, caller.tenant)
+    batch_id = upload.batch_id
+    if batch_id is not None and upload.ended_at is None:
+
+        async def work(ledger: PostgresLedger) -> list[UUID]:
+            return await job_changes.cancel(service.operator(caller.name, ledger), batch_id, JobPages())
+
+        service.go_on(service.bulk.run(work))
+    document = await _document(service, upload)
+    return _json({**document, "status": "cancelling"} if document["status"] == "in_progress" else document)
+
+
+def _parse(text: str) -> UUID:
+    match = _BATCH.fullmatch(text)
+    if match is None:
+        raise not_found()
+    return UUID(match[1])
+
+
+async def _find(service: Service, batch: str, tenant: str) -> Upload:
+    upload = await service.ledger.uploads.find(_parse(batch), tenant)
+    if upload.submitted_at is None:
+        raise not_found()
+    return upload
+
+
+def _json(document: Any) -> Response:
+    return Response(orjson.dumps(document), media_type="application/json")
+
+
+# ---- the document ----------------------------------------------------------------------------------------------------
+
+
+async def _document(service: Service, upload: Upload) -> dict[str, Any]:
+    """A batch as OpenAI's API shows it."""
+    assert upload.submitted_at is not None
+    if upload.batch_id is None:
+        return {**_fields(upload), "status": "failed", "failed_at": _seconds(upload.submitted_at)}
+    status = await service.ledger.reading.batch_status(upload.batch_id)
+    refused = await service.ledger.uploads.refused_lines(upload.batch_id)
+    if status.final == status.jobs and upload.ended_at is None:
+        upload = await service.ledger.uploads.end(upload)
+    completed = status.states.get(JobState.COMPLETED, 0)
+    failed = refused + status.final - completed
+    counts = {"total": status.jobs + refused, "completed": completed, "failed": failed}
+    return {**_fields(upload), **_ends(upload, status), **_files(upload, completed, failed), "request_counts": counts}
+
+
+def _fields(upload: Upload) -> dict[str, Any]:
+    """The fields that do not change, and those of a state that it is not in."""
+    began = _seconds(upload.submitted_at)
+    errors = None if upload.errors is None else {"object": "list", "data": upload.errors}
+    total = upload.lines or 0
+    names = ("finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
+    return {
+        "id": f"batch_{upload.id.hex}",
+        "object": "batch",
+        "endpoint": ENDPOINT,
+        "errors": errors,
+        "input_file_id": file_id(upload),
+        "completion_window": f"{(upload.window_s or 0) // 3600}h",
+        "output_file_id": None,
+        "error_file_id": None,
+        "created_at": began,
+        "in_progress_at": began if upload.batch_id else None,
+        "expires_at": int(upload.created_at.timestamp()) + (upload.window_s or 0),
+        **{f"{name}_at": None for name in names},
+        "request_counts": {"total": total, "completed": 0, "failed": 0},
+        "metadata": dict(upload.metadata or {}),
+    }
+
+
+def _ends(upload: Upload, status: BatchStatus) -> dict[str, Any]:
+    """The state, with the times of its edges."""
+    cancelling = {"cancelling_at": _seconds(status.cancelled_at)} if status.cancelled_at else {}
+    if upload.ended_at is None:
+        return {"status": "cancelling" if cancelling else "in_progress", **cancelling}
+    ended = _seconds(upload.ended_at)
+    if status.states.get(JobState.EXPIRED):
+        return {"status": "expired", "expired_at": ended, **cancelling}
+    if cancelling and status.states.get(JobState.CANCELLED):
+        return {"status": "cancelled", "cancelled_at": ended, **cancelling}
+    return {"status": "completed", "finalizing_at": ended, "completed_at": ended, **cancelling}
+
+
+def _files(upload: Upload, completed: int, failed: int) -> dict[str, Any]:
+    """The files of a batch that ended: each only where it has a line."""
+    if upload.ended_at is None:
+        return {}
+    return {
+        "output_file_id": file_id(upload, "-output") if completed else None,
+        "error_file_id": file_id(upload, "-error") if failed else None,
+    }
+
+
+def _seconds(at: Any) -> int | None:
+    return None if at is None else int(at.timestamp())

@@ -1,0 +1,134 @@
+"""Makes batches of uploaded files whose lines are in the form of OpenAI's Batch API: an envelope around each job."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, Any
+
+import orjson
+
+from tasks.errors import InputError
+from tasks.ports import Refused
+from worker.ledger.postgres import PostgresLedger
+from worker.ledger.uploads import Upload
+from worker.operations.file_submission import InputBounds, Submission
+from worker.operations.json_lines import UPLOAD_SUFFIX, parse_line, read_lines
+from worker.settings import Settings
+
+ENDPOINT = "/v1/answers"
+"""The address in each line, and of the batch."""
+
+MOST_ERRORS = 100
+"""Lines that are named of a file that no batch can be made of."""
+
+_CODES = {None: "invalid_json_line", "custom_id": "invalid_custom_id", "url": "mismatched_url"}
+
+_GIVEN_BY_ENVELOPE = ("custom_id", "idempotency_key", "job_id")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOrder:
+    """The options of a batch that is to be made of a file."""
+
+    window: timedelta
+    metadata: Mapping[str, str]
+
+
+async def submit_upload(
+    ledger: PostgresLedger, settings: Settings, upload: Upload, order: BatchOrder, folder: Path
+) -> Upload:
+    """Makes the batch of a file; again for the same file it is the same batch.
+
+    A file with a line whose envelope is wrong makes no batch: its errors are noted. A job that is not valid in a right
+    envelope is refused alone.
+    """
+    if upload.submitted_at is not None:
+        return upload
+    window_s = int(order.window.total_seconds())
+    with _file(folder) as content, _file(folder) as jobs:
+        async for piece in ledger.uploads.content(upload.id):
+            content.write(piece)
+        content.flush()
+        envelopes = _Envelopes()
+        envelopes.unwrap(content.name, jobs)
+        note = partial(ledger.uploads.submit, upload, window_s=window_s, metadata=order.metadata, lines=envelopes.lines)
+        if envelopes.errors:
+            return await note(errors=envelopes.errors)
+        refused: list[Refused] = []
+        # By this key a submission that was cut off before its note finds its batch again.
+        batch = {
+            "key": f"upload:{upload.id}",
+            "name": upload.filename[:256],
+            "deadline": upload.created_at + order.window,
+        }
+        bounds = InputBounds(settings.http_max_lines, settings.http_max_lines)
+        submission = Submission(
+            [jobs.name], batch, settings, strict=False, tenant=upload.tenant, bounds=bounds, on_refused=refused.append
+        )
+        accepted = None if submission.empty else await submission.write(ledger)
+    if accepted is None or accepted.batch_id is None:
+        errors = [_error(line.position + 1, "invalid_request", line.message, line.field) for line in refused]
+        return await note(errors=errors[:MOST_ERRORS])
+    return await note(batch_id=accepted.batch_id)
+
+
+def _file(folder: Path) -> Any:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return NamedTemporaryFile(dir=folder, suffix=UPLOAD_SUFFIX)
+
+
+@dataclass(slots=True)
+class _Envelopes:
+    """The lines of a file, and what is wrong with the envelope of some."""
+
+    lines: int = 0
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    _places: dict[str, int] = field(default_factory=dict)
+    """The line of each custom id."""
+
+    def unwrap(self, name: str, jobs: IO[bytes]) -> None:
+        """Writes the job of each line without its envelope, up to too many errors."""
+        for number, line in read_lines(name):
+            self.lines += 1
+            try:
+                job = _job(parse_line(line))
+                self._require_unique(job["custom_id"], number)
+            except InputError as error:
+                self.errors.append(_error(number, _CODES.get(error.field, "invalid_request"), str(error), error.field))
+                if len(self.errors) == MOST_ERRORS:
+                    break
+            else:
+                jobs.write(orjson.dumps(job) + b"\n")
+        jobs.flush()
+        if not self.lines:
+            self.errors.append(_error(None, "empty_file", "The input file is empty.", "input_file_id"))
+
+    def _require_unique(self, custom_id: str, number: int) -> None:
+        if (earlier := self._places.setdefault(custom_id, number)) != number:
+            raise InputError(f"{custom_id!r} is that of line {earlier} already", field="custom_id")
+
+
+def _job(row: Any) -> dict[str, Any]:
+    """The job in an envelope; raises ``InputError`` naming the part of the envelope at fault."""
+    if not isinstance(row, dict):
+        raise InputError("each line must be a JSON object with custom_id, method, url and body")
+    custom_id, body = row.get("custom_id"), row.get("body")
+    if not isinstance(custom_id, str) or not custom_id:
+        raise InputError("must be a string that is not empty", field="custom_id")
+    if row.get("method") != "POST":
+        raise InputError("must be POST", field="method")
+    if row.get("url") != ENDPOINT:
+        raise InputError(f"must be {ENDPOINT}, as the endpoint of the batch", field="url")
+    if not isinstance(body, dict):
+        raise InputError("must be a JSON object: the job", field="body")
+    for name in _GIVEN_BY_ENVELOPE:
+        if name in body:
+            raise InputError("is not taken here: custom_id beside 'body' names the job", field=f"body.{name}")
+    return {**body, "custom_id": custom_id}
+
+
+def _error(line: int | None, code: str, message: str, param: str | None) -> dict[str, Any]:
+    return {"code": code, "line": line, "message": message, "param": param}
