@@ -1,9 +1,10 @@
 """Measures what a job costs PostgreSQL: row versions, WAL, bytes stored, statements and commits, through the real system.
 
-    python -m bench.rows [--jobs 2000] [--columns]
+    python -m bench.rows [--jobs 2000] [--columns] [--database URL]
 
 Starts the embedded servers and real workers, submits jobs of 8 sources of 2.5 KB, and waits until every result is published.
-Versions and bytes are exact counts; the CPU belongs to this machine: compare rows of one run only.
+Versions and bytes are exact counts; the CPU belongs to this machine: compare rows of one run only. An empty database of another
+server, one with lz4 say, is named by its URL; the CPU of PostgreSQL is then not that of this server.
 """
 
 import argparse
@@ -108,8 +109,9 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--jobs", type=int, default=2_000)
     arguments.add_argument("--columns", action="store_true", help="also the stored bytes of each column")
+    arguments.add_argument("--database", metavar="URL", help="an empty database of another server")
     options = arguments.parse_args()
-    with system(0.0, 1) as (url, processes):
+    with system(0.0, 1, options.database) as (url, processes):
         report(url, processes, options.jobs, columns=options.columns)
 
 

@@ -1,26 +1,30 @@
 """Measures the hot statements of the ledger over an empty ledger and one full of finished jobs, in turns of one run.
 
-    python -m bench.scale [--finished 1000000] [--rounds 3]
+    python -m bench.scale [--finished 1000000] [--rounds 3] [--plans]
 
 Each has an embedded server of its own. The full one is filled by SQL: jobs with a small request, an attempt and a published
 result, 10,000 a batch. Prints the median milliseconds of each verb and the ratio of full to empty. Machines differ: compare
-within one run only.
+within one run only. ``--plans`` also prints the pages of 8 KB that the statements of each verb touch on both, and the indexes of
+their plans on the full one; these do not depend on the machine.
 """
 
 import argparse
 import asyncio
 import statistics
 import time
-from collections.abc import Awaitable
+from collections.abc import Coroutine, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
+from unittest.mock import patch
 
 import psycopg
 
 from bench.embedded import embedded_servers
 from schemas.states import Step
 from tasks.ports import NewBatch
-from tests.builders import lease_key, make_batch, make_final, make_jobs, make_request
+from tests.builders import closed_ok, lease_key, make_attempt, make_batch, make_final, make_jobs, make_request
+from worker.ledger.database import Database
 from worker.ledger.postgres import PostgresLedger
 
 Value = TypeVar("Value")
@@ -34,6 +38,7 @@ JOBS = 50
 TURNS = 20
 LEASE = timedelta(seconds=60)
 SECOND = timedelta(seconds=1)
+EMPTY, FULL = "empty", "full"
 
 FILL = """
 WITH b AS (
@@ -47,7 +52,7 @@ WITH b AS (
 ), r AS (
     -- Every hundredth is as wide as 8 sources of 2.5 KB; the others are narrow, and their rows and indexes real.
     INSERT INTO job_request (job_id, request, request_hash, contract_version)
-    SELECT id, jsonb_build_object('query', 'When?', 'context', CASE WHEN position %% 100 = 0 THEN to_jsonb(%(wide)s::text) END),
+    SELECT id, jsonb_build_object('query', 'When?', 'context', CASE WHEN position %% 100 = 0 THEN jsonb_build_array(%(wide)s::text) ELSE '[]' END),
            sha256(id::text::bytea), 1
     FROM j
 ), a AS (
@@ -92,18 +97,62 @@ def fill(url: str, finished: int) -> None:
             connection.execute(f"VACUUM ANALYZE {table}".encode())
 
 
-class Clock:
-    """Milliseconds of each verb, by ledger."""
+class Plans:
+    """Pages and scans of the statements of each verb, by an EXPLAIN that is rolled back before the statement runs."""
 
     def __init__(self) -> None:
-        self.times: dict[str, dict[str, list[float]]] = {}
+        self.pages: dict[str, dict[str, list[int]]] = {}
+        self.scans: dict[str, set[str]] = {}
 
-    async def time(self, ledger: str, verb: str, work: Awaitable[Value]) -> Value:
+    async def explain(self, database: Database, statement: str, parameters: Any, verb: str, ledger: str) -> None:
+        """Explain a statement with its parameters."""
+        async with database.connection() as connection, connection.transaction(force_rollback=True):
+            explained = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}"
+            (rows,) = await (await connection.execute(explained.encode(), parameters)).fetchall()
+        plan = rows[0][0]["Plan"]
+        self.pages.setdefault(verb, {}).setdefault(ledger, []).append(
+            plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+        )
+        if ledger == FULL:
+            self.scans.setdefault(verb, set()).update(_scans(plan))
+
+
+def _scans(plan: dict[str, Any]) -> Iterator[str]:
+    """The indexes of a plan, and the tables that it read as a whole."""
+    if plan["Actual Loops"]:
+        if "Index Name" in plan:
+            yield plan["Index Name"]
+        elif plan["Node Type"] == "Seq Scan":
+            yield f"all of {plan['Relation Name']}"
+    for part in plan.get("Plans", ()):
+        yield from _scans(part)
+
+
+class Clock:
+    """Milliseconds of each verb, by ledger; with plans their pages and no times."""
+
+    def __init__(self, plans: Plans | None = None) -> None:
+        self.times: dict[str, dict[str, list[float]]] = {}
+        self._plans = plans
+
+    async def time(self, ledger: str, verb: str, work: Coroutine[Any, Any, Value]) -> Value:
         """Run and time a verb."""
-        began = time.perf_counter()
-        value = await work
+        with self._explaining(ledger, verb):
+            began = time.perf_counter()
+            value = await work
         self.times.setdefault(verb, {}).setdefault(ledger, []).append(1000 * (time.perf_counter() - began))
         return value
+
+    def _explaining(self, ledger: str, verb: str) -> AbstractContextManager[object]:
+        plans, run = self._plans, Database.rows
+        if plans is None:
+            return nullcontext()
+
+        async def rows(database: Database, statement: str, parameters: Any = (), **options: Any) -> list[Any]:
+            await plans.explain(database, statement, parameters, verb, ledger)
+            return await run(database, statement, parameters, **options)
+
+        return patch.object(Database, "rows", rows)
 
 
 async def live(clock: Clock, name: str, ledger: PostgresLedger) -> None:
@@ -118,9 +167,15 @@ async def live(clock: Clock, name: str, ledger: PostgresLedger) -> None:
     leased = await clock.time(name, f"lease of {half} by id", lease(Step.GENERATE, "w", LEASE, JOBS, ids=ids[:half]))
     leased += await clock.time(name, f"lease of {half} idle", lease(Step.GENERATE, "w", LEASE, half))
     await clock.time(name, "renewal", ledger.queue.renew([lease_key(job) for job in leased], LEASE))
-    await clock.time(name, "poll of one job", ledger.reading.views(ids[:1]))
+    attempts = [make_attempt(job) for job in leased]
+    await clock.time(name, "opening of attempts", ledger.attempts.open_attempts(attempts))
+    answers = [closed_ok(job, attempt) for job, attempt in zip(leased, attempts, strict=True)]
+    await clock.time(name, "closing with answers", ledger.attempts.close_attempts(answers))
+    await clock.time(name, "poll of one job", ledger.reading.results(ids[:1]))
     await clock.time(name, "status of a batch", ledger.reading.batch_status(receipt.batch_id))
+    await clock.time(name, "kinds of error", ledger.reading.error_kinds(receipt.batch_id))
     await clock.time(name, "finish", ledger.queue.finish([make_final(job) for job in leased]))
+    await clock.time(name, f"poll of {JOBS} final jobs", ledger.reading.results(ids))
     await clock.time(name, "publication", ledger.outbox.mark_published([(job.job_id, job.run) for job in leased]))
     await clock.time(name, "dispatch's look", ledger.duties.attend("w", LEASE, SECOND, 100))
     await clock.time(name, "promotion", ledger.duties.promote(100))
@@ -129,9 +184,9 @@ async def live(clock: Clock, name: str, ledger: PostgresLedger) -> None:
     await clock.time(name, "status of 20 batches", ledger.reading.batches(20))
 
 
-async def measure(urls: dict[str, str], rounds: int) -> Clock:
+async def measure(urls: dict[str, str], rounds: int, plans: Plans | None = None) -> Clock:
     """Times of both ledgers, turn by turn."""
-    clock = Clock()
+    clock = Clock(plans)
     for _ in range(rounds):
         ledgers = {name: PostgresLedger(url, connections=1) for name, url in urls.items()}
         for ledger in ledgers.values():
@@ -150,17 +205,35 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--finished", type=int, default=1_000_000, help="jobs in the full ledger")
     arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--plans", action="store_true", help="also pages and indexes, in a round of their own")
     options = arguments.parse_args()
     with embedded_servers() as empty_servers, embedded_servers() as full_servers:
         empty, full = (servers.endpoints.database_url for servers in (empty_servers, full_servers))
         began = time.monotonic()
         fill(full, options.finished)
         print(f"{options.finished:,} finished jobs written in {time.monotonic() - began:.0f} s", flush=True)
-        clock = asyncio.run(measure({"empty": empty, "full": full}, options.rounds))
+        urls = {EMPTY: empty, FULL: full}
+        clock = asyncio.run(measure(urls, options.rounds))
+        plans = Plans()
+        if options.plans:
+            asyncio.run(measure(urls, 1, plans))
+    print_times(clock)
+    print_plans(plans)
+
+
+def print_times(clock: Clock) -> None:
+    """Prints a line for each verb."""
     print(f"{'verb, milliseconds':24} {'empty':>8} {'full':>8}  ratio")
     for verb, by_ledger in clock.times.items():
-        before, after = (statistics.median(by_ledger[name]) for name in ("empty", "full"))
+        before, after = (statistics.median(by_ledger[name]) for name in (EMPTY, FULL))
         print(f"{verb:24} {before:8.2f} {after:8.2f} {after / before:6.2f}")
+
+
+def print_plans(plans: Plans) -> None:
+    """Prints a line for each verb whose statements were explained."""
+    for verb, by_ledger in plans.pages.items():
+        before, after = (sum(by_ledger[name]) / TURNS for name in (EMPTY, FULL))
+        print(f"{verb:24} pages {before:8.1f} {after:8.1f}  {', '.join(sorted(plans.scans[verb]))}")
 
 
 if __name__ == "__main__":

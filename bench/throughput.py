@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -78,13 +78,14 @@ class Processes:
 
 
 @contextmanager
-def system(latency_s: float, check_workers: int) -> Iterator[tuple[str, Processes]]:
-    """Servers and workers, ended afterwards."""
+def system(latency_s: float, check_workers: int, database_url: str | None = None) -> Iterator[tuple[str, Processes]]:
+    """Servers and workers, ended afterwards; the ledger is in a database of its own, or in that of the URL."""
     with tempfile.TemporaryDirectory(prefix="nightdesk-bench-") as directory, ExitStack() as stack:
         home = Path(directory) / "home"
         where = local.start(home)
         stack.callback(local.remove, home)
         stack.callback(local.stop, home)
+        where = replace(where, database_url=database_url or where.database_url)
         migrate(where.database_url)
         status = local.status(home)
         assert status.postgres.pid

@@ -151,6 +151,7 @@ job = Table(
     Column("outcome", Text),
     Column("cost_usd", _MONEY, nullable=False, server_default=text("0")),
     Column("result_published_at", _INSTANT),
+    Column("errors", JSONB),
     Column("correction", JSONB),
     Column("recheck", JSONB),
     # The job that this one asks again. Names one that may be pruned by now, so no foreign key.
@@ -220,6 +221,8 @@ job = Table(
         "finished_at",
         postgresql_where=text("finished_at IS NOT NULL AND result_published_at IS NULL"),
     ),
+    # The kinds of error of a batch are summed up from this index alone.
+    Index("job_errors", "batch_id", postgresql_include=["errors"], postgresql_where=text("errors IS NOT NULL")),
     # In the order in which results are published again after Redis lost its data. A group that ends together shares a key.
     Index("job_finished", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
     postgresql_with=_JOB,

@@ -329,7 +329,7 @@ class Reading(Protocol):
         """Counts and cost of a batch; raises ``NotFound``."""
 
     async def error_kinds(self, batch_id: UUID) -> dict[ErrorKind, int]:
-        """The sum of ``grounding.errors`` over the answers of a batch, most frequent first; reads every record."""
+        """The sum of ``grounding.errors`` over the answers of a batch, most frequent first."""
 
     async def batches(self, limit: int) -> list[BatchStatus]:
         """The newest batches, newest first."""

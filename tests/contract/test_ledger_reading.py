@@ -1,6 +1,7 @@
 """Reading: views, counts and the audit trail say what was written."""
 
 import json
+import re
 from dataclasses import replace
 from decimal import Decimal
 
@@ -8,8 +9,8 @@ import pytest
 
 from schemas.claim_error import ErrorKind
 from schemas.grounding import Grounding
-from schemas.model_call import Prompt, Usage
-from schemas.record import Quality, TimingMs
+from schemas.model_call import Ask, Prompt, Usage
+from schemas.record import JobResult, Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
 from tasks.errors import NotFound
 from tasks.ports import Ledger, Replay
@@ -46,6 +47,7 @@ from tests.contract.situations import (
     take,
     take_one,
 )
+from worker.ledger.results import COLUMNS, DERIVED
 
 
 async def test_views_come_in_the_order_asked_for(ledger: Ledger) -> None:
@@ -112,6 +114,7 @@ async def test_stored_results_are_byte_for_byte_those_made_of_views(ledger: Ledg
         answer="Noon \u2028 ...",
         quality=Quality(answer_quality=0.1, sufficient_context=True, reasoning="r", warnings=("one", "two")),
         grounding=Grounding(grounding_score=1e-5, confidence=0.30000000000000004, errors={ErrorKind.DATE: 2}),
+        asks=(Ask(round=0, level=1, purpose="generate", model="m"),),
         output_structured={"z": 1.0, "a": {"b": [True, None]}},
         usage=Usage(input_tokens=3, output_tokens=4),
         timing_ms=TimingMs(total=12.345, llm=1e-3),
@@ -133,6 +136,13 @@ async def test_stored_results_are_byte_for_byte_those_made_of_views(ledger: Ledg
     assert await poll(ledger.reading, [new_id(), *ids]) == [None, *(stored.result for stored in results)]
     in_batch = [stored async for stored in ledger.reading.batch_results(rich.batch_id)]
     assert in_batch == [results[2]]
+
+
+def test_every_field_of_a_result_has_a_column() -> None:
+    columns = {*re.findall(r"[a-z]\.(\w+)", COLUMNS), *re.findall(r'AS "?(\w+)', COLUMNS)}
+
+    # Only a result that is cut for the result backend is truncated.
+    assert JobResult.model_fields.keys() - columns == DERIVED | {"truncated"}
 
 
 async def test_an_unknown_batch_has_no_jobs(ledger: Ledger) -> None:

@@ -40,6 +40,7 @@ BREAKS: dict[str, str] = {
     "job_available_since": "UPDATE job SET available_at = NULL WHERE state = 'available'",
     "one_record_per_final_run": "DELETE FROM generation_record WHERE status = 'success'",
     "record_says_what_the_job_says": "UPDATE generation_record SET status = 'failed' WHERE status = 'success'",
+    "job_has_the_errors_of_its_record": "UPDATE job SET errors = '{\"date\": 1}' WHERE state = 'completed'",
     "record_has_job": "UPDATE generation_record SET tenant = 'other' WHERE status = 'success'",
     "event_run_exists": "UPDATE job_event SET run = 7 WHERE kind = 'cancel'",
     "attempt_closed_iff_outcome": "UPDATE attempt SET closed_at = now() WHERE outcome IS NULL",

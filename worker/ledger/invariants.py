@@ -122,6 +122,15 @@ _RECORDS = (
         """,
     ),
     Invariant(
+        "job_has_the_errors_of_its_record",
+        "the errors that a final job counts are those of its record",
+        """
+        SELECT j.id FROM job j LEFT JOIN generation_record g
+            ON g.job_id = j.id AND g.run = j.run AND j.finished_at IS NOT NULL
+        WHERE coalesce(j.errors, '{}') <> coalesce(g.grounding -> 'errors', '{}')
+        """,
+    ),
+    Invariant(
         "record_has_job",
         "every record belongs to a job of its own tenant",
         """

@@ -13,20 +13,21 @@ from worker.ledger.pages import walk
 
 # A result as JSON, of a final job with a record whose content was not erased. What is stored out of line is read out once a job:
 # by any other way each of its parts fetches the whole of it again, a request with all its sources.
-_COLUMNS = """
-    j.id, j.position, n.errors,
+COLUMNS = """
+    j.id, j.position, j.errors,
     CASE WHEN g.job_id IS NOT NULL AND j.erased_at IS NULL THEN (
         SELECT row_to_json(f)::text FROM (SELECT
             j.id AS job_id, j.custom_id, j.position, j.batch_id, coalesce(q.message_id, j.id::text) AS message_id, q.trace_id,
             j.state, j.outcome, j.held_reason, q.query, g.answer AS response, g.output_format, g.citations,
-            jsonb_array_length(q.context) AS sources_provided,
+            CASE WHEN jsonb_typeof(q.context) = 'array' THEN jsonb_array_length(q.context) ELSE 0 END AS sources_provided,
             n.grounding_score, n.confidence, a.answer_quality, a.sufficient_context, coalesce(a.reasoning, '') AS reasoning,
             a.abstain_reason, coalesce(a.warnings, '[]') AS warnings, coalesce(n.claims, '[]') AS claims,
             coalesce(n."values", '[]') AS "values", g.output_structured AS structured, g.usage,
             -- The price of a call is unknown, and with it the cost of its job. As text no digit is lost.
             CASE WHEN NOT EXISTS (SELECT FROM attempt u WHERE u.job_id = j.id AND u.cost_usd IS NULL
                                                            AND u.closed_at IS NOT NULL) THEN j.cost_usd::text END AS cost_usd,
-            g.prompt_version, g.timing_ms, g.provider_snapshot, g.failure, q.metadata
+            g.prompt_version, g.timing_ms, g.provider_snapshot, g.failure, q.metadata,
+            j.replay_of, coalesce(g.asks, '[]') AS asks
         ) f
     ) END AS result
 """
@@ -40,23 +41,26 @@ LEFT JOIN LATERAL (
     SELECT * FROM generation_record WHERE job_id = j.id AND run = j.run AND j.finished_at IS NOT NULL LIMIT 1
 ) g ON true
 LEFT JOIN LATERAL jsonb_to_record(g.grounding)
-    AS n(grounding_score jsonb, confidence jsonb, claims jsonb, "values" jsonb, errors jsonb) ON true
+    AS n(grounding_score jsonb, confidence jsonb, claims jsonb, "values" jsonb) ON true
 LEFT JOIN LATERAL jsonb_to_record(g.quality)
     AS a(answer_quality jsonb, sufficient_context jsonb, reasoning text, abstain_reason text, warnings jsonb) ON true
 """
 
 _RESULTS = f"""
-SELECT {_COLUMNS}
+SELECT {COLUMNS}
 FROM unnest(%(ids)b::uuid[]) WITH ORDINALITY AS d(id, ord) CROSS JOIN LATERAL (SELECT * FROM job WHERE id = d.id LIMIT 1) j
 {_JOINS} ORDER BY d.ord
 """
 
 _BATCH_RESULTS = f"""
-SELECT {_COLUMNS}
+SELECT {COLUMNS}
 FROM (SELECT * FROM job WHERE batch_id = %(batch_id)s AND (batch_id, position) > (%(batch_id)s, %(after_position)s)
       ORDER BY batch_id, position LIMIT %(page)s) j
 {_JOINS} ORDER BY j.position
 """
+
+DERIVED = {"sources_used", "tokens_used", "shared_from", "latency_ms"}
+"""Fields of a result that are made of its others; each other field has a column, as a test makes sure."""
 
 _TURN = 50
 """Results made between two turns of the event loop, which meanwhile receives the next page."""
@@ -128,6 +132,7 @@ def _from_row(row: Any) -> StoredResult | None:
     shared = snapshot.shared_from if snapshot else None
     result = result.model_copy(
         update={
+            # DERIVED names them.
             "sources_used": tuple(dict.fromkeys(citation.chunk_id for citation in result.citations)),
             "tokens_used": usage.input_tokens + usage.output_tokens if usage else None,
             "shared_from": shared.job_id if shared else None,

@@ -162,9 +162,8 @@ _BATCHES = (
 
 _ERROR_KINDS = """
 SELECT e.key AS kind, sum(e.value::int) AS n
-FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
-CROSS JOIN LATERAL jsonb_each_text(g.grounding -> 'errors') e
-WHERE j.batch_id = %(batch_id)s AND j.finished_at IS NOT NULL
+FROM job j CROSS JOIN LATERAL jsonb_each_text(j.errors) e
+WHERE j.batch_id = %(batch_id)s AND j.errors IS NOT NULL
 GROUP BY e.key ORDER BY n DESC, e.key
 """
 

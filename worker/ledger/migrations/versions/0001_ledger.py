@@ -119,6 +119,7 @@ CREATE TABLE job (
     outcome TEXT,
     cost_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
     result_published_at TIMESTAMP WITH TIME ZONE,
+    errors JSONB,
     correction JSONB,
     recheck JSONB,
     replay_of UUID,
@@ -145,6 +146,8 @@ CREATE UNIQUE INDEX job_custom_id ON job (batch_id, custom_id) WHERE custom_id I
 CREATE INDEX job_deadline ON job (deadline) WHERE deadline IS NOT NULL AND finished_at IS NULL;
 
 CREATE INDEX job_due ON job (scheduled_at) WHERE state = 'scheduled' AND held_reason IS NULL;
+
+CREATE INDEX job_errors ON job (batch_id) INCLUDE (errors) WHERE errors IS NOT NULL;
 
 CREATE INDEX job_finished ON job (finished_at) WHERE finished_at IS NOT NULL;
 
