@@ -91,6 +91,8 @@ batch = Table(
     # The person who cancels, until the last page is done: a lease that meets a job of the batch cancels it, too.
     Column("cancelling_by", Text),
     Column("defaults", JSONB, nullable=False, server_default=text("'{}'")),
+    # Made before the submission; NULL: none was asked for.
+    Column("estimate", JSONB),
     Column("erased_at", _INSTANT),
     CheckConstraint("reserved_usd >= 0", name="reserved_not_negative"),
     Index("batch_key", "tenant", "key", unique=True, postgresql_where=text("key IS NOT NULL")),

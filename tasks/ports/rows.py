@@ -29,6 +29,8 @@ class NewBatch:
     defaults: dict[str, Any] = field(default_factory=dict)
     max_queued: int | None = None
     """Most jobs that are not final which the tenant may have once these are accepted; not stored."""
+    estimate: dict[str, Any] | None = None
+    """Made before the submission, for a comparison with the truth."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from tests.builders import (
 from tests.contract.situations import open_one, submit, submit_and_take, take
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.estimation import estimate_batch, estimate_files, to_json
+from worker.operations.first_estimate import deviation_lines, estimate_line, first_estimate, with_estimate
 from worker.settings import Settings
 
 CALLS = 30
@@ -125,3 +126,44 @@ def test_stored_answers_are_known_by_key_tenant_and_age(database_url: str) -> No
         assert await ledger.history.stored_keys("desk", [key], timedelta(0)) == set()
 
     scenario(database_url, work)
+
+
+def test_the_estimate_of_a_submission_is_kept_with_its_batch_without_texts(database_url: str, tmp_path: Path) -> None:
+    async def work(ledger: PostgresLedger) -> None:
+        await answered(ledger, "default")
+        path = tmp_path / "in.jsonl"
+        path.write_text(json.dumps({"query": "Why?", "context": ["The desk takes the copy of the day."]}) + "\n{secret")
+        settings = Settings(provider="extractive")
+        batch, estimation = await with_estimate(make_batch("default"), [str(path)], {}, settings, ledger)
+        await submit(ledger, batch=batch)
+        assert "1 calls" in estimate_line(estimation)
+        assert "secret" not in json.dumps(batch.estimate)
+        first = await first_estimate(ledger, batch.id)
+        assert first is not None
+        assert (first["output_tokens"]["usual"], first["truth"]["jobs"]) == (40, 1)
+        assert deviation_lines(first, first["truth"])[0] == "so far, with 0 of 1 jobs final:"
+        without = await submit(ledger, batch=make_batch("default"))
+        assert await first_estimate(ledger, without.batch_id) is None
+
+    scenario(database_url, work)
+
+
+def test_a_deviation_is_a_share_of_the_truth_and_says_if_that_is_within_the_bounds() -> None:
+    spread = {"usual": 110, "low": 90, "high": 120}
+    first = {
+        "input_tokens": spread,
+        "output_tokens": spread,
+        "cost_usd": {name: f"{value}" for name, value in spread.items()},
+    }
+    model = {"input_tokens": 100, "output_tokens": 200, "cost_usd": "100"}
+    truth = {"jobs": 3, "final": 3, "models": [model]}
+    lines = deviation_lines(first, truth)
+    assert lines == [
+        "estimated 110 tokens in, used 100: off by +10.0%, within 90 to 120",
+        "estimated 110 tokens out, used 200: off by -45.0%, OUTSIDE 90 to 120",
+        "estimated 110 USD, it cost 100: off by +10.0%, within 90 to 120",
+    ]
+    unknown = deviation_lines(first, {**truth, "models": [model, {**model, "cost_usd": None}]})
+    assert unknown[2] == "estimated 110 USD, it cost an unknown amount"
+    nothing = deviation_lines(first, {**truth, "models": []})
+    assert nothing[0] == "estimated 110 tokens in, used 0"

@@ -119,6 +119,8 @@ class RunRequest:
     with_workers: bool = True
     check_only: bool = False
     """Each line holds an answer: nothing is generated, and only workers that check are needed."""
+    estimate: bool = False
+    """Estimate before the submission, keep that with the batch, and compare it with the truth at the end."""
     afterwards: Callable[[PostgresLedger], Awaitable[None]] | None = None
     """Done with the ledger still open, when all is written."""
 
@@ -135,6 +137,8 @@ class Report:
     seconds: float
     lanes: Sequence[LaneNotice] = ()
     """Those without calls at the end, while jobs are held for it."""
+    estimate: dict[str, Any] | None = None
+    """The estimate that is kept with the batch beside the truth, if it is asked for."""
 
     @property
     def exit_code(self) -> int:
@@ -223,9 +227,32 @@ class _WholeRun:
             tally = await run.write(request.output)
             if request.afterwards is not None and run.batch_id is not None:
                 await request.afterwards(ledger)
-            return Report(run.batch_id, status, tally, run.lines or (), time.monotonic() - self.began, tuple(lanes))
+            seconds = time.monotonic() - self.began
+            estimate = await self._beside_truth(ledger, run.batch_id)
+            return Report(run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), estimate)
+
+    async def _beside_truth(self, ledger: PostgresLedger, batch_id: UUID | None) -> dict[str, Any] | None:
+        if not self.request.estimate or batch_id is None:
+            return None
+        from worker.operations.first_estimate import first_estimate  # noqa: PLC0415 - as below
+
+        return await first_estimate(ledger, batch_id)
+
+    async def _estimate(self, ledger: PostgresLedger, submission: Submission, settings: Settings) -> None:
+        """Estimates the files, says so and puts the estimate into the batch."""
+        # Only a run that asks for an estimate pays for the planning of calls.
+        from worker.operations.first_estimate import estimate_line, with_estimate  # noqa: PLC0415
+
+        request = self.request
+        submission.batch, estimation = await with_estimate(
+            submission.batch, request.files, request.batch, settings, ledger
+        )
+        if not request.quiet:
+            tell(estimate_line(estimation))
 
     async def _submit(self, run: BatchRun, submission: Submission) -> None:
+        if self.request.estimate:
+            await self._estimate(run.watch.ledger, submission, run.watch.session.settings)
         if self.request.with_workers:
             # They take a second to start; meanwhile the jobs are submitted.
             run.watch.staff()

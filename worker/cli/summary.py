@@ -96,6 +96,10 @@ def run_lines(report: "Report", output: str) -> list[str]:
         lines += holds
         if holds:
             lines.append(f"then go on with: nightdesk run --resume {status.batch_id} -o {output}")
+    if report.estimate is not None:
+        from worker.operations.first_estimate import deviation_lines  # noqa: PLC0415 - a plain run has no use for it
+
+        lines += deviation_lines(report.estimate, report.estimate["truth"])
     if errors := report.tally.error_kinds:
         lines.append(f"errors of claims: {named_counts(errors)}")
     if refused := report.refused:
@@ -115,6 +119,7 @@ def _document(report: "Report", output: str) -> dict[str, Any]:
         "invalid_lines": refused_document(report.refused),
         "status": overview.status_document(report.status, report.lanes) if report.status else None,
         "seconds": round(report.seconds, 3),
+        "estimate": report.estimate,
         "exit_code": report.exit_code,
     }
 

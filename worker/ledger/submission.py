@@ -119,8 +119,8 @@ PAGE_BYTES = 8_000_000
 
 
 _INSERT_BATCH = """
-INSERT INTO batch (id, key, name, tenant, not_before, deadline, max_cost_usd, defaults)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s::jsonb)
+INSERT INTO batch (id, key, name, tenant, not_before, deadline, max_cost_usd, defaults, estimate)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb)
 ON CONFLICT (tenant, key) WHERE key IS NOT NULL DO NOTHING
 RETURNING nightdesk_now() AS now
 """
@@ -234,7 +234,7 @@ async def _write(
 ) -> Receipt:
     parameters = (
         batch.id, batch.key, batch.name, batch.tenant, batch.not_before, batch.deadline, batch.max_cost_usd,
-        orjson.dumps(batch.defaults).decode(),
+        orjson.dumps(batch.defaults).decode(), batch.estimate and orjson.dumps(batch.estimate).decode(),
     )  # fmt: skip
     batch_row = await (await connection.execute(_INSERT_BATCH, parameters)).fetchone()
     if batch_row is None:

@@ -14,6 +14,7 @@ from tasks.ports import JobView
 from worker.ledger.batch_figures import Figures
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.estimation import Estimation, estimate_batch, to_json
+from worker.operations.first_estimate import first_estimate
 from worker.settings import Settings
 
 MOST_CLAIMS = 12
@@ -36,6 +37,8 @@ class Report:
     figures: Figures
     worst: list[JobView]
     estimation: Estimation | None = None
+    first: dict[str, Any] | None = None
+    """The estimate that was made before the submission, beside the truth; None where none is kept."""
 
 
 async def collect(
@@ -57,7 +60,8 @@ async def collect(
     views = [view for view in await ledger.reading.views(figures.worst) if view.record and view.record.grounding]
     estimation = await estimate_batch(batch_id, settings, ledger) if with_estimate else None
     named = {kind.value: count for kind, count in errors.items()}
-    return Report(datetime.now(UTC), status, named, figures, views, estimation)
+    first = await first_estimate(ledger, batch_id)
+    return Report(datetime.now(UTC), status, named, figures, views, estimation, first)
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -78,7 +82,8 @@ def document(report: Report) -> dict[str, Any]:
         "rounds": [_round(row, figures) for row in figures.rounds],
         "levels": [_level(row, figures) for row in figures.levels] if len(figures.levels) > 1 else [],
         "worst": [_worst(view) for view in report.worst],
-        "estimate": None if report.estimation is None else to_json(report.estimation),
+        # The one that was made before the submission, unless another is asked for.
+        "estimate": report.first if report.estimation is None else to_json(report.estimation),
     }
 
 

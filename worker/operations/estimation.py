@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
+from schemas.batch import BatchStatus
 from schemas.generation import Lane
 from schemas.job import JobRequest
 from tasks.calls.call_history import History
@@ -53,6 +54,8 @@ class Estimation:
     history: bool = True
     """A ledger was there to learn from."""
     truth: Truth | None = None
+    first: dict[str, Any] | None = None
+    """The estimate that was made when the batch was submitted, if it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +204,16 @@ async def estimate_batch(
     planner = _Planner(settings, ledger, batch, history, status.created_at)
     async for page in _pages(ledger, batch_id):
         await planner.add(page)
-    calls = await ledger.history.used(batch_id)
-    truth = Truth(status.jobs, status.final, calls, max((each.seconds for each in calls), default=0.0))
+    truth = await read_truth(ledger, status)
+    first = await ledger.history.estimate_of(batch_id)
     estimate = planner.estimator.result()
-    return Estimation(estimate, estimate.jobs, max_cost_usd=status.max_cost_usd, truth=truth)
+    return Estimation(estimate, estimate.jobs, max_cost_usd=status.max_cost_usd, truth=truth, first=first)
+
+
+async def read_truth(ledger: PostgresLedger, status: BatchStatus) -> Truth:
+    """The use of a batch so far."""
+    calls = await ledger.history.used(status.batch_id)
+    return Truth(status.jobs, status.final, calls, max((each.seconds for each in calls), default=0.0))
 
 
 async def _pages(ledger: PostgresLedger, batch_id: UUID) -> AsyncIterator[list[PlannedJob]]:
@@ -245,13 +254,22 @@ def to_json(estimation: Estimation) -> dict[str, Any]:
         "seconds": None if seconds is None else {name: round(value, 3) for name, value in asdict(seconds).items()},
         "bound_by": estimate.time.bound_by,
         "history": estimation.history,
-        "truth": truth and {
-            "jobs": truth.jobs,
-            "final": truth.final,
-            "seconds": round(truth.seconds, 3),
-            "models": [{**asdict(each), "cost_usd": each.cost_usd and f"{each.cost_usd:f}"} for each in truth.calls],
-        },
-    }  # fmt: skip
+        "truth": truth and truth_document(truth),
+        "first": estimation.first,
+    }
+
+
+def truth_document(truth: Truth) -> dict[str, Any]:
+    """The use of a batch, for programs; amounts in USD are strings."""
+    return {
+        "jobs": truth.jobs,
+        "final": truth.final,
+        "seconds": round(truth.seconds, 3),
+        "models": [
+            {**asdict(each), "cost_usd": None if each.cost_usd is None else f"{each.cost_usd:f}"}
+            for each in truth.calls
+        ],
+    }
 
 
 def _row(row: ModelEstimate) -> dict[str, Any]:

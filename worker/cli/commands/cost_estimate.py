@@ -22,7 +22,8 @@ from worker.cli.session import session, state_of
 from worker.cli.terminal import write_json
 from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.estimation import Estimation, estimate_batch, estimate_files, to_json
+from worker.operations.estimation import Estimation, estimate_batch, estimate_files, to_json, truth_document
+from worker.operations.first_estimate import deviation_lines
 from worker.settings import Settings, load_settings
 from worker.wiring import embedded
 
@@ -214,6 +215,9 @@ def _total(estimation: Estimation) -> list[str]:
     if estimation.truth is not None:
         truth = estimation.truth
         lines.append(f"it took {duration(truth.seconds)}; {truth.final:,} of {truth.jobs:,} jobs are final")
+        if estimation.first is not None:
+            lines.append("as it was estimated before the submission:")
+            lines += deviation_lines(estimation.first, truth_document(truth))
     lines += _ceiling(estimation)
     if not estimation.history:
         lines.append("there is no ledger here yet to learn from: answers of earlier batches narrow the estimate")

@@ -14,6 +14,7 @@ from worker.cli.summary import describe, refused_document, sum_up
 from worker.cli.terminal import tell, warn, write_json, write_line
 from worker.cli.waiting import Watch
 from worker.operations.file_submission import Accepted, Submission
+from worker.operations.json_lines import check_files
 from worker.settings import load_settings
 from worker.wiring import embedded
 
@@ -46,6 +47,12 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only estimate tokens, cost and time; submit nothing.")
     ] = False,
+    estimate: Annotated[
+        bool,
+        typer.Option(
+            "--estimate", help="Estimate first, keep that with the batch, and say at the end how far it was off."
+        ),
+    ] = False,
 ) -> int:
     """Answer the questions of files, from start to finish.
 
@@ -76,7 +83,13 @@ def run(
         strict=strict,
         quiet=quiet,
         with_workers=workers,
+        estimate=estimate,
     )
+    if estimate and resume is None:
+        from worker.operations.first_estimate import check_readable_twice  # noqa: PLC0415 - as above
+
+        check_files(request.files)
+        check_readable_twice(request.files)
     return sum_up(run_batch(load_settings(), request), request, as_json=as_json)
 
 

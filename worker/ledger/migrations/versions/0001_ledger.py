@@ -32,6 +32,7 @@ CREATE TABLE batch (
     cancelled_at TIMESTAMP WITH TIME ZONE,
     cancelling_by TEXT,
     defaults JSONB DEFAULT '{}' NOT NULL,
+    estimate JSONB,
     erased_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT batch_pkey PRIMARY KEY (id),
     CONSTRAINT batch_reserved_not_negative CHECK (reserved_usd >= 0)
