@@ -157,7 +157,7 @@ def jobs(chosen: list[Question], config: dict[str, Any]) -> list[dict[str, Any]]
 
 
 def tally(lab: Lab, batch_id: UUID) -> tuple[Counter[str], Decimal, int]:
-    """Kinds of the final answers, by whether they are notice as checked or flagged; cost and calls."""
+    """Kinds of the final answers, wrong ones apart by notice or none; cost and calls."""
     models = {model.name: model for model in (WEAK, STRONG)}
     kinds = Counter[str]()
     for position, outcome, name in lab.rows(
@@ -189,9 +189,6 @@ def levels(lab: Lab, batch_id: UUID) -> list[dict[str, Any]]:
 def _print(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-COLUMNS = ("right", "unnoticed changed", "flagged changed", "unnoticed beside", "abstained", "right, but flagged")
 
 
 def main() -> None:

@@ -7,9 +7,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState
 from tasks.errors import InputError, NotFound
-from tests.contract.situations import submit_many
+from tests.builders import make_failed
+from tests.contract.situations import submit_many, take
 from tests.servers import Servers, advance_clock
 from worker.ledger.pages import PAGE_ROWS
 from worker.ledger.postgres import PostgresLedger
@@ -65,6 +67,38 @@ def test_held_jobs_are_released_by_reason(database_url: str, servers: Servers) -
         assert await job_changes.release(operator, receipt.batch_id, JobPages(), reasons=list(HeldReason)) == 2
         (status,) = (await overview(operator.ledger, newest=5)).batches
         assert status.states == {JobState.AVAILABLE: 2}
+
+    operate(database_url, servers.redis_url, scenario)
+
+
+def test_a_batch_is_paused_and_goes_on(database_url: str, servers: Servers) -> None:
+    async def scenario(operator: Operator, _: list[str]) -> None:
+        receipt = await submit_many(operator.ledger, 2)
+        assert await job_changes.pause(operator, receipt.batch_id, JobPages()) == 2
+        (status,) = (await overview(operator.ledger, newest=5)).batches
+        assert (status.paused, status.held) == (True, {HeldReason.BATCH_PAUSED: 2})
+        released = await job_changes.release(operator, receipt.batch_id, JobPages(), reasons=[HeldReason.BATCH_PAUSED])
+        assert released == 2
+        (status,) = (await overview(operator.ledger, newest=5)).batches
+        assert (status.paused, status.states) == (False, {JobState.AVAILABLE: 2})
+
+    operate(database_url, servers.redis_url, scenario)
+
+
+def test_the_jobs_of_a_batch_that_ended_for_a_cause_are_retried(database_url: str, servers: Servers) -> None:
+    async def scenario(operator: Operator, _: list[str]) -> None:
+        ledger = operator.ledger
+        receipt = await submit_many(ledger, 3)
+        failures = (FailureKind.BAD_ANSWER, FailureKind.REFUSED, FailureKind.BAD_ANSWER)
+        leased = await take(ledger, receipt.job_ids)
+        await ledger.queue.finish([make_failed(job, kind) for job, kind in zip(leased, failures, strict=True)])
+
+        causes = [FailureKind.BAD_ANSWER]
+        with pytest.raises(InputError, match="--cause: a cause selects jobs of a batch"):
+            await job_changes.retry(operator, receipt.job_ids[:1], JobPages(), causes=causes)
+        retried = await job_changes.retry(operator, [receipt.batch_id], JobPages(), causes=causes)
+
+        assert retried == [receipt.job_ids[0], receipt.job_ids[2]]
 
     operate(database_url, servers.redis_url, scenario)
 

@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime, time, timedelta
 from typing import Annotated, Any
 from uuid import UUID
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
@@ -48,9 +49,12 @@ Deadline = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Jobs that are not final by then expire: 07:00, the next time that it is so late here, or a moment such as "
-        "2026-11-24T07:00+01:00. The lane auto chooses by it.",
+        help="Jobs that are not final by then expire: 07:00, the next time that it is so late here, '07:00 Europe/Zurich', "
+        "or a moment such as 2026-11-24T07:00+01:00. The lane auto chooses by it.",
     ),
+]
+NotBefore = Annotated[
+    str | None, typer.Option(metavar="TIME", help="No call before: a time as for --deadline, such as 22:00.")
 ]
 Workers = Annotated[bool, typer.Option(help="Start workers when none run.")]
 
@@ -72,31 +76,42 @@ def job_target(text: str, kind: str) -> tuple[UUID, str]:
         raise InputError(f"{first!r} is no id; give {kind}, BATCH:CUSTOM_ID or BATCH:POSITION") from None
 
 
-def moment_of(text: str, now: datetime) -> datetime:
-    """Reads a time of day, or a moment with its time zone, that is to come; raises ``InputError``.
+def moment_of(text: str, after: datetime, option: str = "--deadline") -> datetime:
+    """Reads a time of day, here or in a time zone, or a moment with its time zone, after a moment; raises ``InputError``.
 
     >>> moment_of("2026-11-24T07:00+01:00", datetime.fromisoformat("2026-11-23T22:00+00:00")).isoformat()
     '2026-11-24T07:00:00+01:00'
+    >>> moment_of("7:00 Asia/Tokyo", datetime.fromisoformat("2026-11-23T21:30+00:00")).isoformat()
+    '2026-11-24T07:00:00+09:00'
     """
     try:
-        if _TIME_OF_DAY.fullmatch(text):
-            today, at = now.astimezone().date(), time.fromisoformat(text.zfill(5))
+        if match := _TIME_OF_DAY.fullmatch(text):
+            zone = _zone_of(match[2], option) if match[2] else None
+            today, at = after.astimezone(zone).date(), time.fromisoformat(match[1].zfill(5))
             # Not a day of 24 hours later: the clocks may change tonight.
-            moments = (datetime.combine(today + timedelta(days=days), at).astimezone() for days in (0, 1))
-            return next(moment for moment in moments if moment > now)
+            days = (datetime.combine(today + timedelta(days=day), at) for day in (0, 1, 2))
+            moments = (day.replace(tzinfo=zone) if zone else day.astimezone() for day in days)
+            return next(moment for moment in moments if moment > after)
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise InputError(
-            f"--deadline {text!r} is no time: give 07:00, or a moment such as 2026-11-24T07:00+01:00"
+            f"{option} {text!r} is no time: give 07:00, or a moment such as 2026-11-24T07:00+01:00"
         ) from None
     if moment.tzinfo is None:
-        raise InputError(f"--deadline {text!r} has no time zone: end it with Z or an offset such as +01:00")
-    if moment <= now:
-        raise InputError(f"--deadline {text!r} is past")
+        raise InputError(f"{option} {text!r} has no time zone: end it with Z or an offset such as +01:00")
+    if moment <= after:
+        raise InputError(f"{option} {text!r} is past")
     return moment
 
 
-_TIME_OF_DAY = re.compile(r"\d{1,2}:\d\d")
+def _zone_of(name: str, option: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InputError(f"{option}: {name!r} is no time zone; give one such as Europe/Zurich or UTC") from None
+
+
+_TIME_OF_DAY = re.compile(r"(\d{1,2}:\d\d)(?: +(\S+))?")
 
 
 def batch_fields(
@@ -106,11 +121,21 @@ def batch_fields(
     lane: str | None = None,
     escalate: list[str] | None = None,
     *,
+    not_before: str | None = None,
     deadline: str | None = None,
 ) -> dict[str, Any]:
     """The options on a batch, as ``BatchRequest`` takes them."""
-    at = moment_of(deadline, datetime.now(UTC)).isoformat() if deadline is not None else None
-    fields = {"name": name, "key": key, "max_cost_usd": max_cost_usd, "deadline": at}
+    start = datetime.now(UTC)
+    if not_before is not None:
+        start = moment_of(not_before, start, "--not-before")
+    fields = {
+        "name": name,
+        "key": key,
+        "max_cost_usd": max_cost_usd,
+        "not_before": None if not_before is None else start.isoformat(),
+        # A time of day is the next one after the batch may begin.
+        "deadline": None if deadline is None else moment_of(deadline, start).isoformat(),
+    }
     batch: dict[str, Any] = {option: value for option, value in fields.items() if value is not None}
     defaults = {option: value for option, value in {"lane": lane, "escalate": escalate}.items() if value}
     return {**batch, "defaults": defaults} if defaults else batch

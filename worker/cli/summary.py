@@ -21,7 +21,7 @@ _RELEASES = {
     HeldReason.BUDGET: (
         "the batch's ceiling on cost is reached; raise it with: nightdesk release {batch} --max-cost-usd USD"
     ),
-    HeldReason.BATCH_PAUSED: "the batch is paused; let it go on with: nightdesk release {batch}",
+    HeldReason.BATCH_PAUSED: "the batch is paused; let it go on with: nightdesk resume {batch}",
     HeldReason.LANE_PAUSED: "no calls are made to the provider; once that is fixed: nightdesk release {batch}",
     HeldReason.UNKNOWN_OUTCOME: (
         "a call was sent and its answer never came, so it may have been billed; to call again: nightdesk release {batch}"

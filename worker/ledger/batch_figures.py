@@ -1,9 +1,11 @@
 """Reads the figures of a batch for its report: counted by PostgreSQL, in one snapshot, with no row a job."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from schemas.failure import FailureKind
 from tasks.ports import ROUNDS_PER_LEVEL
 from worker.ledger.database import Database
 
@@ -135,6 +137,13 @@ LIMIT %(worst)s
 """
 
 
+_WITH_CAUSE = """
+SELECT j.id FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+WHERE j.id = ANY(%(ids)b::uuid[]) AND g.failure ->> 'kind' = ANY(%(causes)b::text[])
+ORDER BY j.position
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Counts of a batch; a row is a group of jobs or calls, by the names of its columns."""
@@ -183,3 +192,8 @@ class BatchFigures:
                 gains=await rows(_GAINS),
                 worst=[row["id"] for row in await rows(_WORST)],
             )
+
+    async def with_cause(self, job_ids: Sequence[UUID], causes: Collection[FailureKind]) -> list[UUID]:
+        """The jobs whose last run ended for one of these causes."""
+        parameters = {"ids": list(job_ids), "causes": [cause.value for cause in causes]}
+        return [row.id for row in await self._db.rows(_WITH_CAUSE, parameters)]

@@ -1,10 +1,11 @@
 """Cancels, releases, retries and rechecks jobs, in pages: one that ends midway is completed by the same call again."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from uuid import UUID
 
+from schemas.failure import FailureKind
 from schemas.job import Recheck
 from schemas.states import FINAL_STATES, HeldReason, JobState
 from tasks.errors import InputError, NotFound
@@ -56,24 +57,37 @@ async def release(
     return sum(before.held.values()) - sum(after.held.values())
 
 
-async def retry(operator: Operator, ids: Sequence[UUID], pages: JobPages) -> list[UUID]:
+async def pause(operator: Operator, batch_id: UUID, pages: JobPages) -> int:
+    """Holds the jobs of a batch that wait for a call; returns how many. Raises ``NotFound``."""
+    status = await operator.ledger.reading.batch_status(batch_id)
+    pages.total = status.jobs - status.final
+    return await operator.ledger.actions.pause_batch(batch_id, operator.name, paused=True, on_page=pages.add)
+
+
+async def retry(
+    operator: Operator, ids: Sequence[UUID], pages: JobPages, *, causes: Collection[FailureKind] = ()
+) -> list[UUID]:
     """Starts a new run of jobs, or of the jobs of one batch that did not complete; returns the ids changed.
 
-    Raises: NotFound, InputError for a job that is erased.
+    ``causes`` are those of the jobs of a batch to take; empty: all. Raises: NotFound, InputError for a job that is erased.
     """
     retried: list[UUID] = []
     async with published_results(operator, _OLD_RESULT) as results:
-        async for page in _jobs_to_retry(operator, ids, pages):
+        async for page in _jobs_to_retry(operator, ids, pages, causes):
             changed = await operator.ledger.actions.retry(page, operator.name, pages.add)
             await results.delete(changed)
             retried += changed
     return retried
 
 
-async def _jobs_to_retry(operator: Operator, ids: Sequence[UUID], pages: JobPages) -> AsyncIterator[Sequence[UUID]]:
+async def _jobs_to_retry(
+    operator: Operator, ids: Sequence[UUID], pages: JobPages, causes: Collection[FailureKind]
+) -> AsyncIterator[Sequence[UUID]]:
     ledger = operator.ledger
     views = await ledger.reading.views(ids)
     if len(views) == len(ids):
+        if causes:
+            raise InputError("a cause selects jobs of a batch; give a batch's id", field="--cause")
         for view in views:
             if view.erased_at is not None:
                 raise InputError(
@@ -87,7 +101,10 @@ async def _jobs_to_retry(operator: Operator, ids: Sequence[UUID], pages: JobPage
         status = await ledger.reading.batch_status(ids[0])
         pages.total = sum(status.states.get(state, 0) for state in _RETRIED)
         async for jobs in ledger.erasure.job_pages(ids[0], timedelta(0)):
-            if page := [job.job_id for job in jobs if job.state in _RETRIED and not job.erased]:
+            page = [job.job_id for job in jobs if job.state in _RETRIED and not job.erased]
+            if page and causes:
+                page = await ledger.figures.with_cause(page, causes)
+            if page:
                 yield page
     else:
         missing = set(ids) - {view.job_id for view in views}

@@ -1,9 +1,9 @@
-"""The option ``--deadline``: a time of day to come, or a moment with its time zone."""
+"""The options ``--not-before`` and ``--deadline``: a time of day to come, or a moment with its time zone."""
 
 import os
 import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -32,6 +32,9 @@ def _in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         # The night in which summer time ends has an hour more.
         ("2026-10-24T22:00+02:00", "07:00", "2026-10-25T07:00+01:00"),
         ("2026-11-23T22:00+01:00", "2026-11-24T06:00Z", "2026-11-24T07:00+01:00"),
+        ("2026-11-23T22:30+01:00", "07:00 America/New_York", "2026-11-24T13:00+01:00"),
+        # It is the next day there already, and its 7 o'clock is to come.
+        ("2026-11-23T22:30+01:00", "7:00 Asia/Tokyo", "2026-11-23T23:00+01:00"),
     ],
 )
 def test_a_deadline_is_to_come(now: str, text: str, moment: str) -> None:
@@ -45,8 +48,26 @@ def test_a_deadline_is_to_come(now: str, text: str, moment: str) -> None:
         ("25:00", "is no time"),
         ("2026-11-24T07:00", "has no time zone"),
         ("2020-01-01T07:00Z", "is past"),
+        ("7am", "is no time"),
     ],
 )
 def test_another_text_is_refused_with_its_reason(text: str, reason: str) -> None:
     with pytest.raises(InputError, match=f"--deadline '{text}' {reason}"):
         batch_fields(None, None, None, deadline=text)
+
+
+def test_an_unknown_time_zone_is_named() -> None:
+    with pytest.raises(InputError, match="--deadline: 'Zurich' is no time zone; give one such as Europe/Zurich"):
+        batch_fields(None, None, None, deadline="07:00 Zurich")
+
+
+def test_a_time_of_day_for_the_end_is_the_next_one_after_the_beginning() -> None:
+    batch = batch_fields(None, None, None, not_before="22:00 Europe/Berlin", deadline="07:00 Europe/Berlin")
+
+    begins, ends = (datetime.fromisoformat(batch[name]) for name in ("not_before", "deadline"))
+    assert (begins.hour, ends.hour, ends.date() - begins.date()) == (22, 7, timedelta(days=1))
+
+
+def test_a_batch_does_not_end_before_it_may_begin() -> None:
+    with pytest.raises(InputError, match="--deadline '2031-01-01T07:00Z' is past"):
+        batch_fields(None, None, None, not_before="2031-01-02T07:00Z", deadline="2031-01-01T07:00Z")

@@ -26,6 +26,8 @@ COMMANDS = {
     "replay": ("job_replay", "send stored messages again and compare the answers"),
     "compare": ("batch_compare", "two batches over the same questions, or two jobs"),
     "show": ("stored_results", "everything known of one job"),
+    "pause": ("job_commands", "begin no further call of a batch"),
+    "resume": ("job_commands", "let a paused batch go on"),
     "release": ("job_commands", "release held jobs of a batch"),
     "cancel": ("job_commands", "cancel a batch or a job"),
     "retry": ("job_commands", "run final jobs again"),

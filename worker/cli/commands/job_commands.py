@@ -11,6 +11,7 @@ from uuid import UUID
 
 import typer
 
+from schemas.failure import FailureKind
 from schemas.states import HeldReason
 from tasks.errors import InputError, LedgerError, ServiceUnavailable
 from tasks.results import parse_job_ids
@@ -98,6 +99,26 @@ def cancel(
     return _sum_up("cancelled", cancelled, pages, "jobs cancelled", as_json=as_json)
 
 
+def pause(batch: options.BatchId, as_json: options.Json = False) -> int:
+    """Begin no further call of a batch. Calls under way end, and their answers are kept; 'resume' lets it go on.
+
+    Goes through the jobs in pages; ended midway, the same command pauses the rest.
+    """
+    batch_id = options.batch_id(batch)
+    again = f"'nightdesk pause {batch_id}' pauses the rest"
+    paused, pages = operate("paused", lambda operator, pages: job_changes.pause(operator, batch_id, pages), again=again)
+    if as_json:
+        write_json({"batch_id": str(batch_id), "paused": paused})
+    else:
+        tell(f"{paused} jobs wait; to let them go on: nightdesk resume {batch_id}")
+    return INCOMPLETE if pages.refused else OK
+
+
+def resume(batch: options.BatchId, as_json: options.Json = False) -> int:
+    """Let a paused batch go on, as 'release --reason batch_paused' does. Deadlines have not moved meanwhile."""
+    return release(batch, HeldReason.BATCH_PAUSED, as_json=as_json)
+
+
 def release(
     batch: options.BatchId,
     reason: Annotated[
@@ -139,6 +160,12 @@ def _amount(text: str) -> Decimal:
 
 def retry(
     batch_or_jobs: Annotated[list[str], typer.Argument(metavar="BATCH|JOB", help="A batch's id, or ids of jobs.")],
+    causes: Annotated[
+        list[FailureKind] | None,
+        typer.Option(
+            "--cause", metavar="CAUSE", help="Of a batch, only jobs that ended for it; 'report' lists causes."
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> int:
     """Run final jobs again: the jobs named, or those of a batch that failed, were cancelled or expired.
@@ -149,7 +176,7 @@ def retry(
     names = f"{' '.join(map(str, ids[:MOST_SHOWN]))}{' ...' if len(ids) > MOST_SHOWN else ''}"
     retried, pages = operate(
         "retried",
-        lambda operator, pages: job_changes.retry(operator, ids, pages),
+        lambda operator, pages: job_changes.retry(operator, ids, pages, causes=causes or ()),
         again=f"'nightdesk retry {names}' takes the rest",
     )
     return _sum_up("retried", retried, pages, "jobs start a new run", as_json=as_json)

@@ -38,6 +38,7 @@ def run(
     key: options.Key = None,
     max_cost_usd: options.MaxCost = None,
     lane: options.CallLane = None,
+    not_before: options.NotBefore = None,
     deadline: options.Deadline = None,
     escalate: options.Escalate = None,
     workers: options.Workers = True,
@@ -60,11 +61,11 @@ def run(
     writes one result per line of input, and stops what it started. Interrupted, the jobs stay in the ledger, and
     --resume goes on with them.
     """
-    batch = options.batch_fields(name, key, max_cost_usd, lane, escalate, deadline=deadline)
+    batch = options.batch_fields(name, key, max_cost_usd, lane, escalate, not_before=not_before, deadline=deadline)
     if resume is not None and (files or batch):
         raise InputError(
-            "--resume goes on with a batch as it is: give no FILE, --name, --key, --max-cost-usd, --lane, --deadline "
-            "or --escalate"
+            "--resume goes on with a batch as it is: give no FILE, --name, --key, --max-cost-usd, --lane, --escalate, "
+            "--not-before or --deadline"
         )
     if dry_run:
         if resume is not None:
@@ -131,6 +132,7 @@ def submit(
     key: options.Key = None,
     max_cost_usd: options.MaxCost = None,
     lane: options.CallLane = None,
+    not_before: options.NotBefore = None,
     deadline: options.Deadline = None,
     escalate: options.Escalate = None,
     strict: options.Strict = False,
@@ -142,7 +144,10 @@ def submit(
     """
     settings = load_settings()
     submission = new_submission(
-        files, options.batch_fields(name, key, max_cost_usd, lane, escalate, deadline=deadline), settings, strict=strict
+        files,
+        options.batch_fields(name, key, max_cost_usd, lane, escalate, not_before=not_before, deadline=deadline),
+        settings,
+        strict=strict,
     )
     if submission.empty:
         warn(f"none of {submission.intake.lines} lines holds a valid job; nothing was submitted")
