@@ -15,7 +15,8 @@ from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.generate import Generate
 from tasks.lanes.choice import LaneChooser, LaneTerms
-from tasks.lanes.collection import BatchLane, LanePace
+from tasks.lanes.collection import BatchLane
+from tasks.lanes.pace import LanePace
 from tasks.lanes.parking import Parking
 from tasks.ports.remote_batches import Gathering
 from tests.builders import make_batch, make_jobs

@@ -15,27 +15,25 @@ from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from schemas.record import TimingMs
 from schemas.states import JobState
-from tasks.calls.paid_call import BrokenCall, OpenCall, PaidCalls, PlannedCall, with_way
+from tasks.calls.paid_call import BrokenCall, PaidCalls, with_way
 from tasks.calls.retry import Decision, Fail, Hold, Retry, Snooze, advance_of
 from tasks.errors import ConfigurationError, LedgerUnavailable, ProviderError, failure_of
 from tasks.lanes.choice import LaneTerms, in_words
-from tasks.lanes.parking import call_of
+from tasks.lanes.pace import LanePace
+from tasks.lanes.parking import call_of, open_call, taken_back, timing_ms, under_lease
 from tasks.policy.asks import after_failure
 from tasks.ports import (
     Advance,
     Answered,
-    ClosedAttempt,
     FinalJob,
     Journal,
     Leased,
     LeaseKey,
     Permit,
-    Provider,
     Providers,
     Queue,
 )
 from tasks.ports.remote_batches import (
-    Gathering,
     Intent,
     OpenBatch,
     PendingCall,
@@ -57,24 +55,6 @@ UNDONE = frozenset({FailureKind.EXPIRED, FailureKind.CANCELLED})
 """The provider ended the batch before the call: it spends no attempt."""
 
 Answer = RemoteResult | Failure
-
-
-@dataclass(frozen=True, slots=True)
-class LanePace:
-    """Times of the lane; one set for all processes."""
-
-    gathering: Gathering = field(default_factory=Gathering)
-    first_look: timedelta = timedelta(seconds=30)
-    """From its creation until a batch is first asked for; the pause doubles up to ten times as much."""
-    create_within: timedelta = timedelta(minutes=10)
-    """Longest time to create a batch. After twice this time a batch that the provider does not list does not exist."""
-    tick: timedelta = timedelta(seconds=2)
-    keep_for: timedelta = timedelta(seconds=30)
-    """A worker that looks after a batch says so again within this time, or another one does."""
-
-    def next_look(self, looks: int) -> timedelta:
-        """The pause after so many looks at a batch."""
-        return self.first_look * min(10.0, 1.5**looks)
 
 
 @dataclass(slots=True)
@@ -337,11 +317,11 @@ class BatchLane:
         misses, lane_reason = pending.document.get("fallback_from") or (), pending.document.get("lane_reason")
         answered = with_way(answered, misses, lane_reason)
         then = Advance(JobState.AVAILABLE, job.request.config.check_step, job.round)
-        paid = _open_call(pending, self.providers.get(pending.attempt.provider))
+        paid = open_call(pending, self.providers.get(pending.attempt.provider))
         self.calls.limits.answered(paid.permit, completion)
-        close = await self.calls.close_answered(paid, answered, _timing_ms(pending), then)
+        close = await self.calls.close_answered(paid, answered, timing_ms(pending), then)
         if close.failure is not None:
-            await self.journal.close_attempt(_taken_back(pending))
+            await self.journal.close_attempt(taken_back(pending))
             await self._fail(pending, close.failure)
         elif close.advanced:
             self.to_check(job)
@@ -362,14 +342,14 @@ class BatchLane:
         if spilled and failure.kind in UNDONE:
             # The deadline is near, and the call was not made.
             decision, event = Snooze(timedelta(0)), "spill"
-        then = _under_lease(pending) if isinstance(decision, Fail) else advance_of(decision, pending.job)
+        then = under_lease(pending) if isinstance(decision, Fail) else advance_of(decision, pending.job)
         if event is not None and then is not None:
             then = replace(then, event=event)
         await self.calls.close_broken(
-            _open_call(pending, self.providers.get(pending.attempt.provider)),
+            open_call(pending, self.providers.get(pending.attempt.provider)),
             broken,
             decision,
-            _timing_ms(pending),
+            timing_ms(pending),
             then,
         )
         if isinstance(decision, Fail):
@@ -404,7 +384,7 @@ class BatchLane:
             then = after_failure(job, f"the call failed: {failure.message}")
             await self.queue.defer(LeaseKey(job.job_id, job.token), then)
             return
-        final = failed(job, failure, total_ms(job, 0.0, TimingMs(**_timing_ms(pending))))
+        final = failed(job, failure, total_ms(job, 0.0, TimingMs(**timing_ms(pending))))
         if await self.journal.finish(final):
             self.final(job, final)
 
@@ -426,25 +406,3 @@ def _uuid(text: str) -> UUID | None:
         return UUID(text)
     except ValueError:
         return None
-
-
-def _open_call(pending: PendingCall, provider: Provider) -> OpenCall:
-    attempt, call = pending.attempt, call_of(pending)
-    permit = Permit(attempt.id, attempt.provider, attempt.model or "", attempt.lane, (), 0.0, 0.0)
-    return OpenCall(pending.job, PlannedCall(provider, call), attempt, permit)
-
-
-def _timing_ms(pending: PendingCall) -> dict[str, float]:
-    return {**pending.document.get("timing_ms", {}), "provider_batch_wait": round(pending.parked_ms, 3)}
-
-
-def _under_lease(pending: PendingCall) -> Advance:
-    """Takes the job itself, under the token of its call, to end it."""
-    return Advance(JobState.RUNNING, pending.job.step, pending.job.round)
-
-
-def _taken_back(pending: PendingCall) -> ClosedAttempt:
-    """A second close of an attempt whose answer can't be stored: it only takes the job."""
-    job, attempt = pending.job, pending.attempt
-    outcome = f"error:{FailureKind.UNSTORABLE.value}"
-    return ClosedAttempt(attempt.id, job.job_id, job.token, job.step, outcome, spent=True, then=_under_lease(pending))

@@ -11,8 +11,9 @@ import orjson
 from schemas.failure import Failure, FailureKind
 from schemas.generation import AnswerProtocol, Lane
 from schemas.model_call import MessagesSnapshot, Prompt, hash_messages
-from tasks.calls.paid_call import OpenCall
-from tasks.ports import Call, ClosedAttempt, Journal
+from schemas.states import JobState
+from tasks.calls.paid_call import OpenCall, PlannedCall
+from tasks.ports import Advance, Call, ClosedAttempt, Journal, Permit, Provider
 from tasks.ports.remote_batches import ParkedCall, PendingCall, RemoteBatches
 from tasks.scheduling.batching import Batcher
 
@@ -110,3 +111,30 @@ def _prompt(document: Any, protocol: AnswerProtocol) -> Prompt:
         return Prompt.model_validate(document)
     empty = MessagesSnapshot(messages=(), shown=(), protocol=protocol, sha256=hash_messages(()))
     return Prompt(name="erased", version="0", template_sha256="", snapshot=empty)
+
+
+# ---- closes ----
+
+
+def open_call(pending: PendingCall, provider: Provider) -> OpenCall:
+    """The parked call as the call at once that it stands for."""
+    attempt, call = pending.attempt, call_of(pending)
+    permit = Permit(attempt.id, attempt.provider, attempt.model or "", attempt.lane, (), 0.0, 0.0)
+    return OpenCall(pending.job, PlannedCall(provider, call), attempt, permit)
+
+
+def timing_ms(pending: PendingCall) -> dict[str, float]:
+    """The timings of a job whose call was parked."""
+    return {**pending.document.get("timing_ms", {}), "provider_batch_wait": round(pending.parked_ms, 3)}
+
+
+def under_lease(pending: PendingCall) -> Advance:
+    """Takes the job itself, under the token of its call, to end it."""
+    return Advance(JobState.RUNNING, pending.job.step, pending.job.round)
+
+
+def taken_back(pending: PendingCall) -> ClosedAttempt:
+    """A second close of an attempt whose answer can't be stored: it only takes the job."""
+    job, attempt = pending.job, pending.attempt
+    outcome = f"error:{FailureKind.UNSTORABLE.value}"
+    return ClosedAttempt(attempt.id, job.job_id, job.token, job.step, outcome, spent=True, then=under_lease(pending))

@@ -25,7 +25,8 @@ from tasks.errors import NightdeskError
 from tasks.generate import Generate
 from tasks.grounding.judge.call import Judge, JudgeOptions
 from tasks.lanes.choice import LaneChooser
-from tasks.lanes.collection import BatchLane, LanePace
+from tasks.lanes.collection import BatchLane
+from tasks.lanes.pace import LanePace
 from tasks.lanes.parking import Parking
 from tasks.ports import Providers
 from tasks.ports.remote_batches import Gathering

@@ -17,7 +17,8 @@ from tasks.calls.forecast import first_lease
 from tasks.calls.paid_call import BrokenCall, PaidCalls
 from tasks.calls.retry import Fail, Hold, Retry, RetryPolicy, Snooze
 from tasks.errors import ProviderError
-from tasks.lanes.collection import BatchLane, LanePace
+from tasks.lanes.collection import BatchLane
+from tasks.lanes.pace import LanePace
 from tasks.lanes.parking import call_of, document_of
 from tasks.ports import Leased, NewBatch
 from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall

@@ -18,7 +18,8 @@ from tasks.calls.retry import Hold, RetryPolicy, Snooze
 from tasks.errors import LedgerUnavailable
 from tasks.generate import FallbackChain
 from tasks.lanes.choice import LaneChooser, LaneTerms, expected
-from tasks.lanes.collection import BatchLane, LanePace
+from tasks.lanes.collection import BatchLane
+from tasks.lanes.pace import LanePace
 from tasks.ports import DenyReason, Leased, NewBatch
 from tasks.ports.remote_batches import BatchTimes, Intent, OpenBatch
 from tests.scripted_provider import Registry, ScriptedProvider
