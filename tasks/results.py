@@ -51,7 +51,7 @@ class Findings:
 def completed(job: Leased, outcome: Outcome, findings: Findings, timing: TimingMs) -> FinalJob:
     """The final write of a job that completed with an outcome."""
     record = _record(job, RECORD_STATUS[outcome], findings, timing)
-    return FinalJob(job.job_id, job.token, job.step, JobState.COMPLETED, outcome, record)
+    return FinalJob(job.job_id, job.token, job.step, JobState.COMPLETED, outcome, record, job.priority > 0)
 
 
 def failed(job: Leased, failure: Failure, timing: TimingMs, findings: Findings | None = None) -> FinalJob:
@@ -65,7 +65,7 @@ def failed(job: Leased, failure: Failure, timing: TimingMs, findings: Findings |
         quality=Quality(reasoning=failure.message),
     )
     record = _record(job, RecordStatus.FAILED, final, timing)
-    return FinalJob(job.job_id, job.token, job.step, JobState.FAILED, None, record)
+    return FinalJob(job.job_id, job.token, job.step, JobState.FAILED, None, record, job.priority > 0)
 
 
 def _record(job: Leased, status: RecordStatus, findings: Findings, timing: TimingMs) -> GenerationRecord:

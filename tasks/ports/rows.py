@@ -331,7 +331,11 @@ class Renewal:
 
 @dataclass(frozen=True, slots=True)
 class FinalJob:
-    """The final write of a job: fenced by token and step; ``state`` is COMPLETED or FAILED."""
+    """The final write of a job: fenced by token and step; ``state`` is COMPLETED or FAILED.
+
+    Attributes:
+        urgent: it is not kept until others are to be written.
+    """
 
     job_id: UUID
     token: UUID
@@ -339,6 +343,7 @@ class FinalJob:
     state: JobState
     outcome: Outcome | None
     record: GenerationRecord
+    urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ class Batcher(Generic[Row, Answer]):
         in_flight: most sends at once.
         room: most rows that wait or are under way; ``add`` forgets what comes beyond it.
         eager: after a quiet time the first row does not wait, only what comes after it.
+        flow_wait: longest wait after a batch of several rows, where ``wait`` would make many small ones of them.
     """
 
     def __init__(
@@ -102,8 +103,12 @@ class Batcher(Generic[Row, Answer]):
         in_flight: int = IN_FLIGHT,
         room: int | None = None,
         eager: bool = False,
+        flow_wait: timedelta | None = None,
     ) -> None:
         self._eager = eager
+        self._flow_wait_s = (flow_wait or wait).total_seconds()
+        self._flows = False
+        """The last batch had several rows."""
         self._started_at = -math.inf
         self._name = name
         self._send_rows = send
@@ -121,13 +126,13 @@ class Batcher(Generic[Row, Answer]):
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def send(self, row: Row) -> Answer:
-        """Send a row with others; returns its answer.
+    async def send(self, row: Row, *, urgent: bool = False) -> Answer:
+        """Send a row with others; returns its answer. An urgent row, and what waits with it, is not kept for others.
 
         With ``OnError.RAISE`` a cancelled caller takes its row back; otherwise the row is sent all the same.
         """
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._enqueue(_Entry(row, done))
+        self._enqueue(_Entry(row, done), urgent=urgent)
         return await (done if self._on_error is OnError.RAISE else asyncio.shield(done))
 
     def add(self, row: Row) -> None:
@@ -139,14 +144,17 @@ class Batcher(Generic[Row, Answer]):
             return
         self._enqueue(_Entry(row, None))
 
-    def _enqueue(self, entry: _Entry[Row, Answer]) -> None:
+    def _enqueue(self, entry: _Entry[Row, Answer], *, urgent: bool = False) -> None:
         self._waiting.append(entry)
         if len(self._waiting) >= self._size:
             self._start()
-        elif self._timer is None:
+        elif urgent or self._timer is None:
+            if self._timer is not None:
+                self._timer.cancel()
             loop = asyncio.get_running_loop()
             is_quiet = self._eager and loop.time() - self._started_at > QUIET_WAITS * self._wait_s
-            self._timer = loop.call_later(0 if is_quiet else self._wait_s, self._start)
+            wait_s = self._flow_wait_s if self._flows else self._wait_s
+            self._timer = loop.call_later(0 if urgent or is_quiet else wait_s, self._start)
 
     def _start(self) -> None:
         """Start sends while some are free; called when a batch is full, its time is up, or a send ended."""
@@ -156,6 +164,7 @@ class Batcher(Generic[Row, Answer]):
         while self._free and (batch := self._take()):
             self._free -= 1
             self._sending += len(batch)
+            self._flows = len(batch) > 1
             loop = asyncio.get_running_loop()
             self._started_at = loop.time()
             task = loop.create_task(self._send_batch(batch), name=f"send {self._name}")

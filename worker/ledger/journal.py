@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 FINAL_WAIT = timedelta(milliseconds=50)
 """Finals collect a little longer: no work waits for them, and a slow check would send them singly."""
 
+FINAL_FLOW_WAIT = timedelta(milliseconds=400)
+"""The same while several come in that time: checks end one by one, and a statement for four costs almost that for fifty."""
+
 KEEP_AFTER_S = 1.0
 """Seconds that an answer waits for the ledger before it is brought to disk. Not by the ledger's own word: a server that is
 gone is noticed only when a connection times out."""
@@ -129,7 +132,9 @@ class LedgerJournal:
         self._opens = Batcher[NewAttempt, Opened]("opened attempts", ledger.attempts.open_attempts, eager=True)
         self._shares = Batcher[CacheLookup, CacheResult]("shared answers", ledger.cache.share)
         self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close, eager=True)
-        self._finals = Batcher[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT, eager=True)
+        self._finals = Batcher[FinalJob, bool](
+            "final jobs", self._finish, wait=FINAL_WAIT, eager=True, flow_wait=FINAL_FLOW_WAIT
+        )
         # A check goes on without these. Somebody waits for them: what comes in the same turn of the loop goes together, and nothing waits for more.
         self._verdict_queries = Batcher[VerdictQuery, Mapping[bytes, CachedVerdict]](
             "lookups of cached verdicts", ledger.cache.find_verdicts, on_error=OnError.WAIT, wait=timedelta(0)
@@ -167,7 +172,7 @@ class LedgerJournal:
 
     async def finish(self, final: FinalJob) -> bool:
         """Finish one job; True if it was still ours."""
-        return await self._finals.send(final)
+        return await self._finals.send(final, urgent=final.urgent)
 
     async def find_verdicts(self, query: VerdictQuery) -> Mapping[bytes, CachedVerdict]:
         """Verdicts of judges on these keys."""

@@ -74,6 +74,24 @@ def test_after_a_quiet_time_the_first_row_waits_for_no_other() -> None:
     assert [len(rows) for rows in table.sends] == [1, 2]
 
 
+def test_after_a_batch_of_several_rows_others_are_waited_for_longer() -> None:
+    async def scenario() -> Table:
+        table = Table()
+        batcher = Batcher("rows", table.send, wait=timedelta(milliseconds=1), flow_wait=timedelta(minutes=1))
+        assert await batcher.send(1) == 10
+        assert await asyncio.wait_for(asyncio.gather(batcher.send(2), batcher.send(3)), 10) == [20, 30]
+        sends = [asyncio.ensure_future(batcher.send(row)) for row in (4, 5)]
+        await asyncio.wait(sends, timeout=0.05)
+        assert table.rows == [1, 2, 3]
+        assert await asyncio.wait_for(batcher.send(6, urgent=True), 10) == 60
+        assert await asyncio.gather(*sends) == [40, 50]
+        return table
+
+    table = asyncio.run(scenario())
+
+    assert [len(rows) for rows in table.sends] == [1, 2, 3]
+
+
 def test_one_bad_row_fails_alone() -> None:
     async def scenario() -> tuple[Table, list[int | BaseException]]:
         table = Table()
