@@ -5,8 +5,9 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from time import monotonic
 from typing import Protocol
 from uuid import UUID
@@ -24,12 +25,15 @@ GATHER = 25
 GATHER_WAIT = timedelta(milliseconds=50)
 """How long freed slots are gathered at most."""
 
+CPU_GATHER_WAIT = timedelta(milliseconds=500)
+"""The same of a step whose jobs wait for the CPU in their slots: a slot that is free meanwhile delays nothing."""
+
 HINT_PATIENCE = timedelta(seconds=1)
 """A message waits so long for slots, with a thread of its process, then its jobs are left to be found in the ledger: were
 every thread to wait, nothing else would come in over Redis, and no urgent job."""
 
-URGENT_SHARE = 0.05
-"""Of a process's slots that only urgent jobs get; at least one slot, but never the only one."""
+URGENT_SHARE = 0.02
+"""Of a process's slots that only urgent jobs get; at least one slot, but never the only one. Others get the next that comes free."""
 
 LEASE_ROWS = 200
 """Jobs a lease takes at most; ``Load`` bounds the bytes that they bring."""
@@ -45,6 +49,18 @@ URGENT_LOOK = timedelta(milliseconds=500)
 
 BACKLOG_LOOK = timedelta(milliseconds=100)
 """While limits hold jobs back: first pause after a lease found nothing; doubles up to ``IDLE_CLAIM``."""
+
+AHEAD_S = 0.2
+"""Seconds for which jobs are leased ahead, by the rate at which slots came free: two leases take less on a busy machine."""
+
+AHEAD_SHARE = 0.2
+"""Of a process's slots: most jobs that are leased ahead."""
+
+RATE_S = 0.5
+"""Seconds over which the slots that came free are counted."""
+
+STUCK_S = 2.0
+"""Seconds after which a job that found no slot is given back: another worker may have one."""
 
 CANCEL_AGAIN = timedelta(seconds=5)
 """How long a job that is cut off may take to note it, before it is cut off again."""
@@ -107,6 +123,75 @@ class LeaseHolder(Protocol):
         ...
 
 
+class LeasedAhead:
+    """The leased jobs without a slot, in the order of their leases.
+
+    Args:
+        most: most of them. So many only while slots come free fast: where calls take minutes, a job would wait for its
+            slot, and another worker may have one.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(self, most: int, clock: Callable[[], float] = monotonic) -> None:
+        self.most = most
+        self._clock = clock
+        self._ends: deque[float] = deque(maxlen=max(1, int(most * RATE_S / AHEAD_S)))
+        self._jobs: dict[LeaseKey, tuple[Leased, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def room(self) -> int:
+        """Number of jobs that may be leased beyond the free slots."""
+        return max(0, self._target() - len(self._jobs))
+
+    @property
+    def is_full_by_half(self) -> bool:
+        """Enough wait for the slots that come free in the next moment."""
+        return len(self._jobs) > self._target() // 2
+
+    def _target(self) -> int:
+        since = self._clock() - RATE_S
+        while self._ends and self._ends[0] < since:
+            self._ends.popleft()
+        return min(self.most, int(len(self._ends) * AHEAD_S / RATE_S))
+
+    def note_end(self) -> None:
+        """Notes that a slot came free."""
+        self._ends.append(self._clock())
+
+    def add(self, job: Leased) -> None:
+        """Adds a job."""
+        self._jobs[LeaseKey(job.job_id, job.token)] = (job, self._clock())
+
+    def take(self) -> Leased:
+        """Removes and returns the first job, older by the time that it waited here."""
+        key = next(iter(self._jobs))
+        job, since = self._jobs.pop(key)
+        waited_ms = (self._clock() - since) * 1000
+        return replace(
+            job,
+            age_ms=job.age_ms + waited_ms,
+            waited_ms=job.waited_ms + waited_ms,
+            started_ago_ms=job.started_ago_ms + waited_ms,
+        )
+
+    def drop(self, key: LeaseKey) -> Leased | None:
+        """Removes and returns a job; None: it is not here any more."""
+        entry = self._jobs.pop(key, None)
+        return entry[0] if entry is not None else None
+
+    def stuck(self) -> list[LeaseKey]:
+        """The jobs that wait for too long."""
+        before = self._clock() - STUCK_S
+        return [key for key, (_, since) in self._jobs.items() if since < before]
+
+    def keys(self) -> list[LeaseKey]:
+        """All jobs."""
+        return list(self._jobs)
+
+
 @dataclass(slots=True, eq=False)
 class _Hint:
     """The ids of one message that were not yet passed to a lease."""
@@ -135,6 +220,8 @@ class Feed:
         then: Callable[[Leased], None] | None = None,
         permitted: Callable[[], Room | None] = lambda: None,
         load: Load | None = None,
+        gather_wait: timedelta | None = None,
+        lease_ahead: bool = False,
     ) -> None:
         self.step = step
         self.slots = slots
@@ -148,6 +235,8 @@ class Feed:
         self._then = then
         self._permitted = permitted
         """How many more jobs may wait for permits; None: as many as there are slots."""
+        self._gather_wait = gather_wait
+        """How long freed slots are gathered; None: ``GATHER_WAIT``."""
         self._load = load or Load()
         """What the jobs of this step that run here hold."""
         self._let_go = False
@@ -159,6 +248,7 @@ class Feed:
         self._reserved = min(max(1, int(slots * URGENT_SHARE)), slots - 1)
         """Slots that only urgent jobs get, so that a bulk batch never fills them all."""
         self._running: dict[asyncio.Task[None], Leased] = {}
+        self._ahead = LeasedAhead(int(slots * AHEAD_SHARE) if lease_ahead else 0)
         self._urgent: deque[_Hint] = deque()
         self._bulk: deque[_Hint] = deque()
         self._wake = asyncio.Event()
@@ -221,6 +311,7 @@ class Feed:
         """Wait for work and slots, lease once, and start what was leased."""
         # Before anything is looked at: a change from here on ends the wait below.
         self._wake.clear()
+        await self._give_back(self._ahead.stuck())
         permitted = self._permitted()
         if permitted is not None:
             await self._lease_permitted(permitted)
@@ -256,7 +347,7 @@ class Feed:
         """
         while self._bulk:
             self._bulk.popleft().done.set()
-        free_urgent, free_bulk = self._room()
+        free_urgent, free_bulk = self._room(ahead=0)
         urgent_room, bulk_room = min(free_urgent, permitted.urgent), min(free_bulk, permitted.bulk)
         if ids := self._next_ids(urgent_room, 0):
             self._start(await self._lease(len(ids), ids=ids))
@@ -283,10 +374,11 @@ class Feed:
             self._urgent_looked = monotonic()
         return due
 
-    def _room(self) -> tuple[int, int]:
-        """Free slots for urgent jobs and for others; none for those whose bytes are used up."""
+    def _room(self, ahead: int | None = None) -> tuple[int, int]:
+        """Free slots for urgent jobs, and for others with those leased ahead; none for those whose bytes are used up."""
         free = self.slots - self.in_use
-        bulk = 0 if self.throttled else max(0, free - self._reserved)
+        ahead = self._ahead.room if ahead is None else ahead
+        bulk = 0 if self.throttled else max(0, free - self._reserved) + ahead
         urgent_room = min(free, LEASE_ROWS) if self._load.room(urgent=True) else 0
         return urgent_room, min(bulk, LEASE_ROWS) if self._load.room(urgent=False) else 0
 
@@ -309,9 +401,16 @@ class Feed:
 
     async def _gather(self) -> None:
         """Give freed slots a moment to gather, so that one lease serves several."""
-        _, room = self._room()
-        if (self._bulk or self._unhinted) and not self._urgent and 0 < room < min(GATHER, self.slots // 4):
+        until = monotonic() + (self._gather_wait or GATHER_WAIT).total_seconds()
+        # Jobs that were leased ahead take the slots meanwhile.
+        while self._gathers and (monotonic() < until or self._ahead.is_full_by_half):
             await self._sleep(GATHER_WAIT)
+
+    @property
+    def _gathers(self) -> bool:
+        _, room = self._room()
+        more_wait = self._bulk or self._unhinted
+        return bool(more_wait) and not self._urgent and not self._stopping and 0 < room < min(GATHER, self.slots // 4)
 
     def _next_ids(self, urgent_room: int, bulk_room: int) -> list[UUID]:
         """Take ids from the waiting hints, urgent ones first; their messages are done when all their ids are taken."""
@@ -340,15 +439,40 @@ class Feed:
 
     def take(self, job: Leased) -> None:
         """Run a job that this process has leased already, whatever the slots."""
-        self._start([job])
+        self._load.hold(job)
+        self._begin(job)
 
     def _start(self, jobs: list[Leased]) -> None:
+        """Begin leased jobs; those without a slot begin when one comes free."""
         for job in jobs:
-            task = asyncio.get_running_loop().create_task(self._run_one(job), name=f"{self.step} {job.job_id}")
-            self._running[task] = job
             self._load.hold(job)
-            task.add_done_callback(self._ended)
-            self._keeper.hold(LeaseKey(job.job_id, job.token), _cancel(task))
+            if self._fits(job):
+                self._begin(job)
+            else:
+                key = LeaseKey(job.job_id, job.token)
+                self._ahead.add(job)
+                self._keeper.hold(key, partial(self._drop, key))
+
+    def _fits(self, job: Leased) -> bool:
+        return not self._ahead.most or self.slots - self.in_use > (0 if job.priority > 0 else self._reserved)
+
+    def _begin(self, job: Leased) -> None:
+        task = asyncio.get_running_loop().create_task(self._run_one(job), name=f"{self.step} {job.job_id}")
+        self._running[task] = job
+        task.add_done_callback(self._ended)
+        self._keeper.hold(LeaseKey(job.job_id, job.token), _cancel(task))
+
+    def _drop(self, key: LeaseKey) -> None:
+        if (job := self._ahead.drop(key)) is not None:
+            self._load.release(job)
+
+    async def _give_back(self, leases: Sequence[LeaseKey]) -> None:
+        """Let others have jobs that found no slot here."""
+        for key in leases:
+            self._keeper.release(key)
+            self._drop(key)
+        if leases:
+            await self._hand_back(leases)
 
     async def _run_one(self, job: Leased) -> None:
         try:
@@ -361,6 +485,9 @@ class Feed:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._load.release(self._running.pop(task))
+        self._ahead.note_end()
+        while self._ahead and not self._stopping and self.slots - self.in_use > self._reserved:
+            self._begin(self._ahead.take())
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s left an error behind; it is rescued", task.get_name(), exc_info=error)
@@ -383,6 +510,7 @@ class Feed:
         self.stop_admitting()
         if self._pump is not None:
             await self._pump
+        await self._give_back(self._ahead.keys())
         if self._running:
             await asyncio.wait(self._running, timeout=within.total_seconds())
         unfinished = dict(self._running)

@@ -32,7 +32,7 @@ from tasks.ports import Providers
 from tasks.ports.remote_batches import Gathering
 from tasks.scheduling.batching import LoopPieces
 from tasks.scheduling.dispatch import Dispatch, ModelFallback, Pace
-from tasks.scheduling.feed import Feed, Load, Suspicion
+from tasks.scheduling.feed import CPU_GATHER_WAIT, Feed, Load, Suspicion
 from tasks.scheduling.rescue import Rescue
 from tasks.text.evidence import TimeLimit
 from worker.cancellation import cancel
@@ -294,6 +294,8 @@ class WorkerRuntime:
             then=then,
             load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion),
             permitted=limits.room if generates else lambda: None,
+            gather_wait=None if generates else CPU_GATHER_WAIT,
+            lease_ahead=generates,
         )
 
     def _calls(self, journal: LedgerJournal, limits: RateLimiter) -> PaidCalls:

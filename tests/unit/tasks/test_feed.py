@@ -13,7 +13,7 @@ from schemas.states import JobState, Step
 from tasks.errors import LedgerError
 from tasks.ports import Leased, LeaseKey, LeaseRoom, Room
 from tasks.scheduling import feed
-from tasks.scheduling.feed import Feed, Load, Suspicion
+from tasks.scheduling.feed import Feed, LeasedAhead, Load, Suspicion
 from tests.builders import make_batch, make_jobs, make_request
 from tests.fakes.ledger import MemoryLedger
 
@@ -41,6 +41,8 @@ class Works:
         free: bool = True,
         permitted: Callable[[], Room | None] = lambda: None,
         load: Load | None = None,
+        gather_wait: timedelta | None = None,
+        lease_ahead: bool = False,
     ) -> None:
         self.ledger = MemoryLedger()
         self.keys = Keys()
@@ -62,6 +64,7 @@ class Works:
         self.feed = Feed(
             Step.GENERATE, slots=slots, worker="w", lease_for=timedelta(seconds=60),
             queue=self.ledger.queue, keeper=self.keys, run=self._run, permitted=permitted, load=load,
+            gather_wait=gather_wait, lease_ahead=lease_ahead,
         )  # fmt: skip
 
     async def _run(self, job: Leased) -> None:
@@ -83,6 +86,12 @@ class Works:
             await self.started.wait_for(lambda: len(self.ran) >= count)
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110 - a count of running jobs has no event
+            await asyncio.sleep(0.001)
+
+
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(scenario)
 
@@ -93,6 +102,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "IDLE_LOOK", timedelta(milliseconds=20))
     monkeypatch.setattr(feed, "GATHER_WAIT", timedelta(milliseconds=1))
     monkeypatch.setattr(feed, "URGENT_LOOK", timedelta(milliseconds=10))
+    monkeypatch.setattr(feed, "URGENT_SHARE", 0.05)
 
 
 def test_hints_that_wait_together_are_leased_together() -> None:
@@ -132,6 +142,126 @@ def test_no_more_run_than_there_are_slots_and_some_are_kept_for_urgent_jobs() ->
         await works.feed.drain(timedelta(seconds=1))
 
     run(scenario())
+
+
+def test_slots_that_come_free_one_by_one_are_filled_together() -> None:
+    async def scenario() -> None:
+        works = Works(slots=40, free=False, gather_wait=timedelta(minutes=1))
+        ended = asyncio.Semaphore(0)
+        works.gate.wait = ended.acquire  # type: ignore[assignment]
+        await works.submit(60)
+        works.feed.start()
+        await works.until_ran(38)
+        for _ in range(9):
+            ended.release()
+        await until(lambda: works.feed.in_use == 29)
+        assert [jobs for jobs, _ in works.leases] == [38]
+        ended.release()
+        await works.until_ran(48)
+        assert [jobs for jobs, _ in works.leases] == [38, 10]
+        await works.feed.drain(timedelta(0))
+
+    run(scenario())
+
+
+class Busy:
+    """A feed of 100 slots, 5 of them for urgent jobs, whose jobs end when told; 20 more are leased ahead when many ended."""
+
+    def __init__(self) -> None:
+        self.works = Works(slots=100, free=False, lease_ahead=True)
+        self.ended = asyncio.Semaphore(0)
+        self.works.gate.wait = self.ended.acquire  # type: ignore[method-assign]
+
+    async def fill(self) -> list[UUID]:
+        ids = await self.works.submit(170)
+        self.works.feed.start()
+        await self.works.until_ran(95)
+        self.end(50)
+        await self.works.until_ran(145)
+        return ids
+
+    def end(self, count: int) -> None:
+        for _ in range(count):
+            self.ended.release()
+
+    def ahead(self) -> set[LeaseKey]:
+        return {key for key in self.works.keys.releases if key.job_id not in self.works.ran}
+
+
+def test_jobs_leased_ahead_begin_without_another_lease() -> None:
+    async def scenario() -> None:
+        busy = Busy()
+        ids = await busy.fill()
+        assert [jobs for jobs, _ in busy.works.leases] == [95, 70]
+        assert len(busy.ahead()) == 20
+
+        async def none(*_: Any, **__: Any) -> list[Leased]:
+            return []
+
+        busy.works.ledger.queue.lease = none  # type: ignore[method-assign]
+        busy.end(20)
+        await busy.works.until_ran(165)
+        busy.end(100)
+        await busy.works.feed.drain(timedelta(seconds=5))
+        assert sorted(busy.works.ran) == sorted(ids)[:165]
+        assert busy.works.keys.releases == {}
+
+    run(scenario())
+
+
+def test_jobs_leased_ahead_that_find_no_slot_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "STUCK_S", -1.0)
+
+    async def scenario() -> None:
+        busy = Busy()
+        ids = await busy.fill()
+        await until(lambda: not busy.ahead())
+        views = await busy.works.ledger.reading.views(ids)
+        assert [view.state for view in views].count(JobState.AVAILABLE) == 25
+        await busy.works.feed.drain(timedelta(0))
+
+    run(scenario())
+
+
+def test_a_job_leased_ahead_whose_lease_is_lost_never_begins() -> None:
+    async def scenario() -> None:
+        busy = Busy()
+        await busy.fill()
+        lost, *_ = busy.ahead()
+        busy.works.keys.releases.pop(lost)()
+        busy.end(19)
+        await busy.works.until_ran(164)
+        assert lost.job_id not in busy.works.ran
+        await busy.works.feed.drain(timedelta(0))
+
+    run(scenario())
+
+
+def test_a_feed_that_stops_gives_back_what_it_leased_ahead() -> None:
+    async def scenario() -> None:
+        busy = Busy()
+        ids = await busy.fill()
+        keys = busy.ahead()
+        stopping = asyncio.create_task(busy.works.feed.drain(timedelta(seconds=5)))
+        await until(lambda: not busy.ahead())
+        assert busy.works.feed.in_use == 95
+        views = {view.job_id: view for view in await busy.works.ledger.reading.views(ids)}
+        assert {views[key.job_id].state for key in keys} == {JobState.AVAILABLE}
+        busy.end(200)
+        assert await stopping == 0
+
+    run(scenario())
+
+
+def test_few_are_leased_ahead_where_calls_take_long() -> None:
+    seconds = [0.0]
+    waiting = LeasedAhead(100, lambda: seconds[0])
+    for number in range(100):
+        seconds[0] = number * 0.1
+        waiting.note_end()
+    assert waiting.room == 2
+    seconds[0] += 5
+    assert waiting.room == 0
 
 
 def test_ids_that_others_have_are_passed_over() -> None:
