@@ -33,6 +33,8 @@ REPOSITORY = Path(__file__).parents[1]
 TABLES = ("batch", "job", "job_request")
 EXPORTED = "SELECT g.* FROM generation_record g JOIN job j ON j.id = g.job_id WHERE j.finished_at IS NOT NULL"
 PATIENCE_S = 900.0
+LOOK_S = 0.05
+"""Between two looks at the memory of a command."""
 
 
 def write_jobs(path: Path, count: int) -> None:
@@ -56,13 +58,23 @@ def command(servers: Servers, *arguments: str) -> tuple[str, float, float, float
         process = subprocess.Popen(
             [sys.executable, "-m", "worker.cli", *arguments], cwd=REPOSITORY, env=servers.environment, stdout=output
         )
-        _, status, usage = os.wait4(process.pid, 0)
+        kilobytes = 0
+        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+            kilobytes = max(kilobytes, _peak_kilobytes(process.pid))
+            time.sleep(LOOK_S)
+        _, status, usage = ended
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         text = output.read().decode()
     if process.returncode not in {0, 3}:
         raise SystemExit(f"nightdesk {' '.join(arguments)} ended with {process.returncode}")
-    return text, time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    return text, time.perf_counter() - began, usage.ru_utime + usage.ru_stime, kilobytes / 1024
+
+
+def _peak_kilobytes(pid: int) -> int:
+    """The largest resident size of a process so far; the usage it ends with counts this process, too, which it was forked from."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
 
 
 def copy_out(url: str, query: str) -> tuple[list[bytes], float]:
