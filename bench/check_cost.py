@@ -7,6 +7,9 @@ new sources    the check alone, of 8 claims: it reads 8 sources of 2.5 KB itself
 one source     the same sources as one of 20 KB
 postprocess    the step before the check, which locates the citations in 8 sources of 2.5 KB
 after it       the check after that step, as in a job: the sources are read already
+both           these two, an answer's whole way
+
+The forms of words and numbers are known from earlier answers, as in a worker that ran for a while.
 """
 
 import argparse
@@ -23,7 +26,7 @@ from schemas.job import JobRequest
 REPOSITORY = Path(__file__).parents[1]
 JOBS = 40
 ROUNDS = 5
-PARTS = ("new sources", "one source", "postprocess", "after it")
+PARTS = ("new sources", "one source", "postprocess", "after it", "both")
 
 # Run in the directory of a tree, older ones too: it needs nothing of this file.
 PROCESS = """
@@ -63,7 +66,8 @@ for line in sys.stdin:
     empty()
     with evidence.shared_indexes():
         processed, took = milliseconds(lambda: postprocess(several, None, None))
-        spent += [took, milliseconds(lambda: ground(several, processed))[1]]
+        checked = milliseconds(lambda: ground(several, processed))[1]
+        spent += [took, checked, took + checked]
     print(json.dumps(spent), flush=True)
 """
 

@@ -13,7 +13,7 @@ from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed, own_words
 from tasks.answers.rendered import strip_markers
 from tasks.grounding.model import ClaimText, Features, LexicalModel, Measurement, measure, read_claim, shipped
-from tasks.grounding.objections import LEAST_RECALL, Objection, absence, objection_to
+from tasks.grounding.objections import LEAST_RECALL, Compared, Objection, absence, objection_to
 from tasks.grounding.rival_numbers import number_conflict
 from tasks.text.evidence import SourceSearch, search_sources
 from tasks.text.language import language_of
@@ -251,6 +251,7 @@ class _Reader:
         self.search = search
         self._model = model
         self._answer = answer
+        self._compared: Compared = {}
 
     @cached_property
     def _code(self) -> str | None:
@@ -285,6 +286,7 @@ class _Reader:
                 self._answer.request.context,
                 scope=scope,
                 code=self._code,
+                compared=self._compared,
             )
         if objection is None:
             verdict = Verdict.SUPPORTED if by_words >= threshold else Verdict.UNSUPPORTED

@@ -118,17 +118,24 @@ class _Comparison(Alignment):
         """The places of numbers in the windows, by what they say of the claim's."""
         counted = _counted(self.claim, quantity)
         numbers = _NumberPlaces()
-        for window in self.windows:
-            for other in window.facts.quantities:
-                alike = counted != "" and _counted(window.facts, other) == counted
-                place = Place(window, other.first, other.last)
-                if equal(quantity, other) or equal_fraction(quantity, other):
-                    (numbers.same if _same_kind(quantity, other) else numbers.elsewhere).append(place)
-                    numbers.counts_same |= alike
-                # A claim that states both numbers compares two things, whose words stand around both.
-                elif not other.article and not self._states(other):
-                    numbers.add_rival(quantity, other, place, counts=counted != "", alike=alike)
+        for other, place, counted_there in self._quantities:
+            alike = counted != "" and counted_there == counted
+            if equal(quantity, other) or equal_fraction(quantity, other):
+                (numbers.same if _same_kind(quantity, other) else numbers.elsewhere).append(place)
+                numbers.counts_same |= alike
+            # A claim that states both numbers compares two things, whose words stand around both.
+            elif not other.article and not self._states(other):
+                numbers.add_rival(quantity, other, place, counts=counted != "", alike=alike)
         return numbers
+
+    @cached_property
+    def _quantities(self) -> list[tuple[Quantity, Place, str]]:
+        """The quantities of the windows, with their places and the nouns that they count."""
+        return [
+            (other, Place(window, other.first, other.last), _counted(window.facts, other))
+            for window in self.windows
+            for other in window.facts.quantities
+        ]
 
     def _states(self, other: Quantity) -> bool:
         """Tells whether the claim has a number of a window anywhere."""
@@ -189,11 +196,10 @@ class _Comparison(Alignment):
         groups = {group for group, _ in sides}
         same: list[Place] = []
         rivals: list[Place] = []
-        for place, there, sides_there in self._poles:
-            if groups.isdisjoint(group for group, _ in sides_there):
-                if there == words:
-                    same.append(place)
-            elif there == words or not set(sides).isdisjoint(sides_there):
+        for place, there, sides_there, groups_there in self._poles:
+            if groups.isdisjoint(groups_there):
+                continue
+            if there == words or not sides_there.isdisjoint(sides):
                 same.append(place)
             # "Between violet and green": a word that the claim has, too, is no rival of another one.
             elif there not in self._stated_poles:
@@ -201,10 +207,15 @@ class _Comparison(Alignment):
         return same, rivals
 
     @cached_property
-    def _poles(self) -> list[tuple[Place, list[str], Sequence[Pole]]]:
-        """The words of the windows that have an opposite: their place, the words and their sides."""
+    def _poles(self) -> list[tuple[Place, list[str], frozenset[Pole], frozenset[int]]]:
+        """The words of the windows that have an opposite: their place, the words, their sides and the groups of these."""
         return [
-            (Place(window, first, last), window.facts.lows[first : last + 1], sides)
+            (
+                Place(window, first, last),
+                window.facts.lows[first : last + 1],
+                frozenset(sides),
+                frozenset(group for group, _ in sides),
+            )
             for window in self.windows
             for first, last, sides in window.facts.poles
         ]

@@ -8,10 +8,14 @@ from schemas.generation import Strictness
 from schemas.grounding import Evidence
 from schemas.job import SourceContext
 from tasks.grounding.absent_facts import Sources, absent_facts
-from tasks.grounding.alignment import Difference
+from tasks.grounding.alignment import Difference, Window
 from tasks.grounding.conflicts import differences, near_windows
 from tasks.text.evidence import SourceSearch
 from tasks.text.fact_reader import read_facts
+from tasks.text.fact_text import FactText
+
+Compared = dict[tuple[object, ...], Difference | None]
+"""The surest difference of each claim from the windows near to it: all sources may have no nearer ones than those cited."""
 
 LEAST_RECALL = 0.25
 """Share of a claim's words in the best window below which no place is near enough to differ from."""
@@ -69,6 +73,7 @@ def objection_to(
     *,
     scope: Collection[int] | None = None,
     code: str | None = None,
+    compared: Compared | None = None,
 ) -> Objection | None:
     """The weightiest objection to a claim within a scope of sources; None: all its facts fit.
 
@@ -79,16 +84,29 @@ def objection_to(
         contents: all sources.
         scope: positions of the sources to look at; None: all.
         code: language of the answer.
+        compared: the differences of its claims from windows found before; new ones are added.
     """
     positions = range(len(contents)) if scope is None else sorted(scope)
     windows = near_windows(search, content, positions, code)
     facts = read_facts(text, code)
-    difference = next(differences(facts, windows, search.weights), None) if windows else None
+    difference = _first_difference(facts, windows, search, {} if compared is None else compared)
     if difference is not None and difference.contradicts:
         return _of(difference)
     near = [window.facts for window in windows]
     absent = absent_facts(facts, code, Sources(search, [contents[at].content for at in positions], near, scope))
     return absence(absent) or (_of(difference) if difference is not None else None)
+
+
+def _first_difference(
+    facts: FactText, windows: Sequence[Window], search: SourceSearch, compared: Compared
+) -> Difference | None:
+    """The surest difference of a claim from the windows near to it."""
+    if not windows:
+        return None
+    key = (facts.text, *((window.source_index, window.start) for window in windows))
+    if key not in compared:
+        compared[key] = next(differences(facts, windows, search.weights), None)
+    return compared[key]
 
 
 def absence(words: Sequence[str]) -> Objection | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from schemas.job import SHOWN_METADATA, SourceContext
 from tasks.text.sentences import BREAK, Span, passage_spans, sentence_spans, words, words_of_spans
-from tasks.text.wording import NEGATION, contains_number, content_words, numbers_in, stems_of
+from tasks.text.wording import NEGATION, contains_number, content_words, has_other_readings, numbers_in, stems_of
 
 # ---- the time of a check ---------------------------------------------------------------------------------------------
 
@@ -76,30 +76,32 @@ _CACHED_CHARACTERS = 8_000
 class SourceIndex:
     """The passages of a source in order, with the stems of their words.
 
-    ``stems`` holds the stems of all passages with ``BREAK`` between them; ``numbers`` holds (position of the passage,
-    number).
+    ``stems`` holds the stems of all passages, ``numbers`` their numbers, both with ``BREAK`` between passages.
     """
 
     spans: tuple[Span, ...]
     stems: tuple[str, ...]
-    numbers: tuple[tuple[int, str], ...]
+    numbers: tuple[str, ...]
 
     def postings(self, vocabulary: frozenset[str]) -> dict[str, list[int]]:
         """Inverted index of the vocabulary: for each of its words in the source the passages, in order."""
         postings: dict[str, list[int]] = {}
+        searched = vocabulary | _MARK
         piece = 0
-        for stem in filter((vocabulary | _MARK).__contains__, self.stems):
+        for stem in filter(searched.__contains__, self.stems):
             if stem == BREAK:
                 piece += 1
             elif (pieces := postings.get(stem)) is None:
                 postings[stem] = [piece]
             elif pieces[-1] != piece:
                 pieces.append(piece)
-        for piece, value in self.numbers:
-            if value in vocabulary:
-                pieces = postings.setdefault(value, [])
-                if piece not in pieces:
-                    insort(pieces, piece)
+        piece = 0
+        for number in filter(searched.__contains__, self.numbers):
+            if number == BREAK:
+                piece += 1
+            elif piece not in (pieces := postings.setdefault(number, [])):
+                # A number word may stand further on.
+                insort(pieces, piece)
         return postings
 
 
@@ -131,11 +133,7 @@ _cached_passages = lru_cache(maxsize=512)(passage_spans)
 
 def _index_spans(content: str, spans: tuple[Span, ...]) -> SourceIndex:
     tokens, numbers = words_of_spans(content, spans)
-    return SourceIndex(
-        spans,
-        tuple(stems_of(tokens)),
-        tuple(zip([piece for piece, _ in numbers], stems_of([raw for _, raw in numbers]), strict=True)),
-    )
+    return SourceIndex(spans, tuple(stems_of(tokens)), tuple(stems_of(numbers)))
 
 
 _cached_index = lru_cache(maxsize=512)(_index)
@@ -243,6 +241,17 @@ def search_sources(sources: Sequence[SourceContext], vocabulary: Collection[str]
     return search
 
 
+def _find_words(text: str, content: str) -> int | None:
+    """The earliest place at which a content has the characters of a text as whole words."""
+    start = content.find(text)
+    while start >= 0:
+        end = start + len(text)
+        if not (content[start - 1 : start].isalnum() or content[end : end + 1].isalnum()):
+            return start
+        start = content.find(text, start + 1)
+    return None
+
+
 class SourceSearch:
     """A search over the sources of one answer for the words of a fixed vocabulary.
 
@@ -255,6 +264,8 @@ class SourceSearch:
         self._sources = sources
         self._vocabulary = frozenset(vocabulary)
         self._latest: tuple[frozenset[str], dict[int, dict[int, float]]] = (_NO_WORDS, {})
+        self._copies: dict[tuple[str, int], int | None] = {}
+        self._bounds: dict[frozenset[str], dict[int, float]] = {}
         self._spans: dict[int, tuple[Span, ...]] = {}
 
     def covers(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> bool:
@@ -322,7 +333,11 @@ class SourceSearch:
     def _states_number(self, values: Collection[str], source: int) -> bool:
         ensure_time()
         content = self._sources[source].content
-        return contains_number(values, _numbers_in(content), content)
+        # Mostly its numbers are known already.
+        numbers = frozenset(self._indexes[source].numbers)
+        if not numbers or not self._vocabulary.issuperset(values) or has_other_readings(content):
+            numbers = _numbers_in(content)
+        return contains_number(values, numbers, content)
 
     def denies(self, match: Match) -> bool:
         """Tells whether a match's window contains a negation."""
@@ -336,13 +351,12 @@ class SourceSearch:
     def verbatim(self, text: str, scope: Collection[int] | None = None) -> Match | None:
         """The earliest place in the sources of a scope (None: all) that has a text's characters as whole words."""
         for source in self._within(scope):
-            content = self._sources[source].content
-            start = content.find(text)
-            while start >= 0:
-                end = start + len(text)
-                if not (content[start - 1 : start].isalnum() or content[end : end + 1].isalnum()):
-                    return self._place(source, start, end)
-                start = content.find(text, start + 1)
+            # Each sentence is looked for twice: to locate its citations, and to check it.
+            key = (text, source)
+            if key not in self._copies:
+                self._copies[key] = _find_words(text, self._sources[source].content)
+            if (start := self._copies[key]) is not None:
+                return self._place(source, start, start + len(text))
         return None
 
     def _place(self, source: int, start: int, end: int) -> Match | None:
@@ -375,8 +389,13 @@ class SourceSearch:
         return best
 
     def _bound(self, statement: frozenset[str], source: int) -> float:
-        matched = self._postings[source].keys() & statement
-        return self.weight(matched | (self._titles[source] & statement)) / self.weight(statement) if statement else 0.0
+        """The share of a statement's words, by weight, that a source has anywhere."""
+        bounds = self._bounds.setdefault(statement, {})
+        if source not in bounds:
+            matched = self._postings[source].keys() & statement
+            total = self.weight(statement)
+            bounds[source] = self.weight(matched | (self._titles[source] & statement)) / total if total else 0.0
+        return bounds[source]
 
     def best(self, statement: frozenset[str], source_index: int) -> Match | None:
         """The best window of one source, the earliest among equals; None if it has none of the statement's words.
@@ -416,12 +435,19 @@ class SourceSearch:
         weighed[source_index] = weights
         return weights
 
-    def several(self, statement: frozenset[str], source_index: int, most: int) -> list[Match]:
-        """The best windows of one source without overlap, best first; words in its metadata do not count."""
+    def several(self, statement: frozenset[str], source_index: int, most: int, near: float = 1.0) -> list[Match]:
+        """The best windows of one source without overlap, best first; words in its metadata do not count.
+
+        Those more than ``near`` below the best one may be left out.
+        """
+        counted = self._window_weights(statement, source_index)
+        if not counted:
+            return []
         total = self.weight(statement)
         matches: list[Match] = []
-        counted = self._window_weights(statement, source_index)
-        for start, weight in sorted(counted.items(), key=lambda window: (-round(window[1], 6), window[0])):
+        least = min(total, max(counted.values())) - near * total - _EQUAL
+        windows = [window for window in counted.items() if window[1] >= least]
+        for start, weight in sorted(windows, key=lambda window: (-round(window[1], 6), window[0])):
             if len(matches) == most:
                 break
             if all(abs(start - other.window) >= WINDOW for other in matches):
@@ -437,7 +463,7 @@ class SourceSearch:
             # The best window of all comes from a source with a high bound, and spares the others a search.
             if bound <= 0 or bound < top - near:
                 break
-            listed = self.several(statement, source, most)
+            listed = self.several(statement, source, most, near)
             matches += listed
             top = max([top, *(match.score for match in listed)])
         matches.sort(key=lambda match: (-match.score, match.source_index))

@@ -3,6 +3,7 @@
 
 import re
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from tasks.text.lexicon import Lexicon, Pole
 from tasks.text.quantities import PERCENT, Quantity, number
@@ -106,26 +107,27 @@ def split_tokens(text: str, words: Lexicon) -> FactText:
     if words.code == "ar":
         lows = [_without_prefix(low, words) for low in lows]
     stems = stems_of([low if low[0].isalnum() else "the" for low in lows])
-    places: list[float] = []
-    breaks = set()
-    place = 0.0
+    gaps = [1.0] * len(stems)
+    breaks = []
     positions: dict[str, list[int]] = {}
     for position, stem in enumerate(stems):
-        place += 1.0
         if not stem:
             low, token = lows[position], tokens[position]
-            if not low[0].isalnum() and low not in SIGNS:
-                breaks.add(position)
-                place += (_SENTENCE_GAP if low[0] in ".!?。！？\n" else _CLAUSE_GAP) - 1.0
-            elif token.isupper() and low.isalpha() and _is_label(token, position, lows):
+            if token.isupper():
+                if not low.isalpha() or not _is_label(token, position, lows):
+                    continue
                 stem = stems[position] = token  # noqa: PLW2901 - the label is the stem
-        places.append(place)
-        if stem and stem != NEGATION:
-            if stem in positions:
-                positions[stem].append(position)
             else:
-                positions[stem] = [position]
-    return FactText(text, lows, spans, stems, places, frozenset(breaks), positions)
+                if not low[0].isalnum() and low not in SIGNS:
+                    breaks.append(position)
+                    gaps[position] = _SENTENCE_GAP if low[0] in ".!?。！？\n" else _CLAUSE_GAP
+                continue
+        if stem in positions:
+            positions[stem].append(position)
+        else:
+            positions[stem] = [position]
+    positions.pop(NEGATION, None)
+    return FactText(text, lows, spans, stems, list(accumulate(gaps)), frozenset(breaks), positions)
 
 
 def _without_letters(token: str) -> str:

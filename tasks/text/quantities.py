@@ -122,6 +122,8 @@ def _same(value: float, other: float, *, rough: bool) -> bool:
         return True
     if rough and abs(other) >= _LEAST_ROUGH and apart <= _ROUGH * larger:
         return True
+    if value.is_integer() and abs(value) < _LEAST_ROUNDED:
+        return False
     return rounds_to(other, value)
 
 
@@ -188,6 +190,8 @@ _DECIMAL_COMMA = re.compile(r"\d+,\d+")
 @lru_cache(maxsize=4096)
 def number(word: str) -> str:
     """The normal spelling of a number; a date or a section number stays unchanged."""
+    if word.isdecimal():
+        return word.lstrip("0") or "0"
     plain = word
     if _THOUSANDS.fullmatch(word):
         decimal_comma = "," in word and word.rfind(",") > word.rfind(".") > -1

@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache, partial
-from itertools import filterfalse
+from itertools import chain
 from typing import NamedTuple, cast
 
 from sentencex import get_sentence_boundaries
@@ -281,11 +281,11 @@ def plain_arabic(text: str) -> str:
     return text.translate(_PLAIN_ARABIC)
 
 
-def words_of_spans(text: str, spans: Sequence[Span]) -> tuple[list[str], list[tuple[int, str]]]:
+def words_of_spans(text: str, spans: Sequence[Span]) -> tuple[list[str], list[str]]:
     """The words of the spans of a text in one pass, which is the fastest way to read sources.
 
-    Returns: all words in order with ``BREAK`` between spans, and numbers as (position of the span, raw number). For
-        text beyond Latin-1 the words include the numbers.
+    Returns: all words, and all numbers as they are written, both in order with ``BREAK`` between spans. For text beyond
+        Latin-1 the words include the numbers.
     """
     if BREAK in text:
         text = text.replace(BREAK, " ")
@@ -293,22 +293,28 @@ def words_of_spans(text: str, spans: Sequence[Span]) -> tuple[list[str], list[tu
     plain = _as_latin(joined)
     if plain is None:
         return _tokens(joined), []
-    return plain.translate(_ONLY_LETTERS).decode("latin-1").split(), _numbers_of_spans(plain)
+    # Cutting the text at all other characters is faster than a search for numbers.
+    digits = plain.translate(_ONLY_NUMBERS).decode("ascii").split()
+    numbers = list(chain.from_iterable(map(_NUMBERS.__getitem__, digits)))
+    return plain.translate(_ONLY_LETTERS).decode("latin-1").split(), numbers
 
 
-def _numbers_of_spans(plain: bytes) -> list[tuple[int, str]]:
-    """The numbers by span; cutting the text at all other characters is faster than a search for them."""
-    numbers = []
-    position = 0
-    tokens = plain.translate(_ONLY_NUMBERS).decode("ascii").split()
-    for token in filterfalse(_MARKS_ALONE.__contains__, tokens):
-        if token == BREAK:
-            position += 1
-        elif token.isdigit() or (token := token.strip(_MARKS_IN_NUMBERS)).isdigit():
-            numbers.append((position, token))
-        elif token:
-            numbers.extend([(position, raw) for raw in _RAW_NUMBER.findall(token)])
-    return numbers
+class _Numbers(dict[str, tuple[str, ...]]):
+    """Cache of the numbers in each token of digits and marks, per process: mostly one, none in a lone mark."""
+
+    def __missing__(self, token: str) -> tuple[str, ...]:
+        numbers = (BREAK,) if token == BREAK else tuple(_RAW_NUMBER.findall(token))
+        if len(token) <= _LONGEST_TOKEN:
+            if len(self) >= _MOST_TOKENS:
+                self.clear()
+            self[token] = numbers
+        return numbers
+
+
+_MOST_TOKENS = 50_000
+_LONGEST_TOKEN = 20
+"""Most tokens in the cache, and the characters of the longest: 10 MB in all."""
+_NUMBERS = _Numbers()
 
 
 def _as_latin(text: str) -> bytes | None:
@@ -331,7 +337,6 @@ _ONLY_LETTERS = bytes(
 )
 """For ``bytes.translate`` of Latin-1: lower-case letters and the break stay, all else becomes a space."""
 _MARKS_IN_NUMBERS = ".,'"
-_MARKS_ALONE = frozenset(_MARKS_IN_NUMBERS)
 _ONLY_NUMBERS = bytes(code if chr(code) in f"0123456789{_MARKS_IN_NUMBERS}{BREAK}" else ord(" ") for code in range(256))
 """For ``bytes.translate`` of Latin-1: digits, the marks within numbers and the break stay, all else becomes a space."""
 _RAW_NUMBER = re.compile(r"\d+(?:[.,']\d+)*")

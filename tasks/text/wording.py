@@ -19,7 +19,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 from pydantic_core import SchemaValidator, core_schema
 
@@ -45,14 +45,17 @@ class _Stems(dict[str, str]):
     """
 
     def __missing__(self, word: str) -> str:
-        if len(self) >= _MOST_STEMS:
-            self.clear()
-        stem = self[word] = _stem(word)
+        stem = _stem(word)
+        if len(word) <= _LONGEST_WORD:
+            if len(self) >= _MOST_STEMS:
+                self.clear()
+            self[word] = stem
         return stem
 
 
 _MOST_STEMS = 200_000
-"""Most words in the cache, some 20 MB."""
+_LONGEST_WORD = 40
+"""Most words in the cache, and the characters of the longest: some 20 MB in all."""
 
 
 def _stem(word: str) -> str:
@@ -110,7 +113,7 @@ _NUMERAL = re.compile(r"([0-9][0-9]*(?:[.,'’][0-9]+)*)[ \u00a0\u202f-]?([^\W\d
 def numbers_in(text: str) -> frozenset[str]:
     """All readings of the numbers in digits in a text: as written, scaled, and the parts of dates."""
     numerals = set(_NUMERAL.findall(text))
-    values = {number(numeral) for numeral, _ in numerals}
+    values = {numeral if numeral.isdecimal() and numeral[0] != "0" else number(numeral) for numeral, _ in numerals}
     powers = word_values("powers_of_ten")
     for numeral, following in numerals:
         if numeral.count(".") > 1 or (following and following.lower() in powers):
@@ -123,6 +126,19 @@ def contains_number(values: Collection[str], numbers: frozenset[str], text: str)
     if not numbers.isdisjoint(values) or any(rounds_to(value, numbers) for value in values):
         return True
     return any(word(text) for value in values if (word := _small_numbers().get(value)))
+
+
+def has_other_readings(text: str) -> bool:
+    """Tells whether a text may have a number that its digits alone do not say: with a scale, in a date, with spaces."""
+    return _OTHERWISE(text)
+
+
+def _patterns_of_scales() -> tuple[str, ...]:
+    powers = "|".join(map(re.escape, word_values("powers_of_ten")))
+    return (
+        rf"(?i)[0-9][ \u{{a0}}\u{{202f}}-]?(?:{powers})(?:[^\p{{Alphabetic}}]|$)",
+        r"[0-9]\.[0-9]+\.[0-9]|[0-9][\u{a0}\u{202f}\u{2009}][0-9]",
+    )
 
 
 @cache
@@ -221,6 +237,7 @@ class WordSearch:
         return False
 
 
+_OTHERWISE = WordSearch(patterns=_patterns_of_scales)
 _HAN = re.compile("[\u3400-\u9fff]")
 _ARABIC = re.compile("[\u0600-\u06ff]")
 _MOST = 4_000
@@ -323,17 +340,18 @@ def is_denial(sentence: str) -> bool:
     return denied_part(sentence) is not None
 
 
+@lru_cache(maxsize=64)
 def is_negative(sentence: str) -> bool:
-    """Tells whether a sentence holds a word that every denial holds."""
+    """Tells whether a sentence holds a word that every denial holds; the latest are cached, because they are asked twice."""
     text, patterns = _ready(sentence)
     return any(language.denial(text) for language in patterns)
 
 
 def denied_part(sentence: str) -> str | None:
     """The words of a denial beside those that deny; None for a sentence that is no denial."""
-    text, patterns = _ready(sentence)
-    if not any(language.denial(text) for language in patterns):
+    if not is_negative(sentence):
         return None
+    text, patterns = _ready(sentence)
     start = apology.end() if (apology := _apologies().match(text)) else 0
     hedges = [match.span() for language in patterns for match in language.hedge.finditer(text, start)]
     if not hedges or any(language.turn.search(text, start) for language in patterns):

@@ -166,8 +166,12 @@ def test_words_never_hold_separators_and_agree_by_sentence(text: str) -> None:
             pieces.append([])
         else:
             pieces[-1].append(word)
-    for position, numeral in numbers:
-        pieces[position].append(numeral)
+    position = 0
+    for numeral in numbers:
+        if numeral == BREAK:
+            position += 1
+        else:
+            pieces[position].append(numeral)
     assert len(pieces) == max(1, len(spans))
     for (start, end), piece in zip(spans, pieces, strict=False):
         spelled = [number(word) if "0" <= word[0] <= "9" else word for word in piece]
