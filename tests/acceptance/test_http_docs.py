@@ -44,7 +44,7 @@ def test_every_example_of_the_page_does_what_it_shows(system: System, monkeypatc
     assert len(answers) > 10
     assert namespace["batch"].status == "completed"
     assert [row["response"]["body"]["outcome"] for row in namespace["answers"]] == ["answered"]
-    result, by_name = answers[1], answers[7]
+    result, by_name = answers[1], answers[8]
     assert (result["state"], result["outcome"]) == ("completed", "answered")
     assert "three months" in result["response"]
     assert (by_name["custom_id"], by_name["state"]) == ("q1", "completed")

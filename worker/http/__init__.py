@@ -1,6 +1,6 @@
 """The HTTP service of ``nightdesk serve``, over the same operations as the command line.
 
-``server`` runs it, ``service`` holds what the requests share, ``app`` puts the routes together: ``jobs``, ``batches``,
-``health``. ``bodies`` reads requests within limits, ``problems`` turns errors into answers, ``job_watch`` lets requests
+``server`` runs it, ``service`` holds what the requests share, ``app`` puts the routes together: ``jobs``, ``events``,
+``batches``, ``openai_files``, ``openai_batches``, ``health``. ``access`` knows the callers, ``metrics`` names all metrics. ``bodies`` reads requests within limits, ``problems`` turns errors into answers, ``job_watch`` lets requests
 wait for jobs, ``bulk_loop`` computes what takes long beside the loop that answers.
 """

@@ -11,7 +11,8 @@ from starlette.exceptions import HTTPException
 
 from schemas.job import JobRequest
 from tasks.errors import NightdeskError
-from worker.http import batches, health, jobs, openai_batches, openai_files
+from worker.http import batches, events, health, jobs, openai_batches, openai_files
+from worker.http.metrics import RequestMetrics
 from worker.http.problems import Problem, answer_problem
 from worker.http.service import open_service
 from worker.local import Endpoints
@@ -43,8 +44,16 @@ def make_application(settings: Settings, where: Endpoints, *, loopback: bool) ->
     )
     for kind in (Problem, NightdeskError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, answer_problem)
-    for router in (health.router, jobs.router, batches.router, openai_files.router, openai_batches.router):
+    for router in (
+        health.router,
+        jobs.router,
+        events.router,
+        batches.router,
+        openai_files.router,
+        openai_batches.router,
+    ):
         app.include_router(router)
+    app.add_middleware(RequestMetrics)
     app.openapi = _Document(app).openapi  # type: ignore[method-assign]
     return app
 

@@ -16,4 +16,5 @@ def _service(request: Request) -> Service:
 
 ServiceOf = Annotated[Service, Depends(_service)]
 Reader = Annotated[Caller, Depends(requires(Role.READ))]
+Administrator = Annotated[Caller, Depends(requires(Role.ADMIN))]
 Submitter = Annotated[Caller, Depends(requires(Role.SUBMIT))]

@@ -1,9 +1,10 @@
-"""The routes of supervisors: alive, and ready with the truth about PostgreSQL and Redis."""
+"""The routes of supervisors: alive, ready with the truth about PostgreSQL and Redis, and metrics."""
 
 from fastapi import APIRouter
 from fastapi.responses import Response
+from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
 
-from worker.http.dependencies import ServiceOf
+from worker.http.dependencies import Administrator, ServiceOf
 from worker.http.documents import Readiness
 
 router = APIRouter(tags=["health"])
@@ -20,3 +21,9 @@ async def ready(service: ServiceOf) -> Response:
     """PostgreSQL can be reached. Without Redis jobs are accepted and polls answered, and start some seconds later."""
     readiness = await service.lookout.look()
     return Response(readiness.model_dump_json(), 200 if readiness.ready else 503, media_type="application/json")
+
+
+@router.get("/metrics", response_model=None)
+async def metrics(service: ServiceOf, _: Administrator) -> Response:
+    """Figures of this process and of the whole ledger, as Prometheus reads them; needs the role admin."""
+    return Response(await service.metrics.exposition(), media_type=CONTENT_TYPE)

@@ -18,6 +18,7 @@ from worker.http.access import Access
 from worker.http.bodies import remove_stale
 from worker.http.bulk_loop import BulkLoop
 from worker.http.job_watch import JobWatch
+from worker.http.metrics import Metrics
 from worker.http.readiness import Lookout
 from worker.ledger.postgres import PostgresLedger
 from worker.local import Endpoints
@@ -26,6 +27,7 @@ from worker.process.celery_app import make_app
 from worker.process.doorbell import CeleryDoorbell
 from worker.providers.registry import Installation
 from worker.settings import Settings
+from worker.token_streams import TokenReader
 from worker.wiring import embedded
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,8 @@ class Service:
     catalog: Installation
     doorbell: CeleryDoorbell
     lookout: Lookout
+    tokens: TokenReader
+    metrics: Metrics
     tasks: set[asyncio.Task[Any]]
     """Work that goes on after its answer."""
 
@@ -117,6 +121,8 @@ async def open_service(settings: Settings, where: Endpoints, *, loopback: bool) 
             Installation(settings, same_for_workers=embedded(settings)),
             doorbell,
             Lookout(ledger.tenancy, client),
+            await stack.enter_async_context(TokenReader(where.redis_url, key_prefix=settings.key_prefix)),
+            Metrics(ledger.inspection, settings.lease_for),
             set(),
         )
         await asyncio.to_thread(remove_stale, service.uploads)

@@ -172,6 +172,11 @@ SELECT count(*) AS n FROM (
 ) a
 """
 
+_TOTALS = """
+SELECT state, coalesce(outcome, '') AS outcome, coalesce(held_reason, '') AS held_reason, sum(jobs)::bigint AS jobs
+FROM job_count GROUP BY 1, 2, 3 HAVING sum(jobs) <> 0
+"""
+
 GRACE = timedelta(minutes=1)
 """Beyond a call's timeout: its worker writes down what became of it within seconds."""
 
@@ -218,6 +223,11 @@ class Inspection:
             lanes=await Fleet(self._db).lane_notices(),
             remote=await RemoteOverview(self._db).notices(),
         )
+
+    async def totals(self) -> list[tuple[str, str, str, int]]:
+        """Jobs of all batches by state, outcome and reason of a hold (empty: none), from the counts that triggers keep."""
+        rows = await self._db.rows(_TOTALS)
+        return [(row.state, row.outcome, row.held_reason, row.jobs) for row in rows]
 
     async def _count(self, statement: str, parameters: dict[str, Any]) -> int:
         return int((await self._db.rows(statement, parameters))[0].n)

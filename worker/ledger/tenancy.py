@@ -42,6 +42,8 @@ class JobVersion:
     batch_id: UUID
     state: JobState
     run: int
+    outcome: str | None
+    held_reason: str | None
     tag: str
     """Changes with the result."""
 
@@ -89,4 +91,4 @@ class Tenancy:
 def _version(row: Any) -> JobVersion:
     parts = (row.run, row.round, row.state, row.step, row.outcome, row.held_reason, row.finished_at, row.erased_at)
     tag = hashlib.blake2b(repr((*parts, row.cost_usd)).encode(), digest_size=9).hexdigest()
-    return JobVersion(row.id, row.batch_id, JobState(row.state), row.run, tag)
+    return JobVersion(row.id, row.batch_id, JobState(row.state), row.run, row.outcome, row.held_reason, tag)
