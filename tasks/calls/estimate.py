@@ -18,6 +18,8 @@ from tasks.prompting.sources.pack import ESTIMATE
 Z = 1.96
 """Standard errors on each side of a usual value: 19 of 20 totals are within."""
 
+USUAL_ESCALATED = 0.25
+"""Share of the jobs that come to a further model of a cascade."""
 LOW_FILL, USUAL_FILL = 1 / 16, 1 / 4
 """Shares of its cap that an answer has at least and usually, without an earlier call; at most it fills the cap."""
 
@@ -145,6 +147,8 @@ class _Group:
     tokens: int = 0
     cap: int = 0
     judges: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    further: Counter[Turn] = field(default_factory=Counter)
+    """Jobs by each model that they name in ``escalate``."""
 
 
 @dataclass(slots=True)
@@ -192,6 +196,7 @@ class Estimator:
         group.cap += answer.cap
         if answer.judge:
             group.judges[answer.judge, answer.by_default] += 1
+        group.further.update(map(Turn.parse, answer.escalate))
         self._reserve = max(self._reserve, answer.reserve_usd or Decimal(0))
 
     def result(self) -> Estimate:
@@ -200,7 +205,7 @@ class Estimator:
         for key, group in self._groups.items():
             provider, model, lane = str(key[0]), key[1] if isinstance(key[1], str) else None, str(key[2])
             answers = self._answers(provider, model, lane, group)
-            rows += [answers, *self._follow_ups(answers, group)]
+            rows += [answers, *self._follow_ups(answers, group), *self._escalations(answers, group)]
         models = tuple(_merged(rows))
         calls = sum(group.calls for group in self._groups.values())
         return Estimate(
@@ -270,11 +275,26 @@ class Estimator:
                 continue
             if jobs := self.history.judged(provider, model, judge=asks_judge):
                 for past in self.history.follow_ups(provider, model, judge=asks_judge):
-                    yield self._follow_up(past, count, jobs)
+                    if past.purpose != Purpose.ESCALATE:
+                        yield self._follow_up(past, count, jobs)
             else:
                 for (judge, by_default), times in group.judges.items():
                     if by_default is not asks_judge:
                         yield self._first_judge(answers, Turn.parse(judge), times, by_default=by_default)
+
+    def _escalations(self, answers: ModelEstimate, group: _Group) -> Iterable[ModelEstimate]:
+        """Further models of a cascade: a guess, because how often they are asked depends on the questions."""
+        for turn, times in group.further.items():
+            share = times / answers.calls.usual
+            calls = Spread(0, times * USUAL_ESCALATED, times)
+            each = (answers.input_tokens.usual * share / times, answers.output_tokens.usual * share / times)
+            inputs, outputs = (Spread(*(count * tokens for count in _bounds(calls))) for tokens in each)
+            once = self._cost(turn, answers.lane, 1, _only(each[0]), _only(each[1]), None)
+            cost_usd = None if once is None else Spread(*(count * once.usual for count in _bounds(calls)))
+            source = "a guess: a quarter of the jobs, at most all; prompts and answers as before"
+            yield ModelEstimate(
+                turn.provider, turn.model, answers.lane, Purpose.ESCALATE.value, calls, inputs, outputs, cost_usd, source, source
+            )  # fmt: skip
 
     def _follow_up(self, past: PastCalls, jobs: int, earlier: int) -> ModelEstimate:
         share = past.calls / earlier

@@ -38,6 +38,7 @@ class PlannedAnswer:
         reserve_usd: sum that the ledger reserves for the call; None for an unknown price.
         share_key: names identical calls whose answers are shared; None: it shares none.
         judge: the judge that the job asks for, or gets by default; empty for none.
+        escalate: the models that may be asked next.
     """
 
     provider: str
@@ -52,6 +53,7 @@ class PlannedAnswer:
     share_key: bytes | None
     judge: str = ""
     by_default: bool = False
+    escalate: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ class Forecaster:
                 share_key=share.key if share is not None else None,
                 judge=judge,
                 by_default=by_default,
+                escalate=job.request.config.escalate,
             )
         )
 

@@ -129,7 +129,7 @@ def _level(row: dict[str, Any], figures: Figures) -> dict[str, Any]:
     return {
         **row,
         "newly_answered": rescued,
-        "usd_each": None if cost is None or not rescued else cost / rescued,
+        "usd_each": None if cost is None or not rescued else (cost / rescued).quantize(Decimal("1e-8")),
         "ungrounded_before": sum(gain["ungrounded_before"] for gain in gains),
         "ungrounded": sum(gain["ungrounded"] for gain in gains),
         "gains": [{name: value for name, value in gain.items() if name != "level"} for gain in gains],

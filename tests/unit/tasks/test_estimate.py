@@ -144,6 +144,21 @@ def test_a_judge_that_jobs_ask_for_is_in_the_estimate_before_its_first_call() ->
     assert [(row.purpose, row.model, row.calls.usual) for row in done.models[1:]] == [("judge", "judge-1", 1)]
 
 
+def test_further_models_of_a_cascade_are_in_the_estimate_of_the_jobs_that_name_them_alone() -> None:
+    earlier = past([20] * 20, provider="strong", model="s", purpose="escalate", answer=("scripted", "scripted-1"))
+    history = History((past([100] * 40), earlier))
+    plain, cascade = make_request(), make_request(config={"escalate": ["strong:s"]})
+
+    assert [row.purpose for row in estimate(*[plain] * 8, history=history).models] == ["generate"]
+    done = estimate(*[cascade] * 8, history=history)
+    answer, further = done.models
+    assert (further.provider, further.model, further.purpose) == ("strong", "s", "escalate")
+    assert (further.calls.low, further.calls.usual, further.calls.high) == (0, 2, 8)
+    assert further.input_tokens.high == pytest.approx(answer.input_tokens.usual)
+    assert further.cost_usd is not None
+    assert further.cost_usd.high == pytest.approx(answer.cost_usd.usual if answer.cost_usd else 0, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("limits", "seconds", "cause"),
     [
