@@ -55,6 +55,15 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
         raise ConfigurationError(f"unknown queue {', '.join(unknown) or '(none)'}: choose from {', '.join(QUEUES)}")
     if settings.alive_file is not None:
         prepare(settings.alive_file)
+    # Until all modules are loaded: they make many objects and no garbage to speak of.
+    gc.disable()
+    try:
+        return _run(settings, where, queues)
+    finally:
+        gc.enable()
+
+
+def _run(settings: Settings, where: Endpoints, queues: Sequence[str]) -> int:
     loaded = _prepare_check(settings, queues)
     providers = ConfiguredProviders(settings)
     providers.import_ahead(answers="generate" in queues, judges=_checks(settings, queues))
@@ -123,10 +132,10 @@ def _listen(app: Celery, runtime: WorkerRuntime, redis_url: str, queues: Sequenc
 
 
 def spare_the_modules() -> None:
-    """Takes what is loaded by now, which stays for good, out of every later search for garbage, and lets it search less often."""
-    gc.collect()
+    """Begins to search for garbage: seldom, and not among what is loaded by now, which stays for good."""
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
 
 
 def _keep_logging(**_: Any) -> None:

@@ -81,8 +81,8 @@ def test_a_worker_still_collects_garbage_that_its_jobs_make() -> None:
     before = gc.get_threshold()
     was_enabled = gc.isenabled()
     try:
+        gc.disable()
         spare_the_modules()
-        gc.enable()
         cycle = Cycle()
         cycle.itself = cycle
         reference = weakref.ref(cycle)
