@@ -139,3 +139,14 @@ def batch_fields(
     batch: dict[str, Any] = {option: value for option, value in fields.items() if value is not None}
     defaults = {option: value for option, value in {"lane": lane, "escalate": escalate}.items() if value}
     return {**batch, "defaults": defaults} if defaults else batch
+
+
+def describe_window(batch: dict[str, Any]) -> str:
+    """The window of a batch in this machine's time, for people; empty without one.
+
+    >>> describe_window({})
+    ''
+    """
+    texts = {"not_before": "no call before {}", "deadline": "jobs that are not final expire on {}"}
+    moments = {name: datetime.fromisoformat(batch[name]).astimezone() for name in texts if name in batch}
+    return "; ".join(texts[name].format(f"{moment:%Y-%m-%d %H:%M %Z}") for name, moment in moments.items())

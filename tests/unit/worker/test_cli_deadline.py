@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from tasks.errors import InputError
-from worker.cli.options import batch_fields, moment_of
+from worker.cli.options import batch_fields, describe_window, moment_of
 
 
 @pytest.fixture(autouse=True)
@@ -71,3 +71,11 @@ def test_a_time_of_day_for_the_end_is_the_next_one_after_the_beginning() -> None
 def test_a_batch_does_not_end_before_it_may_begin() -> None:
     with pytest.raises(InputError, match="--deadline '2031-01-01T07:00Z' is past"):
         batch_fields(None, None, None, not_before="2031-01-02T07:00Z", deadline="2031-01-01T07:00Z")
+
+
+def test_a_window_is_told_in_the_time_of_this_machine() -> None:
+    batch = batch_fields(None, None, None, not_before="2031-01-01T22:00Z", deadline="2031-01-02T07:00Z")
+
+    assert describe_window(batch) == (
+        "no call before 2031-01-01 23:00 CET; jobs that are not final expire on 2031-01-02 08:00 CET"
+    )

@@ -143,12 +143,8 @@ def submit(
     Workers take it from there: those of 'nightdesk up', or any that use the same database.
     """
     settings = load_settings()
-    submission = new_submission(
-        files,
-        options.batch_fields(name, key, max_cost_usd, lane, escalate, not_before=not_before, deadline=deadline),
-        settings,
-        strict=strict,
-    )
+    batch = options.batch_fields(name, key, max_cost_usd, lane, escalate, not_before=not_before, deadline=deadline)
+    submission = new_submission(files, batch, settings, strict=strict)
     if submission.empty:
         warn(f"none of {submission.intake.lines} lines holds a valid job; nothing was submitted")
         return BAD_INPUT
@@ -162,6 +158,8 @@ def submit(
         for batch_id in [accepted.batch_id] if accepted.batch_id else accepted.holders:
             write_line(str(batch_id))
         tell(describe(accepted))
+        if accepted.created and (window := options.describe_window(batch)):
+            tell(window)
         if embedded(settings) and not works:
             tell("no worker runs: 'nightdesk up' starts them")
     if not accepted.jobs:
