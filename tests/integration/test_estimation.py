@@ -161,9 +161,9 @@ def test_a_deviation_is_a_share_of_the_truth_and_says_if_that_is_within_the_boun
     assert lines == [
         "estimated 110 tokens in, used 100: off by +10.0%, within 90 to 120",
         "estimated 110 tokens out, used 200: off by -45.0%, OUTSIDE 90 to 120",
-        "estimated 110 USD, it cost 100: off by +10.0%, within 90 to 120",
+        "estimated 110 USD, cost 100: off by +10.0%, within 90 to 120",
     ]
     unknown = deviation_lines(first, {**truth, "models": [model, {**model, "cost_usd": None}]})
-    assert unknown[2] == "estimated 110 USD, it cost an unknown amount"
+    assert unknown[2] == "estimated 110 USD, cost an unknown amount"
     nothing = deviation_lines(first, {**truth, "models": []})
     assert nothing[0] == "estimated 110 tokens in, used 0"

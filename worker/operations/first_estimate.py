@@ -91,7 +91,7 @@ def estimate_line(estimation: Estimation) -> str:
 _WORDS = {
     "input_tokens": ("tokens in", "used"),
     "output_tokens": ("tokens out", "used"),
-    "cost_usd": ("USD", "it cost"),
+    "cost_usd": ("USD", "cost"),
 }
 
 
@@ -112,4 +112,4 @@ def deviation_lines(first: Mapping[str, Any], truth: Mapping[str, Any]) -> list[
 
 
 def _amount(value: float, name: str) -> str:
-    return f"{value:.4g}" if name == "cost_usd" else f"{value:,.0f}"
+    return f"{value:.3g}" if name == "cost_usd" else f"{value:,.0f}"

@@ -108,7 +108,8 @@ def labels(
     check_output(output)
     with session(load_settings(), writes=False) as opened:
         counts = run_interruptible(_export(opened, output, batch_id))
-    tell(f"{counts.lines:,} labels written" + ("" if output == "-" else f" to {output}"))
+    noun = "label" if counts.lines == 1 else "labels"
+    tell(f"{counts.lines:,} {noun} written" + ("" if output == "-" else f" to {output}"))
     for count, reason in (
         (counts.without_label, "are not_checkable, which 'nightdesk calibrate' can't learn from"),
         (counts.stale, "are of an answer that was replaced by a later run, or is gone"),

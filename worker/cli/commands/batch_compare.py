@@ -100,9 +100,7 @@ def show_comparison(comparison: Comparison, names: tuple[str, str] = ("A", "B"),
         )
     out.print(f"cost: {first} {_usd(comparison.first_usd)}, {second} {_usd(comparison.second_usd)}")
     if (more := comparison.more_usd) is not None:
-        out.print(
-            f"a job costs {more.value:+.3g} USD in {second} against {first}, from {more.low:+.3g} to {more.high:+.3g}"
-        )
+        out.print(f"difference of {second} a job: {more.value:+.3g} USD, from {more.low:+.3g} to {more.high:+.3g}")
     table = Table(box=None, pad_edge=False)
     for heading in (first, second, "questions"):
         table.add_column(heading, justify="right" if heading == "questions" else "left")
