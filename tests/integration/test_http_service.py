@@ -97,6 +97,8 @@ def test_the_same_idempotency_key_names_the_same_job_or_is_a_conflict(door: Door
     assert other.json()["field"] == "idempotency_key"
     assert first.json()["job_id"] in other.json()["detail"]
     assert (both.status_code, both.json()["field"]) == (422, "idempotency_key")
+    odd = door.http.post("/v1/jobs", json=question(3, idempotency_key={"a": [1]}), headers=key)
+    assert (odd.status_code, odd.json()["field"]) == (422, "idempotency_key")
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,31 @@ PROBLEMS = {
 """Answers other than a success, for the OpenAPI document."""
 
 
+class OpenAiError(BaseModel):
+    """An error in the form of OpenAI's API."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAiErrorBody(BaseModel):
+    """The body of an answer that is not a success, under /openai."""
+
+    error: OpenAiError
+
+
+OPENAI_PROBLEMS: dict[int | str, dict[str, object]] = {
+    code: {"model": OpenAiErrorBody, "description": description}
+    for code, description in {
+        400: "something in the request is not valid; 'param' names it",
+        **{code: str(PROBLEMS[code]["description"]) for code in (401, 403, 404, 408, 413, 415, 421, 429, 503)},
+    }.items()
+}
+"""Answers other than a success under /openai."""
+
+
 def problems(*codes: int) -> dict[int | str, dict[str, object]]:
     """Those of these codes, and of every route."""
     return {code: dict(PROBLEMS[code]) for code in sorted({*codes, 401, 403, 421, 422, 503})}

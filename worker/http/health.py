@@ -1,11 +1,11 @@
 """The routes of supervisors: alive, ready with the truth about PostgreSQL and Redis, and metrics."""
 
 from fastapi import APIRouter
-from fastapi.responses import Response
+from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
 
 from worker.http.dependencies import Administrator, ServiceOf
-from worker.http.documents import Readiness
+from worker.http.documents import Readiness, problems
 
 router = APIRouter(tags=["health"])
 
@@ -23,7 +23,7 @@ async def ready(service: ServiceOf) -> Response:
     return Response(readiness.model_dump_json(), 200 if readiness.ready else 503, media_type="application/json")
 
 
-@router.get("/metrics", response_model=None)
+@router.get("/metrics", response_class=PlainTextResponse, responses=problems())
 async def metrics(service: ServiceOf, _: Administrator) -> Response:
     """Figures of this process and of the whole ledger, as Prometheus reads them; needs the role admin."""
     return Response(await service.metrics.exposition(), media_type=CONTENT_TYPE)

@@ -16,6 +16,7 @@ from tasks.errors import NotFound
 from tasks.submit import validated
 from worker.http.bodies import parse_json, read_body
 from worker.http.dependencies import Reader, ServiceOf, Submitter
+from worker.http.documents import OPENAI_PROBLEMS
 from worker.http.openai_files import file_id
 from worker.http.problems import invalid, not_found
 from worker.http.service import Service
@@ -25,7 +26,7 @@ from worker.operations import job_changes
 from worker.operations.operator import JobPages
 from worker.operations.uploaded_batches import ENDPOINT, BatchOrder, submit_upload
 
-router = APIRouter(prefix="/openai/v1/batches", tags=["openai"])
+router = APIRouter(prefix="/openai/v1/batches", tags=["openai"], responses=OPENAI_PROBLEMS)
 
 MOST_BODY_BYTES = 100_000
 _FILE = re.compile(r"file-([0-9a-f]{32})")

@@ -16,15 +16,18 @@ from schemas.failure import FailureKind
 from schemas.states import JobState
 from worker.http.bodies import pieces_of
 from worker.http.dependencies import Reader, ServiceOf, Submitter
+from worker.http.documents import OPENAI_PROBLEMS
 from worker.http.problems import Problem, invalid, not_found
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.uploads import RETENTION, Upload
 from worker.operations.result_lines import PIECE_BYTES, result_lines
 
-router = APIRouter(prefix="/openai/v1/files", tags=["openai"])
+router = APIRouter(prefix="/openai/v1/files", tags=["openai"], responses=OPENAI_PROBLEMS)
 
 MOST_BYTES = 200_000_000
 """Largest file, as at OpenAI."""
+
+LINES = "application/jsonl"
 
 PIECE = 1_000_000
 """Bytes of a file in a row of the ledger."""
@@ -115,7 +118,7 @@ async def delete(file: FileId, service: ServiceOf, caller: Submitter) -> Respons
     return _json({"id": file, "object": "file", "deleted": True})
 
 
-@router.get("/{file}/content", response_model=None)
+@router.get("/{file}/content", response_model=None, responses={200: {"content": {LINES: {}}}})
 async def content(file: FileId, service: ServiceOf, caller: Reader) -> Response:
     """The lines of a file. Those of an uploaded one go with the batch that is made of it."""
     upload_id, part = _parse(file)
@@ -128,7 +131,7 @@ async def content(file: FileId, service: ServiceOf, caller: Reader) -> Response:
         lines = service.bulk.stream(lambda ledger: _rows(ledger, batch_id, completed=is_output))
     else:
         raise not_found()
-    return StreamingResponse(lines, headers={"Cache-Control": "private, no-store"}, media_type="application/jsonl")
+    return StreamingResponse(lines, headers={"Cache-Control": "private, no-store"}, media_type=LINES)
 
 
 async def _rows(ledger: PostgresLedger, batch_id: UUID, *, completed: bool) -> AsyncIterator[bytes]:

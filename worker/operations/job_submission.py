@@ -28,7 +28,8 @@ async def submit_job(
         # Whether another tenant has a job with this id is nothing to tell.
         raise InputError("is given by the service; send an Idempotency-Key to find the job again", field="job_id")
     if key is not None and isinstance(raw, dict):
-        if raw.get("idempotency_key") not in {None, key}:
+        own_key = raw.get("idempotency_key")
+        if own_key is not None and own_key != key:
             raise InputError("differs from the header Idempotency-Key; send one of them", field="idempotency_key")
         raw = {**raw, "idempotency_key": key}
     batch = new_batch(None, tenant=tenant, max_queued=settings.most_queued(tenant))
