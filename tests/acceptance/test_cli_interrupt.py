@@ -164,11 +164,12 @@ def test_a_run_with_held_jobs_ends_with_the_command_that_continues(
         done = command.ended()
         assert done.code == 1
         assert "2 held (batch_paused)" in done.err
-        assert f"nightdesk release {batch}" in done.err
+        assert f"nightdesk resume {batch}" in done.err
         assert f"nightdesk run --resume {batch} -o {out}" in done.err
         assert [result["held_reason"] for result in read_lines(out)] == ["batch_paused"] * 2
 
-        assert "2 jobs released" in home.run("release", batch).err
+        resumed = home.run("resume", batch).err
+        assert "2 jobs" in resumed, resumed
         assert home.run("run", "--resume", batch, "-o", out).code == 0
     assert [result["state"] for result in read_lines(out)] == ["completed"] * 2
 
