@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest $(if $(CI),-p no:randomly)
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-io bench-one-job limits faults soak fuzz-http audit clean
+.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian test-llamaindex test-onnx test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job limits faults soak fuzz-http audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -149,6 +149,9 @@ faults: $(VENV)/.developing ## break things on purpose and count what is lost or
 
 soak: $(VENV)/.developing ## 10,000 jobs in 200 batches with a ceiling while everything dies at random: some twelve minutes (SOAK="--jobs 600 --seconds 60")
 	@$(BIN)/python -m tests.faults.soak $(SOAK)
+
+bench-api: $(VENV)/.developing ## 500 pollers over HTTP beside SELECT 1, and a batch that comes in meanwhile (API_ARGS="--rounds 1")
+	$(BIN)/python -m bench.http_polls $(API_ARGS)
 
 fuzz-http: $(VENV)/.developing ## requests that nobody means against the HTTP service, made from its OpenAPI document (some minutes)
 	$(PIP_INSTALL) schemathesis

@@ -9,7 +9,8 @@ from worker.http.access import Caller, requires
 from worker.http.service import Service
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:
+    # A plain function would be run in a thread, which takes longer than all else that is done for a poll.
     service: Service = request.app.state.service
     return service
 

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from schemas.job import MAX_LINE_BYTES
 from schemas.record import JobResult
-from tasks.results import poll, result_of
+from tasks.results import result_of
 from tasks.submit import Submitted
 from worker.http.access import Caller
 from worker.http.bodies import parse_json, read_body
@@ -136,7 +136,7 @@ async def _result(service: Service, version: JobVersion, if_none_match: str | No
     headers = {"ETag": etag(version), "Cache-Control": "private, no-cache"}
     if if_none_match is not None and etag(version) in {tag.strip() for tag in if_none_match.split(",")}:
         return Response(None, 304, headers)
-    (answer,) = await poll(service.ledger.reading, [version.job_id])
+    answer = await service.results.send(version.job_id)
     if answer is None:
         raise not_found()
     return Response(answer.model_dump_json(), 200, headers, "application/json")

@@ -6,14 +6,18 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
 from redis import asyncio as redis
 
+from schemas.record import JobResult
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
+from tasks.results import poll
+from tasks.scheduling.batching import Batcher, OnError
 from worker.http.access import Access
 from worker.http.bodies import remove_stale
 from worker.http.bulk_loop import BulkLoop
@@ -40,6 +44,9 @@ CONNECTIONS = 8
 STATEMENT_S = 15.0
 """Seconds that a request waits for the answer of a statement."""
 
+READ_WAIT = timedelta(milliseconds=3)
+"""Longest time that a poll waits for others to be read with."""
+
 OPERATION_WAIT_S = 20.0
 """Seconds that a request waits for an operation over many jobs, which goes on after the answer."""
 
@@ -56,6 +63,8 @@ class Service:
     watch: JobWatch
     catalog: Installation
     doorbell: CeleryDoorbell
+    results: Batcher[UUID, JobResult | None]
+    """Reads the results of polls that come together by one statement."""
     lookout: Lookout
     tokens: TokenReader
     metrics: Metrics
@@ -109,6 +118,15 @@ async def open_service(settings: Settings, where: Endpoints, *, loopback: bool) 
         stack.push_async_callback(doorbell.close)
         client = redis.Redis.from_url(where.redis_url, socket_timeout=2, socket_connect_timeout=2)
         stack.push_async_callback(client.aclose)
+        results = Batcher[UUID, JobResult | None](
+            "polls",
+            partial(poll, ledger.reading),
+            on_error=OnError.RAISE,
+            wait=READ_WAIT,
+            in_flight=CONNECTIONS,
+            eager=True,
+        )
+        stack.push_async_callback(results.close, FINISH)
         watch = JobWatch(ledger.tenancy)
         stack.push_async_callback(watch.close)
         service = Service(
@@ -120,6 +138,7 @@ async def open_service(settings: Settings, where: Endpoints, *, loopback: bool) 
             watch,
             Installation(settings, same_for_workers=embedded(settings)),
             doorbell,
+            results,
             Lookout(ledger.tenancy, client),
             await stack.enter_async_context(TokenReader(where.redis_url, key_prefix=settings.key_prefix)),
             Metrics(ledger.inspection, settings.lease_for),
