@@ -7,6 +7,9 @@ from rich.text import Text
 
 from worker.cli.terminal import printable
 
+WIDE = 100
+"""Columns from which a table with an id has room; narrower, words would be cut in two."""
+
 
 def console() -> Console:
     """Standard output: colours on a terminal only, and as wide as the terminal, or 120 columns where there is none."""

@@ -18,7 +18,7 @@ from schemas.model_call import Ask, FinishReason, ProviderSnapshot
 from schemas.record import JobResult
 from schemas.states import JobState
 from tasks.ports import JobView, Purpose
-from worker.cli.console import console, moment, safe
+from worker.cli.console import WIDE, console, moment, safe
 from worker.operations.audit import Audit, Messages, Proof
 
 VERDICTS = {
@@ -283,15 +283,17 @@ def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Fac
     interrupted = FinishReason.INTERRUPTED
     broken = {row["attempt_id"]: row for row in completions if row["finish_reason"] == interrupted}
     table = Table(box=None, pad_edge=False)
-    headings = ("run.round", "purpose", "no.", "provider", "model", "opened", "took", "outcome", "tokens", "cost USD")
+    wide = out.width >= WIDE
+    headings = ["attempt", "asked of", *(["opened"] if wide else []), "took", "outcome", "tokens", "cost USD"]
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading in {"attempt", "took", "tokens", "cost USD"})
     parts: list[tuple[str, str]] = []
     for attempt in attempts:
         usage = attempt["usage"] or {}
         cells = (
-            f"{attempt['run']}.{attempt['round']}", attempt["purpose"], attempt["number"], attempt["provider"],
-            attempt["model"] or "", _clock(attempt["opened_at"]), _took(attempt), _outcome(attempt),
+            f"{attempt['run']}.{attempt['round']} {attempt['purpose']} {attempt['number']}",
+            ":".join(name for name in (attempt["provider"], attempt["model"]) if name),
+            *([_clock(attempt["opened_at"])] if wide else []), _took(attempt), _outcome(attempt),
             f"{usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)}" if usage else "",
             "unknown" if attempt["cost_usd"] is None else f"{float(attempt['cost_usd']):.6f}",
         )  # fmt: skip

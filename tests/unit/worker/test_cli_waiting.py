@@ -1,4 +1,6 @@
 import asyncio
+import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -7,17 +9,20 @@ from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
+from rich.console import Console
 
 from schemas.batch import BatchStatus
 from tasks.errors import LedgerUnavailable
 from tasks.ports import JobView
 from worker.cli import waiting
+from worker.cli.commands import batch_list
 from worker.cli.progress import Reporter, counts_of, duration
 from worker.cli.session import Session
 from worker.cli.summary import held_lines
 from worker.cli.waiting import Watch
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.remote_overview import RemoteNotice
+from worker.operations.overview import Overview
 
 BATCH = uuid4()
 
@@ -168,3 +173,19 @@ def test_counts_omit_zeros_and_list_held_jobs_once() -> None:
 )
 def test_durations_are_formatted_for_people(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_list_of_batches_cuts_no_word(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = Console(file=io.StringIO(), width=columns)
+    monkeypatch.setattr(batch_list, "console", lambda: out)
+    listed = status(
+        {"completed": 99_990, "failed": 10}, name="tonight", outcomes={"answered": 98_000, "abstained": 1_990}
+    )
+    batch_list._show_batches(Overview([listed], []), workers=2)
+
+    assert isinstance(out.file, io.StringIO)
+    lines = out.file.getvalue().splitlines()
+    assert all(len(line) <= columns for line in lines)
+    words = re.findall(r"[\w-]+", " ".join(lines))
+    assert {str(BATCH), "answered", "abstained", "failed", "100000"} <= {*words}

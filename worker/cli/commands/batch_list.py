@@ -9,7 +9,7 @@ from rich.text import Text
 
 from schemas.batch import BatchStatus
 from worker.cli import options
-from worker.cli.console import console, moment
+from worker.cli.console import WIDE, console, moment, safe
 from worker.cli.exits import OK, run_interruptible
 from worker.cli.progress import counts_of
 from worker.cli.session import Session, session
@@ -47,7 +47,23 @@ def status(
 
 
 def _show_batches(present: Overview, *, workers: int) -> None:
-    """A line a batch, and one for each lane without calls."""
+    """A line a batch, or two where the terminal is narrow, and one for each lane without calls."""
+    out = console()
+    if not present.batches:
+        out.print("no batches yet")
+    elif out.width >= WIDE:
+        out.print(_table(present.batches))
+    else:
+        for each in present.batches:
+            name = f"{each.name}: " if each.name else ""
+            out.print(f"{each.batch_id}  {moment(each.created_at)}", markup=False)
+            out.print(safe(f"  {name}{each.final} of {each.jobs} final, {counts_of(each)}; cost {money(each)}"))
+    for lane in present.lanes:
+        out.print(f"{lane.event}. To fix it: {lane.remedy}", markup=False)
+    out.print(f"{workers} workers of this home run" if workers else "no worker of this home runs")
+
+
+def _table(batches: Sequence[BatchStatus]) -> Table:
     table = Table(box=None, pad_edge=False)
     for heading in ("batch", "name", "created", "final", "jobs", "cost"):
         table.add_column(
@@ -57,7 +73,7 @@ def _show_batches(present: Overview, *, workers: int) -> None:
             # An id that is cut in two can't be copied.
             no_wrap=heading in {"batch", "created", "final"},
         )
-    for each in present.batches:
+    for each in batches:
         table.add_row(
             str(each.batch_id),
             Text(each.name or ""),
@@ -66,14 +82,7 @@ def _show_batches(present: Overview, *, workers: int) -> None:
             counts_of(each),
             money(each),
         )
-    out = console()
-    if present.batches:
-        out.print(table)
-    else:
-        out.print("no batches yet")
-    for lane in present.lanes:
-        out.print(f"{lane.event}. To fix it: {lane.remedy}", markup=False)
-    out.print(f"{workers} workers of this home run" if workers else "no worker of this home runs")
+    return table
 
 
 def _show_batch(status: BatchStatus, lanes: Sequence[LaneNotice], remote: Sequence[RemoteNotice]) -> None:
