@@ -175,6 +175,7 @@ class LeasedAhead:
             age_ms=job.age_ms + waited_ms,
             waited_ms=job.waited_ms + waited_ms,
             started_ago_ms=job.started_ago_ms + waited_ms,
+            time_left=None if job.time_left is None else job.time_left - timedelta(milliseconds=waited_ms),
         )
 
     def drop(self, key: LeaseKey) -> Leased | None:

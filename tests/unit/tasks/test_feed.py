@@ -264,6 +264,26 @@ def test_few_are_leased_ahead_where_calls_take_long() -> None:
     assert waiting.room == 0
 
 
+def test_the_wait_for_a_slot_counts_in_all_times_of_a_job() -> None:
+    async def scenario() -> None:
+        works = Works()
+        await works.submit(1)
+        (leased,) = await works.ledger.queue.lease(Step.GENERATE, "w", timedelta(seconds=60), 1, ids=None)
+        leased = replace(leased, time_left=timedelta(seconds=60))
+        seconds = [10.0]
+        waiting = LeasedAhead(100, lambda: seconds[0])
+        waiting.add(leased)
+        seconds[0] += 1.5
+
+        later_job = waiting.take()
+
+        assert later_job.waited_ms - leased.waited_ms == later_job.started_ago_ms - leased.started_ago_ms == 1500
+        assert later_job.age_ms - leased.age_ms == pytest.approx(1500)
+        assert later_job.time_left == timedelta(seconds=58.5)
+
+    run(scenario())
+
+
 def test_ids_that_others_have_are_passed_over() -> None:
     async def scenario() -> None:
         works = Works()
