@@ -72,7 +72,7 @@ async def night(harness: LaneHarness, story: Story) -> None:
         await harness.look()
         await harness.generate()
         await harness.ledger.duties.expire(10_000)
-        views = await harness.ledger.reading.views(story.ids, slim=True)
+        views = await harness.ledger.reading.views(story.ids)
         if all(view.finished_at or view.step is not Step.GENERATE for view in views):
             story.done_after = await harness.now() - began
             return
