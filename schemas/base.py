@@ -1,6 +1,23 @@
-"""The base of all contract models: frozen, and closed against unknown keys."""
+"""The base of all contract models: frozen, and closed against unknown keys; and the moments that they may name."""
 
-from pydantic import BaseModel, ConfigDict
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
+
+EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
+LATEST = datetime(9998, 12, 31, tzinfo=UTC)
+"""A moment beyond them can be stored and not be read back: in another time zone it has a year that Python does not know."""
+
+
+def _check_range(moment: datetime) -> datetime:
+    if not EARLIEST <= moment <= LATEST:
+        raise ValueError("must lie between the years 2 and 9998 in UTC; leave it out for none")
+    return moment
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_check_range)]
+"""A time with its zone."""
 
 
 class Contract(BaseModel):

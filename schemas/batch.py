@@ -5,9 +5,9 @@ from decimal import Decimal
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
-from schemas.base import Contract
+from schemas.base import Contract, Moment
 from schemas.claim_error import ErrorKind
 from schemas.failure import FailureKind
 from schemas.model_call import Usd
@@ -19,8 +19,8 @@ class BatchRequest(Contract):
 
     key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     name: Annotated[str, Field(max_length=256)] | None = None
-    not_before: AwareDatetime | None = None
-    deadline: AwareDatetime | None = None
+    not_before: Moment | None = None
+    deadline: Moment | None = None
     max_cost_usd: Annotated[Decimal, Field(ge=0, max_digits=12, decimal_places=6)] | None = None
     defaults: dict[str, Any] = Field(default_factory=dict, description="config fields for jobs that do not set them")
 

@@ -5,9 +5,9 @@ from functools import cache
 from typing import Annotated, Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from pydantic import AfterValidator, AwareDatetime, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from schemas.base import Contract
+from schemas.base import Contract, Moment
 from schemas.generation import (
     AnswerProtocol,
     CheckerName,
@@ -332,8 +332,8 @@ class JobRequest(Contract):
     intent: Annotated[str, Field(max_length=256)] | None = None
     aggregate: bool = False
     priority: Annotated[int, Field(ge=-100, le=100)] = Field(default=0, description="higher goes first")
-    scheduled_at: AwareDatetime | None = None
-    deadline: AwareDatetime | None = None
+    scheduled_at: Moment | None = None
+    deadline: Moment | None = None
     metadata: Metadata = Field(default_factory=dict)
     idempotency_key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     response: Annotated[str, Field(max_length=MAX_RESPONSE_CHARACTERS)] | None = Field(

@@ -112,3 +112,21 @@ def test_a_snapshot_gives_the_exact_messages_and_proves_them() -> None:
     assert snapshot.texts(contents) == [(Role.USER, "See: second?")]
     assert snapshot.proves(contents)
     assert not snapshot.proves(["x", "the sixth. source"])
+
+
+EXTREMES = ["9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"]
+
+
+@pytest.mark.parametrize("moment", EXTREMES)
+@pytest.mark.parametrize(
+    ("model", "field"),
+    [(JobRequest, "scheduled_at"), (JobRequest, "deadline"), (BatchRequest, "not_before"), (BatchRequest, "deadline")],
+)
+def test_a_moment_that_no_ledger_gives_back_is_refused(
+    model: type[JobRequest] | type[BatchRequest], field: str, moment: str
+) -> None:
+    fields = {"query": "When?", "context": ["Now."]} if model is JobRequest else {}
+    with pytest.raises(ValidationError, match="between the years 2 and 9998") as refused:
+        model.model_validate({**fields, field: moment})
+    assert [error["loc"] for error in refused.value.errors()] == [(field,)]
+    model.model_validate({**fields, field: "9998-12-30T00:00:00+14:00"})
