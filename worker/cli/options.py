@@ -100,6 +100,10 @@ def moment_of(text: str, after: datetime, option: str = "--deadline") -> datetim
     if moment.tzinfo is None:
         raise InputError(f"{option} {text!r} has no time zone: end it with Z or an offset such as +01:00")
     if moment <= after:
+        if moment > datetime.now(UTC):
+            raise InputError(
+                f"{option} {text!r} is not after {after.isoformat(timespec='minutes')}, the time of --not-before"
+            )
         raise InputError(f"{option} {text!r} is past")
     return moment
 

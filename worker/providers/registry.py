@@ -395,6 +395,23 @@ class Installation(Catalog):
         for field, turn in _further_turns(config):
             for objection in self._of_turn(turn, priced=priced):
                 yield Objection(field, objection.message, objection.certain)
+        yield from self._of_repeated_models(config)
+
+    def _of_repeated_models(self, config: GenerationConfig) -> Iterator[Objection]:
+        """A further model that has answered the same question before would be paid for the same answer again."""
+        own = {"": Turn(config.provider or self._providers.default, config.model)} if self._knows(config) else {}
+        escalation = {field: turn for field, turn in _further_turns(config) if field.startswith("config.escalate")}
+        models: set[tuple[str, str | None]] = set()
+        for field, turn in (own | escalation).items():
+            if self._providers.kind_of(turn.provider) is None:
+                continue
+            model = (turn.provider, self._providers.model_of(turn.provider, turn.model))
+            if model in models:
+                name = ":".join(part for part in model if part)
+                yield Objection(
+                    field, f"{name} is asked before that; name another model, or leave it out", self._certain
+                )
+            models.add(model)
 
     def _of_batches(self, config: GenerationConfig) -> Iterator[Objection]:
         turns = {"config.lane": Turn(config.provider or self._providers.default)} if self._knows(config) else {}

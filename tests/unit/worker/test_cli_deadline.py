@@ -69,7 +69,7 @@ def test_a_time_of_day_for_the_end_is_the_next_one_after_the_beginning() -> None
 
 
 def test_a_batch_does_not_end_before_it_may_begin() -> None:
-    with pytest.raises(InputError, match="--deadline '2031-01-01T07:00Z' is past"):
+    with pytest.raises(InputError, match="--deadline '2031-01-01T07:00Z' is not after 2031-01-02"):
         batch_fields(None, None, None, not_before="2031-01-02T07:00Z", deadline="2031-01-01T07:00Z")
 
 

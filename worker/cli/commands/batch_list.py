@@ -60,7 +60,13 @@ def _show_batches(present: Overview, *, workers: int) -> None:
             out.print(safe(f"  {name}{each.final} of {each.jobs} final, {counts_of(each)}; cost {money(each)}"))
     for lane in present.lanes:
         out.print(f"{lane.event}. To fix it: {lane.remedy}", markup=False)
-    out.print(f"{workers} workers of this home run" if workers else "no worker of this home runs")
+    out.print(_staff(workers))
+
+
+def _staff(workers: int) -> str:
+    if not workers:
+        return "no worker of this home runs"
+    return "1 worker of this home runs" if workers == 1 else f"{workers} workers of this home run"
 
 
 def _table(batches: Sequence[BatchStatus]) -> Table:

@@ -229,10 +229,10 @@ def _ceiling(estimation: Estimation) -> list[str]:
     if ceiling is None:
         return []
     if float(ceiling) >= cost.high + float(estimation.estimate.reserve_usd):
-        return [f"the ceiling of {ceiling:f} USD is enough"]
+        return [f"the ceiling of {ceiling.normalize():f} USD is enough"]
     if cost.usual <= 0:
         return []
     share = max(0.0, min(1.0, float(max(Decimal(0), ceiling - estimation.estimate.reserve_usd)) / cost.usual))
     calls = estimation.estimate.calls
-    enough = f"the ceiling of {ceiling:f} USD is enough for about {int(share * calls):,} of {calls:,} calls"
+    enough = f"the ceiling of {ceiling.normalize():f} USD is enough for about {int(share * calls):,} of {calls:,} calls"
     return [f"{enough}; the other jobs would be held"]

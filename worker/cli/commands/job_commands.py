@@ -110,7 +110,8 @@ def pause(batch: options.BatchId, as_json: options.Json = False) -> int:
     if as_json:
         write_json({"batch_id": str(batch_id), "paused": paused})
     else:
-        tell(f"{paused} jobs wait; to let them go on: nightdesk resume {batch_id}")
+        what = f"{paused} jobs were paused" if paused else "nothing was paused: all jobs wait already or are final"
+        tell(f"{what}; to let them go on: nightdesk resume {batch_id}")
     return INCOMPLETE if pages.refused else OK
 
 
@@ -144,7 +145,9 @@ def release(
     if as_json:
         write_json({"batch_id": str(batch_id), "released": released})
     else:
-        tell(f"{released} jobs released; workers take them from here")
+        tell(
+            f"{released} jobs released; workers take them from here" if released else "no job was held; nothing changed"
+        )
     return INCOMPLETE if pages.refused else OK
 
 
