@@ -5,8 +5,10 @@ import json
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import openai
+import psycopg
 import pytest
 
 from schemas.access import Role
@@ -76,7 +78,7 @@ def test_a_program_uploads_creates_polls_and_downloads(door: Door, client: opena
     assert (batch.status, batch.request_counts.total, batch.request_counts.failed) == ("in_progress", 4, 1)
     assert (batch.metadata, batch.input_file_id, batch.output_file_id) == ({"night": "1"}, file.id, None)
     assert create(client, file).id == batch.id, "the same file again is the same batch"
-    assert [each.id for each in client.batches.list()] == [batch.id]
+    assert client.batches.list(limit=1).data[0].id == batch.id
 
     finish(door, "acme", {"a": JobState.COMPLETED, "b": JobState.FAILED, "d": JobState.COMPLETED})
     done = client.batches.retrieve(batch.id)
@@ -147,6 +149,44 @@ def test_errors_are_the_exceptions_of_the_client(door: Door, client: openai.Open
     assert client.files.delete(file.id).deleted
     with pytest.raises(openai.BadRequestError, match="there is no file"):
         create(client, file)
+
+
+ZEROS = "0" * 32
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [f"file-{ZEROS}-output", f"xxfile-{ZEROS}yy", f"file-{ZEROS}\n", f"\nfile-{ZEROS}", f"file-{ZEROS}0", "file-", ""],
+)
+def test_an_input_file_id_that_is_none_is_refused_by_name(client: openai.OpenAI, wrong: str) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.batches.create(input_file_id=wrong, endpoint="/v1/answers", completion_window="24h")
+    assert refused.value.param == "input_file_id"
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"night": "a\0b"},
+        {"ni\0ght": "1"},
+        {"k" * 65: "1"},
+        {"k": "v" * 513},
+        {"k": 1},
+        {str(number): "1" for number in range(17)},
+        ["night"],
+    ],
+)
+def test_metadata_that_cannot_be_kept_is_refused_before_a_job_is_written(
+    door: Door, client: openai.OpenAI, metadata: Any
+) -> None:
+    file = upload(client, line("m"))
+    with pytest.raises(openai.BadRequestError) as refused:
+        create(client, file, metadata=metadata)
+    assert refused.value.param == "metadata"
+    with psycopg.connect(door.database_url) as connection:
+        key = f"upload:{UUID(file.id.removeprefix('file-'))}"
+        assert connection.execute("SELECT count(*) FROM batch WHERE key = %s", [key]).fetchone() == (0,)
+    assert client.files.delete(file.id).deleted, "no batch was made of it"
 
 
 def test_another_tenant_finds_neither_file_nor_batch(door: Door, client: openai.OpenAI) -> None:

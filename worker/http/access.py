@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
@@ -12,7 +13,7 @@ from uuid import UUID
 from fastapi import Request
 
 from schemas.access import Role
-from tasks.errors import ConfigurationError
+from tasks.errors import ConfigurationError, LedgerError, ServiceUnavailable
 from worker.http.problems import Problem
 from worker.ledger.api_keys import ApiKey, ApiKeys
 from worker.operations.api_keys import hash_of
@@ -26,6 +27,9 @@ MOST_KEYS = 1_000
 LONGEST_KEY = 200
 BURST_S = 10.0
 """Seconds of a key's pace that may come at once."""
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
+"""A name or an address, and a port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ class Access:
         self._open = loopback
         """No key ever existed, so whatever runs on this machine may call; until there is one."""
         self._open_until = float("-inf")
+        self._failure: ServiceUnavailable | LedgerError | None = None
+        self._failed_at = float("-inf")
         self._looks: OrderedDict[bytes, _Look] = OrderedDict()
         self._paces: dict[UUID, float] = {}
         self._turn = asyncio.Lock()
@@ -72,11 +78,27 @@ class Access:
 
     async def is_open(self) -> bool:
         """Tells whether no key is needed. Once there was one, it stays so that one is."""
-        if self._open and time.monotonic() > self._open_until:
+        came_at = time.monotonic()
+        if self._is_due():
             async with self._turn:
-                self._open = not await self._keys.exist()
-                self._open_until = time.monotonic() + VALID_S
+                # Another request may have asked meanwhile; a ledger that hangs would keep them all, one after another.
+                if self._is_due():
+                    await self._look_for_keys(came_at)
         return self._open
+
+    def _is_due(self) -> bool:
+        return self._open and time.monotonic() > self._open_until
+
+    async def _look_for_keys(self, came_at: float) -> None:
+        """Asks the ledger; a failure is also that of every request which came before it."""
+        if self._failure is not None and came_at <= self._failed_at:
+            raise self._failure.with_traceback(None)
+        try:
+            self._open = not await self._keys.exist()
+        except (ServiceUnavailable, LedgerError) as error:
+            self._failure, self._failed_at = error, time.monotonic()
+            raise
+        self._failure, self._open_until = None, time.monotonic() + VALID_S
 
     async def _key(self, key_hash: bytes) -> ApiKey | None:
         look = self._looks.get(key_hash)
@@ -122,12 +144,14 @@ async def check_reach(keys: ApiKeys, host: str) -> bool:
 
 def require_local(request: Request) -> None:
     """Refuses what a page in somebody's browser sends to this machine: another name of it, or another page's origin."""
-    host = request.url.hostname or ""
-    if not is_loopback(host):
+    # As it was sent: the framework puts its own address in place of a host that it can't read.
+    host = ", ".join(request.headers.getlist("host"))
+    match = _HOST.fullmatch(host)
+    if match is None or not is_loopback(match[1]):
         detail = f"without keys this service answers only under a loopback address or localhost, not {host[:100]!r}"
         raise Problem(421, "misdirected", "Misdirected request", detail)
     origin = request.headers.get("origin")
-    if origin is not None and origin != f"{request.url.scheme}://{request.url.netloc}":
+    if origin is not None and origin != f"{request.scope['scheme']}://{host}":
         raise Problem(403, "foreign-origin", "Forbidden", "without keys no other page may call this service")
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import orjson
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from schemas.batch import BatchStatus
 from schemas.states import JobState
@@ -29,8 +29,12 @@ from worker.operations.uploaded_batches import ENDPOINT, BatchOrder, submit_uplo
 router = APIRouter(prefix="/openai/v1/batches", tags=["openai"], responses=OPENAI_PROBLEMS)
 
 MOST_BODY_BYTES = 100_000
-_FILE = re.compile(r"file-([0-9a-f]{32})")
+_FILE = r"^file-[0-9a-f]{32}$"
 _BATCH = re.compile(r"batch_([0-9a-f]{32})")
+
+MOST_METADATA = 16
+LONGEST_KEY = 64
+LONGEST_VALUE = 512
 
 BatchId = Annotated[str, Path(max_length=100)]
 
@@ -40,12 +44,24 @@ class CreateBatch(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    input_file_id: str = Field(pattern=_FILE.pattern)
+    input_file_id: str = Field(pattern=_FILE)
     endpoint: str
     completion_window: str = Field(pattern=r"^[1-9][0-9]{0,2}h$", description="24h, or another number of hours")
-    metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None = Field(
-        default=None, max_length=16
-    )
+    metadata: dict[str, str] | None = Field(default=None, max_length=MOST_METADATA)
+
+    @field_validator("metadata", mode="before")
+    @classmethod
+    def _check_metadata(cls, value: Any) -> Any:
+        # All under the one name, as at OpenAI; PostgreSQL can't keep U+0000, and jobs must not run before that is known.
+        if isinstance(value, dict):
+            for key, text in value.items():
+                if len(key) > LONGEST_KEY:
+                    raise ValueError(f"the key {key[:LONGEST_KEY]!r}... is longer than {LONGEST_KEY} characters")
+                if not isinstance(text, str) or len(text) > LONGEST_VALUE:
+                    raise ValueError(f"the value of {key!r} must be a string of at most {LONGEST_VALUE} characters")
+                if "\0" in key or "\0" in text:
+                    raise ValueError(f"{key!r} or its value holds the character U+0000; remove it")
+        return value
 
 
 @router.post("", response_model=None)

@@ -1,0 +1,78 @@
+"""Callers of the HTTP service while no key exists: who is local, and how a ledger that hangs is asked."""
+
+import asyncio
+
+import pytest
+from fastapi import Request
+
+from tasks.errors import LedgerUnavailable
+from worker.http.access import Access, require_local
+from worker.http.problems import Problem
+from worker.ledger.api_keys import ApiKeys
+from worker.ledger.database import Database
+
+
+class HangingKeys(ApiKeys):
+    """Keys in a ledger that answers nothing until it is let go, and then fails."""
+
+    def __init__(self) -> None:
+        super().__init__(Database("postgresql://nobody@127.0.0.1:1/none"))
+        self.questions = 0
+        self.release = asyncio.Event()
+
+    async def exist(self) -> bool:
+        self.questions += 1
+        await self.release.wait()
+        raise LedgerUnavailable("the ledger hangs")
+
+
+def test_requests_that_wait_for_a_hanging_ledger_fail_together() -> None:
+    async def ask() -> tuple[list[bool | BaseException], list[int]]:
+        keys = HangingKeys()
+        access = Access(keys, "default", loopback=True)
+        waiting = [asyncio.create_task(access.is_open()) for _ in range(20)]
+        await asyncio.sleep(0)
+        keys.release.set()
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        questions = [keys.questions]
+        with pytest.raises(LedgerUnavailable):
+            await access.is_open()
+        return answers, [*questions, keys.questions]
+
+    answers, questions = asyncio.run(ask())
+    assert [type(answer) for answer in answers] == [LedgerUnavailable] * 20
+    assert questions == [1, 2], "one look for all that waited, another for whoever comes later"
+
+
+def request(*hosts: str, **headers: str) -> Request:
+    """A request with headers as they came over the wire."""
+    pairs = [("host", host) for host in hosts] + list(headers.items())
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in pairs]
+    scope = {
+        "type": "http", "scheme": "http", "method": "GET", "path": "/v1/batches", "query_string": b"",
+        "server": ("127.0.0.1", 8080), "headers": raw,
+    }  # fmt: skip
+    return Request(scope)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST.:8080", "127.0.0.1:8080", "127.9.9.9", "[::1]:8080", "[::1]"])
+def test_a_loopback_host_may_call_without_a_key(host: str) -> None:
+    require_local(request(host))
+    require_local(request(host, origin=f"http://{host}"))
+    with pytest.raises(Problem) as refused:
+        require_local(request(host, origin="http://evil.example"))
+    assert refused.value.status == 403
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        (), ("",), ("[",), ("[]",), ("localhost@evil.com",), ("evil.com:",), ("evil.com",), ("localhost:",),
+        ("localhost/evil.com",), ("localhost evil.com",), ("localhost\n",), ("::1",), ("[::1",), ("127.0.0.1.evil.com",),
+        ("localhost", "evil.com"), ("localhost", "localhost"),
+    ],
+)  # fmt: skip
+def test_a_host_that_is_not_surely_loopback_is_refused(hosts: tuple[str, ...]) -> None:
+    with pytest.raises(Problem) as refused:
+        require_local(request(*hosts))
+    assert refused.value.status == 421
