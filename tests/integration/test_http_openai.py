@@ -151,6 +151,52 @@ def test_errors_are_the_exceptions_of_the_client(door: Door, client: openai.Open
         create(client, file)
 
 
+def test_the_window_counts_from_the_first_order(door: Door, client: openai.OpenAI) -> None:
+    file = upload(client, line("w"))
+    advance_clock(door.database_url, timedelta(hours=30))
+    batch = create(client, file)
+    assert (batch.status, batch.expires_at - batch.created_at) == ("in_progress", 24 * 3600)
+    assert batch.created_at >= file.created_at + 30 * 3600
+    with psycopg.connect(door.database_url) as connection:
+        (expires_at,) = connection.execute(
+            "SELECT extract(epoch FROM deadline) FROM batch WHERE key = %s", [key_of(file)]
+        ).fetchone() or (0,)
+        assert abs(expires_at - batch.expires_at) < 60
+        # As where the service was killed between the jobs and their note.
+        connection.execute(
+            "UPDATE upload SET submitted_at = NULL, batch_id = NULL WHERE id = %s", [file.id.removeprefix("file-")]
+        )
+        content = json.dumps(line("w")).encode()
+        connection.execute(
+            "INSERT INTO upload_piece VALUES (%s, 0, %s)", [UUID(file.id.removeprefix("file-")), content]
+        )
+    advance_clock(door.database_url, timedelta(hours=2))
+    again = create(client, file, completion_window="48h")
+    assert (again.id, again.created_at, again.expires_at) == (batch.id, batch.created_at, batch.expires_at)
+
+
+def test_results_are_not_there_before_the_end_and_refused_lines_have_ids(door: Door, client: openai.OpenAI) -> None:
+    wrong = {"config": {"mode": "wild"}}
+    file = upload(client, line("x1", **wrong), line("x2"), line("x3", **wrong))
+    ids = [f"{file.id}{part}" for part in ("-output", "-error")]
+    batch = create(client, file)
+    for name in ids:
+        with pytest.raises(openai.NotFoundError):
+            client.files.retrieve(name)
+    finish(door, "acme", {"x2": JobState.COMPLETED})
+    done = client.batches.retrieve(batch.id)
+    assert [client.files.retrieve(name).id for name in ids] == [done.output_file_id, done.error_file_id]
+    rows = [json.loads(row) for row in client.files.content(done.error_file_id).text.splitlines()]
+    assert len({row["id"] for row in rows}) == len({row["response"]["request_id"] for row in rows}) == 2
+    with pytest.raises(openai.NotFoundError):
+        client.batches.list(after=f"batch_{ZEROS}")
+
+
+def key_of(file: Any) -> str:
+    """The key of the batch of a file in the ledger."""
+    return f"upload:{UUID(file.id.removeprefix('file-'))}"
+
+
 ZEROS = "0" * 32
 
 
@@ -184,8 +230,8 @@ def test_metadata_that_cannot_be_kept_is_refused_before_a_job_is_written(
         create(client, file, metadata=metadata)
     assert refused.value.param == "metadata"
     with psycopg.connect(door.database_url) as connection:
-        key = f"upload:{UUID(file.id.removeprefix('file-'))}"
-        assert connection.execute("SELECT count(*) FROM batch WHERE key = %s", [key]).fetchone() == (0,)
+        rows = connection.execute("SELECT FROM batch WHERE key = %s", [key_of(file)]).fetchall()
+        assert rows == []
     assert client.files.delete(file.id).deleted, "no batch was made of it"
 
 

@@ -48,6 +48,9 @@ def test_a_job_is_submitted_polled_and_cancelled(door: Door) -> None:
     tag = polled.headers["etag"]
     again = door.http.get(answer.headers["location"], headers={"If-None-Match": tag})
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    for same in ("*", tag.removeprefix("W/"), f'"other", {tag.removeprefix("W/")}'):
+        assert door.http.get(answer.headers["location"], headers={"If-None-Match": same}).status_code == 304, same
+    assert door.http.get(answer.headers["location"], headers={"If-None-Match": 'W/"other"'}).status_code == 200
 
     cancelled = door.http.post(f"/v1/jobs/{accepted['job_id']}/cancel")
     assert cancelled.json() == {"cancelled": 1}

@@ -1,5 +1,6 @@
 """The routes of single jobs: submit, poll, cancel, audit record."""
 
+import re
 from typing import Annotated
 from uuid import UUID
 
@@ -28,6 +29,8 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 INLINE_BYTES = 200_000
 """Largest body that is read on the loop that answers: some milliseconds."""
+
+_TAG = re.compile(r'"([^"]*)"')
 
 PRIVATE = {"Cache-Control": "private, no-store"}
 
@@ -121,7 +124,7 @@ async def poll_job(
 ) -> Response:
     """Answers a poll; raises ``NotFound``."""
     version = await service.ledger.tenancy.job(job_id, caller.tenant)
-    if wait_s and not version.final and if_none_match in {None, etag(version)}:
+    if wait_s and not version.final and (if_none_match is None or _is_same(version, if_none_match)):
         await service.watch.change(job_id, version.tag if if_none_match else None, wait_s)
         version = await service.ledger.tenancy.job(job_id, caller.tenant)
     return await _result(service, version, if_none_match)
@@ -132,9 +135,14 @@ def etag(version: JobVersion) -> str:
     return f'W/"{version.tag}"'
 
 
+def _is_same(version: JobVersion, if_none_match: str) -> bool:
+    """Compares weakly, as RFC 9110 has it: with or without ``W/``, and ``*`` is any version."""
+    return if_none_match.strip() == "*" or version.tag in _TAG.findall(if_none_match)
+
+
 async def _result(service: Service, version: JobVersion, if_none_match: str | None) -> Response:
     headers = {"ETag": etag(version), "Cache-Control": "private, no-cache"}
-    if if_none_match is not None and etag(version) in {tag.strip() for tag in if_none_match.split(",")}:
+    if if_none_match is not None and _is_same(version, if_none_match):
         return Response(None, 304, headers)
     answer = await service.results.send(version.job_id)
     if answer is None:

@@ -91,7 +91,8 @@ async def batches(
     after: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
     """The batches made through this door, newest first."""
-    matches = await service.ledger.uploads.submitted(caller.tenant, limit + 1, None if after is None else _parse(after))
+    last = None if after is None else (await _find(service, after, caller.tenant)).id
+    matches = await service.ledger.uploads.submitted(caller.tenant, limit + 1, last)
     data = [await _document(service, upload) for upload in matches[:limit]]
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
     return _json({"object": "list", "data": data, **ends, "has_more": len(matches) > limit})
@@ -156,7 +157,8 @@ async def _document(service: Service, upload: Upload) -> dict[str, Any]:
 
 def _fields(upload: Upload) -> dict[str, Any]:
     """The fields that do not change, and those of a state that it is not in."""
-    began = _seconds(upload.submitted_at)
+    assert upload.submitted_at is not None
+    began = int(upload.submitted_at.timestamp())
     errors = None if upload.errors is None else {"object": "list", "data": upload.errors}
     total = upload.lines or 0
     names = ("finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
@@ -171,7 +173,7 @@ def _fields(upload: Upload) -> dict[str, Any]:
         "error_file_id": None,
         "created_at": began,
         "in_progress_at": began if upload.batch_id else None,
-        "expires_at": int(upload.created_at.timestamp()) + (upload.window_s or 0),
+        "expires_at": began + (upload.window_s or 0),
         **{f"{name}_at": None for name in names},
         "request_counts": {"total": total, "completed": 0, "failed": 0},
         "metadata": dict(upload.metadata or {}),

@@ -105,6 +105,8 @@ async def retrieve(file: FileId, service: ServiceOf, caller: Reader) -> Response
     """An uploaded file, or one of results, without its content."""
     upload_id, part = _parse(file)
     upload = await service.ledger.uploads.find(upload_id, caller.tenant)
+    if part and not _has_results(upload):
+        raise not_found()
     purpose = {"id": file, "purpose": "batch_output"} if part else {}
     return _json({**_document(upload), **purpose})
 
@@ -126,12 +128,16 @@ async def content(file: FileId, service: ServiceOf, caller: Reader) -> Response:
     batch_id = upload.batch_id
     if not part and upload.submitted_at is None:
         lines = service.bulk.stream(lambda ledger: ledger.uploads.content(upload_id))
-    elif part and batch_id is not None and upload.ended_at is not None:
+    elif part and batch_id is not None and _has_results(upload):
         is_output = part == "-output"
         lines = service.bulk.stream(lambda ledger: _rows(ledger, batch_id, completed=is_output))
     else:
         raise not_found()
     return StreamingResponse(lines, headers={"Cache-Control": "private, no-store"}, media_type=LINES)
+
+
+def _has_results(upload: Upload) -> bool:
+    return upload.batch_id is not None and upload.ended_at is not None
 
 
 async def _rows(ledger: PostgresLedger, batch_id: UUID, *, completed: bool) -> AsyncIterator[bytes]:
@@ -150,16 +156,17 @@ async def _rows(ledger: PostgresLedger, batch_id: UUID, *, completed: bool) -> A
 def _row(content: bytes) -> dict[str, Any]:
     """A result as a row of OpenAI's files."""
     result = orjson.loads(content)
-    job_id = result["job_id"] or ""
+    # A line that was refused has no job, so its batch and place name it.
+    request_id = result["job_id"] or f"{result['batch_id']}_{result['position']}"
     row = {
-        "id": f"batch_req_{job_id.replace('-', '')}",
+        "id": f"batch_req_{request_id.replace('-', '')}",
         "custom_id": result["custom_id"],
         "response": None,
         "error": None,
     }
     state, failure = result["state"], result["failure"] or {}
     if state == JobState.COMPLETED.value:
-        response = {"status_code": 200, "request_id": job_id, "body": orjson.Fragment(content)}
+        response = {"status_code": 200, "request_id": request_id, "body": orjson.Fragment(content)}
         return {**row, "response": response}
     if state in {JobState.CANCELLED.value, JobState.EXPIRED.value}:
         return {**row, "error": {"code": f"batch_{state}", "message": failure.get("message", state)}}
@@ -170,5 +177,5 @@ def _row(content: bytes) -> dict[str, Any]:
         "param": None,
         "code": failure.get("kind"),
     }
-    response = {"status_code": 400 if refused else 500, "request_id": job_id, "body": {"error": error}}
+    response = {"status_code": 400 if refused else 500, "request_id": request_id, "body": {"error": error}}
     return {**row, "response": response}

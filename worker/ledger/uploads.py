@@ -38,10 +38,15 @@ WHERE tenant = %(tenant)s AND submitted_at IS NOT NULL
 ORDER BY created_at DESC, id DESC LIMIT %(limit)s
 """
 
+# A note that comes later than its batch, after a break, has the time and the window of the first order: those of the batch.
 _SUBMIT = f"""
 WITH removed_piece AS (DELETE FROM upload_piece WHERE upload_id = %(id)s)
-UPDATE upload SET submitted_at = nightdesk_now(), window_s = %(window_s)s, metadata = %(metadata)s::jsonb,
-                  errors = %(errors)s::jsonb, lines = %(lines)s, batch_id = %(batch_id)s
+UPDATE upload SET submitted_at = coalesce((SELECT created_at FROM batch WHERE id = %(batch_id)s), nightdesk_now()),
+                  window_s = coalesce((
+                      SELECT round(extract(epoch FROM deadline - created_at) / 3600)::int * 3600
+                      FROM batch WHERE id = %(batch_id)s
+                  ), %(window_s)s),
+                  metadata = %(metadata)s::jsonb, errors = %(errors)s::jsonb, lines = %(lines)s, batch_id = %(batch_id)s
 WHERE id = %(id)s AND submitted_at IS NULL
 RETURNING {_COLUMNS}
 """
@@ -67,8 +72,9 @@ class Upload:
     bytes: int
     created_at: datetime
     submitted_at: datetime | None
-    """When a batch was made of it, or refused."""
+    """When a batch was first made of it, or refused."""
     window_s: int | None
+    """Whole hours, from then on."""
     metadata: Mapping[str, str] | None
     errors: list[dict[str, Any]] | None
     """Why no batch was made of it."""
@@ -98,6 +104,11 @@ class Uploads:
         if not rows:
             raise NotFound(f"no file {upload_id}")
         return _upload(rows[0])
+
+    async def now(self) -> datetime:
+        """The time by the ledger's clock, as all others of a file."""
+        at: datetime = (await self._db.rows("SELECT nightdesk_now() AS now"))[0].now
+        return at
 
     async def content(self, upload_id: UUID) -> AsyncIterator[bytes]:
         """The pieces of a file that no batch was made of yet."""

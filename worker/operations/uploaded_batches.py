@@ -42,7 +42,7 @@ async def submit_upload(
 ) -> Upload:
     """Makes the batch of a file; again for the same file it is the same batch.
 
-    A file with a line whose envelope is wrong makes no batch: its errors are noted. A job that is not valid in a right
+    Its window counts from the first order that was accepted. A file with a line whose envelope is wrong makes no batch: its errors are noted. A job that is not valid in a right
     envelope is refused alone.
     """
     if upload.submitted_at is not None:
@@ -62,7 +62,7 @@ async def submit_upload(
         batch = {
             "key": f"upload:{upload.id}",
             "name": upload.filename[:256],
-            "deadline": upload.created_at + order.window,
+            "deadline": await ledger.uploads.now() + order.window,
         }
         bounds = InputBounds(settings.http_max_lines, settings.http_max_lines)
         submission = Submission(
