@@ -51,6 +51,20 @@ def test_workers_tell_each_other_which_steps_they_serve(database_url: str) -> No
     over(database_url, scenario)
 
 
+def test_a_queue_has_no_worker_while_jobs_wait_and_none_is_present(database_url: str) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
+        assert await ledger.fleet.unserved() == [], "nothing waits"
+        await ledger.submission.submit(make_batch(), [make_jobs(make_request(), make_request(response="It is ready."))])
+        await ledger.fleet.beat("a", {Step.CHECK})
+        assert await ledger.fleet.unserved() == ["generate"]
+        await ledger.fleet.beat("b", {Step.GENERATE})
+        assert await ledger.fleet.unserved() == []
+        await asyncio.to_thread(advance_clock, database_url, timedelta(seconds=30))
+        assert sorted(await ledger.fleet.unserved()) == ["check", "generate"]
+
+    over(database_url, scenario)
+
+
 def test_jobs_move_to_another_step_only_while_no_worker_serves_theirs(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         request = make_request(response="It is ready.", config=make_config(checkers=("local",)))

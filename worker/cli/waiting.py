@@ -14,6 +14,7 @@ from worker.cli.progress import Reporter
 from worker.cli.session import Session
 from worker.ledger.postgres import PostgresLedger
 from worker.local import LocalServerError
+from worker.operations.overview import unserved_line
 from worker.supervise.workers import WorkerFailed, WorkerSpec
 
 LEDGER_PATIENCE_S = 60.0
@@ -21,6 +22,9 @@ LEDGER_PATIENCE_S = 60.0
 
 LANES_EVERY_S = 2.0
 """Seconds between two looks at the lanes."""
+
+UNSERVED_S = 10.0
+"""Seconds without a worker that takes the jobs, after which that is reported."""
 
 BATCHES_EVERY_S = 20.0
 """The same for provider batches, which take hours."""
@@ -59,6 +63,8 @@ class Watch:
     _restarts: dict[str, int] = field(default_factory=dict)
     _lanes_noted: set[tuple[str, str, str, bool]] = field(default_factory=set)
     _lanes_read_at: float = float("-inf")
+    _unserved_since: float | None = None
+    _unserved_noted: bool = False
     _batches_noted: set[tuple[str | None, bool]] = field(default_factory=set)
     _batches_read_at: float = float("-inf")
 
@@ -148,6 +154,18 @@ class Watch:
             if key not in self._lanes_noted:
                 self._lanes_noted.add(key)
                 self.reporter.note(f"{lane.event}. {_CONSEQUENCE[lane.paused]}. To fix it: {lane.remedy}")
+        await self._look_at_workers(now)
+
+    async def _look_at_workers(self, now: float) -> None:
+        """Reports a queue that has had jobs and no worker for a while, until it has one; workers take seconds to start."""
+        queues = await self.patiently(self.ledger.fleet.unserved)
+        if not queues:
+            self._unserved_since, self._unserved_noted = None, False
+        elif self._unserved_since is None:
+            self._unserved_since = now
+        elif not self._unserved_noted and now - self._unserved_since >= UNSERVED_S:
+            self._unserved_noted = True
+            self.reporter.note(unserved_line(queues))
 
     async def _look_at_batches(self, status: BatchStatus) -> None:
         """Reports once each provider batch in which jobs wait, and its cancel."""

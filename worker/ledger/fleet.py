@@ -102,6 +102,13 @@ GROUP BY u ->> 'provider'
 ORDER BY since, provider, model
 """
 
+# Jobs for the local model go on without it after a while.
+_UNSERVED = """
+SELECT s.step FROM unnest(ARRAY['generate', 'check']) AS s(step)
+WHERE EXISTS (SELECT FROM job j WHERE j.state = 'available' AND j.step = s.step)
+  AND NOT EXISTS (SELECT FROM worker w WHERE w.seen_at > nightdesk_now() - %(present_for)s AND s.step = ANY (w.steps))
+"""
+
 # Jobs of every paused lane are held for the same reason; those whose lane stays paused are held again when called.
 _RETRY_LANES = """
 WITH resumed_lane AS (
@@ -169,6 +176,10 @@ class Fleet:
         """Let lanes go on that were paused for so long, with the jobs held for it; returns those lanes."""
         parameters = {"older_than": older_than, "reason": HeldReason.LANE_PAUSED.value}
         return [(row.provider, row.lane, row.model) for row in await self._db.rows(_RETRY_LANES, parameters)]
+
+    async def unserved(self) -> list[str]:
+        """The queues with available jobs that no worker takes."""
+        return [row.step for row in await self._db.rows(_UNSERVED, {"present_for": PRESENT_FOR})]
 
     async def lane_notices(self) -> list[LaneNotice]:
         """The lanes in which no calls are made, and the providers that the workers can't reach; the oldest first."""

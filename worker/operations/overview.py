@@ -20,11 +20,14 @@ class Overview:
     lanes: list[LaneNotice]
     remote: Sequence[RemoteNotice] = ()
     """Provider batches in which the jobs of a single batch wait."""
+    unserved: Sequence[str] = ()
+    """Queues with available jobs that no worker takes."""
 
 
 async def overview(ledger: PostgresLedger, *, newest: int) -> Overview:
     """The newest batches."""
-    return Overview(await ledger.reading.batches(newest), await ledger.fleet.lane_notices())
+    lanes, unserved = await ledger.fleet.lane_notices(), await ledger.fleet.unserved()
+    return Overview(await ledger.reading.batches(newest), lanes, unserved=unserved)
 
 
 async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
@@ -34,7 +37,14 @@ async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
     remote = await ledger.remote_overview.notices(batch_id) if JobState.PENDING in status.states else ()
     spilled = await ledger.remote_overview.spilled(batch_id)
     further = {"errors": errors, "spilled": spilled, "provider_batches": tuple(map(_remote_status, remote))}
-    return Overview([status.model_copy(update=further)], await ledger.fleet.lane_notices(), remote)
+    lanes, unserved = await ledger.fleet.lane_notices(), await ledger.fleet.unserved()
+    return Overview([status.model_copy(update=further)], lanes, remote, unserved)
+
+
+def unserved_line(queues: Sequence[str]) -> str:
+    """The words for queues with available jobs that no worker takes."""
+    names = " and ".join(queues)
+    return f"no worker takes jobs of the queue{'s' if len(queues) > 1 else ''} {names}; 'nightdesk up' starts what is missing"
 
 
 def _remote_status(notice: RemoteNotice) -> RemoteBatchStatus:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID, uuid4
 
@@ -20,6 +21,7 @@ from worker.cli.progress import Reporter, counts_of, duration
 from worker.cli.session import Session
 from worker.cli.summary import held_lines
 from worker.cli.waiting import Watch
+from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.remote_overview import RemoteNotice
 from worker.operations.overview import Overview
@@ -118,6 +120,28 @@ def test_a_provider_batch_is_named_once_and_again_when_it_is_cancelled(monkeypat
     asyncio.run(Watch(cast("Session", scripted), cast("PostgresLedger", scripted), printer).wait_for_batch(BATCH))
     assert printer.notes == [open_notice.event, cancelled.event]
     assert open_notice.event.startswith("7 calls are in the openai batch batch_1 since 24 h, expected to end about ")
+
+
+def test_a_queue_without_a_worker_is_named_once_until_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "LANES_EVERY_S", -1.0)
+    monkeypatch.setattr(waiting, "UNSERVED_S", 0.0)
+    queues = iter([["generate"], ["generate"], ["generate"], [], ["generate", "check"], ["generate", "check"], []])
+
+    async def unserved() -> list[str]:
+        return next(queues)
+
+    async def no_lanes() -> list[LaneNotice]:
+        return []
+
+    scripted, printer = ScriptedLedger(*[status({"available": 1})] * 6, status({"completed": 1})), RecordingPrinter()
+    fleet = SimpleNamespace(unserved=unserved, lane_notices=no_lanes)
+    monkeypatch.setattr(scripted, "fleet", fleet, raising=False)
+    watch = Watch(cast("Session", scripted), cast("PostgresLedger", scripted), printer, lanes=True)
+    asyncio.run(watch.wait_for_batch(BATCH))
+    assert printer.notes == [
+        "no worker takes jobs of the queue generate; 'nightdesk up' starts what is missing",
+        "no worker takes jobs of the queues generate and check; 'nightdesk up' starts what is missing",
+    ]
 
 
 def test_the_wait_ends_when_all_remaining_jobs_stay_held() -> None:

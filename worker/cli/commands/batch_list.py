@@ -15,9 +15,7 @@ from worker.cli.progress import counts_of
 from worker.cli.session import Session, session
 from worker.cli.summary import held_lines, money, named_counts
 from worker.cli.terminal import write_json
-from worker.ledger.fleet import LaneNotice
-from worker.ledger.remote_overview import RemoteNotice
-from worker.operations.overview import Overview, batch_overview, overview, status_document
+from worker.operations.overview import Overview, batch_overview, overview, status_document, unserved_line
 from worker.settings import load_settings
 
 
@@ -42,7 +40,7 @@ def status(
     elif batch_id is None:
         _show_batches(present, workers=len(workers))
     else:
-        _show_batch(present.batches[0], present.lanes, present.remote)
+        _show_batch(present.batches[0], present)
     return OK
 
 
@@ -60,6 +58,8 @@ def _show_batches(present: Overview, *, workers: int) -> None:
             out.print(safe(f"  {name}{each.final} of {each.jobs} final, {counts_of(each)}; cost {money(each)}"))
     for lane in present.lanes:
         out.print(f"{lane.event}. To fix it: {lane.remedy}", markup=False)
+    if present.unserved:
+        out.print(unserved_line(present.unserved), markup=False)
     out.print(_staff(workers))
 
 
@@ -91,7 +91,7 @@ def _table(batches: Sequence[BatchStatus]) -> Table:
     return table
 
 
-def _show_batch(status: BatchStatus, lanes: Sequence[LaneNotice], remote: Sequence[RemoteNotice]) -> None:
+def _show_batch(status: BatchStatus, present: Overview) -> None:
     """Everything on one batch."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim")
@@ -100,11 +100,13 @@ def _show_batch(status: BatchStatus, lanes: Sequence[LaneNotice], remote: Sequen
         table.add_row(label, Text(value))
     out = console()
     out.print(table)
-    for notice in remote:
+    for notice in present.remote:
         out.print(notice.event, markup=False)
-    for line in held_lines(status, lanes):
+    for line in held_lines(status, present.lanes):
         out.print(line, markup=False)
-    for lane in lanes:
+    if present.unserved and status.final < status.jobs:
+        out.print(unserved_line(present.unserved), markup=False)
+    for lane in present.lanes:
         if not lane.paused and status.final < status.jobs:
             out.print(f"{lane.event}. To fix it: {lane.remedy}", markup=False)
 

@@ -65,7 +65,7 @@ async def _watch(
     opened: Session, first: UUID, name: str, reporter: Reporter, *, quiet: bool, text: bool
 ) -> tuple[BatchStatus | JobView, Sequence[InputLine]]:
     async with opened.ledger() as ledger:
-        look_on = Watch(opened, ledger, reporter)
+        look_on = Watch(opened, ledger, reporter, lanes=True)
         job_id = await ledger.reading.locate(first, name) if name else await _job(ledger, first)
         if job_id is None:
             run = BatchRun(look_on, first)

@@ -109,7 +109,7 @@ async def _write(
     opened: Session, batch_id: UUID, output: str, reporter: Reporter, styling: Styling, *, wait: bool
 ) -> Tally:
     async with opened.ledger() as ledger:
-        run = BatchRun(Watch(opened, ledger, reporter), batch_id)
+        run = BatchRun(Watch(opened, ledger, reporter, lanes=True), batch_id)
         await (run.wait() if wait else ledger.reading.batch_status(batch_id))
         return await run.write(output, None if styling == Styling() else styling.result)
 
