@@ -129,3 +129,5 @@ def test_metrics_are_those_of_the_page_and_count(door: Door, monkeypatch: pytest
     described = set(re.findall(r"# HELP (nightdesk_\w+)", text))
     assert described == set(re.findall(r"^\| `(nightdesk_\w+)`", PAGE.read_text(), re.MULTILINE))
     assert until(lambda: "nightdesk_http_requests_open 1.0" in door.http.get("/metrics").text, 20)
+    # Another test of this file takes the only job there is.
+    door.http.post(f"/v1/jobs/{job}/cancel")

@@ -3,8 +3,10 @@
 import asyncio
 import hashlib
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import httpx2
 import psycopg
@@ -15,7 +17,7 @@ from tests.deadlines import until
 from tests.http_service import LINES, Door, body_of, running_service
 from tests.postgres import everything_in
 from tests.servers import Servers
-from worker.http import access
+from worker.http import access, events
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.api_keys import KeyRequest, add_key
 
@@ -97,10 +99,18 @@ def test_ids_of_producers_are_each_tenants_own(door: Door) -> None:
         assert (own_id.status_code, own_id.json()["field"]) == (422, "job_id")
 
 
-def test_metrics_of_all_tenants_are_for_an_administrator(door: Door) -> None:
-    with caller(door, "reader", "acme", Role.READ) as reader, caller(door, "scraper", "acme") as scraper:
+def test_metrics_of_all_tenants_are_for_an_administrator_of_the_operators_tenant(door: Door) -> None:
+    own = door.service.settings.tenant
+    with (
+        caller(door, "reader", own, Role.READ) as reader,
+        caller(door, "scraper", own) as scraper,
+        caller(door, "stranger-admin", "acme") as stranger,
+    ):
         assert reader.get("/metrics").status_code == 403
         assert scraper.get("/metrics").status_code == 200
+        refused = stranger.get("/metrics")
+        assert (refused.status_code, "NIGHTDESK_TENANT" in refused.json()["detail"]) == (403, True)
+        assert "nightdesk_jobs" not in refused.text
     assert door.http.get("/metrics").status_code == 401
 
 
@@ -142,6 +152,29 @@ def test_a_key_ends_soon_after_it_is_revoked_and_is_nowhere_in_the_ledger(
     with psycopg.connect(door.database_url) as connection:
         rows = connection.execute("SELECT hash FROM api_key WHERE name = 'short'").fetchall()
     assert rows == [(hashlib.sha256(secret.encode()).digest(),)]
+
+
+def test_a_revoked_key_ends_its_events_and_its_wait(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "VALID_S", 0.1)
+    monkeypatch.setattr(events, "KEY_LOOK_S", 0.1)
+    monkeypatch.setattr(events, "BEAT_S", 5)
+    answers: list[httpx2.Response] = []
+    with caller(door, "keeper", "leaver") as keeper, caller(door, "leaver", "leaver") as leaver:
+        job = leaver.post("/v1/jobs", json=JOB).json()["job_id"]
+        with leaver.stream("GET", f"/v1/jobs/{job}/events", timeout=20) as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith("id: ")
+            poll = threading.Thread(target=lambda: answers.append(leaver.get(f"/v1/jobs/{job}?wait=30", timeout=60)))
+            poll.start()
+            assert until(lambda: len(door.service.watch._waiters[UUID(job)]) == 2, 20)
+            revoke(door.database_url, "leaver")
+            # The stream ends by itself, although nothing happens to the job.
+            assert not any(line.startswith(":") for line in lines), "still open after a silence"
+        assert keeper.get(f"/v1/jobs/{job}").json()["state"] == "available"
+        keeper.post(f"/v1/jobs/{job}/cancel")
+        poll.join(60)
+    (answer,) = answers
+    assert (answer.status_code, "revoked" in answer.json()["detail"]) == (401, True)
 
 
 def test_a_key_has_its_own_pace(door: Door) -> None:

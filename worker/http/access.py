@@ -6,7 +6,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -40,6 +40,8 @@ class Caller:
     name: str
     """Stands in the events of the ledger."""
     role: Role
+    key_hash: bytes | None = field(default=None, repr=False)
+    """None: no key was needed."""
 
 
 @dataclass(slots=True)
@@ -70,11 +72,22 @@ class Access:
             return self._local
         secret = _bearer(request)
         key = None if secret is None else await self._key(hash_of(secret))
-        if key is None:
+        if secret is None or key is None:
             detail = "send a valid key in the header Authorization: Bearer KEY; 'nightdesk keys add' makes one"
-            raise Problem(401, "unauthorized", "Unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
+            raise _unauthorized(detail)
         self._pace(key)
-        return Caller(key.tenant, key.name, key.role)
+        return Caller(key.tenant, key.name, key.role, hash_of(secret))
+
+    async def is_valid(self, caller: Caller) -> bool:
+        """Tells whether one who was let in may go on: the key was not revoked meanwhile, or still none is needed."""
+        if caller.key_hash is None:
+            return await self.is_open()
+        return await self._key(caller.key_hash) is not None
+
+    async def require_valid(self, caller: Caller) -> None:
+        """Refuses one who may not go on; raises ``Problem``."""
+        if not await self.is_valid(caller):
+            raise _unauthorized("the key was revoked while this request waited, or keys are needed now")
 
     async def is_open(self) -> bool:
         """Tells whether no key is needed. Once there was one, it stays so that one is."""
@@ -123,6 +136,10 @@ class Access:
             detail = f"the key {key.name!r} may make {key.requests_per_minute} requests a minute; try again later"
             raise Problem(429, "too-many-requests", "Too many requests", detail, headers=headers)
         self._paces[key.id] = due + apart_s
+
+
+def _unauthorized(detail: str) -> Problem:
+    return Problem(401, "unauthorized", "Unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
 
 
 def _bearer(request: Request) -> str | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from tasks.errors import BrokerUnavailable, LedgerError, NotFound, ServiceUnavailable
 from worker.cancellation import cancel
+from worker.http.access import Caller
 from worker.http.dependencies import Reader, ServiceOf
 from worker.http.documents import problems
 from worker.http.problems import invalid
@@ -26,6 +28,9 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 BEAT_S = 15.0
 """Seconds of silence after which a comment is sent: proxies cut off what is silent for a minute."""
+
+KEY_LOOK_S = 5.0
+"""Seconds of silence after which the key of a reader is asked for again, as it is before each event."""
 
 LOOK_S = 30.0
 TEXT_END_S = 3.0
@@ -71,7 +76,7 @@ async def events(
     """Each change of a job's state, and its text while it is written where the job has `stream: true`; ends with the job."""
     position = Position.parse(last_event_id) if last_event_id else Position()
     version = await service.ledger.tenancy.job(job_id, caller.tenant)
-    stream = _Events(service, caller.tenant, version, position)
+    stream = _Events(service, caller, version, position)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(stream.lines(), headers=headers, media_type="text/event-stream")
 
@@ -79,31 +84,45 @@ async def events(
 class _Events:
     """The events of one job for one reader."""
 
-    def __init__(self, service: Service, tenant: str, version: JobVersion, position: Position) -> None:
+    def __init__(self, service: Service, caller: Caller, version: JobVersion, position: Position) -> None:
         self._service = service
-        self._tenant = tenant
+        self._caller = caller
         self._version = version
         self._position = position if position.run == version.run else Position(version.run, tag=position.tag)
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(ROOM)
         self._final = version.final
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The events as they are sent."""
+        """The events as they are sent, for as long as their reader may call."""
         text = asyncio.create_task(self._follow_text(), name="text of a job")
         states = asyncio.create_task(self._follow_states(text), name="states of a job")
+        sent_at = time.monotonic()
         try:
-            while True:
-                try:
-                    async with asyncio.timeout(BEAT_S):
-                        event = await self._queue.get()
-                except TimeoutError:
+            while (event := await self._next_event()) is not None and await self._may_read():
+                if not event and time.monotonic() - sent_at >= BEAT_S:
                     event = b": still here\n\n"
-                if event is None:
-                    return
-                yield event
+                if event:
+                    yield event
+                    sent_at = time.monotonic()
         finally:
             await cancel(states)
             await cancel(text)
+
+    async def _next_event(self) -> bytes | None:
+        """The next event; empty after a silence, None at the end."""
+        try:
+            async with asyncio.timeout(KEY_LOOK_S):
+                return await self._queue.get()
+        except TimeoutError:
+            return b""
+
+    async def _may_read(self) -> bool:
+        try:
+            return await self._service.access.is_valid(self._caller)
+        except (ServiceUnavailable, LedgerError) as error:
+            # The reader comes back with the id of its last event.
+            log.warning("the events of job %s end early: %s", self._version.job_id, error)
+            return False
 
     async def _follow_states(self, text: "asyncio.Task[None]") -> None:
         watch, tenancy, version = self._service.watch, self._service.ledger.tenancy, self._version
@@ -120,7 +139,7 @@ class _Events:
                 if version.final:
                     return
                 await watch.change(version.job_id, version.tag, LOOK_S)
-                version = await tenancy.job(version.job_id, self._tenant)
+                version = await tenancy.job(version.job_id, self._caller.tenant)
         except (ServiceUnavailable, LedgerError, NotFound) as error:
             # The reader comes back with the id of its last event.
             log.warning("the events of job %s end early: %s", version.job_id, error)

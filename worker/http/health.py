@@ -6,6 +6,7 @@ from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
 
 from worker.http.dependencies import Administrator, ServiceOf
 from worker.http.documents import Readiness, problems
+from worker.http.problems import Problem
 
 router = APIRouter(tags=["health"])
 
@@ -24,6 +25,12 @@ async def ready(service: ServiceOf) -> Response:
 
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=problems())
-async def metrics(service: ServiceOf, _: Administrator) -> Response:
-    """Figures of this process and of the whole ledger, as Prometheus reads them; needs the role admin."""
+async def metrics(service: ServiceOf, caller: Administrator) -> Response:
+    """Figures of this process and of the whole ledger, as Prometheus reads them; for an admin of the operator's tenant."""
+    if caller.tenant != service.settings.tenant:
+        detail = (
+            "the figures are those of all tenants, so only a key of the operator's own tenant (NIGHTDESK_TENANT) "
+            f"with the role admin may read them; {caller.name!r} is of another"
+        )
+        raise Problem(403, "forbidden", "Forbidden", detail)
     return Response(await service.metrics.exposition(), media_type=CONTENT_TYPE)
