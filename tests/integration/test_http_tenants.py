@@ -66,7 +66,7 @@ def routes_with_ids(door: Door) -> list[tuple[str, str]]:
 
 
 def test_no_route_tells_a_tenant_that_another_has_a_job_or_a_batch(door: Door) -> None:
-    with caller(door, "owner", "acme") as owner, caller(door, "stranger", "other") as stranger:
+    with caller(door, "owner", "owners") as owner, caller(door, "stranger", "strangers") as stranger:
         batch = owner.post("/v1/batches", content=body_of([{**JOB, "custom_id": "c"}]), headers=LINES).json()
         job = owner.get(f"/v1/batches/{batch['batch_id']}/jobs/c").json()["job_id"]
         for method, path in routes_with_ids(door):
