@@ -79,6 +79,7 @@ def killed_between_levels(lab: Lab) -> Report:
         assert lab.count("job WHERE outcome = 'answered' AND round = 2") == JOBS
     answers = dict(lab.rows("SELECT round::int, count(*) FROM completion WHERE won GROUP BY 1"))
     assert answers == {0: JOBS, 2: JOBS}, answers
-    assert report.calls == 2 * JOBS + report.unknown, "an answer of either model was paid for twice"
+    # Of those with an unknown outcome some were cut off before they reached the provider.
+    assert report.calls <= 2 * JOBS + report.unknown, f"{report.calls} calls, {report.unknown} of unknown outcome"
     assert lab.scalar("SELECT reserved_usd FROM batch WHERE id = %s", batch_id) == 0
     return lab.assert_settled(report).with_note(f"{between} jobs between two models at the kill")
