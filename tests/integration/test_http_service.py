@@ -297,7 +297,7 @@ def test_a_stop_answers_those_who_wait_at_once(servers: Servers, tmp_path: Path,
 
         poller = threading.Thread(target=wait)
         poller.start()
-        time.sleep(0.3)
+        assert until(lambda: door.service.watch._waiters, scale_to_load(30)), "nobody waits"
         began = time.monotonic()
     poller.join(scale_to_load(30))
 
