@@ -54,6 +54,8 @@ SESSION_OPTIONS = (
     "-c jit=off "
     "-c timezone=UTC "
     "-c idle_in_transaction_session_timeout=60s "
+    # A client that is gone without a word: seconds in place of the two hours of most systems.
+    "-c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3 "
     # A statement whose connection was hung up would go on, with its locks, until it is done.
     "-c client_connection_check_interval=5s "
     "-c application_name=nightdesk"
@@ -251,9 +253,10 @@ class Database:
         """
         for remaining in reversed(range(CONFLICT_TRIES)):
             try:
-                async with self.connection(self._statement_s if within_s is None else within_s) as connection:
+                patience_s = self._statement_s if within_s is None else within_s
+                async with self.connection(patience_s) as connection:
                     if first is not None:
-                        return await _after(first, connection, statement, parameters)
+                        return await _after(first, connection, statement, parameters, patience_s)
                     cursor = await connection.execute(statement, parameters)
                     return await cursor.fetchall() if cursor.description else []
             except (LostRace, psycopg.errors.UniqueViolation) as error:
@@ -265,9 +268,21 @@ class Database:
         raise AssertionError("unreachable")
 
 
-async def _after(first: First, connection: AsyncConnection[Any], statement: str, parameters: Parameters) -> list[Any]:
+# What is sent together may be cut in two by a network that goes silent. The server then waits for the rest, with the locks of the
+# first part; it does not count as idle in a transaction, and keepalives pass through a proxy that stopped forwarding.
+_BOUND = "SELECT set_config('transaction_timeout', %s, true)"
+LEAST_BOUND_S = 60.0
+TRANSACTION_TIMEOUT_FROM = 170_000
+"""Version of PostgreSQL that can end such a transaction; an older one does when the network says that the client is gone."""
+
+
+async def _after(
+    first: First, connection: AsyncConnection[Any], statement: str, parameters: Parameters, patience_s: float
+) -> list[Any]:
     """The rows of a statement that returns some, run after another, in a transaction sent as a whole."""
     async with connection.pipeline(), connection.transaction():
+        if connection.info.server_version >= TRANSACTION_TIMEOUT_FROM:
+            await connection.execute(_BOUND, (f"{max(LEAST_BOUND_S, patience_s):.0f}s",))
         await connection.execute(*first)
         # What comes is known when it is fetched, not before.
         return await (await connection.execute(statement, parameters)).fetchall()
