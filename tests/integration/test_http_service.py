@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx2
 import orjson
@@ -79,7 +79,8 @@ def test_a_poll_waits_for_the_end_and_for_another_version(door: Door) -> None:
     pollers = [threading.Thread(target=wait, args=({} if each else {"If-None-Match": tag},)) for each in range(4)]
     for poller in pollers:
         poller.start()
-    time.sleep(0.2)
+    waiters = door.service.watch._waiters
+    assert until(lambda: len(waiters.get(UUID(job), ())) == 4, scale_to_load(30)), "four wait before anything changes"
     door.http.post(f"/v1/jobs/{job}/cancel")
     for poller in pollers:
         poller.join(scale_to_load(30))
@@ -273,7 +274,10 @@ def test_without_postgres_the_service_says_so_and_recovers(servers: Servers, tmp
         admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false'.encode())
         admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
         try:
-            time.sleep(1.1)
+            # It answers from its last look for a second.
+            assert until(lambda: door.http.get("/readyz").status_code == 503, scale_to_load(30)), (
+                "it is ready without it"
+            )
             ready = door.http.get("/readyz")
             polled = door.http.get(f"/v1/jobs/{uuid4()}")
         finally:
