@@ -2,9 +2,11 @@
 
 import asyncio
 
+import psycopg
 import pytest
 
 from tasks.errors import LedgerUnavailable
+from tests.deadlines import until
 from tests.faults.proxy import running_proxy
 from worker.ledger import database
 from worker.ledger.database import Database
@@ -41,7 +43,7 @@ def test_a_transaction_that_is_cut_in_two_is_ended_by_the_server(
         try:
             async with connected.connection() as connection:
                 if connection.info.server_version < database.TRANSACTION_TIMEOUT_FROM:
-                    pytest.skip("this PostgreSQL can't end transactions by time")
+                    pytest.skip("this PostgreSQL can't end transactions by time: see the test below")
             lock = ("SELECT pg_advisory_xact_lock(%s)", (7,))
             # The rest of what was sent together arrives late: with the lock held, and nothing for the server to do.
             with pytest.raises(LedgerUnavailable):
@@ -54,3 +56,39 @@ def test_a_transaction_that_is_cut_in_two_is_ended_by_the_server(
             await connected.close()
 
     asyncio.run(scenario())
+
+
+_WAITERS = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 8 AND NOT granted"
+
+
+def test_an_older_server_ends_a_transaction_whose_client_is_gone(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "TRANSACTION_TIMEOUT_FROM", 990_000)
+    monkeypatch.setattr(
+        database, "SESSION_OPTIONS", database.SESSION_OPTIONS.replace("session_timeout=60s", "session_timeout=1s")
+    )
+
+    async def scenario(url: str) -> None:
+        connected = Database(url, size=2)
+        await connected.open()
+        try:
+            # The first statement waits for a lock until the network is silent, so its answer gets lost.
+            holder = psycopg.connect(database_url)
+            holder.execute("SELECT pg_advisory_xact_lock(8)")
+            lock = ("SELECT pg_advisory_xact_lock(8)", ())
+            waiting = asyncio.create_task(connected.rows("SELECT pg_advisory_xact_lock(9)", first=lock, within_s=2))
+            assert await asyncio.to_thread(until, lambda: holder.execute(_WAITERS).fetchone(), 10)
+            proxy.stall()
+            holder.close()
+            assert await asyncio.to_thread(proxy.swallowed.wait, 10), "the answer to the first statement got lost"
+            proxy.heal()
+            later = "SELECT pg_try_advisory_lock(9) AS free, pg_advisory_lock(8)"
+            assert (await connected.rows(later, within_s=10))[0].free, "the second statement was never sent"
+            with pytest.raises(LedgerUnavailable):
+                await waiting
+        finally:
+            await connected.close()
+
+    with running_proxy(database_url) as proxy:
+        asyncio.run(scenario(proxy.url))

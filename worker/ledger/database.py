@@ -273,16 +273,19 @@ class Database:
 _BOUND = "SELECT set_config('transaction_timeout', %s, true)"
 LEAST_BOUND_S = 60.0
 TRANSACTION_TIMEOUT_FROM = 170_000
-"""Version of PostgreSQL that can end such a transaction; an older one does when the network says that the client is gone."""
+"""Version of PostgreSQL that can end such a transaction. An older one gets the statements one by one, so that it is idle between them."""
 
 
 async def _after(
     first: First, connection: AsyncConnection[Any], statement: str, parameters: Parameters, patience_s: float
 ) -> list[Any]:
-    """The rows of a statement that returns some, run after another, in a transaction sent as a whole."""
+    """The rows of a statement that returns some, run after another, in a transaction sent as a whole where the server can end it."""
+    if connection.info.server_version < TRANSACTION_TIMEOUT_FROM:
+        async with connection.transaction():
+            await connection.execute(*first)
+            return await (await connection.execute(statement, parameters)).fetchall()
     async with connection.pipeline(), connection.transaction():
-        if connection.info.server_version >= TRANSACTION_TIMEOUT_FROM:
-            await connection.execute(_BOUND, (f"{max(LEAST_BOUND_S, patience_s):.0f}s",))
+        await connection.execute(_BOUND, (f"{max(LEAST_BOUND_S, patience_s):.0f}s",))
         await connection.execute(*first)
         # What comes is known when it is fetched, not before.
         return await (await connection.execute(statement, parameters)).fetchall()
