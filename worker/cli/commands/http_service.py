@@ -11,6 +11,7 @@ from worker.cli.session import Session, session
 from worker.cli.terminal import tell, write_line
 from worker.process.logs import configure_logging, passwords_of
 from worker.settings import load_settings
+from worker.supervise.service_address import forget_service, note_service
 from worker.wiring import embedded
 
 PORT = 8080
@@ -47,6 +48,8 @@ def serve(
         except KeyboardInterrupt:
             # The signal that ended it, raised again once everything is closed.
             tell("stopped")
+        finally:
+            forget_service(settings.home)
     return 0
 
 
@@ -57,6 +60,7 @@ async def _check(opened: Session, access: Any, host: str) -> bool:
 
 
 def _greet(opened: Session, address: str, *, needs_no_key: bool) -> None:
+    note_service(opened.settings.home, address)
     write_line(address)
     tell(f"listening on {address}; what it can do: {address}/openapi.json")
     if needs_no_key:
