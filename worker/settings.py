@@ -186,6 +186,11 @@ class Settings(BaseSettings):
         default=0.0, description="seconds the offline provider waits before it answers, to rehearse a slow provider"
     )
 
+    templates_dir: Path | None = Field(
+        default=None,
+        description="folder with prompt templates of your own, NAME@VERSION.j2, read beside the shipped ones; set it for "
+        "all processes; see docs/extend.md",
+    )
     prompts: dict[str, dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]] = Field(
         default_factory=dict,
         description="versions of a prompt tried side by side, with their weights, for jobs that name no prompt_version, "
@@ -348,20 +353,6 @@ class Settings(BaseSettings):
         "The workers that `up` and `run` start log text unless this is set",
     )
 
-    @field_validator("prompts")
-    @classmethod
-    def _of_known_versions(cls, prompts: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-        for name, versions in prompts.items():
-            if not versions:
-                raise ValueError(f"names no version of {name!r}")
-            for version in versions:
-                try:
-                    # Only an experiment with prompts pays for the template engine.
-                    import_module("tasks.prompting.templates").load(name, version)
-                except InputError as error:
-                    raise ValueError(str(error).removeprefix(f"{error.field}: ")) from None
-        return prompts
-
     @property
     def default_limits(self) -> LimitSettings:
         """The limits of providers and models that have none of their own."""
@@ -420,7 +411,7 @@ def load_settings(**overrides: Any) -> Settings:
     if config and not Path(config).is_file():
         raise ConfigurationError(f"NIGHTDESK_CONFIG names {config}, which is not a file")
     try:
-        return Settings(**overrides)
+        settings = Settings(**overrides)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{config} is not valid TOML: {error}") from error
     except SettingsError as error:
@@ -432,6 +423,23 @@ def load_settings(**overrides: Any) -> Settings:
             for problem in error.errors(include_input=False, include_url=False)
         )
         raise ConfigurationError(problems) from None
+    if settings.templates_dir is not None:
+        # Only those with templates of their own, or with an experiment, pay for the template engine here.
+        import_module("tasks.prompting.own_templates").use_templates(settings.templates_dir.expanduser().absolute())
+    _check_prompts(settings)
+    return settings
+
+
+def _check_prompts(settings: Settings) -> None:
+    """Raises ``ConfigurationError`` for an experiment with a prompt or version that does not exist."""
+    for name, versions in settings.prompts.items():
+        if not versions:
+            raise ConfigurationError(f"NIGHTDESK_PROMPTS names no version of {name!r}")
+        for version in versions:
+            try:
+                import_module("tasks.prompting.templates").load(name, version)
+            except InputError as error:
+                raise ConfigurationError(f"NIGHTDESK_PROMPTS: {str(error).removeprefix(f'{error.field}: ')}") from None
 
 
 def worker_name(pid: int | None = None) -> str:

@@ -30,7 +30,7 @@ from tasks.prompting.sources.pack import pack, quarter_tokens, sub_queries
 from tasks.prompting.templates import PromptTemplate, load, load_part
 
 _DEFUSES_SINCE = 2
-"""First major version of the templates that disables chat tokens; prompts of older versions can be rendered again."""
+"""First major version of the shipped templates that disables chat tokens; prompts of older versions can be rendered again."""
 _TAG = re.compile(r"<(\w+) 1[ >]")
 
 ANSWER_SCHEMA: dict[str, Any] = {
@@ -222,7 +222,7 @@ def _messages(
 
 
 def _defuses(template: PromptTemplate) -> bool:
-    return int(template.version.partition(".")[0]) >= _DEFUSES_SINCE
+    return template.own or int(template.version.partition(".")[0]) >= _DEFUSES_SINCE
 
 
 def _pieces(

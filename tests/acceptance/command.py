@@ -17,6 +17,7 @@ from unittest import mock
 
 import orjson
 
+from tasks.prompting.own_templates import use_templates
 from tests.forking import REPOSITORY, spawn_worker
 from worker import cli
 from worker.supervise import workers
@@ -76,5 +77,6 @@ def _process_state() -> Iterator[None]:
         os.chdir(directory)
         root.handlers[:] = handlers
         root.setLevel(level)
+        use_templates(None)
         for number, handler in signals.items():
             signal.signal(number, handler)

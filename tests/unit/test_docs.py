@@ -3,7 +3,6 @@
 import pkgutil
 import re
 import runpy
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from schemas.quality import QualityConstants
 from schemas.record import GenerationRecord, JobResult
 from schemas.states import JobState, Outcome
 from tasks.grounding.checkers import CheckedClaim, CheckInput
-from tasks.prompting import templates
 from tasks.prompting.messages import render
+from tasks.prompting.own_templates import use_templates
 from tasks.text.language import SUPPORTED, language_tables
 from tasks.text.sentences import Span
 from tests.faults.experiments import EXPERIMENTS
@@ -27,7 +26,6 @@ from worker.settings import Settings
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
 NEW_FILES = {
-    "tasks/prompting/templates/terse@1.j2",
     "tasks/grounding/quoted.py",
     "worker/providers/NAME.py",
 }
@@ -196,20 +194,15 @@ def test_the_checker_on_the_page_finds_a_quotation_that_is_in_no_source() -> Non
     assert [finding.verdict for finding in findings] == [None, Verdict.UNSUPPORTED]
 
 
-def test_the_template_on_the_page_renders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(templates.FOLDER, tmp_path, dirs_exist_ok=True)
+def test_the_template_on_the_page_renders(tmp_path: Path) -> None:
     (tmp_path / "terse@1.j2").write_text(_code("extend.md", "jinja", "{%"))
-    monkeypatch.setattr(templates, "FOLDER", tmp_path)
-    caches = (templates.available, templates._environment)
-    for cached in caches:
-        cached.cache_clear()
+    use_templates(tmp_path)
     try:
         config = {"prompt_name": "terse"}
         request = JobRequest(query="When?", context=["The gate is closed at nine."], config=config)
         prompt = render(request, AnswerProtocol.SEGMENTS)
     finally:
-        for cached in caches:
-            cached.cache_clear()
+        use_templates(None)
 
     assert (prompt.name, prompt.version) == ("terse", "1")
     system = prompt.snapshot.texts([source.content for source in request.context])[0][1]

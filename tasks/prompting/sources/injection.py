@@ -17,7 +17,8 @@ from typing import Any
 import orjson
 
 from schemas.model_call import Flag, Message, Role, SourceFlag, SourcePart, TextPart
-from tasks.prompting.templates import PromptTemplate
+from tasks.errors import InputError
+from tasks.prompting.templates import PromptTemplate, place_of
 from tasks.text.wording import WordSearch
 
 _INVISIBLE = "\u00ad\u180e\u200b\u2060\u2061\u2062\u2063\u2064\ufeff"
@@ -258,6 +259,7 @@ def defuse(text: str) -> str:
 # ---- slots -----------------------------------------------------------------------------------------------------
 
 _MARK = re.compile("\x00(\\w+)\x00")
+_ROLES = tuple(role.value for role in Role)
 
 
 class Slots:
@@ -317,17 +319,31 @@ def _lay_out(template: PromptTemplate, variables: bytes) -> tuple[tuple[str, tup
     The result contains no value from outside, only marks, so that the jobs of one configuration share it: the engine
     takes some 70 us of the 100 that a prompt's messages take.
     """
-    text = template.compiled.render(orjson.loads(variables), message=lambda role: f"\x00{role}\x00")
+    try:
+        text = template.compiled.render(orjson.loads(variables), message=_opened_message)
+    except Exception as error:
+        # A template is an operator's own: an expression of it may raise anything.
+        raise InputError(f"{place_of(error)}: {error}") from error
     messages: list[tuple[str, list[str | int]]] = []
     for position, piece in enumerate(_MARK.split(text)):
         if position % 2 == 0:
             if messages and piece:
                 messages[-1][1].append(piece)
         elif piece.isdigit():
+            if not messages:
+                raise InputError(
+                    f'{template.path} opens no message before a value: begin it with {{{{ message("system") }}}}'
+                )
             messages[-1][1].append(int(piece))
         else:
             messages.append((piece, []))
     return tuple((role, tuple(pieces)) for role, pieces in messages)
+
+
+def _opened_message(role: str) -> str:
+    if role not in _ROLES:
+        raise ValueError(f"message() takes one of {', '.join(_ROLES)}, not {role!r}")
+    return f"\x00{role}\x00"
 
 
 def _strip(pieces: list[Any]) -> list[Any]:

@@ -1,23 +1,28 @@
-"""Loads prompt templates by name and version.
+"""Loads prompt templates by name and version, from this folder and from one of the installation's own.
 
 A template is a file ``<name>@<version>.j2``. It defines the wording and the order; `tasks.prompting.sources.injection` fills it.
 """
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from traceback import extract_tb
 
-from jinja2 import FileSystemLoader, StrictUndefined, Template
+from jinja2 import FileSystemLoader, StrictUndefined, Template, TemplateNotFound, TemplateSyntaxError
 from jinja2.meta import find_referenced_templates
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tasks.errors import InputError
 
 FOLDER = Path(__file__).parent
+SETTING = "NIGHTDESK_TEMPLATES_DIR"
 _FILE = re.compile(r"(?P<name>[a-z][a-z0-9_]*)@(?P<version>\d+(?:\.\d+)*)\.j2")
 _INNER_FILE = re.compile(r"(?P<name>_[a-z][a-z0-9_]*)@(?P<version>\d+(?:\.\d+)*)\.j2")
+_own: list[Path] = []
+"""The installation's own folder, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +32,54 @@ class PromptTemplate:
     name: str
     version: str
     sha256: str
-    compiled: Template
+    compiled: Template = field(compare=False)
+    path: Path = field(compare=False)
+    own: bool = False
+    """It comes from the installation's own folder."""
+
+
+def use_own_folder(folder: Path | None) -> None:
+    """Makes this process read an installation's own templates beside the shipped ones; None: the shipped ones alone.
+
+    Raises ``InputError`` naming a file that is no template by its name, or that takes the name of a shipped one.
+    """
+    _own[:] = [] if folder is None else [folder]
+    for cached in (available, load_inner, load, load_part, _environment, _compile):
+        cached.cache_clear()
+    if folder is None:
+        return
+    for path in sorted(folder.glob("*.j2")):
+        if not _FILE.fullmatch(path.name) and not _INNER_FILE.fullmatch(path.name):
+            raise InputError(f"{path} is not named NAME@VERSION.j2, for example terse@1.j2 (lower case, digits, _)")
+        if (FOLDER / path.name).exists():
+            raise InputError(
+                f"{path} has the name and version of a template of Nightdesk, and answers are recorded under them: give it "
+                "another name, or a version from 100 on, which Nightdesk never uses"
+            )
+
+
+def own_prompts() -> list[tuple[str, str]]:
+    """Name and version of each prompt of the installation's own."""
+    return [(match["name"], match["version"]) for path in _files(_own) if (match := _FILE.fullmatch(path.name))]
 
 
 @cache
 def available() -> dict[str, tuple[str, ...]]:
     """Names of the prompts with their versions, oldest first; files that begin with ``_`` are parts, not prompts."""
     versions_by_name: dict[str, list[str]] = {}
-    for path in sorted(FOLDER.glob("*.j2")):
+    for path in _files((FOLDER, *_own)):
         if match := _FILE.fullmatch(path.name):
             versions_by_name.setdefault(match["name"], []).append(match["version"])
-    return {name: tuple(sorted(versions, key=_version_key)) for name, versions in versions_by_name.items()}
+    return {name: tuple(sorted(versions, key=_version_key)) for name, versions in sorted(versions_by_name.items())}
+
+
+def _files(folders: Iterable[Path]) -> list[Path]:
+    return sorted((path for folder in folders for path in folder.glob("*.j2")), key=lambda path: path.name)
 
 
 @cache
 def load_inner(name: str, version: str | None = None) -> PromptTemplate:
-    """Loads a template that is no prompt of a job (its name begins with ``_``), by default in its newest version."""
+    """Loads a shipped template that is no prompt of a job (its name begins with ``_``), by default in its newest version."""
     versions = [
         match["version"]
         for path in FOLDER.glob(f"{name}@*.j2")
@@ -64,15 +101,21 @@ def load(name: str, version: str | None) -> PromptTemplate:
     """Loads a prompt, by default in its newest version; raises ``InputError`` with the versions that exist."""
     versions = available().get(name)
     if versions is None:
-        raise InputError(f"no prompt {name!r}; there are {', '.join(available())}", field="config.prompt_name")
+        raise InputError(f"no prompt {name!r}; there are {', '.join(available())}{_hint()}", field="config.prompt_name")
     if version is not None and version not in versions:
         raise InputError(
-            f"prompt {name!r} has no version {version!r}; there are {', '.join(versions)}",
+            f"prompt {name!r} has no version {version!r}; there are {', '.join(versions)}{_hint()}",
             field="config.prompt_version",
         )
     return _compile(name, version or versions[-1])
 
 
+def _hint() -> str:
+    """The way to templates of one's own, for the end of a message."""
+    return f" ({_own[0]} is read, too)" if _own else f" (templates of your own: {SETTING})"
+
+
+@cache
 def load_part(name: str, version: str) -> PromptTemplate:
     """Loads one version of a template that is no prompt by itself (its name begins with ``_``)."""
     return _compile(name, version)
@@ -81,7 +124,7 @@ def load_part(name: str, version: str) -> PromptTemplate:
 @cache
 def _environment() -> ImmutableSandboxedEnvironment:
     return ImmutableSandboxedEnvironment(
-        loader=FileSystemLoader(FOLDER),
+        loader=FileSystemLoader([FOLDER, *_own]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -95,10 +138,49 @@ def _compile(name: str, version: str) -> PromptTemplate:
     file = f"{name}@{version}.j2"
     digest = hashlib.sha256()
     pending = [file]
+    paths: list[Path] = []
     while pending:
-        content = (FOLDER / pending.pop(0)).read_bytes()
+        path = _path_of(pending.pop(0), paths)
+        paths.append(path)
+        content = path.read_bytes()
         if b"\x00" in content:
-            raise ValueError(f"template {file} holds a NUL character, which marks slots")
+            raise InputError(f"{path} holds a NUL character, which marks slots")
         digest.update(content)
-        pending.extend(part for part in find_referenced_templates(_environment().parse(content.decode())) if part)
-    return PromptTemplate(name, version, digest.hexdigest(), _environment().get_template(file))
+        pending.extend(_parts(path, content))
+    try:
+        compiled = _environment().get_template(file)
+    except TemplateSyntaxError as error:
+        raise InputError(f"{error.filename or paths[0]}, line {error.lineno}: {error.message}") from None
+    return PromptTemplate(name, version, digest.hexdigest(), compiled, paths[0], own=paths[0].parent != FOLDER)
+
+
+def _path_of(file: str, users: list[Path]) -> Path:
+    """The path of a template's file; the loader refuses one outside the folders."""
+    loader = _environment().loader
+    assert loader is not None
+    try:
+        _, path, _ = loader.get_source(_environment(), file)
+    except TemplateNotFound:
+        user = f"{users[-1]} extends or includes {file!r}" if users else repr(file)
+        raise InputError(f"{user}, which is in none of the folders {', '.join(map(str, (FOLDER, *_own)))}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"a template is not UTF-8: {file}: {error}") from None
+    assert path is not None
+    return Path(path)
+
+
+def _parts(path: Path, content: bytes) -> list[str]:
+    """The files that a template extends or includes; the record's hash covers them."""
+    try:
+        references = list(find_referenced_templates(_environment().parse(content.decode())))
+    except TemplateSyntaxError as error:
+        raise InputError(f"{path}, line {error.lineno}: {error.message}") from None
+    if None in references:
+        raise InputError(f"{path} extends or includes a file whose name is computed: write the name itself")
+    return [part for part in references if part is not None]
+
+
+def place_of(error: Exception) -> str:
+    """File and line of the template in which a rendering failed."""
+    frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename.endswith(".j2")]
+    return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "a template"
