@@ -12,9 +12,11 @@ import httpx2
 import orjson
 import uvloop
 
+from tests.deadlines import scale_to_load
 from worker.http.app import make_application
 from worker.http.server import Server, listen, make_server
 from worker.http.service import Service
+from worker.ledger.outage import PROBE_S
 from worker.local import Endpoints
 from worker.settings import Settings
 
@@ -55,7 +57,9 @@ def running_service(
 ) -> Iterator[Door]:
     """Serve on a free port until the end of the block, then stop as on SIGTERM."""
     configured = Settings(home=home, **settings)
-    app = make_application(configured, Endpoints(database_url, redis_url), loopback=loopback)
+    app = make_application(
+        configured, Endpoints(database_url, redis_url), loopback=loopback, probe_s=scale_to_load(PROBE_S)
+    )
     started = threading.Event()
     with listen("127.0.0.1", 0) as listener:
         server = make_server(app, configured, started.set)

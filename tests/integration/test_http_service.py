@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from tests.deadlines import scale_to_load, until
+from tests.faults.proxy import running_proxy
 from tests.http_service import LINES, Door, body_of, running_service
 from tests.servers import Servers
 
@@ -270,7 +271,6 @@ def test_without_postgres_the_service_says_so_and_recovers(servers: Servers, tmp
     ):
         name = database_url.rsplit("/", 1)[1].partition("?")[0]
         assert door.http.get("/readyz").status_code == 200
-        door.service.ledger._database._pool.timeout = 1
         admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false'.encode())
         admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
         try:
@@ -279,7 +279,9 @@ def test_without_postgres_the_service_says_so_and_recovers(servers: Servers, tmp
                 "it is ready without it"
             )
             ready = door.http.get("/readyz")
+            began = time.monotonic()
             polled = door.http.get(f"/v1/jobs/{uuid4()}")
+            took_s = time.monotonic() - began
         finally:
             admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true'.encode())
 
@@ -289,6 +291,48 @@ def test_without_postgres_the_service_says_so_and_recovers(servers: Servers, tmp
         assert door.http.get(f"/v1/jobs/{uuid4()}").status_code == 404
         assert (polled.status_code, polled.headers["retry-after"]) == (503, "5")
         assert name not in polled.text
+        assert took_s < scale_to_load(2)
+
+
+def test_a_postgres_that_hangs_is_told_of_within_two_seconds(
+    servers: Servers, tmp_path: Path, database_url: str
+) -> None:
+    with running_proxy(database_url) as proxy, running_service(proxy.url, servers.redis_url, tmp_path) as door:
+        job = f"/v1/jobs/{door.http.post('/v1/jobs', json=question(1)).json()['job_id']}"
+        key = {"Idempotency-Key": "during"}
+        requests: list[tuple[str, str, dict[str, Any]]] = [
+            ("GET", job, {}),
+            ("GET", f"{job}/record", {}),
+            ("POST", "/v1/jobs", {"json": question(2), "headers": key}),
+            ("POST", "/v1/batches", {"content": body_of([question(3)]), "headers": {**LINES, **key}}),
+            ("GET", "/readyz", {}),
+        ]
+        answers: dict[str, tuple[int, str | None, float]] = {}
+
+        def send(method: str, path: str, options: dict[str, Any]) -> None:
+            began = time.monotonic()
+            answer = httpx2.request(method, f"{door.url}{path}", timeout=60, **options)
+            answers[f"{method} {path}"] = (
+                answer.status_code,
+                answer.headers.get("retry-after"),
+                time.monotonic() - began,
+            )
+
+        proxy.stall()
+        senders = [threading.Thread(target=send, args=request) for request in requests]
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join(scale_to_load(60))
+        send(*requests[0])
+        assert {path: answer[:2] for path, answer in answers.items()} == {
+            f"{method} {path}": (503, None if path == "/readyz" else "5") for method, path, _ in requests
+        }
+        assert max(took_s for _, _, took_s in answers.values()) < scale_to_load(2), answers
+        proxy.heal()
+        assert until(lambda: door.http.get(job).status_code == 200, 30)
+        again = [door.http.request(method, path, **options) for method, path, options in requests[2:4]]
+        assert [answer.status_code for answer in again] == [202, 202]
 
 
 def test_a_stop_answers_those_who_wait_at_once(servers: Servers, tmp_path: Path, database_url: str) -> None:

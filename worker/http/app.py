@@ -15,6 +15,7 @@ from worker.http import batches, events, health, jobs, openai_batches, openai_fi
 from worker.http.metrics import RequestMetrics
 from worker.http.problems import Problem, answer_problem
 from worker.http.service import open_service
+from worker.ledger.outage import PROBE_S
 from worker.local import Endpoints
 from worker.settings import Settings
 
@@ -23,12 +24,19 @@ DESCRIPTION = """Answers questions in bulk, from sources, with every claim check
 Submit a job or a batch, poll it by its id, read the result. Errors are problem details (RFC 9457)."""
 
 
-def make_application(settings: Settings, where: Endpoints, *, loopback: bool) -> FastAPI:
-    """The application, which listens on loopback alone or not; it connects when it is started."""
+def make_application(settings: Settings, where: Endpoints, *, loopback: bool, probe_s: float = PROBE_S) -> FastAPI:
+    """The application, which connects when it is started.
+
+    Args:
+        settings: of the service.
+        where: PostgreSQL and Redis.
+        loopback: it listens on loopback alone.
+        probe_s: seconds that PostgreSQL may take to tell that it is there, twice.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with open_service(settings, where, loopback=loopback) as service:
+        async with open_service(settings, where, loopback=loopback, probe_s=probe_s) as service:
             app.state.service = service
             yield
 

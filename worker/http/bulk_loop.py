@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from worker.ledger.outage import Outage
 from worker.ledger.postgres import PostgresLedger
 
 Result = TypeVar("Result")
@@ -25,8 +26,8 @@ class BulkLoop:
     ``start`` and ``stop`` belong to the main loop, as everything here.
     """
 
-    def __init__(self, database_url: str) -> None:
-        self._ledger = PostgresLedger(database_url, connections=CONNECTIONS)
+    def __init__(self, database_url: str, outage: Outage) -> None:
+        self._ledger = PostgresLedger(database_url, connections=CONNECTIONS, outage=outage)
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="bulk loop", daemon=True)
         self.uploads = asyncio.Semaphore(UPLOADS)

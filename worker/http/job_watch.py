@@ -9,6 +9,7 @@ from uuid import UUID
 
 from tasks.errors import LedgerError, ServiceUnavailable
 from worker.cancellation import cancel
+from worker.ledger.outage import OutageLasts
 from worker.ledger.tenancy import JobVersion, Tenancy
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,8 @@ class JobWatch:
             return await self._tenancy.versions(list(self._waiters))
         except (ServiceUnavailable, LedgerError) as error:
             # Each waiter reads its job itself at the end, and learns then that the ledger is away.
-            log.warning("jobs can't be watched now: %s", error)
+            if not isinstance(error, OutageLasts):
+                log.warning("jobs can't be watched now: %s", error)
             return []
 
     def _compare(self, version: JobVersion) -> None:

@@ -26,6 +26,7 @@ from tasks.errors import (
     Unstorable,
 )
 from tasks.ports import Refused
+from worker.ledger.outage import OutageLasts
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,11 @@ def _line_of(refused: Refused) -> int | None:
     return int(number) if number.isdecimal() else None
 
 
-_UNAVAILABLE = "the ledger (PostgreSQL) can't be reached now; nothing was lost, try again in some seconds"
+_AWAY = "the ledger (PostgreSQL) can't be reached now; nothing was done, try again in some seconds"
+_LOST = (
+    "the ledger (PostgreSQL) did not answer; no accepted job is lost. Try again in some seconds: a submission with the same "
+    "Idempotency-Key, because this one may have been accepted"
+)
 
 
 def problem_of(error: NightdeskError) -> Problem:
@@ -141,9 +146,12 @@ def problem_of(error: NightdeskError) -> Problem:
             problem = invalid(str(error), field_name)
         case Unstorable():
             problem = invalid(f"the database can't keep a value: {error}")
+        case OutageLasts():
+            # The log tells of an outage once, not once a request.
+            problem = Problem(503, "unavailable", "Unavailable", _AWAY, headers=retry)
         case ServiceUnavailable():
             log.warning("a request can't be served now: %s", error)
-            problem = Problem(503, "unavailable", "Unavailable", _UNAVAILABLE, headers=retry)
+            problem = Problem(503, "unavailable", "Unavailable", _LOST, headers=retry)
         case LedgerError():
             log.error("a request can't be served: %s", error)
             detail = "the ledger did not answer as it should; the log of the service says more"

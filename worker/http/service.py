@@ -24,6 +24,7 @@ from worker.http.bulk_loop import BulkLoop
 from worker.http.job_watch import JobWatch
 from worker.http.metrics import Metrics
 from worker.http.readiness import Lookout
+from worker.ledger.outage import PROBE_S, Outage
 from worker.ledger.postgres import PostgresLedger
 from worker.local import Endpoints
 from worker.operations.operator import Operator
@@ -102,13 +103,16 @@ class Service:
 
 
 @asynccontextmanager
-async def open_service(settings: Settings, where: Endpoints, *, loopback: bool) -> AsyncIterator[Service]:
+async def open_service(
+    settings: Settings, where: Endpoints, *, loopback: bool, probe_s: float = PROBE_S
+) -> AsyncIterator[Service]:
     """Connects to everything; Redis may be away. Raises ``LedgerUnavailable``, ``SchemaMismatch``."""
     async with AsyncExitStack() as stack:
+        outage = await stack.enter_async_context(Outage(where.database_url, probe_s=probe_s))
         ledger = await stack.enter_async_context(
-            PostgresLedger(where.database_url, connections=CONNECTIONS, statement_s=STATEMENT_S)
+            PostgresLedger(where.database_url, connections=CONNECTIONS, statement_s=STATEMENT_S, outage=outage)
         )
-        bulk = BulkLoop(where.database_url)
+        bulk = BulkLoop(where.database_url, outage)
         await bulk.start()
         stack.push_async_callback(bulk.stop)
         app = make_app(settings, where.redis_url)
@@ -139,7 +143,7 @@ async def open_service(settings: Settings, where: Endpoints, *, loopback: bool) 
             Installation(settings, same_for_workers=embedded(settings)),
             doorbell,
             results,
-            Lookout(ledger.tenancy, client),
+            Lookout(outage, client),
             await stack.enter_async_context(TokenReader(where.redis_url, key_prefix=settings.key_prefix)),
             Metrics(ledger.inspection, settings.lease_for),
             set(),

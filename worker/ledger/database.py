@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -221,8 +221,8 @@ class Database:
         Raises: also ``psycopg.errors.UniqueViolation``, as it is: it names the index.
         """
         try:
-            async with self._pool.connection() as connection:
-                patience = asyncio.get_running_loop().call_later(within_s, _hang_up, connection)
+            async with self._take() as connection:
+                patience = asyncio.get_running_loop().call_later(within_s, hang_up, connection)
                 try:
                     yield connection
                 except psycopg.Error as error:
@@ -235,6 +235,10 @@ class Database:
             raise
         except (psycopg.Error, UnicodeEncodeError) as error:
             raise translate(error, self.url) from error
+
+    def _take(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        """A connection of the pool, and its return."""
+        return self._pool.connection()
 
     async def rows(
         self,
@@ -291,7 +295,7 @@ async def _after(
         return await (await connection.execute(statement, parameters)).fetchall()
 
 
-def _hang_up(connection: AsyncConnection[Any]) -> None:
+def hang_up(connection: AsyncConnection[Any]) -> None:
     """End a connection while a task waits on it. Cancelling the task would wait for the server's reply once more."""
     if connection.closed:
         return

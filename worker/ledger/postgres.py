@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tasks.ports import Ledger
 from worker.ledger.actions import PostgresActions
@@ -18,6 +18,7 @@ from worker.ledger.fleet import Fleet
 from worker.ledger.history import CallHistory
 from worker.ledger.inspection import Inspection
 from worker.ledger.labels import Labels
+from worker.ledger.outage import Outage, WatchedDatabase
 from worker.ledger.publishing import PostgresOutbox
 from worker.ledger.queue import PostgresQueue
 from worker.ledger.remote_batches import PostgresRemoteBatches
@@ -44,9 +45,14 @@ class PostgresLedger(Ledger):
         tenant_shares: Mapping[str, float] | None = None,
         statement_s: float = STATEMENT_S,
         patience_s: float | None = None,
+        outage: Outage | None = None,
     ) -> None:
         """See ``Database`` for the times; ``tenant_shares`` are the tenants' weights in leases."""
-        database = Database(database_url, size=connections, statement_s=statement_s, patience_s=patience_s)
+        options: dict[str, Any] = {"size": connections, "statement_s": statement_s, "patience_s": patience_s}
+        if outage is None:
+            database = Database(database_url, **options)
+        else:
+            database = WatchedDatabase(database_url, outage, **options)
         shares = shares_document(tenant_shares or {})
         super().__init__(
             submission=PostgresSubmission(database),

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from schemas.batch import BatchStatus
 from schemas.states import FINAL_STATES, JobState
-from tasks.errors import LedgerUnavailable, NotFound
+from tasks.errors import NotFound
 from worker.ledger.database import Database
 from worker.ledger.views import STATUS
 
@@ -58,12 +58,6 @@ class Tenancy:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-
-    async def check(self) -> None:
-        """Raises ``LedgerUnavailable`` unless the database can be written."""
-        rows = await self._db.rows("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool AS no")
-        if rows[0].no:
-            raise LedgerUnavailable("PostgreSQL takes no writes now")
 
     async def job(self, job_id: UUID, tenant: str) -> JobVersion:
         """The version of a job; raises ``NotFound``."""
