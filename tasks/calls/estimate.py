@@ -36,6 +36,9 @@ class Tariff(Protocol):
     def usage_usd(self, provider: str, model: str | None, usage: Usage, lane: str) -> Decimal | None:
         """The cost of one call with this usage; None: the price is unknown."""
 
+    def model_of(self, provider: str, model: str | None) -> str | None:
+        """The model that a call names: the one given, else the provider's default."""
+
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
@@ -280,11 +283,11 @@ class Estimator:
             else:
                 for (judge, by_default), times in group.judges.items():
                     if by_default is not asks_judge:
-                        yield self._first_judge(answers, Turn.parse(judge), times, by_default=by_default)
+                        yield self._first_judge(answers, self._turn(Turn.parse(judge)), times, by_default=by_default)
 
     def _escalations(self, answers: ModelEstimate, group: _Group) -> Iterable[ModelEstimate]:
         """Further models of a cascade: a guess, because how often they are asked depends on the questions."""
-        for turn, times in group.further.items():
+        for turn, times in ((self._turn(turn), times) for turn, times in group.further.items()):
             share = times / answers.calls.usual
             calls = Spread(0, times * USUAL_ESCALATED, times)
             each = (answers.input_tokens.usual * share / times, answers.output_tokens.usual * share / times)
@@ -295,6 +298,10 @@ class Estimator:
             yield ModelEstimate(
                 turn.provider, turn.model, answers.lane, Purpose.ESCALATE.value, calls, inputs, outputs, cost_usd, source, source
             )  # fmt: skip
+
+    def _turn(self, turn: Turn) -> Turn:
+        """The turn with its model, also where that is the provider's default."""
+        return Turn(turn.provider, self.tariff.model_of(turn.provider, turn.model))
 
     def _follow_up(self, past: PastCalls, jobs: int, earlier: int) -> ModelEstimate:
         share = past.calls / earlier

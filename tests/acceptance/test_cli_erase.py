@@ -63,6 +63,7 @@ def test_an_answered_batch_is_erased_everywhere(
     assert [(line["state"], line["response"], line["warnings"][0][:9]) for line in lines] == [
         ("completed", "", "erased on")
     ] * 2
+    assert "the custom ids of erased jobs are gone" in home.run("show", f"{batch}:nobody").err
     show = home.run("show", job)
     assert (show.code, "erased on" in show.out) == (0, True), show.err
     retried = home.run("retry", job)
@@ -77,7 +78,7 @@ def test_erase_refuses_unfinished_jobs_unless_it_may_cancel_them(home: Home, dat
     refused = home.run("erase", "--tenant", "default", "--yes")
 
     assert refused.code == 2
-    assert "2 of 2 jobs are not final" in refused.err
+    assert "2 of 2 jobs not final" in refused.err
     assert "(available)" in refused.err
     assert CANARY in everything_in(database_url)
     assert home.run("erase", "--tenant", "nobody", "--yes").code == 2
@@ -99,7 +100,7 @@ def test_erase_warns_of_answers_in_the_spool_of_another_worker(home: Home, datab
     done = home.run("erase", "--batch", batch, "--yes")
 
     assert done.code == 0
-    assert "what became of 1 calls of these jobs is not known" in done.err
+    assert "what became of 1 call of these jobs is not known" in done.err
     assert "until a worker starts in that home" in done.err
 
 

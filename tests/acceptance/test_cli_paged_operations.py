@@ -98,6 +98,6 @@ def test_a_job_that_cannot_be_cancelled_is_named_and_the_others_are(
     ended = home.run("cancel", batch)
 
     assert ended.code == 1
-    assert f"{JOBS - 1} jobs cancelled" in ended.err
+    assert f"{JOBS - 1:,} jobs cancelled" in ended.err
     assert "can't be cancelled: not this one" in ended.err
     assert count(database_url, "state = 'cancelled'") == JOBS - 1

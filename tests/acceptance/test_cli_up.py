@@ -148,9 +148,9 @@ def test_cancel_retry_and_release(up: Home, tmp_path: Path) -> None:
     batch = submitted(up, write_lines(tmp_path / "in", [later]))
     assert up.run("results", batch).code == 1
 
-    assert "1 jobs cancelled" in up.run("cancel", batch).err
+    assert "1 job cancelled" in up.run("cancel", batch).err
     assert up.run("results", batch, "--wait").code == 1
-    assert "1 jobs start a new run" in up.run("retry", batch).err
+    assert "1 job starts a new run" in up.run("retry", f"{batch}:q0").err
     assert up.run("results", batch, "--wait").code == 0
     assert "no job was held" in up.run("release", batch).err
 

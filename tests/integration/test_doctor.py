@@ -305,7 +305,7 @@ def test_jobs_that_cannot_be_changed(installation: Installation) -> None:
     finding = installation.findings()["quarantine"]
 
     assert finding.severity is Severity.PROBLEM
-    assert finding.what.startswith("1 jobs can't be changed")
+    assert finding.what.startswith("1 job can't be changed")
     assert "(expire: poison)" in finding.what
     installation.execute("DROP TRIGGER poison ON job")
     installation.execute("UPDATE quarantine SET until = nightdesk_now()")
@@ -319,7 +319,7 @@ def test_overdue_jobs(installation: Installation) -> None:
     installation.pass_time(timedelta(minutes=5, seconds=30))
     assert installation.findings() == {}
     installation.pass_time(timedelta(minutes=1))
-    assert "1 scheduled jobs" in installation.finding("overdue").what
+    assert "1 scheduled job was" in installation.finding("overdue").what
 
     installation.use(lambda ledger: ledger.duties.promote(10))
     assert installation.findings() == {}
@@ -330,7 +330,7 @@ def test_unpublished_results(installation: Installation) -> None:
     assert installation.findings() == {}
     installation.pass_time(timedelta(minutes=2))
     finding = installation.finding("unpublished")
-    assert "1 final jobs" in finding.what
+    assert "1 final job" in finding.what
 
     async def publish(ledger: Ledger) -> None:
         await ledger.outbox.mark_published(
@@ -389,7 +389,7 @@ def test_attempts_left_open_on_final_jobs(installation: Installation) -> None:
     installation.use(cancel_during_call)
     assert installation.findings() == {}  # its worker still may write down what became of it
     installation.pass_time(timedelta(seconds=60 + 61))
-    assert "1 calls" in installation.finding("attempts_left_open").what
+    assert "1 call" in installation.finding("attempts_left_open").what
 
 
 def test_health_stays_on_the_indexes(installation: Installation) -> None:

@@ -18,6 +18,7 @@ from worker.cli.session import Session, session
 from worker.cli.summary import describe
 from worker.cli.terminal import tell, warn
 from worker.cli.waiting import Watch
+from worker.counts import count_of
 from worker.ledger.database import HOT_S
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
@@ -174,7 +175,7 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
             lines = submission.intake.refused
             with writing(request.output) as file:
                 tally = run_interruptible(write_results(file, None, None, lines))
-            warn(f"none of {tally.lines} lines holds a valid job; nothing was submitted")
+            warn(f"none of {count_of(tally.lines, 'line')} holds a valid job; nothing was submitted")
             return Report(None, None, tally, lines, time.monotonic() - began)
     whole_run = _WholeRun(request, submission, began, request.resume)
     with session(settings, writes=submission is not None, staffs=request.with_workers) as opened:

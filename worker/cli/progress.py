@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from schemas.batch import BatchStatus
 from schemas.states import JobState
 from worker.cli.terminal import tell
+from worker.counts import count_of
 
 if TYPE_CHECKING:
     # Loaded for a terminal only.
@@ -69,13 +70,13 @@ def _lateness(status: BatchStatus, seconds: float) -> str:
 
 
 def money_line(status: BatchStatus) -> str:
-    """The money of a batch in a few columns: spent, with the open calls' reservations, of the ceiling."""
+    """The money of a batch in a few columns: spent, of the ceiling."""
     if status.spent_usd is None:
         return "cost unknown"
-    committed = status.spent_usd + status.reserved_usd
-    if status.max_cost_usd is None:
-        return f"{_amount(committed)} USD" if committed else ""
-    return f"{_amount(committed)} of {_amount(status.max_cost_usd)} USD"
+    ceiling = "" if status.max_cost_usd is None else f" of {_amount(status.max_cost_usd)}"
+    if not (status.spent_usd or status.reserved_usd or ceiling):
+        return ""
+    return f"{_amount(status.spent_usd)}{ceiling} USD"
 
 
 def _amount(usd: Decimal) -> str:
@@ -88,7 +89,9 @@ def status_line(status: BatchStatus, rate: Rate, columns: int) -> str:
     parts += [part for part in (rate.describe(status), money_line(status)) if part]
     line = ", ".join(parts)
     separator = ": "
-    for count in _counts(status):
+    # Not in one sum with what was spent: it comes and goes with the calls.
+    reserved = [f"{_amount(status.reserved_usd)} USD reserved"] if status.reserved_usd else []
+    for count in reserved + _counts(status):
         if len(line) + len(separator) + len(count) > columns:
             break
         line, separator = line + separator + count, ", "
@@ -154,7 +157,7 @@ class LineReporter(Reporter):
 
     def submitting(self, jobs: int) -> None:
         """See ``Reporter``."""
-        self._write(f"submitting: {jobs} jobs so far")
+        self._write(f"submitting: {count_of(jobs, 'job')} so far")
 
     def status(self, status: BatchStatus) -> None:
         """See ``Reporter``."""
@@ -163,7 +166,7 @@ class LineReporter(Reporter):
 
     def pages(self, verb: str, jobs: int, total: int | None) -> None:
         """See ``Reporter``."""
-        self._write(f"{verb}: {jobs}{'' if total is None else f' of {total}'} jobs so far")
+        self._write(f"{verb}: {jobs:,}{'' if total is None else f' of {total:,}'} jobs so far")
 
 
 class BarReporter(Reporter):
@@ -176,7 +179,7 @@ class BarReporter(Reporter):
 
     def submitting(self, jobs: int) -> None:
         """See ``Reporter``."""
-        self._progress.update(self._task, description="submitting", counts=f"{jobs:,} jobs")
+        self._progress.update(self._task, description="submitting", counts=count_of(jobs, "job"))
 
     def status(self, status: BatchStatus) -> None:
         """See ``Reporter``."""
@@ -191,7 +194,7 @@ class BarReporter(Reporter):
 
     def pages(self, verb: str, jobs: int, total: int | None) -> None:
         """See ``Reporter``."""
-        self._progress.update(self._task, description=verb, total=total, completed=jobs, counts=f"{jobs} jobs")
+        self._progress.update(self._task, description=verb, total=total, completed=jobs, counts=count_of(jobs, "job"))
 
 
 @contextmanager

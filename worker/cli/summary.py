@@ -8,6 +8,7 @@ from schemas.batch import BatchStatus
 from schemas.states import HeldReason
 from worker.cli.progress import counts_of, duration
 from worker.cli.terminal import tell, write_json
+from worker.counts import count_of
 from worker.operations import overview
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def held_lines(status: BatchStatus, lanes: "Sequence[LaneNotice]" = ()) -> list[
 
 def describe(accepted: "Accepted") -> str:
     """The outcome of a submission, for people."""
-    jobs = f"{accepted.jobs:,} {'job' if accepted.jobs == 1 else 'jobs'}"
+    jobs = count_of(accepted.jobs, "job")
     holders = ", ".join(f"{batch_id} ({count:,})" for batch_id, count in accepted.holders.items())
     if accepted.submitted_at is not None:
         at = f"{accepted.submitted_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
@@ -74,7 +75,7 @@ def describe(accepted: "Accepted") -> str:
     else:
         text = "nothing was submitted"
     if accepted.refused:
-        text += f"; {len(accepted.refused):,} lines were not valid"
+        text += f"; {count_of(len(accepted.refused), 'line was', 'lines were')} not valid"
     return text
 
 
@@ -88,8 +89,9 @@ def run_lines(report: "Report", output: str) -> list[str]:
     status = report.status
     lines = []
     if status is not None:
-        jobs = f"{status.jobs} {'job' if status.jobs == 1 else 'jobs'}"
-        lines.append(f"{jobs} in {duration(report.seconds)}: {counts_of(status)}; cost {money(status)}")
+        lines.append(
+            f"{count_of(status.jobs, 'job')} in {duration(report.seconds)}: {counts_of(status)}; cost {money(status)}"
+        )
         if status.possibly_billed_twice:
             lines.append(f"possibly billed twice: {status.possibly_billed_twice}")
         holds = held_lines(status, report.lanes)
@@ -103,8 +105,10 @@ def run_lines(report: "Report", output: str) -> list[str]:
     if errors := report.tally.error_kinds:
         lines.append(f"errors of claims: {named_counts(errors)}")
     if refused := report.refused:
-        lines.append(f"{len(refused)} of {report.tally.lines} lines were not valid; they are in the output as failed")
-    lines.append(f"{report.tally.lines} results written to {'standard output' if output == '-' else output}")
+        lines.append(f"{len(refused):,} of {count_of(report.tally.lines, 'line')} not valid: in the output as failed")
+    lines.append(
+        f"{count_of(report.tally.lines, 'result')} written to {'standard output' if output == '-' else output}"
+    )
     return lines
 
 

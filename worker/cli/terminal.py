@@ -1,7 +1,11 @@
 """Talks to the person and the shell: messages on standard error, documents on standard output."""
 
 import getpass
+import io
+import os
+import re
 import sys
+import textwrap
 from typing import Any
 
 import orjson
@@ -17,9 +21,38 @@ def printable(text: str) -> str:
     return text.translate(_CONTROL)
 
 
+_COMMAND = re.compile(r"'nightdesk [^']*'|(?<=: )nightdesk [^;]*$", re.MULTILINE)
+"""A command in a message: quoted, or after a colon to the end of its line."""
+_JOINT = "\N{NO-BREAK SPACE}"
+
+
+def wrap(message: str, columns: int) -> str:
+    """A message in lines of at most so many columns; ids and commands are whole, so that they can be copied.
+
+    >>> print(wrap("it is paused; let it go on with: nightdesk resume 01a2", 40))
+    it is paused; let it go on with:
+    nightdesk resume 01a2
+    """
+    whole = _COMMAND.sub(lambda command: command[0].replace(" ", _JOINT), message)
+    lines = (
+        textwrap.wrap(line, columns, break_long_words=False, break_on_hyphens=False) or [""]
+        for line in whole.split("\n")
+    )
+    return "\n".join("\n".join(each) for each in lines).replace(_JOINT, " ")
+
+
+def columns() -> int | None:
+    """The columns of the terminal that messages are written to; None where they go elsewhere."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or None
+    except (OSError, ValueError, io.UnsupportedOperation):
+        return None
+
+
 def tell(message: str) -> None:
-    """Writes one message for people."""
-    sys.stderr.write(f"{printable(message)}\n")
+    """Writes one message for people, at word ends where a terminal is narrower."""
+    text, width = printable(message), columns()
+    sys.stderr.write(f"{text if width is None else wrap(text, width)}\n")
     sys.stderr.flush()
 
 
@@ -32,7 +65,10 @@ def complain(error: Exception) -> None:
     """Writes an error in its own words; usage errors show the usage too."""
     show: Any = getattr(error, "show", None)
     if show is not None:
-        show(file=sys.stderr)
+        usage = io.StringIO()
+        show(file=usage)
+        # Not words of its own: the parser passes on those that a check of a value begins with.
+        tell(usage.getvalue().replace(": Value error, ", ": ").rstrip("\n"))
     else:
         tell(f"error: {error}")
 

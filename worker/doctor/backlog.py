@@ -10,6 +10,7 @@ import redis
 from redis.exceptions import RedisError
 
 from schemas.states import HeldReason
+from worker.counts import count_of
 from worker.doctor.consumers import count
 from worker.doctor.environment import REDIS_ANSWER_S
 from worker.doctor.finding import Finding, note, problem, warning
@@ -51,20 +52,20 @@ def check_moving(health: LedgerHealth) -> Iterator[Finding]:
     if health.stuck:
         yield problem(
             "stuck_leases",
-            f"{count(health.stuck)} jobs run on leases that ran out more than two lease times ago; no worker rescues them",
+            f"{count(health.stuck, 'job runs on a lease', 'jobs run on leases')} that ran out more than two lease times ago; no worker rescues them",
             "start a worker: it rescues them once it has reached the ledger for one lease time",
         )
     if health.overdue:
         yield problem(
             "overdue",
-            f"{count(health.overdue)} scheduled jobs were due more than a minute ago; no worker promotes them",
+            f"{count(health.overdue, 'scheduled job was', 'scheduled jobs were')} due more than a minute ago; no worker promotes them",
             "start a worker, of any queue; if some run, look for 'dispatch waits' or 'broke' in their logs",
         )
     if health.quarantined:
         first = health.quarantined[0]
         yield problem(
             "quarantine",
-            f"{count(len(health.quarantined))} jobs can't be changed by what the workers do in turn, the first of them job "
+            f"{count(len(health.quarantined), 'job')} can't be changed by what the workers do in turn, the first of them job "
             f"{first.job_id} ({first.duty}: {first.reason})",
             "fix the cause that the reason and PostgreSQL's log name (a damaged row, or a trigger of yours); workers try again within "
             "an hour",
@@ -72,7 +73,7 @@ def check_moving(health: LedgerHealth) -> Iterator[Finding]:
     if health.unpublished:
         yield warning(
             "unpublished",
-            f"the results of {count(health.unpublished)} final jobs are not in Redis after more than a minute",
+            f"the results of {count(health.unpublished, 'final job')} are not in Redis after more than a minute",
             "start a worker and check that it reaches Redis; 'nightdesk results' reads them from the ledger meanwhile",
         )
 
@@ -87,7 +88,7 @@ def check_held(health: LedgerHealth) -> Iterator[Finding]:
         named = ", ".join(map(str, list(jobs)[:BATCHES_NAMED])) + (" and others" if len(jobs) > BATCHES_NAMED else "")
         yield warning(
             f"held_{reason.value}",
-            f"{sum(jobs.values()):,} jobs are held: {why} (batch {named})",
+            f"{count_of(sum(jobs.values()), 'job is', 'jobs are')} held: {why} (batch {named})",
             remedy.format(batch=next(iter(jobs)) if len(jobs) == 1 else "BATCH"),
         )
 
@@ -97,7 +98,7 @@ def check_money(health: LedgerHealth) -> Iterator[Finding]:
     if health.billed_twice:
         yield note(
             "billed_twice",
-            f"possibly billed twice: {count(health.billed_twice)} calls of the last {BILLED_WITHIN.days} days were "
+            f"possibly billed twice: {count(health.billed_twice, 'call')} of the last {BILLED_WITHIN.days} days "
             "made again because their outcome was unknown then",
             "nothing; their cost is counted, at the worst case while unknown. NIGHTDESK_HOLD_UNKNOWN=true holds such jobs instead",
         )
@@ -105,7 +106,7 @@ def check_money(health: LedgerHealth) -> Iterator[Finding]:
         hours = int(OPENED_WITHIN.total_seconds() // 3600)
         yield warning(
             "attempts_left_open",
-            f"{count(health.left_open)} calls of the last {hours} hours were never closed though their jobs are final: "
+            f"{count(health.left_open, 'call')} of the last {hours} hours never closed though their jobs are final: "
             "the worker died before it wrote down what became of them",
             "compare with the provider's bill; what they reserved stays reserved in their batch's budget",
         )

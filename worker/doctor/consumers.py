@@ -10,6 +10,7 @@ from kombu.exceptions import KombuError
 from redis.exceptions import NoPermissionError, RedisError
 
 from schemas.states import Step
+from worker.counts import count_of
 from worker.doctor.finding import Finding, Severity, problem, warning
 from worker.ledger.inspection import MANY, LedgerHealth
 from worker.process.celery_app import QUEUES, make_app
@@ -85,7 +86,7 @@ def check_consumers(consumers: Consumers, health: LedgerHealth | None) -> Iterat
         yield Finding(
             f"queue_{queue}",
             Severity.PROBLEM if waiting else Severity.WARNING,
-            f"{what}; {count(waiting)} jobs wait for it" if waiting else what,
+            f"{what}; {count(waiting, 'job waits', 'jobs wait')} for it" if waiting else what,
             f"start one: 'nightdesk worker --queues {queue}', or 'nightdesk up'",
         )
 
@@ -99,7 +100,7 @@ def check_local(health: LedgerHealth, settings: Settings) -> Iterator[Finding]:
     what = f"no worker serves the queue {queue}"
     if waiting:
         after = f"after {settings.local_model_wait_s:g} s" if settings.local_model else "at once"
-        what += f"; {count(waiting)} jobs wait for it, and are checked without the local model {after}"
+        what += f"; {count(waiting, 'job waits', 'jobs wait')} for it, to be checked without the local model {after}"
     remedy = f"start one: 'nightdesk worker --queues {queue}', or 'nightdesk up'"
     if settings.local_model is None:
         remedy = f"set NIGHTDESK_LOCAL_MODEL and {remedy}, or leave 'local' out of the jobs' checkers"
@@ -118,11 +119,11 @@ def _no_worker(health: LedgerHealth | None) -> Finding:
     return Finding(
         "workers",
         Severity.PROBLEM if waiting else Severity.WARNING,
-        f"no worker is alive; {count(waiting)} jobs wait" if waiting else "no worker is alive",
+        f"no worker is alive; {count(waiting, 'job waits', 'jobs wait')}" if waiting else "no worker is alive",
         "start them: 'nightdesk up', or 'nightdesk worker'",
     )
 
 
-def count(jobs: int) -> str:
-    """A count as text; it stops at ``MANY``."""
-    return f"{jobs:,}" if jobs < MANY else f"{MANY:,} or more"
+def count(number: int, noun: str, plural: str = "") -> str:
+    """A count with its noun; it stops at ``MANY``."""
+    return count_of(number, noun, plural) if number < MANY else f"{MANY:,} or more {plural or noun + 's'}"

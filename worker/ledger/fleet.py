@@ -57,6 +57,7 @@ class LaneNotice:
         """The event, its time, and the provider's words without their full stop, the same for every command."""
         since, why = f"{self.since:%Y-%m-%d %H:%M} UTC", self.why.rstrip().rstrip(".")
         if not self.paused:
+            why = why.removeprefix(f"{self.provider} can't be reached: ")
             return f"{self.provider} can't be reached since {since}: {why}"
         target = f"{self.provider} with the model {self.model}" if self.model else self.provider
         return f"no calls are made to {target} in the lane {self.lane} since {since}: {why}"

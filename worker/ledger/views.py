@@ -193,6 +193,9 @@ WHERE batch_id = %(batch_id)s AND position > %(after_position)s ORDER BY positio
 
 _BY_CUSTOM_ID = "SELECT id FROM job WHERE batch_id = %(batch_id)s AND custom_id = %(name)s"
 _BY_POSITION = "SELECT id FROM job WHERE batch_id = %(batch_id)s AND position = %(position)s"
+_ERASED_JOBS = """
+SELECT EXISTS (SELECT FROM job WHERE batch_id = %(batch_id)s AND erased_at IS NOT NULL) AS erased
+"""
 
 MOST_POSITION = 2**31 - 1
 
@@ -263,7 +266,9 @@ class PostgresReading(Reading):
         if not rows and name.isascii() and name.isdigit() and (position := int(name[:20])) <= MOST_POSITION:
             rows = await self._db.rows(_BY_POSITION, {"batch_id": batch_id, "position": position})
         if not rows:
-            raise NotFound(f"batch {batch_id} has no job with custom id or position {name!r}")
+            erased = (await self._db.rows(_ERASED_JOBS, {"batch_id": batch_id}))[0].erased
+            hint = "; the custom ids of erased jobs are gone, their positions are not" if erased else ""
+            raise NotFound(f"batch {batch_id} has no job with custom id or position {name!r}{hint}")
         job_id: UUID = rows[0].id
         return job_id
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from schemas.states import FINAL_STATES
 from tasks.errors import InputError, NotFound
+from worker.counts import count_of
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.removal import JobPage, Sealed, StoredJob
 from worker.operations.operator import JobPages, Operator, PublishedResults, published_results
@@ -113,7 +114,7 @@ async def survey(operator: Operator, scope: ErasureScope, *, cancel: bool) -> in
     if active and not cancel:
         more = f" and {active - len(names)} more" if active > len(names) else ""
         raise InputError(
-            f"{active} of {count} jobs are not final: {', '.join(names)}{more}; wait for them, or say --cancel. "
+            f"{active:,} of {count_of(count, 'job')} not final: {', '.join(names)}{more}; wait for them, or say --cancel. "
             "Nothing was erased"
         )
     return count

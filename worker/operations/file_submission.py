@@ -12,6 +12,7 @@ from schemas.states import Step
 from tasks.errors import BrokerUnavailable, InputError, JobsRefused
 from tasks.ports import Catalog, Everything, InputLine, Ledger, NewBatch, NewJob, Receipt, Refused, Repeated
 from tasks.submit import as_check_only, check_served, chunked, new_batch, new_job, parse_request
+from worker.counts import count_of
 from worker.local import Endpoints
 from worker.operations.json_lines import check_files, display_name, parse_line, read_lines
 from worker.process.doorbell import ring
@@ -92,7 +93,9 @@ class Intake:
                         self.first[job.id] = job.step
                     yield job
         if self.strict and self.refused:
-            raise InputError(f"{len(self.refused)} of {self.lines} lines are not valid; nothing was submitted (strict)")
+            raise InputError(
+                f"{len(self.refused):,} of {count_of(self.lines, 'line')} not valid; nothing was submitted (strict)"
+            )
 
     def refuse(self, lines: Iterable[Refused]) -> None:
         """Takes back lines that counted as accepted."""
@@ -219,11 +222,11 @@ class Submission:
             intake.refuse(error.refused)
             if intake.strict:
                 raise InputError(
-                    f"{len(error.refused)} of {intake.lines} lines can't be accepted; nothing was submitted (strict)"
+                    f"{len(error.refused):,} of {count_of(intake.lines, 'line')} can't be accepted; nothing was submitted (strict)"
                 ) from error
             return Accepted(None, created=False, jobs=0, refused=tuple(intake.refused))
         for warning, count in intake.warnings.items():
-            self._warn(f"{warning} ({count} {'job' if count == 1 else 'jobs'})")
+            self._warn(f"{warning} ({count_of(count, 'job')})")
         intake.refuse(receipt.refused)
         self.receipt = receipt
         return Accepted(

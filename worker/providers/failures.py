@@ -276,6 +276,8 @@ def _causes(error: BaseException) -> list[BaseException]:
 def _without_answer(error: BaseException) -> tuple[FailureKind | None, str]:  # noqa: PLR0911 - a row of the table each
     name = type(error).__name__
     match error:
+        case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
+            return _K.UNAVAILABLE, f"can't be reached: {error.host}:{error.port} refuses connections"
         case (
             aiohttp.ClientConnectorError()
             | socket.gaierror()

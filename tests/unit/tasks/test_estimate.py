@@ -34,6 +34,9 @@ class Tariff:
             return None
         return usage.input_tokens * IN_USD + usage.output_tokens * OUT_USD
 
+    def model_of(self, provider: str, model: str | None) -> str | None:
+        return model or f"{provider}-default"
+
 
 def leased(request: JobRequest) -> Leased:
     return first_lease(uuid7(), request, NewBatch(uuid7(), "desk"))

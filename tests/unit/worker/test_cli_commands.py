@@ -3,6 +3,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from uuid import UUID
 
 import jsonschema
 import orjson
@@ -26,7 +27,8 @@ from worker.cli.commands import COMMANDS
 from worker.cli.commands.contract import MODELS, json_schema
 from worker.cli.exits import exit_code_of
 from worker.cli.job_view import show_answer
-from worker.cli.terminal import tell
+from worker.cli.terminal import tell, wrap
+from worker.counts import count_of
 from worker.local import StartError
 from worker.settings import Settings
 from worker.supervise.state_directory import InUse
@@ -162,6 +164,31 @@ def test_messages_can_not_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -
     stderr = capsys.readouterr().err
     assert not {"\x1b", "\x07", "\x9b"} & set(stderr)
     assert stderr.count("\n") == 2
+
+
+def test_a_narrow_terminal_breaks_messages_at_words_and_no_command() -> None:
+    release = f"nightdesk release {UUID(int=7)}"
+    text = wrap(f"60 held (lane_paused): no calls are made to the provider; once that is fixed: {release}", 60)
+    assert text.splitlines()[-1] == release
+    assert max(map(len, text.splitlines())) <= 60
+    quoted = wrap("the workers that run keep their settings; 'nightdesk down' and 'nightdesk up' apply them", 50)
+    assert "\n'nightdesk down' and" in quoted
+    assert wrap("a\n\nb", 60) == "a\n\nb"
+
+
+def test_a_value_that_is_none_of_the_choices_is_named_without_the_words_of_the_parser(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.run(["retry", str(UUID(int=7)), "--cause", "nonsense"]) == 2
+    assert "'--cause': 'nonsense' is not one of" in capsys.readouterr().err
+
+
+def test_a_number_has_the_noun_that_fits() -> None:
+    assert [count_of(1, "job"), count_of(0, "job"), count_of(2_000, "line was", "lines were")] == [
+        "1 job",
+        "0 jobs",
+        "2,000 lines were",
+    ]
 
 
 def test_an_answer_can_not_steer_a_terminal() -> None:

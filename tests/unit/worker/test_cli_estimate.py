@@ -70,6 +70,23 @@ def test_wrong_orders_say_what_to_give(arguments: list[str], message: str, capsy
     assert message in capsys.readouterr().err
 
 
+def test_an_empty_file_is_no_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.jsonl").write_text("\n")
+    assert cli.run(["estimate", str(tmp_path / "in.jsonl")]) == 2
+    assert "0 jobs: there is nothing to estimate" in capsys.readouterr().out
+
+
+def test_models_that_are_named_by_their_provider_alone_are_told(
+    questions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-none")
+    monkeypatch.setenv("NIGHTDESK_JUDGE", "anthropic")
+    cli.run(["estimate", str(questions), "--escalate", "anthropic", "--json"])
+    rows = json.loads(capsys.readouterr().out)["models"]
+    assert {row["purpose"] for row in rows} >= {"generate", "judge", "escalate"}
+    assert all(row["model"] for row in rows)
+
+
 def test_a_provider_batch_is_estimated_at_half_the_price_and_its_judge_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

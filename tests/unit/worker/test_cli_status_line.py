@@ -41,7 +41,8 @@ def test_the_line_fits_and_begins_with_progress_pace_and_money(columns: int) -> 
     line = status_line(busy(), pace(42.6), columns)
     assert len(line) <= columns
     assert line.startswith("331 of 183,867 final, 42.6/s, 1 h ")
-    assert ("313.75 of 400.00 USD" in line) == (columns >= 80)
+    assert ("312.50 of 400.00 USD" in line) == (columns >= 80)
+    assert ("1.25 USD reserved, 308 answered" in line) == (columns == 120)
 
 
 def test_held_jobs_are_not_in_the_remaining_time() -> None:
@@ -71,9 +72,9 @@ def test_a_terminal_shows_the_whole_line_in_its_width(columns: int) -> None:
         terminal.flush()
         # A read of a pseudo-terminal may return a part of what was written.
         output = ""
-        while "23 partial" not in output:
+        while "308 answered" not in output:
             assert select([leader], [], [], 30)[0], output
             output += os.read(leader, 65536).decode()
     os.close(leader)
-    assert "331 of 183,867 final, 313.75 of 400.00 USD: 308 answered" in output
-    assert ("23 partial" in output, "…" in output) == (True, False)
+    assert "331 of 183,867 final, 312.50 of 400.00 USD: 1.25 USD reserved" in output
+    assert ("23 partial" in output, "…" in output) == (columns > 80, False)

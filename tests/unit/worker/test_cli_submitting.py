@@ -66,7 +66,7 @@ def test_one_line_in_conflict_is_named_and_the_others_are_taken(
     assert str(bad.place).endswith("2.jsonl, line 16")
     message = f"line 16: idempotency_key: '7' was used before for job {next(iter(harness.ledger.tables.jobs))}"
     assert message in capsys.readouterr().err
-    assert describe(accepted).endswith("9 jobs submitted; 1 lines were not valid")
+    assert describe(accepted).endswith("9 jobs submitted; 1 line was not valid")
     lines = harness.output(accepted)
     assert [line["position"] for line in lines] == list(range(10))
     assert [line["state"] for line in lines] == ["available"] * 7 + ["failed"] + ["available"] * 2
@@ -118,4 +118,4 @@ def test_nothing_is_submitted_if_every_line_is_in_conflict(harness: SubmitHarnes
     harness.submit(keyed(0))
     refused = harness.submit(keyed(0, "changed"))
     assert (refused.batch_id, refused.jobs, len(refused.refused)) == (None, 0, 1)
-    assert describe(refused) == "nothing was submitted; 1 lines were not valid"
+    assert describe(refused) == "nothing was submitted; 1 line was not valid"

@@ -143,7 +143,7 @@ LOCAL_WAITS = {**dict.fromkeys(Step, 0), Step.LOCAL: 7}
 @pytest.mark.parametrize(
     ("settings", "changes", "severity", "text"),
     [
-        (WITH_MODEL, {"available": LOCAL_WAITS}, Severity.PROBLEM, "7 jobs wait for it, and .* after 120 s"),
+        (WITH_MODEL, {"available": LOCAL_WAITS}, Severity.PROBLEM, "7 jobs wait for it, to be .* after 120 s"),
         (WITH_MODEL, {}, Severity.WARNING, "no worker serves the queue local$"),
         (Settings(), {"available": LOCAL_WAITS}, Severity.PROBLEM, "without the local model at once"),
         (Settings(), {}, None, ""),

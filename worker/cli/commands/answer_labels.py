@@ -13,6 +13,7 @@ from worker.cli.exits import INCOMPLETE, OK, run_interruptible
 from worker.cli.outfile import check_output, writing
 from worker.cli.session import Session, session
 from worker.cli.terminal import actor, tell, warn, write_json
+from worker.counts import count_of
 from worker.operations.json_lines import check_files
 from worker.operations.labels import (
     Exported,
@@ -115,7 +116,7 @@ def labels(
         (counts.stale, "are of an answer that was replaced by a later run, or is gone"),
     ):
         if count:
-            tell(f"{count:,} labels are left out: they {reason}")
+            tell(f"{count_of(count, 'label is', 'labels are')} left out: {reason}")
     return OK
 
 
@@ -138,8 +139,8 @@ def _import(file: str, person: str, *, as_json: bool) -> int:
     if as_json:
         write_json({"lines": done.lines, "stored": done.stored, "refused": done.refused})
     if warnings > MOST_WARNINGS:
-        warn(f"{warnings - MOST_WARNINGS:,} more lines were refused: --json lists all")
-    tell(f"{done.stored:,} labels of {done.lines:,} lines are stored")
+        warn(f"{count_of(warnings - MOST_WARNINGS, 'more line was', 'more lines were')} refused: --json lists all")
+    tell(f"{count_of(done.stored, 'label')} of {count_of(done.lines, 'line')} stored")
     return INCOMPLETE if done.refused else OK
 
 

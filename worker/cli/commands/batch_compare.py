@@ -20,6 +20,7 @@ from worker.cli.difference_view import narrow, show_difference
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, warn, write_json
+from worker.counts import count_of
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.difference import document
 from worker.settings import load_settings
@@ -90,7 +91,7 @@ def show_comparison(comparison: Comparison, names: tuple[str, str] = ("A", "B"),
     out = out or console()
     first, second = names
     out.print(
-        f"{comparison.pairs:,} questions in both: {second} wins {comparison.wins:,}, loses {comparison.losses:,}, "
+        f"{count_of(comparison.pairs, 'question')} in both: {second} wins {comparison.wins:,}, loses {comparison.losses:,}, "
         f"ties {comparison.ties:,}"
     )
     if (share := comparison.win_share) is not None:
@@ -113,7 +114,7 @@ def show_comparison(comparison: Comparison, names: tuple[str, str] = ("A", "B"),
         (comparison.only_second, f"are in {second} alone"),
     ):
         if count:
-            out.print(f"{count:,} questions {text}")
+            out.print(f"{count_of(count, 'question')} {text}")
 
 
 def _usd(amount: Decimal | None) -> str:

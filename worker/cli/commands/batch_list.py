@@ -15,6 +15,7 @@ from worker.cli.progress import counts_of
 from worker.cli.session import Session, session
 from worker.cli.summary import held_lines, money, named_counts
 from worker.cli.terminal import write_json
+from worker.counts import count_of
 from worker.operations.overview import Overview, batch_overview, overview, status_document, unserved_line
 from worker.settings import load_settings
 
@@ -66,7 +67,7 @@ def _show_batches(present: Overview, *, workers: int) -> None:
 def _staff(workers: int) -> str:
     if not workers:
         return "no worker of this home runs"
-    return "1 worker of this home runs" if workers == 1 else f"{workers} workers of this home run"
+    return count_of(workers, "worker of this home runs", "workers of this home run")
 
 
 def _table(batches: Sequence[BatchStatus]) -> Table:
@@ -127,7 +128,7 @@ def _facts(status: BatchStatus) -> dict[str, str]:
         "outcomes": named_counts(status.outcomes),
         "held": named_counts(status.held),
         "errors of claims": named_counts(status.errors or {}),
-        "left a provider batch": f"{status.spilled} jobs, for their deadline" if status.spilled else "",
+        "left a provider batch": f"{count_of(status.spilled, 'job')}, for the deadline" if status.spilled else "",
         "cost": money(status),
         "unpublished": str(status.unpublished),
         "possibly billed twice": str(status.possibly_billed_twice),

@@ -22,6 +22,7 @@ from worker.cli import options
 from worker.cli.exits import OK
 from worker.cli.outfile import check_output, writing
 from worker.cli.terminal import tell, warn, write_json
+from worker.counts import count_of
 from worker.operations.json_lines import check_files, display_name, parse_line, read_lines
 from worker.scorers import scorer_of
 from worker.settings import load_settings
@@ -54,7 +55,7 @@ def calibrate(
     base = Calibration.load(settings.calibration) if settings.calibration else None
     lines = read_labels(labels, base, warn)
     if lines.bad:
-        warn(f"{lines.bad} lines were left out")
+        warn(f"{count_of(lines.bad, 'line was', 'lines were')} left out")
     today = datetime.now(UTC).date().isoformat()
     if lines.claims:
         result = refit_judges(lines.claims, today, base)
@@ -81,7 +82,9 @@ def calibrate(
 
 def _report(result: Recalibrated, output: str) -> None:
     if result.before and result.after:
-        tell(f"{result.calibration.labels} labelled answers; 'after' is measured on rows left out of each of 5 folds")
+        tell(
+            f"{count_of(result.calibration.labels, 'labelled answer')}; 'after' is measured on rows left out of each of 5 folds"
+        )
         _table([("before", result.before), ("after", result.after), ("with local model", result.with_local)])
         tell(f"supported from a probability of {result.calibration.supported_at:.2f}")
     for judge in result.judges:

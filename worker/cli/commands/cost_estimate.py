@@ -20,6 +20,7 @@ from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import duration
 from worker.cli.session import session, state_of
 from worker.cli.terminal import write_json
+from worker.counts import count_of
 from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.estimation import Estimation, estimate_batch, estimate_files, to_json, truth_document
@@ -44,6 +45,8 @@ def estimate(
         typer.Option(metavar="BATCH", help="Go by the calls of this batch alone: a trial with questions of this kind."),
     ] = None,
     max_cost_usd: options.MaxCost = None,
+    escalate: options.Escalate = None,
+    *,
     as_json: options.Json = False,
 ) -> int:
     """Estimate tokens, cost and time of the questions of files; no call is made and nothing is submitted.
@@ -54,11 +57,11 @@ def estimate(
     """
     if bool(files) == (batch is not None):
         raise InputError("give either FILE or --batch")
-    if batch is not None and max_cost_usd is not None:
-        raise InputError("a batch has its ceiling: leave --max-cost-usd out")
+    if batch is not None and (max_cost_usd is not None or escalate):
+        raise InputError("a batch has its ceiling and its models: leave --max-cost-usd and --escalate out")
     trial = None if like is None else options.batch_id(like)
     if batch is None:
-        fields = options.batch_fields(None, None, max_cost_usd)
+        fields = options.batch_fields(None, None, max_cost_usd, escalate=escalate)
         return estimate_input(list(files or ()), fields, as_json=as_json, trial=trial)
     batch_id = options.batch_id(batch)
 
@@ -122,8 +125,8 @@ def show_estimation(estimation: Estimation, *, as_json: bool) -> int:
             _table(out, estimation)
         for line in _total(estimation):
             out.print(Text(line))
-    if not estimation.estimate.jobs and estimation.lines:
-        return BAD_INPUT if estimation.refused else OK
+    if not estimation.estimate.jobs:
+        return BAD_INPUT if estimation.refused or not estimation.lines else OK
     return INCOMPLETE if estimation.refused or estimation.estimate.problems else OK
 
 
@@ -143,7 +146,8 @@ def _facts(estimation: Estimation) -> list[str]:
         (estimation.repeats, "are known by their idempotency key"),
         (len(estimation.refused), "would be refused"),
     ]
-    facts = [f"{estimation.lines:,} jobs: " + ", ".join(f"{count:,} {text}" for count, text in counts if count)]
+    texts = ", ".join(f"{count:,} {text}" for count, text in counts if count)
+    facts = [f"{count_of(estimation.lines, 'job')}: {texts or 'there is nothing to estimate'}"]
     facts += [f"{count:,} would fail: {problem}" for problem, count in estimate.problems.items()]
     return facts
 
@@ -214,7 +218,7 @@ def _total(estimation: Estimation) -> list[str]:
         lines.append(f"time {usual}, from {low} to {high}, by {time.bound_by}")
     if estimation.truth is not None:
         truth = estimation.truth
-        lines.append(f"it took {duration(truth.seconds)}; {truth.final:,} of {truth.jobs:,} jobs are final")
+        lines.append(f"it took {duration(truth.seconds)}; {truth.final:,} of {count_of(truth.jobs, 'job')} final")
         if estimation.first is not None:
             lines.append("as it was estimated before the submission:")
             lines += deviation_lines(estimation.first, truth_document(truth))
@@ -234,5 +238,5 @@ def _ceiling(estimation: Estimation) -> list[str]:
         return []
     share = max(0.0, min(1.0, float(max(Decimal(0), ceiling - estimation.estimate.reserve_usd)) / cost.usual))
     calls = estimation.estimate.calls
-    enough = f"the ceiling of {ceiling.normalize():f} USD is enough for about {int(share * calls):,} of {calls:,} calls"
+    enough = f"the ceiling of {ceiling.normalize():f} USD is enough for about {int(share * calls):,} of {count_of(calls, 'call')}"
     return [f"{enough}; the other jobs would be held"]

@@ -20,6 +20,7 @@ from worker.cli.exits import INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
 from worker.cli.terminal import actor, tell, warn, write_json
+from worker.counts import count_of
 from worker.operations import content_removal, job_changes
 from worker.operations.content_removal import ErasureScope, PruneScope, Removal
 from worker.operations.operator import JobPages, Operator
@@ -49,13 +50,13 @@ def job_pages(verb: str, reporter: Reporter, *, again: str) -> Iterator[JobPages
         yield pages
     except (KeyboardInterrupt, ServiceUnavailable, LedgerError) as error:
         if pages.jobs or isinstance(error, KeyboardInterrupt):
-            tell(f"Ended midway: {pages.changed} jobs {verb} so far. {again}")
+            tell(f"Ended midway: {count_of(pages.changed, 'job')} {verb} so far. {again}")
         raise
     finally:
         for job_id, reason in list(pages.refused.items())[:MOST_NAMED]:
             warn(f"job {job_id} can't be {verb}: {reason}")
         if len(pages.refused) > MOST_NAMED:
-            warn(f"{len(pages.refused) - MOST_NAMED} more jobs can't be {verb}")
+            warn(f"{count_of(len(pages.refused) - MOST_NAMED, 'more job')} can't be {verb}")
 
 
 def operate(
@@ -96,7 +97,7 @@ def cancel(
     cancelled, pages = operate(
         "cancelled", lambda operator, pages: job_changes.cancel(operator, target, pages), again=again
     )
-    return _sum_up("cancelled", cancelled, pages, "jobs cancelled", as_json=as_json)
+    return _sum_up("cancelled", cancelled, pages, f"{count_of(len(cancelled), 'job')} cancelled", as_json=as_json)
 
 
 def pause(batch: options.BatchId, as_json: options.Json = False) -> int:
@@ -110,7 +111,11 @@ def pause(batch: options.BatchId, as_json: options.Json = False) -> int:
     if as_json:
         write_json({"batch_id": str(batch_id), "paused": paused})
     else:
-        what = f"{paused} jobs were paused" if paused else "nothing was paused: all jobs wait already or are final"
+        what = (
+            f"{count_of(paused, 'job')} {'was' if paused == 1 else 'were'} paused"
+            if paused
+            else "nothing was paused: all jobs wait already or are final"
+        )
         tell(f"{what}; to let them go on: nightdesk resume {batch_id}")
     return INCOMPLETE if pages.refused else OK
 
@@ -146,7 +151,9 @@ def release(
         write_json({"batch_id": str(batch_id), "released": released})
     else:
         tell(
-            f"{released} jobs released; workers take them from here" if released else "no job was held; nothing changed"
+            f"{count_of(released, 'job')} released; workers take it from here"
+            if released
+            else "no job was held; nothing changed"
         )
     return INCOMPLETE if pages.refused else OK
 
@@ -162,7 +169,9 @@ def _amount(text: str) -> Decimal:
 
 
 def retry(
-    batch_or_jobs: Annotated[list[str], typer.Argument(metavar="BATCH|JOB", help="A batch's id, or ids of jobs.")],
+    batch_or_jobs: Annotated[
+        list[str], typer.Argument(metavar="BATCH|JOB", help="A batch's id, or jobs: their ids, or BATCH:CUSTOM_ID.")
+    ],
     causes: Annotated[
         list[FailureKind] | None,
         typer.Option(
@@ -175,14 +184,21 @@ def retry(
 
     Goes through them in pages; ended midway, the same command takes the rest.
     """
-    ids = parse_job_ids(batch_or_jobs)
-    names = f"{' '.join(map(str, ids[:MOST_SHOWN]))}{' ...' if len(ids) > MOST_SHOWN else ''}"
+    targets = [options.job_target(text, "a batch's or a job's") for text in batch_or_jobs]
+    names = f"{' '.join(batch_or_jobs[:MOST_SHOWN])}{' ...' if len(targets) > MOST_SHOWN else ''}"
+
+    async def operation(operator: Operator, pages: JobPages) -> list[UUID]:
+        locate = operator.ledger.reading.locate
+        ids = [await locate(first, name) if name else first for first, name in targets]
+        return await job_changes.retry(operator, ids, pages, causes=causes or ())
+
     retried, pages = operate(
         "retried",
-        lambda operator, pages: job_changes.retry(operator, ids, pages, causes=causes or ()),
+        operation,
         again=f"'nightdesk retry {names}' takes the rest",
     )
-    return _sum_up("retried", retried, pages, "jobs start a new run", as_json=as_json)
+    text = f"{count_of(len(retried), 'job')} {'starts' if len(retried) == 1 else 'start'} a new run"
+    return _sum_up("retried", retried, pages, text, as_json=as_json)
 
 
 def _sum_up(verb: str, changed: list[UUID], pages: JobPages, text: str, *, as_json: bool) -> int:
@@ -190,7 +206,7 @@ def _sum_up(verb: str, changed: list[UUID], pages: JobPages, text: str, *, as_js
         refused = {str(job_id): reason for job_id, reason in pages.refused.items()}
         write_json({verb: [str(job_id) for job_id in changed], "refused": refused})
     else:
-        tell(f"{len(changed)} {text}")
+        tell(text)
     return INCOMPLETE if pages.refused else OK
 
 
@@ -247,19 +263,21 @@ def _confirm(count: int, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InputError(f"the content of {count} jobs would be removed for good: say --yes")
-    typer.confirm(f"Remove the content of {count} jobs for good?", abort=True, err=True)
+        raise InputError(f"the content of {count_of(count, 'job')} would be removed for good: say --yes")
+    typer.confirm(f"Remove the content of {count_of(count, 'job')} for good?", abort=True, err=True)
 
 
 def _sum_up_erased(done: Removal, count: int) -> None:
-    tell(f"{done.erased} of {count} jobs erased, the others were before; {done.sealed} batches are wholly erased now")
+    before = "" if done.erased == count else ", the others were before"
+    sealed = f"; {count_of(done.sealed, 'batch', 'batches')} wholly erased now" if done.sealed else ""
+    tell(f"{done.erased:,} of {count_of(count, 'job')} erased{before}{sealed}")
     if done.unknown_calls:
         tell(
-            f"what became of {done.unknown_calls} calls of these jobs is not known: an answer that a worker kept on its disk "
+            f"what became of {count_of(done.unknown_calls, 'call')} of these jobs is not known: an answer that a worker kept on its disk "
             "(spool in its NIGHTDESK_HOME) stays there until a worker starts in that home, and is dropped then"
         )
     if done.not_final:
-        tell(f"{done.not_final} jobs came meanwhile and are not final: erase again")
+        tell(f"{count_of(done.not_final, 'job')} came meanwhile, not final: erase again")
 
 
 def prune(
@@ -293,7 +311,9 @@ def prune(
             "input_tokens": done.input_tokens, "output_tokens": done.output_tokens, "cost_usd": cost,
         })  # fmt: skip
     else:
-        tell(f"{done.jobs} jobs of {len(done.batches)} batches {'would be ' if dry_run else ''}{verb}")
+        tell(
+            f"{count_of(done.jobs, 'job')} of {count_of(len(done.batches), 'batch', 'batches')} {'would be ' if dry_run else ''}{verb}"
+        )
         if rows and not dry_run:
             tell(
                 f"their rows held {done.attempts} attempts, {done.input_tokens} input and {done.output_tokens} "

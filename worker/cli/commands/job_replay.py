@@ -24,6 +24,7 @@ from worker.cli.proof_view import show_proofs
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, warn, write_json
 from worker.cli.waiting import Watch
+from worker.counts import count_of
 from worker.operations.difference import differences, document
 from worker.operations.file_submission import wake
 from worker.operations.prompt_proof import Finding, PromptProof, proofs
@@ -197,7 +198,7 @@ async def _replay(opened: Session, order: ReplayOrder, reporter: Reporter, *, wa
 
 def _warn_of(plan: ReplayPlan) -> None:
     for warning, count in plan.warnings.items():
-        warn(f"{warning} ({count:,} {'job' if count == 1 else 'jobs'})")
+        warn(f"{warning} ({count_of(count, 'job')})")
     reasons: dict[str, list[Refused]] = {}
     for refused in plan.refused:
         reasons.setdefault(refused.message, []).append(refused)
@@ -250,7 +251,11 @@ def _show_batch(done: _Done) -> None:
     out = narrow()
     show_comparison(done.comparison, ("before", "replay"), out)
     changed = [pair for pair in done.pairs if pair.final and pair.differs]
-    out.print(Text(f"{len(changed):,} of {len(done.pairs):,} answers differ in words, citations, verdicts or outcome"))
+    out.print(
+        Text(
+            f"{len(changed):,} of {count_of(len(done.pairs), 'answer')} differ in words, citations, verdicts or outcome"
+        )
+    )
     if not changed:
         return
     table = Table(box=None, pad_edge=False)

@@ -22,6 +22,7 @@ from worker.cli.session import Session, session
 from worker.cli.summary import held_lines, money
 from worker.cli.terminal import printable, tell, write_json
 from worker.cli.waiting import Watch
+from worker.counts import count_of
 from worker.settings import load_settings
 from worker.token_streams import Kind, Token, TokenReader
 
@@ -98,11 +99,11 @@ async def _job(ledger: Ledger, job_or_batch: UUID) -> UUID | None:
 
 
 def _sum_up(status: BatchStatus, refused: int) -> None:
-    tell(f"{status.jobs} {'job' if status.jobs == 1 else 'jobs'}: {counts_of(status)}; cost {money(status)}")
+    tell(f"{count_of(status.jobs, 'job')}: {counts_of(status)}; cost {money(status)}")
     for line in held_lines(status):
         tell(line)
     if refused:
-        tell(f"{refused} lines of the input were not valid")
+        tell(f"{count_of(refused, 'line of the input was', 'lines of the input were')} not valid")
 
 
 def _document(view: JobView) -> dict[str, object]:

@@ -11,6 +11,7 @@ from worker.cli.exits import INCOMPLETE, OK, run_interruptible
 from worker.cli.outfile import STDOUT, check_output, writing
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, write_json
+from worker.counts import count_of
 from worker.operations.batch_report import Report, collect, document
 from worker.settings import load_settings
 
@@ -59,7 +60,7 @@ def report(
         with writing(output) as file:
             file.write(page(content).encode())
         if output != STDOUT:
-            tell(f"report of {result.status.final:,} of {result.status.jobs:,} jobs written to {output}")
+            tell(f"report of {result.status.final:,} of {count_of(result.status.jobs, 'job')} written to {output}")
     return OK if result.status.final == result.status.jobs else INCOMPLETE
 
 

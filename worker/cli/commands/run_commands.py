@@ -13,6 +13,7 @@ from worker.cli.session import Session, session
 from worker.cli.summary import describe, refused_document, sum_up
 from worker.cli.terminal import tell, warn, write_json, write_line
 from worker.cli.waiting import Watch
+from worker.counts import count_of
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.json_lines import check_files
 from worker.settings import load_settings
@@ -146,7 +147,7 @@ def submit(
     batch = options.batch_fields(name, key, max_cost_usd, lane, escalate, not_before=not_before, deadline=deadline)
     submission = new_submission(files, batch, settings, strict=strict)
     if submission.empty:
-        warn(f"none of {submission.intake.lines} lines holds a valid job; nothing was submitted")
+        warn(f"none of {count_of(submission.intake.lines, 'line')} holds a valid job; nothing was submitted")
         return BAD_INPUT
     # Only 'migrate' and 'up' change a server's schema; an embedded one is migrated here.
     with session(settings, writes=embedded(settings)) as opened:

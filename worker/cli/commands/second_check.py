@@ -29,6 +29,7 @@ from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, warn
 from worker.cli.waiting import Watch
+from worker.counts import count_of
 from worker.operations import job_changes
 from worker.operations.operator import JobPages
 from worker.operations.result_lines import Tally
@@ -155,7 +156,7 @@ def recheck(
     if not quiet:
         _show(comparison)
         if output is not None:
-            tell(f"{tally.lines} results written to {output}")
+            tell(f"{count_of(tally.lines, 'result')} written to {output}")
     return OK if comparison.all_done and not pages.refused else INCOMPLETE
 
 
@@ -178,7 +179,9 @@ async def _recheck(
         before = await snapshots(operator.ledger, batch_id)
         unfinished = sum(snapshot.state not in FINAL_STATES for snapshot in before.values())
         if unfinished:
-            warn(f"{unfinished} jobs of the batch are not final yet; they are left to their first check")
+            warn(
+                f"{count_of(unfinished, 'job of the batch is', 'jobs of the batch are')} not final yet; left to the first check"
+            )
         ended = {JobState.COMPLETED, JobState.FAILED}
         done = [job_id for job_id, snapshot in before.items() if snapshot.state in ended]
         rechecked = await job_changes.recheck(operator, done, change, pages)
@@ -200,5 +203,5 @@ def _show(comparison: Comparison) -> None:
     for row in comparison.rows():
         table.add_row(*map(safe, row))
     out.print(table)
-    text = f"{len(comparison.pairs)} answers checked again: {comparison.changed} have another outcome"
+    text = f"{count_of(len(comparison.pairs), 'answer')} checked again: {comparison.changed:,} with another outcome"
     out.print(safe(f"{text}; the judge cost {comparison.cost_usd.normalize():f} USD"))

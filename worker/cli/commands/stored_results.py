@@ -22,6 +22,7 @@ from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, write_json
 from worker.cli.waiting import Watch
+from worker.counts import count_of
 from worker.operations.audit import audit_of, find_job, to_json
 from worker.operations.result_lines import Tally, judged_rows
 from worker.settings import load_settings
@@ -99,9 +100,9 @@ def results(
         rows = run_interruptible(_write_judged(opened, batch_id, judged)) if judged is not None else 0
     if not quiet:
         states = ", ".join(f"{count} {state}" for state, count in tally.states.items())
-        tell(f"{tally.lines} results: {states or 'none'}")
+        tell(f"{count_of(tally.lines, 'result')}: {states or 'none'}")
         if judged is not None:
-            tell(f"{rows} judged claims written to {judged}")
+            tell(f"{count_of(rows, 'judged claim')} written to {judged}")
     return OK if tally.all_well else INCOMPLETE
 
 
