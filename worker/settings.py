@@ -44,6 +44,8 @@ class ProviderKind(StrEnum):
     """Anthropic's Messages API."""
     LLAMAINDEX = "llamaindex"
     """Any LLM class of LlamaIndex (the extra ``llamaindex``)."""
+    PLUGIN = "plugin"
+    """Code of one's own, by import path or entry point."""
     EXTRACTIVE = "extractive"
     """Offline: quotes the best source sentences."""
 
@@ -89,8 +91,14 @@ class ProviderSettings(BaseModel):
     llm: str | None = Field(
         default=None, description="llamaindex: import path of a class or factory, as 'package.module:Name'"
     )
+    plugin: str | None = Field(
+        default=None,
+        description="plugin: a class or factory of your own, as 'package.module:name' or the name of an entry point of the "
+        "group nightdesk.providers; it needs no kind",
+    )
     options: dict[str, Any] = Field(
-        default_factory=dict, description="llamaindex: its arguments; a key comes from the variable of api_key_env"
+        default_factory=dict,
+        description="llamaindex and plugin: its arguments; a key comes from the variable of api_key_env",
     )
     limits: LimitSettings | None = Field(default=None, description="limits of each of its models")
     model_limits: dict[str, LimitSettings] | None = Field(default=None, description="limits by model, before 'limits'")
@@ -98,7 +106,15 @@ class ProviderSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_preset(cls, settings: Any) -> Any:
-        return with_preset(settings) if isinstance(settings, dict) else settings
+        if not isinstance(settings, dict):
+            return settings
+        return with_preset({"kind": ProviderKind.PLUGIN, **settings} if "plugin" in settings else settings)
+
+    @model_validator(mode="after")
+    def _name_the_plugin(self) -> "ProviderSettings":
+        if (self.kind is ProviderKind.PLUGIN) != (self.plugin is not None):
+            raise ValueError("needs 'plugin' for the kind 'plugin', and for no other: 'package.module:name'")
+        return self
 
     @field_validator("options")
     @classmethod
@@ -154,9 +170,9 @@ class Settings(BaseSettings):
     providers: dict[str, ProviderSettings] = Field(
         default_factory=dict,
         description="further providers by name, as JSON: a preset (ollama, vllm, llamacpp, gemini) or a kind (openai, "
-        "openai_chat, openai_decisions, anthropic, llamaindex, extractive), and base_url, api_key_env, model, json_schema, "
-        "answer_protocol, service_tier, takes, drops, llm, options, limits, model_limits; see docs/providers.md and "
-        "docs/limits.md",
+        "openai_chat, openai_decisions, anthropic, llamaindex, extractive) or a plugin, and base_url, api_key_env, model, json_schema, "
+        "answer_protocol, service_tier, takes, drops, llm, options, limits, model_limits; see docs/providers.md, "
+        "docs/extend.md and docs/limits.md",
     )
     fallbacks: tuple[str, ...] = Field(
         default=(),

@@ -1,9 +1,13 @@
-"""Lists the prompts that jobs can name, and the folder that each comes from."""
+"""Lists the prompts that jobs can name and the plugins of the settings, with the file or package that each comes from."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tasks.errors import ConfigurationError
 from tasks.prompting.templates import available, load
+from worker.plugins import PROVIDERS, installed
+from worker.providers.registry import ConfiguredProviders
+from worker.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,18 +15,22 @@ class Extension:
     """A part that a job or a setting can name.
 
     Attributes:
-        kind: ``prompt``.
+        kind: ``prompt``, ``provider`` or ``checker``.
         name: the name that jobs use.
-        version: of it, as records have it.
-        origin: file or package that it comes from; None: Nightdesk itself.
+        version: of a prompt, as records have it.
+        origin: the file, or the package with its version; None: Nightdesk itself.
         sha256: of a template and the files that it extends, as records have it.
+        problem: the reason that it can't be used.
+        in_use: False for one that is installed and that no setting names.
     """
 
     kind: str
     name: str
-    version: str
+    version: str | None = None
     origin: str | None = None
     sha256: str | None = None
+    problem: str | None = None
+    in_use: bool = True
 
 
 def prompts() -> Iterator[Extension]:
@@ -31,3 +39,25 @@ def prompts() -> Iterator[Extension]:
         for version in versions:
             template = load(name, version)
             yield Extension("prompt", name, version, str(template.path) if template.own else None, template.sha256)
+
+
+def plugins(settings: Settings) -> Iterator[Extension]:
+    """The plugins of the settings, each imported, then those that are installed as entry points and not in use."""
+    registry = ConfiguredProviders(settings)
+    paths = {name: entry.plugin for name, entry in settings.providers.items() if entry.plugin is not None}
+    for name in paths:
+        yield _loaded("provider", name, lambda name=name: registry.plugin(name).identity)  # type: ignore[misc]
+    yield from _unused("provider", PROVIDERS, set(paths.values()))
+
+
+def _loaded(kind: str, name: str, identify: Callable[[], str]) -> Extension:
+    try:
+        return Extension(kind, name, origin=identify())
+    except ConfigurationError as error:
+        return Extension(kind, name, problem=str(error))
+
+
+def _unused(kind: str, group: str, paths: set[str]) -> Iterator[Extension]:
+    for name, package in installed(group):
+        if name not in paths:
+            yield Extension(kind, name, origin=package, in_use=False)

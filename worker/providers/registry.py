@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from schemas.generation import CheckerName, Lane
 from schemas.job import GenerationConfig
@@ -15,6 +15,9 @@ from tasks.ports import Catalog, CheapJudge, Objection, Provider, Turn
 from tasks.ports.remote_batches import RemoteCalls
 from worker.providers.presets import CHEAP_JUDGES, DEFAULT_MODELS, LEAST_JUDGE_BYTES, PRESETS
 from worker.settings import ProviderKind, ProviderSettings, Settings, plain_http
+
+if TYPE_CHECKING:
+    from worker.plugins import Plugin
 
 
 class Vendor(NamedTuple):
@@ -55,6 +58,9 @@ _ADAPTERS = {
 }
 
 
+_UNKNOWN_COST = frozenset({ProviderKind.LLAMAINDEX, ProviderKind.PLUGIN})
+"""Kinds whose own code knows the model and its price."""
+
 MOST_REMEMBERED = 1_000
 """Configs whose objections are kept, and models whose judge is: a file's jobs share few."""
 
@@ -76,6 +82,7 @@ class ConfiguredProviders:
         self._environment = os.environ if environment is None else environment
         self._entries = {**BUILT_IN, **settings.providers}
         self._built: dict[str, Provider] = {}
+        self._plugins: dict[str, Plugin] = {}
         self._cheap_judges: dict[tuple[str, str | None], CheapJudge | None] = {}
         for turn in settings.fallbacks:
             name = turn.partition(":")[0]
@@ -117,6 +124,8 @@ class ConfiguredProviders:
     def import_ahead(self, *, answers: bool, judges: bool) -> None:
         """Imports the SDKs of the providers that are set, before an event loop runs: a loop would stand still for a second.
 
+        So it does all plugins; raises ``ConfigurationError`` for one that can't be loaded.
+
         Args:
             answers: of the default provider and the fallbacks.
             judges: of the judge, or of the cheap model that judges by default, which has the default provider's SDK.
@@ -127,6 +136,21 @@ class ConfiguredProviders:
             entry = self._entries.get(name.partition(":")[0])
             if entry is not None and entry.kind in _ADAPTERS:
                 import_module(_ADAPTERS[entry.kind][0])
+        for name, entry in self._entries.items() if answers or judges else ():
+            if entry.plugin is not None:
+                import_module("worker.providers.plugin")
+                self.plugin(name)
+
+    def plugin(self, name: str) -> "Plugin":
+        """The plugin of a provider; raises ``ConfigurationError`` where it can't be loaded."""
+        plugin = self._plugins.get(name)
+        if plugin is None:
+            path = self._entries[name].plugin
+            assert path is not None
+            plugins = import_module("worker.plugins")
+            where = f"NIGHTDESK_PROVIDERS: the provider {name!r}"
+            plugin = self._plugins[name] = plugins.load_plugin(path, plugins.PROVIDERS, where)
+        return plugin
 
     def get(self, name: str | None) -> Provider:
         """See ``tasks.ports.Providers``."""
@@ -179,7 +203,7 @@ class ConfiguredProviders:
     def needs_model(self, name: str) -> bool:
         """True for a provider without a default model."""
         entry = self._entries[name]
-        named = entry.kind not in {ProviderKind.EXTRACTIVE, ProviderKind.LLAMAINDEX}
+        named = entry.kind not in {ProviderKind.EXTRACTIVE, *_UNKNOWN_COST}
         return named and self._model(name, entry) is None
 
     def has_price(self, name: str, model: str | None) -> bool:
@@ -188,7 +212,7 @@ class ConfiguredProviders:
         model = self.model_of(name, model)
         if entry.kind is ProviderKind.EXTRACTIVE:
             return True
-        if entry.kind is ProviderKind.LLAMAINDEX or model is None:
+        if entry.kind in _UNKNOWN_COST or model is None:
             return False
         # The tables of prices take a moment to load, and most batches have no ceiling.
         return self._prices(name, entry).reserve_usd(model, 1, 1, _tier(entry)) is not None
@@ -259,6 +283,8 @@ class ConfiguredProviders:
             return extractive(latency_s=self._settings.extractive_latency_s, name=name)
         if entry.kind is ProviderKind.LLAMAINDEX:
             return self._build_llamaindex(name, entry)
+        if entry.kind is ProviderKind.PLUGIN:
+            return self._build_plugin(name, entry)
         key, base_url = self._key(name, entry), self._base_url(name, entry)
         target = import_module("worker.providers.adapter").Target(
             name=name,
@@ -293,6 +319,19 @@ class ConfiguredProviders:
             json_schema="json_schema" in entry.model_fields_set and entry.json_schema,
             answer_protocol=entry.answer_protocol,
         )
+        return provider
+
+    def _build_plugin(self, name: str, entry: ProviderSettings) -> Provider:
+        adapter = import_module("worker.providers.plugin")
+        target = adapter.PluginTarget(
+            name=name,
+            options=entry.options,
+            api_key=self._key(name, entry),
+            model=self._model(name, entry),
+            json_schema="json_schema" in entry.model_fields_set and entry.json_schema,
+            answer_protocol=entry.answer_protocol,
+        )
+        provider: Provider = adapter.PluginProvider(target, self.plugin(name))
         return provider
 
     def _key(self, name: str, entry: ProviderSettings) -> str | None:

@@ -37,7 +37,7 @@ COMMANDS = {
     "label": ("answer_labels", "say whether an answer or a claim is supported"),
     "labels": ("answer_labels", "import and export the labels of people"),
     "calibrate": ("calibration_fit", "fit the check to your own labels"),
-    "extensions": ("extension_list", "the prompts there are, and where each comes from"),
+    "extensions": ("extension_list", "prompts and plugins, and where each comes from"),
     "doctor": ("diagnosis", "what is wrong, and what to do about it"),
     "migrate": ("services", "bring the database to this version's schema"),
     "schema": ("contract", "the JSON Schemas of jobs and results"),

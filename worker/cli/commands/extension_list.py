@@ -1,4 +1,4 @@
-"""``nightdesk extensions``: the prompts that jobs can name, and where each comes from."""
+"""``nightdesk extensions``: the prompts that jobs can name, the plugins of the settings, and where each comes from."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -8,30 +8,32 @@ from rich.text import Text
 
 from worker.cli import options
 from worker.cli.console import console
-from worker.cli.exits import OK
+from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.terminal import write_json
-from worker.operations.extensions import Extension, prompts
+from worker.operations.extensions import Extension, plugins, prompts
 from worker.settings import load_settings
 
 
 def extensions(as_json: options.Json = False) -> int:
-    """List the prompt templates that a job can name, with version, hash, and the file of those that are your own.
+    """List prompts, and providers and checkers of your own, with the file or package that each comes from.
 
-    Templates of your own are checked: one that can't be used is named with its file and line.
+    Each is loaded: one that can't be used is named with the reason, and the exit code is 1.
     """
-    load_settings()
-    listing = list(prompts())
+    settings = load_settings()
+    listing = [*prompts(), *plugins(settings)]
     if as_json:
         write_json([asdict(extension) for extension in listing])
     else:
         _show(listing)
-    return OK
+    return INCOMPLETE if any(extension.problem for extension in listing) else OK
 
 
 def _show(listing: Sequence[Extension]) -> None:
     table = Table(box=None, pad_edge=False)
-    for heading in ("prompt", "version", "hash", "from"):
+    for heading in ("kind", "name", "version", "hash", "from"):
         table.add_column(heading, overflow="fold", no_wrap=heading != "from")
     for each in listing:
-        table.add_row(each.name, each.version, (each.sha256 or "")[:12], Text(each.origin or "Nightdesk"))
+        origin = each.problem or each.origin or "Nightdesk"
+        unused = "" if each.in_use else " (installed; no setting names it)"
+        table.add_row(each.kind, each.name, each.version or "", (each.sha256 or "")[:12], Text(origin + unused))
     console().print(table)

@@ -1,0 +1,206 @@
+"""Calls a model by code of one's own: planning, the time limit, errors and the record are here, the call alone is there."""
+
+import asyncio
+import hashlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Protocol
+
+import orjson
+
+from schemas.failure import FailureKind
+from schemas.generation import AnswerProtocol
+from schemas.job import GenerationConfig, JobRequest
+from schemas.model_call import Completion, FinishReason, Prompt, ProviderSnapshot, Usage
+from tasks.answers.parse import storable
+from tasks.errors import ConfigurationError, ProviderError
+from tasks.ports import Answered, Call, Listener
+from worker.plugins import Plugin, describe
+from worker.providers.adapter import choose_protocol, messages_of, sampling_of, standard_lane
+from worker.providers.failures import Failures
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """One call for a plugin to make.
+
+    Attributes:
+        model: of the job or the settings; None: the plugin's own.
+        messages: ``role`` (system, user or assistant) and ``content`` of each, in order.
+        parameters: max_tokens, and what the job sets of temperature, top_p, top_k, seed, stop and reasoning_effort.
+        reply_schema: JSON Schema of the reply, where one is asked for; None: running text with ``[N]`` markers.
+        timeout_s: seconds after which the call is cancelled.
+    """
+
+    model: str | None
+    messages: list[dict[str, str]]
+    parameters: Mapping[str, Any]
+    reply_schema: Mapping[str, Any] | None
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer of a plugin; what it does not know stays None, and is recorded as unknown."""
+
+    text: str
+    finish_reason: FinishReason = FinishReason.STOP
+    input_tokens: int | None = None
+    output_tokens: int = 0
+    cost_usd: Decimal | None = None
+    model: str | None = None
+    request_id: str | None = None
+
+
+class Model(Protocol):
+    """A plugin: makes one call, without retries. It may also have ``async def close(self)``."""
+
+    async def complete(self, call: ModelCall) -> Reply:
+        """Makes the call once.
+
+        A ``ProviderError`` tells by its kind what follows: retry, hold or fallback. Any other exception counts as a call
+        that may have been billed.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PluginTarget:
+    """The settings of a plugin.
+
+    Attributes:
+        name: of the provider in settings and jobs.
+        options: arguments of the factory.
+        api_key: handed over as ``api_key``; None: not at all.
+        model: of jobs that name none.
+        json_schema: the plugin takes a ``reply_schema``.
+        answer_protocol: of jobs that name none.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    api_key: str | None
+    model: str | None
+    json_schema: bool
+    answer_protocol: AnswerProtocol | None
+
+    def __repr__(self) -> str:
+        return f"PluginTarget({self.name!r})"
+
+
+class PluginProvider:
+    """``tasks.ports.Provider`` over a ``Model``."""
+
+    def __init__(self, target: PluginTarget, plugin: Plugin) -> None:
+        self.name = target.name
+        self._target = target
+        self._identity = plugin.identity
+        self._failures = Failures(target.name, (target.api_key,) if target.api_key else ())
+        arguments = {**target.options, **({"api_key": target.api_key} if target.api_key else {})}
+        where = f"the provider {target.name!r}"
+        try:
+            model = plugin.build(where, **arguments)
+        except ConfigurationError as error:
+            raise ConfigurationError(str(self._failures.error(FailureKind.CONFIGURATION, str(error)))) from None
+        if not inspect.iscoroutinefunction(getattr(model, "complete", None)):
+            raise ConfigurationError(f"{where} ({plugin.identity}) has no 'async def complete(self, call)'")
+        self._model: Model = model
+
+    def protocol(self, config: GenerationConfig) -> AnswerProtocol:
+        """See ``tasks.ports.Provider``: running text with markers, unless the plugin takes a schema."""
+        segments = config.output_schema is not None or self._target.json_schema
+        best = AnswerProtocol.SEGMENTS if segments else AnswerProtocol.MARKERS
+        serves = (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS)
+        return choose_protocol(config, best, serves, self._target.answer_protocol, self._failures)
+
+    def model_of(self, config: GenerationConfig) -> str | None:
+        """See ``tasks.ports.Provider``."""
+        return config.model or self._target.model
+
+    def plan(self, request: JobRequest, prompt: Prompt) -> Call:
+        """See ``tasks.ports.Provider``; the body is the messages and parameters, for the plugin alone knows its wire."""
+        config = request.config
+        lane, model = standard_lane(config, self._failures), self.model_of(config)
+        parameters: dict[str, Any] = {"max_tokens": config.max_tokens, **sampling_of(config)}
+        if config.reasoning_effort is not None:
+            parameters["reasoning_effort"] = config.reasoning_effort
+        content = {"messages": messages_of(request, prompt), "reply_schema": prompt.reply_schema}
+        body = orjson.dumps({"model": model, "parameters": parameters, **content})
+        return Call(
+            provider=self.name,
+            model=model,
+            lane=lane.value,
+            protocol=prompt.snapshot.protocol,
+            body=body,
+            request_hash=hashlib.sha256(body).digest(),
+            timeout_s=config.timeout_s,
+            reserve_usd=None,
+            prompt=prompt,
+            request=request,
+            parameters_sent=parameters,
+            parameters_dropped={"stream": "a plugin's answer is fetched whole"} if config.stream else {},
+        )
+
+    def expected_usd(self, call: Call) -> None:
+        """Always unknown."""
+
+    async def call(self, call: Call, listener: Listener | None = None) -> Answered:  # noqa: ARG002 - fetched whole
+        """See ``tasks.ports.Provider``."""
+        body = orjson.loads(call.body)
+        model_call = ModelCall(
+            call.model, body["messages"], body["parameters"], body["reply_schema"], timeout_s=call.timeout_s
+        )
+        try:
+            async with asyncio.timeout(call.timeout_s):
+                reply = await self._model.complete(model_call)
+        except ProviderError as error:
+            raise self._failures.error(
+                error.kind, str(error), retry_after_s=error.retry_after_s, status_code=error.status_code
+            ) from None
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others may raise anything
+            raise self._broken(error) from None
+        try:
+            return self._answered(call, reply)
+        except (AttributeError, TypeError, ValueError) as error:
+            reason = f"({self._identity}) returned no Reply: {type(error).__name__}: {error}"
+            raise self._failures.error(FailureKind.BAD_ANSWER, reason) from None
+
+    async def close(self) -> None:
+        """See ``tasks.ports.Provider``."""
+        if inspect.iscoroutinefunction(close := getattr(self._model, "close", None)):
+            await close()
+
+    def _broken(self, error: BaseException) -> ProviderError:
+        failure = self._failures.of_connection(error)
+        if failure.kind is not FailureKind.INTERNAL:
+            return failure
+        return self._failures.error(FailureKind.UNKNOWN_OUTCOME, f"({self._identity}) broke: {describe(error)}")
+
+    def _answered(self, call: Call, reply: Reply) -> Answered:
+        text = storable(reply.text)
+        usage = None
+        if reply.input_tokens is not None:
+            usage = Usage(input_tokens=reply.input_tokens, output_tokens=reply.output_tokens)
+        snapshot = ProviderSnapshot(
+            provider=self.name,
+            model_asked=call.model,
+            model_returned=reply.model,
+            lane=call.lane,
+            protocol=call.protocol,
+            request_id=reply.request_id,
+            parameters_sent=call.parameters_sent,
+            parameters_dropped=call.parameters_dropped,
+            sdk=self._identity,
+        )
+        completion = Completion(
+            text=text,
+            finish_reason=reply.finish_reason,
+            protocol=call.protocol,
+            sanitised=text != reply.text,
+            usage=usage,
+            cost_usd=reply.cost_usd,
+            snapshot=snapshot,
+        )
+        return Answered(reply.text.encode(errors="replace"), completion)
