@@ -510,18 +510,14 @@ upload = Table(
     Column("lines", Integer),
     Column("batch_id", Uuid),
     Column("ended_at", _INSTANT),
+    Column("output_bytes", BigInteger),
+    Column("error_bytes", BigInteger),
     CheckConstraint(
         "(submitted_at IS NULL AND batch_id IS NULL AND errors IS NULL)"
         " OR (submitted_at IS NOT NULL AND (batch_id IS NULL) = (errors IS NOT NULL))",
         name="batch_or_errors",
     ),
-    Index(
-        "upload_submitted",
-        "tenant",
-        text("created_at DESC"),
-        text("id DESC"),
-        postgresql_where=text("submitted_at IS NOT NULL"),
-    ),
+    Index("upload_of_tenant", "tenant", text("created_at DESC"), text("id DESC")),
     Index("upload_waiting", "created_at", postgresql_where=text("submitted_at IS NULL")),
     Index("upload_of_batch", "batch_id", postgresql_where=text("batch_id IS NOT NULL")),
 )

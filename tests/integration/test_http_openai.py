@@ -18,6 +18,7 @@ from tests.deadlines import until
 from tests.http_service import Door, running_service
 from tests.integration.test_http_tenants import make_key
 from tests.servers import Servers, advance_clock
+from worker.http import openai_batches
 from worker.ledger.postgres import PostgresLedger
 
 LEASE = timedelta(minutes=10)
@@ -93,8 +94,42 @@ def test_a_program_uploads_creates_polls_and_downloads(door: Door, client: opena
     errors = [json.loads(row) for row in client.files.content(done.error_file_id).text.splitlines()]
     assert [(row["custom_id"], row["response"]["status_code"]) for row in errors] == [("b", 500), ("c", 400)]
     assert "config.mode" in errors[1]["response"]["body"]["error"]["message"]
+    for name, kind in ((done.output_file_id, "output"), (done.error_file_id, "error")):
+        result = client.files.retrieve(name)
+        assert result.bytes == len(client.files.content(name).content) > 100
+        assert (result.filename, result.purpose) == (f"{batch.id}_{kind}.jsonl", "batch_output")
+        assert result.created_at == done.completed_at
     with pytest.raises(openai.NotFoundError):
         client.files.content(file.id)
+
+
+def test_a_batch_that_ended_is_finalizing_until_its_files_are_measured(
+    door: Door, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = create(client, upload(client, line("large")))
+    finish(door, "acme", {"large": JobState.COMPLETED})
+    monkeypatch.setattr(openai_batches, "END_S", 0)
+    assert client.batches.retrieve(batch.id).status == "finalizing"
+    assert until(lambda: client.batches.retrieve(batch.id).status == "completed", 30)
+
+
+def test_files_are_listed_with_the_results_of_their_batches(door: Door) -> None:
+    key = make_key(door.database_url, "lister", "lister", Role.SUBMIT)
+    with openai.OpenAI(base_url=f"{door.url}/openai/v1", api_key=key, max_retries=0) as client:
+        assert client.files.list().data == []
+        first = upload(client, line("l1"), line("l2", config={"mode": "wild"}))
+        batch = create(client, first)
+        second = upload(client, line("l3"))
+        finish(door, "lister", {"l1": JobState.COMPLETED})
+        done = client.batches.retrieve(batch.id)
+        newest_first = [second.id, done.output_file_id, done.error_file_id, first.id]
+        assert [file.id for file in client.files.list(limit=1)] == newest_first, "page by page"
+        assert [file.id for file in client.files.list(limit=3)] == newest_first
+        assert [file.id for file in client.files.list(order="asc", limit=2)] == newest_first[::-1]
+        assert [file.id for file in client.files.list(purpose="batch_output")] == newest_first[1:3]
+        assert [file.id for file in client.files.list(purpose="batch", limit=1)] == [second.id, first.id]
+        with pytest.raises(openai.NotFoundError):
+            client.files.list(after=f"file-{ZEROS}")
 
 
 def test_a_file_with_a_wrong_envelope_makes_a_failed_batch(client: openai.OpenAI) -> None:

@@ -242,13 +242,51 @@ def test_the_description_names_every_route(door: Door) -> None:
     assert "query" in document["components"]["schemas"]["JobRequest"]["properties"]
 
 
-def test_headers_beyond_the_limit_are_refused(door: Door) -> None:
+def send_raw(door: Door, request: bytes) -> tuple[str, dict[str, Any]]:
+    """Send bytes that are no request; returns the status line and the body of the answer."""
     host, port = door.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
-        connection.sendall(
-            b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X-Filler: " + b"x" * 40_000 + b"\r\n\r\n"
-        )
-        assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+        connection.sendall(request)
+        answer = b"".join(iter(lambda: connection.recv(10_000), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    is_openai = b"/openai/" in request
+    assert f"content-type: {'application/json' if is_openai else PROBLEM}".encode() in head
+    return head.split(b"\r\n")[0].decode(), orjson.loads(body)
+
+
+def test_what_is_no_request_is_answered_with_a_problem_too(door: Door) -> None:
+    filler = b"X-Filler: " + b"x" * 40_000
+    status, problem = send_raw(door, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + filler + b"\r\n\r\n")
+    assert (status, problem["status"]) == ("HTTP/1.1 431 Request Header Fields Too Large", 431)
+    assert "32,768" in problem["detail"]
+    for request in (
+        b"garbage\r\n\r\n",
+        b"FOO /v1/jobs HTTP/1.1\r\n\r\n",
+        b"POST /v1/jobs HTTP/1.1\r\nContent-Length: a\r\n\r\n",
+    ):
+        status, problem = send_raw(door, request)
+        assert (status, problem["type"]) == ("HTTP/1.1 400 Bad Request", "urn:nightdesk:problem:invalid-http")
+    status, problem = send_raw(door, b"GET /openai/v1/files HTTP/1.1\r\nContent-Length: a\r\n\r\n")
+    assert (status, problem["error"]["type"]) == ("HTTP/1.1 400 Bad Request", "invalid_request_error")
+    length = b"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999999\r\n\r\n"
+    status, problem = send_raw(door, b"POST /v1/jobs HTTP/1.1\r\n" + length)
+    assert problem["status"] == 413
+
+
+def test_a_wrong_method_is_answered_with_those_of_all_routes(door: Door) -> None:
+    answer = door.http.delete("/v1/batches")
+    assert (answer.status_code, answer.headers["allow"], answer.headers["content-type"]) == (405, "GET, POST", PROBLEM)
+    assert "GET and POST, not DELETE" in answer.json()["detail"]
+    assert door.http.put("/openai/v1/files").json()["error"]["type"] == "invalid_request_error"
+
+
+def test_more_connections_than_are_taken_are_told_to_come_back(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door.server.config.http_protocol_class, "most_connections", 0)
+    for path in ("/v1/batches", "/openai/v1/batches"):
+        answer = door.http.get(path)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5"), path
+        assert "NIGHTDESK_HTTP_MAX_CONNECTIONS" in answer.text
+    assert door.http.get("/healthz").status_code == 200, "a supervisor must not end a service that is busy"
 
 
 def test_without_redis_jobs_are_accepted_and_polls_answered(

@@ -1,5 +1,6 @@
 """The routes of batches in the form of OpenAI's API, for its stock client."""
 
+import asyncio
 import re
 from datetime import timedelta
 from typing import Annotated, Any
@@ -25,12 +26,16 @@ from worker.ledger.uploads import Upload
 from worker.operations import job_changes
 from worker.operations.operator import JobPages
 from worker.operations.uploaded_batches import ENDPOINT, BatchOrder, submit_upload
+from worker.operations.uploaded_results import end_upload
 
 router = APIRouter(prefix="/openai/v1/batches", tags=["openai"], responses=OPENAI_PROBLEMS)
 
 MOST_BODY_BYTES = 100_000
 _FILE = r"^file-[0-9a-f]{32}$"
 _BATCH = re.compile(r"batch_([0-9a-f]{32})")
+
+END_S = 2.0
+"""Seconds that a request waits for the sizes of the results of a batch that ended."""
 
 MOST_METADATA = 16
 LONGEST_KEY = 64
@@ -148,11 +153,21 @@ async def _document(service: Service, upload: Upload) -> dict[str, Any]:
     status = await service.ledger.reading.batch_status(upload.batch_id)
     refused = await service.ledger.uploads.refused_lines(upload.batch_id)
     if status.final == status.jobs and upload.ended_at is None:
-        upload = await service.ledger.uploads.end(upload)
+        upload = await _end(service, upload)
     completed = status.states.get(JobState.COMPLETED, 0)
     failed = refused + status.final - completed
     counts = {"total": status.jobs + refused, "completed": completed, "failed": failed}
     return {**_fields(upload), **_ends(upload, status), **_files(upload, completed, failed), "request_counts": counts}
+
+
+async def _end(service: Service, upload: Upload) -> Upload:
+    """Ends a batch whose jobs are all final; a large one is a while in the state ``finalizing``, as at OpenAI."""
+    task = service.endings.get(upload.id)
+    if task is None:
+        task = service.endings[upload.id] = service.go_on(service.bulk.run(lambda ledger: end_upload(ledger, upload)))
+        task.add_done_callback(lambda _: service.endings.pop(upload.id))
+    ended, _ = await asyncio.wait({task}, timeout=END_S)
+    return task.result() if ended else upload
 
 
 def _fields(upload: Upload) -> dict[str, Any]:
@@ -183,6 +198,8 @@ def _fields(upload: Upload) -> dict[str, Any]:
 def _ends(upload: Upload, status: BatchStatus) -> dict[str, Any]:
     """The state, with the times of its edges."""
     cancelling = {"cancelling_at": _seconds(status.cancelled_at)} if status.cancelled_at else {}
+    if upload.ended_at is None and status.final == status.jobs:
+        return {"status": "finalizing", **cancelling}
     if upload.ended_at is None:
         return {"status": "cancelling" if cancelling else "in_progress", **cancelling}
     ended = _seconds(upload.ended_at)

@@ -1,31 +1,31 @@
 """The route of files in the form of OpenAI's API: uploads for batches, and the output and errors of batches."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
-from typing import IO, Annotated, Any
+from collections.abc import Iterator
+from typing import IO, Annotated, Any, Literal
 from uuid import UUID
 
 import orjson
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from uuid_utils.compat import uuid7
 
-from schemas.failure import FailureKind
-from schemas.states import JobState
 from worker.http.bodies import pieces_of
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import OPENAI_PROBLEMS
 from worker.http.problems import Problem, invalid, not_found
-from worker.ledger.postgres import PostgresLedger
 from worker.ledger.uploads import RETENTION, Upload
-from worker.operations.result_lines import PIECE_BYTES, result_lines
+from worker.operations.uploaded_results import result_rows
 
 router = APIRouter(prefix="/openai/v1/files", tags=["openai"], responses=OPENAI_PROBLEMS)
 
 MOST_BYTES = 200_000_000
 """Largest file, as at OpenAI."""
+
+MOST_LISTED = 10_000
+"""Files on a page of the list."""
 
 LINES = "application/jsonl"
 
@@ -49,18 +49,35 @@ def _parse(text: str) -> tuple[UUID, str]:
     return UUID(match[1]), match[2] or ""
 
 
-def _document(upload: Upload) -> dict[str, Any]:
-    created = int(upload.created_at.timestamp())
+PARTS = {"": "batch", "-output": "batch_output", "-error": "batch_output"}
+"""The files of an upload, and their purposes."""
+
+
+def _document(upload: Upload, part: str = "") -> dict[str, Any]:
+    """A file as OpenAI's API shows it."""
+    created = upload.ended_at if part else upload.created_at
+    assert created is not None
+    began = int(created.timestamp())
+    waits = not part and upload.submitted_at is None
     return {
-        "id": file_id(upload),
+        "id": file_id(upload, part),
         "object": "file",
-        "bytes": upload.bytes,
-        "created_at": created,
-        "expires_at": None if upload.submitted_at else created + int(RETENTION.total_seconds()),
-        "filename": upload.filename,
-        "purpose": "batch",
+        "bytes": _size(upload, part),
+        "created_at": began,
+        "expires_at": began + int(RETENTION.total_seconds()) if waits else None,
+        "filename": f"batch_{upload.id.hex}_{part[1:]}.jsonl" if part else upload.filename,
+        "purpose": PARTS[part],
         "status": "processed",
     }
+
+
+def _size(upload: Upload, part: str) -> int:
+    """The size of a file; 0: there is none."""
+    return (upload.output_bytes if part == "-output" else upload.error_bytes if part else upload.bytes) or 0
+
+
+def _exists(upload: Upload, part: str) -> bool:
+    return not part or (upload.ended_at is not None and _size(upload, part) > 0)
 
 
 @router.post("", response_model=None)
@@ -100,15 +117,46 @@ def _json(document: Any) -> Response:
     return Response(orjson.dumps(document), media_type="application/json")
 
 
+@router.get("", response_model=None)
+async def files(
+    service: ServiceOf,
+    caller: Reader,
+    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 1_000,
+    after: Annotated[str | None, Query(max_length=100)] = None,
+    order: Literal["asc", "desc"] = "desc",
+    purpose: Annotated[str | None, Query(max_length=100)] = None,
+) -> Response:
+    """Files by their time: those that were uploaded, and the output and errors of their batches."""
+    newest_first = order == "desc"
+    last_id, last_part = (None, "") if after is None else _parse(after)
+    if last_id is not None:
+        await service.ledger.uploads.find(last_id, caller.tenant)
+    uploads = await service.ledger.uploads.files(
+        caller.tenant, limit + 2, last_id, ended=purpose == "batch_output", newest_first=newest_first
+    )
+    # Results come after their input.
+    parts = sorted(PARTS, reverse=newest_first)
+    matches = [
+        (upload, part)
+        for upload in uploads
+        for part in parts
+        if _exists(upload, part)
+        and purpose in {None, PARTS[part]}
+        and (upload.id != last_id or parts.index(part) > parts.index(last_part))
+    ]
+    data = [_document(upload, part) for upload, part in matches[:limit]]
+    ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
+    return _json({"object": "list", "data": data, **ends, "has_more": len(matches) > limit})
+
+
 @router.get("/{file}", response_model=None)
 async def retrieve(file: FileId, service: ServiceOf, caller: Reader) -> Response:
     """An uploaded file, or one of results, without its content."""
     upload_id, part = _parse(file)
     upload = await service.ledger.uploads.find(upload_id, caller.tenant)
-    if part and not _has_results(upload):
+    if not _exists(upload, part):
         raise not_found()
-    purpose = {"id": file, "purpose": "batch_output"} if part else {}
-    return _json({**_document(upload), **purpose})
+    return _json(_document(upload, part))
 
 
 @router.delete("/{file}", response_model=None)
@@ -128,54 +176,9 @@ async def content(file: FileId, service: ServiceOf, caller: Reader) -> Response:
     batch_id = upload.batch_id
     if not part and upload.submitted_at is None:
         lines = service.bulk.stream(lambda ledger: ledger.uploads.content(upload_id))
-    elif part and batch_id is not None and _has_results(upload):
+    elif part and batch_id is not None and _exists(upload, part):
         is_output = part == "-output"
-        lines = service.bulk.stream(lambda ledger: _rows(ledger, batch_id, completed=is_output))
+        lines = service.bulk.stream(lambda ledger: result_rows(ledger, batch_id, completed=is_output))
     else:
         raise not_found()
     return StreamingResponse(lines, headers={"Cache-Control": "private, no-store"}, media_type=LINES)
-
-
-def _has_results(upload: Upload) -> bool:
-    return upload.batch_id is not None and upload.ended_at is not None
-
-
-async def _rows(ledger: PostgresLedger, batch_id: UUID, *, completed: bool) -> AsyncIterator[bytes]:
-    """The rows of the output, or those of the errors."""
-    piece = bytearray()
-    async for line in result_lines(ledger, batch_id):
-        if (line.state == JobState.COMPLETED.value) is completed:
-            piece += orjson.dumps(_row(line.content)) + b"\n"
-        if len(piece) >= PIECE_BYTES:
-            yield bytes(piece)
-            piece.clear()
-    if piece:
-        yield bytes(piece)
-
-
-def _row(content: bytes) -> dict[str, Any]:
-    """A result as a row of OpenAI's files."""
-    result = orjson.loads(content)
-    # A line that was refused has no job, so its batch and place name it.
-    request_id = result["job_id"] or f"{result['batch_id']}_{result['position']}"
-    row = {
-        "id": f"batch_req_{request_id.replace('-', '')}",
-        "custom_id": result["custom_id"],
-        "response": None,
-        "error": None,
-    }
-    state, failure = result["state"], result["failure"] or {}
-    if state == JobState.COMPLETED.value:
-        response = {"status_code": 200, "request_id": request_id, "body": orjson.Fragment(content)}
-        return {**row, "response": response}
-    if state in {JobState.CANCELLED.value, JobState.EXPIRED.value}:
-        return {**row, "error": {"code": f"batch_{state}", "message": failure.get("message", state)}}
-    refused = failure.get("kind") == FailureKind.INVALID_REQUEST.value
-    error = {
-        "message": failure.get("message", "the job failed"),
-        "type": "invalid_request_error" if refused else "server_error",
-        "param": None,
-        "code": failure.get("kind"),
-    }
-    response = {"status_code": 400 if refused else 500, "request_id": request_id, "body": {"error": error}}
-    return {**row, "response": response}

@@ -173,8 +173,21 @@ def internal() -> Problem:
 
 async def answer_problem(request: Request, error: Exception) -> Response:
     """Answers an error that a route raised, in the form of its part of the API."""
-    problem = _problem(error)
+    problem = _wrong_method(request) if _is_wrong_method(error) else _problem(error)
     return problem.openai_response() if request.url.path.startswith(OPENAI) else problem.response()
+
+
+def _is_wrong_method(error: Exception) -> bool:
+    return isinstance(error, HTTPException) and error.status_code == 405  # noqa: PLR2004 - the status itself
+
+
+def _wrong_method(request: Request) -> Problem:
+    """Names the methods of an address, those of all its routes."""
+    document = request.app.openapi()["paths"]
+    route = request.scope.get("route")
+    methods = sorted(method.upper() for method in document.get(getattr(route, "path", ""), {"get": {}}))
+    detail = f"this address takes {' and '.join(methods)}, not {request.method}; see /openapi.json"
+    return Problem(405, "method-not-allowed", "Method not allowed", detail, headers={"Allow": ", ".join(methods)})
 
 
 def _problem(error: Exception) -> Problem:
@@ -206,8 +219,6 @@ def _parameters(error: RequestValidationError) -> Problem:
 def _of_framework(error: HTTPException) -> Problem:
     if error.status_code == 404:  # noqa: PLR2004 - the status itself
         return not_found()
-    kind = {405: "method-not-allowed", 413: "too-large", 415: "unsupported-media-type"}.get(
-        error.status_code, "refused"
-    )
+    kind = {413: "too-large", 415: "unsupported-media-type"}.get(error.status_code, "refused")
     title = kind.replace("-", " ").capitalize()
     return Problem(error.status_code, kind, title, str(error.detail), headers=error.headers or {})

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 import uvicorn
@@ -11,6 +12,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tasks.errors import ConfigurationError
+from worker.http.problems import OPENAI, RETRY_S, Problem
 from worker.settings import Settings
 
 HEADER_BYTES = 32_768
@@ -26,12 +28,21 @@ DRAIN_S = 30
 """Seconds that requests may take to end after SIGTERM; those that wait for jobs end at once."""
 
 
+ALWAYS = (b"/healthz", b"/readyz", b"/metrics")
+"""Addresses that answer under any load: a supervisor must not end a service because it is busy."""
+
+
 class HeaderTooLarge(Exception):
-    """The address and the headers are larger than is read; the parser answers 400."""
+    """The address and the headers are larger than is read; makes the parser end."""
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """Bounds the size of headers and the time they take: uvicorn itself waits for them without end."""
+    """Bounds the number of connections, the size of headers and the time they take; answers what is no request.
+
+    uvicorn itself waits for headers without end, and its own answers are plain text.
+    """
+
+    most_connections = 0
 
     _header_bytes = 0
     _patience: asyncio.TimerHandle | None = None
@@ -58,9 +69,28 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Ends the wait."""
+        """Ends the wait, and begins to answer."""
         self._end_wait()
+        is_busy = max(len(self.connections), len(self.tasks)) > self.most_connections
+        self.app = _answer_busy if is_busy and not self.url.startswith(ALWAYS) else self.config.loaded_app
         super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the text of uvicorn
+        """Answers what the parser can't read."""
+        if self._header_bytes > HEADER_BYTES:
+            detail = f"the address and the headers are larger than {HEADER_BYTES:,} bytes; send less"
+            problem = Problem(431, "headers-too-large", "Headers too large", detail)
+        else:
+            detail = "this is no valid HTTP/1.1 request; check the method, the headers and the length of the body"
+            problem = Problem(400, "invalid-http", "Invalid HTTP", detail)
+        is_openai = getattr(self, "url", b"").startswith(OPENAI.encode())
+        answer = problem.openai_response() if is_openai else problem.response()
+        head = (
+            f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}\r\nconnection: close\r\n".encode()
+        )
+        fields = b"".join(name + b": " + value + b"\r\n" for name, value in answer.raw_headers)
+        self.transport.write(head + fields + b"\r\n" + bytes(answer.body))
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends the wait."""
@@ -80,6 +110,16 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+
+async def _answer_busy(scope: Any, receive: Any, send: Any) -> None:
+    headers = {"Retry-After": str(RETRY_S), "Connection": "close"}
+    detail = (
+        "the service has as many connections as it takes (NIGHTDESK_HTTP_MAX_CONNECTIONS); try again in some seconds"
+    )
+    problem = Problem(503, "busy", "Busy", detail, headers=headers)
+    answer = problem.openai_response() if scope["path"].startswith(OPENAI) else problem.response()
+    await answer(scope, receive, send)
 
 
 class Server(uvicorn.Server):
@@ -104,10 +144,11 @@ class Server(uvicorn.Server):
 
 def make_server(app: FastAPI, settings: Settings, on_started: Callable[[], None]) -> Server:
     """A server that is given its socket; its messages go to the log of the process."""
+    protocol = type("Protocol", (GuardedProtocol,), {"most_connections": settings.http_max_connections})
     return Server(
         uvicorn.Config(
             app,
-            http=GuardedProtocol,
+            http=protocol,
             loop="uvloop",
             ws="none",
             lifespan="on",
@@ -115,7 +156,6 @@ def make_server(app: FastAPI, settings: Settings, on_started: Callable[[], None]
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=settings.http_max_connections,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=DRAIN_S,
         ),

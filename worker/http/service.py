@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from worker.http.metrics import Metrics
 from worker.http.readiness import Lookout
 from worker.ledger.outage import PROBE_S, Outage
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.uploads import Upload
 from worker.local import Endpoints
 from worker.operations.operator import Operator
 from worker.process.celery_app import make_app
@@ -71,6 +72,8 @@ class Service:
     metrics: Metrics
     tasks: set[asyncio.Task[Any]]
     """Work that goes on after its answer."""
+    endings: dict[UUID, asyncio.Task[Upload]] = field(default_factory=dict)
+    """Of the batches of uploaded files."""
 
     @property
     def uploads(self) -> Path:

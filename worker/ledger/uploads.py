@@ -15,7 +15,8 @@ RETENTION = timedelta(days=7)
 """Time that a file waits for its batch."""
 
 _COLUMNS = (
-    "id, tenant, filename, bytes, created_at, submitted_at, window_s, metadata, errors, lines, batch_id, ended_at"
+    "id, tenant, filename, bytes, created_at, submitted_at, window_s, metadata, errors, lines, batch_id, ended_at, "
+    "output_bytes, error_bytes"
 )
 
 # Those that nobody made a batch of go when others come: nothing else needs to look for them.
@@ -38,6 +39,26 @@ WHERE tenant = %(tenant)s AND submitted_at IS NOT NULL
 ORDER BY created_at DESC, id DESC LIMIT %(limit)s
 """
 
+_ALL = f"""
+SELECT {_COLUMNS} FROM upload
+WHERE tenant = %(tenant)s AND (NOT %(ended)s OR (ended_at IS NOT NULL AND batch_id IS NOT NULL))
+"""
+# From the upload on that the last file of the page before belongs to.
+_NEWEST_FIRST = (
+    _ALL
+    + """
+  AND (%(last)s::uuid IS NULL OR (created_at, id) <= (SELECT created_at, id FROM upload WHERE id = %(last)s AND tenant = %(tenant)s))
+ORDER BY created_at DESC, id DESC LIMIT %(limit)s
+"""
+)
+_OLDEST_FIRST = (
+    _ALL
+    + """
+  AND (%(last)s::uuid IS NULL OR (created_at, id) >= (SELECT created_at, id FROM upload WHERE id = %(last)s AND tenant = %(tenant)s))
+ORDER BY created_at, id LIMIT %(limit)s
+"""
+)
+
 # A note that comes later than its batch, after a break, has the time and the window of the first order: those of the batch.
 _SUBMIT = f"""
 WITH removed_piece AS (DELETE FROM upload_piece WHERE upload_id = %(id)s)
@@ -53,9 +74,10 @@ RETURNING {_COLUMNS}
 
 _REMOVE = "DELETE FROM upload WHERE id = %(id)s AND tenant = %(tenant)s AND submitted_at IS NULL RETURNING id"
 
-# Written once, by whoever asks first after the end: later questions read no job.
+# Written once, after the end: later questions read no job.
 _END = f"""
-UPDATE upload SET ended_at = (SELECT max(finished_at) FROM job WHERE batch_id = %(batch_id)s)
+UPDATE upload SET ended_at = (SELECT max(finished_at) FROM job WHERE batch_id = %(batch_id)s),
+                  output_bytes = %(output_bytes)s, error_bytes = %(error_bytes)s
 WHERE id = %(id)s AND ended_at IS NULL RETURNING {_COLUMNS}
 """
 
@@ -81,6 +103,9 @@ class Upload:
     lines: int | None
     batch_id: UUID | None
     ended_at: datetime | None
+    output_bytes: int | None
+    """Size of the results at the end; 0: there is none."""
+    error_bytes: int | None
 
 
 class Uploads:
@@ -144,9 +169,18 @@ class Uploads:
         rows = await self._db.rows(_SUBMIT, parameters)
         return _upload(rows[0]) if rows else await self.find(upload.id, upload.tenant)
 
-    async def end(self, upload: Upload) -> Upload:
-        """Notes the end of the last job of its batch."""
-        rows = await self._db.rows(_END, {"id": upload.id, "batch_id": upload.batch_id})
+    async def files(
+        self, tenant: str, limit: int, last: UUID | None, *, ended: bool, newest_first: bool
+    ) -> list[Upload]:
+        """Files by their time, from one on; with ``ended`` those whose batch ended alone."""
+        parameters = {"tenant": tenant, "limit": limit, "last": last, "ended": ended}
+        rows = await self._db.rows(_NEWEST_FIRST if newest_first else _OLDEST_FIRST, parameters)
+        return [_upload(row) for row in rows]
+
+    async def end(self, upload: Upload, output_bytes: int, error_bytes: int) -> Upload:
+        """Notes the end of the last job of its batch, and the sizes of its results."""
+        sizes = {"output_bytes": output_bytes, "error_bytes": error_bytes}
+        rows = await self._db.rows(_END, {"id": upload.id, "batch_id": upload.batch_id, **sizes})
         return _upload(rows[0]) if rows else await self.find(upload.id, upload.tenant)
 
     async def remove(self, upload_id: UUID, tenant: str) -> bool:

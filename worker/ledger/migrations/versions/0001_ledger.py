@@ -378,11 +378,13 @@ CREATE TABLE upload (
     lines INTEGER,
     batch_id UUID,
     ended_at TIMESTAMP WITH TIME ZONE,
+    output_bytes BIGINT,
+    error_bytes BIGINT,
     CONSTRAINT upload_pkey PRIMARY KEY (id),
     CONSTRAINT upload_batch_or_errors CHECK ((submitted_at IS NULL AND batch_id IS NULL AND errors IS NULL) OR (submitted_at IS NOT NULL AND (batch_id IS NULL) = (errors IS NOT NULL)))
 );
 
-CREATE INDEX upload_submitted ON upload (tenant, created_at DESC, id DESC) WHERE submitted_at IS NOT NULL;
+CREATE INDEX upload_of_tenant ON upload (tenant, created_at DESC, id DESC);
 
 CREATE INDEX upload_waiting ON upload (created_at) WHERE submitted_at IS NULL;
 
