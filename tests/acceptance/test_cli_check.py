@@ -138,7 +138,7 @@ def test_every_row_of_a_labelled_data_set_gets_a_result(home: Home, tmp_path: Pa
     results = read_lines(out)
     assert len(results) == len(rows) == 1043
     for row, result in zip(rows, results, strict=True):
-        assert result["metadata"]["id"] == row["id"]
+        assert result["custom_id"] == str(row["id"])
         assert result["state"] == "completed"
         assert result["outcome"] == ("answered" if result["grounding_score"] == 1 else "partial")
         assert result["claims"]

@@ -24,6 +24,7 @@ from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
 from worker.local import LocalServerError
 from worker.operations.file_submission import Accepted, Submission
+from worker.operations.input_columns import ColumnMap
 from worker.operations.result_lines import Tally, write_results
 from worker.settings import Settings
 
@@ -122,6 +123,8 @@ class RunRequest:
     """Each line holds an answer: nothing is generated, and only workers that check are needed."""
     estimate: bool = False
     """Estimate before the submission, keep that with the batch, and compare it with the truth at the end."""
+    columns: ColumnMap = field(default_factory=ColumnMap)
+    """Of the files' rows, beside those known by their names."""
     afterwards: Callable[[PostgresLedger], Awaitable[None]] | None = None
     """Done with the ledger still open, when all is written."""
 
@@ -170,6 +173,8 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
             strict=request.strict,
             check_only=request.check_only,
             with_workers=request.with_workers,
+            columns=request.columns,
+            **({} if request.quiet else {"tell": tell}),
         )
         if submission.empty:
             lines = submission.intake.refused
@@ -246,7 +251,7 @@ class _WholeRun:
 
         request = self.request
         submission.batch, estimation = await with_estimate(
-            submission.batch, request.files, request.batch, settings, ledger
+            submission.batch, request.files, request.batch, settings, ledger, columns=request.columns
         )
         if not request.quiet:
             tell(estimate_line(estimation))

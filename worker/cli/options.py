@@ -12,8 +12,23 @@ from tasks.errors import InputError
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary; errors are still shown.")]
-Files = Annotated[
-    list[str], typer.Argument(metavar="FILE", help="JSON lines, one job a line; .gz is read; - is standard input.")
+FILE_HELP = "JSON lines, a JSON array, CSV, TSV or Parquet, also .gz; a job a row; - is standard input."
+Files = Annotated[list[str], typer.Argument(metavar="FILE", help=FILE_HELP)]
+Map = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="FIELD=COLUMN",
+        help="The column that holds a field, such as query=frage or sources=text1,text2; for names that are not known.",
+    ),
+]
+SourceDelimiter = Annotated[
+    str | None,
+    typer.Option("--source-delimiter", metavar="TEXT", help="What stands between the sources in one cell."),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option("--encoding", metavar="NAME", help="Of CSV and TSV files that are not UTF-8, such as cp1252."),
 ]
 Output = Annotated[
     str,

@@ -22,6 +22,7 @@ from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
 from worker.limits.rates import lane_terms, rates_of
 from worker.operations.file_submission import Intake
+from worker.operations.input_columns import ColumnMap
 from worker.operations.json_lines import check_files
 from worker.providers.registry import ConfiguredProviders, Installation
 from worker.settings import Settings
@@ -163,7 +164,9 @@ async def estimate_files(
     ledger: PostgresLedger | None,
     trial: UUID | None = None,
     *,
+    columns: ColumnMap | None = None,
     on_refused: Callable[[Refused], None] = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None,
     with_workers: bool = True,
 ) -> Estimation:
     """Estimates files as they would be submitted; raises ``InputError``.
@@ -174,13 +177,18 @@ async def estimate_files(
         settings: those of the workers.
         ledger: tells what earlier calls used and which jobs are known; None: nothing is known.
         trial: a batch whose calls alone are the basis; None: the newest calls.
+        columns: those of the rows, beside those known by their names.
         on_refused: receives each line that would be refused.
+        tell: receives how a file is read, where that is not plain from its lines.
         with_workers: the workers run here, with the same settings.
     """
     check_files(files)
     batch = new_batch(dict(options), tenant=settings.tenant)
     catalog = Installation(settings, same_for_workers=with_workers or embedded(settings))
-    intake = Intake(list(files), batch, strict=False, on_refused=on_refused, catalog=catalog)
+    reading = columns or ColumnMap()
+    intake = Intake(
+        list(files), batch, strict=False, on_refused=on_refused, catalog=catalog, columns=reading, tell=tell
+    )
     history = await ledger.history.past(settings.tenant, batch_id=trial) if ledger is not None else History()
     planner = _Planner(settings, ledger, batch, history)
     await planner.add_all(intake.jobs())

@@ -1,4 +1,4 @@
-"""Submits files of JSON lines as one batch: validates each line, streams the jobs into the ledger, wakes the workers."""
+"""Submits files as one batch: validates each line, streams the jobs into the ledger, wakes the workers."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,10 +11,13 @@ from uuid import UUID
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, InputError, JobsRefused
 from tasks.ports import Catalog, Everything, InputLine, Ledger, NewBatch, NewJob, Receipt, Refused, Repeated
-from tasks.submit import as_check_only, check_served, chunked, new_batch, new_job, parse_request
+from tasks.spellings import require_answer
+from tasks.submit import check_served, chunked, new_batch, new_job, parse_request
 from worker.counts import count_of
 from worker.local import Endpoints
-from worker.operations.json_lines import check_files, display_name, parse_line, read_lines
+from worker.operations.input_columns import ColumnMap, JobMaker, kind_of_rows
+from worker.operations.input_rows import LINES, Row, Rows, reading
+from worker.operations.json_lines import check_files, display_name
 from worker.process.doorbell import ring
 from worker.providers.registry import Installation
 from worker.settings import Settings
@@ -60,6 +63,10 @@ class Intake:
     catalog: Catalog = field(default_factory=Everything)
     """The models and prompts that the installation serves."""
     bounds: "InputBounds | None" = None
+    columns: ColumnMap = field(default_factory=ColumnMap)
+    """Of the rows, beside those known by their names."""
+    tell: Callable[[str], None] = lambda _: None
+    """Receives how a file is read, where that is not plain from its lines."""
     lines: int = 0
     accepted: int = 0
     refused: list[Refused] = field(default_factory=list)
@@ -75,23 +82,8 @@ class Intake:
         Raises: InputError when a file can't be read, and at the end in strict mode when a line was refused.
         """
         for name in self.files:
-            for number, line in read_lines(name):
-                position = self.lines
-                self.lines += 1
-                if self.bounds is not None:
-                    self.bounds.check(self.lines, len(self.refused))
-                place = f"{display_name(name)}, line {number}"
-                try:
-                    job = self._job(line, position, place)
-                except InputError as error:
-                    self._note(Refused(position, str(error), error.field, _custom_id(line), place))
-                    continue
-                # In strict mode the rest is read only to name all that is wrong.
-                if not (self.strict and self.refused):
-                    self.accepted += 1
-                    if len(self.first) < SMALL:
-                        self.first[job.id] = job.step
-                    yield job
+            with reading(name, kind_of_rows(self.columns, check_only=self.check_only), self.columns.encoding) as file:
+                yield from self._jobs_of(name, file)
         if self.strict and self.refused:
             raise InputError(
                 f"{len(self.refused):,} of {count_of(self.lines, 'line')} not valid; nothing was submitted (strict)"
@@ -107,10 +99,35 @@ class Intake:
         self.refused.append(line)
         self.on_refused(line)
 
-    def _job(self, line: bytes | None, position: int, place: str) -> NewJob:
-        raw = parse_line(line)
-        if self.check_only:
-            raw = as_check_only(raw)
+    def _jobs_of(self, name: str, file: Rows) -> Iterator[NewJob]:
+        title = display_name(name)
+
+        def tell(message: str) -> None:
+            self.tell(f"{title}: {message}" if file.form is LINES else f"{title} is {file.form.name}: {message}")
+
+        maker = JobMaker(self.columns, self.check_only, tell, cells=file.form.cells, text=bool(file.form.delimiter))
+        for row in file.rows:
+            position = self.lines
+            self.lines += 1
+            if self.bounds is not None:
+                self.bounds.check(self.lines, len(self.refused))
+            raw: Any = None
+            try:
+                raw = _raw_job(row, maker)
+                job = self._job(raw, position, row.place)
+            except InputError as error:
+                self._note(Refused(position, str(error), error.field, _custom_id(raw), row.place))
+                continue
+            # In strict mode the rest is read only to name all that is wrong.
+            if not (self.strict and self.refused):
+                self.accepted += 1
+                if len(self.first) < SMALL:
+                    self.first[job.id] = job.step
+                yield job
+
+    def _job(self, raw: Any, position: int, place: str) -> NewJob:
+        if self.check_only and isinstance(raw, dict):
+            require_answer(raw)
         request, warnings = parse_request(raw, self.batch.defaults)
         warnings += check_served(request, self.catalog, priced=self.batch.max_cost_usd is not None)
         job = new_job(request, position=position, tenant=self.batch.tenant, place=place)
@@ -121,12 +138,15 @@ class Intake:
         return job
 
 
-def _custom_id(line: bytes | None) -> str | None:
-    """The custom id of a refused line, so that its producer recognises it."""
-    try:
-        value = parse_line(line)["custom_id"]
-    except (InputError, KeyError, TypeError, IndexError):
-        return None
+def _raw_job(row: Row, maker: JobMaker) -> Any:
+    if row.error is not None:
+        raise row.error
+    return maker.job(row.value)
+
+
+def _custom_id(raw: Any) -> str | None:
+    """The custom id of a refused row, so that its producer recognises it."""
+    value = raw.get("custom_id") if isinstance(raw, dict) else None
     return value if isinstance(value, str) else None
 
 
@@ -167,8 +187,10 @@ class Submission:
         with_workers: bool = False,
         tenant: str | None = None,
         bounds: InputBounds | None = None,
+        columns: ColumnMap | None = None,
         on_refused: Callable[[Refused], None] = lambda _: None,
         warn: Callable[[str], None] = lambda _: None,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Reads the first lines; raises ``InputError``.
 
@@ -181,8 +203,10 @@ class Submission:
             with_workers: the workers run here, with the same settings.
             tenant: whose jobs they are; None: the tenant of the settings.
             bounds: of the input; None: any number of lines.
+            columns: those of the rows, beside those known by their names.
             on_refused: receives each refused line at once.
             warn: receives what the producer should know of accepted lines.
+            tell: receives how a file is read, where that is not plain from its lines.
         """
         check_files(files)
         self.batch: NewBatch = new_batch(
@@ -192,7 +216,9 @@ class Submission:
         )
         # With servers of somebody else's the workers may be anywhere, with other providers and keys.
         catalog = Installation(settings, same_for_workers=with_workers or embedded(settings))
-        self.intake = Intake(files, self.batch, strict, on_refused, check_only, catalog, bounds)
+        self.intake = Intake(
+            files, self.batch, strict, on_refused, check_only, catalog, bounds, columns or ColumnMap(), tell
+        )
         self.receipt: Receipt | None = None
         """Of the ledger, once something was written or known."""
         self._warn = warn

@@ -10,6 +10,7 @@ from tasks.errors import InputError
 from tasks.ports import NewBatch
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.estimation import Estimation, estimate_files, read_truth, to_json, truth_document
+from worker.operations.input_columns import ColumnMap
 from worker.settings import Settings
 
 _NOT_first = ("refused", "problems", "truth", "first", "max_cost_usd")
@@ -46,10 +47,16 @@ def check_readable_twice(files: Sequence[str]) -> None:
 
 
 async def with_estimate(
-    batch: NewBatch, files: Sequence[str], options: dict[str, Any], settings: Settings, ledger: PostgresLedger
+    batch: NewBatch,
+    files: Sequence[str],
+    options: dict[str, Any],
+    settings: Settings,
+    ledger: PostgresLedger,
+    *,
+    columns: ColumnMap | None = None,
 ) -> tuple[NewBatch, Estimation]:
     """The batch of some files with their estimate, before it is written."""
-    estimation = await estimate_files(files, options, settings, ledger)
+    estimation = await estimate_files(files, options, settings, ledger, columns=columns)
     first = {name: value for name, value in to_json(estimation).items() if name not in _NOT_first}
     return replace(batch, estimate=first), estimation
 

@@ -22,8 +22,8 @@ STDIN = "-"
 UPLOAD_SUFFIX = ".upload"
 """Of the file that holds the body of a request: its name is nothing to a producer."""
 
-_BOM = b"\xef\xbb\xbf"
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+BOM = b"\xef\xbb\xbf"
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _GZIP = b"\x1f\x8b"
 
 _SKIPPED_BYTES = 1_000_000
@@ -58,15 +58,26 @@ def read_lines(name: str) -> Iterator[tuple[int, bytes | None]]:
 
     However long a line is, no more of it than ``MAX_LINE_BYTES`` is ever in memory.
     """
+    with readable(name), opened(name) as file:
+        yield from lines_of(file, name)
+
+
+def lines_of(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes | None]]:
+    """Does as ``read_lines`` with an open file."""
+    for number, line in enumerate(_bounded(file), 1):
+        if number == 1 and line is not None and line.startswith(UTF_16):
+            raise InputError(f"{display_name(name)} is UTF-16; save it as UTF-8")
+        if line is None:
+            yield number, None
+        elif content := (line.removeprefix(BOM) if number == 1 else line).strip():
+            yield number, content
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Turns an error of reading a file into an ``InputError`` that names it."""
     try:
-        with _opened(name) as file:
-            for number, line in enumerate(_bounded(file), 1):
-                if number == 1 and line is not None and line.startswith(_UTF_16):
-                    raise InputError(f"{display_name(name)} is UTF-16; save it as UTF-8")
-                if line is None:
-                    yield number, None
-                elif content := (line.removeprefix(_BOM) if number == 1 else line).strip():
-                    yield number, content
+        yield
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{display_name(name)} can't be read: {error}") from error
 
@@ -94,7 +105,7 @@ def _bounded(file: IO[bytes]) -> Iterator[bytes | None]:
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[IO[bytes]]:
+def opened(name: str) -> Iterator[IO[bytes]]:
     """The bytes of a file, unpacked when it is gzip, whatever its name.
 
     A pipe or a device is copied to disk first: a slow writer must not keep the transaction waiting.

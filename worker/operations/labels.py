@@ -13,7 +13,7 @@ from tasks.errors import InputError, NotFound
 from tasks.ports import JobView
 from worker.ledger.labels import Label, LabelVerdict
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.json_lines import display_name, parse_line, read_lines
+from worker.operations.input_rows import Row, RowKind, reading
 
 PAGE = 200
 """Lines, and labels, that are read and written at a time."""
@@ -114,7 +114,7 @@ async def import_labels(
 
     Args:
         ledger: open.
-        file: JSON lines; ``-`` is standard input.
+        file: in any form that a file of jobs has; ``-`` is standard input.
         actor: the person of lines that name none.
         on_refused: receives place and fault of each line that is left out.
     """
@@ -124,18 +124,31 @@ async def import_labels(
         done.refused.append(f"{place}: {error}")
         on_refused(done.refused[-1])
 
-    lines = read_lines(file)
-    while page := list(islice(lines, PAGE)):
-        done.lines += len(page)
-        requests = []
-        for number, line in page:
-            place = f"{display_name(file)}, line {number}"
-            try:
-                requests.append(read_label(parse_line(line), actor, place))
-            except InputError as error:
-                refuse(place, error)
-        done.stored += await _store(ledger, requests, refuse)
+    with reading(file, _LABELS) as source:
+        while page := list(islice(source.rows, PAGE)):
+            done.lines += len(page)
+            requests = []
+            for row in page:
+                try:
+                    requests.append(read_label(_value(row, cells=source.form.cells), actor, row.place))
+                except InputError as error:
+                    refuse(row.place, error)
+            done.stored += await _store(ledger, requests, refuse)
     return done
+
+
+_LABELS = RowKind(lambda headings: bool({"verdict", "label"} & set(headings)), "labels", "verdict", results=True)
+
+_NUMBERS = ("claim", "claim_number", "position", "run")
+
+
+def _value(row: Row, *, cells: bool) -> Any:
+    if row.error is not None:
+        raise row.error
+    if not cells:
+        return row.value
+    filled = {name: cell for name, cell in row.value.items() if cell not in {None, ""}}
+    return {name: int(cell) if name in _NUMBERS and str(cell).isdecimal() else cell for name, cell in filled.items()}
 
 
 async def _store(

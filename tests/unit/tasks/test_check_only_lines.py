@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tasks.errors import InputError
-from tasks.submit import as_check_only, parse_request
+from tasks.spellings import as_check_only
+from tasks.submit import parse_request
 
 ANSWER = "It closes at noon."
 SOURCE = "The archive closes at noon."

@@ -127,7 +127,7 @@ class Endless(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         count = min(len(buffer), self.remaining) or min(len(buffer), len(self.after))
         if self.remaining:
-            buffer[:count] = b"x" * count
+            buffer[:count] = b"{" * count
             self.remaining -= count
         else:
             buffer[:count], self.after = self.after[:count], self.after[count:]
@@ -137,7 +137,7 @@ class Endless(io.RawIOBase):
 def test_at_most_the_limit_of_a_long_line_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.operations.json_lines.MAX_LINE_BYTES", 1_000_000)
     endless = io.BufferedReader(Endless(60_000_000))
-    monkeypatch.setattr("worker.operations.json_lines._opened", lambda _: nullcontext(endless))
+    monkeypatch.setattr("worker.operations.json_lines.opened", lambda _: nullcontext(endless))
     reader = intake(tmp_path / "in")
     tracemalloc.start()
     try:

@@ -17,7 +17,8 @@ from tasks.grounding.fitting import JudgedClaim, LabelledVerdict
 from tasks.grounding.judge.reply import EVEN
 from tasks.grounding.model import Calibration, shipped
 from tasks.grounding.recalibration import AnswerVerdict, LabelledAnswer, Recalibrated, recalibrate, refit_judges
-from tasks.submit import as_check_only, parse_request
+from tasks.spellings import as_check_only
+from tasks.submit import parse_request
 from worker.cli import options
 from worker.cli.exits import OK
 from worker.cli.outfile import check_output, writing

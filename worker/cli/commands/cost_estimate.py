@@ -19,12 +19,13 @@ from worker.cli.console import console
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import duration
 from worker.cli.session import session, state_of
-from worker.cli.terminal import write_json
+from worker.cli.terminal import tell, write_json
 from worker.counts import count_of
 from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.estimation import Estimation, estimate_batch, estimate_files, to_json, truth_document
 from worker.operations.first_estimate import deviation_lines
+from worker.operations.input_columns import ColumnMap
 from worker.settings import Settings, load_settings
 from worker.wiring import embedded
 
@@ -34,7 +35,7 @@ COLUMNS = 80
 def estimate(
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE", help="JSON lines, one job a line; .gz is read; - is standard input."),
+        typer.Argument(metavar="FILE", help=options.FILE_HELP),
     ] = None,
     batch: Annotated[
         str | None,
@@ -47,6 +48,9 @@ def estimate(
     max_cost_usd: options.MaxCost = None,
     escalate: options.Escalate = None,
     *,
+    columns: options.Map = None,
+    source_delimiter: options.SourceDelimiter = None,
+    encoding: options.Encoding = None,
     as_json: options.Json = False,
 ) -> int:
     """Estimate tokens, cost and time of the questions of files; no call is made and nothing is submitted.
@@ -62,7 +66,8 @@ def estimate(
     trial = None if like is None else options.batch_id(like)
     if batch is None:
         fields = options.batch_fields(None, None, max_cost_usd, escalate=escalate)
-        return estimate_input(list(files or ()), fields, as_json=as_json, trial=trial)
+        reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
+        return estimate_input(list(files or ()), fields, reading, as_json=as_json, trial=trial)
     batch_id = options.batch_id(batch)
 
     async def read(settings: Settings, ledger: PostgresLedger | None) -> Estimation:
@@ -74,14 +79,28 @@ def estimate(
 
 
 def estimate_input(
-    files: list[str], batch: dict[str, str], *, as_json: bool, with_workers: bool = True, trial: UUID | None = None
+    files: list[str],
+    batch: dict[str, str],
+    columns: ColumnMap,
+    *,
+    as_json: bool,
+    with_workers: bool = True,
+    trial: UUID | None = None,
 ) -> int:
     """Estimates files that would be submitted as one batch with these options, and shows it."""
     refused: list[Refused] = []
 
     async def read(settings: Settings, ledger: PostgresLedger | None) -> Estimation:
         return await estimate_files(
-            files, batch, settings, ledger, trial, on_refused=refused.append, with_workers=with_workers
+            files,
+            batch,
+            settings,
+            ledger,
+            trial,
+            columns=columns,
+            on_refused=refused.append,
+            tell=tell,
+            with_workers=with_workers,
         )
 
     try:

@@ -15,6 +15,7 @@ from worker.cli.terminal import tell, warn, write_json, write_line
 from worker.cli.waiting import Watch
 from worker.counts import count_of
 from worker.operations.file_submission import Accepted, Submission
+from worker.operations.input_columns import ColumnMap
 from worker.operations.json_lines import check_files
 from worker.settings import load_settings
 from worker.wiring import embedded
@@ -30,7 +31,7 @@ def run(
     ] = None,
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE", help="JSON lines, one job a line; .gz is read; - is standard input."),
+        typer.Argument(metavar="FILE", help=options.FILE_HELP),
     ] = None,
     resume: Annotated[
         str | None, typer.Option(metavar="BATCH", help="Go on with a batch instead of submitting files.")
@@ -42,6 +43,9 @@ def run(
     not_before: options.NotBefore = None,
     deadline: options.Deadline = None,
     escalate: options.Escalate = None,
+    columns: options.Map = None,
+    source_delimiter: options.SourceDelimiter = None,
+    encoding: options.Encoding = None,
     workers: options.Workers = True,
     strict: options.Strict = False,
     as_json: options.Json = False,
@@ -59,7 +63,7 @@ def run(
     """Answer the questions of files, from start to finish.
 
     Starts what is missing (servers, schema, workers), submits all files as one batch, waits until every job is final,
-    writes one result per line of input, and stops what it started. Interrupted, the jobs stay in the ledger, and
+    writes one result per row of input, and stops what it started. Interrupted, the jobs stay in the ledger, and
     --resume goes on with them.
     """
     batch = options.batch_fields(name, key, max_cost_usd, lane, escalate, not_before=not_before, deadline=deadline)
@@ -68,13 +72,14 @@ def run(
             "--resume goes on with a batch as it is: give no FILE, --name, --key, --max-cost-usd, --lane, --escalate, "
             "--not-before or --deadline"
         )
+    reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
     if dry_run:
         if resume is not None:
             raise InputError("--dry-run estimates files; of a batch: nightdesk estimate --batch BATCH")
         # Only an estimate pays for the planning of calls.
         from worker.cli.commands.cost_estimate import estimate_input  # noqa: PLC0415
 
-        return estimate_input(list(files or ()), batch, as_json=as_json, with_workers=workers)
+        return estimate_input(list(files or ()), batch, reading, as_json=as_json, with_workers=workers)
     if output is None:
         raise InputError("name where the results go: -o OUT, or - for standard output")
     request = RunRequest(
@@ -86,6 +91,7 @@ def run(
         quiet=quiet,
         with_workers=workers,
         estimate=estimate,
+        columns=reading,
     )
     if estimate and resume is None:
         from worker.operations.first_estimate import check_readable_twice  # noqa: PLC0415 - as above
@@ -98,12 +104,17 @@ def run(
 def check(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE", help="JSON lines, one answer with its sources a line; .gz is read; - is stdin."),
+        typer.Argument(
+            metavar="FILE", help="As for 'run', each row with an answer and its sources; - is standard input."
+        ),
     ],
     output: options.Output,
     name: options.Name = None,
     key: options.Key = None,
     *,
+    columns: options.Map = None,
+    source_delimiter: options.SourceDelimiter = None,
+    encoding: options.Encoding = None,
     workers: options.Workers = True,
     strict: options.Strict = False,
     as_json: options.Json = False,
@@ -111,8 +122,8 @@ def check(
 ) -> int:
     """Check answers that already exist against their sources; no provider is called.
 
-    A line holds 'response' (or 'answer'), 'context' (or 'sources'), and if wanted 'query' (or 'question') and the other
-    fields of a job; unknown keys go to its metadata. Otherwise as 'run': one result per line, in order.
+    A row holds 'response' (or 'answer'), 'context' (or 'sources'), and if wanted 'query' (or 'question') and the other
+    fields of a job; unknown keys go to its metadata. Otherwise as 'run': one result per row, in order.
     """
     request = RunRequest(
         output,
@@ -122,6 +133,7 @@ def check(
         quiet=quiet,
         with_workers=workers,
         check_only=True,
+        columns=ColumnMap.parse(columns or (), source_delimiter, encoding),
     )
     return sum_up(run_batch(load_settings(), request), request, as_json=as_json)
 
@@ -136,6 +148,9 @@ def submit(
     not_before: options.NotBefore = None,
     deadline: options.Deadline = None,
     escalate: options.Escalate = None,
+    columns: options.Map = None,
+    source_delimiter: options.SourceDelimiter = None,
+    encoding: options.Encoding = None,
     strict: options.Strict = False,
     as_json: options.Json = False,
 ) -> int:
@@ -145,7 +160,8 @@ def submit(
     """
     settings = load_settings()
     batch = options.batch_fields(name, key, max_cost_usd, lane, escalate, not_before=not_before, deadline=deadline)
-    submission = new_submission(files, batch, settings, strict=strict)
+    reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
+    submission = new_submission(files, batch, settings, strict=strict, columns=reading, tell=tell)
     if submission.empty:
         warn(f"none of {count_of(submission.intake.lines, 'line')} holds a valid job; nothing was submitted")
         return BAD_INPUT

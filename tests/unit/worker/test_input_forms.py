@@ -1,0 +1,249 @@
+"""The forms of an input file are recognised by content, and their rows become the same jobs."""
+
+import csv
+import gzip
+import io
+import json
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tasks.errors import InputError
+from tasks.ports import NewBatch, NewJob
+from worker.operations import json_lines
+from worker.operations.file_submission import Intake
+from worker.operations.input_columns import ColumnMap, harmless, restore
+
+ROWS = [
+    {"id": "a", "question": "When is rent due?", "documents": ["On the first day."], "reference": "the first"},
+    {"id": "b", "question": 'What is "due"; and\nwhen?', "documents": ["Rent."], "reference": "ü"},
+]
+JOBS = [("a", "When is rent due?", ["On the first day."]), ("b", 'What is "due"; and\nwhen?', ["Rent."])]
+
+
+class Read:
+    """The jobs of a file, and all that was said about it."""
+
+    def __init__(self, path: Path | str, *maps: str, check_only: bool = False, **options: Any) -> None:
+        self.messages: list[str] = []
+        batch = NewBatch(id=uuid4(), tenant="default")
+        self.intake = Intake(
+            [str(path)],
+            batch,
+            strict=False,
+            on_refused=lambda _: None,
+            check_only=check_only,
+            columns=ColumnMap.parse(maps, **options),
+            tell=self.messages.append,
+        )
+        self.requests = [json.loads(job.request) for job in self.intake.jobs()]
+
+    @property
+    def jobs(self) -> list[tuple[str | None, str, list[str]]]:
+        return [
+            (each["custom_id"], each["query"], [source["content"] for source in each["context"]])
+            for each in self.requests
+        ]
+
+    @property
+    def refused(self) -> list[str]:
+        return [str(each) for each in self.intake.refused]
+
+
+def file(tmp_path: Path, content: str | bytes, name: str = "in") -> Path:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def table(rows: list[dict[str, Any]], delimiter: str = ",", headings: list[str] | None = None) -> str:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, delimiter=delimiter)
+    writer.writerow(headings or rows[0])
+    writer.writerows([each if isinstance(each, str) else json.dumps(each) for each in row.values()] for row in rows)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "form"),
+    [
+        (json.dumps(ROWS), "a JSON array"),
+        ("\ufeff \n" + json.dumps(ROWS, indent=2), "a JSON array"),
+        ("\n".join(json.dumps(row, indent=1) for row in ROWS), "JSON objects"),
+        (table(ROWS), "CSV"),
+        ("\ufeff" + table(ROWS, ";"), "CSV with ';'"),
+        ("sep=|\r\n" + table(ROWS, "|"), "CSV with '|'"),
+        (table(ROWS, "\t"), "TSV"),
+        (table(ROWS, "\t").encode("utf-16"), "TSV"),
+        (table(ROWS, ";", ["ID ", "Question", "Documents", "Reference"]), "CSV with ';'"),
+        (gzip.compress(table(ROWS).encode()), "CSV"),
+    ],
+)
+def test_every_form_is_recognised_and_holds_the_same_jobs(tmp_path: Path, content: str | bytes, form: str) -> None:
+    read = Read(file(tmp_path, content))
+    assert read.jobs == JOBS
+    assert not read.refused
+    assert [next(iter(each["metadata"].values())) for each in read.requests] == ["the first", "ü"]
+    assert read.messages[0].startswith(f"{tmp_path / 'in'} is {form}: ")
+
+
+def test_lines_with_the_names_of_others_are_told_once(tmp_path: Path) -> None:
+    path = file(tmp_path, "".join(f"{json.dumps(row)}\n" for row in ROWS))
+    read = Read(path)
+    assert read.jobs == JOBS
+    assert read.messages == [f"{path}: custom_id is 'id', query is 'question', context is 'documents'"]
+
+
+def test_a_name_beside_the_field_itself_stays_metadata(tmp_path: Path) -> None:
+    job = {"query": "Why?", "prompt": "p", "custom_id": "a", "id": 7, "context": [{"text": "Because.", "title": "T"}]}
+    read = Read(file(tmp_path, json.dumps(job)))
+    assert read.jobs == [("a", "Why?", ["Because."])]
+    assert read.requests[0]["metadata"] == {"prompt": "p", "id": 7}
+    assert read.requests[0]["context"][0]["metadata"] == {"title": "T"}
+
+
+def test_two_names_of_one_field_are_refused_until_one_is_chosen(tmp_path: Path) -> None:
+    path = file(tmp_path, json.dumps({"question": "Why?", "prompt": "p", "context": ["Because."]}))
+    (problem,) = Read(path).refused
+    assert "prompt: is another name of 'query', as 'question' is" in problem
+    assert [each["query"] for each in Read(path, "query=question").requests] == ["Why?"]
+
+
+def test_columns_with_other_names_are_mapped(tmp_path: Path) -> None:
+    path = file(tmp_path, "frage;text1;text2;modell\nWarum?;Darum.;;m-1\nWann?;Heute.;Morgen.;\n")
+    read = Read(path, "question=frage", "sources=text1,text2", "config.model=modell")
+    assert read.jobs == [(None, "Warum?", ["Darum."]), (None, "Wann?", ["Heute.", "Morgen."])]
+    assert [each["config"]["model"] for each in read.requests] == ["m-1", None]
+    assert read.messages == [
+        f"{path} is CSV with ';': query is 'frage', context is 'text1', context is 'text2', config.model is 'modell'"
+    ]
+
+
+def test_sources_of_one_cell_are_a_list_texts_between_a_delimiter_or_one_text(tmp_path: Path) -> None:
+    cells = ['["a", "b"]', '[{"content": "c", "title": "T"}]', "d || e", "[1] is a note, not JSON"]
+    path = file(tmp_path, table([{"query": "Why?", "context": cell} for cell in cells]))
+    sources = [job[2] for job in Read(path, source_delimiter="||").jobs]
+    assert sources == [["a", "b"], ["c"], ["d", "e"], ["[1] is a note, not JSON"]]
+
+
+def test_answers_to_check_come_as_a_table_too(tmp_path: Path) -> None:
+    path = file(tmp_path, "Answer,Sources\nIt closes at noon.,The archive closes at noon.\n,x\n")
+    read = Read(path, check_only=True)
+    assert [each["response"] for each in read.requests] == ["It closes at noon."]
+    assert read.refused == [f"{path}, row 3: response: is missing: put the answer to check there, or under 'answer'"]
+    with pytest.raises(InputError, match="none is known as 'query'"):
+        Read(path)
+
+
+def test_a_broken_row_is_named_as_a_spreadsheet_counts_and_the_others_are_read(tmp_path: Path) -> None:
+    text = 'query,context,config\nA?,x,\n\n"B" b?,x,\nC?,x,,y\n,x,\nD?,x,{\nE?,"over\ntwo",\nF?,x,"{""x"": 1}"\n'
+    read = Read(path := file(tmp_path, text))
+    assert [each["query"] for each in read.requests] == ["A?", "E?"]
+    assert [line.removeprefix(f"{path}, ").partition(":")[0] for line in read.refused] == [
+        "row 4", "row 5", "row 6", "row 7", "row 9",
+    ]  # fmt: skip
+    assert "config: the cell is not valid JSON" in read.refused[3]
+    assert "config.x: unknown field" in read.refused[4]
+
+
+RESULT = (
+    '{"job_id":"a","custom_id":null,"position":0,"batch_id":"b","state":"completed","held_reason":null,"query":"W"}'
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x89PNG\r\n\x1a\n\0\0", "holds no jobs: it is a picture"),
+        (b"PK\x03\x04abc", "an Excel workbook; save the sheet as 'CSV UTF-8'"),
+        (b"ab\0c", "it is binary, not text"),
+        ('# Title\n\n```\n{"query": "Why?", "context": []}\n', "holds no jobs: it begins with '# Title'"),
+        ("a,b\n1,2\n", r"by its columns 'a', 'b': none is known as 'query'. Say which it is: --map query=COLUMN"),
+        (RESULT, "it holds results"),
+        ("job_id,batch_id,state,outcome,query\n", "it holds results"),
+        ('[{"query": "A?"},\n{"query": }]', "element 2: not valid JSON: .* nothing was submitted"),
+        ('[{"query": "A?"}', "element 2: not valid JSON: .* nothing was submitted"),
+        ('query,context\nA?,x\nB?,"open\nC?,x\n', "row 3: a quote that opens there is never closed"),
+        ("query,a,a\nA?,1,2\n", "has two columns 'a'"),
+        ("query,context\nWo ist der Schlüssel?,x\n".encode("latin-1"), "is not UTF-8; nothing was .*--encoding cp1252"),
+    ],
+)
+def test_a_file_that_is_no_input_is_refused_as_a_whole(tmp_path: Path, content: str | bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        Read(file(tmp_path, content))
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_table_in_another_encoding_is_read_once_that_is_named(tmp_path: Path) -> None:
+    path = file(tmp_path, "query;context\nWo ist der Schlüssel?;Im Büro.\n".encode("cp1252"))
+    assert Read(path, encoding="cp1252").jobs == [(None, "Wo ist der Schlüssel?", ["Im Büro."])]
+
+
+def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = file(tmp_path, "query,kontext\nWhy?,x\n")
+    with pytest.raises(InputError, match="has no column 'kontxt', which --map names; it has 'query', 'kontext'"):
+        Read(path, "sources=kontxt")
+
+
+@pytest.mark.parametrize("option", ["frage", "=a", "query=", "colour=a", "config.colour=a"])
+def test_a_wrong_mapping_is_named(option: str) -> None:
+    with pytest.raises(InputError, match="--map '"):
+        ColumnMap.parse([option])
+
+
+def test_a_long_array_is_streamed_and_one_element_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Array(io.RawIOBase):
+        def __init__(self, pieces: Iterator[bytes]) -> None:
+            self.pieces, self.rest = pieces, b""
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            self.rest = self.rest or next(self.pieces, b"")
+            piece, self.rest = self.rest[: len(buffer)], self.rest[len(buffer) :]
+            buffer[: len(piece)] = piece
+            return len(piece)
+
+    def jobs_of(pieces: Iterator[bytes]) -> Iterator[NewJob]:
+        opened = nullcontext(io.BufferedReader(Array(pieces)))
+        monkeypatch.setattr(json_lines, "opened", lambda _: opened)
+        return Intake(["in"], NewBatch(id=uuid4(), tenant="default"), strict=False, on_refused=lambda _: None).jobs()
+
+    element = json.dumps({"query": "Why?", "context": ["x" * 7_000]}).encode()
+    tracemalloc.start()
+    try:
+        pieces = ((b"," if at else b"[") + element for at in range(1_000))
+        count = sum(1 for _ in jobs_of(chain(pieces, [b"]"])))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 1_000
+    assert most < 2_000_000
+    monkeypatch.setattr("worker.operations.input_rows.MAX_LINE_BYTES", 100_000)
+    with pytest.raises(InputError, match="element 1 is longer than 100,000 bytes"):
+        list(jobs_of(iter([b'["', *[b"x" * 8_000] * 100])))
+
+
+def test_an_export_of_failed_jobs_is_read_as_it_was_before_it_was_made_harmless(tmp_path: Path) -> None:
+    queries = ["=1+1", "'=x", "@all", "-5", "'tis", "plain"]
+    rows = [{"query": harmless(query), "failed_kind": "internal", "failed_message": "m"} for query in queries]
+    read = Read(file(tmp_path, table(rows)))
+    assert [each["query"] for each in read.requests] == queries
+    assert all(each["metadata"] == {} for each in read.requests)
+    assert [restore(harmless(query)) for query in queries] == queries
+
+
+def test_parquet_without_its_extra_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"pip install 'nightdesk\[parquet\]'"):
+        Read(file(tmp_path, b"PAR1...."))

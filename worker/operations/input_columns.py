@@ -1,0 +1,301 @@
+"""Makes raw jobs of the rows of a file: names and columns of others become the fields of the contract."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from decimal import Decimal
+from math import isfinite
+from typing import Any, Self
+from uuid import UUID
+
+import orjson
+
+from schemas.job import GenerationConfig
+from tasks.errors import InputError
+from tasks.spellings import as_field, field_of, is_field, names_of, plan_names
+from worker.operations.input_rows import RowKind
+
+EXPORT_MARK = "failed_"
+"""Begins the columns that an export of failed jobs adds; a rerun of it leaves them out."""
+
+_EXPORTED = f"{EXPORT_MARK}kind"
+
+_JSON_FIELDS = frozenset({"config", "metadata", "conversation_history", "aggregate", "priority"})
+"""Fields whose cells in a table of text hold JSON."""
+
+_OPEN_FIELDS = ("config", "metadata")
+"""Fields with members, which a column may name: ``config.model``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMap:
+    """The columns that a person names for fields of a job, beside those that are known by their names."""
+
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By field; several only for ``context``."""
+    source_delimiter: str | None = None
+    """Stands between the sources in one cell."""
+    encoding: str | None = None
+    """Of tables of text; None: UTF-8, or UTF-16 with its mark."""
+
+    @classmethod
+    def parse(cls, options: Iterable[str], source_delimiter: str | None = None, encoding: str | None = None) -> Self:
+        """Reads options in the form FIELD=COLUMN; raises ``InputError``."""
+        columns: dict[str, tuple[str, ...]] = {}
+        for option in options:
+            name, equals, column = option.partition("=")
+            target = field_of(name.strip())
+            if not equals or not target or not column:
+                raise InputError(f"--map {option!r}: give FIELD=COLUMN, such as query=frage or sources=text1,text2")
+            _require_field(option, target)
+            if target in columns:
+                raise InputError(f"--map names {target!r} twice; several columns of sources: sources=text1,text2")
+            columns[target] = tuple(filter(None, column.split(","))) if target == "context" else (column,)
+        if source_delimiter == "":
+            raise InputError("--source-delimiter is empty; give the text that stands between two sources")
+        if encoding is not None:
+            try:
+                "".encode(encoding)
+            except LookupError:
+                raise InputError(
+                    f"--encoding {encoding!r} is not known; Excel in Western Europe writes cp1252"
+                ) from None
+        return cls(columns, source_delimiter, encoding)
+
+    @property
+    def named(self) -> list[str]:
+        """All columns that are named."""
+        return [column for columns in self.columns.values() for column in columns]
+
+
+def _require_field(option: str, target: str) -> None:
+    head, dot, member = target.partition(".")
+    exists = (
+        is_field(target)
+        if not dot
+        else head == "metadata" or (head == "config" and member in GenerationConfig.model_fields)
+    )
+    if not exists:
+        raise InputError(f"--map {option!r}: a job has no field {target!r}; see 'nightdesk schema JobRequest'")
+
+
+@dataclass(slots=True)
+class JobMaker:
+    """Makes raw jobs of the rows of one file."""
+
+    columns: ColumnMap
+    check_only: bool
+    tell: Callable[[str], None]
+    """Receives which columns are read as which fields, once for each."""
+    cells: bool = False
+    """Values are cells of a table, to be read by their field; else values of JSON."""
+    text: bool = False
+    """Cells are text alone; an export of failed jobs made them harmless for spreadsheets."""
+    _plans: dict[tuple[str, ...], "_Plan | InputError"] = field(default_factory=dict)
+    _announced: set[tuple[str, str]] = field(default_factory=set)
+
+    def job(self, raw: Any) -> Any:
+        """The raw job of a row; a value that is no object is returned for ``parse_request`` to refuse.
+
+        Raises: InputError naming the field.
+        """
+        if not isinstance(raw, dict):
+            return raw
+        keys = tuple(raw)
+        plan = self._plans.get(keys)
+        if plan is None:
+            plan = self._planned(keys)
+        if isinstance(plan, InputError):
+            raise plan
+        if plan.as_it_is:
+            return raw if _has_own_sources(raw) else {**raw, "context": as_field("context", raw["context"])}
+        if self.text and _EXPORTED in raw:
+            raw = {key: restore(value) for key, value in raw.items()}
+        return plan.apply(raw, self.columns.source_delimiter, cells=self.cells)
+
+    def _planned(self, keys: tuple[str, ...]) -> "_Plan | InputError":
+        plan: _Plan | InputError
+        try:
+            plan = _plan(keys, self.columns, check_only=self.check_only, cells=self.cells)
+        except InputError as error:
+            plan = error
+        else:
+            self._announce(plan)
+        if len(self._plans) < MOST_PLANS:
+            self._plans[keys] = plan
+        return plan
+
+    def _announce(self, plan: "_Plan") -> None:
+        renamed = {(key, target) for key, target in plan.targets.items() if key != target}
+        if new := [pair for pair in plan.targets.items() if pair in renamed - self._announced]:
+            self._announced.update(new)
+            fields = [f"{target} is {key!r}" for key, target in new if not target.startswith("metadata.")]
+            rest = [repr(key) for key, target in new if target.startswith("metadata.")]
+            parts = [", ".join(fields)] if fields else []
+            parts += [f"kept as metadata: {', '.join(rest)}"] if rest else []
+            self.tell("; ".join(parts))
+
+
+MOST_PLANS = 1_000
+"""Sets of keys whose plan is kept; a file has one or a few."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    targets: Mapping[str, str]
+    """The field of each key, with its member after a point; a key without one is left out."""
+    as_it_is: bool
+
+    def apply(self, raw: Mapping[str, Any], delimiter: str | None, *, cells: bool) -> dict[str, Any]:
+        job: dict[str, Any] = {}
+        for key, value in raw.items():
+            target = self.targets.get(key)
+            if target is None or (cells and value in (None, "")):
+                continue
+            head, _, member = target.partition(".")
+            if member:
+                members = job.setdefault(head, {})
+                if isinstance(members, dict):
+                    members[member] = _member(head, value) if cells else value
+            elif target == "context":
+                job["context"] = _joined(
+                    job.get("context"), _sources(value, delimiter, cells=cells, renamed=key != target)
+                )
+            elif cells and target in _JSON_FIELDS and isinstance(value, str):
+                job[target] = _merged(job.get(target), _json_cell(value, target))
+            else:
+                job[target] = _plain(as_field(target, value)) if cells else as_field(target, value)
+        return job
+
+
+def _has_own_sources(raw: Mapping[str, Any]) -> bool:
+    sources = raw.get("context")
+    return not isinstance(sources, list) or all("content" in each for each in sources if isinstance(each, dict))
+
+
+def _plan(keys: Sequence[str], columns: ColumnMap, *, check_only: bool, cells: bool) -> _Plan:
+    named = {column: target for target, names in columns.columns.items() for column in names if column in keys}
+    rest = [key for key in keys if key not in named]
+    if _EXPORTED in rest:
+        rest = [key for key in rest if not key.startswith(EXPORT_MARK)]
+    by_form = {key: _form(key) if cells else key for key in rest}
+    forms = plan_names(list(by_form.values()), check_only=check_only, elsewhere=set(named.values()))
+    targets = dict(named)
+    for key, form in by_form.items():
+        target = forms.get(form, form)
+        if target in named.values() or (cells and not _is_target(target)):
+            # Its field is taken from another column.
+            target = f"metadata.{key}" if cells or target in named.values() else key
+        targets[key] = target
+    ordered = {key: targets[key] for key in keys if key in targets}
+    own = not cells and columns.source_delimiter is None and all(key == target for key, target in ordered.items())
+    return _Plan(ordered, own and len(ordered) == len(keys))
+
+
+def _form(column: str) -> str:
+    """The heading of a column as a name: ``Question`` and ``custom id`` are known, too."""
+    plain = column.strip()
+    lowered = plain.lower().replace(" ", "_")
+    return lowered if is_field(lowered) or lowered in names_of(check_only=True) else plain
+
+
+def _is_target(name: str) -> bool:
+    head, dot, member = name.partition(".")
+    return is_field(name) or bool(dot and member and head in _OPEN_FIELDS)
+
+
+def knows(headings: Collection[str], columns: ColumnMap, *, check_only: bool) -> bool:
+    """Tells that a table's headings name a question, or an answer to check."""
+    if any(target in {"query", "response"} and names[0] in headings for target, names in columns.columns.items()):
+        return True
+    names = names_of(check_only=check_only)
+    return any(names.get(form, form) in {"query", "response"} for form in map(_form, headings))
+
+
+def kind_of_rows(columns: ColumnMap, *, check_only: bool) -> RowKind:
+    """The rows that a command which takes jobs can read."""
+    column = "response" if check_only else "query"
+    return RowKind(lambda headings: knows(headings, columns, check_only=check_only), column=column, named=columns.named)
+
+
+# ---- cells that a spreadsheet could run ------------------------------------------------------------------------------
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+"""Beginning of a cell that a spreadsheet takes for a formula, or that stands for one that was made harmless."""
+
+
+def harmless(cell: str) -> str:
+    """A cell that no spreadsheet runs: an apostrophe before what could be a formula.
+
+    >>> harmless("=1+1"), harmless("'=1"), harmless("1+1")
+    ("'=1+1", "''=1", '1+1')
+    """
+    return f"'{cell}" if _FORMULA.match(cell) else cell
+
+
+def restore(cell: str) -> str:
+    """The text that ``harmless`` made a cell of.
+
+    >>> restore("'=1+1"), restore("''=1"), restore("'tis")
+    ('=1+1', "'=1", "'tis")
+    """
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+# ---- cells -----------------------------------------------------------------------------------------------------------
+
+
+def _sources(value: Any, delimiter: str | None, *, cells: bool, renamed: bool) -> Any:
+    """The sources in a value: a list, a JSON list in a cell, texts between a delimiter, or one text."""
+    if isinstance(value, str) and (cells or delimiter is not None or renamed):
+        if cells and value.lstrip()[:1] in {"[", "{"}:
+            value = _json_or_text(value)
+        if isinstance(value, str):
+            parts = [value] if delimiter is None else value.split(delimiter)
+            return [part for each in parts if (part := each.strip())]
+    if isinstance(value, dict) and (cells or renamed):
+        value = [value]
+    return as_field("context", [each for each in value if each is not None] if isinstance(value, list) else value)
+
+
+def _joined(earlier: Any, sources: Any) -> Any:
+    return [*earlier, *sources] if isinstance(earlier, list) and isinstance(sources, list) else sources
+
+
+def _merged(earlier: Any, value: Any) -> Any:
+    return {**value, **earlier} if isinstance(earlier, dict) and isinstance(value, dict) else value
+
+
+def _json_or_text(cell: str) -> Any:
+    try:
+        return orjson.loads(cell)
+    except orjson.JSONDecodeError:
+        return cell
+
+
+def _json_cell(cell: str, name: str) -> Any:
+    try:
+        return orjson.loads(cell)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"the cell is not valid JSON: {error}", field=name) from None
+
+
+def _member(head: str, value: Any) -> Any:
+    """A cell of ``config.NAME``, as JSON where it is some; one of ``metadata.NAME`` as it is."""
+    return _json_or_text(value) if head == "config" and isinstance(value, str) else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: times, decimals and ids of a Parquet file become text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Decimal | UUID):
+        return str(value)
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -1,0 +1,380 @@
+"""Reads the rows of a file as a stream: JSON lines, a JSON array, a table of text or Parquet, recognised by its content."""
+
+import csv
+import io
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any, NamedTuple
+
+from schemas.job import MAX_LINE_BYTES
+from tasks.errors import InputError
+from worker.operations import json_lines
+from worker.operations.json_lines import BOM, UPLOAD_SUFFIX, UTF_16, display_name, lines_of, parse_line, readable
+
+HEAD_BYTES = 8_192
+"""Of a file that tell what it is; the buffer of a file holds as many."""
+
+DELIMITERS = ",;\t|"
+
+PARQUET_ROWS = 64
+"""Rows read at a time; each may hold many sources."""
+
+_BINARY = {
+    b"PK\x03\x04": "a ZIP archive or an Excel workbook; save the sheet as 'CSV UTF-8'",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"%PDF": "a PDF",
+    b"BZh": "packed with bzip2; unpack it, or use gzip",
+    b"\xfd7zXZ": "packed with xz; unpack it, or use gzip",
+    b"\x28\xb5\x2f\xfd": "packed with zstd; unpack it, or use gzip",
+}
+
+_RESULT_COLUMNS = frozenset({"job_id", "batch_id", "state", "outcome"})
+"""Columns of a table of results, which no table of questions has together."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowKind:
+    """The kind of rows that a command takes."""
+
+    headings: Callable[[Collection[str]], bool]
+    """Tells that a table has the columns that are needed."""
+    what: str = "jobs"
+    column: str = "query"
+    """Named to a person whose table has none of the columns."""
+    named: Sequence[str] = ()
+    """Columns that a person named, which must be there."""
+    results: bool = False
+    """Results of a batch may be such rows."""
+
+
+class Row(NamedTuple):
+    """A row of a file: its value as JSON has it, or the reason that it can't be read."""
+
+    place: str
+    value: Any
+    error: InputError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form of a file."""
+
+    name: str
+    """For people."""
+    cells: bool = False
+    """Its values are cells, whose headings may be written in several ways."""
+    delimiter: str = ""
+    encoding: str = "utf-8-sig"
+
+
+LINES = Form("JSON lines")
+ARRAY = Form("a JSON array")
+OBJECTS = Form("JSON objects")
+PARQUET = Form("Parquet", cells=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """An open file and what is known of it."""
+
+    file: IO[bytes]
+    title: str
+    """Its name in messages."""
+    form: Form
+    kind: RowKind
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A file that is read."""
+
+    form: Form
+    rows: Iterator[Row]
+
+
+@contextmanager
+def reading(name: str, kind: RowKind, encoding: str | None = None) -> Iterator[Rows]:
+    """The rows of a file that are not blank.
+
+    Args:
+        name: of the file, or ``-``.
+        kind: the kind of rows.
+        encoding: of a table of text; None: UTF-8, or UTF-16 with its mark.
+
+    Raises: InputError for a file that is no input, and while it is read for one that can't be read to its end.
+    """
+    with readable(name), json_lines.opened(name) as file:
+        # The body of a request is in the form that its interface documents.
+        form = LINES if name.endswith(UPLOAD_SUFFIX) else recognise(_head(file), name, kind, encoding)
+        read = {LINES: _lines, ARRAY: _values, OBJECTS: _values, PARQUET: _parquet}.get(form, _table)
+        yield Rows(form, read(_Source(file, display_name(name), form, kind)))
+
+
+def _head(file: IO[bytes]) -> bytes:
+    peek: Callable[[int], bytes] = file.peek  # type: ignore[attr-defined]
+    return peek(HEAD_BYTES)
+
+
+# ---- recognition -----------------------------------------------------------------------------------------------------
+
+
+def recognise(head: bytes, name: str, kind: RowKind, encoding: str | None = None) -> Form:
+    """The form of a file by its beginning; raises ``InputError`` for one that is no input."""
+    title = display_name(name)
+    if head.startswith(b"PAR1"):
+        return PARQUET
+    for mark, reason in _BINARY.items():
+        if head.startswith(mark):
+            raise InputError(f"{title} holds no {kind.what}: it is {reason}")
+    if head.startswith(UTF_16):
+        encoding = encoding or "utf-16"
+    elif b"\0" in head:
+        raise InputError(f"{title} holds no {kind.what}: it is binary, not text")
+    text = head.decode(encoding or "utf-8-sig", "replace")
+    content = text.lstrip()
+    if content.startswith("{"):
+        return _form_of_objects(content, title, kind)
+    if content.startswith("["):
+        return ARRAY
+    if not content:
+        return LINES
+    return _form_of_table(text, title, kind, encoding or "utf-8-sig")
+
+
+def _form_of_objects(content: str, title: str, kind: RowKind) -> Form:
+    first, _, rest = content.partition("\n")
+    if first.strip() == "{" and rest.lstrip().startswith('"'):
+        return OBJECTS
+    # The keys of a result come in the order of the contract.
+    if content.startswith('{"job_id":') and all(f'"{key}":' in content for key in ("batch_id", "state", "held_reason")):
+        _refuse_results(title, kind)
+    return LINES
+
+
+def _refuse_results(title: str, kind: RowKind) -> None:
+    if not kind.results:
+        raise InputError(f"{title} holds no {kind.what}: it holds results; give the file of the questions")
+
+
+def _form_of_table(text: str, title: str, kind: RowKind, encoding: str) -> Form:
+    delimiters = DELIMITERS
+    first, _, rest = text.partition("\n")
+    if mark := _SEPARATOR.fullmatch(first.strip()):
+        delimiters, text = mark[1], rest
+    candidates = [(delimiter, columns) for delimiter in delimiters if (columns := _first_record(text, delimiter))]
+    delimiter, columns = max(candidates, key=lambda each: (kind.headings(each[1]), len(each[1])), default=("", []))
+    if kind.headings(columns):
+        _check_columns(columns, title, kind)
+        name = {",": "CSV", "\t": "TSV"}.get(delimiter, f"CSV with {delimiter!r}")
+        return Form(name, cells=True, delimiter=delimiter, encoding=encoding)
+    if len(columns) > 1 and all(0 < len(column) <= _LONGEST_HEADING for column in columns) and not text.startswith("#"):
+        _check_columns(columns, title, kind)
+    start = text.strip().partition("\n")[0].strip()[:_LONGEST_HEADING]
+    raise InputError(
+        f"{title} holds no {kind.what}: it begins with {start!r}. Take JSON (one object a line, or an array), CSV or TSV "
+        f"whose first row names the columns ({kind.column}, ...), or Parquet"
+    )
+
+
+def _check_columns(columns: Sequence[str], title: str, kind: RowKind) -> None:
+    """Raises ``InputError`` for a table of results, or one without the columns that are needed."""
+    if set(columns) >= _RESULT_COLUMNS:
+        _refuse_results(title, kind)
+    if missing := [name for name in kind.named if name not in columns]:
+        raise InputError(f"{title} has no column {missing[0]!r}, which --map names; it has {_listed(columns)}")
+    if not kind.headings(columns):
+        raise InputError(
+            f"{title} holds no {kind.what} by its columns {_listed(columns)}: none is known as "
+            f"{kind.column!r}. Say which it is: --map {kind.column}=COLUMN"
+        )
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(map(repr, columns[:MOST_NAMED])) + (", ..." if len(columns) > MOST_NAMED else "")
+
+
+_SEPARATOR = re.compile(r"(?i)sep=(.)")
+"""First line of a CSV file that tells Excel its delimiter."""
+
+_LONGEST_HEADING = 40
+
+MOST_NAMED = 20
+"""Columns named in a message."""
+
+
+def _first_record(text: str, delimiter: str) -> list[str]:
+    try:
+        record = next(iter(csv.reader(io.StringIO(text.lstrip("\r\n"), newline=""), delimiter=delimiter)), [])
+    except csv.Error:
+        return []
+    return [column.strip() for column in record]
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def _lines(source: _Source) -> Iterator[Row]:
+    for number, line in lines_of(source.file, source.title):
+        place = f"{source.title}, line {number}"
+        try:
+            yield Row(place, parse_line(line))
+        except InputError as error:
+            yield Row(place, None, error)
+
+
+def _values(source: _Source) -> Iterator[Row]:
+    """The elements of an array, or values over several lines, one after the other."""
+    # Lines of JSON, the usual form, need no second parser.
+    import ijson  # noqa: PLC0415
+
+    title, several = source.title, source.form is OBJECTS
+    metered = _Metered(source.file)
+    number = 0
+    values = ijson.items(metered, "" if several else "item", use_float=True, multiple_values=several)
+    try:
+        for number, value in enumerate(values, 1):
+            metered.bytes = 0
+            yield Row(f"{title}, element {number}", value)
+    except (ijson.JSONError, UnicodeDecodeError) as error:
+        fault = str(error).strip().partition("\n")[0].removeprefix("parse error: ") or "it ends too soon"
+        raise InputError(
+            f"{title}, element {number + 1}: not valid JSON: {fault}. The file is {source.form.name}, of which nothing after that "
+            "can be read; nothing was submitted"
+        ) from None
+    except _TooLong:
+        raise InputError(
+            f"{title}, element {number + 1} is longer than {MAX_LINE_BYTES:,} bytes; nothing was submitted"
+        ) from None
+
+
+class _TooLong(Exception):
+    """An element has no end in sight."""
+
+
+class _Metered:
+    """A file that counts what was read since the last element, so that one without an end does not fill the memory."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.bytes = 0
+        self._at_start = False
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._file.read(size)
+        if not self._at_start:
+            self._at_start, piece = size != 0, piece.removeprefix(BOM)
+        self.bytes += len(piece)
+        if self.bytes > MAX_LINE_BYTES + HEAD_BYTES * 16:
+            raise _TooLong
+        return piece
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _table(source: _Source) -> Iterator[Row]:
+    """The rows below the first; their numbers are those of a spreadsheet, where the first row is 1."""
+    title, form = source.title, source.form
+    csv.field_size_limit(MAX_LINE_BYTES)
+    text = io.TextIOWrapper(source.file, form.encoding, newline="")
+    number = 0
+    try:
+        records = csv.reader(_bounded_lines(text), delimiter=form.delimiter, strict=True)
+        headings: list[str] = []
+        for number, cells in _numbered(records, title):
+            if isinstance(cells, InputError):
+                yield Row(f"{title}, row {number}", None, cells)
+            elif not any(cells) or (number == 1 and _SEPARATOR.fullmatch(form.delimiter.join(cells))):
+                continue
+            elif not headings:
+                headings = _headings(cells, title)
+            else:
+                yield _record(f"{title}, row {number}", headings, cells)
+    except UnicodeError:
+        raise InputError(
+            f"{title} is not {'UTF-8' if form.encoding == 'utf-8-sig' else form.encoding}; nothing was submitted. "
+            "Save it as 'CSV UTF-8', or name its encoding: --encoding cp1252 for Excel in Western Europe"
+        ) from None
+    finally:
+        text.detach()
+
+
+def _numbered(records: Iterator[list[str]], title: str) -> Iterator[tuple[int, list[str] | InputError]]:
+    number = 0
+    while True:
+        number += 1
+        try:
+            yield number, next(records)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if "unexpected end" in str(error) or "field larger" in str(error):
+                # All rows after it are in that cell.
+                raise InputError(
+                    f"{title}, row {number}: a quote that opens there is never closed; nothing was submitted"
+                ) from None
+            yield number, InputError(f"the row can't be read: {error}")
+
+
+def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str]:
+    while line := text.readline(MAX_LINE_BYTES):
+        yield line
+
+
+def _headings(cells: Sequence[str], title: str) -> list[str]:
+    headings = [cell.strip() for cell in cells]
+    while headings and not headings[-1]:
+        headings.pop()
+    if twice := next((name for at, name in enumerate(headings) if name and name in headings[:at]), None):
+        raise InputError(f"{title} has two columns {twice!r}; rename one")
+    return headings
+
+
+def _record(place: str, headings: Sequence[str], cells: Sequence[str]) -> Row:
+    if any(cells[len(headings) :]):
+        message = f"the row has {len(cells)} cells, the first row only {len(headings)}: is a text with the delimiter not quoted?"
+        return Row(place, None, InputError(message))
+    return Row(place, {name: cell for name, cell in zip(headings, cells, strict=False) if name})
+
+
+# ---- Parquet ---------------------------------------------------------------------------------------------------------
+
+
+def _parquet(source: _Source) -> Iterator[Row]:
+    file, title = source.file, source.title
+    try:
+        # Forty megabytes that only this form needs.
+        import pyarrow as pa  # noqa: PLC0415
+        from pyarrow import parquet  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{title} is Parquet, which needs another package: pip install 'nightdesk[parquet]'"
+        ) from error
+    with tempfile.TemporaryFile() as copy:
+        if not _seekable(file):
+            # Its table of contents is at its end.
+            shutil.copyfileobj(file, copy)
+            copy.seek(0)
+            file = copy
+        number = 0
+        try:
+            table = parquet.ParquetFile(file, pre_buffer=False)
+            _check_columns(table.schema_arrow.names, title, source.kind)
+            for batch in table.iter_batches(batch_size=PARQUET_ROWS, use_threads=False):
+                for value in batch.to_pylist(maps_as_pydicts="lossy"):
+                    number += 1
+                    yield Row(f"{title}, row {number}", value)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(
+                f"{title} can't be read as Parquet after row {number}: {error}; nothing was submitted"
+            ) from error
+
+
+def _seekable(file: IO[bytes]) -> bool:
+    # A packed file can seek, but unpacks all from its beginning each time.
+    return isinstance(getattr(file, "raw", None), io.FileIO) and file.seekable()
