@@ -131,13 +131,29 @@ def check_served(request: JobRequest, catalog: Catalog, *, priced: bool) -> list
     ]
 
 
+def unknown_price(request: JobRequest, catalog: Catalog) -> tuple[str, str] | None:
+    """The field and the message of a price that is certainly not known; None where every call has one."""
+    generates = not request.check_only
+    priced = catalog.objections(request.config, generates=generates, priced=True)
+    if not priced:
+        return None
+    free = catalog.objections(request.config, generates=generates, priced=False)
+    return next(((each.field, each.message) for each in priced if each.certain and each not in free), None)
+
+
 def _kind(raw: Any) -> str:
     names = {str: "a string", list: "a list", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
     return names.get(type(raw), type(raw).__name__)
 
 
 def new_job(
-    request: JobRequest, *, position: int, tenant: str, job_id: UUID | None = None, place: str | None = None
+    request: JobRequest,
+    *,
+    position: int,
+    tenant: str,
+    job_id: UUID | None = None,
+    place: str | None = None,
+    unpriced: tuple[str, str] | None = None,
 ) -> NewJob:
     """Makes the ledger's row of a request. A caller's own ``job_id`` serves as idempotency key unless one is given."""
     stored, request_hash = canonical(request)
@@ -159,6 +175,7 @@ def new_job(
         scheduled_at=request.scheduled_at,
         deadline=request.deadline,
         place=place,
+        unpriced=unpriced,
     )
 
 
@@ -229,7 +246,8 @@ async def submit(
             request, job_warnings = parse_request(rest, batch.defaults)
             job_warnings += check_served(request, catalog or Everything(), priced=batch.max_cost_usd is not None)
             _unique_custom_id(request, position, custom_ids)
-            job = new_job(request, position=position, tenant=batch.tenant, job_id=job_id)
+            unpriced = None if catalog is None else unknown_price(request, catalog)
+            job = new_job(request, position=position, tenant=batch.tenant, job_id=job_id, unpriced=unpriced)
             _unique_message(job, messages)
             jobs.append(job)
             warnings.extend(f"job {position}: {warning}" for warning in job_warnings)
@@ -244,7 +262,7 @@ async def submit(
         receipt = await submission.submit(batch, [jobs], refused=refused)
     except JobsRefused as error:
         everyone = _by_position(refused, error.refused)
-        return Submitted(None, (None,) * len(raw_jobs), everyone, tuple(warnings), conflicts=error.refused)
+        return Submitted(None, (None,) * len(raw_jobs), everyone, tuple(warnings), conflicts=_conflicts(error.refused))
     written_ids = receipt.ids_by_position(job.position for job in jobs)
     ids = tuple(written_ids.get(position) for position in range(len(raw_jobs)))
     if receipt.nothing_new:
@@ -253,7 +271,12 @@ async def submit(
     new = frozenset(receipt.available)
     available = tuple(job for job in jobs if job.id in new)
     everyone = _by_position(refused, receipt.refused)
-    return Submitted(receipt, ids, everyone, tuple(warnings), available, receipt.refused)
+    return Submitted(receipt, ids, everyone, tuple(warnings), available, _conflicts(receipt.refused))
+
+
+def _conflicts(refused: Sequence[Refused]) -> tuple[Refused, ...]:
+    """Those of the ledger's refusals that are about ids; the others are about prices."""
+    return tuple(refusal for refusal in refused if not (refusal.field or "").startswith("config."))
 
 
 def _by_position(*refused: Iterable[Refused]) -> tuple[Refused, ...]:

@@ -214,6 +214,14 @@ job = Table(
         "id",
         postgresql_where=text("needs_usd IS NOT NULL AND finished_at IS NULL"),
     ),
+    Index(
+        "job_needs_of_tenant",
+        "tenant",
+        "held_reason",
+        "needs_usd",
+        "id",
+        postgresql_where=text("needs_usd IS NOT NULL AND finished_at IS NULL"),
+    ),
     # Without lease_until, so that a renewal changes no index and stays on its page (HOT).
     Index("job_replay_of", "replay_of", postgresql_where=text("replay_of IS NOT NULL")),
     Index("job_running", "worker", postgresql_where=text("state = 'running'")),
@@ -298,6 +306,8 @@ attempt = Table(
     Column("share_key", LargeBinary),
     # The attempt whose answer was taken, in place of a call. Names one that may be pruned by now, so no foreign key.
     Column("shared_from", Uuid),
+    # The periods of its tenant's budgets in which it is paid for; null where the tenant has none.
+    Column("budget_periods", ARRAY(Uuid)),
     CheckConstraint("(closed_at IS NULL) = (outcome IS NULL)", name="closed_iff_outcome"),
     CheckConstraint("outcome IS NULL OR outcome IN ('ok', 'unknown') OR outcome LIKE 'error:%'", name="outcome_known"),
     CheckConstraint("purpose IN ('generate', 'reask', 'correct', 'escalate', 'judge')", name="purpose_known"),
@@ -547,6 +557,42 @@ api_key = Table(
     CheckConstraint(_one_of("role", [role.value for role in Role]), name="role_known"),
     Index("api_key_hash", "hash", unique=True),
     Index("api_key_name", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),
+)
+
+tenant_budget = Table(
+    "tenant_budget",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    # A day or recurring hours of a time zone, in one spelling.
+    Column("period", Text, nullable=False),
+    Column("max_cost_usd", _MONEY, nullable=False),
+    Column("created_at", _INSTANT, nullable=False, server_default=NOW),
+    Column("changed_by", Text, nullable=False),
+    UniqueConstraint("tenant", "period"),
+    CheckConstraint("max_cost_usd >= 0", name="not_negative"),
+)
+
+budget_period = Table(
+    "budget_period",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("budget_id", Uuid, ForeignKey("tenant_budget.id", ondelete="CASCADE"), nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("begins_at", _INSTANT, nullable=False),
+    Column("ends_at", _INSTANT, nullable=False),
+    # Not over yet, or the last one that is known: so a budget is never without a period.
+    Column("live", Boolean, nullable=False, server_default=text("true")),
+    # It had no room for a call.
+    Column("short", Boolean, nullable=False, server_default=text("false")),
+    # Beside its sums, so that the one row that a call locks says what is left.
+    Column("max_cost_usd", _MONEY, nullable=False),
+    Column("reserved_usd", _MONEY, nullable=False, server_default=text("0")),
+    Column("spent_usd", _MONEY, nullable=False, server_default=text("0")),
+    UniqueConstraint("budget_id", "begins_at"),
+    CheckConstraint("reserved_usd >= 0", name="reserved_not_negative"),
+    Index("budget_period_live", "tenant", postgresql_where=text("live")),
+    postgresql_with=_BATCH,
 )
 
 lane_pause = Table(

@@ -50,8 +50,8 @@ MAX_UNKNOWN = 10
 """Unknown outcomes of a round before no more calls are made: a job that takes its worker down must not do so for ever."""
 
 UNPRICED = (
-    "the price of model {} at {} is unknown, so the batch's ceiling could not be kept; "
-    "take a model whose price is known, or submit without a ceiling"
+    "the price of model {} at {} is unknown, so the ceiling of the batch or the budget of its tenant could not be kept; "
+    "take a model whose price is known, or submit without a ceiling where the tenant has no budget"
 )
 
 Result = TypeVar("Result")
@@ -84,9 +84,9 @@ class PlannedCall:
 
 
 def plan_call(job: Leased, provider: Provider, request: JobRequest, prompt: Prompt) -> PlannedCall:
-    """Plans a call. Raises ``ProviderError``, also for an unknown price in a batch with a ceiling."""
+    """Plans a call. Raises ``ProviderError``, also for an unknown price under a ceiling or budget."""
     call = provider.plan(request, prompt)
-    if call.reserve_usd is None and job.max_cost_usd is not None:
+    if call.reserve_usd is None and (job.max_cost_usd is not None or job.tenant_budget):
         raise ProviderError(FailureKind.BUDGET, UNPRICED.format(call.model, call.provider))
     return PlannedCall(provider, call)
 

@@ -61,6 +61,8 @@ class NewJob:
     place: str | None = None
     """Its file and line, for messages; not stored."""
     replay: Replay | None = None
+    unpriced: tuple[str, str] | None = None
+    """The field and the message of a price that is not known: refused where the tenant has a budget; not stored."""
 
     @property
     def record_message_id(self) -> str:
@@ -234,6 +236,8 @@ class Leased:
     time_left: timedelta | None = None
     """Until its deadline, at the lease; None: it has none."""
     replay: Replay | None = None
+    tenant_budget: bool = False
+    """Its tenant has a budget for a period, so that every call needs a known price."""
 
     @property
     def active_correction(self) -> Correction | None:

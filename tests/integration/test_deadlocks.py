@@ -48,6 +48,8 @@ def test_no_two_verbs_deadlock(servers: Servers) -> None:
 async def _drive(url: str) -> None:
     async with PostgresLedger(url, connections=1) as ledger:
         batches = [await _submit(ledger, f"tenant {number % 7}") for number in range(BATCHES)]
+        for number, period in enumerate(("day UTC", "day Europe/Berlin", "00:00-24:00 UTC")):
+            await ledger.budgets.set(f"tenant {number % 2}", period, CEILINGS[0] * (number + 1), "ada")
     ids = [job_id for _, job_ids in batches for job_id in job_ids]
     random.Random(0).shuffle(ids)
     shares = [ids[number::WORKERS] for number in range(WORKERS)]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -58,6 +59,7 @@ BREAKS: dict[str, str] = {
     "job_cost_is_the_sum": "UPDATE job SET cost_usd = cost_usd + 0.01 WHERE state = 'completed'",
     "batch_spent_is_the_sum": "UPDATE batch SET spent_usd = spent_usd + 0.01",
     "batch_reserved_is_the_sum": "UPDATE batch SET reserved_usd = reserved_usd + 0.01",
+    "budget_period_is_the_sum": "UPDATE budget_period SET reserved_usd = reserved_usd + 0.01",
     "unknown_is_charged_at_worst": "UPDATE attempt SET outcome = 'unknown', closed_at = now() WHERE outcome IS NULL",
     "money_not_negative": "UPDATE attempt SET cost_usd = -1 WHERE outcome = 'ok'",
     "shared_answer_is_free": "UPDATE attempt SET usage = '{}' WHERE shared_from IS NOT NULL",
@@ -65,8 +67,9 @@ BREAKS: dict[str, str] = {
 }
 
 
-async def every_state(ledger: Ledger) -> None:
+async def every_state(ledger: PostgresLedger) -> None:
     """Jobs in every state that breaking needs: scheduled, available, running with a call, answered, final, retried, shared."""
+    await ledger.budgets.set("desk", "day UTC", Decimal(1_000), ACTOR)
     paused = await submit(ledger)
     await ledger.actions.pause_batch(paused.batch_id, ACTOR, paused=True)
     await submit(ledger)

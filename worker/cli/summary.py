@@ -13,6 +13,7 @@ from worker.operations import overview
 
 if TYPE_CHECKING:
     # Commands that only show batches need nothing of a run.
+    from schemas.budget import BudgetStatus
     from tasks.ports import Refused
     from worker.cli.batch_run import Report, RunRequest
     from worker.ledger.fleet import LaneNotice
@@ -24,6 +25,7 @@ _RELEASES = {
     ),
     HeldReason.BATCH_PAUSED: "the batch is paused; let it go on with: nightdesk resume {batch}",
     HeldReason.LANE_PAUSED: "no calls are made to the provider; once that is fixed: nightdesk release {batch}",
+    HeldReason.TENANT_BUDGET: "the budget of their tenant is used up; they go on by themselves: nightdesk budget list",
     HeldReason.UNKNOWN_OUTCOME: (
         "a call was sent and its answer never came, so it may have been billed; to call again: nightdesk release {batch}"
     ),
@@ -47,9 +49,11 @@ def named_counts(counts: Mapping[Any, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
-def held_lines(status: BatchStatus, lanes: "Sequence[LaneNotice]" = ()) -> list[str]:
+def held_lines(
+    status: BatchStatus, lanes: "Sequence[LaneNotice]" = (), budgets: "Sequence[BudgetStatus]" = ()
+) -> list[str]:
     """Reasons for which jobs are held, each with its remedy."""
-    lines = []
+    lines = [overview.budget_line(budget) for budget in budgets]
     if HeldReason.LANE_PAUSED in status.held:
         lines += [f"{lane.event}. To fix it: {lane.remedy}" for lane in lanes if lane.paused]
     for reason, count in status.held.items():

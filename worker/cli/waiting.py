@@ -4,17 +4,18 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
 from schemas.batch import BatchStatus
-from schemas.states import FINAL_STATES, JobState
+from schemas.states import FINAL_STATES, HeldReason, JobState
 from tasks.errors import LedgerUnavailable
 from worker.cli.progress import Reporter
 from worker.cli.session import Session
 from worker.ledger.postgres import PostgresLedger
 from worker.local import LocalServerError
-from worker.operations.overview import unserved_line
+from worker.operations.overview import budget_line, budgets_in_short, unserved_line
 from worker.supervise.workers import WorkerFailed, WorkerSpec
 
 LEDGER_PATIENCE_S = 60.0
@@ -42,6 +43,9 @@ MOST_RESTARTS = 3
 VIEWS_AT_ONCE = 200
 """Jobs of other batches looked at together."""
 
+_BY_ITSELF = (None, HeldReason.TENANT_BUDGET.value)
+"""Holds that end without a person."""
+
 Answer = TypeVar("Answer")
 
 _CONSEQUENCE = {False: "Its jobs wait, and go on by themselves once it answers", True: "Its jobs are held"}
@@ -65,6 +69,7 @@ class Watch:
     _lanes_read_at: float = float("-inf")
     _unserved_since: float | None = None
     _unserved_noted: bool = False
+    _budgets_noted: set[tuple[str, datetime | None]] = field(default_factory=set)
     _batches_noted: set[tuple[str | None, bool]] = field(default_factory=set)
     _batches_read_at: float = float("-inf")
 
@@ -128,8 +133,9 @@ class Watch:
                 moving = await self._still_moving(moving)
                 if not moving:
                     return status
-            # Seen twice, so that a hold that is being released is not taken for the end.
-            stuck = 0 < remaining == sum(status.held.values())
+            await self._look_at_budgets(status)
+            # Seen twice, so that a hold that is being released is not taken for the end. The next period comes by itself.
+            stuck = 0 < remaining == sum(status.held.values()) and HeldReason.TENANT_BUDGET not in status.held
             if stuck and stuck_before:
                 return status
             stuck_before = stuck
@@ -179,12 +185,21 @@ class Watch:
                 self._batches_noted.add(key)
                 self.reporter.note(notice.event)
 
+    async def _look_at_budgets(self, status: BatchStatus) -> None:
+        """Reports once for each period that jobs wait for the budget of their tenant."""
+        for budget in await self.patiently(lambda: budgets_in_short(self.ledger, status)):
+            if (key := (budget.period, budget.begins_at)) not in self._budgets_noted:
+                self._budgets_noted.add(key)
+                self.reporter.note(budget_line(budget))
+
     async def _still_moving(self, ids: list[UUID]) -> list[UUID]:
         """The jobs that can still move; looks only as far as the first few that can."""
         for start in range(0, len(ids), VIEWS_AT_ONCE):
             page = ids[start : start + VIEWS_AT_ONCE]
             views = await self.patiently(lambda page=page: self.ledger.reading.views(page))  # type: ignore[misc]
-            moving = [view.job_id for view in views if view.state not in FINAL_STATES and view.held_reason is None]
+            moving = [
+                view.job_id for view in views if view.state not in FINAL_STATES and view.held_reason in _BY_ITSELF
+            ]
             if moving:
                 return moving + ids[start + VIEWS_AT_ONCE :]
         return []

@@ -39,6 +39,10 @@ RELEASES = {
         "an operator paused the batch",
         "'nightdesk release {batch} --reason batch_paused' lets it go on",
     ),
+    HeldReason.TENANT_BUDGET: (
+        "the budget of their tenant for the day or the night is used up",
+        "they go on by themselves in its next period ('nightdesk budget list'); sooner with 'nightdesk budget set'",
+    ),
     HeldReason.UNKNOWN_OUTCOME: (
         "their call may have been billed without an answer",
         "'nightdesk release {batch} --reason unknown_outcome' may pay twice; else 'nightdesk cancel {batch}'",

@@ -3,7 +3,8 @@
 postgres     the ledger: opens the database and holds the stores
 submission   batches and their jobs, by COPY
 queue        leases and final states                 (fairness: their order)
-attempts     paid calls, before and after            (budgets: money; answer_cache: calls that need not be made)
+attempts     paid calls, before and after            (budgets, tenant_budgets: money; answer_cache: calls
+                                                      that need not be made)
 duties       the leader's statements                 (rescuing: jobs of lost workers)
 publishing   the outbox of results
 actions      an operator's changes, in pages         (pages: one bad row stops no other, and the order of locks)

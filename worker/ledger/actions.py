@@ -127,7 +127,7 @@ WITH locked_job AS (
         -- In a batch that is paused a job goes on only when the batch does.
         held_reason = CASE WHEN b.paused THEN 'batch_paused' END,
         available_at = nightdesk_now(), hinted_at = NULL,
-        needs_usd = CASE WHEN %(reason)s <> 'budget' THEN j.needs_usd END
+        needs_usd = CASE WHEN %(reason)s NOT IN ('budget', 'tenant_budget') THEN j.needs_usd END
     FROM locked_job c JOIN batches b ON b.id = c.batch_id
     WHERE j.id = c.id
     RETURNING j.id, j.run

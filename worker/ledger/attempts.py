@@ -19,7 +19,7 @@ from tasks.ports import (
 )
 from worker.ledger.budgets import HAS_ROOM_NOW, fund
 from worker.ledger.database import Database, First
-from worker.ledger.pages import lock_batches
+from worker.ledger.pages import lock_batches, lock_periods, pay_periods
 
 # Of a row d that has terms for sharing, and its job j: the newest answer that it may take.
 SHAREABLE = """
@@ -69,7 +69,7 @@ WITH RECURSIVE input AS (
     AS d(id, job_id, batch_id, token, run, round, purpose, number, lane, provider, model, hash, reserve,
          share_key, share_within, share_wait, required, ord)
 ), leased_call AS (
-    SELECT d.*, j.needs_usd,
+    SELECT d.*, j.needs_usd, j.tenant,
            EXISTS (SELECT FROM completion c WHERE c.job_id = d.job_id AND c.run = d.run AND c.round = d.round
                                               AND c.purpose = d.purpose AND c.won) AS answered,
            CASE WHEN d.share_key IS NULL THEN false ELSE EXISTS ("""
@@ -88,21 +88,49 @@ WITH RECURSIVE input AS (
         "b.id, b.max_cost_usd - b.reserved_usd - b.spent_usd AS usd",
     )
     + """
+), period AS ("""
+    + lock_periods(
+        """p.live AND p.begins_at <= nightdesk_now() AND p.tenant = ANY (ARRAY(
+            SELECT tenant FROM leased_call WHERE NOT (answered OR repeated OR duplicate) AND reserve > 0))""",
+        "room",
+        # One that is over, while no later one is known, has nothing left.
+        "p.id, p.tenant, CASE WHEN p.ends_at > nightdesk_now() "
+        "THEN p.max_cost_usd - p.reserved_usd - p.spent_usd ELSE 0 END AS usd",
+    )
+    + """
 ), contender AS (
-    SELECT o.*, r.usd AS room, sum(o.reserve) OVER (PARTITION BY o.batch_id) AS total,
-           row_number() OVER (PARTITION BY o.batch_id ORDER BY o.ord) AS place
-    FROM leased_call o LEFT JOIN room r ON r.id = o.batch_id WHERE NOT (o.answered OR o.repeated OR o.duplicate)
-), fill AS (
-    -- Where a batch has no room for all, one after the other: what does not fit leaves its room to the next.
-    SELECT DISTINCT batch_id, room, 0::bigint AS place, NULL::uuid AS id, 0::numeric AS used, false AS fits
-    FROM contender WHERE total > room
+    SELECT o.* FROM leased_call o WHERE NOT (o.answered OR o.repeated OR o.duplicate)
+), ceiling AS (
+    -- Those of each call: of its batch, and of the periods of its tenant.
+    SELECT c.id, c.ord, c.reserve, r.id AS purse, r.usd, true AS of_batch
+    FROM contender c JOIN room r ON r.id = c.batch_id WHERE c.reserve > 0 AND r.usd IS NOT NULL
     UNION ALL
-    SELECT a.batch_id, f.room, a.place, a.id,
-           f.used + CASE WHEN f.used + a.reserve <= f.room THEN a.reserve ELSE 0 END,
-           coalesce(a.reserve, 0) = 0 OR f.used + a.reserve <= f.room
-    FROM fill f JOIN contender a ON a.batch_id = f.batch_id AND a.place = f.place + 1
+    SELECT c.id, c.ord, c.reserve, p.id, p.usd, false FROM contender c JOIN period p ON p.tenant = c.tenant WHERE c.reserve > 0
+), short_purse AS (
+    SELECT purse, usd, row_number() OVER (ORDER BY purse) AS number
+    FROM ceiling GROUP BY purse, usd HAVING sum(reserve) > usd
+), rival AS (
+    SELECT c.id, c.reserve, row_number() OVER (ORDER BY c.ord) AS place, array_agg(s.number) AS numbers,
+           min(s.number) FILTER (WHERE c.of_batch) AS batch_number
+    FROM ceiling c JOIN short_purse s ON s.purse = c.purse GROUP BY c.id, c.ord, c.reserve
+), fill AS (
+    -- Where there is no room for all, one after the other, from all purses or none: what does not fit leaves its room to
+    -- the next.
+    SELECT 0::bigint AS place, NULL::uuid AS id, ARRAY(SELECT usd FROM short_purse ORDER BY number) AS rooms, false AS fits,
+           false AS fits_batch
+    WHERE EXISTS (SELECT FROM short_purse)
+    UNION ALL
+    SELECT r.place, r.id,
+           CASE WHEN e.fits THEN ARRAY(
+               SELECT CASE WHEN n = ANY (r.numbers) THEN usd - r.reserve ELSE usd END
+               FROM unnest(f.rooms) WITH ORDINALITY AS left_over(usd, n) ORDER BY n) ELSE f.rooms END,
+           e.fits, r.batch_number IS NULL OR f.rooms[r.batch_number] >= r.reserve
+    FROM fill f JOIN rival r ON r.place = f.place + 1
+    CROSS JOIN LATERAL (SELECT NOT EXISTS (
+        SELECT FROM unnest(r.numbers) AS n WHERE f.rooms[n] < r.reserve) AS fits) e
 ), allocation AS (
-    SELECT a.*, coalesce(f.fits, true) AS fits FROM contender a LEFT JOIN fill f ON f.id = a.id
+    SELECT a.*, coalesce(f.fits, true) AS fits, coalesce(f.fits_batch, true) AS fits_batch
+    FROM contender a LEFT JOIN fill f ON f.id = a.id
 ), refusal AS (
     -- A second round has an answer already: its worker goes on with that one. So it does without a call that is not required.
     SELECT f.* FROM allocation f
@@ -111,13 +139,14 @@ WITH RECURSIVE input AS (
       AND NOT EXISTS (SELECT FROM attempt a
                       WHERE a.job_id = f.job_id AND a.lease_token = f.token AND a.closed_at IS NULL)
 ), held_job AS (
-    UPDATE job j SET state = 'scheduled', held_reason = 'budget', needs_usd = r.reserve, scheduled_at = nightdesk_now(),
+    UPDATE job j SET state = 'scheduled', held_reason = CASE WHEN r.fits_batch THEN 'tenant_budget' ELSE 'budget' END,
+                     needs_usd = r.reserve, scheduled_at = nightdesk_now(),
                      hinted_at = NULL, lease_token = NULL, lease_until = NULL, worker = NULL
     FROM refusal r WHERE j.id = r.job_id
-    RETURNING j.id, j.run, j.batch_id, j.needs_usd
+    RETURNING j.id, j.run, j.batch_id, j.needs_usd, j.held_reason
 ), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
-    SELECT id, run, 'budget', 'worker', jsonb_build_object('held_reason', 'budget', 'needs_usd', needs_usd) FROM held_job
+    SELECT id, run, 'budget', 'worker', jsonb_build_object('held_reason', held_reason, 'needs_usd', needs_usd) FROM held_job
 ), started_job AS (
     -- What was promised to it is reserved now.
     UPDATE job j SET needs_usd = NULL FROM allocation f WHERE f.fits AND f.needs_usd IS NOT NULL AND j.id = f.job_id
@@ -126,14 +155,22 @@ WITH RECURSIVE input AS (
                        hold_from = CASE WHEN b.least_needed_usd IS NULL AND s.least_usd IS NOT NULL THEN 0
                                         ELSE b.hold_from END
     FROM (SELECT batch_id, coalesce(sum(reserve) FILTER (WHERE fits), 0) AS usd,
-                 min(reserve) FILTER (WHERE job_id IN (SELECT id FROM held_job)) AS least_usd
+                 min(reserve) FILTER (WHERE job_id IN (SELECT id FROM held_job WHERE held_reason = 'budget')) AS least_usd
           FROM allocation WHERE reserve > 0 GROUP BY batch_id) s
     WHERE b.id = s.batch_id AND (s.usd > 0 OR s.least_usd IS NOT NULL)
+), period_reservation AS (
+    UPDATE budget_period p SET reserved_usd = p.reserved_usd + s.usd, short = p.short OR s.refused
+    FROM (SELECT c.purse, coalesce(sum(c.reserve) FILTER (WHERE a.fits), 0) AS usd,
+                 bool_or(a.job_id IN (SELECT id FROM held_job WHERE held_reason = 'tenant_budget'))
+                     AND c.purse IN (SELECT purse FROM short_purse) AS refused
+          FROM ceiling c JOIN allocation a ON a.id = c.id WHERE NOT c.of_batch GROUP BY c.purse) s
+    WHERE p.id = s.purse AND (s.usd > 0 OR s.refused)
 ), new_attempt AS (
     INSERT INTO attempt (id, job_id, run, round, purpose, number, lane, provider, model, request_hash, lease_token,
-                         reserved_usd, share_key)
-    SELECT id, job_id, run, round, purpose, number, lane, provider, model, hash, token, reserve, share_key
-    FROM allocation WHERE fits
+                         reserved_usd, share_key, budget_periods)
+    SELECT id, job_id, run, round, purpose, number, lane, provider, model, hash, token, reserve, share_key,
+           nullif(ARRAY(SELECT purse FROM ceiling c WHERE c.id = a.id AND NOT c.of_batch), '{}')
+    FROM allocation a WHERE fits
     RETURNING id
 )
 SELECT CASE WHEN p.id IS NOT NULL OR o.repeated THEN 'opened' WHEN d.repeated THEN 'stale' WHEN o.id IS NULL THEN 'lost'
@@ -156,7 +193,7 @@ WITH input AS (
          next_state, next_step, next_round, delay, next_held, event)
 ), closing AS (
     -- One row a closing, by index.
-    SELECT d.*, a.run, a.round, a.purpose, j.batch_id,
+    SELECT d.*, a.run, a.round, a.purpose, j.batch_id, a.budget_periods,
            -- Only what is open, or closed as unknown and now known, changes: closing again is harmless.
            a.closed_at IS NULL OR (a.outcome = 'unknown' AND d.outcome <> 'unknown') AS changes,
            -- What a stream brought before its worker lost the lease comes after the rescue closed the attempt.
@@ -217,6 +254,12 @@ WITH input AS (
     RETURNING b.id, """
     + HAS_ROOM_NOW
     + """ AS has_room
+), """
+    + pay_periods(
+        "SELECT p.id, e.released_usd, e.spent_usd FROM settlement e CROSS JOIN unnest(e.budget_periods) AS p(id) WHERE e.changes",
+        "locked_batch",
+    )
+    + """
 ), moved_job AS (
     UPDATE job j
     SET cost_usd = j.cost_usd + m.spent_usd,

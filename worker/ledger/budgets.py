@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from worker.ledger.database import Database
+from worker.ledger.tenant_budgets import settle_tenant_budgets
 
 FUND_ROWS = 500
 """Jobs that are let go in one statement: more calls than a worker begins at once."""
@@ -140,4 +141,4 @@ async def settle_budgets(db: Database, rows: int) -> int:
         changed += funded
         if batch.holds and not funded:
             changed += await _hold(db, batch.id, rows)
-    return changed
+    return changed + await settle_tenant_budgets(db)

@@ -23,6 +23,7 @@ from worker.ledger.pages import (
     row_at_fault,
 )
 from worker.ledger.rescuing import rescue_lost
+from worker.ledger.tenant_budgets import JOB_WAITS, PERIOD_OVER
 
 PROMOTE_LOCK = 0x6E64_7072
 REASSIGN_LOCK = 0x6E64_7361
@@ -227,8 +228,8 @@ SELECT coalesce(s.leads, false) AS leads, now() - pg_postmaster_start_time() AS 
                         AND j.finished_at <= nightdesk_now() - %(older_than)s) AS unpublished,
     s.leads AND EXISTS (SELECT FROM job j WHERE j.state = 'scheduled' AND j.held_reason IS NULL
                         AND j.scheduled_at <= nightdesk_now() AND {NOT_IN_QUARANTINE}) AS due,
-    s.leads AND EXISTS (SELECT FROM batch b WHERE b.least_needed_usd IS NOT NULL
-                        AND (b.hold_from IS NOT NULL OR {HAS_ROOM})) AS unsettled,
+    s.leads AND (EXISTS (SELECT FROM batch b WHERE b.least_needed_usd IS NOT NULL
+                         AND (b.hold_from IS NOT NULL OR {HAS_ROOM})) OR {PERIOD_OVER} OR {JOB_WAITS}) AS unsettled,
     s.leads AND EXISTS (SELECT FROM job_count WHERE NOT folded OFFSET %(fold_from)s) AS unfolded,
     s.leads AND EXISTS (SELECT FROM job j WHERE j.deadline IS NOT NULL AND j.finished_at IS NULL
                         AND j.deadline <= nightdesk_now()) AS late,

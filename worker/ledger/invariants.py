@@ -277,6 +277,17 @@ _MONEY = (
         """,
     ),
     Invariant(
+        "budget_period_is_the_sum",
+        "a period of a budget has reserved and spent what the attempts that name it have",
+        # Of an attempt that was pruned its period still has the cost.
+        """
+        SELECT p.id FROM budget_period p
+        LEFT JOIN (SELECT u.id, sum(a.reserved_usd) FILTER (WHERE a.closed_at IS NULL) AS reserved, sum(a.cost_usd) AS spent
+                   FROM attempt a CROSS JOIN unnest(a.budget_periods) AS u(id) GROUP BY u.id) s ON s.id = p.id
+        WHERE p.reserved_usd <> coalesce(s.reserved, 0) OR p.spent_usd < coalesce(s.spent, 0)
+        """,
+    ),
+    Invariant(
         "unknown_is_charged_at_worst",
         "an attempt with an unknown outcome is charged at its reserve",
         "SELECT id FROM attempt WHERE outcome = 'unknown' AND cost_usd IS DISTINCT FROM reserved_usd",

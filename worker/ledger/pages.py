@@ -6,6 +6,7 @@ Statements lock rows in one order, so that no two of them ever wait for each oth
 2. Jobs, by id.
 3. What hangs on a job (attempts, completions, records), only under the lock of its job.
 4. Batches, by id. Every attempt of a batch comes by here, so a transaction that locks a batch ends soon after.
+5. Periods of tenants' budgets, by id; the same holds for them.
 
 A statement that writes several jobs or batches locks them first, in a CTE of its own: an ``UPDATE ... FROM`` takes them in
 the order of its plan. What follows refers to that CTE, for PostgreSQL runs the parts of a statement in no fixed order.
@@ -60,6 +61,25 @@ Refuse = Callable[[UUID, Exception], Awaitable[None]]
 def lock_batches(ids: str, columns: str = "b.id") -> str:
     """Return a query that locks the batches whose ids a query yields, all of which it reads before it locks the first."""
     return f"SELECT {columns} FROM batch b WHERE b.id = ANY (ARRAY({ids})) ORDER BY b.id FOR NO KEY UPDATE"
+
+
+def lock_periods(which: str, after: str | None = None, columns: str = "p.id") -> str:
+    """Return a query that locks the periods of budgets that a condition names, once the locks of a relation were got."""
+    waits = "" if after is None else f"AND (SELECT count(*) FROM {after}) IS NOT NULL "
+    return f"SELECT {columns} FROM budget_period p WHERE {which} {waits}ORDER BY p.id FOR NO KEY UPDATE"
+
+
+def pay_periods(sums: str, after: str) -> str:
+    """Return relations that settle what a query yields (``id``, ``released_usd``, ``spent_usd``), its periods locked in order."""
+    return f"""period_sum AS (
+    SELECT id, sum(released_usd) AS released, sum(spent_usd) AS spent FROM ({sums}) c GROUP BY id
+), locked_period AS (
+    {lock_periods("p.id = ANY (ARRAY(SELECT id FROM period_sum WHERE released <> 0 OR spent <> 0))", after)}
+), paid_period AS (
+    UPDATE budget_period p SET reserved_usd = p.reserved_usd - d.released, spent_usd = p.spent_usd + d.spent
+    FROM locked_period l JOIN period_sum d ON d.id = l.id
+    WHERE p.id = l.id
+"""
 
 
 def paged(ids: Sequence[UUID], size: int = PAGE_ROWS) -> Iterator[Sequence[UUID]]:

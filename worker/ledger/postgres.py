@@ -1,4 +1,4 @@
-"""The ledger over PostgreSQL: the stores of the port and eight that only the worker needs, over one ``Database``."""
+"""The ledger over PostgreSQL: the stores of the port and ten that only the worker needs, over one ``Database``."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -27,6 +27,7 @@ from worker.ledger.removal import Erasure
 from worker.ledger.schema_version import require_current
 from worker.ledger.submission import PostgresSubmission
 from worker.ledger.tenancy import Tenancy
+from worker.ledger.tenant_budgets import TenantBudgets
 from worker.ledger.uploads import Uploads
 from worker.ledger.views import PostgresReading
 
@@ -76,6 +77,7 @@ class PostgresLedger(Ledger):
         self.tenancy = Tenancy(database)
         self.api_keys = ApiKeys(database)
         self.uploads = Uploads(database)
+        self.budgets = TenantBudgets(database)
         self._database = database
 
     async def open(self) -> None:

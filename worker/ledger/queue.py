@@ -47,7 +47,7 @@ RISK = "CASE WHEN rescues > 0 THEN least(1, 4.0 ^ rescues / 256) ELSE 0 END"
 LEASED_JOBS = f"""
 SELECT t.*, nightdesk_now() AS now,
        EXISTS (SELECT FROM attempt u WHERE u.job_id = t.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL) AS unpriced,
-       b.not_before, b.max_cost_usd, b.cancelling_by, r.request, r.contract_version,
+       b.not_before, b.max_cost_usd, b.cancelling_by, EXISTS (SELECT FROM tenant_budget u WHERE u.tenant = t.tenant) AS has_budget, r.request, r.contract_version,
        r.prompt AS replay_prompt, a.*, w.*, v.*
 FROM new_lease t
 JOIN batch b ON b.id = t.batch_id
@@ -363,6 +363,7 @@ def leased_job(row: Any, token: UUID) -> Leased:
         attempts=row.attempts,
         cost_usd=None if row.unpriced else row.cost_usd,
         max_cost_usd=row.max_cost_usd,
+        tenant_budget=row.has_budget,
         first_opened_ago_ms=None if row.first_opened_at is None else _ms(row.now - row.first_opened_at),
         stored=_stored(row.attempt_id, row.parsed, row.prompt, row.timing_ms),
         correction=Correction.model_validate(row.correction) if row.correction is not None else None,

@@ -10,7 +10,7 @@ from tasks.ports import LAST_RESCUES
 from tasks.scheduling.rescue import ABANDONED_AFTER
 from worker.ledger.actions import closing_statement
 from worker.ledger.database import Database
-from worker.ledger.pages import NOT_IN_QUARANTINE, isolate, lock_batches, paged, quarantine_for
+from worker.ledger.pages import NOT_IN_QUARANTINE, isolate, lock_batches, paged, pay_periods, quarantine_for
 
 # An answer that was paid for is not thrown away: the worker that takes such a job next ends it with the answer. One that dies
 # of that, too, is given up in the end.
@@ -45,7 +45,12 @@ FOR NO KEY UPDATE SKIP LOCKED
 _CLOSE_UNSENT = """
     UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'error:cancelled', cost_usd = 0
     FROM lost_job l WHERE {which} AND a.lane = 'provider_batch'
-    RETURNING a.job_id, a.reserved_usd
+    RETURNING a.job_id, a.reserved_usd, a.budget_periods
+"""
+
+_OF_PERIODS = """
+    SELECT unnest(budget_periods) AS id, reserved_usd AS released_usd, reserved_usd AS spent_usd FROM unknown_attempt
+    UNION ALL SELECT unnest(budget_periods), reserved_usd, 0 FROM unsent_attempt
 """
 
 _RESCUE = (
@@ -63,7 +68,7 @@ WITH lost_job AS (
     FROM lost_job l
     WHERE a.job_id = l.id AND a.lease_token = l.lease_token AND a.closed_at IS NULL AND NOT l.is_over
       AND a.lane <> 'provider_batch'
-    RETURNING a.job_id, a.reserved_usd
+    RETURNING a.job_id, a.reserved_usd, a.budget_periods
 ), unsent_attempt AS ("""
     + _CLOSE_UNSENT.format(
         which="a.job_id = l.id AND a.lease_token = l.lease_token AND a.closed_at IS NULL AND NOT l.is_over"
@@ -83,6 +88,9 @@ WITH lost_job AS (
     UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd - d.unsent_usd, spent_usd = b.spent_usd + d.usd
     FROM locked_batch p JOIN batch_sum d ON d.batch_id = p.id
     WHERE b.id = p.id
+), """
+    + pay_periods(_OF_PERIODS, "locked_batch")
+    + """
 ), rescued_job AS (
     UPDATE job j
     SET state = CASE WHEN %(reason)s::text IS NOT NULL AND c.job_id IS NOT NULL THEN 'scheduled' ELSE 'available' END,
@@ -138,7 +146,7 @@ WITH lost_job AS (
 ), unknown_attempt AS (
     UPDATE attempt a SET closed_at = nightdesk_now(), outcome = 'unknown', cost_usd = a.reserved_usd
     FROM lost_job l WHERE a.id = l.id AND a.lane <> 'provider_batch'
-    RETURNING a.job_id, a.reserved_usd
+    RETURNING a.job_id, a.reserved_usd, a.budget_periods
 ), unsent_attempt AS ("""
     + _CLOSE_UNSENT.format(which="a.id = l.id")
     + """
@@ -155,6 +163,9 @@ WITH lost_job AS (
     GROUP BY batch_id
 ), locked_batch AS ("""
     + lock_batches("SELECT batch_id FROM batch_sum")
+    + """
+), """
+    + pay_periods(_OF_PERIODS, "locked_batch")
     + """
 )
 UPDATE batch b SET reserved_usd = b.reserved_usd - d.usd - d.unsent_usd, spent_usd = b.spent_usd + d.usd

@@ -72,8 +72,11 @@ class Sorted:
         self.holders += other.holders
 
 
-def sort(jobs: Iterable[NewJob], present: Present, batch_id: UUID) -> Sorted:
-    """Sorts jobs; of two with the same id the first has it. ``present`` takes up the fresh ones."""
+def sort(jobs: Iterable[NewJob], present: Present, batch_id: UUID, *, priced: bool = False) -> Sorted:
+    """Sorts jobs; of two with the same id the first has it. ``present`` takes up the fresh ones.
+
+    With ``priced`` new jobs whose calls have no known price are refused.
+    """
     done = Sorted()
     for job in jobs:
         holder = None if job.idempotency_key is None else present.keys.get(job.idempotency_key)
@@ -84,6 +87,9 @@ def sort(jobs: Iterable[NewJob], present: Present, batch_id: UUID) -> Sorted:
                 done.holders[holder.batch_id] += 1
         elif (refused := _conflict_of(job, holder, present)) is not None:
             done.refused.append(refused)
+        elif priced and job.unpriced is not None:
+            field, message = job.unpriced
+            done.refused.append(Refused(job.position, f"{field}: {message}", field, job.custom_id, job.place))
         else:
             done.fresh.append(job)
             done.ids.append(job.id)
@@ -122,7 +128,7 @@ _INSERT_BATCH = """
 INSERT INTO batch (id, key, name, tenant, not_before, deadline, max_cost_usd, defaults, estimate)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb)
 ON CONFLICT (tenant, key) WHERE key IS NOT NULL DO NOTHING
-RETURNING nightdesk_now() AS now
+RETURNING nightdesk_now() AS now, EXISTS (SELECT FROM tenant_budget b WHERE b.tenant = batch.tenant) AS has_budget
 """
 
 _JOBS_OF_KEY = """
@@ -246,7 +252,7 @@ async def _write(
 
     async def write(page: Sequence[NewJob]) -> None:
         nonlocal fresh
-        sorted_jobs, ready = await _write_page(connection, batch, page, room, batch_row.now)
+        sorted_jobs, ready = await _write_page(connection, batch, page, room, batch_row)
         all_jobs.extend(sorted_jobs)
         available.extend(ready)
         fresh += len(sorted_jobs.fresh)
@@ -303,18 +309,18 @@ async def _read_ahead(
 
 
 async def _write_page(
-    connection: AsyncConnection[Any], batch: NewBatch, page: Sequence[NewJob], room: "_Room", now: Any
+    connection: AsyncConnection[Any], batch: NewBatch, page: Sequence[NewJob], room: "_Room", batch_row: Any
 ) -> tuple[Sorted, list[UUID]]:
     """Write what of a page is new; looks again at all its ids where another job has one after all."""
     for remaining in reversed(range(CONFLICT_TRIES)):
         everything = remaining < CONFLICT_TRIES - 1
         present = await _present(connection, batch.tenant, batch.id, page, everything=everything)
-        sorted_jobs = sort(page, present, batch.id)
+        sorted_jobs = sort(page, present, batch.id, priced=batch_row.has_budget)
         room.check(len(sorted_jobs.fresh))
         try:
             # A savepoint: what was written of other chunks stays.
             async with connection.transaction():
-                available = await _copy(connection, batch, sorted_jobs.fresh, now)
+                available = await _copy(connection, batch, sorted_jobs.fresh, batch_row.now)
         except psycopg.errors.UniqueViolation as error:
             if not remaining:
                 raise IdempotencyConflict(

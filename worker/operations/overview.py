@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime, tzinfo
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from schemas.batch import BatchStatus, LaneStatus, RemoteBatchStatus
-from schemas.states import JobState
+from schemas.budget import BudgetStatus
+from schemas.states import HeldReason, JobState
+from schemas.window import parse_period
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.remote_overview import RemoteNotice
@@ -22,6 +26,8 @@ class Overview:
     """Provider batches in which the jobs of a single batch wait."""
     unserved: Sequence[str] = ()
     """Queues with available jobs that no worker takes."""
+    budgets: Sequence[BudgetStatus] = ()
+    """Budgets of its tenant, where jobs of a single batch wait for one."""
 
 
 async def overview(ledger: PostgresLedger, *, newest: int) -> Overview:
@@ -38,7 +44,45 @@ async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
     spilled = await ledger.remote_overview.spilled(batch_id)
     further = {"errors": errors, "spilled": spilled, "provider_batches": tuple(map(_remote_status, remote))}
     lanes, unserved = await ledger.fleet.lane_notices(), await ledger.fleet.unserved()
-    return Overview([status.model_copy(update=further)], lanes, remote, unserved)
+    budgets = await budgets_in_short(ledger, status)
+    return Overview([status.model_copy(update=further)], lanes, remote, unserved, budgets)
+
+
+async def budgets_in_short(ledger: PostgresLedger, status: BatchStatus) -> list[BudgetStatus]:
+    """The budgets for which jobs of a batch wait; none where none does."""
+    if HeldReason.TENANT_BUDGET not in status.held:
+        return []
+    budgets = await ledger.budgets.all(status.tenant)
+    # Money that is promised to others may leave too little, too.
+    return [budget for budget in budgets if budget.used_up] or budgets
+
+
+def budget_line(budget: BudgetStatus) -> str:
+    """The words for a budget for which jobs wait: cause, time and remedy."""
+    spent = f"{dollars(budget.spent_usd)} spent"
+    if budget.reserved_usd:
+        spent += f" and {dollars(budget.reserved_usd)} reserved for calls under way"
+    when = "" if budget.next_at is None else f", at the latest on {next_period(budget)}, when its next period begins"
+    return (
+        f"the tenant {budget.tenant} has a budget of {dollars(budget.max_cost_usd)} for {budget.period!r} and no room in it for "
+        f"the next call ({spent}): its jobs go on by themselves{when}; sooner with: "
+        f"nightdesk budget set {budget.period!r} USD --tenant {budget.tenant}"
+    )
+
+
+def next_period(budget: BudgetStatus) -> str:
+    """The beginning of the next period of a budget, by its own clocks; empty where it is not known."""
+    return "" if budget.next_at is None else moment_text(budget.next_at, parse_period(budget.period).zone)
+
+
+def dollars(usd: Decimal) -> str:
+    """An amount without the zeros that say nothing."""
+    return f"{usd.normalize():f} USD"
+
+
+def moment_text(moment: datetime, zone: tzinfo) -> str:
+    """A moment by the clocks of a place."""
+    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M %Z}"
 
 
 def unserved_line(queues: Sequence[str]) -> str:

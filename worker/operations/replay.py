@@ -20,7 +20,7 @@ from schemas.states import FINAL_STATES, Step
 from tasks.errors import InputError, NotFound
 from tasks.ports import Catalog, JobView, NewBatch, NewJob, Receipt, Refused, Replay, Turn
 from tasks.prompting.templates import load
-from tasks.submit import canonical, check_served, chunked, new_batch
+from tasks.submit import canonical, check_served, chunked, new_batch, unknown_price
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.file_submission import CHUNK, SMALL
 from worker.providers.registry import Installation
@@ -217,6 +217,7 @@ def _add(plan: ReplayPlan, view: JobView, position: int, order: ReplayOrder, cat
         request, replay = replayed(view, order)
         for warning in check_served(request, catalog, priced=plan.batch.max_cost_usd is not None):
             plan.warnings[warning] = plan.warnings.get(warning, 0) + 1
+        unpriced = unknown_price(request, catalog)
         stored, request_hash = canonical(request)
     except InputError as error:
         plan.refused.append(Refused(position, str(error), error.field, view.custom_id, f"job {view.job_id}"))
@@ -228,6 +229,7 @@ def _add(plan: ReplayPlan, view: JobView, position: int, order: ReplayOrder, cat
             tenant=plan.batch.tenant,
             step=Step.GENERATE,
             request=stored,
+            unpriced=unpriced,
             request_hash=request_hash,
             contract_version=CONTRACT_VERSION,
             custom_id=request.custom_id,

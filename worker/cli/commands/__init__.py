@@ -18,6 +18,7 @@ COMMANDS = {
     "worker": ("worker_process", "run one worker process in the foreground"),
     "serve": ("http_service", "answer over HTTP: submit, poll, results"),
     "keys": ("api_keys", "keys of callers over HTTP"),
+    "budget": ("tenant_budgets", "what a tenant may spend in a day or a night"),
     "submit": ("run_commands", "hand in the questions of files and return at once"),
     "status": ("batch_list", "how batches stand"),
     "watch": ("live_view", "follow a batch or a job until it is final"),

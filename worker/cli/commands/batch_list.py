@@ -103,7 +103,7 @@ def _show_batch(status: BatchStatus, present: Overview) -> None:
     out.print(table)
     for notice in present.remote:
         out.print(notice.event, markup=False)
-    for line in held_lines(status, present.lanes):
+    for line in held_lines(status, present.lanes, present.budgets):
         out.print(line, markup=False)
     if present.unserved and status.final < status.jobs:
         out.print(unserved_line(present.unserved), markup=False)

@@ -134,7 +134,7 @@ CREATE TABLE job (
     CONSTRAINT job_outcome_known CHECK (outcome IS NULL OR outcome IN ('abstained', 'answered', 'no_evidence', 'partial', 'refused', 'rejected')),
     CONSTRAINT job_lease_iff_running CHECK ((state = 'running') = (lease_token IS NOT NULL) AND (lease_token IS NULL) = (lease_until IS NULL)),
     CONSTRAINT job_held_only_scheduled CHECK (held_reason IS NULL OR state = 'scheduled'),
-    CONSTRAINT job_held_reason_known CHECK (held_reason IS NULL OR held_reason IN ('batch_paused', 'budget', 'lane_paused', 'unknown_outcome')),
+    CONSTRAINT job_held_reason_known CHECK (held_reason IS NULL OR held_reason IN ('batch_paused', 'budget', 'lane_paused', 'tenant_budget', 'unknown_outcome')),
     CONSTRAINT job_published_only_final CHECK (result_published_at IS NULL OR finished_at IS NOT NULL),
     CONSTRAINT job_erased_only_final CHECK (erased_at IS NULL OR finished_at IS NOT NULL),
     CONSTRAINT job_batch_id_fkey FOREIGN KEY(batch_id) REFERENCES batch (id)
@@ -159,6 +159,8 @@ CREATE UNIQUE INDEX job_idempotency_key ON job (tenant, idempotency_key) WHERE i
 CREATE UNIQUE INDEX job_message_id ON job (tenant, coalesce(message_id, id::text)) WHERE erased_at IS NULL;
 
 CREATE INDEX job_needs ON job (batch_id, held_reason, needs_usd, id) WHERE needs_usd IS NOT NULL AND finished_at IS NULL;
+
+CREATE INDEX job_needs_of_tenant ON job (tenant, held_reason, needs_usd, id) WHERE needs_usd IS NOT NULL AND finished_at IS NULL;
 
 CREATE INDEX job_replay_of ON job (replay_of) WHERE replay_of IS NOT NULL;
 
@@ -209,6 +211,7 @@ CREATE TABLE attempt (
     provider_batch_id UUID,
     share_key BYTEA,
     shared_from UUID,
+    budget_periods UUID[],
     CONSTRAINT attempt_pkey PRIMARY KEY (id),
     CONSTRAINT attempt_closed_iff_outcome CHECK ((closed_at IS NULL) = (outcome IS NULL)),
     CONSTRAINT attempt_outcome_known CHECK (outcome IS NULL OR outcome IN ('ok', 'unknown') OR outcome LIKE 'error:%'),
@@ -417,6 +420,37 @@ CREATE UNIQUE INDEX api_key_hash ON api_key (hash);
 
 CREATE UNIQUE INDEX api_key_name ON api_key (name) WHERE revoked_at IS NULL;
 
+CREATE TABLE tenant_budget (
+    id UUID NOT NULL,
+    tenant TEXT NOT NULL,
+    period TEXT NOT NULL,
+    max_cost_usd NUMERIC(14, 8) NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    changed_by TEXT NOT NULL,
+    CONSTRAINT tenant_budget_pkey PRIMARY KEY (id),
+    CONSTRAINT tenant_budget_tenant_period_key UNIQUE (tenant, period),
+    CONSTRAINT tenant_budget_not_negative CHECK (max_cost_usd >= 0)
+);
+
+CREATE TABLE budget_period (
+    id UUID NOT NULL,
+    budget_id UUID NOT NULL,
+    tenant TEXT NOT NULL,
+    begins_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    ends_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    live BOOLEAN DEFAULT true NOT NULL,
+    short BOOLEAN DEFAULT false NOT NULL,
+    max_cost_usd NUMERIC(14, 8) NOT NULL,
+    reserved_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
+    spent_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
+    CONSTRAINT budget_period_pkey PRIMARY KEY (id),
+    CONSTRAINT budget_period_budget_id_begins_at_key UNIQUE (budget_id, begins_at),
+    CONSTRAINT budget_period_reserved_not_negative CHECK (reserved_usd >= 0),
+    CONSTRAINT budget_period_budget_id_fkey FOREIGN KEY(budget_id) REFERENCES tenant_budget (id) ON DELETE CASCADE
+);
+
+CREATE INDEX budget_period_live ON budget_period (tenant) WHERE live;
+
 CREATE TABLE lane_pause (
     provider TEXT NOT NULL,
     lane TEXT NOT NULL,
@@ -515,6 +549,7 @@ ALTER TABLE attempt SET (
 );
 -- Changed with every call that is paid for, and few: its versions are cleared while they fit on their page.
 ALTER TABLE batch SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
+ALTER TABLE budget_period SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
 ALTER TABLE worker SET (fillfactor = 50);
 -- Every job passes by, few are in it at once; what a crash of the server loses is hinted again.
 ALTER TABLE job_hint SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);

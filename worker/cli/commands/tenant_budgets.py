@@ -1,0 +1,107 @@
+"""``nightdesk budget``: what a tenant may spend in a day or a night."""
+
+from collections.abc import Callable, Coroutine
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from schemas.budget import BudgetStatus
+from tasks.errors import InputError
+from worker.cli import options
+from worker.cli.exits import run_interruptible
+from worker.cli.session import session
+from worker.cli.terminal import actor, tell, write_json, write_line
+from worker.counts import count_of
+from worker.ledger.postgres import PostgresLedger
+from worker.operations import tenant_budgets
+from worker.operations.overview import dollars, next_period
+from worker.settings import Settings, load_settings
+from worker.wiring import embedded
+
+Result = TypeVar("Result")
+
+
+class Action(StrEnum):
+    """The change to the budgets."""
+
+    SET = "set"
+    LIST = "list"
+    REMOVE = "remove"
+
+
+def budget(
+    action: Annotated[Action, typer.Argument(help="set, list or remove.")],
+    period: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PERIOD]",
+            help="'day Europe/Berlin' for calendar days there, or hours: '22:00-06:00 Europe/Berlin', 'mon-fri 22:00-06:00 UTC'.",
+        ),
+    ] = None,
+    usd: Annotated[
+        str | None, typer.Argument(metavar="[USD]", help="The most that the calls of one period may cost.")
+    ] = None,
+    *,
+    tenant: Annotated[
+        str | None, typer.Option(help="Whose calls; default: NIGHTDESK_TENANT, and for list all tenants.")
+    ] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Bound what all calls of a tenant may cost in a day, or in a night.
+
+    Every call is paid from the budgets of its tenant and the ceiling of its batch, or it is not made. A job that meets a
+    budget that is used up waits, and goes on by itself in the next period, or at once when the budget is raised.
+    """
+    settings = load_settings()
+    if action is Action.LIST:
+        if period is not None:
+            raise InputError("list takes no period: nightdesk budget list --tenant NAME", field="PERIOD")
+        return _show(_with_ledger(settings, lambda ledger: ledger.budgets.all(tenant)), as_json=as_json)
+    shape = "nightdesk budget set PERIOD USD" if action is Action.SET else "nightdesk budget remove PERIOD"
+    if period is None:
+        raise InputError(f"is missing: {shape}", field="PERIOD")
+    if (usd is None) is (action is Action.SET):
+        raise InputError(f"{'is missing' if usd is None else 'is one too many'}: {shape}", field="USD")
+    name = tenant_budgets.budget_name(tenant or settings.tenant, period)
+    if action is Action.REMOVE:
+        _with_ledger(settings, lambda ledger: ledger.budgets.remove(name.tenant, name.period))
+        tell(f"the tenant {name.tenant} has no budget for {name.period!r} any more")
+        return 0
+    assert usd is not None
+    amount = tenant_budgets.amount(usd)
+    return _show(
+        [_with_ledger(settings, lambda ledger: tenant_budgets.set_budget(ledger, name, amount, actor()))],
+        as_json=as_json,
+    )
+
+
+def _with_ledger(settings: Settings, work: Callable[[PostgresLedger], Coroutine[Any, Any, Result]]) -> Result:
+    async def run(ledger: PostgresLedger) -> Result:
+        async with ledger:
+            return await work(ledger)
+
+    with session(settings, writes=embedded(settings)) as opened:
+        return run_interruptible(run(opened.ledger()))
+
+
+def _show(budgets: list[BudgetStatus], *, as_json: bool) -> int:
+    if as_json:
+        write_json([each.model_dump(mode="json") for each in budgets])
+        return 0
+    if not budgets:
+        tell("there are no budgets: the calls of every tenant are bounded by the ceilings of batches alone")
+    for each in budgets:
+        write_line(_line(each))
+    return 0
+
+
+def _line(budget: BudgetStatus) -> str:
+    parts = [f"{budget.tenant}, {budget.period}: {dollars(budget.spent_usd)} of {dollars(budget.max_cost_usd)} spent"]
+    if budget.reserved_usd:
+        parts.append(f"{dollars(budget.reserved_usd)} reserved")
+    if budget.next_at is not None:
+        parts.append(f"next period from {next_period(budget)}")
+    if budget.waiting:
+        parts.append(f"{count_of(budget.waiting, 'job')} of the tenant held for money")
+    return ", ".join(parts)

@@ -1,0 +1,47 @@
+"""Sets and removes budgets of tenants, from what an operator types."""
+
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+from schemas.budget import BudgetStatus
+from schemas.window import parse_period
+from tasks.errors import InputError
+from worker.ledger.postgres import PostgresLedger
+
+MOST_USD = Decimal(1_000_000)
+"""More than any day costs, and less than the ledger can hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetName:
+    """The tenant and the period of a budget, in one spelling."""
+
+    tenant: str
+    period: str
+
+
+def budget_name(tenant: str, period: str) -> BudgetName:
+    """Reads tenant and period; raises ``InputError``."""
+    if not tenant.strip():
+        raise InputError("must not be empty", field="--tenant")
+    try:
+        return BudgetName(tenant, parse_period(period).text)
+    except ValueError as error:
+        raise InputError(str(error), field="PERIOD") from None
+
+
+def amount(text: str) -> Decimal:
+    """Reads an amount of money; raises ``InputError``."""
+    try:
+        usd = Decimal(text)
+    except InvalidOperation:
+        usd = Decimal(-1)
+    if not (usd.is_finite() and 0 <= usd <= MOST_USD):
+        raise InputError(f"{text!r} is no amount: give dollars from 0 to {MOST_USD:,}, such as 20 or 7.50", field="USD")
+    return usd.quantize(Decimal("0.000001"))
+
+
+async def set_budget(ledger: PostgresLedger, name: BudgetName, usd: Decimal, actor: str) -> BudgetStatus:
+    """Sets a budget; returns it as it stands then."""
+    await ledger.budgets.set(name.tenant, name.period, usd, actor)
+    return next(budget for budget in await ledger.budgets.all(name.tenant) if budget.period == name.period)
