@@ -13,6 +13,7 @@ from celery import Celery
 from celery.result import AsyncResult
 
 from tests.acceptance.conftest import System
+from tests.celery_client import celery_client
 from tests.deadlines import scale_to_load
 
 JOB: dict[str, Any] = {"query": "When does the desk open?", "context": ["The desk opens at nine."]}
@@ -103,9 +104,8 @@ def answer(app: Celery, job: dict[str, Any]) -> Any:
 
 @pytest.fixture
 def producer(system: System) -> Any:
-    app = Celery(broker=system.redis_url, backend=system.redis_url, set_as_current=False)
-    yield app
-    app.close()
+    with celery_client(system.redis_url) as app:
+        yield app
 
 
 def test_no_message_executes_or_ends_anything(system: System, producer: Celery, tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import sys
 import textwrap
 
 import redis
-from celery import Celery
 from celery.result import AsyncResult
 
 from tests.acceptance.conftest import System, questions
+from tests.celery_client import celery_client
 from tests.deadlines import scale_to_load
 
 JOBS = 120
@@ -26,13 +26,12 @@ def test_jobs_finish_and_every_result_answers_after_flushall(system: System) -> 
 
     system.until_final(JOBS)
 
-    app = Celery(broker=system.redis_url, backend=system.redis_url)
-    results = [AsyncResult(str(job_id), app=app).get(timeout=scale_to_load(30)) for job_id in job_ids]
+    with celery_client(system.redis_url) as app:
+        results = [AsyncResult(str(job_id), app=app).get(timeout=scale_to_load(30)) for job_id in job_ids]
     assert [result["state"] for result in results] == ["completed"] * JOBS
     assert [result["job_id"] for result in results] == [str(job_id) for job_id in job_ids]
     # Nothing was paid for again.
     assert system.scalar("SELECT count(*) FROM attempt") == JOBS
-    app.close()
 
 
 def test_without_redis_jobs_finish_and_wait_to_be_published(system: System) -> None:

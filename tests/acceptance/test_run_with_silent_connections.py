@@ -31,4 +31,7 @@ def test_run_outlives_connections_that_go_silent(system: System, tmp_path: Path)
     assert code == 0, stderr
     assert "waiting for it" in stderr
     assert [result["state"] for result in read_lines(answers)] == ["completed"] * JOBS
-    assert system.scalar("SELECT count(*) FROM attempt") == JOBS, "nothing was called again"
+    outcomes = dict(system.rows("SELECT outcome, count(*) FROM attempt GROUP BY 1"))
+    # Without a free core a lease may be too old by the time of its call: that attempt ends, and no call is made.
+    outcomes.pop("error:cancelled", None)
+    assert outcomes == {"ok": JOBS}, "nothing was called again"

@@ -15,6 +15,7 @@ from celery.result import AsyncResult
 
 from tests.acceptance.cli_home import new_home
 from tests.acceptance.conftest import System, questions
+from tests.celery_client import celery_client
 from tests.deadlines import scale_to_load
 from worker import local
 from worker.ledger.schema_version import migrate
@@ -24,9 +25,8 @@ JOB: dict[str, Any] = {"query": "When does the desk open?", "context": ["The des
 
 @pytest.fixture
 def producer(system: System) -> Iterator[Celery]:
-    app = Celery(broker=system.redis_url, backend=system.redis_url, set_as_current=False)
-    yield app
-    app.close()
+    with celery_client(system.redis_url) as app:
+        yield app
 
 
 def send(app: Celery, *arguments: Any) -> AsyncResult[Any]:
@@ -120,29 +120,28 @@ def test_messages_wait_in_redis_while_postgres_is_away(tmp_path: Path) -> None:
         servers = local.start(home.root)
         migrate(servers.database_url)
         system = System(servers.database_url, servers.redis_url, tmp_path)
-        producer = Celery(broker=servers.redis_url, backend=servers.redis_url, set_as_current=False)
         try:
-            system.start_worker()
-            assert send(producer, questions(2)).get(timeout=scale_to_load(60))["errors"] == []
-            pid = local.status(home.root).postgres.pid
-            assert pid is not None
-            os.kill(pid, signal.SIGINT)
-            system.until(lambda: not local.status(home.root).postgres.running, what="the end of PostgreSQL")
-            waiting = [send(producer, questions(3)) for _ in range(3)]
-            system.until(lambda: "submissions over Redis wait there" in system.log(), what="a closed door")
-            waiting += [send(producer, questions(3)) for _ in range(3)]
-            # Long enough for a message that goes round to show.
-            time.sleep(3)
-            assert system.log().count("submissions over Redis wait there") == 1
-            local.start(home.root)
+            with celery_client(servers.redis_url) as producer:
+                system.start_worker()
+                assert send(producer, questions(2)).get(timeout=scale_to_load(60))["errors"] == []
+                pid = local.status(home.root).postgres.pid
+                assert pid is not None
+                os.kill(pid, signal.SIGINT)
+                system.until(lambda: not local.status(home.root).postgres.running, what="the end of PostgreSQL")
+                waiting = [send(producer, questions(3)) for _ in range(3)]
+                system.until(lambda: "submissions over Redis wait there" in system.log(), what="a closed door")
+                waiting += [send(producer, questions(3)) for _ in range(3)]
+                # Long enough for a message that goes round to show.
+                time.sleep(3)
+                assert system.log().count("submissions over Redis wait there") == 1
+                local.start(home.root)
 
-            answers = [result.get(timeout=scale_to_load(90)) for result in waiting]
+                answers = [result.get(timeout=scale_to_load(90)) for result in waiting]
 
-            assert {len(answer["job_ids"]) for answer in answers} == {3}
-            assert len({job_id for answer in answers for job_id in answer["job_ids"]}) == 18
-            assert system.scalar("SELECT count(*) FROM batch") == 7
-            system.until_final(20)
-            assert system.scalar("SELECT count(*) FROM job") == 20
+                assert {len(answer["job_ids"]) for answer in answers} == {3}
+                assert len({job_id for answer in answers for job_id in answer["job_ids"]}) == 18
+                assert system.scalar("SELECT count(*) FROM batch") == 7
+                system.until_final(20)
+                assert system.scalar("SELECT count(*) FROM job") == 20
         finally:
-            producer.close()
             system.stop()

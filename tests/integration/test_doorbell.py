@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from uuid import uuid4
 
 import pytest
@@ -12,6 +12,7 @@ from celery.result import AsyncResult
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
+from tests.celery_client import celery_client
 from tests.deadlines import scale_to_load
 from tests.faults.proxy import running_proxy
 from tests.servers import Servers
@@ -62,9 +63,14 @@ def test_the_time_to_load_celery_is_not_that_of_redis(redis_url: str, monkeypatc
     ringing(redis_url, work)
 
 
-def test_a_result_is_found_by_a_stock_client_until_it_is_forgotten(redis_url: str) -> None:
+@pytest.fixture
+def app(redis_url: str) -> Iterator[Celery]:
+    with celery_client(redis_url) as client:
+        yield client
+
+
+def test_a_result_is_found_by_a_stock_client_until_it_is_forgotten(redis_url: str, app: Celery) -> None:
     job_id = uuid4()
-    app = Celery(broker=redis_url, backend=redis_url)
 
     async def work(doorbell: CeleryDoorbell) -> None:
         await doorbell.publish([(job_id, 1, b'{"state": "failed", "response": "none"}')])
@@ -76,12 +82,10 @@ def test_a_result_is_found_by_a_stock_client_until_it_is_forgotten(redis_url: st
         assert AsyncResult(str(job_id), app=app).state == "PENDING"
 
     ringing(redis_url, work)
-    app.close()
 
 
-def test_the_result_of_a_later_run_stays(redis_url: str) -> None:
+def test_the_result_of_a_later_run_stays(redis_url: str, app: Celery) -> None:
     job_id = uuid4()
-    app = Celery(broker=redis_url, backend=redis_url)
 
     async def work(doorbell: CeleryDoorbell) -> None:
         await doorbell.publish([(job_id, 2, b'{"answer": "new"}')])
@@ -94,12 +98,10 @@ def test_the_result_of_a_later_run_stays(redis_url: str) -> None:
         assert AsyncResult(str(job_id), app=app).state == "PENDING"
 
     ringing(redis_url, work)
-    app.close()
 
 
-def test_a_result_that_redis_refuses_is_named_and_the_others_are_published(redis_url: str) -> None:
+def test_a_result_that_redis_refuses_is_named_and_the_others_are_published(redis_url: str, app: Celery) -> None:
     first, second = uuid4(), uuid4()
-    app = Celery(broker=redis_url, backend=redis_url)
 
     async def work(doorbell: CeleryDoorbell) -> None:
         with redis.Redis.from_url(redis_url) as client:
@@ -109,7 +111,6 @@ def test_a_result_that_redis_refuses_is_named_and_the_others_are_published(redis
         assert AsyncResult(str(second), app=app).get(timeout=scale_to_load(5)) == {"a": 1}
 
     ringing(redis_url, work)
-    app.close()
 
 
 def test_an_emptied_redis_is_noticed_until_it_is_remembered_again(redis_url: str) -> None:

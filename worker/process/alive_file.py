@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from tasks.errors import ConfigurationError
 
@@ -13,11 +14,14 @@ EVERY_S = 10.0
 
 
 def prepare(path: Path) -> None:
-    """Removes the file of an earlier process, which would look alive; raises ``ConfigurationError``."""
+    """Removes the file of an earlier process, which would look alive; raises ``ConfigurationError``.
+
+    What can be written is tried on a neighbour: the file itself would say that the worker lives before its loop runs.
+    """
     try:
         path.unlink(missing_ok=True)
-        path.touch()
-        path.unlink()
+        with TemporaryFile(dir=path.parent):
+            pass
     except OSError as error:
         raise ConfigurationError(
             f"NIGHTDESK_ALIVE_FILE: {path} can't be written ({error.strerror}); name a file in a folder that can be"

@@ -1,0 +1,20 @@
+"""A producer's own Celery app, whose connections are closed at the end."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from celery import Celery
+
+
+@contextmanager
+def celery_client(redis_url: str) -> Iterator[Celery]:
+    """An app with broker and result backend; ``Celery.close`` leaves the sockets of the backend to the garbage collector."""
+    app = Celery(broker=redis_url, backend=redis_url, set_as_current=False)
+    try:
+        yield app
+    finally:
+        backend: Any = app.backend
+        backend.result_consumer.stop()
+        backend.client.close()
+        app.close()
