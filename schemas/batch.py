@@ -52,6 +52,15 @@ class RemoteBatchStatus(Contract):
     detail: dict[str, Any] = Field(description="state and counts in the provider's words")
 
 
+class FailureCause(Contract):
+    """The failed jobs of a batch with one cause."""
+
+    kind: FailureKind
+    jobs: int
+    position: int = Field(description="of the first of them")
+    example: str = Field(description="the message of one of them, at most 300 characters")
+
+
 class BatchStatus(Contract):
     """Counts and cost of a batch at one moment."""
 
@@ -80,6 +89,9 @@ class BatchStatus(Contract):
         default=None,
         description="unsupported and contradicted claims of its answers by the kind of their error; filled in by "
         "'nightdesk status BATCH', else null",
+    )
+    failures: tuple[FailureCause, ...] | None = Field(
+        default=None, description="its failed jobs by cause; filled in by 'nightdesk status BATCH', else null"
     )
     provider_batches: tuple[RemoteBatchStatus, ...] | None = Field(
         default=None,

@@ -51,7 +51,7 @@ def test_watch_fails_if_an_input_line_was_refused(home: Home, tmp_path: Path) ->
     batch = submitted(home, tmp_path, question(0), "{")
     done = home.run("watch", batch)
     assert done.code == 1
-    assert "1 lines of the input were not valid" in done.err
+    assert "1 line of the input was not valid" in done.err
 
 
 def test_watch_prints_each_change_of_a_job_until_it_is_final(home: Home, tmp_path: Path) -> None:

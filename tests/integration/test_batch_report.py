@@ -30,6 +30,8 @@ from tests.builders import (
 from tests.contract.situations import submit, take
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.batch_report import Report, collect, document
+from worker.operations.failure_causes import failure_lines
+from worker.operations.overview import batch_overview
 from worker.operations.report_page import page
 from worker.settings import Settings
 
@@ -91,6 +93,21 @@ async def night(ledger: PostgresLedger, *, worst: int = 20, with_estimate: bool 
     await ledger.queue.finish([make_failed(checked[3], FailureKind.BAD_ANSWER)])
     assert receipt.batch_id is not None
     return await collect(ledger, receipt.batch_id, Settings(), worst=worst, with_estimate=with_estimate)
+
+
+def test_the_failures_of_a_batch_are_told_by_cause_with_the_command_that_helps(database_url: str) -> None:
+    lines: list[str] = []
+
+    async def look(ledger: PostgresLedger) -> Report:
+        report = await night(ledger)
+        status = (await batch_overview(ledger, report.status.batch_id)).batches[0]
+        assert status.failures is not None
+        lines.extend(failure_lines(status.batch_id, status.failures))
+        return report
+
+    batch_id = scenario(database_url, look).status.batch_id
+    assert lines[0].startswith(f"1 job failed (bad_answer), such as {batch_id}:3: ")
+    assert lines[1].endswith(f": nightdesk retry {batch_id} --cause bad_answer")
 
 
 def test_the_figures_count_each_job_and_call_once(database_url: str) -> None:

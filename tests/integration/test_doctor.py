@@ -250,10 +250,23 @@ def test_embedded_servers_that_do_not_run(installation: Installation, tmp_path: 
 
     report = asyncio.run(examine())
 
+    assert [(finding.check, finding.severity) for finding in report.findings] == [("embedded", Severity.NOTE)]
+    assert "nightdesk up" in report.findings[0].remedy
+    assert not (tmp_path / "home").exists()
+
+
+def test_embedded_servers_that_ended_under_their_workers(installation: Installation, tmp_path: Path) -> None:
+    installation.monkeypatch.delenv("NIGHTDESK_REDIS_URL")
+    installation.monkeypatch.delenv("NIGHTDESK_DATABASE_URL")
+    installation.monkeypatch.setenv("NIGHTDESK_HOME", str(tmp_path / "home"))
+    (tmp_path / "home" / "workers").mkdir(parents=True)
+    (tmp_path / "home" / "workers" / "generate.pid").touch()
+
+    report = asyncio.run(examine())
+
     assert [finding.check for finding in report.findings] == ["embedded", "embedded"]
     assert report.worst is Severity.UNREACHABLE
     assert all("nightdesk up" in finding.remedy for finding in report.findings)
-    assert not (tmp_path / "home").exists()
 
 
 # ---- jobs ------------------------------------------------------------------------------------------------------

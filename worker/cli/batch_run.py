@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from schemas.batch import BatchStatus
+from schemas.batch import BatchStatus, FailureCause
 from schemas.record import JobResult
 from schemas.states import HeldReason
 from tasks.errors import ServiceUnavailable
@@ -23,6 +23,7 @@ from worker.ledger.database import HOT_S
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
 from worker.local import LocalServerError
+from worker.operations.answering_model import answering_line
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_columns import ColumnMap
 from worker.operations.result_lines import Tally, write_results
@@ -141,6 +142,8 @@ class Report:
     seconds: float
     lanes: Sequence[LaneNotice] = ()
     """Those without calls at the end, while jobs are held for it."""
+    failures: tuple[FailureCause, ...] = ()
+    """Of the jobs that failed."""
     estimate: dict[str, Any] | None = None
     """The estimate that is kept with the batch beside the truth, if it is asked for."""
 
@@ -166,6 +169,8 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
     check_output(request.output, request.files)
     submission = None
     if request.resume is None:
+        if not (request.quiet or request.check_only):
+            tell(answering_line(settings))
         submission = new_submission(
             request.files,
             request.batch,
@@ -230,12 +235,13 @@ class _WholeRun:
             lanes: Sequence[LaneNotice] = ()
             if status is not None and HeldReason.LANE_PAUSED in status.held:
                 lanes = await watch.patiently(ledger.fleet.lane_notices)
+            failures = await watch.failure_causes(status)
             tally = await run.write(request.output)
             if request.afterwards is not None and run.batch_id is not None:
                 await request.afterwards(ledger)
             seconds = time.monotonic() - self.began
             estimate = await self._beside_truth(ledger, run.batch_id)
-            return Report(run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), estimate)
+            return Report(run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), failures, estimate)
 
     async def _beside_truth(self, ledger: PostgresLedger, batch_id: UUID | None) -> dict[str, Any] | None:
         if not self.request.estimate or batch_id is None:

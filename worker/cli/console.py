@@ -5,7 +5,7 @@ from datetime import datetime
 from rich.console import Console
 from rich.text import Text
 
-from worker.cli.terminal import printable
+from worker.cli.terminal import printable, wrap
 
 WIDE = 100
 """Columns from which a table with an id has room; narrower, words would be cut in two."""
@@ -20,6 +20,11 @@ def console() -> Console:
 def safe(text: str, style: str = "") -> Text:
     """Text from outside, of the same length, that can't steer the terminal and holds no markup."""
     return Text(printable(text), style=style)
+
+
+def write_text(out: Console, text: str) -> None:
+    """Writes a message at word ends, with ids and commands whole, so that they can be copied."""
+    out.print(Text(wrap(printable(text), out.width)), soft_wrap=True)
 
 
 def moment(at: datetime | None) -> str:

@@ -10,6 +10,7 @@ from worker.cli.progress import counts_of, duration
 from worker.cli.terminal import tell, write_json
 from worker.counts import count_of
 from worker.operations import overview
+from worker.operations.failure_causes import failure_lines
 
 if TYPE_CHECKING:
     # Commands that only show batches need nothing of a run.
@@ -98,6 +99,7 @@ def run_lines(report: "Report", output: str) -> list[str]:
         )
         if status.possibly_billed_twice:
             lines.append(f"possibly billed twice: {status.possibly_billed_twice}")
+        lines += failure_lines(status.batch_id, report.failures)
         holds = held_lines(status, report.lanes)
         lines += holds
         if holds:
@@ -125,7 +127,8 @@ def _document(report: "Report", output: str) -> dict[str, Any]:
         "states": dict(report.tally.states),
         "errors": report.tally.error_kinds,
         "invalid_lines": refused_document(report.refused),
-        "status": overview.status_document(report.status, report.lanes) if report.status else None,
+        "status": report.status
+        and overview.status_document(report.status.model_copy(update={"failures": report.failures}), report.lanes),
         "seconds": round(report.seconds, 3),
         "estimate": report.estimate,
         "exit_code": report.exit_code,

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
-from schemas.batch import BatchStatus
+from schemas.batch import BatchStatus, FailureCause
 from schemas.states import FINAL_STATES, HeldReason, JobState
 from tasks.errors import LedgerUnavailable
 from worker.cli.progress import Reporter
@@ -141,6 +141,13 @@ class Watch:
             stuck_before = stuck
             pause = (time.monotonic() - began) / LOOK_SHARE
             await asyncio.sleep(min(max(pause, FASTEST_LOOK_S), SLOWEST_LOOK_S))
+
+    async def failure_causes(self, status: BatchStatus | None) -> tuple[FailureCause, ...]:
+        """The causes of the jobs that failed, if any did."""
+        if status is None or not status.states.get(JobState.FAILED):
+            return ()
+        batch_id = status.batch_id
+        return await self.patiently(lambda: self.ledger.figures.failure_causes(batch_id))
 
     async def wait_for_jobs(self, job_ids: Iterable[UUID]) -> None:
         """Returns when none of these jobs, of any batch, can move by itself."""

@@ -85,8 +85,18 @@ def check_default_judge(settings: Settings, environment: Mapping[str, str]) -> I
     )
 
 
-def check_embedded(status: LocalStatus) -> Iterator[Finding]:
-    """Findings about embedded servers that do not answer."""
+def check_embedded(status: LocalStatus, *, expected: bool = True) -> Iterator[Finding]:
+    """Findings about embedded servers that do not answer; a note where nothing is ``expected`` to run."""
+    if not (expected or status.postgres.running or status.valkey.running):
+        ledger = status.postgres.data.parent.exists()
+        yield note(
+            "embedded",
+            f"the servers of {status.home} are stopped, as 'run' and 'down' leave them: workers and jobs can't be examined"
+            if ledger
+            else f"there is no ledger in {status.home} yet",
+            "to examine them too: 'nightdesk up'" if ledger else "'nightdesk run' or 'nightdesk up' makes one",
+        )
+        return
     for name, server in (("PostgreSQL", status.postgres), ("Valkey", status.valkey)):
         if not server.answering:
             yield unreachable(

@@ -13,6 +13,8 @@ from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import Standing
 from worker.local import Endpoints
 from worker.settings import Settings, load_settings
+from worker.supervise.state_directory import StateDirectory
+from worker.supervise.workers import supervisors_in
 from worker.wiring import embedded, endpoints
 
 STUCK_LEASES = 2
@@ -64,7 +66,9 @@ def _where(settings: Settings, report: Report) -> Endpoints | None:
         return endpoints(settings)
     home = settings.home.expanduser().absolute()
     report.add("disk", *environment.check_disk(home))
-    down = list(environment.check_embedded(local.status(home)))
+    # Workers leave their records behind when they end without a stop.
+    expected = bool(supervisors_in(StateDirectory(home)))
+    down = list(environment.check_embedded(local.status(home), expected=expected))
     report.add("embedded servers", *down)
     if down:
         return None

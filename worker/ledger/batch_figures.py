@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from schemas.batch import FailureCause
 from schemas.failure import FailureKind
 from tasks.ports import ROUNDS_PER_LEVEL
 from worker.ledger.database import Database
+from worker.ledger.fleet import known_kind
 
 BUCKETS = 48
 """Spans of time between the first call and the last end."""
@@ -136,6 +138,13 @@ ORDER BY c.contradicted > 0 DESC, (g.grounding ->> 'confidence')::float8 NULLS L
 LIMIT %(worst)s
 """
 
+_CAUSES = """
+SELECT g.failure ->> 'kind' AS kind, count(*) AS jobs, min(j.position) AS position,
+       (array_agg(left(g.failure ->> 'message', 300) ORDER BY j.position))[1] AS example
+FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+WHERE j.batch_id = %(batch_id)s AND j.state = 'failed' AND g.failure IS NOT NULL
+GROUP BY 1 ORDER BY 2 DESC, 1
+"""
 
 _WITH_CAUSE = """
 SELECT j.id FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
@@ -192,6 +201,11 @@ class BatchFigures:
                 gains=await rows(_GAINS),
                 worst=[row["id"] for row in await rows(_WORST)],
             )
+
+    async def failure_causes(self, batch_id: UUID) -> tuple[FailureCause, ...]:
+        """The failed jobs of a batch by cause, the most frequent first."""
+        rows = await self._db.rows(_CAUSES, {"batch_id": batch_id})
+        return tuple(FailureCause(**{**row._asdict(), "kind": known_kind(row.kind)}) for row in rows)
 
     async def with_cause(self, job_ids: Sequence[UUID], causes: Collection[FailureKind]) -> list[UUID]:
         """The jobs whose last run ended for one of these causes."""

@@ -42,7 +42,14 @@ async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
     errors = await ledger.reading.error_kinds(batch_id)
     remote = await ledger.remote_overview.notices(batch_id) if JobState.PENDING in status.states else ()
     spilled = await ledger.remote_overview.spilled(batch_id)
-    further = {"errors": errors, "spilled": spilled, "provider_batches": tuple(map(_remote_status, remote))}
+    failed = status.states.get(JobState.FAILED)
+    failures = await ledger.figures.failure_causes(batch_id) if failed else ()
+    further = {
+        "failures": failures,
+        "errors": errors,
+        "spilled": spilled,
+        "provider_batches": tuple(map(_remote_status, remote)),
+    }
     lanes, unserved = await ledger.fleet.lane_notices(), await ledger.fleet.unserved()
     budgets = await budgets_in_short(ledger, status)
     return Overview([status.model_copy(update=further)], lanes, remote, unserved, budgets)

@@ -9,13 +9,14 @@ from rich.text import Text
 
 from schemas.batch import BatchStatus
 from worker.cli import options
-from worker.cli.console import WIDE, console, moment, safe
+from worker.cli.console import WIDE, console, moment, safe, write_text
 from worker.cli.exits import OK, run_interruptible
 from worker.cli.progress import counts_of
 from worker.cli.session import Session, session
 from worker.cli.summary import held_lines, money, named_counts
 from worker.cli.terminal import write_json
 from worker.counts import count_of
+from worker.operations.failure_causes import failure_lines
 from worker.operations.overview import Overview, batch_overview, overview, status_document, unserved_line
 from worker.settings import load_settings
 
@@ -58,9 +59,9 @@ def _show_batches(present: Overview, *, workers: int) -> None:
             out.print(f"{each.batch_id}  {moment(each.created_at)}", markup=False)
             out.print(safe(f"  {name}{each.final} of {each.jobs} final, {counts_of(each)}; cost {money(each)}"))
     for lane in present.lanes:
-        out.print(f"{lane.event}. To fix it: {lane.remedy}", markup=False)
+        write_text(out, f"{lane.event}. To fix it: {lane.remedy}")
     if present.unserved:
-        out.print(unserved_line(present.unserved), markup=False)
+        write_text(out, unserved_line(present.unserved))
     out.print(_staff(workers))
 
 
@@ -102,14 +103,18 @@ def _show_batch(status: BatchStatus, present: Overview) -> None:
     out = console()
     out.print(table)
     for notice in present.remote:
-        out.print(notice.event, markup=False)
-    for line in held_lines(status, present.lanes, present.budgets):
-        out.print(line, markup=False)
+        write_text(out, notice.event)
+    lines = failure_lines(status.batch_id, status.failures or ())
+    lines += held_lines(status, present.lanes, present.budgets)
     if present.unserved and status.final < status.jobs:
-        out.print(unserved_line(present.unserved), markup=False)
-    for lane in present.lanes:
-        if not lane.paused and status.final < status.jobs:
-            out.print(f"{lane.event}. To fix it: {lane.remedy}", markup=False)
+        lines.append(unserved_line(present.unserved))
+    lines += [
+        f"{lane.event}. To fix it: {lane.remedy}"
+        for lane in present.lanes
+        if not lane.paused and status.final < status.jobs
+    ]
+    for line in lines:
+        write_text(out, line)
 
 
 def _facts(status: BatchStatus) -> dict[str, str]:
@@ -130,7 +135,7 @@ def _facts(status: BatchStatus) -> dict[str, str]:
         "errors of claims": named_counts(status.errors or {}),
         "left a provider batch": f"{count_of(status.spilled, 'job')}, for the deadline" if status.spilled else "",
         "cost": money(status),
-        "unpublished": str(status.unpublished),
-        "possibly billed twice": str(status.possibly_billed_twice),
+        "unpublished": str(status.unpublished or ""),
+        "possibly billed twice": str(status.possibly_billed_twice or ""),
     }
     return {label: value for label, value in facts.items() if value}

@@ -23,6 +23,7 @@ from worker.cli.summary import held_lines, money
 from worker.cli.terminal import printable, tell, write_json
 from worker.cli.waiting import Watch
 from worker.counts import count_of
+from worker.operations.failure_causes import failure_lines
 from worker.settings import load_settings
 from worker.token_streams import Kind, Token, TokenReader
 
@@ -72,7 +73,8 @@ async def _watch(
             run = BatchRun(look_on, first)
             status = await run.wait()
             assert status is not None
-            return status, run.lines or ()
+            failures = await look_on.failure_causes(status)
+            return status.model_copy(update={"failures": failures}), run.lines or ()
         report: Callable[[str], None] = (lambda _: None) if quiet else tell
         (view,) = await ledger.reading.views([job_id])
         if not (text and view.request.config.stream):
@@ -100,7 +102,7 @@ async def _job(ledger: Ledger, job_or_batch: UUID) -> UUID | None:
 
 def _sum_up(status: BatchStatus, refused: int) -> None:
     tell(f"{count_of(status.jobs, 'job')}: {counts_of(status)}; cost {money(status)}")
-    for line in held_lines(status):
+    for line in failure_lines(status.batch_id, status.failures or ()) + held_lines(status):
         tell(line)
     if refused:
         tell(f"{count_of(refused, 'line of the input was', 'lines of the input were')} not valid")

@@ -1,0 +1,37 @@
+"""Says why jobs of a batch failed, by cause, each with the command that helps."""
+
+from uuid import UUID
+
+from schemas.batch import FailureCause
+from schemas.failure import FailureKind
+from worker.counts import count_of
+
+_AGAIN = "nightdesk retry {batch} --cause {kind}"
+_RETRY = "try them again: " + _AGAIN
+
+_REMEDIES = {
+    FailureKind.INVALID_REQUEST: "correct the line or the parameter that it names, and submit it again",
+    FailureKind.CONTEXT_EXCEEDED: "lower max_context_tokens or take another model, and submit them again",
+    FailureKind.AUTHENTICATION: "set a key that is accepted, restart the workers, then: " + _AGAIN,
+    FailureKind.PERMISSION: "let the key use the model, then: " + _AGAIN,
+    FailureKind.NOT_FOUND: "name a model that exists, and submit them again",
+    FailureKind.CONFIGURATION: "correct the setting, restart the workers, then: " + _AGAIN,
+    FailureKind.BAD_ANSWER: "raise max_tokens or take another model; the same again: " + _AGAIN,
+    FailureKind.MISSING_CITATIONS: "lower min_citations, or let such answers be partial; the same again: " + _AGAIN,
+    FailureKind.WORKER_LOST: "the job may be the cause: look at its sources and the workers' logs, then: " + _AGAIN,
+    FailureKind.INTERNAL: "a defect of Nightdesk: keep the message and the log, and report it",
+}
+"""The remedy by cause; a cause that is not here went away by itself, perhaps."""
+
+
+def failure_lines(batch_id: UUID, causes: tuple[FailureCause, ...]) -> list[str]:
+    """Two lines a cause: number, example and the words of the first failure; the remedy."""
+    lines = []
+    for cause in causes:
+        remedy = _REMEDIES.get(cause.kind, _RETRY).format(batch=batch_id, kind=cause.kind.value)
+        example = " ".join(cause.example.split()).rstrip(".")
+        lines.append(
+            f"{count_of(cause.jobs, 'job')} failed ({cause.kind.value}), such as {batch_id}:{cause.position}: {example}"
+        )
+        lines.append(f"To fix it: {remedy}")
+    return lines
