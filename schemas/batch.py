@@ -10,6 +10,7 @@ from pydantic import Field
 from schemas.base import Contract, Moment
 from schemas.claim_error import ErrorKind
 from schemas.failure import FailureKind
+from schemas.generation import Lane
 from schemas.model_call import Usd
 from schemas.states import JobState, Outcome
 
@@ -39,12 +40,15 @@ class LaneStatus(Contract):
 
 
 class RemoteBatchStatus(Contract):
-    """Calls that wait for a provider batch, or are in one."""
+    """Calls that wait for a provider batch, or are in one, or are answered in a provider's background."""
 
     provider: str
     model: str
+    lane: Lane = Lane.PROVIDER_BATCH
     calls: int
-    remote_id: str | None = Field(description="the provider's id of the batch; null: not created yet, or not noted")
+    remote_id: str | None = Field(
+        description="the provider's id of the batch; null: not created yet, or not noted, or in the background"
+    )
     sent_at: datetime | None = Field(description="null: the calls wait to be sent")
     expected_at: datetime | None = Field(description="its end by earlier batches; null where none was observed")
     due_at: datetime | None = Field(description="earliest deadline of jobs that leave it in time (lane auto)")

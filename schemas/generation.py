@@ -1,5 +1,6 @@
 """The choices of a caller's configuration: kinds of answers, formats, styles, checkers, lanes."""
 
+from datetime import timedelta
 from enum import StrEnum
 
 
@@ -73,8 +74,15 @@ class Lane(StrEnum):
 
     STANDARD = "standard"
     BACKGROUND = "background"
+    """A response in OpenAI's background, within 8 hours."""
+    BACKGROUND_2H = "background_2h"
+    """The same within 2 hours."""
     PROVIDER_BATCH = "provider_batch"
     AUTO = "auto"
+
+
+WINDOWS = {Lane.BACKGROUND: timedelta(hours=8), Lane.BACKGROUND_2H: timedelta(hours=2)}
+"""Time in which the provider means to answer a response in the background; it promises none."""
 
 
 class CheckerName(StrEnum):

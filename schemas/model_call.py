@@ -272,6 +272,7 @@ class ProviderSnapshot(Contract):
     )
     endpoint: str | None = Field(default=None, description="host and path, without credentials or query")
     request_id: str | None = None
+    response_id: str | None = Field(default=None, description="the provider's id of a response in its background")
     parameters_sent: dict[str, Any] = Field(default_factory=dict)
     parameters_dropped: dict[str, str] = Field(
         default_factory=dict, description="parameter: reason that it was not sent"

@@ -28,7 +28,7 @@ class TimingMs(Contract):
     """The time of a job by phase, in milliseconds.
 
     ``total`` runs from acceptance to the final write. ``persist`` is the remainder after all other phases: the
-    ledger's commits and the transfers between processes. The four waits are separate from the work.
+    ledger's commits and the transfers between processes. The five waits are separate from the work.
     """
 
     queue: float = Field(default=0.0, description="waiting for a worker, both steps")
@@ -42,6 +42,7 @@ class TimingMs(Contract):
     limiter_wait: float = Field(default=0.0, description="waiting for permits, with a lease or sent away")
     share_wait: float = Field(default=0.0, description="waiting for the answer of an identical request")
     provider_batch_wait: float = 0.0
+    background_wait: float = Field(default=0.0, description="a response in the provider's background was under way")
 
 
 class Quality(Contract):

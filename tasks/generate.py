@@ -14,7 +14,7 @@ from typing import Any
 from celery import shared_task
 
 from schemas.failure import Failure, FailureKind
-from schemas.generation import Lane
+from schemas.generation import WINDOWS, Lane
 from schemas.job import JobRequest
 from schemas.model_call import Prompt
 from schemas.record import Quality, TimingMs
@@ -101,6 +101,8 @@ class FallbackChain:
     _turns: list[Turn] = field(default_factory=list)
     _next: PlannedCall | None = None
     _unusable: list[ConfigurationError | ProviderError] = field(default_factory=list)
+    _without: set[Lane] = field(default_factory=set)
+    """Lanes that took no call of a job that leaves its lane open."""
 
     def __post_init__(self) -> None:
         turns = self.providers.turns(self.job.request.config, self.job.level)
@@ -150,11 +152,11 @@ class FallbackChain:
 
         A busy provider is waited for; one that is down or has no quota left is passed over.
         """
-        leaves_batches = why is DenyReason.LANE_PAUSED and self._leaves_batches(plan)
-        if not leaves_batches and (why is DenyReason.LIMIT or not self.more()):
+        leaves_lane = why is DenyReason.LANE_PAUSED and self.leaves_lane(plan)
+        if not leaves_lane and (why is DenyReason.LIMIT or not self.more()):
             return False
         self.calls -= 1
-        if not leaves_batches:
+        if not leaves_lane:
             self.misses.append(f"{plan.provider.name}: {why.value}")
         return True
 
@@ -163,22 +165,30 @@ class FallbackChain:
         message = "; ".join((failure.message, *map(str, self._unusable)))
         return failure.model_copy(update={"message": message})
 
-    def _leaves_batches(self, plan: PlannedCall) -> bool:
-        """True if the call is to be made at once instead, where the job leaves its lane open."""
-        if self.lanes is None or plan.lane_reason is None or plan.call.lane != Lane.PROVIDER_BATCH:
+    def leaves_lane(self, plan: PlannedCall) -> bool:
+        """True if the call is to be made in another lane instead, where the job leaves its lane open."""
+        if self.lanes is None or plan.lane_reason is None or plan.call.lane == Lane.STANDARD:
             return False
-        self.lanes = None
+        self._without.add(Lane(plan.call.lane))
         self._turns.insert(0, Turn(plan.call.provider, plan.call.model))
         return True
+
+    def leaves_background(self, plan: PlannedCall, broken: BrokenCall) -> bool:
+        """True if a response that the provider refused to take in its background is to be asked for in another lane."""
+        if plan.call.lane not in WINDOWS or not (broken.lane_paused or broken.failure.kind in _NOT_IN_BACKGROUND):
+            return False
+        if self.lanes is not None and "background" in broken.failure.message:
+            self.lanes.refuse(plan.call.provider, plan.call.model, Lane(plan.call.lane))
+        return self.leaves_lane(plan)
 
     def _plan(self, turn: Turn) -> PlannedCall:
         provider = self.providers.get(turn.provider)
         request = _request_of(self.job.request, turn)
         lane_reason = None
         if request.config.lane is Lane.AUTO:
-            lane, lane_reason = Lane.STANDARD, "no calls are made in provider batches now"
+            lane, lane_reason = Lane.STANDARD, "no calls are made in cheaper lanes now"
             if self.lanes is not None:
-                choice = self.lanes.choose(self.job, provider.name, provider.model_of(request.config))
+                choice = self.lanes.choose(self.job, provider.name, provider.model_of(request.config), self._without)
                 lane, lane_reason = choice.lane, choice.reason
             request = request.model_copy(update={"config": request.config.model_copy(update={"lane": lane})})
         if self.variants:
@@ -204,6 +214,12 @@ class FallbackChain:
             return first
         message = "; ".join(map(str, self._unusable))
         return ProviderError(first.kind, message) if isinstance(first, ProviderError) else ConfigurationError(message)
+
+
+_NOT_IN_BACKGROUND = frozenset(
+    {FailureKind.INVALID_REQUEST, FailureKind.CONFIGURATION, FailureKind.NOT_FOUND, FailureKind.PERMISSION}
+)
+"""Failures by which a provider may say that it has no background for this model or account."""
 
 
 def _request_of(request: JobRequest, turn: Turn) -> JobRequest:
@@ -292,7 +308,7 @@ class Generate:
     max_rescues: int = MAX_RESCUES
     """Lost workers after which a job is not tried again."""
     parking: Parking | None = None
-    """Parks the calls of the lane ``provider_batch``; None: this process serves none."""
+    """Parks calls that are answered later; None: this process serves the lane ``standard`` alone."""
     lanes: LaneChooser | None = None
     """Chooses the lane of jobs that leave it open; None: they are called at once."""
     direct: DirectCheck | None = None
@@ -346,9 +362,9 @@ class Generate:
         more, called, checkable = True, False, None
         while more:
             plan = chain.take()
-            parks = self._parks(plan)
+            self._batched(plan)
             share = self.sharing.terms(job, plan.call) if self.sharing.tenants else None
-            if share is not None and (chain.calls > 1 or parks):
+            if share is not None and (chain.calls > 1 or plan.call.lane != Lane.STANDARD):
                 # To wait would be to begin with the first provider again, or to keep a call out of its batch.
                 share = replace(share, wait=timedelta(0))
             if share is not None and await self._share(job, plan, share, watch, chain):
@@ -368,18 +384,18 @@ class Generate:
             more, checkable = await self._call(paid, watch, chain)
         return checkable
 
-    def _parks(self, plan: PlannedCall) -> bool:
-        """True for a call of the lane ``provider_batch``; raises ``ConfigurationError`` where that is not served."""
-        if plan.call.lane != Lane.PROVIDER_BATCH:
+    def _batched(self, plan: PlannedCall) -> bool:
+        """True for a call of the lane ``provider_batch``; raises ``ConfigurationError`` for a lane that is not served."""
+        if plan.call.lane == Lane.STANDARD:
             return False
         if self.parking is None:
-            raise ConfigurationError("this process makes no provider batches: use the lane 'standard'")
-        return True
+            raise ConfigurationError(f"this process does not serve the lane {plan.call.lane!r}: use 'standard'")
+        return plan.call.lane == Lane.PROVIDER_BATCH
 
-    async def _park(self, paid: OpenCall, watch: Stopwatch, chain: FallbackChain) -> None:
+    async def _park(self, paid: OpenCall, watch: Stopwatch, chain: FallbackChain, remote_id: str | None = None) -> None:
+        """Makes the job wait for a batch, or for a response with this id."""
         assert self.parking is not None
-        self.calls.limits.unused(paid.permit)
-        await finish_first(self.parking.park(paid, watch.stored(paid.job), tuple(chain.misses)))
+        await finish_first(self.parking.park(paid, watch.stored(paid.job), tuple(chain.misses), remote_id))
 
     async def _share(
         self, job: Leased, plan: PlannedCall, share: ShareTerms, watch: Stopwatch, chain: FallbackChain
@@ -414,7 +430,8 @@ class Generate:
 
     async def _call(self, paid: OpenCall, watch: Stopwatch, chain: FallbackChain) -> tuple[bool, Leased | None]:
         """Makes one call and stores its answer, or parks it; True if the next provider is to be called, and the job for its check."""
-        if self._parks(paid.plan):
+        if self._batched(paid.plan):
+            self.calls.limits.unused(paid.permit)
             await self._park(paid, watch, chain)
             return False, None
         answer = await self.calls.make(paid)
@@ -422,6 +439,9 @@ class Generate:
         if isinstance(answer, BrokenCall):
             chain.add_failure(paid.plan, answer.failure)
             return await self._store_failure(paid, answer, watch, chain), None
+        if answer.remote_id is not None:
+            await self._park(paid, watch, chain, answer.remote_id)
+            return False, None
         answer = with_way(answer, chain.misses, paid.plan.lane_reason)
         return False, await finish_first(self._store(paid, answer, watch, chain))
 
@@ -445,7 +465,8 @@ class Generate:
     async def _store_failure(self, paid: OpenCall, broken: BrokenCall, watch: Stopwatch, chain: FallbackChain) -> bool:
         """Stores a failure; True if the next provider is to be called."""
         job = paid.job
-        decision = self.calls.decide(job, broken, more_providers=chain.more())
+        other_lane = chain.leaves_background(paid.plan, broken)
+        decision = Fallback() if other_lane else self.calls.decide(job, broken, more_providers=chain.more())
         if isinstance(decision, Hold) and job.round:
             # There is an answer already: no person has to decide about a second one.
             decision = Fail(broken.failure)

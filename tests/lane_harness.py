@@ -14,10 +14,12 @@ from schemas.states import Step
 from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.generate import Generate
+from tasks.lanes.background import BackgroundLane
 from tasks.lanes.choice import LaneChooser, LaneTerms
 from tasks.lanes.collection import BatchLane
 from tasks.lanes.pace import LanePace
 from tasks.lanes.parking import Parking
+from tasks.lanes.settlement import Settlement
 from tasks.ports.remote_batches import Gathering
 from tests.builders import make_batch, make_jobs
 from tests.contract.situations import LEASE
@@ -29,6 +31,8 @@ from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
 
 MANY = 10_000
+
+PACE = LanePace(Gathering(timedelta(0), timedelta(0)), first_look=timedelta(0), keep_for=timedelta(seconds=5))
 
 _CALLS = """
 SELECT a.lane, a.outcome, count(*)::int AS calls, sum(a.cost_usd) AS cost_usd FROM attempt a GROUP BY 1, 2 ORDER BY 1, 2
@@ -49,16 +53,20 @@ class LaneHarness:
         self.providers = ConfiguredProviders(Settings(provider="openai"), environment)
         self.journal = LedgerJournal(self.ledger)
         self.calls = PaidCalls(self.journal, RetryPolicy(), lambda: 0.5)
+        self.settlement = Settlement(
+            self.ledger.queue, self.journal, self.calls, self.providers, lambda _: None, lambda *_: None
+        )
         self.lane = self.new_lane()
-        self.parking = Parking(self.ledger.remote_batches, self.journal)
+        self.background = BackgroundLane(self.ledger.remote_responses, self.settlement, self.chooser(), PACE)
+        self.parking = Parking(self.ledger.remote_batches, self.ledger.remote_responses, self.journal)
+
+    def chooser(self) -> LaneChooser:
+        """A chooser that knows no times yet."""
+        return LaneChooser(self.providers, self.ledger.remote_batches.times, self.terms)
 
     def new_lane(self) -> BatchLane:
         """The lane as another worker has it."""
-        pace = LanePace(Gathering(timedelta(0), timedelta(0)), first_look=timedelta(0), keep_for=timedelta(seconds=5))
-        return BatchLane(
-            self.ledger.remote_batches, self.ledger.queue, self.journal, self.calls, self.providers,
-            to_check=lambda _: None, final=lambda *_: None, pace=pace, terms=self.terms,
-        )  # fmt: skip
+        return BatchLane(self.ledger.remote_batches, self.settlement, self.chooser(), PACE)
 
     async def close(self) -> None:
         """Ends what is under way."""
@@ -77,16 +85,17 @@ class LaneHarness:
         await self.ledger.duties.promote(MANY)
         step = Generate(
             self.ledger.queue, self.journal, self.calls, self.providers, lambda _: None, lambda *_: None,
-            parking=self.parking, lanes=LaneChooser(self.providers, self.ledger.remote_batches.times, self.terms),
+            parking=self.parking, lanes=self.chooser(),
         )  # fmt: skip
         jobs = await self.ledger.queue.lease(Step.GENERATE, "w", LEASE, MANY)
         await asyncio.gather(*map(step.run, jobs))
 
     async def look(self, lane: BatchLane | None = None) -> None:
-        """Looks after the batches until nothing is left to do at once."""
+        """Looks after batches and responses until nothing is left to do at once."""
         await self.forward(timedelta(seconds=10))
         for _ in range(3):
             await (lane or self.lane).turn()
+            await self.background.turn()
             await self.forward(timedelta(seconds=10))
 
     async def now(self) -> datetime:

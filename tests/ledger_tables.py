@@ -453,8 +453,14 @@ provider_batch = Table(
     CheckConstraint("(remote_id IS NULL) = (created_at IS NULL)", name="remote_iff_created"),
     CheckConstraint("state IN ('intended', 'open', 'collected', 'refused', 'abandoned')", name="state_known"),
     CheckConstraint("(state IN ('intended', 'open')) = (ended_at IS NULL)", name="ended_iff_over"),
-    Index("provider_batch_open", "next_at", postgresql_where=text("ended_at IS NULL")),
-    Index("provider_batch_of_model", "provider", "model", text("intended_at DESC")),
+    Index("provider_batch_open", "next_at", postgresql_where=text("lane = 'provider_batch' AND ended_at IS NULL")),
+    # Of responses in the background there is one a call.
+    Index(
+        "provider_batch_response_open",
+        "next_at",
+        postgresql_where=text("lane <> 'provider_batch' AND ended_at IS NULL"),
+    ),
+    Index("provider_batch_of_model", "provider", "model", "lane", "state", text("intended_at DESC")),
     Index(
         "provider_batch_remote", "provider", "remote_id", unique=True, postgresql_where=text("remote_id IS NOT NULL")
     ),

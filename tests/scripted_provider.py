@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
 from types import MappingProxyType
 
-from schemas.generation import AnswerProtocol
+from schemas.generation import WINDOWS, AnswerProtocol, Lane
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, Prompt, ProviderSnapshot, Usage
 from tasks.errors import ConfigurationError
 from tasks.ports import Answered, Call, CheapJudge, Listener, Provider, Turn
 from tasks.ports.remote_batches import RemoteCalls
+from tasks.ports.remote_responses import RemoteResponses
 
 Act = Callable[[Call], Awaitable[Answered]]
 
@@ -122,6 +123,7 @@ class Registry:
         self._providers = {provider.name: provider for provider in providers}
         self._default = providers[0].name
         self.remote: RemoteCalls | None = None
+        self.background: RemoteResponses | None = None
 
     def get(self, name: str | None) -> Provider:
         try:
@@ -135,8 +137,12 @@ class Registry:
     def remote_calls(self, name: str) -> RemoteCalls | None:
         return self.remote
 
-    def cheaper_in_batches(self, name: str) -> bool:
-        return self.remote is not None
+    def remote_responses(self, name: str) -> RemoteResponses | None:
+        return self.background
+
+    def cheaper_lanes(self, name: str) -> tuple[Lane, ...]:
+        batches = (Lane.PROVIDER_BATCH,) if self.remote is not None else ()
+        return (*batches, *WINDOWS) if self.background is not None else batches
 
     def cheap_judge(self, provider: str, model: str | None) -> CheapJudge | None:
         return self.cheap.get(provider)

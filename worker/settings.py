@@ -240,7 +240,7 @@ class Settings(BaseSettings):
     provider_batch_look_s: Seconds = Field(
         default=30.0,
         description="seconds from the creation of a provider batch until its provider is asked for it; then the pause "
-        "grows to ten times as much",
+        "grows to ten times as much, as that between two looks at a response in the background",
     )
     provider_batch_create_s: Seconds = Field(
         default=600.0,

@@ -243,14 +243,20 @@ class PaidCalls:
             await self.journal.close_attempt(_closed(paid, failure, spent=True, cost_usd=cost_usd))
             return AnsweredClose(advanced=False, failure=failure)
 
-    async def close_broken(
-        self, paid: OpenCall, broken: BrokenCall, decision: Decision, timing_ms: dict[str, float], then: Advance | None
+    async def close_broken(  # noqa: PLR0917 - the close has these parts
+        self,
+        paid: OpenCall,
+        broken: BrokenCall,
+        decision: Decision,
+        timing_ms: dict[str, float],
+        then: Advance | None,
+        used_usd: Decimal | None = None,
     ) -> Decimal | None:
-        """Closes the attempt of a failed call; returns its cost, None for an unknown one."""
+        """Closes the attempt of a failed call, which cost ``used_usd`` by its usage; returns its cost, None for an unknown one."""
         # A broken answer was probably billed. The ledger charges an unknown outcome with the reservation meanwhile.
         unknown = broken.failure.kind is FailureKind.UNKNOWN_OUTCOME
         billed = unknown or broken.failure.kind is FailureKind.BAD_ANSWER
-        cost_usd = paid.attempt.reserved_usd if billed else Decimal(0)
+        cost_usd = paid.attempt.reserved_usd if billed else used_usd or Decimal(0)
         spent = not isinstance(decision, Snooze | Hold)
         charge = None if unknown else cost_usd
         done = _closed(paid, broken.failure, spent=spent, cost_usd=charge, timing_ms=timing_ms, then=then)

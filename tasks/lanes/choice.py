@@ -2,12 +2,12 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from time import monotonic
 
-from schemas.generation import Lane
+from schemas.generation import WINDOWS, Lane
 from schemas.job import GenerationConfig
 from tasks.errors import ConfigurationError
 from tasks.ports import Leased, Providers
@@ -20,6 +20,11 @@ MINUTE_S, MINUTES_OF_HOUR = 60, 60
 
 READ_AGAIN_S = 30.0
 """Age of the observed times after which they are read again."""
+
+REFUSED_S = 3_600.0
+"""Time for which a lane is not chosen that the provider refused for a model."""
+
+_Key = tuple[str, str, Lane]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,14 @@ class LaneTerms:
         """The time before their deadline at which calls leave a batch to be made at once."""
         return self.margin + timedelta(seconds=self.standard_s(provider, model, calls, body_bytes))
 
+    def until_sent(self, lane: Lane) -> timedelta:
+        """The longest time until a call of this lane is sent."""
+        return self.gathering if lane is Lane.PROVIDER_BATCH else timedelta(0)
+
+    def without_observation(self, lane: Lane) -> timedelta:
+        """The expected time of a lane of which nothing was observed."""
+        return WINDOWS.get(lane, self.unobserved)
+
 
 @dataclass(frozen=True, slots=True)
 class LaneChoice:
@@ -48,21 +61,34 @@ class LaneChoice:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class SentCalls:
+    """Calls of a model that were sent in a lane so long ago, and are to be made again together if they leave it."""
+
+    provider: str
+    model: str
+    lane: Lane
+    age: timedelta
+    calls: int = 1
+    body_bytes: int = 0
+
+
 @dataclass(slots=True)
 class LaneChooser:
-    """Chooses between calls at once and provider batches; ``refresh`` goes before the choice."""
+    """Chooses between calls at once and the cheaper lanes; ``refresh`` goes before the choice."""
 
     providers: Providers
-    times: Callable[[str, str], Awaitable[BatchTimes]]
-    """Reads the times of a provider's model."""
+    times: Callable[[str, str, Lane], Awaitable[BatchTimes]]
+    """Reads the times of a provider's model in a lane."""
     terms: LaneTerms = field(default_factory=LaneTerms)
-    _cache: dict[tuple[str, str], tuple[float, BatchTimes]] = field(default_factory=dict)
-    _reads: dict[tuple[str, str], "asyncio.Task[None]"] = field(default_factory=dict)
+    _cache: dict[_Key, tuple[float, BatchTimes]] = field(default_factory=dict)
+    _reads: dict[_Key, "asyncio.Task[None]"] = field(default_factory=dict)
+    _refused_at: dict[_Key, float] = field(default_factory=dict)
 
     async def refresh(self, config: GenerationConfig, level: int = 0) -> None:
         """Reads the times of the models of a level of a job, where those known are old."""
         for turn in self.providers.turns(config, level):
-            if not self.providers.cheaper_in_batches(turn.provider):
+            if not self.providers.cheaper_lanes(turn.provider):
                 continue
             own = config if turn.model == config.model else config.model_copy(update={"model": turn.model})
             try:
@@ -70,11 +96,16 @@ class LaneChooser:
             except ConfigurationError:
                 # The plan of its call says what is missing.
                 continue
-            key = (turn.provider, model or "")
+            await self.refresh_times(turn.provider, model or "")
+
+    async def refresh_times(self, provider: str, model: str) -> None:
+        """Reads the times of a model where those known are old."""
+        for lane in self.providers.cheaper_lanes(provider):
+            key = (provider, model, lane)
             if key not in self._cache or self._cache[key][0] < monotonic() - READ_AGAIN_S:
                 await asyncio.shield(self._reads.get(key) or self._read(key))
 
-    def _read(self, key: tuple[str, str]) -> "asyncio.Task[None]":
+    def _read(self, key: _Key) -> "asyncio.Task[None]":
         """Reads the times of a model once for all jobs that ask for them meanwhile."""
 
         async def read() -> None:
@@ -86,25 +117,77 @@ class LaneChooser:
         task = self._reads[key] = asyncio.create_task(read(), name="times of provider batches")
         return task
 
-    def choose(self, job: Leased, provider: str, model: str | None) -> LaneChoice:
-        """Chooses the lane of a job's next call."""
-        if not self.providers.cheaper_in_batches(provider):
-            return LaneChoice(Lane.STANDARD, f"no cheaper lane of the provider {provider!r} is known")
-        if job.request.config.stream:
-            return LaneChoice(Lane.STANDARD, "an answer in a provider batch is not streamed")
-        if job.priority > 0:
-            return LaneChoice(Lane.STANDARD, f"urgent, with priority {job.priority}")
-        if job.time_left is None:
-            return LaneChoice(Lane.PROVIDER_BATCH, "the cheapest lane, for there is no deadline")
-        _, times = self._cache.get((provider, model or ""), (0.0, BatchTimes()))
-        batch, basis = expected(times, self.terms.unobserved)
-        needed = self.terms.gathering + batch + self.terms.needed(provider, model or "", 1, 0)
-        fits = needed <= job.time_left
-        reason = (
-            f"{in_words(job.time_left)} to the deadline; a batch is expected to take {in_words(batch)} ({basis}), "
-            f"with gathering and margin {in_words(needed)}"
-        )
-        return LaneChoice(Lane.PROVIDER_BATCH if fits else Lane.STANDARD, reason)
+    def refuse(self, provider: str, model: str | None, lane: Lane) -> None:
+        """Keeps jobs out of a lane for a while that the provider has not for this model."""
+        self._refused_at[provider, model or "", lane] = monotonic()
+
+    def _lanes(self, provider: str, model: str | None, without: Collection[Lane]) -> list[Lane]:
+        oldest = monotonic() - REFUSED_S
+        return [
+            lane
+            for lane in self.providers.cheaper_lanes(provider)
+            if lane not in without and self._refused_at.get((provider, model or "", lane), oldest) <= oldest
+        ]
+
+    def _expected(self, provider: str, model: str | None, lane: Lane) -> tuple[timedelta, str]:
+        _, times = self._cache.get((provider, model or "", lane), (0.0, BatchTimes()))
+        return expected(times, self.terms.without_observation(lane))
+
+    def choose(
+        self, job: Leased, provider: str, model: str | None, without: Collection[Lane] = frozenset()
+    ) -> LaneChoice:
+        """Chooses the lane of a job's next call, ``without`` those that just refused it."""
+        if not self.providers.cheaper_lanes(provider):
+            reason = f"no cheaper lane of the provider {provider!r} is known"
+        elif job.request.config.stream:
+            reason = "only an answer at once is streamed"
+        elif job.priority > 0:
+            reason = f"urgent, with priority {job.priority}"
+        elif not (lanes := self._lanes(provider, model, without)):
+            reason = "no calls are made in cheaper lanes now"
+        elif job.time_left is None:
+            return LaneChoice(lanes[0], "the cheapest lane, for there is no deadline")
+        else:
+            return self._before_deadline(provider, model, lanes, job.time_left)
+        return LaneChoice(Lane.STANDARD, reason)
+
+    def _before_deadline(
+        self, provider: str, model: str | None, lanes: Sequence[Lane], time_left: timedelta
+    ) -> LaneChoice:
+        """Chooses the first lane that is expected to end in this time."""
+        reason = f"{in_words(time_left)} to the deadline"
+        for lane in lanes:
+            time, basis = self._expected(provider, model, lane)
+            needed = self.terms.until_sent(lane) + time + self.terms.needed(provider, model or "", 1, 0)
+            reason += _part(lane, time, basis, needed)
+            if needed <= time_left:
+                return LaneChoice(lane, reason)
+        return LaneChoice(Lane.STANDARD, reason)
+
+    def leave_in(self, calls: SentCalls, due_in: timedelta) -> timedelta:
+        """The time until calls have to leave a lane to meet their deadline; zero or less: now.
+
+        Calls that are late by the expected time of their lane leave it for a quicker one that is still cheaper, at the
+        last moment for that. All others leave it at the last moment for calls at once.
+        """
+        at_once = self.terms.needed(calls.provider, calls.model, calls.calls, calls.body_bytes)
+        late_in = self._expected(calls.provider, calls.model, calls.lane)[0] - calls.age
+        moments = [due_in - at_once]
+        lanes = self._lanes(calls.provider, calls.model, ())
+        for quicker in lanes[lanes.index(calls.lane) + 1 :] if calls.lane in lanes else ():
+            last = due_in - self._expected(calls.provider, calls.model, quicker)[0] - at_once
+            # A cancel takes time too.
+            moment = max(late_in, last - self.terms.margin)
+            if timedelta(0) <= last and moment <= last:
+                moments.append(moment)
+        return min(moments)
+
+
+def _part(lane: Lane, time: timedelta, basis: str, needed: timedelta) -> str:
+    """The expected time of a lane, for people."""
+    if lane is Lane.PROVIDER_BATCH:
+        return f"; a batch is expected to take {in_words(time)} ({basis}), with gathering and margin {in_words(needed)}"
+    return f"; the lane {lane.value} is expected to take {in_words(time)} ({basis}), with margin {in_words(needed)}"
 
 
 def expected(times: BatchTimes, unobserved: timedelta) -> tuple[timedelta, str]:

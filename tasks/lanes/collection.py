@@ -6,42 +6,18 @@ time: the provider's own list says whether the batch exists.
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
-from schemas.record import TimingMs
-from schemas.states import JobState
-from tasks.calls.paid_call import BrokenCall, PaidCalls, with_way
-from tasks.calls.retry import Decision, Fail, Hold, Retry, Snooze, advance_of
-from tasks.errors import ConfigurationError, LedgerUnavailable, ProviderError, failure_of
-from tasks.lanes.choice import LaneTerms, in_words
-from tasks.lanes.pace import LanePace
-from tasks.lanes.parking import call_of, open_call, taken_back, timing_ms, under_lease
-from tasks.policy.asks import after_failure
-from tasks.ports import (
-    Advance,
-    Answered,
-    FinalJob,
-    Journal,
-    Leased,
-    LeaseKey,
-    Permit,
-    Providers,
-    Queue,
-)
-from tasks.ports.remote_batches import (
-    Intent,
-    OpenBatch,
-    PendingCall,
-    RemoteBatches,
-    RemoteCalls,
-    RemoteResult,
-)
-from tasks.results import failed, total_ms
+from tasks.errors import ConfigurationError, ProviderError, failure_of
+from tasks.lanes.choice import LaneChooser, SentCalls, in_words
+from tasks.lanes.pace import LanePace, take_turns
+from tasks.lanes.settlement import UNDONE, Answer, Settlement
+from tasks.ports import Permit
+from tasks.ports.remote_batches import Intent, OpenBatch, RemoteBatches, RemoteCalls
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +26,6 @@ ROWS = 200
 
 FULL = 50_000
 """Parked calls that are sent at once, without waiting for more."""
-
-UNDONE = frozenset({FailureKind.EXPIRED, FailureKind.CANCELLED})
-"""The provider ended the batch before the call: it spends no attempt."""
-
-Answer = RemoteResult | Failure
 
 
 @dataclass(slots=True)
@@ -65,31 +36,14 @@ class BatchLane:
     """
 
     batches: RemoteBatches
-    queue: Queue
-    journal: Journal
-    calls: PaidCalls
-    providers: Providers
-    to_check: Callable[[Leased], None]
-    """Gets each job with a committed answer, to hint its check."""
-    final: Callable[[Leased, FinalJob], None]
-    """Gets each job that became final here."""
+    settlement: Settlement
+    lanes: LaneChooser
+    """Tells when jobs with the lane ``auto`` leave this one."""
     pace: LanePace = field(default_factory=LanePace)
-    terms: LaneTerms = field(default_factory=LaneTerms)
-    """Times by which jobs with the lane ``auto`` leave this one."""
 
     async def run(self) -> None:
         """Looks after parked calls and batches until cancelled."""
-        while True:
-            try:
-                busy = await self.turn()
-            except LedgerUnavailable as error:
-                log.warning("provider batches wait for the ledger: %s", error)
-                busy = False
-            except Exception:
-                log.exception("looking after provider batches broke")
-                busy = False
-            if not busy:
-                await asyncio.sleep(self.pace.tick.total_seconds())
+        await take_turns("provider batches", self.turn, self.pace.tick)
 
     async def turn(self) -> bool:
         """Sends what is gathered and looks after one batch; True if there may be more to do at once."""
@@ -103,7 +57,7 @@ class BatchLane:
     async def _withdraw(self) -> bool:
         """Closes the attempts of parked calls that are not to be sent: nothing is paid; True if there were any."""
         if withdrawn := await self.batches.withdrawn(ROWS):
-            await asyncio.gather(*map(self.journal.close_attempt, withdrawn))
+            await asyncio.gather(*map(self.settlement.journal.close_attempt, withdrawn))
             await self.batches.forget([closed.id for closed in withdrawn])
         return bool(withdrawn)
 
@@ -112,7 +66,7 @@ class BatchLane:
     async def _send_gathered(self) -> bool:
         busy = False
         for waiting in await self.batches.waiting():
-            needed = self.terms.needed(waiting.provider, waiting.model, waiting.calls, waiting.body_bytes)
+            needed = self.lanes.terms.needed(waiting.provider, waiting.model, waiting.calls, waiting.body_bytes)
             if waiting.due_in is not None and waiting.due_in <= needed:
                 log.info("%d calls to %s leave the provider batch for their deadline", waiting.calls, waiting.provider)
                 await self.batches.recall(waiting, needed)
@@ -135,7 +89,7 @@ class BatchLane:
 
     def _remote(self, provider: str) -> RemoteCalls | None:
         try:
-            remote = self.providers.remote_calls(provider)
+            remote = self.settlement.providers.remote_calls(provider)
         except ConfigurationError as error:
             log.warning("jobs wait for a provider batch that can't be made or collected here: %s", error)
             return None
@@ -176,7 +130,7 @@ class BatchLane:
         """Gives the calls of a batch back that its provider did not take."""
         log.warning("%s did not take a batch of %d calls: %s", intent.provider, intent.calls, failure.message)
         permit = Permit(uuid4(), intent.provider, intent.model, "provider_batch", (), 0.0, 0.0)
-        lane_paused = self.calls.limits.failed(permit, failure)
+        lane_paused = self.settlement.calls.limits.failed(permit, failure)
         await self._give_back(intent, failure, lane_paused=lane_paused)
         await self.batches.end(intent.id, "refused")
 
@@ -186,6 +140,8 @@ class BatchLane:
         remote = self._remote(batch.intent.provider)
         if remote is None:
             return
+        if batch.due_in is not None:
+            await self.lanes.refresh_times(batch.intent.provider, batch.intent.model)
         try:
             if batch.remote_id is None:
                 await self._adopt(batch, remote)
@@ -230,11 +186,12 @@ class BatchLane:
             await self.batches.put_off(intent.id, self._next_look(batch), status.detail)
 
     def _spill_in(self, batch: OpenBatch) -> timedelta | None:
-        """The time until the calls of a batch have to be made at once to meet their deadline."""
+        """The time until the calls of a batch have to be made in another lane to meet their deadline."""
         if batch.due_in is None:
             return None
-        intent = batch.intent
-        return batch.due_in - self.terms.needed(intent.provider, intent.model, intent.calls, intent.body_bytes)
+        i = batch.intent
+        calls = SentCalls(i.provider, i.model, Lane.PROVIDER_BATCH, i.age, i.calls, i.body_bytes)
+        return self.lanes.leave_in(calls, batch.due_in)
 
     def _next_look(self, batch: OpenBatch) -> timedelta:
         """The pause before the next look: the moment to leave the batch is not slept through."""
@@ -282,7 +239,7 @@ class BatchLane:
                 return
             await asyncio.gather(
                 *(
-                    self._store_failure(call, failure, lane_paused=lane_paused, spilled=intent.spilled)
+                    self.settlement.store_failure(call, failure, lane_paused=lane_paused, spilled=intent.spilled)
                     for call in pending
                 )
             )
@@ -290,106 +247,12 @@ class BatchLane:
 
     async def _store(self, intent: Intent, answers: dict[UUID, Answer], remote: RemoteCalls) -> None:
         pending = await self.batches.pending(intent.id, list(answers)) if answers else ()
-        await asyncio.gather(*(self._settle(intent, call, answers[call.attempt.id], remote) for call in pending))
-
-    async def _settle(self, intent: Intent, pending: PendingCall, answer: Answer, remote: RemoteCalls) -> None:
-        """Closes one attempt with its answer or failure, and moves its job on."""
-        if isinstance(answer, RemoteResult) and answer.failure is None:
-            call = call_of(pending)
-            try:
-                answered = remote.answer(call, answer)
-            except Exception as error:
-                failure = failure_of(error, attempt=pending.attempt.number)
-                if failure.kind is FailureKind.INTERNAL:
-                    log.exception("the answer to job %s broke", pending.job.job_id)
-            else:
-                await self._store_answer(pending, answered)
-                return
-        else:
-            failure = answer.failure or _NO_REASON if isinstance(answer, RemoteResult) else answer
-        if failure.kind is FailureKind.UNKNOWN_OUTCOME:
-            # Of a single call it may have been billed; a row that says "failed" never is.
-            failure = failure.model_copy(update={"kind": FailureKind.OVERLOADED})
-        await self._store_failure(pending, failure, of_call=True, spilled=intent.spilled)
-
-    async def _store_answer(self, pending: PendingCall, answered: Answered) -> None:
-        job, completion = pending.job, answered.completion
-        misses, lane_reason = pending.document.get("fallback_from") or (), pending.document.get("lane_reason")
-        answered = with_way(answered, misses, lane_reason)
-        then = Advance(JobState.AVAILABLE, job.request.config.check_step, job.round)
-        paid = open_call(pending, self.providers.get(pending.attempt.provider))
-        self.calls.limits.answered(paid.permit, completion)
-        close = await self.calls.close_answered(paid, answered, timing_ms(pending), then)
-        if close.failure is not None:
-            await self.journal.close_attempt(taken_back(pending))
-            await self._fail(pending, close.failure)
-        elif close.advanced:
-            self.to_check(job)
-
-    async def _store_failure(
-        self,
-        pending: PendingCall,
-        failure: Failure,
-        *,
-        of_call: bool = False,
-        lane_paused: bool = False,
-        spilled: bool = False,
-    ) -> None:
-        failure = failure.model_copy(update={"attempt": pending.attempt.number})
-        broken = BrokenCall(failure, None, lane_paused)
-        decision = self._decide(pending.job, broken, of_call=of_call)
-        event = None
-        if spilled and failure.kind in UNDONE:
-            # The deadline is near, and the call was not made.
-            decision, event = Snooze(timedelta(0)), "spill"
-        then = under_lease(pending) if isinstance(decision, Fail) else advance_of(decision, pending.job)
-        if event is not None and then is not None:
-            then = replace(then, event=event)
-        await self.calls.close_broken(
-            open_call(pending, self.providers.get(pending.attempt.provider)),
-            broken,
-            decision,
-            timing_ms(pending),
-            then,
+        await asyncio.gather(
+            *(
+                self.settlement.settle(call, answers[call.attempt.id], remote, spilled=intent.spilled)
+                for call in pending
+            )
         )
-        if isinstance(decision, Fail):
-            await self._fail(pending, decision.failure)
-
-    def _decide(self, job: Leased, broken: BrokenCall, *, of_call: bool) -> Decision:
-        """The usual rule. A call that failed in its batch spends an attempt: a snooze would last as long as a batch."""
-        failure = broken.failure
-        if failure.kind in UNDONE:
-            broken = BrokenCall(failure.model_copy(update={"kind": FailureKind.OVERLOADED}), None, broken.lane_paused)
-        decision = self.calls.decide(job, broken, more_providers=False)
-        most = job.request.config.max_attempts
-        if of_call and isinstance(decision, Snooze) and failure.kind not in UNDONE:
-            decision = Retry(decision.delay) if job.spent + 1 < most else Fail(failure)
-        if broken.lane_paused and job.request.config.lane is Lane.AUTO:
-            # The next lease chooses another lane.
-            decision = Snooze(timedelta(0))
-        if isinstance(decision, Hold) and job.round:
-            # There is an answer already: no person has to decide about a second one.
-            decision = Fail(failure)
-        if isinstance(decision, Fail) and len(self.providers.turns(job.request.config, job.level)) > max(
-            1, job.spent + 2 - most
-        ):
-            # The next leases count the attempts, and so come to the fallbacks.
-            decision = Retry(timedelta(0))
-        return decision
-
-    async def _fail(self, pending: PendingCall, failure: Failure) -> None:
-        """Ends a job; of a later round only the round. Its close gave this process the lease for that."""
-        job = pending.job
-        if job.round:
-            then = after_failure(job, f"the call failed: {failure.message}")
-            await self.queue.defer(LeaseKey(job.job_id, job.token), then)
-            return
-        final = failed(job, failure, total_ms(job, 0.0, TimingMs(**timing_ms(pending))))
-        if await self.journal.finish(final):
-            self.final(job, final)
-
-
-_NO_REASON = Failure(kind=FailureKind.OVERLOADED, message="the provider gives no reason")
 
 
 def _undone(batch: OpenBatch, remote_id: str, kind: FailureKind) -> str:

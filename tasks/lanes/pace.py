@@ -1,9 +1,15 @@
-"""Times of the lane ``provider_batch``: when calls are sent, and when their batches are asked for."""
+"""Times of the lanes with a wait: when calls are sent, and when their provider is asked for them."""
 
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from tasks.errors import LedgerUnavailable
 from tasks.ports.remote_batches import Gathering
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +28,18 @@ class LanePace:
     def next_look(self, looks: int) -> timedelta:
         """The pause after so many looks at a batch."""
         return self.first_look * min(10.0, 1.5**looks)
+
+
+async def take_turns(what: str, turn: Callable[[], Awaitable[bool]], pause: timedelta) -> None:
+    """Takes turns until cancelled, with a pause after each one that left nothing to do at once."""
+    while True:
+        try:
+            busy = await turn()
+        except LedgerUnavailable as error:
+            log.warning("%s wait for the ledger: %s", what, error)
+            busy = False
+        except Exception:
+            log.exception("looking after %s broke", what)
+            busy = False
+        if not busy:
+            await asyncio.sleep(pause.total_seconds())

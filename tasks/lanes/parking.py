@@ -1,21 +1,26 @@
-"""Parks planned calls in the ledger until they are sent with a provider batch, and reads them again."""
+"""Parks calls in the ledger that are answered later, and reads them again."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import orjson
 
 from schemas.failure import Failure, FailureKind
-from schemas.generation import AnswerProtocol, Lane
+from schemas.generation import WINDOWS, AnswerProtocol, Lane
 from schemas.model_call import MessagesSnapshot, Prompt, hash_messages
 from schemas.states import JobState
 from tasks.calls.paid_call import OpenCall, PlannedCall
 from tasks.ports import Advance, Call, ClosedAttempt, Journal, Permit, Provider
 from tasks.ports.remote_batches import ParkedCall, PendingCall, RemoteBatches
+from tasks.ports.remote_responses import Responses
 from tasks.scheduling.batching import Batcher
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -23,14 +28,22 @@ class Parking:
     """Makes jobs pending whose attempt is open, in groups; belongs to one event loop."""
 
     batches: RemoteBatches
+    responses: Responses
     journal: Journal
     _rows: Batcher[ParkedCall, bool] = field(init=False)
+    _responses: Batcher[ParkedCall, bool] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._rows = Batcher[ParkedCall, bool]("parked calls", self._park)
+        self._rows = Batcher[ParkedCall, bool]("parked calls", partial(_park, self.batches))
+        self._responses = Batcher[ParkedCall, bool]("background responses", partial(_park, self.responses))
 
-    async def park(self, paid: OpenCall, timing_ms: Mapping[str, float], misses: Sequence[str]) -> None:
-        """Parks a call; the close of its attempt where the job was taken away meanwhile."""
+    async def park(
+        self, paid: OpenCall, timing_ms: Mapping[str, float], misses: Sequence[str], remote_id: str | None = None
+    ) -> None:
+        """Parks a call for a batch, or one whose response has this id.
+
+        An attempt whose job was taken away meanwhile is closed where nothing was sent.
+        """
         call, attempt = paid.plan.call, paid.attempt
         row = ParkedCall(
             attempt.id,
@@ -41,8 +54,13 @@ class Parking:
             call.body,
             document_of(call, timing_ms, misses, paid.plan.lane_reason),
             paid.job.deadline if paid.job.request.config.lane is Lane.AUTO else None,
+            call.lane,
+            remote_id,
         )
-        if not await self._rows.send(row):
+        if remote_id is not None:
+            if not await self._responses.send(row):
+                log.error("the response %s of job %s could not be noted: its attempt is gone", remote_id, row.job_id)
+        elif not await self._rows.send(row):
             failure = Failure(kind=FailureKind.CANCELLED, message="its job was taken away before the call was sent")
             await self.journal.close_attempt(
                 ClosedAttempt(
@@ -57,13 +75,15 @@ class Parking:
                 )
             )
 
-    async def _park(self, rows: Sequence[ParkedCall]) -> list[bool]:
-        parked: set[UUID] = await self.batches.park(rows)
-        return [row.attempt_id in parked for row in rows]
-
     async def close(self) -> None:
         """Parks what waits."""
         await self._rows.close()
+        await self._responses.close()
+
+
+async def _park(store: RemoteBatches | Responses, rows: Sequence[ParkedCall]) -> list[bool]:
+    parked: set[UUID] = await store.park(rows)
+    return [row.attempt_id in parked for row in rows]
 
 
 def document_of(
@@ -125,7 +145,8 @@ def open_call(pending: PendingCall, provider: Provider) -> OpenCall:
 
 def timing_ms(pending: PendingCall) -> dict[str, float]:
     """The timings of a job whose call was parked."""
-    return {**pending.document.get("timing_ms", {}), "provider_batch_wait": round(pending.parked_ms, 3)}
+    wait = "background_wait" if pending.attempt.lane in WINDOWS else "provider_batch_wait"
+    return {**pending.document.get("timing_ms", {}), wait: round(pending.parked_ms, 3)}
 
 
 def under_lease(pending: PendingCall) -> Advance:

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
-from schemas.generation import AnswerProtocol
+from schemas.generation import AnswerProtocol, Lane
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, Prompt
 
 if TYPE_CHECKING:
     from tasks.ports.remote_batches import RemoteCalls
+    from tasks.ports.remote_responses import RemoteResponses
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class Answered:
 
     raw: bytes
     completion: Completion
+    remote_id: str | None = None
+    """The provider's id of a response that is under way in its background: the answer is still to come."""
 
 
 @dataclass(slots=True)
@@ -145,8 +148,11 @@ class Providers(Protocol):
     def remote_calls(self, name: str) -> "RemoteCalls | None":
         """The batches of a provider; None: it has none. Raises ``ConfigurationError`` for an unknown name."""
 
-    def cheaper_in_batches(self, name: str) -> bool:
-        """True where a batch of the provider's is known to exist and to cost less than calls made at once."""
+    def remote_responses(self, name: str) -> "RemoteResponses | None":
+        """The background of a provider; None: it has none. Raises ``ConfigurationError`` for an unknown name."""
+
+    def cheaper_lanes(self, name: str) -> tuple[Lane, ...]:
+        """The lanes in which a provider is known to cost less than at once, the cheapest first."""
 
     def turns(self, config: GenerationConfig, level: int = 0) -> tuple[Turn, ...]:
         """The models of a level, in order; the next one is for a call that fails.

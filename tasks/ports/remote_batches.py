@@ -3,10 +3,12 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, Protocol
 from uuid import UUID
 
 from schemas.failure import Failure, FailureKind
+from schemas.generation import Lane
 from tasks.ports.attempt_rows import ClosedAttempt, NewAttempt
 from tasks.ports.provider import Answered, Call
 from tasks.ports.rows import Leased
@@ -48,6 +50,8 @@ class RemoteResult:
     body: bytes = b""
     request_id: str | None = None
     failure: Failure | None = None
+    cost_usd: Decimal | None = None
+    """Cost of a call that failed, where the provider names its usage; None: it cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,9 @@ class ParkedCall:
     """The rest of the call as JSON, to be read again when its answer comes."""
     due_at: datetime | None = None
     """Deadline before which its job is moved to another lane; None: it stays."""
+    lane: str = Lane.PROVIDER_BATCH
+    remote_id: str | None = None
+    """The provider's id of a response in its background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +201,7 @@ class WaitingCalls:
 
 @dataclass(frozen=True, slots=True)
 class BatchTimes:
-    """Seconds that the last batches of a model took.
+    """Seconds that the last batches of a model took, or its responses in the background.
 
     Attributes:
         ended_s: from their intents to their answers; of one that was spilled until then.
@@ -217,8 +224,8 @@ class RemoteBatches(Protocol):
     async def recall(self, waiting: WaitingCalls, within: timedelta) -> None:
         """Keep those calls out of any batch whose deadline is ``within`` this time; ``withdrawn`` has them then."""
 
-    async def times(self, provider: str, model: str) -> BatchTimes:
-        """The times of a model's last batches."""
+    async def times(self, provider: str, model: str, lane: Lane) -> BatchTimes:
+        """The times of a model's last batches, or responses in the background."""
 
     async def intend(
         self,

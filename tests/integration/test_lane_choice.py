@@ -180,18 +180,18 @@ def test_the_times_of_batches_are_learned_and_the_next_jobs_choose_by_them(url: 
         await in_a_batch(harness, 1, None)
         model = (await harness.rows("SELECT model FROM provider_batch"))[0].model
         await harness.forward(40 * MINUTE)
-        assert (await times("openai", model)).open_s == [pytest.approx(2_400, abs=120)]
+        assert (await times("openai", model, Lane.PROVIDER_BATCH)).open_s == [pytest.approx(2_400, abs=120)]
         (batch,) = stub.remote.batches.values()
         batch.ends_at = 0.0
         await harness.look()
-        assert (await times("openai", model)).ended_s == [pytest.approx(2_420, abs=120)]
+        assert (await times("openai", model, Lane.PROVIDER_BATCH)).ended_s == [pytest.approx(2_420, abs=120)]
         await harness.submit(*lane_jobs(1), time_left=HOUR + 10 * MINUTE)
         await harness.submit(*lane_jobs(2), time_left=HOUR)
         await harness.generate()
         tally = await harness.tally()
         assert (tally["provider_batch", "open"], tally["standard", "ok"]) == (1, 2)
         await harness.forward(timedelta(days=8))
-        assert (await times("openai", model)).ended_s == []
+        assert (await times("openai", model, Lane.PROVIDER_BATCH)).ended_s == []
 
     over(url, stub, scenario, unobserved=timedelta(days=1))
 
@@ -205,7 +205,7 @@ def test_a_batch_that_no_job_waits_for_tells_nothing_of_times(url: str, stub: St
         await harness.look()
         rows = await harness.rows("SELECT model, state, cancelled_at IS NOT NULL AS cancelled FROM provider_batch")
         assert [(row.state, row.cancelled) for row in rows] == [("collected", True)]
-        times = await harness.ledger.remote_batches.times("openai", rows[0].model)
+        times = await harness.ledger.remote_batches.times("openai", rows[0].model, Lane.PROVIDER_BATCH)
         assert (times.ended_s, times.open_s) == ([], [])
 
     over(url, stub, scenario)

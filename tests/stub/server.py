@@ -17,6 +17,7 @@ import orjson
 from aiohttp import web
 
 from tests.stub.answers import ANSWERS
+from tests.stub.background import BackgroundStub
 from tests.stub.batches import BatchStub
 from tests.stub.faults import Act, anthropic_error, openai_error
 from tests.stub.meter import meter
@@ -71,10 +72,18 @@ class Stub:
     billed: Counter[str] = field(default_factory=Counter)
     remote: BatchStub = field(init=False)
     """Files, Batches and Message Batches; their rows count as calls."""
+    background: BackgroundStub = field(init=False)
+    """Responses in the background; their creations are calls."""
     _random: Random = field(default_factory=lambda: Random(7))
 
     def __post_init__(self) -> None:
         self.remote = BatchStub(self._count_row)
+        self.background = BackgroundStub(self._count_answer)
+
+    def _count_answer(self, _path: str, body: bytes, done: bool) -> None:  # noqa: FBT001
+        digest = hashlib.sha256(body).hexdigest()
+        self.answered[digest] += done
+        self.billed[digest] += done
 
     def _count_row(self, _path: str, body: bytes, done: bool) -> None:  # noqa: FBT001
         digest = hashlib.sha256(body).hexdigest()
@@ -102,6 +111,9 @@ class Stub:
             if self.latency_s:
                 await asyncio.sleep(self.latency_s)
             body_json = orjson.loads(body)
+            if body_json.get("background"):
+                # It is answered and billed when it ends.
+                return await self.background.create(body)
             if body_json.get("stream"):
                 response = await stream(request, answer(body_json), self._headers(request.path), pause_s=self.token_s)
             else:
@@ -153,6 +165,7 @@ async def _start(stub: Stub, port: int) -> web.AppRunner:
     for path in ANSWERS:
         app.router.add_post(path, stub.handle)
     app.router.add_routes(stub.remote.routes())
+    app.router.add_routes(stub.background.routes())
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)

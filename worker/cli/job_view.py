@@ -11,7 +11,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from schemas.generation import CheckerName
+from schemas.generation import WINDOWS, CheckerName
 from schemas.grounding import Claim, Evidence, Verdict
 from schemas.job import JobRequest, SourceContext
 from schemas.model_call import Ask, FinishReason, ProviderSnapshot
@@ -238,6 +238,7 @@ def _provider(snapshot: ProviderSnapshot) -> Facts:
         "protocol": snapshot.protocol.value if snapshot.protocol else None,
         "endpoint": snapshot.endpoint,
         "request id": snapshot.request_id,
+        "response id": snapshot.response_id,
         "sent": _pairs(snapshot.parameters_sent),
         "dropped": _pairs(snapshot.parameters_dropped),
         "sdk": snapshot.sdk,
@@ -247,13 +248,14 @@ def _provider(snapshot: ProviderSnapshot) -> Facts:
 
 
 def _parked(view: JobView, attempts: Sequence[Facts]) -> Facts:
-    """The batch that a pending job waits for."""
+    """The batch or response that a pending job waits for."""
     if view.state is not JobState.PENDING or not attempts:
         return {}
     attempt = attempts[-1]
     return {
         "since": _clock(attempt["opened_at"]),
-        "batch": attempt["provider_batch_name"]
+        "lane": attempt["lane"],
+        "response" if attempt["lane"] in WINDOWS else "batch": attempt["provider_batch_name"]
         or ("being created" if attempt["provider_batch_id"] else "not sent yet"),
         "lane chosen because": attempt["lane_reason"],
     }

@@ -49,7 +49,8 @@ CallLane = Annotated[
         "--lane",
         metavar="LANE",
         help="How the provider is called, for jobs that name no lane: standard; provider_batch, at half the price "
-        "within 24 h; or auto, the cheaper one that meets the deadline.",
+        "within 24 h; background, 40 % off within 8 h, or background_2h, 30 % off, both at OpenAI; or auto, the cheapest one "
+        "that meets the deadline.",
     ),
 ]
 Escalate = Annotated[

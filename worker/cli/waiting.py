@@ -9,6 +9,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from schemas.batch import BatchStatus, FailureCause
+from schemas.generation import WINDOWS
 from schemas.states import FINAL_STATES, HeldReason, JobState
 from tasks.errors import LedgerUnavailable
 from worker.cli.progress import Reporter
@@ -181,14 +182,15 @@ class Watch:
             self.reporter.note(unserved_line(queues))
 
     async def _look_at_batches(self, status: BatchStatus) -> None:
-        """Reports once each provider batch in which jobs wait, and its cancel."""
+        """Reports once each provider batch and background lane in which jobs wait, and its cancel."""
         now = time.monotonic()
         if not status.states.get(JobState.PENDING) or now - self._batches_read_at < BATCHES_EVERY_S:
             return
         self._batches_read_at = now
         for notice in await self.patiently(lambda: self.ledger.remote_overview.notices(status.batch_id)):
-            key = (notice.remote_id, notice.spilled_at is not None)
-            if notice.remote_id is not None and key not in self._batches_noted:
+            in_background = notice.lane in WINDOWS
+            key = (notice.lane if in_background else notice.remote_id, notice.spilled_at is not None)
+            if (in_background or notice.remote_id is not None) and key not in self._batches_noted:
                 self._batches_noted.add(key)
                 self.reporter.note(notice.event)
 

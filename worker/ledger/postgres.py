@@ -23,6 +23,7 @@ from worker.ledger.publishing import PostgresOutbox
 from worker.ledger.queue import PostgresQueue
 from worker.ledger.remote_batches import PostgresRemoteBatches
 from worker.ledger.remote_overview import RemoteOverview
+from worker.ledger.remote_responses import PostgresResponses
 from worker.ledger.removal import Erasure
 from worker.ledger.schema_version import require_current
 from worker.ledger.submission import PostgresSubmission
@@ -68,6 +69,7 @@ class PostgresLedger(Ledger):
         self.erasure = Erasure(database)
         self.fleet = Fleet(database)
         self.remote_batches = PostgresRemoteBatches(database)
+        self.remote_responses = PostgresResponses(database)
         self.remote_overview = RemoteOverview(database)
         self.history = CallHistory(database)
         self.answer_calls = AnswerCalls(database)

@@ -10,7 +10,7 @@ import orjson
 from uuid_utils.compat import uuid7
 
 from schemas.failure import Failure, FailureKind
-from schemas.generation import Lane
+from schemas.generation import WINDOWS, Lane
 from schemas.states import JobState, Step
 from tasks.ports import Advance, ClosedAttempt, NewAttempt, Purpose
 from tasks.ports.remote_batches import (
@@ -79,8 +79,23 @@ SELECT ended_at IS NOT NULL AS ended,
        extract(epoch FROM coalesce(spilled_at, ended_at, nightdesk_now()) - intended_at)::float8 AS seconds
 FROM provider_batch
 WHERE provider = %(provider)s AND model = %(model)s AND intended_at > nightdesk_now() - %(within)s
-  AND state IN ('open', 'collected') AND (cancelled_at IS NULL OR spilled_at IS NOT NULL)
+  AND lane = %(lane)s AND state IN ('open', 'collected') AND (cancelled_at IS NULL OR spilled_at IS NOT NULL)
 ORDER BY intended_at DESC LIMIT %(limit)s
+"""
+
+# Of responses in the background thousands are open at a time: those that ended tell the usual time, the oldest the delay.
+_RESPONSE_TIMES = """
+SELECT true AS ended, extract(epoch FROM coalesce(spilled_at, ended_at) - intended_at)::float8 AS seconds
+FROM (SELECT * FROM provider_batch
+      WHERE provider = %(provider)s AND model = %(model)s AND lane = %(lane)s AND state = 'collected'
+        AND intended_at > nightdesk_now() - %(within)s AND (cancelled_at IS NULL OR spilled_at IS NOT NULL)
+      ORDER BY intended_at DESC LIMIT 10 * %(limit)s) e
+UNION ALL
+SELECT false, extract(epoch FROM nightdesk_now() - intended_at)::float8
+FROM (SELECT * FROM provider_batch
+      WHERE provider = %(provider)s AND model = %(model)s AND lane = %(lane)s AND state = 'open'
+        AND intended_at > nightdesk_now() - %(within)s
+      ORDER BY intended_at LIMIT %(limit)s) o
 """
 
 TIMES_WITHIN, TIMES_OF = timedelta(days=7), 20
@@ -138,7 +153,7 @@ SELECT id FROM created
 
 _TAKE_DUE = f"""
 WITH due AS (
-    SELECT id FROM provider_batch WHERE ended_at IS NULL AND next_at <= nightdesk_now()
+    SELECT id FROM provider_batch WHERE lane = 'provider_batch' AND ended_at IS NULL AND next_at <= nightdesk_now()
     ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 UPDATE provider_batch b SET next_at = nightdesk_now() + %(keep_for)s, looks = b.looks + 1
@@ -154,7 +169,8 @@ UPDATE provider_batch SET next_at = nightdesk_now() + %(look_after)s, detail = c
 WHERE id = %(id)s AND ended_at IS NULL
 """
 
-_PENDING = (
+# A response in the background is a batch of its own, under the id of its attempt.
+PENDING = (
     """
 WITH new_lease AS (
     SELECT j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at, j.rescues,
@@ -166,7 +182,7 @@ WITH new_lease AS (
     CROSS JOIN LATERAL (SELECT * FROM provider_batch_call WHERE attempt_id = d.attempt_id LIMIT 1) r
     CROSS JOIN LATERAL (SELECT * FROM attempt WHERE id = r.attempt_id AND closed_at IS NULL LIMIT 1) p
     CROSS JOIN LATERAL (SELECT * FROM job WHERE id = r.job_id LIMIT 1) j
-    WHERE r.provider_batch_id = %(batch_id)s
+    WHERE r.provider_batch_id = coalesce(%(batch_id)s::uuid, r.attempt_id)
 )"""
     + LEASED_JOBS
 )
@@ -226,9 +242,15 @@ class PostgresRemoteBatches(RemoteBatches):
         parameters = {"provider": waiting.provider, "model": waiting.model, "within": within}
         await self._db.rows(_RECALL, parameters, first=_ONE_INTENT)
 
-    async def times(self, provider: str, model: str) -> BatchTimes:
-        parameters = {"provider": provider, "model": model, "within": TIMES_WITHIN, "limit": TIMES_OF}
-        rows = await self._db.rows(_TIMES, parameters)
+    async def times(self, provider: str, model: str, lane: Lane) -> BatchTimes:
+        parameters = {
+            "provider": provider,
+            "model": model,
+            "lane": lane.value,
+            "within": TIMES_WITHIN,
+            "limit": TIMES_OF,
+        }
+        rows = await self._db.rows(_RESPONSE_TIMES if lane in WINDOWS else _TIMES, parameters)
         ended, running = ([row.seconds for row in rows if row.ended is state] for state in (True, False))
         return BatchTimes(ended, running)
 
@@ -297,7 +319,7 @@ class PostgresRemoteBatches(RemoteBatches):
 
     async def pending(self, batch_id: UUID, attempt_ids: Sequence[UUID]) -> Sequence[PendingCall]:
         parameters = {"batch_id": batch_id, "ids": list(attempt_ids), **lease_terms(Step.GENERATE)}
-        return [_pending(row) for row in await self._db.rows(_PENDING, parameters)]
+        return [pending_call(row) for row in await self._db.rows(PENDING, parameters)]
 
     async def unanswered(self, batch_id: UUID, limit: int) -> Sequence[UUID]:
         return [row.attempt_id for row in await self._db.rows(_UNANSWERED, {"id": batch_id, "limit": limit})]
@@ -344,7 +366,8 @@ def _withdrawn(row: Any) -> ClosedAttempt:
     )
 
 
-def _pending(row: Any) -> PendingCall:
+def pending_call(row: Any) -> PendingCall:
+    """A parked call with its job, of a row."""
     job = leased_job(row, row.lease_token)
     attempt = NewAttempt(
         id=row.parked_id,

@@ -1,4 +1,4 @@
-"""Provider batches for people: the calls that wait, the batch that has them, and its expected end."""
+"""Provider batches and responses in the background for people: the calls that wait, and their expected end."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from schemas.generation import WINDOWS, Lane
 from tasks.lanes.choice import expected, in_words
 from tasks.ports.remote_batches import BatchTimes
 from worker.ledger.database import Database
@@ -20,16 +21,26 @@ PROMISED = timedelta(hours=24)
 CANCELS_WITHIN = timedelta(minutes=15)
 """A cancel takes ten minutes at most, by OpenAI's guide."""
 
+# Responses in the background, each a batch of its own, are counted together by model and lane.
 _NOTICES = """
-SELECT w.provider, w.model, w.calls, w.parked_at, b.remote_id, b.intended_at, b.due_at, b.spilled_at, b.cancelled_at, b.detail,
-       nightdesk_now() AS now
-FROM (
-    SELECT provider, model, provider_batch_id, count(*) AS calls, min(parked_at) AS parked_at FROM provider_batch_call r
+WITH waiting_call AS (
+    SELECT r.provider, r.model, r.provider_batch_id, r.parked_at, r.provider_batch_id IS NOT DISTINCT FROM r.attempt_id AS alone
+    FROM provider_batch_call r
     WHERE %(batch_id)s::uuid IS NULL
        OR (SELECT batch_id FROM job WHERE id = r.job_id) = %(batch_id)s::uuid
-    GROUP BY provider, model, provider_batch_id
+)
+SELECT w.provider, w.model, 'provider_batch' AS lane, w.calls, w.parked_at, b.remote_id, b.intended_at, b.due_at, b.spilled_at,
+       b.cancelled_at, b.detail, nightdesk_now() AS now
+FROM (
+    SELECT provider, model, provider_batch_id, count(*) AS calls, min(parked_at) AS parked_at FROM waiting_call
+    WHERE NOT alone GROUP BY provider, model, provider_batch_id
 ) w LEFT JOIN provider_batch b ON b.id = w.provider_batch_id
-ORDER BY w.parked_at LIMIT %(most)s
+UNION ALL
+SELECT w.provider, w.model, b.lane, count(*), min(w.parked_at), NULL, min(b.intended_at), min(b.due_at), min(b.spilled_at),
+       min(b.cancelled_at), '{}', nightdesk_now()
+FROM waiting_call w JOIN provider_batch b ON b.id = w.provider_batch_id
+WHERE w.alone GROUP BY w.provider, w.model, b.lane, b.spilled_at IS NULL
+ORDER BY parked_at LIMIT %(most)s
 """
 
 _SPILLED = """
@@ -40,9 +51,10 @@ WHERE j.batch_id = %(batch_id)s
 
 @dataclass(frozen=True, slots=True)
 class RemoteNotice:
-    """Calls that wait for a provider batch, or are in one.
+    """Calls that wait for a provider batch, or are in one, or are answered in a provider's background.
 
     Attributes:
+        lane: that of the calls.
         remote_id: the provider's id; None: it is not created yet, or not noted.
         sent_at: since when the batch is being created, or is with the provider; None: the calls wait to be sent.
         age: since then, or since the first call was parked.
@@ -54,6 +66,7 @@ class RemoteNotice:
 
     provider: str
     model: str
+    lane: Lane
     calls: int
     remote_id: str | None
     sent_at: datetime | None
@@ -72,10 +85,19 @@ class RemoteNotice:
             return f"{calls} to {self.provider}:{self.model} wait to be sent in a batch since {in_words(self.age)}"
         name = self.remote_id or "that is being created"
         text = f"{calls} are in the {self.provider} batch {name} since {in_words(self.age)}"
+        means = "promised"
+        if self.lane in WINDOWS:
+            means = "meant to end"
+            text = (
+                f"{calls} to {self.provider}:{self.model} are in the lane {self.lane.value} since {in_words(self.age)}"
+            )
         if self.spilled_at is not None:
-            return f"{text}; it is cancelled for the deadline {_clock(self.due_at)}, what is not done is called at once"
+            what = "they are" if self.lane in WINDOWS else "it is"
+            return (
+                f"{text}; {what} cancelled for the deadline {_clock(self.due_at)}, what is not done is called in time"
+            )
         if self.expected_at is None:
-            return f"{text}, promised by {_clock(self.sent_at + PROMISED)}"
+            return f"{text}, {means} by {_clock(self.sent_at + WINDOWS.get(self.lane, PROMISED))}"
         return f"{text}, expected to end about {_clock(self.expected_at)}"
 
     @property
@@ -83,7 +105,9 @@ class RemoteNotice:
         """True for a batch that should have ended, or be created, or be cancelled by now."""
         if self.sent_at is None:
             return self.age > timedelta(hours=1)
-        return self.age > PROMISED or (self.since_cancel is not None and self.since_cancel > CANCELS_WITHIN)
+        return self.age > WINDOWS.get(self.lane, PROMISED) or (
+            self.since_cancel is not None and self.since_cancel > CANCELS_WITHIN
+        )
 
 
 class RemoteOverview:
@@ -96,8 +120,9 @@ class RemoteOverview:
     async def notices(self, batch_id: UUID | None = None) -> Sequence[RemoteNotice]:
         """The calls that wait, of one batch of jobs or of all, by provider batch; the longest first."""
         rows = await self._db.rows(_NOTICES, {"batch_id": batch_id, "most": MOST})
-        times = {key: await self._batches.times(*key) for key in {(row.provider, row.model) for row in rows}}
-        return [_notice(row, times[row.provider, row.model]) for row in rows]
+        keys = {(row.provider, row.model, Lane(row.lane)) for row in rows}
+        times = {key: await self._batches.times(*key) for key in keys}
+        return [_notice(row, times[row.provider, row.model, Lane(row.lane)]) for row in rows]
 
     async def spilled(self, batch_id: UUID) -> int:
         """Number of jobs that left a provider batch for their deadline."""
@@ -113,11 +138,12 @@ def _notice(row: Any, times: BatchTimes) -> RemoteNotice:
     return RemoteNotice(
         row.provider,
         row.model,
+        Lane(row.lane),
         row.calls,
         row.remote_id,
         row.intended_at,
         row.now - (row.intended_at or row.parked_at),
-        row.intended_at + expected(times, PROMISED)[0] if observed else None,
+        row.intended_at + expected(times, WINDOWS.get(Lane(row.lane), PROMISED))[0] if observed else None,
         row.due_at,
         row.spilled_at,
         row.now - row.cancelled_at if row.cancelled_at else None,

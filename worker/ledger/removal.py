@@ -94,6 +94,11 @@ WITH locked_job AS (
     FROM locked_job c CROSS JOIN LATERAL (SELECT usage FROM attempt WHERE job_id = c.id OFFSET 0) a
 ), removed_job AS (
     DELETE FROM job j USING locked_job c WHERE j.id = c.id RETURNING j.id, j.batch_id, j.run, j.cost_usd, c.unpriced
+), response AS (
+    DELETE FROM provider_batch b
+    -- Each response in the background is a batch of its own, under the id of its attempt.
+    USING locked_job c CROSS JOIN LATERAL (SELECT id FROM attempt WHERE job_id = c.id AND provider_batch_id = id OFFSET 0) a
+    WHERE b.id = a.id
 ), quarantine_row AS (
     DELETE FROM quarantine q USING removed_job g WHERE q.job_id = g.id
 ), batch_sum AS (

@@ -143,7 +143,7 @@ def _planned(job: NewJob) -> PlannedJob:
     return PlannedJob(job.id, JobRequest.model_validate_json(job.request), job.idempotency_key, job.replay)
 
 
-async def _unobserved(provider: str, model: str) -> BatchTimes:  # noqa: ARG001 - as the ledger's
+async def _unobserved(provider: str, model: str, lane: Lane) -> BatchTimes:  # noqa: ARG001 - as the ledger's
     return BatchTimes()
 
 

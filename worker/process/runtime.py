@@ -24,10 +24,12 @@ from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check, DirectCheck
 from tasks.errors import NightdeskError
 from tasks.generate import Generate
 from tasks.grounding.judge.call import Judge, JudgeOptions
+from tasks.lanes.background import BackgroundLane
 from tasks.lanes.choice import LaneChooser
 from tasks.lanes.collection import BatchLane
 from tasks.lanes.pace import LanePace
 from tasks.lanes.parking import Parking
+from tasks.lanes.settlement import Settlement
 from tasks.ports import Providers
 from tasks.ports.remote_batches import Gathering
 from tasks.scheduling.batching import LoopPieces
@@ -195,20 +197,24 @@ class WorkerRuntime:
         )
 
     def _open_batch_lane(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> None:
-        self._parking = Parking(self._ledger.remote_batches, journal)
+        self._parking = Parking(self._ledger.remote_batches, self._ledger.remote_responses, journal)
         self._stack.push_async_callback(self._parking.close)
-        lane = BatchLane(
-            self._ledger.remote_batches,
+        settlement = Settlement(
             self._ledger.queue,
             journal,
             self._calls(journal, limits),
             providers,
             to_check=self._sender.to_check,
             final=self._sender.final,
-            pace=lane_pace(self._settings),
-            terms=lane_terms(self._settings),
         )
-        self._stack.push_async_callback(cancel, asyncio.create_task(lane.run(), name="provider batches"))
+        lanes, pace = self._lane_chooser(providers), lane_pace(self._settings)
+        batches = BatchLane(self._ledger.remote_batches, settlement, lanes, pace)
+        background = BackgroundLane(self._ledger.remote_responses, settlement, lanes, pace)
+        for name, lane in (("provider batches", batches), ("background responses", background)):
+            self._stack.push_async_callback(cancel, asyncio.create_task(lane.run(), name=name))
+
+    def _lane_chooser(self, providers: Providers) -> LaneChooser:
+        return LaneChooser(providers, self._ledger.remote_batches.times, lane_terms(self._settings))
 
     def _open_direct_check(
         self, journal: LedgerJournal, renewer: LeaseRenewer, providers: Providers, limits: RateLimiter
@@ -314,7 +320,7 @@ class WorkerRuntime:
             sharing=self._settings.share_policy,
             cpu=self._cpu,
             parking=self._parking,
-            lanes=LaneChooser(providers, self._ledger.remote_batches.times, lane_terms(self._settings)),
+            lanes=self._lane_chooser(providers),
             direct=self._direct,
             max_rescues=self._settings.max_rescues,
         )

@@ -13,15 +13,16 @@ import httpx2
 import orjson
 
 from schemas.failure import FailureKind
-from schemas.generation import AnswerProtocol, Lane
+from schemas.generation import WINDOWS, AnswerProtocol, Lane
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, NativeCitation, Prompt, ProviderSnapshot, Usage
 from tasks.answers.parse import storable
 from tasks.errors import ProviderError
 from tasks.ports import Answered, Call, Listener
 from tasks.ports.remote_batches import RemoteCalls, RemoteResult
+from tasks.ports.remote_responses import RemoteResponses
 from worker.providers.failures import Failures, request_id
-from worker.providers.prices import PriceList, Prices
+from worker.providers.prices import PRICE_TIERS, PriceList, Prices
 from worker.providers.whole_calls import WholeCalls
 
 NO_KEY = "none"
@@ -183,9 +184,9 @@ class Adapter(ABC):
                 FailureKind.CONFIGURATION, "has no default model: set 'model' in its settings or in the job's config"
             )
         stream, tier = config.stream, self.target.service_tier
-        if lane is Lane.PROVIDER_BATCH:
+        if lane is not Lane.STANDARD:
             # It has a tier, and a price, of its own; and an answer of it comes whole.
-            stream, tier = False, BATCH_TIER
+            stream, tier = False, PRICE_TIERS[lane]
             request = request.model_copy(update={"config": config.model_copy(update={"stream": False})})
         draft = self.draft(request, prompt, model)
         for name in self.target.drops & draft.parameters.keys():
@@ -194,11 +195,11 @@ class Adapter(ABC):
         if stream:
             draft.parameters["stream"] = True
         elif config.stream:
-            draft.dropped["stream"] = _NOT_IN_BATCH
+            draft.dropped["stream"] = _HAS_NOT[lane]
         if tier is not None and lane is Lane.STANDARD:
             draft.parameters["service_tier"] = tier
         elif self.target.service_tier is not None:
-            draft.dropped["service_tier"] = _NOT_IN_BATCH
+            draft.dropped["service_tier"] = _HAS_NOT[lane]
         body = orjson.dumps({**draft.parameters, **draft.content})
         return Call(
             provider=self.name,
@@ -300,12 +301,19 @@ class Adapter(ABC):
         tier = _tier_of(call, reading.service_tier)
         return self._prices.cost_usd(call.model or "", model, reading.usage, tier)
 
-    # ---- provider batches ----
+    # ---- provider batches, and the background ----
 
     def _lane(self, config: GenerationConfig) -> Lane:
         if config.lane is Lane.PROVIDER_BATCH and self.batch_calls is not None:
             return Lane.PROVIDER_BATCH
+        if config.lane in WINDOWS and self.background is not None:
+            return config.lane
         return standard_lane(config, self.failures)
+
+    @property
+    def background(self) -> RemoteResponses | None:
+        """The provider's background; None: it has none."""
+        return None
 
     @property
     def batch_calls(self) -> RemoteCalls | None:
@@ -323,15 +331,18 @@ class Adapter(ABC):
         return self.answered(self.received(call, response))
 
 
-BATCH_TIER = "batch"
-"""The service tier of the price tables for calls in a provider batch."""
+_NOT_IN_BACKGROUND = "a response in the background at a lower price has no such parameter"
 
-_NOT_IN_BATCH = "a provider batch has no such parameter"
+_HAS_NOT = {
+    Lane.PROVIDER_BATCH: "a provider batch has no such parameter",
+    Lane.BACKGROUND: _NOT_IN_BACKGROUND,
+    Lane.BACKGROUND_2H: _NOT_IN_BACKGROUND,
+}
 
 
 def _tier_of(call: Call, tier: str | None) -> str | None:
     """The tier that a call is priced by. In a provider batch some answers say "default", and cost half all the same."""
-    return BATCH_TIER if call.lane == Lane.PROVIDER_BATCH else tier
+    return PRICE_TIERS.get(call.lane, tier)
 
 
 def standard_lane(config: GenerationConfig, failures: Failures) -> Lane:

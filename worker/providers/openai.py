@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
 from functools import cache, cached_property
 from typing import Any, ClassVar
 
@@ -9,11 +11,14 @@ import openai
 import orjson
 
 from schemas.failure import FailureKind
-from schemas.generation import AnswerProtocol
+from schemas.generation import WINDOWS, AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, Prompt, Usage
+from tasks.answers.parse import storable
 from tasks.errors import ProviderError
+from tasks.ports import Answered
 from tasks.ports.remote_batches import RemoteCalls
+from tasks.ports.remote_responses import RemoteResponses
 from tasks.prompting.messages import ANSWER_SCHEMA, stable_prefix
 from worker.providers.adapter import (
     NO_KEY,
@@ -26,10 +31,13 @@ from worker.providers.adapter import (
     messages_of,
     sampling_of,
 )
+from worker.providers.openai_background import UNDER_WAY, OpenAIBackground
 from worker.providers.openai_batches import OpenAIBatches
 from worker.providers.presets import why_no_sampling
 from worker.providers.streaming import Collector, StreamingAdapter
 from worker.providers.whole_calls import POOL
+
+HOUR = timedelta(hours=1)
 
 
 def build_client(target: Target) -> SdkClient:
@@ -131,14 +139,44 @@ class OpenAI(OpenAIAdapter):
     def __init__(self, target: Target) -> None:
         super().__init__(target, build_client(target), "openai")
 
+    @cached_property
+    def background(self) -> RemoteResponses | None:
+        """OpenAI's own; other servers with this API have no windows at a lower price."""
+        return OpenAIBackground(self) if self.target.official else None
+
+    def background_usd(self, value: dict[str, Any]) -> Decimal | None:
+        """The cost of a response that came to nothing; None: it names no usage."""
+        window = (value.get("background_options") or {}).get("completion_window")
+        tier = next((lane.value for lane, time in WINDOWS.items() if f"{time // HOUR}h" == window), None)
+        return self._prices.cost_usd(str(value.get("model")), None, usage_of(value.get("usage")), tier)
+
+    def answered(self, received: Received) -> Answered:
+        """See ``Adapter.answered``; a response in the background is still to come."""
+        answered = super().answered(received)
+        if received.call.lane in WINDOWS and received.value.get("status") in UNDER_WAY:
+            return replace(answered, remote_id=answered.completion.snapshot.response_id)
+        return answered
+
+    def completion(self, received: Received, reading: Reading) -> Completion:
+        """See ``Adapter.completion``."""
+        completion = super().completion(received, reading)
+        if received.call.lane not in WINDOWS:
+            return completion
+        response_id = {"response_id": storable(received.value["id"])}
+        return completion.model_copy(update={"snapshot": completion.snapshot.model_copy(update=response_id)})
+
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
-        """Writes a Responses body; OpenAI keeps nothing (``store``)."""
+        """Writes a Responses body; OpenAI keeps nothing (``store``), except in its background."""
         config = request.config
         draft = Draft(
             content={"input": messages_of(request, prompt)},
             parameters={"model": model, "max_output_tokens": config.max_tokens, "store": False},
             dropped={},
         )
+        if (window := WINDOWS.get(config.lane)) is not None:
+            # The answer is fetched later; only a stored one is kept for longer than ten minutes.
+            options = {"completion_window": f"{window // HOUR}h"}
+            draft.parameters |= {"background": True, "background_options": options, "store": True}
         if (prefix := stable_prefix(prompt)).pays:
             draft.parameters["prompt_cache_key"] = prefix.key
         if config.reasoning_effort is not None:

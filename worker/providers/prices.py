@@ -23,6 +23,9 @@ USUAL_BYTES_PER_TOKEN = 3.5
 _STEP = 512
 """Tokens; estimates are rounded up to it, so that neighbouring jobs share one look-up."""
 
+PRICE_TIERS: dict[str, str] = {"provider_batch": "batch", "background": "background", "background_2h": "background_2h"}
+"""The tier by which the calls of a lane are priced; those of the lane ``standard`` have the tier that was asked for."""
+
 _UNPRICED_TIERS = frozenset({None, "default", "standard", "auto"})
 
 
@@ -79,7 +82,17 @@ def _reserve(  # noqa: PLR0917 - the key of a cache
     return max(costs, default=None)
 
 
+LANE_SHARES = {"background": Decimal("0.6"), "background_2h": Decimal("0.7")}
+"""Share of the standard price by completion window: OpenAI's guide to background mode, "completion windows" (2026-11).
+
+The price tables do not have them.
+"""
+
+
 def _calculated(vendor: str | None, url: str, model: str, usage: Usage, tier: str | None) -> Decimal | None:
+    if tier in LANE_SHARES:
+        standard = _calculated(vendor, url, model, usage, None)
+        return None if standard is None else standard * LANE_SHARES[tier]
     # The tables name dates and whole minutes of a day; within a minute no price changes.
     minute = datetime.now(UTC).replace(second=0, microsecond=0)
     rates = _rates(vendor, url, model, tier, minute)

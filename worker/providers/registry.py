@@ -6,13 +6,14 @@ from decimal import Decimal
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from schemas.generation import CheckerName, Lane
+from schemas.generation import WINDOWS, CheckerName, Lane
 from schemas.job import GenerationConfig
 from schemas.model_call import Usage
 from tasks.calls.paid_call import UNPRICED
 from tasks.errors import ConfigurationError
 from tasks.ports import Catalog, CheapJudge, Objection, Provider, Turn
 from tasks.ports.remote_batches import RemoteCalls
+from tasks.ports.remote_responses import RemoteResponses
 from worker.providers.presets import CHEAP_JUDGES, DEFAULT_MODELS, LEAST_JUDGE_BYTES, PRESETS
 from worker.settings import ProviderKind, ProviderSettings, Settings, plain_http
 
@@ -168,10 +169,23 @@ class ConfiguredProviders:
         batch_calls: RemoteCalls | None = getattr(self.get(name), "batch_calls", None)
         return batch_calls
 
-    def cheaper_in_batches(self, name: str) -> bool:
+    def remote_responses(self, name: str) -> RemoteResponses | None:
+        """See ``tasks.ports.Providers``."""
+        background: RemoteResponses | None = getattr(self.get(name), "background", None)
+        return background
+
+    def cheaper_lanes(self, name: str) -> tuple[Lane, ...]:
         """See ``tasks.ports.Providers``. A server of one's own may have none, and OpenAI's flex calls cost as little."""
         entry = self._entries.get(name)
-        return entry is not None and entry.kind in HAVE_BATCHES and entry.base_url is None and _tier(entry) != "flex"
+        if entry is None or entry.base_url is not None or _tier(entry) == "flex":
+            return ()
+        batches = (Lane.PROVIDER_BATCH,) if entry.kind in HAVE_BATCHES else ()
+        return (*batches, *WINDOWS) if self.has_background(name) else batches
+
+    def has_background(self, name: str) -> bool:
+        """True for OpenAI's own Responses API: no other has responses with a window at a lower price."""
+        entry = self._entries.get(name)
+        return entry is not None and entry.kind is ProviderKind.OPENAI and entry.base_url is None
 
     def decides(self, name: str) -> bool:
         """See ``tasks.ports.Providers``."""
@@ -224,7 +238,10 @@ class ConfiguredProviders:
             return None
         if entry.kind is ProviderKind.EXTRACTIVE:
             return Decimal(0)
-        tier = "batch" if lane == Lane.PROVIDER_BATCH else _tier(entry)
+        tier = import_module("worker.providers.prices").PRICE_TIERS.get(lane, _tier(entry))
+        if lane in WINDOWS and not self.has_background(name):
+            # A further model of a job whose first one is asked in the background.
+            tier = _tier(entry)
         cost: Decimal | None = self._prices(name, entry).cost_usd(self.model_of(name, model), None, usage, tier)
         return cost
 
@@ -378,8 +395,6 @@ def _tier(entry: ProviderSettings) -> str | None:
     return None if entry.kind is ProviderKind.OPENAI_DECISIONS else entry.service_tier
 
 
-LANES_SERVED = (Lane.STANDARD, Lane.AUTO, Lane.PROVIDER_BATCH)
-
 HAVE_BATCHES = frozenset({ProviderKind.OPENAI, ProviderKind.OPENAI_CHAT, ProviderKind.ANTHROPIC})
 """Kinds of providers with the lane ``provider_batch``."""
 
@@ -424,11 +439,8 @@ class Installation(Catalog):
         return objections
 
     def _of_the_answer(self, config: GenerationConfig, *, priced: bool) -> Iterator[Objection]:
-        if config.lane not in LANES_SERVED:
-            served = " or ".join(repr(lane.value) for lane in LANES_SERVED)
-            yield Objection("config.lane", f"the lane {config.lane.value!r} is not served; use {served}")
-        if config.lane is Lane.PROVIDER_BATCH:
-            yield from self._of_batches(config)
+        if config.lane is Lane.PROVIDER_BATCH or config.lane in WINDOWS:
+            yield from self._of_lane(config)
         if self._knows(config):
             yield from self._of_turn(Turn(config.provider or self._providers.default, config.model), priced=priced)
         for field, turn in _further_turns(config):
@@ -452,14 +464,24 @@ class Installation(Catalog):
                 )
             models.add(model)
 
-    def _of_batches(self, config: GenerationConfig) -> Iterator[Objection]:
+    def _of_lane(self, config: GenerationConfig) -> Iterator[Objection]:
+        """The providers of a job that can't be called in the lane that it names."""
         turns = {"config.lane": Turn(config.provider or self._providers.default)} if self._knows(config) else {}
         turns |= dict(_further_turns(config))
         for field, turn in turns.items():
             kind = self._providers.kind_of(turn.provider)
             # The offline one is at no price, so it answers at once in the place of a batch that failed.
             stands_in = kind is ProviderKind.EXTRACTIVE and field != "config.lane"
-            if kind is not None and kind not in HAVE_BATCHES and not stands_in:
+            if kind is None or stands_in:
+                continue
+            if config.lane in WINDOWS and not self._providers.has_background(turn.provider):
+                remedy = "'provider_batch', 'auto' or 'standard'" if kind in HAVE_BATCHES else "'auto' or 'standard'"
+                reason = (
+                    f"the lane {config.lane.value!r} is OpenAI's own, and the provider {turn.provider!r} does not have it: "
+                    f"use the lane {remedy}, or the provider 'openai'"
+                )
+                yield Objection(field, reason, self._certain)
+            elif config.lane is Lane.PROVIDER_BATCH and kind not in HAVE_BATCHES:
                 reason = f"the provider {turn.provider!r} has no batches, so the lane 'provider_batch' can't call it"
                 yield Objection(field, reason, self._certain)
 

@@ -17,9 +17,11 @@ from tasks.calls.forecast import first_lease
 from tasks.calls.paid_call import BrokenCall, PaidCalls
 from tasks.calls.retry import Fail, Hold, Retry, RetryPolicy, Snooze
 from tasks.errors import ProviderError
+from tasks.lanes.choice import LaneChooser
 from tasks.lanes.collection import BatchLane
 from tasks.lanes.pace import LanePace
 from tasks.lanes.parking import call_of, document_of
+from tasks.lanes.settlement import Settlement
 from tasks.ports import Leased, NewBatch
 from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall
 from tasks.prompting.messages import render
@@ -41,7 +43,8 @@ def lane(*, fallbacks: tuple[str, ...] = (), batches: Any = None, providers: Any
     others = [ScriptedProvider(name=name) for name in fallbacks]
     registry = providers or Registry(ScriptedProvider(), *others, fallbacks=fallbacks)
     calls = PaidCalls(cast("Any", None), RetryPolicy(), lambda: 0.5)
-    return BatchLane(batches, cast("Any", None), cast("Any", None), calls, registry, nothing, nothing)
+    settlement = Settlement(cast("Any", None), cast("Any", None), calls, registry, nothing, nothing)
+    return BatchLane(batches, settlement, LaneChooser(registry, cast("Any", nothing)))
 
 
 def broken(kind: FailureKind, *, lane_paused: bool = False) -> BrokenCall:
@@ -69,20 +72,24 @@ def test_a_failed_call_spends_an_attempt_and_an_unmade_one_does_not(
     spent: int,
     expected: type,
 ) -> None:
-    decision = lane()._decide(replace(job(), spent=spent), broken(kind), of_call=of_call)
+    decision = lane().settlement.decide(replace(job(), spent=spent), broken(kind), of_call=of_call)
     assert isinstance(decision, expected)
 
 
 def test_before_it_fails_a_job_comes_to_its_fallbacks() -> None:
     with_fallback = lane(fallbacks=("other",))
-    assert with_fallback._decide(job(), broken(K.INVALID_REQUEST), of_call=True) == Retry(timedelta(0))
-    assert isinstance(with_fallback._decide(replace(job(), spent=4), broken(K.INVALID_REQUEST), of_call=True), Fail)
+    assert with_fallback.settlement.decide(job(), broken(K.INVALID_REQUEST), of_call=True) == Retry(timedelta(0))
+    assert isinstance(
+        with_fallback.settlement.decide(replace(job(), spent=4), broken(K.INVALID_REQUEST), of_call=True), Fail
+    )
 
 
 def test_a_second_round_is_never_held() -> None:
-    decision = lane()._decide(replace(job(), round=1), broken(K.QUOTA, lane_paused=True), of_call=False)
+    decision = lane().settlement.decide(replace(job(), round=1), broken(K.QUOTA, lane_paused=True), of_call=False)
     assert isinstance(decision, Fail)
-    assert lane()._decide(job(), broken(K.QUOTA, lane_paused=True), of_call=False) == Hold(HeldReason.LANE_PAUSED)
+    assert lane().settlement.decide(job(), broken(K.QUOTA, lane_paused=True), of_call=False) == Hold(
+        HeldReason.LANE_PAUSED
+    )
 
 
 def test_pauses_between_looks_grow_to_ten_times_the_first() -> None:

@@ -20,6 +20,7 @@ from tasks.generate import FallbackChain
 from tasks.lanes.choice import LaneChooser, LaneTerms, expected
 from tasks.lanes.collection import BatchLane
 from tasks.lanes.pace import LanePace
+from tasks.lanes.settlement import Settlement
 from tasks.ports import DenyReason, Leased, NewBatch
 from tasks.ports.remote_batches import BatchTimes, Intent, OpenBatch
 from tests.scripted_provider import Registry, ScriptedProvider
@@ -44,7 +45,7 @@ def registry(*, batches: bool = True) -> Registry:
 
 
 async def chosen(leased: Leased, *seconds: float, batches: bool = True) -> Lane:
-    async def times(provider: str, model: str) -> BatchTimes:
+    async def times(provider: str, model: str, lane: Lane) -> BatchTimes:
         assert (provider, model) == ("scripted", "scripted-1")
         return BatchTimes(seconds)
 
@@ -81,7 +82,7 @@ def test_the_cheapest_lane_that_ends_before_the_deadline(
 def test_the_times_are_read_once_for_all_jobs_and_again_after_a_failure() -> None:
     reads: list[str] = []
 
-    async def times(provider: str, model: str) -> BatchTimes:
+    async def times(provider: str, model: str, lane: Lane) -> BatchTimes:
         reads.append(model)
         await asyncio.sleep(0)
         if len(reads) == 1:
@@ -109,9 +110,9 @@ def test_a_batch_that_is_open_for_longer_than_usual_counts() -> None:
     ("provider", "cheaper"),
     [("openai", True), ("anthropic", True), ("extractive", False), ("own", False), ("flex", False), ("nobody", False)],
 )
-def test_batches_are_cheaper_at_the_two_vendors_alone(provider: str, cheaper: bool) -> None:  # noqa: FBT001
+def test_other_lanes_are_cheaper_at_the_two_vendors_alone(provider: str, cheaper: bool) -> None:  # noqa: FBT001
     own: dict[str, Any] = {"own": {"preset": "vllm"}, "flex": {"kind": "openai", "service_tier": "flex"}}
-    assert ConfiguredProviders(Settings(providers=own), {}).cheaper_in_batches(provider) is cheaper
+    assert bool(ConfiguredProviders(Settings(providers=own), {}).cheaper_lanes(provider)) is cheaper
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_calls_leave_a_batch_as_early_as_the_limits_need(limits: dict[str, float
 
 
 def chain(leased: Leased) -> FallbackChain:
-    async def times(provider: str, model: str) -> BatchTimes:
+    async def times(provider: str, model: str, lane: Lane) -> BatchTimes:
         return BatchTimes()
 
     return FallbackChain(leased, registry(), lambda _: None, lanes=LaneChooser(registry(), times, TERMS))
@@ -155,14 +156,15 @@ def test_where_the_batches_of_a_provider_are_paused_a_job_is_called_at_once() ->
 def lane(terms: LaneTerms = TERMS) -> BatchLane:
     nothing = cast("Any", None)
     calls = PaidCalls(nothing, RetryPolicy(), lambda: 0.5)
-    return BatchLane(nothing, nothing, nothing, calls, registry(), nothing, nothing, LanePace(), terms)
+    settlement = Settlement(nothing, nothing, calls, registry(), nothing, nothing)
+    return BatchLane(nothing, settlement, LaneChooser(registry(), nothing, terms), LanePace())
 
 
 def test_a_refused_batch_holds_jobs_that_name_the_lane_and_moves_the_others() -> None:
     broken = BrokenCall(Failure(kind=FailureKind.NOT_FOUND, message="m"), None, lane_paused=True)
-    held = lane()._decide(job(lane="provider_batch"), broken, of_call=False)
+    held = lane().settlement.decide(job(lane="provider_batch"), broken, of_call=False)
     assert held == Hold(HeldReason.LANE_PAUSED)
-    assert lane()._decide(job(), broken, of_call=False) == Snooze(timedelta(0))
+    assert lane().settlement.decide(job(), broken, of_call=False) == Snooze(timedelta(0))
 
 
 @pytest.mark.parametrize(

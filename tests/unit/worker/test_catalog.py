@@ -48,7 +48,10 @@ def fields(catalog: Installation, *, generates: bool = True, priced: bool = Fals
         ({"provider": "openai", "escalate": ("local:m", "openai:gpt-6-sol")}, False, []),
         ({"provider": "openai", "escalate": ("openai",)}, False, ["config.escalate.0"]),
         ({"model": "gpt-6-sol", "escalate": ("local:m", "openai:gpt-6-sol")}, False, ["config.escalate.1"]),
-        ({"lane": "background"}, False, ["config.lane"]),
+        ({"lane": "background"}, False, []),
+        ({"lane": "background_2h", "provider": "local", "model": "m"}, False, ["config.lane"]),
+        ({"lane": "background", "provider": "extractive"}, False, ["config.lane"]),
+        ({"lane": "background", "fallbacks": ("local:m", "extractive")}, False, ["config.fallbacks.0"]),
         ({"lane": "provider_batch"}, False, []),
         ({"lane": "provider_batch", "provider": "local", "model": "m"}, False, []),
         ({"lane": "provider_batch", "provider": "extractive"}, False, ["config.lane"]),
@@ -68,17 +71,18 @@ def test_a_check_only_job_needs_no_provider() -> None:
     assert fields(installed(), generates=False, provider="opanai", lane="background") == []
 
 
-def test_with_other_settings_of_workers_only_lanes_are_checked() -> None:
+def test_with_other_settings_of_workers_nothing_is_refused() -> None:
     catalog = installed(same=False)
     request, _ = parse_request({"query": "A?", "config": {"provider": "theirs"}})
     (warning,) = check_served(request, catalog, priced=True)
     assert warning.startswith("config.provider: no provider 'theirs' is configured")
     assert fields(catalog, provider="anthropic") == [], "the key is where the workers are"
     assert fields(catalog, priced=True) == [], "nobody knows their default"
-    request, _ = parse_request({"query": "A?", "config": {"lane": "background"}})
-    with pytest.raises(InputError) as refused:
-        check_served(request, catalog, priced=False)
-    assert refused.value.field == "config.lane"
+    request, _ = parse_request({"query": "A?", "config": {"lane": "background", "provider": "extractive"}})
+    (warning,) = check_served(request, catalog, priced=False)
+    assert warning.startswith(
+        "config.lane: the lane 'background' is OpenAI's own, and the provider 'extractive' does not have it"
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from schemas.batch import BatchStatus
+from schemas.generation import Lane
 from tasks.errors import LedgerUnavailable
 from tasks.ports import JobView
 from worker.cli import waiting
@@ -106,7 +107,7 @@ def test_the_wait_ends_when_all_jobs_are_final() -> None:
 def test_a_provider_batch_is_named_once_and_again_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "BATCHES_EVERY_S", 0.0)
     at, day = datetime(2026, 11, 23, 5, tzinfo=UTC), timedelta(days=1)
-    open_notice = RemoteNotice("openai", "m", 7, "batch_1", at, day, at, None, None, None, {})
+    open_notice = RemoteNotice("openai", "m", Lane.PROVIDER_BATCH, 7, "batch_1", at, day, at, None, None, None, {})
     cancelled = replace(open_notice, due_at=at, spilled_at=at)
     scripted, printer = ScriptedLedger(*[status({"pending": 7})] * 4, status({"completed": 7})), RecordingPrinter()
     scripted.remote = [replace(open_notice, remote_id=None), open_notice]

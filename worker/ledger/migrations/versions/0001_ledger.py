@@ -70,9 +70,11 @@ CREATE TABLE provider_batch (
     CONSTRAINT provider_batch_ended_iff_over CHECK ((state IN ('intended', 'open')) = (ended_at IS NULL))
 );
 
-CREATE INDEX provider_batch_open ON provider_batch (next_at) WHERE ended_at IS NULL;
+CREATE INDEX provider_batch_open ON provider_batch (next_at) WHERE lane = 'provider_batch' AND ended_at IS NULL;
 
-CREATE INDEX provider_batch_of_model ON provider_batch (provider, model, intended_at DESC);
+CREATE INDEX provider_batch_response_open ON provider_batch (next_at) WHERE lane <> 'provider_batch' AND ended_at IS NULL;
+
+CREATE INDEX provider_batch_of_model ON provider_batch (provider, model, lane, state, intended_at DESC);
 
 CREATE UNIQUE INDEX provider_batch_remote ON provider_batch (provider, remote_id) WHERE remote_id IS NOT NULL;
 

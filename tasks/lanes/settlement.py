@@ -1,0 +1,154 @@
+"""Stores the answers and failures of parked calls, and moves their jobs on: one way for all lanes."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Protocol
+
+from schemas.failure import Failure, FailureKind
+from schemas.generation import Lane
+from schemas.record import TimingMs
+from schemas.states import JobState
+from tasks.calls.paid_call import BrokenCall, PaidCalls, with_way
+from tasks.calls.retry import Decision, Fail, Hold, Retry, Snooze, advance_of
+from tasks.errors import failure_of
+from tasks.lanes.parking import call_of, open_call, taken_back, timing_ms, under_lease
+from tasks.policy.asks import after_failure
+from tasks.ports import Advance, Answered, Call, FinalJob, Journal, Leased, LeaseKey, Providers, Queue
+from tasks.ports.remote_batches import PendingCall, RemoteResult
+from tasks.results import failed, total_ms
+
+log = logging.getLogger(__name__)
+
+UNDONE = frozenset({FailureKind.EXPIRED, FailureKind.CANCELLED})
+"""The provider ended a call before it was made: it spends no attempt."""
+
+Answer = RemoteResult | Failure
+
+
+class Reader(Protocol):
+    """Parses the results of a provider."""
+
+    def answer(self, call: Call, result: RemoteResult) -> Answered:
+        """Parse a result as the answer of a single call is parsed. Raises ``ProviderError``."""
+
+
+@dataclass(slots=True)
+class Settlement:
+    """Closes the attempts of parked calls, each together with the next state of its job."""
+
+    queue: Queue
+    journal: Journal
+    calls: PaidCalls
+    providers: Providers
+    to_check: Callable[[Leased], None]
+    """Gets each job with a committed answer, to hint its check."""
+    final: Callable[[Leased, FinalJob], None]
+    """Gets each job that became final here."""
+
+    async def settle(self, pending: PendingCall, answer: Answer, reader: Reader, *, spilled: bool) -> None:
+        """Closes one attempt with its answer or failure, and moves its job on; ``spilled`` to another lane."""
+        cost_usd = None
+        if isinstance(answer, RemoteResult) and answer.failure is None:
+            call = call_of(pending)
+            try:
+                answered = reader.answer(call, answer)
+            except Exception as error:
+                failure = failure_of(error, attempt=pending.attempt.number)
+                if failure.kind is FailureKind.INTERNAL:
+                    log.exception("the answer to job %s broke", pending.job.job_id)
+            else:
+                await self._store_answer(pending, answered)
+                return
+        elif isinstance(answer, RemoteResult):
+            failure, cost_usd = answer.failure or _NO_REASON, answer.cost_usd
+        else:
+            failure = answer
+        if failure.kind is FailureKind.UNKNOWN_OUTCOME and isinstance(answer, RemoteResult):
+            # Of a single call it may have been billed; a row that says "failed" never is.
+            failure = failure.model_copy(update={"kind": FailureKind.OVERLOADED})
+        await self.store_failure(pending, failure, of_call=True, spilled=spilled, cost_usd=cost_usd)
+
+    async def _store_answer(self, pending: PendingCall, answered: Answered) -> None:
+        job, completion = pending.job, answered.completion
+        misses, lane_reason = pending.document.get("fallback_from") or (), pending.document.get("lane_reason")
+        answered = with_way(answered, misses, lane_reason)
+        then = Advance(JobState.AVAILABLE, job.request.config.check_step, job.round)
+        paid = open_call(pending, self.providers.get(pending.attempt.provider))
+        self.calls.limits.answered(paid.permit, completion)
+        close = await self.calls.close_answered(paid, answered, timing_ms(pending), then)
+        if close.failure is not None:
+            await self.journal.close_attempt(taken_back(pending))
+            await self._fail(pending, close.failure)
+        elif close.advanced:
+            self.to_check(job)
+
+    async def store_failure(
+        self,
+        pending: PendingCall,
+        failure: Failure,
+        *,
+        of_call: bool = False,
+        lane_paused: bool = False,
+        spilled: bool = False,
+        cost_usd: Decimal | None = None,
+    ) -> None:
+        """Closes one attempt with its failure, and moves its job on; ``of_call``: of this call, not of all in its batch."""
+        failure = failure.model_copy(update={"attempt": pending.attempt.number})
+        broken = BrokenCall(failure, None, lane_paused)
+        decision = self.decide(pending.job, broken, of_call=of_call)
+        event = None
+        if spilled and failure.kind in UNDONE:
+            # The deadline is near, and the call was not made.
+            decision, event = Snooze(timedelta(0)), "spill"
+        then = under_lease(pending) if isinstance(decision, Fail) else advance_of(decision, pending.job)
+        if event is not None and then is not None:
+            then = replace(then, event=event)
+        await self.calls.close_broken(
+            open_call(pending, self.providers.get(pending.attempt.provider)),
+            broken,
+            decision,
+            timing_ms(pending),
+            then,
+            cost_usd,
+        )
+        if isinstance(decision, Fail):
+            await self._fail(pending, decision.failure)
+
+    def decide(self, job: Leased, broken: BrokenCall, *, of_call: bool) -> Decision:
+        """The usual rule. A call that failed in its batch spends an attempt: a snooze would last as long as a batch."""
+        failure = broken.failure
+        if failure.kind in UNDONE:
+            broken = BrokenCall(failure.model_copy(update={"kind": FailureKind.OVERLOADED}), None, broken.lane_paused)
+        decision = self.calls.decide(job, broken, more_providers=False)
+        most = job.request.config.max_attempts
+        if of_call and isinstance(decision, Snooze) and failure.kind not in UNDONE:
+            decision = Retry(decision.delay) if job.spent + 1 < most else Fail(failure)
+        if broken.lane_paused and job.request.config.lane is Lane.AUTO:
+            # The next lease chooses another lane.
+            decision = Snooze(timedelta(0))
+        if isinstance(decision, Hold) and job.round:
+            # There is an answer already: no person has to decide about a second one.
+            decision = Fail(failure)
+        if isinstance(decision, Fail) and len(self.providers.turns(job.request.config, job.level)) > max(
+            1, job.spent + 2 - most
+        ):
+            # The next leases count the attempts, and so come to the fallbacks.
+            decision = Retry(timedelta(0))
+        return decision
+
+    async def _fail(self, pending: PendingCall, failure: Failure) -> None:
+        """Ends a job; of a later round only the round. Its close gave this process the lease for that."""
+        job = pending.job
+        if job.round:
+            then = after_failure(job, f"the call failed: {failure.message}")
+            await self.queue.defer(LeaseKey(job.job_id, job.token), then)
+            return
+        final = failed(job, failure, total_ms(job, 0.0, TimingMs(**timing_ms(pending))))
+        if await self.journal.finish(final):
+            self.final(job, final)
+
+
+_NO_REASON = Failure(kind=FailureKind.OVERLOADED, message="the provider gives no reason")

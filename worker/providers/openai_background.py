@@ -1,0 +1,81 @@
+"""Fetches and cancels responses in OpenAI's background by its Responses API."""
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from schemas.failure import Failure, FailureKind
+from tasks.errors import ProviderError, failure_of
+from tasks.ports import Answered, Call
+from tasks.ports.remote_batches import RemoteResult
+from tasks.ports.remote_responses import RemoteResponses
+from worker.providers.adapter import SHAPELESS
+
+if TYPE_CHECKING:
+    from worker.providers.openai import OpenAI
+
+UNDER_WAY = frozenset({"queued", "in_progress"})
+WITHIN_S = 60.0
+"""Time limit of a request."""
+
+
+class OpenAIBackground(RemoteResponses):
+    """See ``tasks.ports.remote_responses.RemoteResponses``. Source: OpenAI's guide to background mode (2026-11)."""
+
+    def __init__(self, adapter: "OpenAI") -> None:
+        self._adapter = adapter
+        self._client: Any = adapter.client
+
+    async def check(self, remote_id: str) -> RemoteResult | None:
+        """See the port."""
+        return await self._fetch(self._client.responses.with_raw_response.retrieve, remote_id)
+
+    async def cancel(self, remote_id: str) -> RemoteResult | None:
+        """See the port; a second cancel returns the response as it ended."""
+        try:
+            return await self._fetch(self._client.responses.with_raw_response.cancel, remote_id)
+        except ProviderError as error:
+            if error.kind is not FailureKind.INVALID_REQUEST:
+                raise
+            # It ended before it could be cancelled.
+            return await self.check(remote_id)
+
+    async def _fetch(self, request: Any, remote_id: str) -> RemoteResult | None:
+        try:
+            fetched = await request(remote_id, timeout=WITHIN_S)
+        except Exception as error:  # noqa: BLE001 - the SDKs let errors of three libraries through
+            raise self._adapter.translate(error) from None
+        response = fetched.http_response
+        try:
+            return self._result(remote_id, response.content, fetched.headers.get("x-request-id"))
+        except SHAPELESS as error:
+            raise self._adapter.failures.bad_answer(response, f"an unknown shape ({type(error).__name__})") from None
+
+    def _result(self, remote_id: str, body: bytes, request_id: str | None) -> RemoteResult | None:
+        value = orjson.loads(body)
+        status = value["status"]
+        if status in UNDER_WAY:
+            return None
+        if status == "cancelled":
+            message = f"the response {remote_id} was cancelled before it was done"
+            return self._unfinished(remote_id, FailureKind.CANCELLED, message, value)
+        code = str((value.get("error") or {}).get("code"))
+        if status == "failed" and code.endswith("expired"):
+            message = f"the response {remote_id} expired at the provider ({code})"
+            return self._unfinished(remote_id, FailureKind.EXPIRED, message, value)
+        return RemoteResult(remote_id, 200, body, request_id)
+
+    def _unfinished(self, remote_id: str, kind: FailureKind, message: str, value: dict[str, Any]) -> RemoteResult:
+        failure: Failure = failure_of(ProviderError(kind, message))
+        return RemoteResult(remote_id, failure=failure, cost_usd=self._adapter.background_usd(value))
+
+    async def forget(self, remote_id: str) -> None:
+        """See the port."""
+        try:
+            await self._client.responses.delete(remote_id, timeout=WITHIN_S)
+        except Exception as error:  # noqa: BLE001
+            raise self._adapter.translate(error) from None
+
+    def answer(self, call: Call, result: RemoteResult) -> Answered:
+        """See the port."""
+        return self._adapter.answer_of(call, result)
