@@ -94,6 +94,10 @@ class CheckerName(StrEnum):
     JUDGE = "judge"
 
 
+OWN_CHECKER = r"^[a-z][a-z0-9_]{0,63}$"
+"""The pattern of the names of an installation's own checkers."""
+
+
 class AnswerProtocol(StrEnum):
     """The canonical form that the prompt requests from the model."""
 

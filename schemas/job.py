@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from schemas.base import Contract, Moment
 from schemas.generation import (
+    OWN_CHECKER,
     AnswerProtocol,
     CheckerName,
     CitationStyle,
@@ -24,6 +25,13 @@ from schemas.states import Step
 from schemas.structured import READY_MADE
 
 # ---- the config ------------------------------------------------------------------------------------------------------
+
+
+Layer = Annotated[
+    CheckerName | Annotated[str, Field(pattern=OWN_CHECKER)],
+    Field(union_mode="left_to_right", description="a layer of Nightdesk, or a checker of the installation's own"),
+]
+"""A layer of the check by its name."""
 
 
 class FallbackMessages(Contract):
@@ -126,8 +134,9 @@ class GenerationConfig(Contract):
     quality: QualityConstants | None = Field(
         default=None, description="constants of answer_quality and sufficient_context to change; none: as in quality.md"
     )
-    checkers: tuple[CheckerName, ...] = Field(
-        default=(CheckerName.STRUCTURE, CheckerName.LEXICAL), description="layers of the check"
+    checkers: tuple[Layer, ...] = Field(
+        default=(CheckerName.STRUCTURE, CheckerName.LEXICAL),
+        description="layers of the check, and checkers of NIGHTDESK_CHECKERS by name",
     )
     strictness: Strictness | None = Field(
         default=None, description="errors of a claim with which it is never supported; none: from the settings"
@@ -165,7 +174,7 @@ class GenerationConfig(Contract):
 class Recheck(Contract):
     """The options for another check of a stored answer; None keeps the value of the job's config."""
 
-    checkers: tuple[CheckerName, ...] | None = None
+    checkers: tuple[Layer, ...] | None = None
     judge: Annotated[str, Field(min_length=1)] | None = None
     id: UUID | None = Field(
         default=None,

@@ -19,7 +19,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from schemas.generation import AnswerProtocol, Strictness
+from schemas.generation import OWN_CHECKER, AnswerProtocol, CheckerName, Strictness
 from tasks.calls.response_cache import SharePolicy
 from tasks.errors import ConfigurationError, InputError
 from tasks.ports import CHECK_TIMEOUT_S, MAX_RESCUES
@@ -140,6 +140,22 @@ def plain_http(url: str) -> str:
     return url
 
 
+class CheckerSettings(BaseModel):
+    """One checker of the installation's own; its path alone will do."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    plugin: str = Field(
+        description="class or factory, as 'package.module:name' or the name of an entry point of the group nightdesk.checkers"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="its arguments")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_path(cls, settings: Any) -> Any:
+        return {"plugin": settings} if isinstance(settings, str) else settings
+
+
 class TenantLimits(BaseModel):
     """Limits of one tenant, in place of those that hold for all."""
 
@@ -182,6 +198,12 @@ class Settings(BaseSettings):
     strictness: Strictness = Field(
         default=Strictness.STRICT,
         description="strictness of jobs that name none: strict, balanced or lenient; see docs/checks.md",
+    )
+    checkers: dict[str, CheckerSettings] = Field(
+        default_factory=dict,
+        description='checkers of your own by name, as JSON: `{"quoted": "nightdesk_example:Quoted"}` (package.module:name, or '
+        "an entry point of the group nightdesk.checkers); jobs name them in `checkers`. Set it for all workers; see "
+        "docs/extend.md",
     )
     judge: str | None = Field(
         default=None,
@@ -368,6 +390,16 @@ class Settings(BaseSettings):
         description="how workers log: `text`, `json` with one object a line, or `auto`: text on a terminal, JSON elsewhere. "
         "The workers that `up` and `run` start log text unless this is set",
     )
+
+    @field_validator("checkers")
+    @classmethod
+    def _of_new_names(cls, checkers: dict[str, CheckerSettings]) -> dict[str, CheckerSettings]:
+        for name in checkers:
+            if not re.match(OWN_CHECKER, name) or name in set(CheckerName):
+                raise ValueError(
+                    f"can't name a checker {name!r}: lower case, digits and _, and none of {', '.join(CheckerName)}"
+                )
+        return checkers
 
     @property
     def default_limits(self) -> LimitSettings:

@@ -16,6 +16,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from schemas.claim_error import ErrorKind
 from schemas.generation import CheckerName
@@ -39,6 +40,7 @@ from tasks.grounding.judge.triage import by_weight, claims_to_judge
 from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply, verdicts
 from tasks.grounding.local import Local, without_judge
 from tasks.grounding.model import Calibration, joint_probability, shipped
+from tasks.grounding.own_checkers import OwnFindings, run_own
 from tasks.grounding.values import check_values
 from tasks.grounding.weights import JudgeWeights
 from tasks.ports.provider import ClaimScorer
@@ -106,6 +108,8 @@ class LayerFindings:
     failed: dict[str, str]
     versions: dict[str, str]
     skipped: dict[str, str] = field(default_factory=dict)
+    own: Mapping[str, Sequence[ClaimFinding]] = field(default_factory=dict)
+    """Findings of the installation's own checkers."""
 
 
 def check_claims(
@@ -118,11 +122,17 @@ def check_claims(
     """
     claims, readings = checkable_claims(request, processed)
     claims = claims[:MOST_CLAIMS]
-    findings, failed = _run(request.config.checkers, checkers, CheckInput(request, claims))
+    layers = [name for name in request.config.checkers if isinstance(name, CheckerName)]
+    findings, failed = _run(layers, checkers, CheckInput(request, claims))
     versions = {name.value: checkers[name].version for name in findings}
+    own = OwnFindings()
+    if len(layers) < len(request.config.checkers):
+        names = [name for name in request.config.checkers if not isinstance(name, CheckerName)]
+        own = run_own(names, CheckInput(request, claims, findings))
+        versions, failed = {**versions, **own.versions}, {**failed, **own.failed}
     denies = CheckerName.LEXICAL in findings and any(reading.denied for reading in readings)
     denials = false_denials(request, readings, checkers) if denies else {}
-    return LayerFindings(request, processed, claims, readings, denials, findings, failed, versions)
+    return LayerFindings(request, processed, claims, readings, denials, findings, failed, versions, own=own.findings)
 
 
 def judge_request(
@@ -207,7 +217,8 @@ def fuse_layers(layers: LayerFindings, question: JudgeRequest | None, reply: Jud
         by_layer = (
             {} if position >= len(layers.claims) else {name: of_layer[position] for name, of_layer in findings.items()}
         )
-        claims.append(fuse(text, Span(statement.start, statement.end), by_layer))
+        own = {name: of_checker[position] for name, of_checker in layers.own.items()} if by_layer or layers.own else {}
+        claims.append(fuse(text, Span(statement.start, statement.end), by_layer, own))
         position += 1
     grounding = summed_up(claims, versions, failed, attributions(findings), _dependence(), skipped=skipped)
     return _with_values(layers.request, processed, grounding)
@@ -308,20 +319,29 @@ def attributions(
     return []
 
 
-def fuse(text: str, span: Span, findings: Mapping[CheckerName, ClaimFinding]) -> Claim:
+def fuse(
+    text: str, span: Span, findings: Mapping[CheckerName, ClaimFinding], own: Mapping[str, ClaimFinding] | None = None
+) -> Claim:
     """Fuses the findings on one claim: verdict of the first layer in ``DECIDING`` that has one, remarks of all layers.
+
+    A verdict of the installation's own checkers goes before all others.
 
     Args:
         text: the claim's words as they stand in the response.
         span: its place there.
         findings: by layer; empty: the claim was not checked.
+        own: of the installation's own checkers.
     """
-    decider = next((name for name in DECIDING if name in findings and findings[name].verdict is not None), None)
-    decided = findings[decider] if decider else ClaimFinding()
+    # A layer's name is a string; only the type of a mapping's keys forbids to say so.
+    of_layers = cast("Mapping[str, ClaimFinding]", findings)
+    everything = {**own, **of_layers} if own else of_layers
+    order = (*own, *DECIDING) if own else DECIDING
+    decider = next((name for name in order if name in everything and everything[name].verdict is not None), None)
+    decided = everything[decider] if decider else ClaimFinding()
     judged = decider is CheckerName.JUDGE and decided.verdict is not Verdict.UNCHECKED
     # A word that the lexical layer misses is no remark where a judge has read the text.
-    remaining = [name for name in findings if name is not decider and not (judged and name is CheckerName.LEXICAL)]
-    remarks = [decided.reason, *(findings[name].reason for name in remaining)]
+    remaining = [name for name in everything if name is not decider and not (judged and name is CheckerName.LEXICAL)]
+    remarks = [decided.reason, *(everything[name].reason for name in remaining)]
     if decider is None:
         remarks.insert(0, "no checker gave a verdict")
     return Claim(
@@ -332,7 +352,7 @@ def fuse(text: str, span: Span, findings: Mapping[CheckerName, ClaimFinding]) ->
         score=decided.score,
         miscited=decided.miscited,
         evidence=decided.evidence,
-        checker=decider.value if decider and decided.verdict is not Verdict.UNCHECKED else None,
+        checker=str(decider) if decider and decided.verdict is not Verdict.UNCHECKED else None,
         judge=findings[CheckerName.JUDGE].judge if CheckerName.JUDGE in findings else None,
         reason="; ".join(remark for remark in remarks if remark),
         reused_from=decided.reused_from,

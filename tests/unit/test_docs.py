@@ -25,8 +25,8 @@ from worker.settings import Settings
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
+EXAMPLE = REPOSITORY / "examples" / "extensions"
 NEW_FILES = {
-    "tasks/grounding/quoted.py",
     "worker/providers/NAME.py",
 }
 """Files that a reader of extend.md writes."""
@@ -88,7 +88,7 @@ def test_every_name_on_the_page_of_extensions_is_in_a_file_that_it_names() -> No
     paths = [REPOSITORY / path for path in re.findall(r"`((?:worker|tasks|schemas|tests)/[\w./]+\.py)`", prose)]
     code = "".join(path.read_text() for path in paths if path.exists())
     names = set(re.findall(r"`(_?[A-Z][A-Z_]{3,}|[A-Z][a-z]+(?:[A-Z][a-z]+)+)`", prose))
-    names -= {"QUOTED", *(f"NIGHTDESK_{name.upper()}" for name in Settings.model_fields)}
+    names -= {*(f"NIGHTDESK_{name.upper()}" for name in Settings.model_fields)}
 
     assert len(names) > 10
     assert sorted(name for name in names if not re.search(rf"\b{name}\b", code)) == []
@@ -180,6 +180,11 @@ def _code(page: str, language: str, start: str) -> str:
     """The block of code on a page in a language, by the words that it starts with."""
     (block,) = re.findall(rf"```{language}\n({re.escape(start)}.*?)```", (DOCS / page).read_text(), re.DOTALL)
     return str(block)
+
+
+def test_the_examples_on_the_page_are_those_of_the_package() -> None:
+    assert _code("extend.md", "python", '"""Checks') == (EXAMPLE / "nightdesk_example" / "checker.py").read_text()
+    assert _code("extend.md", "jinja", "{%") == (EXAMPLE / "templates" / "terse@1.j2").read_text()
 
 
 def test_the_checker_on_the_page_finds_a_quotation_that_is_in_no_source() -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,19 @@ def check_provider(settings: Settings, environment: Mapping[str, str]) -> Iterat
             if name == providers.default:
                 remedy = "correct it where the workers run; NIGHTDESK_PROVIDER=extractive works without a key"
             yield problem("provider", f"{error} (looked for here, not in the workers)", remedy)
+
+
+def check_checkers(settings: Settings) -> Iterator[Finding]:
+    """Findings about checkers of the settings that can't be used here."""
+    for name, entry in settings.checkers.items():
+        try:
+            # Few installations have one, and it needs all of the check.
+            import_module("worker.checkers").load_checker(name, entry)
+        except ConfigurationError as error:
+            remedy = (
+                "correct NIGHTDESK_CHECKERS, or install its package where the workers run: they don't start without it"
+            )
+            yield problem("checkers", f"{error} (looked for here, not in the workers)", remedy)
 
 
 def check_default_judge(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:

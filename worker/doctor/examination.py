@@ -36,6 +36,7 @@ async def examine(*, invariants: bool = False) -> Report:
     report.add(
         "settings",
         *environment.check_provider(settings, os.environ),
+        *environment.check_checkers(settings),
         *environment.check_default_judge(settings, os.environ),
     )
     where = _where(settings, report)

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from tasks.errors import ConfigurationError
 from tasks.prompting.templates import available, load
-from worker.plugins import PROVIDERS, installed
+from worker.checkers import load_checker
+from worker.plugins import CHECKERS, PROVIDERS, installed
 from worker.providers.registry import ConfiguredProviders
-from worker.settings import Settings
+from worker.settings import CheckerSettings, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,19 @@ def plugins(settings: Settings) -> Iterator[Extension]:
     registry = ConfiguredProviders(settings)
     paths = {name: entry.plugin for name, entry in settings.providers.items() if entry.plugin is not None}
     for name in paths:
-        yield _loaded("provider", name, lambda name=name: registry.plugin(name).identity)  # type: ignore[misc]
+        yield _loaded("provider", name, partial(_provider_package, registry, name))
+    for name, entry in settings.checkers.items():
+        yield _loaded("checker", name, partial(_checker_package, name, entry))
     yield from _unused("provider", PROVIDERS, set(paths.values()))
+    yield from _unused("checker", CHECKERS, {entry.plugin for entry in settings.checkers.values()})
+
+
+def _provider_package(registry: ConfiguredProviders, name: str) -> str:
+    return registry.plugin(name).identity
+
+
+def _checker_package(name: str, entry: CheckerSettings) -> str:
+    return load_checker(name, entry).package
 
 
 def _loaded(kind: str, name: str, identify: Callable[[], str]) -> Extension:

@@ -6,6 +6,7 @@ import os
 import threading
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import psutil
@@ -19,6 +20,7 @@ from tasks.grounding import use_calibration, use_local_model
 from tasks.grounding.local import identity_of
 from tasks.grounding.model import Calibration
 from tasks.grounding.objections import use_strictness
+from tasks.grounding.own_checkers import use_own_checkers
 from tasks.ports import process
 from worker.local import Endpoints
 from worker.process.alive_file import prepare
@@ -158,7 +160,7 @@ def _checks(settings: Settings, queues: Sequence[str]) -> bool:
 
 
 def _prepare_check(settings: Settings, queues: Sequence[str]) -> str:
-    """Takes over the operator's calibration, strictness and local model; returns a log message about the model.
+    """Takes over the operator's calibration, strictness, checkers and local model; returns a log message about the model.
 
     Raises ``ConfigurationError`` when one of them can't be used.
     """
@@ -170,6 +172,7 @@ def _prepare_check(settings: Settings, queues: Sequence[str]) -> str:
     calibration = Calibration.load(settings.calibration) if settings.calibration else None
     use_calibration(calibration)
     use_strictness(settings.strictness)
+    use_own_checkers(import_module("worker.checkers").load_checkers(settings) if settings.checkers else ())
     before = psutil.Process().memory_info().rss
     scorer = scorer_of(settings) if LOCAL_QUEUE in queues else None
     use_local_model(scorer, calibration)

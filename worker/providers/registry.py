@@ -399,7 +399,7 @@ HAVE_BATCHES = frozenset({ProviderKind.OPENAI, ProviderKind.OPENAI_CHAT, Provide
 """Kinds of providers with the lane ``provider_batch``."""
 
 
-_Key = tuple[str | None, str | None, tuple[str, ...], tuple[str, ...], Lane, str | None, bool, bool]
+_Key = tuple[str | None, str | None, tuple[str, ...], tuple[str, ...], Lane, str | None, tuple[str, ...], bool, bool]
 
 
 def _further_turns(config: GenerationConfig) -> Iterator[tuple[str, Turn]]:
@@ -424,14 +424,18 @@ class Installation(Catalog):
     ) -> None:
         self._providers = ConfiguredProviders(settings, environment)
         self._certain = same_for_workers
+        self._own_checkers = tuple(settings.checkers)
         self._cache: dict[_Key, tuple[Objection, ...]] = {}
 
     def objections(self, config: GenerationConfig, *, generates: bool, priced: bool) -> tuple[Objection, ...]:
         """See ``tasks.ports.Catalog``."""
         judge = config.judge if CheckerName.JUDGE in config.checkers else None
-        key = (config.provider, config.model, config.fallbacks, config.escalate, config.lane, judge, generates, priced)
+        key = (
+            config.provider, config.model, config.fallbacks, config.escalate, config.lane, judge, config.checkers, generates, priced,
+        )  # fmt: skip
         if (objections := self._cache.get(key)) is None:
             objections = (*self._of_the_answer(config, priced=priced),) if generates else ()
+            objections += (*self._of_checkers(config),)
             if judge is not None:
                 objections = (*objections, *self._of_the_judge(judge, priced=priced))
             if len(self._cache) < MOST_REMEMBERED:
@@ -499,6 +503,17 @@ class Installation(Catalog):
             yield Objection("config.model", f"{turn.provider!r} has no default model: name one here or in its settings")
         elif priced and not providers.has_price(turn.provider, turn.model):
             yield Objection("config.model", self._unpriced(turn), self._certain)
+
+    def _of_checkers(self, config: GenerationConfig) -> Iterator[Objection]:
+        """Names that are neither a layer of the check nor a checker of the settings."""
+        for at, name in enumerate(config.checkers):
+            if not isinstance(name, CheckerName) and name not in self._own_checkers:
+                listing = ", ".join((*CheckerName, *self._own_checkers))
+                yield Objection(
+                    f"config.checkers.{at}",
+                    f"there is no checker {name!r}; there is {listing} (checkers of your own: NIGHTDESK_CHECKERS)",
+                    self._certain,
+                )
 
     def _of_the_judge(self, judge: str, *, priced: bool) -> Iterator[Objection]:
         turn = Turn.parse(judge)

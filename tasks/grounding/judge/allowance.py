@@ -54,4 +54,5 @@ def default_judge(job: Leased, providers: Providers, share: Decimal, configured:
 
 def wants_default(config: GenerationConfig) -> bool:
     """Tells whether a judge by default would be asked about the answer of a job with this config."""
-    return config.require_grounding and frozenset(config.checkers) == DEFAULT_LAYERS
+    layers = frozenset(name for name in config.checkers if isinstance(name, CheckerName))
+    return config.require_grounding and layers == DEFAULT_LAYERS

@@ -14,9 +14,10 @@ from schemas.job import GenerationConfig, JobRequest
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered
 from tasks.prompting.messages import render
+from worker.doctor.environment import check_checkers
 from worker.operations.extensions import plugins
 from worker.plugins import PROVIDERS, installed, load_plugin
-from worker.providers.registry import ConfiguredProviders
+from worker.providers.registry import ConfiguredProviders, Installation
 from worker.settings import ProviderSettings, Settings
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "extensions"
@@ -133,8 +134,29 @@ def test_a_plugin_needs_its_path_and_no_other_kind_has_one() -> None:
 @pytest.mark.usefixtures("example")
 def test_the_listing_names_packages_problems_and_what_no_setting_names() -> None:
     entries = {"mine": {"plugin": "nightdesk_example:FirstSentence"}, "broken": {"plugin": "nowhere:Thing"}}
-    listing = {each.name: each for each in plugins(Settings.model_validate({"providers": entries}))}
+    checkers = {"quotes": "quoted", "odd": "tests.plugins:Versionless"}
+    settings = Settings.model_validate({"providers": entries, "checkers": checkers})
+    listing = {each.name: each for each in plugins(settings)}
 
     assert listing["mine"].origin == "nightdesk-example 1.0.0"
     assert "ModuleNotFoundError" in str(listing["broken"].problem)
+    assert listing["quotes"].origin == "nightdesk-example 1.0.0"
+    assert "needs a method 'check' and a 'version'" in str(listing["odd"].problem)
+    assert [finding.check for finding in check_checkers(settings)] == ["checkers"]
     assert [name for name, each in listing.items() if not each.in_use] == ["first_sentence"]
+
+
+@pytest.mark.parametrize("name", ["lexical", "Quoted", "a-b", ""])
+def test_a_checker_takes_no_name_that_is_taken_or_odd(name: str) -> None:
+    with pytest.raises(ValueError, match="can't name a checker"):
+        Settings.model_validate({"checkers": {name: "tests.plugins:MoodyChecker"}})
+
+
+def test_a_checker_that_no_setting_names_is_refused_where_that_is_certain() -> None:
+    settings = Settings.model_validate({"checkers": {"moody": "tests.plugins:MoodyChecker"}})
+    config = GenerationConfig.model_validate({"checkers": ["structure", "moody", "lexcial"]})
+    (objection,) = Installation(settings, same_for_workers=True, environment={}).objections(
+        config, generates=False, priced=False
+    )
+    assert (objection.field, objection.certain) == ("config.checkers.2", True)
+    assert "no checker 'lexcial'; there is structure, lexical, local, judge, moody" in objection.message

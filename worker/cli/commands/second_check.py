@@ -138,7 +138,8 @@ def recheck(
     Ended midway, what was begun goes on; the same command again takes all that are final by then.
     """
     batch_id = options.batch_id(batch)
-    change = Recheck(checkers=_layers(checkers), judge=judge, id=uuid7())
+    settings = load_settings()
+    change = Recheck(checkers=_layers(checkers, tuple(settings.checkers)), judge=judge, id=uuid7())
     if output is not None:
         check_output(output)
     again = (
@@ -146,7 +147,7 @@ def recheck(
         "jobs that are final by then, those that were rechecked meanwhile too"
     )
     with (
-        session(load_settings(), staffs=True) as opened,
+        session(settings, staffs=True) as opened,
         reporting(quiet=quiet) as reporter,
         job_pages("rechecked", reporter, again=again) as pages,
     ):
@@ -160,13 +161,14 @@ def recheck(
     return OK if comparison.all_done and not pages.refused else INCOMPLETE
 
 
-def _layers(names: str | None) -> tuple[CheckerName, ...] | None:
+def _layers(names: str | None, own: Sequence[str]) -> tuple[CheckerName | str, ...] | None:
+    """The layers that the option names; ``own`` are the checkers of the settings."""
     if names is None:
         return None
     try:
-        return tuple(CheckerName(name.strip()) for name in names.split(","))
+        return tuple(name if name in own else CheckerName(name) for name in (word.strip() for word in names.split(",")))
     except ValueError as error:
-        layers = ", ".join(name.value for name in CheckerName)
+        layers = ", ".join((*CheckerName, *own))
         raise InputError(f"{error}; the layers are {layers}", field="--checkers") from None
 
 
