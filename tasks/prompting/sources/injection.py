@@ -320,7 +320,7 @@ def _lay_out(template: PromptTemplate, variables: bytes) -> tuple[tuple[str, tup
     takes some 70 us of the 100 that a prompt's messages take.
     """
     try:
-        text = template.compiled.render(orjson.loads(variables), message=_opened_message)
+        text = template.compiled.render(orjson.loads(variables), message=_open_role if template.own else _open)
     except Exception as error:
         # A template is an operator's own: an expression of it may raise anything.
         raise InputError(f"{place_of(error)}: {error}") from error
@@ -340,10 +340,15 @@ def _lay_out(template: PromptTemplate, variables: bytes) -> tuple[tuple[str, tup
     return tuple((role, tuple(pieces)) for role, pieces in messages)
 
 
-def _opened_message(role: str) -> str:
+def _open(role: str) -> str:
+    return f"\x00{role}\x00"
+
+
+def _open_role(role: str) -> str:
+    """Opens a message of a template that is not ours, and so may name a role that there is not."""
     if role not in _ROLES:
         raise ValueError(f"message() takes one of {', '.join(_ROLES)}, not {role!r}")
-    return f"\x00{role}\x00"
+    return _open(role)
 
 
 def _strip(pieces: list[Any]) -> list[Any]:
