@@ -1,6 +1,7 @@
 """The ledger's tables, constraints and indexes, as SQLAlchemy metadata; migrations and cold queries are made of it."""
 
 from sqlalchemy import (
+    REAL,
     BigInteger,
     Boolean,
     CheckConstraint,
@@ -154,6 +155,8 @@ job = Table(
     Column("cost_usd", _MONEY, nullable=False, server_default=text("0")),
     Column("result_published_at", _INSTANT),
     Column("errors", JSONB),
+    # Of the answer, for the queue of reviewers: the record that has it is not read for that.
+    Column("confidence", REAL),
     Column("correction", JSONB),
     Column("recheck", JSONB),
     # The job that this one asks again. Names one that may be pruned by now, so no foreign key.
@@ -233,6 +236,7 @@ job = Table(
     ),
     # The kinds of error of a batch are summed up from this index alone.
     Index("job_errors", "batch_id", postgresql_include=["errors"], postgresql_where=text("errors IS NOT NULL")),
+    Index("job_doubt", "batch_id", "confidence", "id", postgresql_where=text("confidence IS NOT NULL")),
     # In the order in which results are published again after Redis lost its data. A group that ends together shares a key.
     Index("job_finished", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
     postgresql_with=_JOB,
@@ -599,6 +603,15 @@ budget_period = Table(
     CheckConstraint("reserved_usd >= 0", name="reserved_not_negative"),
     Index("budget_period_live", "tenant", postgresql_where=text("live")),
     postgresql_with=_BATCH,
+)
+
+viewer_session = Table(
+    "viewer_session",
+    metadata,
+    Column("hash", LargeBinary, primary_key=True),
+    Column("key_hash", LargeBinary, nullable=False),
+    Column("expires_at", _INSTANT, nullable=False),
+    Index("viewer_session_end", "expires_at"),
 )
 
 lane_pause = Table(

@@ -28,6 +28,7 @@ from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_columns import ColumnMap
 from worker.operations.result_lines import Tally, write_results
 from worker.settings import Settings
+from worker.supervise.service_address import batch_address
 
 MOST_WARNINGS = 20
 """Faults of refused lines that are warned of; the output lists them all."""
@@ -146,6 +147,8 @@ class Report:
     """Of the jobs that failed."""
     estimate: dict[str, Any] | None = None
     """The estimate that is kept with the batch beside the truth, if it is asked for."""
+    page: str | None = None
+    """Address of the batch's page; None: no HTTP service runs with this home."""
 
     @property
     def exit_code(self) -> int:
@@ -241,7 +244,8 @@ class _WholeRun:
                 await request.afterwards(ledger)
             seconds = time.monotonic() - self.began
             estimate = await self._beside_truth(ledger, run.batch_id)
-            return Report(run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), failures, estimate)
+            page = None if run.batch_id is None else batch_address(opened.settings.home, run.batch_id)
+            return Report(run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), failures, estimate, page)
 
     async def _beside_truth(self, ledger: PostgresLedger, batch_id: UUID | None) -> dict[str, Any] | None:
         if not self.request.estimate or batch_id is None:

@@ -115,6 +115,8 @@ def run_lines(report: "Report", output: str) -> list[str]:
     lines.append(
         f"{count_of(report.tally.lines, 'result')} written to {'standard output' if output == '-' else output}"
     )
+    if report.page is not None:
+        lines.append(f"look at them: {report.page}")
     return lines
 
 
@@ -131,6 +133,7 @@ def _document(report: "Report", output: str) -> dict[str, Any]:
         and overview.status_document(report.status.model_copy(update={"failures": report.failures}), report.lanes),
         "seconds": round(report.seconds, 3),
         "estimate": report.estimate,
+        "page": report.page,
         "exit_code": report.exit_code,
     }
 

@@ -71,12 +71,19 @@ class Access:
             require_local(request)
             return self._local
         secret = _bearer(request)
-        key = None if secret is None else await self._key(hash_of(secret))
-        if secret is None or key is None:
+        caller = None if secret is None else await self.caller_by_hash(hash_of(secret))
+        if caller is None:
             detail = "send a valid key in the header Authorization: Bearer KEY; 'nightdesk keys add' makes one"
             raise _unauthorized(detail)
+        return caller
+
+    async def caller_by_hash(self, key_hash: bytes) -> Caller | None:
+        """The caller with a key of this hash; None where there is none. Raises ``Problem`` beyond the key's pace."""
+        key = await self._key(key_hash)
+        if key is None:
+            return None
         self._pace(key)
-        return Caller(key.tenant, key.name, key.role, hash_of(secret))
+        return Caller(key.tenant, key.name, key.role, key_hash)
 
     async def is_valid(self, caller: Caller) -> bool:
         """Tells whether one who was let in may go on: the key was not revoked meanwhile, or still none is needed."""

@@ -13,6 +13,7 @@ from schemas.job import JobRequest
 from tasks.errors import NightdeskError
 from worker.http import batches, events, health, jobs, openai_batches, openai_files
 from worker.http.metrics import RequestMetrics
+from worker.http.pages import viewer
 from worker.http.problems import Problem, answer_problem
 from worker.http.service import open_service
 from worker.ledger.outage import PROBE_S
@@ -59,6 +60,7 @@ def make_application(settings: Settings, where: Endpoints, *, loopback: bool, pr
         batches.router,
         openai_files.router,
         openai_batches.router,
+        viewer.router,
     ):
         app.include_router(router)
     app.add_middleware(RequestMetrics)

@@ -1,4 +1,4 @@
-"""The ledger over PostgreSQL: the stores of the port and ten that only the worker needs, over one ``Database``."""
+"""The ledger over PostgreSQL: the stores of the port and those that only the worker needs, over one ``Database``."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -11,6 +11,7 @@ from worker.ledger.answer_calls import AnswerCalls
 from worker.ledger.api_keys import ApiKeys
 from worker.ledger.attempts import PostgresAttempts
 from worker.ledger.batch_figures import BatchFigures
+from worker.ledger.browsing import Browsing
 from worker.ledger.database import STATEMENT_S, Database
 from worker.ledger.duties import PostgresDuties
 from worker.ledger.fairness import shares_document
@@ -30,6 +31,7 @@ from worker.ledger.submission import PostgresSubmission
 from worker.ledger.tenancy import Tenancy
 from worker.ledger.tenant_budgets import TenantBudgets
 from worker.ledger.uploads import Uploads
+from worker.ledger.viewer_sessions import ViewerSessions
 from worker.ledger.views import PostgresReading
 
 
@@ -80,6 +82,8 @@ class PostgresLedger(Ledger):
         self.api_keys = ApiKeys(database)
         self.uploads = Uploads(database)
         self.budgets = TenantBudgets(database)
+        self.browsing = Browsing(database)
+        self.viewer_sessions = ViewerSessions(database)
         self._database = database
 
     async def open(self) -> None:

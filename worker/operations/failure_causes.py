@@ -24,14 +24,18 @@ _REMEDIES = {
 """The remedy by cause; a cause that is not here went away by itself, perhaps."""
 
 
+def remedy(batch_id: UUID, kind: FailureKind) -> str:
+    """The remedy for jobs of a batch that failed for a cause."""
+    return _REMEDIES.get(kind, _RETRY).format(batch=batch_id, kind=kind.value)
+
+
 def failure_lines(batch_id: UUID, causes: tuple[FailureCause, ...]) -> list[str]:
     """Two lines a cause: number, example and the words of the first failure; the remedy."""
     lines = []
     for cause in causes:
-        remedy = _REMEDIES.get(cause.kind, _RETRY).format(batch=batch_id, kind=cause.kind.value)
         example = " ".join(cause.example.split()).rstrip(".")
         lines.append(
             f"{count_of(cause.jobs, 'job')} failed ({cause.kind.value}), such as {batch_id}:{cause.position}: {example}"
         )
-        lines.append(f"To fix it: {remedy}")
+        lines.append(f"To fix it: {remedy(batch_id, cause.kind)}")
     return lines

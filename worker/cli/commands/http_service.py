@@ -62,7 +62,7 @@ async def _check(opened: Session, access: Any, host: str) -> bool:
 def _greet(opened: Session, address: str, *, needs_no_key: bool) -> None:
     note_service(opened.settings.home, address)
     write_line(address)
-    tell(f"listening on {address}; what it can do: {address}/openapi.json")
+    tell(f"listening on {address}; pages for people: {address}/view/; what it can do: {address}/openapi.json")
     if needs_no_key:
         tell("there are no keys: whatever runs on this machine may do everything ('nightdesk keys add' ends that)")
     if embedded(opened.settings) and not opened.supervisor.running():

@@ -123,6 +123,7 @@ CREATE TABLE job (
     cost_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
     result_published_at TIMESTAMP WITH TIME ZONE,
     errors JSONB,
+    confidence REAL,
     correction JSONB,
     recheck JSONB,
     replay_of UUID,
@@ -153,6 +154,8 @@ CREATE INDEX job_due ON job (scheduled_at) WHERE state = 'scheduled' AND held_re
 CREATE INDEX job_errors ON job (batch_id) INCLUDE (errors) WHERE errors IS NOT NULL;
 
 CREATE INDEX job_finished ON job (finished_at) WHERE finished_at IS NOT NULL;
+
+CREATE INDEX job_doubt ON job (batch_id, confidence, id) WHERE confidence IS NOT NULL;
 
 CREATE INDEX job_held ON job (held_reason, batch_id, id) WHERE held_reason IS NOT NULL;
 
@@ -452,6 +455,15 @@ CREATE TABLE budget_period (
 );
 
 CREATE INDEX budget_period_live ON budget_period (tenant) WHERE live;
+
+CREATE TABLE viewer_session (
+    hash BYTEA NOT NULL,
+    key_hash BYTEA NOT NULL,
+    expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT viewer_session_pkey PRIMARY KEY (hash)
+);
+
+CREATE INDEX viewer_session_end ON viewer_session (expires_at);
 
 CREATE TABLE lane_pause (
     provider TEXT NOT NULL,

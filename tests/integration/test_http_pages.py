@@ -1,0 +1,343 @@
+"""The pages of the viewer over PostgreSQL: what they show, who may see and judge it, and that text from outside stays text."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from uuid import UUID
+
+import httpx2
+import pytest
+
+from schemas.access import Role
+from schemas.answer import Citation
+from schemas.failure import FailureKind
+from schemas.grounding import Claim, Evidence, Grounding, Verdict
+from schemas.job import SourceContext
+from schemas.model_call import ProviderSnapshot
+from schemas.states import Outcome, Step
+from tests.builders import (
+    closed_ok,
+    make_attempt,
+    make_batch,
+    make_failed,
+    make_final,
+    make_prompt,
+    make_record,
+    make_request,
+    to_check,
+)
+from tests.contract.situations import submit, take
+from tests.http_service import Door, running_service
+from tests.integration.test_http_tenants import make_key
+from tests.servers import Servers
+from worker.ledger.postgres import PostgresLedger
+
+TURN = "\u202egnorw"
+HOSTILE = f"<script>alert(1)</script><img src=x onerror=alert(1)> [x](javascript:alert(1)) {TURN} {{{{ 7 * 7 }}}}"
+SOURCE = f"The desk opens at nine. {HOSTILE} The porter has the key."
+ANSWER = f"It opens at ten [1]. {HOSTILE}"
+ABSENT = "019d0000-0000-7000-8000-000000000000"
+CLAIM = Claim(
+    text=f"It opens at ten. {HOSTILE}", start_pos=0, end_pos=20, verdict=Verdict.CONTRADICTED, score=0.1, reason=HOSTILE,
+    evidence=(Evidence(source_index=0, start=0, end=23),),
+)  # fmt: skip
+CITATION = Citation(
+    source_index=0, rank=1, chunk_id="c", document_id="d", quoted_text="x", text_snippet="x", start_pos=16, end_pos=19,
+    source_start=4, source_end=17, verified=True,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Night:
+    """A batch with jobs that ended in different ways."""
+
+    batch: UUID
+    jobs: list[UUID]
+
+
+async def night(ledger: PostgresLedger, tenant: str) -> Night:
+    """Answers of confidence 0.9, 0.1 (contradicted) and 0.5, a failure, and a job that is not final."""
+    source = SourceContext(content=SOURCE, metadata={"title": HOSTILE, "page": 7, "article": "12", "section": "b"})
+    requests = [
+        make_request(f"Question {n}? {HOSTILE}", context=[source], custom_id=f"{n} <b>{TURN}") for n in range(5)
+    ]
+    receipt = await submit(ledger, *requests, batch=make_batch(tenant, name=f"night {HOSTILE}"))
+    for job in await take(ledger, receipt.job_ids[:4]):
+        attempt = make_attempt(job)
+        await ledger.attempts.open_attempts([attempt])
+        await ledger.attempts.close_attempts([closed_ok(job, attempt, HOSTILE, then=to_check(job))])
+    checked = await take(ledger, receipt.job_ids[:4], Step.CHECK)
+    claims = [(), (CLAIM,), (CLAIM.model_copy(update={"verdict": Verdict.SUPPORTED}),)]
+    for job, confidence, judged_claims in zip(checked[:3], (0.9, 0.1, 0.5), claims, strict=True):
+        counts = {claim.verdict: 1 for claim in judged_claims}
+        grounding = Grounding(grounding_score=confidence, confidence=confidence, claims=judged_claims, counts=counts)
+        record = make_record(
+            job,
+            grounding=grounding,
+            answer=ANSWER,
+            citations=(CITATION,),
+            messages_snapshot=make_prompt(source=SOURCE).snapshot,
+            provider_snapshot=ProviderSnapshot(provider="fake", model_asked="fake-1"),
+        )
+        await ledger.queue.finish(
+            [make_final(job, record=record, outcome=Outcome.PARTIAL if judged_claims else Outcome.ANSWERED)]
+        )
+    await ledger.queue.finish([make_failed(checked[3], FailureKind.BAD_ANSWER)])
+    return Night(receipt.batch_id, list(receipt.job_ids))
+
+
+@pytest.fixture(scope="module")
+def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with (
+        servers.database() as url,
+        running_service(url, servers.redis_url, tmp_path_factory.mktemp("home")) as door,
+    ):
+        yield door
+
+
+@pytest.fixture(scope="module")
+def own(door: Door) -> Night:
+    return asyncio.run(new_night(door, door.service.settings.tenant))
+
+
+async def new_night(door: Door, tenant: str) -> Night:
+    async with PostgresLedger(door.database_url, connections=1) as ledger:
+        return await night(ledger, tenant)
+
+
+class Page(HTMLParser):
+    """The elements of a page."""
+
+    def __init__(self, answer: httpx2.Response) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(answer.text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def values(self, tag: str, attribute: str) -> list[str]:
+        return [
+            str(attributes[attribute]) for name, attributes in self.elements if name == tag and attribute in attributes
+        ]
+
+
+def field(answer: httpx2.Response, name: str) -> str:
+    """The value of a hidden field."""
+    return next(
+        str(each["value"]) for tag, each in Page(answer).elements if tag == "input" and each.get("name") == name
+    )
+
+
+def addresses(night: Night) -> list[str]:
+    batch, job = f"/view/batches/{night.batch}", f"/view/jobs/{night.jobs[1]}"
+    return [
+        "/view/", "/view/?q=night&sort=cost", "/view/?show=failed&sort=oldest", batch, f"{batch}?verdict=contradicted",
+        f"{batch}?ending=failed", f"{batch}/progress", job, f"{job}?doubtful=1&queue=all", f"{job}/sources/1",
+        *(f"/view/jobs/{other}" for other in night.jobs[2:]),
+        "/view/review", f"/view/review?batch={night.batch}", "/view/compare",
+        f"/view/compare?a={night.jobs[1]}&b={night.jobs[2]}",
+    ]  # fmt: skip
+
+
+def test_no_page_runs_or_hides_text_from_outside_and_each_forbids_it(door: Door, own: Night) -> None:
+    for address in addresses(own):
+        answer = door.http.get(address)
+        assert answer.status_code == 200, (address, answer.text[:500])
+        page = Page(answer)
+        assert "\u202e" not in answer.text, address
+        assert not {tag for tag, _ in page.elements} & {"img", "iframe", "object", "style", "b"}, address
+        assert not [name for _, attributes in page.elements for name in attributes if name.startswith(("on", "style"))]
+        assert all(value.startswith("/view/assets/") for value in page.values("script", "src")), address
+        assert len(page.values("script", "src")) == sum(tag == "script" for tag, _ in page.elements)
+        assert not [value for value in page.values("a", "href") if not value.startswith(("/", "#", "?"))], address
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["cache-control"] == "private, no-store"
+    assert "&lt;script&gt;" in answer.text
+    assert "[U+202E]" in answer.text
+
+
+def test_a_job_shows_its_claims_by_sign_and_word_and_leads_to_the_words_of_its_source(door: Door, own: Night) -> None:
+    answer = door.http.get(f"/view/jobs/{own.jobs[1]}")
+    page = Page(answer)
+    ids = page.values("span", "id") + page.values("li", "id") + page.values("details", "id")
+
+    assert {"source-1-0-23", "source-1-4-17", "claim-1", "source-1"} <= set(ids)
+    links = page.values("a", "href")
+    assert {"#source-1-0-23", "#source-1-4-17", "#claim-1"} <= set(links)
+    assert 'class="verdict contradicted"><span aria-hidden="true">✗</span> contradicted' in answer.text
+    assert "<mark>desk opens at</mark>" in answer.text
+    assert all(part in answer.text for part in ("article 12", "section b", "page 7", "proven by hash"))
+    assert page.values("rect", "class").count("call") >= 1
+
+
+def test_the_worst_answer_comes_first_is_judged_and_leaves_the_queue(door: Door, own: Night) -> None:
+    queue = f"/view/review?batch={own.batch}"
+    links = [link for link in Page(door.http.get(queue)).values("a", "href") if link.startswith("/view/jobs/")]
+    assert [link.split("/")[3][:36] for link in links[:3]] == [str(own.jobs[n]) for n in (1, 2, 0)]
+    first = door.http.get(f"/view/review/next?batch={own.batch}").headers["location"]
+    page = door.http.get(first)
+    form = {
+        "token": field(page, "token"),
+        "run": "1",
+        "judge": "1:contradicted",
+        "note": HOSTILE,
+        "back": field(page, "back"),
+    }
+
+    answer = door.http.post(f"/view/jobs/{own.jobs[1]}/labels", data=form)
+
+    assert (answer.status_code, answer.headers["location"].endswith("#claim-1")) == (303, True)
+    judged = door.http.get(answer.headers["location"])
+    assert 'value="1:contradicted" aria-pressed="true"' in judged.text
+    assert (
+        door.http.get(f"/view/review/next?batch={own.batch}")
+        .headers["location"]
+        .startswith(f"/view/jobs/{own.jobs[2]}")
+    )
+    labels = door.http.get(f"/v1/jobs/{own.jobs[1]}/record").json()["labels"]
+    assert [(label["claim"], label["verdict"], label["actor"], label["note"]) for label in labels] == [
+        (1, "contradicted", "local", HOSTILE)
+    ]
+    refused = door.http.post(f"/view/jobs/{own.jobs[1]}/labels", data={**form, "judge": "9:supported"})
+    assert (refused.status_code, "has no claim 9" in refused.text) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "headers"),
+    [
+        ({"token": "0" * 64}, {}),
+        ({"token": ""}, {}),
+        ({}, {"Origin": "https://evil.example"}),
+        ({}, {"Origin": "null"}),
+        ({}, {"Sec-Fetch-Site": "cross-site"}),
+        ({}, {"Cookie": "nightdesk_viewer=another"}),
+    ],
+)
+def test_a_form_of_another_page_is_refused(
+    door: Door, own: Night, change: dict[str, str], headers: dict[str, str]
+) -> None:
+    job = f"/view/jobs/{own.jobs[2]}"
+    form = {"token": field(door.http.get(job), "token"), "run": "1", "judge": "1:supported", **change}
+    assert door.http.post(f"{job}/labels", data=form, headers=headers).status_code == 403
+    assert door.http.get(f"/v1/jobs/{own.jobs[2]}/record").json()["labels"] == []
+
+
+def test_a_replay_and_a_recheck_begin_from_the_page(door: Door) -> None:
+    own = asyncio.run(new_night(door, door.service.settings.tenant))
+    job = f"/view/jobs/{own.jobs[0]}"
+    form = {"token": field(door.http.get(job), "token")}
+
+    replayed = door.http.post(f"{job}/replay", data=form)
+    assert replayed.status_code == 409, "made by a provider that is not there"
+    assert "fake" in replayed.text
+    replayed = door.http.post(f"{job}/replay", data={**form, "model": "extractive"})
+    assert replayed.status_code == 303
+    assert f"/view/compare?a={own.jobs[0]}&amp;b=" in door.http.get(replayed.headers["location"]).text
+    assert door.http.post(f"{job}/recheck", data=form).headers["location"] == job
+    assert "run 2" in door.http.get(job).text
+
+
+def test_figures_name_the_causes_of_failure_with_their_remedy(door: Door, own: Night) -> None:
+    page = door.http.get(f"/view/batches/{own.batch}").text
+    assert "bad answer" in page
+    assert "raise max_tokens" in page
+    assert "4 of 5" in page
+    assert "data-live" in page
+    followed = door.http.get(f"/view/batches/{own.batch}?follow=1")
+    assert followed.headers["refresh"] == "5"
+
+
+def test_lists_go_on_by_key(door: Door, own: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.http.pages.batch_pages.JOBS", 2)
+    address, jobs = f"/view/batches/{own.batch}", []
+    while address:
+        page = Page(door.http.get(address))
+        links = page.values("a", "href")
+        jobs += [
+            link.split("/")[3] for link in page.values("a", "href") if re.fullmatch(r"/view/jobs/[0-9a-f-]{36}", link)
+        ]
+        address = next(
+            (f"/view/batches/{own.batch}{link}" for link in links if link.startswith("?") and "after=" in link), ""
+        )
+    # The cause of a failure names one of the jobs, too, above each page of them.
+    assert set(jobs) == set(map(str, own.jobs))
+    assert jobs.count(str(own.jobs[4])) == 1
+
+
+def test_addresses_that_name_nothing_are_answered_by_a_page(door: Door) -> None:
+    for address in (
+        f"/view/jobs/{ABSENT}",
+        f"/view/batches/{ABSENT}",
+        "/view/jobs/x",
+        "/view/nothing",
+        "/view/assets/x",
+    ):
+        answer = door.http.get(address)
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8"), address
+    assert door.http.get("/view/?after=x").status_code == 422
+    assert door.http.get("/view/", headers={"Host": "evil.example"}).status_code == 421
+
+
+def test_the_style_and_the_script_are_kept_by_their_hash(door: Door) -> None:
+    page = Page(door.http.get("/view/"))
+    for address in (page.values("link", "href")[1], page.values("script", "src")[0]):
+        answer = door.http.get(address)
+        assert "immutable" in answer.headers["cache-control"]
+        again = door.http.get(address, headers={"If-None-Match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.fixture(scope="module")
+def guarded(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    """A service that needs keys."""
+    with servers.database() as url:
+        make_key(url, "first", "acme", Role.ADMIN)
+        with running_service(url, servers.redis_url, tmp_path_factory.mktemp("home")) as door:
+            yield door
+
+
+def test_a_person_gives_a_key_once_sees_the_own_tenant_alone_and_judges_by_role(guarded: Door) -> None:
+    door = guarded
+    key = make_key(door.database_url, "viewer", "others", Role.READ)
+    own = asyncio.run(new_night(door, "acme"))
+    stranger = asyncio.run(new_night(door, "others"))
+    with httpx2.Client(base_url=door.url) as person:
+        led_off = person.get(f"/view/jobs/{stranger.jobs[1]}?doubtful=1")
+        assert led_off.headers["location"] == f"/view/login?next=/view/jobs/{stranger.jobs[1]}%3Fdoubtful%3D1"
+        form = {"token": field(person.get(led_off.headers["location"]), "token"), "next": "//evil.example"}
+        assert person.post("/view/login", data={**form, "key": "ndk_wrong"}).status_code == 403
+        entered = person.post("/view/login", data={**form, "key": key})
+        assert entered.headers["location"] == "/view/"
+        cookie = entered.headers["set-cookie"].lower()
+        assert all(part in cookie for part in ("httponly", "samesite=strict", "path=/view"))
+        assert key not in entered.headers["set-cookie"]
+
+        listing = person.get("/view/").text
+        assert str(stranger.batch) in listing
+        assert str(own.batch) not in listing
+        pairs = zip(addresses(own), addresses(stranger), strict=True)
+        for foreign, address in pairs:
+            if str(own.batch) in foreign or str(own.jobs[1]) in foreign:
+                absent = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", ABSENT, foreign)
+                answers = person.get(foreign), person.get(absent)
+                assert [(each.status_code, each.content) for each in answers] == [(404, answers[0].content)] * 2, (
+                    foreign
+                )
+            assert person.get(address).status_code == 200, address
+        page = person.get(f"/view/jobs/{stranger.jobs[1]}")
+        assert "Accept" not in page.text
+        token = field(page, "token")
+        judged = person.post(
+            f"/view/jobs/{stranger.jobs[1]}/labels", data={"token": token, "run": "1", "judge": "1:supported"}
+        )
+        assert judged.status_code == 403
+        assert person.post("/view/logout", data={"token": token}).headers["location"] == "/view/login"
+        assert person.get("/view/").status_code == 303
+        person.cookies.set("nightdesk_viewer", entered.cookies["nightdesk_viewer"], path="/view")
+        assert person.get("/view/").status_code == 303, "the session is over"
+    assert key not in repr(door.service.access)

@@ -1,0 +1,231 @@
+"""The page of a job, its sources, and two answers side by side."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+
+from schemas.grounding import Claim, Verdict
+from schemas.job import SourceContext
+from schemas.states import FINAL_STATES
+from tasks.errors import NotFound
+from tasks.policy.difference import Difference
+from tasks.results import result_of
+from worker.http.dependencies import ServiceOf
+from worker.http.pages import waterfall
+from worker.http.pages.rendering import page
+from worker.http.pages.texts import anchor, answer_pieces, source_views, spans_of, stretches
+from worker.http.pages.visitors import PageRoute, Visitor, VisitorOf
+from worker.http.problems import not_found
+from worker.ledger.postgres import PostgresLedger
+from worker.operations.audit import Audit, audit_of, find_job
+from worker.operations.difference import differences
+from worker.operations.failure_causes import remedy
+
+router = APIRouter(route_class=PageRoute)
+
+CLAIMS = 40
+"""Claims listed at once; the answer shows all."""
+
+RAW_CHARACTERS = 20_000
+"""Characters of a raw answer or a message that a page shows; the record has all of them."""
+
+DOUBTFUL = {Verdict.CONTRADICTED, Verdict.UNSUPPORTED, Verdict.UNCHECKED}
+
+
+@router.get("/jobs/{job_id}")
+async def job(
+    job_id: UUID,
+    service: ServiceOf,
+    visitor: VisitorOf,
+    claims: Annotated[int, Query(ge=1, le=1_000_000, description="first claim of the list")] = 1,
+    doubtful: Annotated[bool, Query(description="list claims without support only")] = False,
+    queue: Annotated[str, Query(max_length=100, description="place in a review queue")] = "",
+) -> Response:
+    """Everything known of a job."""
+    await service.ledger.tenancy.job(job_id, visitor.caller.tenant)
+
+    async def render(ledger: PostgresLedger) -> Response:
+        detail = await find_job(ledger, job_id, "")
+        audit = audit_of(detail, result_of(detail.view))
+        return page("job", _context(audit, visitor, _ClaimList(audit, visitor, claims, doubtful), queue))
+
+    return await service.bulk.run(render)
+
+
+@dataclass(slots=True)
+class _ClaimList:
+    """The claims on a page, with what people said of them."""
+
+    audit: Audit
+    visitor: Visitor
+    first: int
+    doubtful: bool
+    own: dict[int | None, str] = field(default_factory=dict)
+    labels: dict[int | None, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for label in self.audit.detail.labels:
+            if label["run"] == self.audit.detail.view.run:
+                self.labels.setdefault(label["claim"], []).append(label)
+                if label["actor"] == self.visitor.caller.name:
+                    self.own[label["claim"]] = label["verdict"]
+
+    @property
+    def numbers(self) -> list[int]:
+        """Numbers of the claims to list, from 1."""
+        return [
+            number
+            for number, claim in enumerate(self.audit.result.claims, start=1)
+            if not self.doubtful or claim.verdict in DOUBTFUL
+        ]
+
+    @property
+    def rows(self) -> list[tuple[int, Claim, list[tuple[str, str]]]]:
+        """Number, claim, and the names and addresses of its evidence."""
+        numbers = [number for number in self.numbers if number >= self.first][:CLAIMS]
+        all_claims = self.audit.result.claims
+        return [(number, all_claims[number - 1], list(self._evidence(all_claims[number - 1]))) for number in numbers]
+
+    def _evidence(self, claim: Claim) -> list[tuple[str, str]]:
+        context = self.audit.detail.view.request.context
+        return [
+            (name_of(context[each.source_index]), f"#{anchor(each.source_index, each.start, each.end)}")
+            for each in claim.evidence
+            if each.source_index < len(context)
+        ]
+
+
+def _context(audit: Audit, visitor: Visitor, claims: "_ClaimList", queue: str) -> dict[str, Any]:
+    view, result, detail = audit.detail.view, audit.result, audit.detail
+    record = view.record
+    rows = claims.rows
+    extra = f"&queue={quote(queue)}" if queue else ""
+    numbers = claims.numbers
+    later = [number for number in numbers if rows and number > rows[-1][0]]
+    choice = {"doubtful": 1} if claims.doubtful else {}
+    return {
+        "title": f"Job {view.custom_id or view.position}",
+        "visitor": visitor,
+        "view": view,
+        "result": result,
+        "record": record,
+        "detail": detail,
+        "final": view.state in FINAL_STATES,
+        "pieces": answer_pieces(result),
+        "addresses": _addresses(claims, extra),
+        "claims": claims,
+        "claim_rows": rows,
+        "doubtful_count": sum(claim.verdict in DOUBTFUL for claim in result.claims),
+        "following": f"?{urlencode({**choice, 'claims': later[0]})}{extra}#claims" if later else None,
+        "sources": source_views(view.request.context, result),
+        "source_name": name_of,
+        "anchor": anchor,
+        "calls": waterfall.calls(view, detail.attempts),
+        "phases": waterfall.phases(result.timing_ms),
+        "attempts": [{**attempt, "failure": _json(attempt["failure"])} for attempt in detail.attempts],
+        "completions": [_completion(row) for row in detail.completions],
+        "messages": audit.messages,
+        "proofs": audit.proofs,
+        "snapshot": _pretty(result.provider_snapshot.model_dump(mode="json", exclude_none=True))
+        if result.provider_snapshot
+        else None,
+        "config": _pretty(view.request.config.model_dump(mode="json", exclude_defaults=True)),
+        "metadata": _pretty(view.request.metadata) if view.request.metadata else None,
+        "remedy": remedy(view.batch_id, result.failure.kind) if result.failure else None,
+        "queue": queue,
+        "most": RAW_CHARACTERS,
+    }
+
+
+def _addresses(claims: _ClaimList, extra: str) -> dict[int, str]:
+    """The address of each claim in the list, which may be on another page of it."""
+    rows = {number for number, _, _ in claims.rows}
+    addresses = {}
+    for number in range(1, len(claims.audit.result.claims) + 1):
+        first = 1 + (number - 1) // CLAIMS * CLAIMS
+        addresses[number] = f"#claim-{number}" if number in rows else f"?claims={first}{extra}#claim-{number}"
+    return addresses
+
+
+def _completion(row: dict[str, Any]) -> dict[str, Any]:
+    raw = str(row["raw"])
+    return {**row, "raw": raw[:RAW_CHARACTERS], "rest": max(0, len(raw) - RAW_CHARACTERS)}
+
+
+def _json(value: Any) -> Any:
+    return orjson.loads(value) if isinstance(value, str) else value
+
+
+def _pretty(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode()
+
+
+def name_of(source: SourceContext) -> str:
+    """A name for a source that people recognise, with its place."""
+    metadata = source.metadata
+    title = next((str(metadata[key]) for key in ("title", "source_path") if metadata.get(key)), source.document_id)
+    places = [f"{key} {metadata[key]}" for key in ("article", "section", "page") if metadata.get(key) not in {None, ""}]
+    return ", ".join([title, *places])
+
+
+@router.get("/jobs/{job_id}/sources/{number}")
+async def source(
+    job_id: UUID,
+    number: int,
+    service: ServiceOf,
+    visitor: VisitorOf,
+) -> Response:
+    """One source as a whole, with everything that the answer takes from it."""
+    await service.ledger.tenancy.job(job_id, visitor.caller.tenant)
+
+    async def render(ledger: PostgresLedger) -> Response:
+        views = await ledger.reading.views([job_id])
+        if not views or not 1 <= number <= len(views[0].request.context):
+            raise not_found()
+        view = views[0]
+        shown_source = view.request.context[number - 1]
+        spans = spans_of(result_of(view)).get(number - 1, [])
+        context = {
+            "title": name_of(shown_source), "visitor": visitor, "view": view, "source": shown_source, "number": number,
+            "stretches": stretches(shown_source.content, number - 1, spans, whole=True),
+            "metadata": _pretty(shown_source.metadata) if shown_source.metadata else None,
+        }  # fmt: skip
+        return page("source", context)
+
+    return await service.bulk.run(render)
+
+
+@router.get("/compare")
+async def compare(
+    service: ServiceOf,
+    visitor: VisitorOf,
+    a: Annotated[str, Query(max_length=60)] = "",
+    b: Annotated[str, Query(max_length=60)] = "",
+) -> Response:
+    """Two answers side by side; without ids the form that asks for them."""
+    if not a or not b:
+        return page("compare", {"title": "Compare", "visitor": visitor, "pair": None, "a": a, "b": b})
+    try:
+        ids = UUID(a.strip()), UUID(b.strip())
+    except ValueError:
+        raise not_found() from None
+    for job_id in ids:
+        await service.ledger.tenancy.job(job_id, visitor.caller.tenant)
+
+    async def render(ledger: PostgresLedger) -> Response:
+        pairs = [pair async for pair in differences(ledger, [ids])]
+        if not pairs:
+            raise NotFound("no such jobs")
+        return page("compare", {"title": "Compare", "visitor": visitor, "a": a, "b": b, **_compared(pairs[0])})
+
+    return await service.bulk.run(render)
+
+
+def _compared(pair: Difference) -> dict[str, Any]:
+    # Computed here: the templates would compute it again at each use.
+    return {"pair": pair, "sides": (("First", pair.first), ("Second", pair.second)), "words": pair.words}

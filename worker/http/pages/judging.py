@@ -1,0 +1,91 @@
+"""The forms of a job: a person's label on a claim or the answer, a replay, a recheck."""
+
+from uuid import UUID
+
+from fastapi import APIRouter
+from fastapi.responses import RedirectResponse, Response
+from uuid_utils.compat import uuid7
+
+from schemas.job import Recheck
+from schemas.states import FINAL_STATES
+from tasks.errors import InputError
+from tasks.ports import Turn
+from worker.http.dependencies import ServiceOf
+from worker.http.pages.visitors import Judgement, Order, PageRoute
+from worker.http.problems import Problem, invalid
+from worker.ledger.postgres import PostgresLedger
+from worker.operations import job_changes
+from worker.operations.labels import MOST_NOTE_CHARACTERS, LabelRequest, add_label, checked_text, read_verdict
+from worker.operations.operator import JobPages
+from worker.operations.replay import ReplayOrder, replay_plan, write_replay
+
+router = APIRouter(route_class=PageRoute)
+
+MOST_MODEL_CHARACTERS = 300
+
+
+@router.post("/jobs/{job_id}/labels")
+async def judge(job_id: UUID, service: ServiceOf, judgement: Judgement) -> Response:
+    """Stores the verdict of the person on a claim or the whole answer, and leads back to it."""
+    visitor, form = judgement
+    await service.ledger.tenancy.job(job_id, visitor.caller.tenant)
+    claim, _, word = form.text("judge").partition(":")
+    run = form.text("run")
+    if (claim and not _is_number(claim)) or not _is_number(run):
+        raise invalid("the form names no claim; go back and reload the page", "judge")
+    request = LabelRequest(
+        job_id,
+        read_verdict(word),
+        visitor.caller.name,
+        claim=int(claim) if claim else None,
+        run=int(run),
+        note=checked_text(form.text("note"), "note", MOST_NOTE_CHARACTERS) or None,
+    )
+    await add_label(service.ledger, request)
+    back = form.text("back")
+    fine = back.startswith("?") and back.isascii() and back.isprintable()
+    place = f"#claim-{claim}" if claim else "#answer"
+    return RedirectResponse(f"/view/jobs/{job_id}{back if fine else ''}{place}", 303)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5  # noqa: PLR2004 - of the column
+
+
+@router.post("/jobs/{job_id}/replay")
+async def replay(job_id: UUID, service: ServiceOf, order: Order) -> Response:
+    """Sends the stored messages again, as a new job, and leads to it."""
+    visitor, form = order
+    await service.ledger.tenancy.job(job_id, visitor.caller.tenant)
+    model = checked_text(form.text("model"), "model", MOST_MODEL_CHARACTERS)
+    replay_order = ReplayOrder(job_id, model=Turn.parse(model) if model else None, again=bool(form.text("again")))
+
+    async def write(ledger: PostgresLedger) -> tuple[UUID, object]:
+        async with replay_plan(ledger, replay_order, service.settings) as plan:
+            if not plan.origins:
+                raise Problem(409, "not-replayable", "It can't be asked again", plan.refused[0].message)
+            receipt = await write_replay(ledger, plan)
+        return receipt.pairs[0][1], receipt.hints
+
+    new_id, hints = await service.bulk.run(write)
+    service.hint(hints, urgent=True)  # type: ignore[arg-type]
+    return RedirectResponse(f"/view/jobs/{new_id}", 303)
+
+
+@router.post("/jobs/{job_id}/recheck")
+async def recheck(job_id: UUID, service: ServiceOf, order: Order) -> Response:
+    """Starts a run that only checks the answer again, and leads back to the job."""
+    visitor, _ = order
+    version = await service.ledger.tenancy.job(job_id, visitor.caller.tenant)
+    if version.state not in FINAL_STATES:
+        raise InputError("the job is not final yet: it is left to its first check")
+    pages = JobPages()
+
+    async def write(ledger: PostgresLedger) -> list[UUID]:
+        operator = service.operator(visitor.caller.name, ledger)
+        return await job_changes.recheck(operator, [job_id], Recheck(id=uuid7()), pages)
+
+    if not await service.bulk.run(write):
+        reason = pages.refused.get(job_id, "it has no answer of a model")
+        raise Problem(409, "not-checkable", "It can't be checked again", reason)
+    return RedirectResponse(f"/view/jobs/{job_id}", 303)

@@ -1,0 +1,157 @@
+"""Renders pages: text from outside stays text, with its invisible turns shown, under a policy that runs nothing of it."""
+
+import base64
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from fastapi.responses import Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from schemas.grounding import Verdict
+
+_HERE = Path(__file__).parent
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    # A form of a page without any referrer would be sent with the origin "null".
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "private, no-store",
+}
+
+SIGNS = {
+    Verdict.SUPPORTED: "✓",
+    Verdict.CONTRADICTED: "✗",
+    Verdict.UNSUPPORTED: "!",
+    Verdict.NOT_CHECKABLE: "·",
+    Verdict.UNCHECKED: "?",
+}
+"""The sign of a verdict, so that colour is never the only one."""
+
+_TURNS = {
+    code: f"[U+{code:04X}]"
+    for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    if chr(code) not in "\n\t\r"
+}
+"""Characters that turn the direction of what follows, or that no font shows: text could pretend to be another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file that pages load."""
+
+    name: str
+    content: bytes
+    media_type: str
+    digest: str
+    integrity: str
+
+
+@dataclass(slots=True)
+class Assets:
+    """The style and the script, each under a name with its hash."""
+
+    by_name: dict[str, Asset] = field(default_factory=dict)
+
+    def add(self, file: str, media_type: str) -> Asset:
+        """Reads a file of this package."""
+        content = (_HERE / "static" / file).read_bytes()
+        digest = hashlib.sha256(content).hexdigest()[:16]
+        stem, _, suffix = file.rpartition(".")
+        integrity = "sha384-" + base64.b64encode(hashlib.sha384(content).digest()).decode()
+        asset = Asset(f"{stem}.{digest}.{suffix}", content, media_type, digest, integrity)
+        self.by_name[asset.name] = asset
+        return asset
+
+
+ASSETS = Assets()
+_STYLE = ASSETS.add("view.css", "text/css")
+_SCRIPT = ASSETS.add("view.js", "text/javascript")
+ICON = ASSETS.add("icon.svg", "image/svg+xml")
+
+
+def visible(value: Any) -> Any:
+    """Text with its invisible turns shown; what the templates made is as it is."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return value.translate(_TURNS)
+
+
+def page(
+    template: str, context: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A page of a template."""
+    html = _environment.get_template(f"{template}.html.j2").render(context)
+    return Response(html, status, {**HEADERS, **(headers or {})}, "text/html")
+
+
+# ---- how values are written ------------------------------------------------------------------------------------------
+
+
+def _usd(value: Decimal | float | str | None) -> str:
+    if value is None:
+        return "unknown"
+    amount = float(value)
+    return f"{amount:,.2f} USD" if amount >= 1 or not amount else f"{amount:.4g} USD"
+
+
+def _count(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.0f}"
+
+
+def _score(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _moment(at: datetime | str | None) -> Markup | str:
+    if at is None:
+        return "-"
+    moment = (datetime.fromisoformat(at) if isinstance(at, str) else at).astimezone(UTC)
+    return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), f"{moment:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def _duration(milliseconds: float | None) -> str:
+    if milliseconds is None:
+        return "-"
+    seconds = milliseconds / 1000
+    if seconds < 1:
+        return f"{milliseconds:.0f} ms"
+    for most, size, unit in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h")):
+        if seconds < most:
+            return f"{seconds / size:.{1 if seconds / size < 10 else 0}f} {unit}"  # noqa: PLR2004 - tenths matter below
+    return f"{seconds / 86_400:.0f} days"
+
+
+def _word(name: Any) -> str:
+    return str(getattr(name, "value", name)).replace("_", " ")
+
+
+_FILTERS: dict[str, Callable[..., Any]] = {
+    "usd": _usd, "count": _count, "score": _score, "moment": _moment, "duration": _duration, "word": _word,
+}  # fmt: skip
+
+
+def _make_environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=visible,
+    )
+    environment.filters.update(_FILTERS)
+    environment.globals.update(style=_STYLE, script=_SCRIPT, icon=ICON, signs=SIGNS, verdicts=list(Verdict))
+    return environment
+
+
+_environment = _make_environment()

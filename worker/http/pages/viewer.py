@@ -1,0 +1,44 @@
+"""Puts the pages together, with their style and script, and one page for addresses that name nothing."""
+
+from fastapi import APIRouter, Request
+from fastapi.responses import RedirectResponse, Response
+
+from worker.http.pages import batch_pages, entry, job_pages, judging, review_pages
+from worker.http.pages.rendering import ASSETS
+from worker.http.pages.visitors import PageRoute
+from worker.http.problems import not_found
+
+router = APIRouter(prefix="/view", include_in_schema=False, route_class=PageRoute)
+
+
+@router.get("")
+async def beginning() -> Response:
+    """Leads to the batches."""
+    return RedirectResponse("/view/", 308)
+
+
+@router.get("/assets/{name}")
+async def asset(name: str, request: Request) -> Response:
+    """The style or the script. Its name holds its hash, so it is never asked for again."""
+    found_asset = ASSETS.by_name.get(name)
+    if found_asset is None:
+        raise not_found()
+    headers = {
+        "Cache-Control": "public, max-age=31536000, immutable",
+        "ETag": f'"{found_asset.digest}"',
+        "X-Content-Type-Options": "nosniff",
+    }
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(None, 304, headers)
+    return Response(found_asset.content, 200, headers, found_asset.media_type)
+
+
+for part in (entry, batch_pages, job_pages, judging, review_pages):
+    router.include_router(part.router)
+
+
+@router.get("/{path:path}")
+async def unknown(path: str) -> Response:
+    """Any other address."""
+    del path
+    raise not_found()
