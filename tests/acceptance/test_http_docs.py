@@ -32,9 +32,9 @@ def test_every_example_of_the_page_does_what_it_shows(system: System, monkeypatc
         blocks = re.findall(r"```sh\n(.*?)```(?:\n\n```json\n(.*?)```)?", PAGE.read_text(), re.DOTALL)
         answers = [_run(script, example, names) for script, example in blocks]
         monkeypatch.setenv("NIGHTDESK", names["NIGHTDESK"])
-        (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
         namespace: dict[str, Any] = {}
-        exec(program, namespace)
+        for program in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
+            exec(program, namespace)
         namespace["client"].close()
     finally:
         service.send_signal(signal.SIGTERM)
@@ -44,6 +44,10 @@ def test_every_example_of_the_page_does_what_it_shows(system: System, monkeypatc
     assert len(answers) > 10
     assert namespace["batch"].status == "completed"
     assert [row["response"]["body"]["outcome"] for row in namespace["answers"]] == ["answered"]
+    assert namespace["response"].output_text.startswith("The notice period is three months")
+    assert namespace["citation"].filename == "lease.txt"
+    assert namespace["response"].metadata["nightdesk_outcome"] == "answered"
+    assert "".join(namespace["pieces"]) == namespace["response"].output_text
     result, by_name = answers[1], answers[8]
     assert (result["state"], result["outcome"]) == ("completed", "answered")
     assert "three months" in result["response"]

@@ -1,6 +1,7 @@
 """The HTTP service of ``nightdesk serve``, over the same operations as the command line.
 
 ``server`` runs it, ``service`` holds what the requests share, ``app`` puts the routes together: ``jobs``, ``events``,
-``batches``, ``openai_files``, ``openai_batches``, ``health``. ``access`` knows the callers, ``metrics`` names all metrics. ``bodies`` reads requests within limits, ``problems`` turns errors into answers, ``job_watch`` lets requests
+``batches``, ``openai_files``, ``openai_batches``, ``openai_responses`` (``response_order`` comes in, ``response_document``
+and ``response_events`` go out), ``health``. ``access`` knows the callers, ``metrics`` names all metrics. ``bodies`` reads requests within limits, ``problems`` turns errors into answers, ``job_watch`` lets requests
 wait for jobs, ``bulk_loop`` computes what takes long beside the loop that answers.
 """

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from schemas.job import JobRequest
 from tasks.errors import NightdeskError
-from worker.http import batches, events, health, jobs, openai_batches, openai_files
+from worker.http import batches, events, health, jobs, openai_batches, openai_files, openai_responses
 from worker.http.metrics import RequestMetrics
 from worker.http.pages import viewer
 from worker.http.problems import Problem, answer_problem
@@ -61,6 +61,7 @@ def make_application(settings: Settings, where: Endpoints, *, loopback: bool, pr
         openai_files.router,
         openai_batches.router,
         viewer.router,
+        openai_responses.router,
     ):
         app.include_router(router)
     app.add_middleware(RequestMetrics)

@@ -9,7 +9,7 @@ from uuid import UUID
 import orjson
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from schemas.batch import BatchStatus
 from schemas.states import JobState
@@ -19,6 +19,7 @@ from worker.http.bodies import parse_json, read_body
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import OPENAI_PROBLEMS
 from worker.http.openai_files import file_id
+from worker.http.openai_metadata import Metadata
 from worker.http.problems import invalid, not_found
 from worker.http.service import Service
 from worker.ledger.postgres import PostgresLedger
@@ -37,10 +38,6 @@ _BATCH = re.compile(r"batch_([0-9a-f]{32})")
 END_S = 2.0
 """Seconds that a request waits for the sizes of the results of a batch that ended."""
 
-MOST_METADATA = 16
-LONGEST_KEY = 64
-LONGEST_VALUE = 512
-
 BatchId = Annotated[str, Path(max_length=100)]
 
 
@@ -52,21 +49,7 @@ class CreateBatch(BaseModel):
     input_file_id: str = Field(pattern=_FILE)
     endpoint: str
     completion_window: str = Field(pattern=r"^[1-9][0-9]{0,2}h$", description="24h, or another number of hours")
-    metadata: dict[str, str] | None = Field(default=None, max_length=MOST_METADATA)
-
-    @field_validator("metadata", mode="before")
-    @classmethod
-    def _check_metadata(cls, value: Any) -> Any:
-        # All under the one name, as at OpenAI; PostgreSQL can't keep U+0000, and jobs must not run before that is known.
-        if isinstance(value, dict):
-            for key, text in value.items():
-                if len(key) > LONGEST_KEY:
-                    raise ValueError(f"the key {key[:LONGEST_KEY]!r}... is longer than {LONGEST_KEY} characters")
-                if not isinstance(text, str) or len(text) > LONGEST_VALUE:
-                    raise ValueError(f"the value of {key!r} must be a string of at most {LONGEST_VALUE} characters")
-                if "\0" in key or "\0" in text:
-                    raise ValueError(f"{key!r} or its value holds the character U+0000; remove it")
-        return value
+    metadata: Metadata = None
 
 
 @router.post("", response_model=None)

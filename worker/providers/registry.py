@@ -442,6 +442,10 @@ class Installation(Catalog):
                 self._cache[key] = objections
         return objections
 
+    def knows(self, name: str) -> bool:
+        """Tells whether there is a provider of this name."""
+        return self._providers.kind_of(name) is not None
+
     def _of_the_answer(self, config: GenerationConfig, *, priced: bool) -> Iterator[Objection]:
         if config.lane is Lane.PROVIDER_BATCH or config.lane in WINDOWS:
             yield from self._of_lane(config)

@@ -1,0 +1,256 @@
+"""The stock OpenAI client, unchanged: one question with its sources, as a response, a stream, or in the background."""
+
+import asyncio
+import base64
+import queue
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import openai
+import pydantic
+import pytest
+
+from schemas.access import Role
+from schemas.answer import Citation
+from schemas.failure import FailureKind
+from schemas.grounding import Claim, Grounding, Verdict
+from schemas.model_call import Usage
+from schemas.states import Outcome, Step
+from tasks.ports import FinalJob, Leased
+from tests.builders import make_failed, make_final, make_record
+from tests.deadlines import Deadline
+from tests.http_service import Door, running_service
+from tests.integration.test_http_tenants import make_key
+from tests.servers import Servers
+from worker.http import openai_responses
+from worker.ledger.postgres import PostgresLedger
+
+# One service and one worker for all of them.
+pytestmark = pytest.mark.xdist_group("responses")
+
+SOURCE = "The notice period is three months. The rent is 900 euros."
+QUOTE = "The notice period is three months."
+ANSWER = "The notice period is three months [1]. It is easy to end."
+INPUT: Any = [
+    {
+        "role": "user",
+        "content": [
+            {"type": "input_file", "filename": "lease.txt", "file_data": base64.b64encode(SOURCE.encode()).decode()},
+            {"type": "input_text", "text": "How long is the notice period?"},
+        ],
+    }
+]
+
+
+def answered(job: Leased) -> FinalJob:
+    """An answer with a citation, and a claim that no source supports."""
+    claims = (
+        Claim(text=QUOTE, start_pos=0, end_pos=38, verdict=Verdict.SUPPORTED),
+        Claim(text="It is easy to end.", start_pos=39, end_pos=57, verdict=Verdict.UNSUPPORTED),
+    )
+    citation = Citation(
+        source_index=0, rank=1, chunk_id=job.request.context[0].chunk_id, document_id="d", quoted_text=QUOTE,
+        text_snippet=QUOTE, start_pos=34, end_pos=37, source_start=0, source_end=34, verified=True,
+    )  # fmt: skip
+    record = make_record(
+        job,
+        answer=ANSWER,
+        citations=(citation,),
+        grounding=Grounding(grounding_score=0.5, confidence=0.25, claims=claims),
+        usage=Usage(input_tokens=40, output_tokens=12, cached_input_tokens=8),
+    )
+    return make_final(job, outcome=Outcome.PARTIAL, record=record)
+
+
+class Hands:
+    """A worker that ends the next job for each order, as it is told."""
+
+    def __init__(self, database_url: str) -> None:
+        self._database_url = database_url
+        self._orders: queue.Queue[Any] = queue.Queue()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._work()))
+
+    def answer(self, make: Any = answered) -> None:
+        """End the next job."""
+        self._orders.put(make)
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._orders.put(None)
+        self.thread.join(60)
+
+    async def _work(self) -> None:
+        async with PostgresLedger(self._database_url, connections=1) as ledger:
+            while (make := await asyncio.to_thread(self._orders.get)) is not None:
+                deadline = Deadline(30)
+                while not (jobs := await ledger.queue.lease(Step.GENERATE, "w", timedelta(minutes=5), 1)):
+                    assert not deadline.is_over(), "no job came"
+                    await asyncio.sleep(0.02)
+                await ledger.queue.finish([make(jobs[0])])
+
+
+@pytest.fixture(scope="module")
+def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with (
+        servers.database() as url,
+        running_service(url, servers.redis_url, tmp_path_factory.mktemp("home"), provider="extractive") as door,
+    ):
+        yield door
+
+
+@pytest.fixture(scope="module")
+def client(door: Door) -> Iterator[openai.OpenAI]:
+    key = make_key(door.database_url, "acme", "acme", Role.SUBMIT)
+    with openai.OpenAI(base_url=f"{door.url}/openai/v1", api_key=key, max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def hands(door: Door) -> Iterator[Hands]:
+    hands = Hands(door.database_url)
+    hands.thread.start()
+    yield hands
+    hands.stop()
+
+
+def test_an_answer_comes_with_citations_usage_cost_and_verdicts(client: openai.OpenAI, hands: Hands) -> None:
+    hands.answer()
+    response = client.responses.create(model="nightdesk", input=INPUT, metadata={"case": "7"}, instructions="Be kind.")
+
+    assert (response.status, response.output_text) == ("completed", ANSWER)
+    (annotation,) = response.output[0].content[0].annotations  # type: ignore[union-attr]
+    assert (annotation.type, annotation.filename) == ("file_citation", "lease.txt")  # type: ignore[union-attr]
+    place = annotation.model_dump()
+    assert ANSWER[place["start_index"] : place["end_index"]] == "[1]"
+    assert SOURCE[place["source_start"] : place["source_end"]] == place["quote"]
+    assert response.usage is not None
+    assert (response.usage.total_tokens, response.usage.input_tokens_details.cached_tokens) == (52, 8)
+    assert Decimal(response.usage.model_dump()["cost_usd"]) == 0
+    assert response.metadata == {
+        "case": "7",
+        "nightdesk_outcome": "partial",
+        "nightdesk_confidence": "0.25",
+        "nightdesk_grounding_score": "0.5",
+        "nightdesk_claims": "2",
+        "nightdesk_supported": "1",
+        "nightdesk_unsupported": "1",
+        "nightdesk_cost_usd": "0",
+    }
+    assert response.instructions == "Be kind."
+    assert response.model_dump()["nightdesk"]["claims"][1]["verdict"] == "unsupported"
+    assert client.responses.retrieve(response.id) == response
+
+
+def test_a_stream_has_the_events_of_the_real_service_and_resumes(client: openai.OpenAI, hands: Hands) -> None:
+    hands.answer()
+    with client.responses.create(model="nightdesk", input=INPUT, stream=True) as stream:
+        events = [*stream]
+    kinds = [event.type for event in events if event.type != "response.output_text.delta"]
+    assert kinds == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.annotation.added",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == ANSWER
+    assert [event.sequence_number for event in events] == [*range(len(events))]
+    done = events[-1].response  # type: ignore[union-attr]
+    assert (done.output_text, done.id) == (ANSWER, events[0].response.id)  # type: ignore[union-attr]
+    with client.responses.retrieve(done.id, stream=True, starting_after=4) as again:
+        assert [*again] == events[5:]
+    hands.answer()
+    with client.responses.stream(model="nightdesk", input=INPUT) as helper:
+        assert helper.get_final_response().output_text == ANSWER
+
+
+def test_a_response_in_the_background_is_retrieved_or_cancelled(client: openai.OpenAI, hands: Hands) -> None:
+    first = client.responses.create(model="nightdesk", input=INPUT, background=True)
+    assert (first.status, first.background, first.output, first.usage) == ("queued", True, [], None)
+    hands.answer()
+    with client.responses.retrieve(first.id, stream=True) as events:
+        assert [event.type for event in events][-1] == "response.completed"
+    second = client.responses.create(model="nightdesk", input=INPUT, background=True)
+    assert client.responses.cancel(second.id).status == "cancelled"
+    assert client.responses.cancel(first.id).status == "completed", "a final one stays as it is"
+
+
+def test_a_failure_and_a_refusal_are_those_of_the_real_service(client: openai.OpenAI, hands: Hands) -> None:
+    hands.answer(lambda job: make_failed(job, FailureKind.CONTEXT_EXCEEDED))
+    failed = client.responses.create(model="nightdesk", input=INPUT)
+    assert failed.error is not None
+    assert (failed.status, failed.error.code, failed.output) == ("failed", "invalid_prompt", [])
+    hands.answer(make_failed)
+    with client.responses.create(model="nightdesk", input=INPUT, stream=True) as stream:
+        assert [event.type for event in stream][-1] == "response.failed"
+    hands.answer(lambda job: make_final(job, outcome=Outcome.REFUSED, record=make_record(job, answer="I won't.")))
+    with client.responses.create(model="nightdesk", input=INPUT, stream=True) as stream:
+        events = [*stream]
+    assert "response.refusal.done" in [event.type for event in events]
+    assert events[-1].response.output[0].content[0].refusal == "I won't."  # type: ignore[union-attr]
+
+
+class Period(pydantic.BaseModel):
+    months: int
+
+
+def test_an_object_is_parsed_by_the_client(client: openai.OpenAI, hands: Hands) -> None:
+    hands.answer(lambda job: make_final(job, record=make_record(job, output_structured={"months": 3})))
+    parsed = client.responses.parse(model="nightdesk", input=INPUT, text_format=Period)
+    assert parsed.output_parsed == Period(months=3)
+
+
+def test_sources_may_come_beside_the_input_and_a_page_is_cited_by_its_url(client: openai.OpenAI, hands: Hands) -> None:
+    hands.answer()
+    sources = [{"content": SOURCE, "title": "Lease", "url": "https://acme.example/lease"}]
+    body = {"sources": sources, "config": {"mode": "simple"}}
+    response = client.responses.create(model="nightdesk", input="How long?", extra_body=body)
+    (annotation,) = response.output[0].content[0].annotations  # type: ignore[union-attr]
+    assert (annotation.type, annotation.title) == ("url_citation", "Lease")  # type: ignore[union-attr]
+    assert annotation.url == "https://acme.example/lease"  # type: ignore[union-attr]
+
+
+def test_errors_name_the_parameter_and_a_late_answer_is_not_ordered_again(
+    door: Door, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.responses.create(model="nightdesk", input="Why?", temperature=9)
+    assert (refused.value.param, refused.value.type) == ("temperature", "invalid_request_error")
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve("resp_nothing")
+    monkeypatch.setattr(openai_responses, "LONGEST_S", 0.0)
+    # A client that tries again by itself must not here: the answer would be paid for twice.
+    with (
+        openai.OpenAI(base_url=client.base_url, api_key=client.api_key, max_retries=2) as patient,
+        pytest.raises(openai.InternalServerError, match="retrieve resp_") as late,
+    ):
+        patient.responses.create(model="nightdesk", input=INPUT, extra_headers={"Idempotency-Key": "late"})
+    again = client.responses.create(
+        model="nightdesk", input=INPUT, background=False, extra_headers={"Idempotency-Key": "late"}, timeout=60,
+        stream=True,
+    )  # fmt: skip
+    with again as stream:
+        first = next(iter(stream)).response  # type: ignore[union-attr]
+    assert first.id in str(late.value), "the same key is the same answer"
+    assert client.responses.cancel(first.id).status == "cancelled"
+
+
+def test_another_tenant_does_not_find_a_response(door: Door, client: openai.OpenAI) -> None:
+    response = client.responses.create(model="nightdesk", input=INPUT, background=True)
+    key = make_key(door.database_url, "other", "other", Role.ADMIN)
+    with openai.OpenAI(base_url=client.base_url, api_key=key, max_retries=0) as other:
+        for call in (
+            lambda: other.responses.retrieve(response.id),
+            lambda: other.responses.retrieve(response.id, stream=True),
+            lambda: other.responses.cancel(response.id),
+        ):
+            with pytest.raises(openai.NotFoundError):
+                call()
+    assert client.responses.cancel(response.id).status == "cancelled"

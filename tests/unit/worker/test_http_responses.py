@@ -1,0 +1,123 @@
+"""Responses in the form of OpenAI's API: the job that an order becomes, and the pieces of its text."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from tasks.errors import InputError
+from worker.http.problems import Problem
+from worker.http.response_events import pieces_of
+from worker.http.response_order import job_of, parse_order
+
+
+def encoded(text: str, head: str = "data:text/plain;base64,") -> str:
+    return head + base64.b64encode(text.encode()).decode()
+
+
+def job(**order: Any) -> dict[str, Any]:
+    return job_of(parse_order(order), {"mine", "openai"}.__contains__)
+
+
+def test_files_and_titled_texts_are_sources_and_the_other_texts_the_question() -> None:
+    content = [
+        {"type": "input_file", "filename": "lease.txt", "file_data": encoded("Three months.")},
+        {"type": "input_file", "file_data": encoded("\ufeffBare.", "")},
+        {"type": "input_text", "text": "Rent is due.", "title": "Rent", "page": 4},
+        {"type": "input_text", "text": "How long?"},
+        {"type": "input_text", "text": "In months."},
+    ]
+    result = job(input=[{"role": "user", "content": content}], sources=[{"content": "More.", "relevance_score": 0.9}])
+
+    assert result["query"] == "How long?\n\nIn months."
+    assert result["context"] == [
+        {"title": "lease.txt", "content": "Three months."},
+        {"content": "Bare."},
+        {"title": "Rent", "page": 4, "content": "Rent is due."},
+        {"content": "More.", "relevance_score": 0.9},
+    ]
+
+
+def test_earlier_messages_are_the_conversation_and_system_messages_instructions() -> None:
+    messages = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": "Who?"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Ada."}]},
+        {"role": "user", "content": [{"type": "input_text", "text": "It is a text.", "title": "T"}]},
+        {"role": "user", "content": "When?"},
+    ]
+    result = job(input=messages, instructions="Be kind.")
+
+    assert result["query"] == "When?"
+    assert result["conversation_history"] == [("user", "Who?"), ("assistant", "Ada.")]
+    assert result["system_instructions"] == "Be kind.\n\nBe brief."
+    assert len(result["context"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "config"),
+    [
+        (None, {}),
+        ("nightdesk", {}),
+        ("mine", {"provider": "mine"}),
+        ("openai:gpt-5.6", {"provider": "openai", "model": "gpt-5.6"}),
+        ("ft:gpt-4o:acme", {"model": "ft:gpt-4o:acme"}),
+    ],
+)
+def test_a_model_names_its_provider_where_there_is_one(model: str | None, config: dict[str, str]) -> None:
+    assert job(input="Why?", model=model)["config"] == config
+
+
+def test_options_become_the_config_and_the_config_of_the_order_goes_before() -> None:
+    form = {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}}
+    options = {"max_output_tokens": 90, "temperature": 0.5, "top_p": 0.1, "reasoning": {"effort": "low"}, "text": form}
+    result = job(
+        input="Why?", config={"temperature": 0, "mode": "simple"}, background=True, metadata={"a": "b"}, **options
+    )
+
+    assert result["config"] == {
+        "max_tokens": 90,
+        "temperature": 0,
+        "sampling": {"top_p": 0.1},
+        "reasoning_effort": "low",
+        "output_schema": {"type": "object"},
+        "mode": "simple",
+    }
+    assert (result["metadata"], result["priority"]) == ({"a": "b", "openai": {"background": True}}, 0)
+    assert job(input="Why?")["priority"] == 50, "a caller waits"
+
+
+@pytest.mark.parametrize(
+    ("order", "parameter"),
+    [
+        ({}, "input"),
+        ({"input": ""}, "input"),
+        ({"input": [1]}, "input"),
+        ({"input": [{"role": "assistant", "content": "So."}]}, "input"),
+        ({"input": [{"role": "tool", "content": "x"}]}, "input[0].role"),
+        ({"input": [{"type": "function_call"}]}, "input[0]"),
+        ({"input": [{"role": "user", "content": 7}]}, "input[0].content"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "file-1"}]}]},
+            "input[0].content[0]",
+        ),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_file", "file_data": "JVBERv8="}]}]},
+            "input[0].content[0].file_data",
+        ),
+        ({"input": "x", "tools": [{"type": "web_search"}]}, "tools"),
+        ({"input": "x", "previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"input": "x", "metadata": {"k": 1}}, "metadata"),
+        ({"input": "x", "text": {"format": {"type": "json_object"}}}, "text.format.type"),
+    ],
+)
+def test_what_can_not_be_done_is_refused_by_name(order: dict[str, Any], parameter: str) -> None:
+    with pytest.raises((Problem, InputError)) as refused:
+        job(**order)
+    assert refused.value.field == parameter
+
+
+@pytest.mark.parametrize("text", ["", " ", "One.", "One two  three\n\nfour five six seven. \n", "\n\n- a\n- b [1]"])
+def test_the_pieces_of_a_text_are_the_text(text: str) -> None:
+    assert "".join(pieces_of(text)) == text

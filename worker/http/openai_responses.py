@@ -1,0 +1,212 @@
+"""The routes of responses in the form of OpenAI's API, for its stock client: one question, its sources, a checked answer."""
+
+import re
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Any
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import Response, StreamingResponse
+
+from schemas.job import MAX_LINE_BYTES
+from schemas.states import FINAL_STATES
+from tasks.errors import InputError, NightdeskError
+from tasks.ports import JobView
+from tasks.results import result_of
+from tasks.submit import Submitted
+from worker.http.access import Caller
+from worker.http.bodies import parse_json, read_body
+from worker.http.dependencies import Reader, ServiceOf, Submitter
+from worker.http.documents import OPENAI_PROBLEMS
+from worker.http.jobs import INLINE_BYTES, IdempotencyKey
+from worker.http.problems import Problem, not_found, problem_of
+from worker.http.response_document import document_of, response_id
+from worker.http.response_events import first_events, last_events, line_of
+from worker.http.response_order import CreateResponse, job_of, parse_order
+from worker.http.service import Service
+from worker.ledger.postgres import PostgresLedger
+from worker.operations import job_changes
+from worker.operations.job_submission import submit_job
+from worker.operations.operator import JobPages
+
+router = APIRouter(prefix="/openai/v1/responses", tags=["openai"], responses=OPENAI_PROBLEMS)
+
+LONGEST_S = 570.0
+"""Seconds that an order waits for its answer; the client gives up after 600."""
+
+BEAT_S = 15.0
+"""Seconds of silence after which a comment is sent: proxies cut off what is silent for a minute."""
+
+EVENTS = "text/event-stream"
+
+_ID = re.compile(r"resp_([0-9a-f]{32})")
+
+_PARAMETERS = {
+    "query": "input",
+    "context": "sources",
+    "config.provider": "model",
+    "config.model": "model",
+    "config.max_tokens": "max_output_tokens",
+    "config.temperature": "temperature",
+    "config.sampling.top_p": "top_p",
+    "config.reasoning_effort": "reasoning.effort",
+    "config.output_schema": "text.format.schema",
+}
+"""Names of the fields of a job in an order."""
+
+ResponseId = Annotated[str, Path(max_length=100)]
+
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"type": "object", "properties": {"input": {}, "model": {}}}}},
+    }
+}
+
+
+@router.post("", response_model=None, openapi_extra=_BODY)
+async def create(
+    request: Request, service: ServiceOf, caller: Submitter, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Answer one question from its sources. The answer comes when it is checked; with `background` the response at once."""
+    body = await read_body(request, MAX_LINE_BYTES)
+
+    async def write(ledger: PostgresLedger) -> tuple[CreateResponse, Submitted]:
+        order = parse_order(parse_json(body))
+        job = job_of(order, service.catalog.knows)
+        return order, await submit_job(
+            ledger, service.settings, service.catalog, job, tenant=caller.tenant, key=idempotency_key
+        )
+
+    try:
+        order, submitted = await (write(service.ledger) if len(body) <= INLINE_BYTES else service.bulk.run(write))
+    except InputError as error:
+        raise _renamed(error) from error
+    for job in submitted.available:
+        service.hint({job.step: [job.id]}, urgent=not order.background)
+    (job_id,) = submitted.job_ids
+    assert job_id is not None
+    view = await _view(service, job_id)
+    if order.stream:
+        return _stream(service, caller, view, -1)
+    if not order.background:
+        view = await _final(service, caller, view)
+    return _json(view)
+
+
+def _renamed(error: InputError) -> Problem:
+    """The problem with the name of the order's parameter in place of the job's field."""
+    problem = problem_of(error)
+    name = _PARAMETERS.get(problem.field or "")
+    if name is not None:
+        problem.detail = f"{name}: {problem.detail.removeprefix(f'{problem.field}: ')}"
+        problem.field = name
+    return problem
+
+
+@router.get("/{response}", response_model=None, responses={200: {"content": {"application/json": {}, EVENTS: {}}}})
+async def retrieve(
+    response: ResponseId,
+    service: ServiceOf,
+    caller: Reader,
+    stream: bool = False,
+    starting_after: Annotated[int, Query(ge=0, description="number of the last event that the caller has")]
+    | None = None,
+) -> Response:
+    """A response as it stands; with `stream` its events, from the first or after one."""
+    view = await _view(service, await _require(service, caller, response))
+    if stream:
+        return _stream(service, caller, view, -1 if starting_after is None else starting_after)
+    return _json(view)
+
+
+@router.post("/{response}/cancel", response_model=None)
+async def cancel(response: ResponseId, service: ServiceOf, caller: Submitter) -> Response:
+    """Cancel a response that is not final, in the background or not."""
+    job_id = await _require(service, caller, response)
+    await job_changes.cancel(service.operator(caller.name, service.ledger), job_id, JobPages())
+    return _json(await _view(service, job_id))
+
+
+async def _require(service: Service, caller: Caller, response: str) -> UUID:
+    match = _ID.fullmatch(response)
+    if match is None:
+        raise not_found()
+    return (await service.ledger.tenancy.job(UUID(match[1]), caller.tenant)).job_id
+
+
+async def _view(service: Service, job_id: UUID) -> JobView:
+    views = await service.ledger.reading.views([job_id])
+    if not views:
+        raise not_found()
+    return views[0]
+
+
+def _json(view: JobView) -> Response:
+    document = document_of(view, result_of(view))
+    return Response(
+        orjson.dumps(document), headers={"Cache-Control": "private, no-store"}, media_type="application/json"
+    )
+
+
+async def _final(service: Service, caller: Caller, view: JobView) -> JobView:
+    """Waits for the end of a job; raises ``Problem`` where it does not come in time."""
+    async for final in _wait(service, caller, view.job_id, LONGEST_S):
+        if final is not None:
+            return final
+    # An order that is sent again would be another one, and paid for again.
+    detail = (
+        f"the answer is not there yet, and goes on: retrieve {response_id(view.job_id)} later, or order with background"
+    )
+    raise Problem(504, "timeout", "Timeout", detail, headers={"X-Should-Retry": "false"})
+
+
+async def _wait(service: Service, caller: Caller, job_id: UUID, within_s: float) -> AsyncIterator[JobView | None]:
+    """Yields None now and then, and the job once it is final; ends without it when the time or the service ends."""
+    until = time.monotonic() + within_s
+    while not service.watch.closed.is_set() and time.monotonic() < until:
+        version = await service.ledger.tenancy.job(job_id, caller.tenant)
+        if not version.final:
+            await service.watch.change(job_id, None, BEAT_S)
+            await service.access.require_valid(caller)
+            yield None
+            continue
+        view = await _view(service, job_id)
+        if view.state in FINAL_STATES:
+            yield view
+            return
+
+
+def _stream(service: Service, caller: Caller, view: JobView, after: int) -> Response:
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_lines(service, caller, view, after), headers=headers, media_type=EVENTS)
+
+
+async def _lines(service: Service, caller: Caller, view: JobView, after: int) -> AsyncIterator[bytes]:
+    """The events of a response as they are sent, numbered in the same way each time."""
+    beginning = [*first_events(document_of(view, result_of(view)))]
+    for line in _numbered(iter(beginning), 0, after):
+        yield line
+    try:
+        async for final in _wait(service, caller, view.job_id, float("inf")):
+            if final is None:
+                yield b": still here\n\n"
+                continue
+            result = result_of(final)
+            for line in _numbered(last_events(document_of(final, result), final, result), len(beginning), after):
+                yield line
+            return
+        detail = "the service stops"
+    except (NightdeskError, Problem) as error:
+        detail = (error if isinstance(error, Problem) else problem_of(error)).detail
+    message = f"{detail}; the answer goes on: retrieve {response_id(view.job_id)}"
+    event = {"type": "error", "code": "server_error", "message": message, "param": None}
+    yield line_of(event, max(after + 1, len(beginning)))
+
+
+def _numbered(events: Iterator[dict[str, Any]], first: int, after: int) -> Iterator[bytes]:
+    for number, event in enumerate(events, first):
+        if number > after:
+            yield line_of(event, number)

@@ -1,0 +1,207 @@
+"""Turns an order of a response, in the form of OpenAI's API, into a job."""
+
+import base64
+import binascii
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from tasks.submit import validated
+from worker.http.openai_metadata import Metadata
+from worker.http.problems import invalid
+
+OWN_MODEL = "nightdesk"
+"""The model of the settings."""
+
+MOST_ITEMS = 4_000
+PRIORITY = 50
+"""Of a response that its caller waits for: it goes before the jobs of batches."""
+
+NOTE = "openai"
+"""Key of the job's metadata with the parts of the order that the job itself does not have."""
+
+_SOURCE_FIELDS = frozenset(
+    {"title", "page", "article", "section", "section_hierarchy", "source_path", "product_name", "document_type", "date",
+     "url", "chunk_id", "document_id", "relevance_score", "sub_query"}
+)  # fmt: skip
+"""A part of text with one of them is a source."""
+
+
+def _refuse(value: Any) -> Any:
+    if value:
+        raise ValueError("is not taken here: each response answers one question from its own sources")
+    return value
+
+
+def _require_input(value: Any) -> Any:
+    if isinstance(value, str) and value:
+        return [{"role": "user", "content": value}]
+    if isinstance(value, list) and 0 < len(value) <= MOST_ITEMS and all(isinstance(item, dict) for item in value):
+        return value
+    raise ValueError(f"must be a text, or a list of 1 to {MOST_ITEMS:,} messages")
+
+
+Never = Annotated[Any, BeforeValidator(_refuse)]
+
+
+class CreateResponse(BaseModel):
+    """The order of a response. What it names besides is ignored: this service stores every answer, for instance."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    input: Annotated[Any, BeforeValidator(_require_input)]
+    model: Annotated[str, Field(max_length=300)] | None = None
+    instructions: str | None = None
+    metadata: Metadata = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    reasoning: dict[str, Any] | None = None
+    text: dict[str, Any] | None = None
+    background: bool | None = None
+    stream: bool | None = None
+    sources: list[Any] | None = Field(default=None, description="as 'context' of a job")
+    config: dict[str, Any] | None = Field(default=None, description="as 'config' of a job")
+    priority: int | None = None
+    tools: Never = None
+    previous_response_id: Never = None
+    conversation: Never = None
+    prompt: Never = None
+
+
+def parse_order(raw: Any) -> CreateResponse:
+    """The order in a body; raises ``InputError`` that names the parameter."""
+    if not isinstance(raw, dict):
+        raise invalid("the body must be a JSON object")
+    order: CreateResponse = validated(CreateResponse, raw)
+    return order
+
+
+def job_of(order: CreateResponse, is_provider: Callable[[str], bool]) -> dict[str, Any]:
+    """The job of an order, as it would be submitted; raises ``Problem`` that names the parameter."""
+    reading = _Input([] if order.instructions is None else [order.instructions])
+    reading.read(order.input)
+    note = {"model": order.model, "background": order.background or None}
+    waits = not order.background
+    return {
+        "query": reading.question,
+        "context": [*reading.sources, *(order.sources or ())],
+        "config": {**_config(order, is_provider), **(order.config or {})},
+        "system_instructions": "\n\n".join(reading.instructions) or None,
+        "conversation_history": reading.history,
+        "metadata": {**(order.metadata or {}), NOTE: {key: value for key, value in note.items() if value is not None}},
+        "priority": order.priority if order.priority is not None else PRIORITY if waits else 0,
+    }
+
+
+def _config(order: CreateResponse, is_provider: Callable[[str], bool]) -> dict[str, Any]:
+    provider, model = None, order.model
+    first, _, rest = (model or "").partition(":")
+    if first and is_provider(first):
+        provider, model = first, rest or None
+    elif model == OWN_MODEL:
+        model = None
+    config = {
+        "provider": provider,
+        "model": model,
+        "max_tokens": order.max_output_tokens,
+        "temperature": order.temperature,
+        "sampling": None if order.top_p is None else {"top_p": order.top_p},
+        "reasoning_effort": (order.reasoning or {}).get("effort"),
+        "output_schema": _schema(order.text),
+    }
+    return {name: value for name, value in config.items() if value is not None}
+
+
+def _schema(text: dict[str, Any] | None) -> Any:
+    form = (text or {}).get("format") or {"type": "text"}
+    kind = form.get("type") if isinstance(form, dict) else None
+    if kind == "json_schema":
+        return form.get("schema")
+    if kind != "text":
+        raise invalid("must be text or json_schema", "text.format.type")
+    return None
+
+
+@dataclass(slots=True)
+class _Input:
+    """The items of an input, in order: the last question, its sources, and what was said before."""
+
+    instructions: list[str]
+    question: str = ""
+    sources: list[Any] = field(default_factory=list)
+    history: list[tuple[str, str]] = field(default_factory=list)
+
+    def read(self, items: list[dict[str, Any]]) -> None:
+        """Reads all items."""
+        for number, item in enumerate(items):
+            place = f"input[{number}]"
+            if item.get("type", "message") != "message":
+                raise invalid(f"an item of the type {item.get('type')!r} is not taken, only messages", place)
+            role, text = item.get("role"), self._text(item.get("content"), place)
+            if role in {"system", "developer"}:
+                self.instructions.append(text)
+            elif role in {"user", "assistant"}:
+                self._say(role, text)
+            else:
+                raise invalid("must be user, assistant, system or developer", f"{place}.role")
+        if not self.question:
+            raise invalid("holds no question: the last message must be the user's, with a text", "input")
+
+    def _say(self, role: str, text: str) -> None:
+        if role == "assistant":
+            self.history += [*([("user", self.question)] if self.question else []), ("assistant", text)]
+            self.question = ""
+        elif text:
+            # Sources may come in a message of their own.
+            self.question = f"{self.question}\n\n{text}" if self.question else text
+
+    def _text(self, content: Any, place: str) -> str:
+        """The text of a message; its sources are collected."""
+        if isinstance(content, str):
+            return content
+        if not isinstance(content, list):
+            raise invalid("must be a text or a list of parts", f"{place}.content")
+        texts: list[str] = []
+        for number, part in enumerate(content):
+            path = f"{place}.content[{number}]"
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind == "input_file":
+                self.sources.append(_file_source(part, path))
+            elif kind in {"input_text", "output_text"} and isinstance(part.get("text"), str):
+                named = {name: part[name] for name in _SOURCE_FIELDS & part.keys() if kind == "input_text"}
+                if named:
+                    self.sources.append({**named, "content": part["text"]})
+                else:
+                    texts.append(part["text"])
+            else:
+                raise invalid(f"a part of the type {kind!r} is not taken; send input_text and input_file", path)
+        return "\n\n".join(texts)
+
+
+def _file_source(part: dict[str, Any], path: str) -> dict[str, Any]:
+    """A file of text as a source; nothing is fetched for a caller."""
+    data, name = part.get("file_data"), part.get("filename")
+    if not isinstance(data, str):
+        raise invalid("send the content of the file itself, as file_data; this service fetches none", path)
+    if name is not None and not isinstance(name, str):
+        raise invalid("must be a string", f"{path}.filename")
+    named = {key: part[key] for key in sorted(_SOURCE_FIELDS & part.keys())}
+    return {**({"title": name} if name else {}), **named, "content": _decoded(data, f"{path}.file_data")}
+
+
+def _decoded(data: str, path: str) -> str:
+    """The text of a data URL; without one, base64."""
+    encoded = data
+    if data.startswith("data:"):
+        head, _, encoded = data.partition(",")
+        if not head.endswith(";base64"):
+            raise invalid("a data URL must be in base64", path)
+    try:
+        return base64.b64decode(encoded, validate=True).decode("utf-8-sig")
+    except (binascii.Error, ValueError):
+        raise invalid(
+            "must be a text in UTF-8, in base64; extract the text of a PDF or an office file first", path
+        ) from None
