@@ -13,6 +13,7 @@ from schemas.failure import FailureKind
 from schemas.generation import Lane
 from schemas.model_call import Usd
 from schemas.states import JobState, Outcome
+from schemas.window import WindowText
 
 
 class BatchRequest(Contract):
@@ -21,6 +22,11 @@ class BatchRequest(Contract):
     key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     name: Annotated[str, Field(max_length=256)] | None = None
     not_before: Moment | None = None
+    window: WindowText | None = Field(
+        default=None,
+        description="hours in which its jobs may be called, such as '22:00-06:00 Europe/Berlin', with weekdays if wanted: "
+        "'mon-fri 22:00-06:00 Europe/Berlin'",
+    )
     deadline: Moment | None = None
     max_cost_usd: Annotated[Decimal, Field(ge=0, max_digits=12, decimal_places=6)] | None = None
     defaults: dict[str, Any] = Field(default_factory=dict, description="config fields for jobs that do not set them")
@@ -74,6 +80,9 @@ class BatchStatus(Contract):
     tenant: str
     created_at: datetime
     not_before: datetime | None
+    window: str | None = Field(default=None, description="hours in which its jobs may be called")
+    opens_at: datetime | None = Field(default=None, description="beginning of the present or else the next window")
+    closes_at: datetime | None = Field(default=None, description="its end")
     deadline: datetime | None
     paused: bool
     cancelled_at: datetime | None

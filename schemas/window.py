@@ -19,6 +19,8 @@ _END_OF_DAY = "24:00"
 _LONGEST_BREAK = 9
 """Days within which a window of one weekday opens again, with one to spare for a day on which the clocks leave it out."""
 
+_MOST_INTERVALS = 100
+
 _HELP = "give hours and a time zone, such as '22:00-06:00 Europe/Berlin' or 'mon-fri 22:00-06:00 Europe/Berlin'"
 
 
@@ -61,6 +63,17 @@ class Window:
     def opening(self, at: datetime) -> datetime:
         """The moment itself if it is inside, else the beginning of the next interval."""
         return max(at, self.interval(at).begins_at)
+
+    def finish(self, at: datetime, work: timedelta) -> datetime:
+        """The moment at which work that goes on only inside is done, at most a hundred intervals ahead."""
+        interval, begin = self.interval(at), self.opening(at)
+        for _ in range(_MOST_INTERVALS):
+            if work <= interval.ends_at - begin:
+                break
+            work -= interval.ends_at - begin
+            interval = self.after(interval)
+            begin = interval.begins_at
+        return begin + work
 
     def _intervals(self, at: datetime) -> Iterator[Interval]:
         today = at.astimezone(self.zone).date()

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -19,6 +20,7 @@ from schemas import CONTRACT_VERSION
 from schemas.batch import BatchRequest
 from schemas.job import MAX_REQUEST_BYTES, GenerationConfig, JobRequest, unknown_keys
 from schemas.states import Step
+from schemas.window import parse_window
 from tasks.answers.objects import check_schema
 from tasks.errors import InputError, JobsRefused, LedgerError, MessageTaken, ServiceUnavailable, Unstorable
 from tasks.ports import Catalog, Everything, NewBatch, NewJob, Receipt, Refused, Submission, own_id_key, process
@@ -185,17 +187,39 @@ def new_batch(raw: dict[str, Any] | None, *, tenant: str, max_queued: int | None
     if batch.defaults:
         # A typo in the defaults would fail every job; it is one error of the batch instead.
         check_schema(validated(JobRequest, {"query": "-", "config": batch.defaults}).config)
+    check_window(batch.window, batch.not_before, batch.deadline)
     return NewBatch(
         id=uuid7(),
         tenant=tenant,
         key=batch.key,
         name=batch.name,
         not_before=batch.not_before,
+        window=batch.window,
         deadline=batch.deadline,
         max_cost_usd=batch.max_cost_usd,
         defaults=batch.defaults,
         max_queued=max_queued,
     )
+
+
+def check_window(window: str | None, not_before: datetime | None, deadline: datetime | None) -> None:
+    """Raises ``InputError`` for a window that does not open before a deadline."""
+    if window is None or deadline is None:
+        return
+    now = datetime.now(UTC)
+    opening = parse_window(window).opening(now if not_before is None else max(now, not_before))
+    if opening >= deadline:
+        raise InputError(
+            f"{window!r} does not open before {opening.isoformat(timespec='minutes')}, and the deadline is "
+            f"{deadline.isoformat(timespec='minutes')}: no call could be made; set a later deadline, or leave the window out",
+            field="window",
+        )
+
+
+def check_times(request: JobRequest, batch: NewBatch) -> None:
+    """Raises ``InputError`` for a job with times of its own that leave it no part of the window of its batch."""
+    if batch.window is not None and (request.deadline is not None or request.scheduled_at is not None):
+        check_window(batch.window, request.scheduled_at or batch.not_before, request.deadline or batch.deadline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +269,7 @@ async def submit(
             job_id, rest = _own_id(raw)
             request, job_warnings = parse_request(rest, batch.defaults)
             job_warnings += check_served(request, catalog or Everything(), priced=batch.max_cost_usd is not None)
+            check_times(request, batch)
             _unique_custom_id(request, position, custom_ids)
             unpriced = None if catalog is None else unknown_price(request, catalog)
             job = new_job(request, position=position, tenant=batch.tenant, job_id=job_id, unpriced=unpriced)
@@ -348,7 +373,9 @@ def read_message(jobs: Any, batch: Any, key: str) -> tuple[list[Any], dict[str, 
     if not raw_jobs:
         raise InputError("there is none; send one job or a list of jobs", field="jobs")
     if batch is not None and not isinstance(batch, dict):
-        raise InputError("must be an object (key, name, not_before, deadline, max_cost_usd, defaults)", field="batch")
+        raise InputError(
+            "must be an object (key, name, not_before, window, deadline, max_cost_usd, defaults)", field="batch"
+        )
     size = sum(map(_size, raw_jobs)) + len(raw_jobs) + _size(batch)
     if size > MAX_MESSAGE_BYTES:
         raise InputError(

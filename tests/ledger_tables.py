@@ -76,6 +76,11 @@ batch = Table(
     Column("tenant", Text, nullable=False),
     Column("created_at", _INSTANT, nullable=False, server_default=NOW),
     Column("not_before", _INSTANT),
+    # Hours in which its jobs may be called, in one spelling, with their present or next beginning and end, and the beginning after that.
+    Column("call_window", Text),
+    Column("opens_at", _INSTANT),
+    Column("closes_at", _INSTANT),
+    Column("reopens_at", _INSTANT),
     Column("deadline", _INSTANT),
     Column("max_cost_usd", _MONEY),
     Column("reserved_usd", _MONEY, nullable=False, server_default=text("0")),
@@ -99,6 +104,7 @@ batch = Table(
     Index("batch_key", "tenant", "key", unique=True, postgresql_where=text("key IS NOT NULL")),
     Index("batch_newest", text("created_at DESC")),
     Index("batch_of_tenant", "tenant", text("created_at DESC"), text("id DESC")),
+    Index("batch_closes", "closes_at", postgresql_where=text("closes_at IS NOT NULL")),
     Index("batch_short", "id", postgresql_where=text("least_needed_usd IS NOT NULL")),
     postgresql_with=_BATCH,
 )

@@ -24,6 +24,7 @@ class NewBatch:
     key: str | None = None
     name: str | None = None
     not_before: datetime | None = None
+    window: str | None = None
     deadline: datetime | None = None
     max_cost_usd: Decimal | None = None
     defaults: dict[str, Any] = field(default_factory=dict)
@@ -416,6 +417,8 @@ class Outlook:
     due: bool = False
     unsettled: bool = False
     """A batch has jobs that wait for money and may go on, or jobs to be held for want of it."""
+    window_over: bool = False
+    """A window of a batch has ended."""
     unfolded: bool = False
     """Counts of jobs were changed so often that reading them takes longer."""
     late: bool = False

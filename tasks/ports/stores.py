@@ -201,6 +201,12 @@ class Duties(Protocol):
         None while a worker is known to serve the step.
         """
 
+    async def close_windows(self) -> int:
+        """Note the next window of batches whose window is over, and have their jobs wait for it; returns how many jobs.
+
+        No call begins outside of a window in any case; this keeps jobs from being leased only to learn so.
+        """
+
     async def settle_budgets(self, rows: int) -> int:
         """Let jobs go on that wait for money, as far as there is some; returns how many jobs were changed.
 

@@ -262,6 +262,7 @@ class Dispatch:
         """
         more = False
         for duty in (
+            self._close_windows,
             self._promote,
             self._settle_budgets,
             self._fold_counts,
@@ -286,6 +287,11 @@ class Dispatch:
             except Exception:
                 log.exception("the duty %s broke", duty.__name__)
         return more
+
+    async def _close_windows(self, outlook: Outlook) -> bool:
+        if outlook.window_over and (jobs := await self.ledger.duties.close_windows()):
+            log.info("%d jobs wait for the next window of their batch", jobs)
+        return False
 
     async def _promote(self, outlook: Outlook) -> bool:
         return outlook.due and await self.ledger.duties.promote(self.pace.promote_rows) == self.pace.promote_rows

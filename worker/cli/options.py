@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
+from schemas.window import Window, parse_window
 from tasks.errors import InputError
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output, and nothing else.")]
@@ -71,6 +72,14 @@ Deadline = Annotated[
 ]
 NotBefore = Annotated[
     str | None, typer.Option(metavar="TIME", help="No call before: a time as for --deadline, such as 22:00.")
+]
+CallWindow = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        metavar="HOURS",
+        help="Calls begin only in these hours, each day: '22:00-06:00 Europe/Berlin', or 'mon-fri 22:00-06:00 Europe/Berlin'.",
+    ),
 ]
 Workers = Annotated[bool, typer.Option(help="Start workers when none run.")]
 
@@ -143,22 +152,37 @@ def batch_fields(
     *,
     not_before: str | None = None,
     deadline: str | None = None,
+    window: str | None = None,
 ) -> dict[str, Any]:
     """The options on a batch, as ``BatchRequest`` takes them."""
     start = datetime.now(UTC)
     if not_before is not None:
         start = moment_of(not_before, start, "--not-before")
+    opening = start if window is None else _window_of(window).opening(start)
     fields = {
         "name": name,
         "key": key,
         "max_cost_usd": max_cost_usd,
         "not_before": None if not_before is None else start.isoformat(),
+        "window": window,
         # A time of day is the next one after the batch may begin.
-        "deadline": None if deadline is None else moment_of(deadline, start).isoformat(),
+        "deadline": None if deadline is None else moment_of(deadline, _begin_of(deadline, start, opening)).isoformat(),
     }
     batch: dict[str, Any] = {option: value for option, value in fields.items() if value is not None}
     defaults = {option: value for option, value in {"lane": lane, "escalate": escalate}.items() if value}
     return {**batch, "defaults": defaults} if defaults else batch
+
+
+def _begin_of(deadline: str, start: datetime, opening: datetime) -> datetime:
+    """The moment after which a deadline is looked for; one with a date is compared with the window by the submission."""
+    return opening if _TIME_OF_DAY.fullmatch(deadline) else start
+
+
+def _window_of(text: str) -> Window:
+    try:
+        return parse_window(text)
+    except ValueError as error:
+        raise InputError(f"--window: {error}") from None
 
 
 def describe_window(batch: dict[str, Any]) -> str:
@@ -169,4 +193,9 @@ def describe_window(batch: dict[str, Any]) -> str:
     """
     texts = {"not_before": "no call before {}", "deadline": "jobs that are not final expire on {}"}
     moments = {name: datetime.fromisoformat(batch[name]).astimezone() for name in texts if name in batch}
-    return "; ".join(texts[name].format(f"{moment:%Y-%m-%d %H:%M %Z}") for name, moment in moments.items())
+    parts = [texts[name].format(f"{moment:%Y-%m-%d %H:%M %Z}") for name, moment in moments.items()]
+    if "window" in batch:
+        window = parse_window(batch["window"])
+        opening = window.opening(moments.get("not_before", datetime.now(UTC)))
+        parts.append(f"calls begin only in {window.text}, first on {opening.astimezone(window.zone):%Y-%m-%d %H:%M %Z}")
+    return "; ".join(parts)

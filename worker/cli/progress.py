@@ -5,13 +5,14 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from schemas.batch import BatchStatus
 from schemas.states import JobState
+from schemas.window import parse_window
 from worker.cli.terminal import tell
 from worker.counts import count_of
 
@@ -58,7 +59,30 @@ class Rate:
         remaining = status.jobs - status.final - sum(status.held.values())
         if remaining <= 0 or self.per_s <= 0:
             return ""
-        return f"{self.per_s:.1f}/s, {duration(remaining / self.per_s)} left{_lateness(status, remaining / self.per_s)}"
+        seconds = _with_closed_hours(status, remaining / self.per_s)
+        return f"{self.per_s:.1f}/s, {duration(seconds)} left{_lateness(status, seconds)}"
+
+
+def _with_closed_hours(status: BatchStatus, seconds: float) -> float:
+    """The time until work is done that goes on only in the window of its batch."""
+    if status.window is None:
+        return seconds
+    now = datetime.now(UTC)
+    return (parse_window(status.window).finish(now, timedelta(seconds=seconds)) - now).total_seconds()
+
+
+def window_text(status: BatchStatus) -> str:
+    """The window of a batch with its present state; empty without one."""
+    if status.window is None:
+        return ""
+    return f"{status.window}, {_window_state(status)}"
+
+
+def _window_state(status: BatchStatus) -> str:
+    window, now = parse_window(status.window or ""), datetime.now(UTC)
+    interval = window.interval(now)
+    state, at = ("open until", interval.ends_at) if interval.holds(now) else ("goes on at", interval.begins_at)
+    return f"{state} {at.astimezone(window.zone):%Y-%m-%d %H:%M %Z}"
 
 
 def _lateness(status: BatchStatus, seconds: float) -> str:
@@ -86,7 +110,8 @@ def _amount(usd: Decimal) -> str:
 def status_line(status: BatchStatus, rate: Rate, columns: int) -> str:
     """The state of a batch in one line that fits: done, pace and money first, then as many counts as there is room for."""
     parts = [f"{status.final:,} of {status.jobs:,} final"]
-    parts += [part for part in (rate.describe(status), money_line(status)) if part]
+    waits = _window_state(status) if status.window is not None and status.states.get(JobState.SCHEDULED) else ""
+    parts += [part for part in (rate.describe(status), waits, money_line(status)) if part]
     line = ", ".join(parts)
     separator = ": "
     # Not in one sum with what was spent: it comes and goes with the calls.

@@ -65,6 +65,9 @@ class BatchOptions:
         name: Annotated[str | None, Query(max_length=256, description="for people")] = None,
         key: Annotated[str | None, Query(max_length=256, description="or the header Idempotency-Key")] = None,
         not_before: Annotated[datetime | None, Query(description="no job begins before")] = None,
+        window: Annotated[
+            str | None, Query(description="hours in which calls begin, such as '22:00-06:00 Europe/Berlin'")
+        ] = None,
         deadline: Annotated[datetime | None, Query(description="what is not final then expires")] = None,
         max_cost_usd: Annotated[str | None, Query(description="ceiling on the cost of the batch")] = None,
         defaults: Annotated[str | None, Query(description="config of jobs that set none, a JSON object")] = None,
@@ -79,6 +82,7 @@ class BatchOptions:
             "name": name,
             "key": key or idempotency_key,
             "not_before": not_before,
+            "window": window,
             "deadline": deadline,
             "max_cost_usd": max_cost_usd,
             "defaults": json_object(defaults, "defaults") or None,

@@ -114,21 +114,25 @@ SELECT id FROM new_run
 
 # After the jobs, as everywhere: a pause or the end of one waits until this page is committed, and so misses no job of it.
 _BATCHES = """batches AS (
-    SELECT b.id, b.paused FROM batch b WHERE b.id = ANY (ARRAY(SELECT batch_id FROM locked_job)) ORDER BY b.id FOR SHARE
+    SELECT b.id, b.paused, b.opens_at FROM batch b WHERE b.id = ANY (ARRAY(SELECT batch_id FROM locked_job)) ORDER BY b.id FOR SHARE
 )"""
 
 _RELEASE = f"""
 WITH locked_job AS (
-    SELECT id, batch_id FROM job WHERE id = ANY(%(ids)b::uuid[]) AND held_reason = %(reason)s
+    SELECT id, batch_id, step FROM job WHERE id = ANY(%(ids)b::uuid[]) AND held_reason = %(reason)s
     ORDER BY id FOR NO KEY UPDATE
 ), {_BATCHES}, released_job AS (
     UPDATE job j
-    SET state = CASE WHEN b.paused OR j.scheduled_at > nightdesk_now() THEN 'scheduled' ELSE 'available' END,
+    SET state = CASE WHEN b.paused OR greatest(j.scheduled_at, c.opens_at) > nightdesk_now() THEN 'scheduled'
+                     ELSE 'available' END,
+        scheduled_at = greatest(j.scheduled_at, c.opens_at),
         -- In a batch that is paused a job goes on only when the batch does.
         held_reason = CASE WHEN b.paused THEN 'batch_paused' END,
         available_at = nightdesk_now(), hinted_at = NULL,
         needs_usd = CASE WHEN %(reason)s NOT IN ('budget', 'tenant_budget') THEN j.needs_usd END
-    FROM locked_job c JOIN batches b ON b.id = c.batch_id
+    FROM (SELECT l.id, l.batch_id, CASE WHEN l.step = 'generate' THEN w.opens_at END AS opens_at
+          FROM locked_job l JOIN batches w ON w.id = l.batch_id) c
+    JOIN batches b ON b.id = c.batch_id
     WHERE j.id = c.id
     RETURNING j.id, j.run
 ), event AS (

@@ -77,21 +77,29 @@ WITH RECURSIVE input AS (
     + """) OR EXISTS ("""
     + UNDER_WAY
     + """)
-           END AS duplicate
+           END AS duplicate,
+           -- What is in the midst of a call may end.
+           w.opens_at > nightdesk_now() AND NOT EXISTS (
+               SELECT FROM attempt a WHERE a.job_id = d.job_id AND a.lease_token = d.token AND a.closed_at IS NULL) AS closed,
+           w.opens_at
     FROM input d JOIN job j ON j.id = d.job_id AND j.lease_token = d.token AND j.state = 'running'
                            AND j.lease_until > nightdesk_now()
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN b.closes_at <= nightdesk_now() THEN b.reopens_at ELSE coalesce(b.opens_at, '-infinity') END AS opens_at
+        FROM batch b WHERE b.id = j.batch_id LIMIT 1
+    ) w
     -- Of a rescue, a cancel and this one goes first; the others see what it did.
     ORDER BY j.id FOR NO KEY UPDATE OF j
 ), room AS ("""
     + lock_batches(
-        "SELECT batch_id FROM leased_call WHERE NOT (answered OR repeated OR duplicate) AND reserve > 0",
+        "SELECT batch_id FROM leased_call WHERE NOT (answered OR repeated OR duplicate OR closed) AND reserve > 0",
         "b.id, b.max_cost_usd - b.reserved_usd - b.spent_usd AS usd",
     )
     + """
 ), period AS ("""
     + lock_periods(
         """p.live AND p.begins_at <= nightdesk_now() AND p.tenant = ANY (ARRAY(
-            SELECT tenant FROM leased_call WHERE NOT (answered OR repeated OR duplicate) AND reserve > 0))""",
+            SELECT tenant FROM leased_call WHERE NOT (answered OR repeated OR duplicate OR closed) AND reserve > 0))""",
         "room",
         # One that is over, while no later one is known, has nothing left.
         "p.id, p.tenant, CASE WHEN p.ends_at > nightdesk_now() "
@@ -99,7 +107,7 @@ WITH RECURSIVE input AS (
     )
     + """
 ), contender AS (
-    SELECT o.* FROM leased_call o WHERE NOT (o.answered OR o.repeated OR o.duplicate)
+    SELECT o.* FROM leased_call o WHERE NOT (o.answered OR o.repeated OR o.duplicate OR o.closed)
 ), ceiling AS (
     -- Those of each call: of its batch, and of the periods of its tenant.
     SELECT c.id, c.ord, c.reserve, r.id AS purse, r.usd, true AS of_batch
@@ -147,6 +155,17 @@ WITH RECURSIVE input AS (
 ), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
     SELECT id, run, 'budget', 'worker', jsonb_build_object('held_reason', held_reason, 'needs_usd', needs_usd) FROM held_job
+), closed_job AS (
+    -- Outside of the window of its batch a job waits for the next one.
+    UPDATE job j SET state = 'scheduled', scheduled_at = o.opens_at, needs_usd = NULL, hinted_at = NULL,
+                     lease_token = NULL, lease_until = NULL, worker = NULL
+    FROM (SELECT DISTINCT job_id, opens_at FROM leased_call
+          WHERE closed AND NOT (answered OR repeated OR duplicate)) o
+    WHERE j.id = o.job_id
+    RETURNING j.id, j.run, j.scheduled_at
+), window_event AS (
+    INSERT INTO job_event (job_id, run, kind, actor, detail)
+    SELECT id, run, 'window', 'worker', jsonb_build_object('opens_at', scheduled_at) FROM closed_job
 ), started_job AS (
     -- What was promised to it is reserved now.
     UPDATE job j SET needs_usd = NULL FROM allocation f WHERE f.fits AND f.needs_usd IS NOT NULL AND j.id = f.job_id
@@ -175,7 +194,7 @@ WITH RECURSIVE input AS (
 )
 SELECT CASE WHEN p.id IS NOT NULL OR o.repeated THEN 'opened' WHEN d.repeated THEN 'stale' WHEN o.id IS NULL THEN 'lost'
             WHEN o.answered THEN 'answered' WHEN o.duplicate THEN 'duplicate'
-            WHEN d.job_id IN (SELECT id FROM held_job) THEN 'on_hold' ELSE 'over_budget' END AS status
+            WHEN d.job_id IN (SELECT id FROM held_job UNION ALL SELECT id FROM closed_job) THEN 'on_hold' ELSE 'over_budget' END AS status
 FROM input d LEFT JOIN leased_call o ON o.id = d.id LEFT JOIN new_attempt p ON p.id = d.id
 ORDER BY d.ord
 """

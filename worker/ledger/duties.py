@@ -9,6 +9,7 @@ from schemas.states import HeldReason, Step
 from tasks.ports import MAX_RESCUES, BatchCounts, Duties, Outlook
 from worker.ledger.actions import closing_statement
 from worker.ledger.budgets import HAS_ROOM, settle_budgets
+from worker.ledger.call_windows import WINDOW_OVER, close_windows
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER
 from worker.ledger.fleet import PRESENT_FOR, known_steps
@@ -39,14 +40,18 @@ ORDER BY j.scheduled_at LIMIT %(limit)s
 
 _PROMOTE = """
 WITH due_job AS (
-    SELECT j.id FROM job j JOIN batch b ON b.id = j.batch_id
+    SELECT j.id, CASE WHEN j.step = 'generate' AND b.opens_at > nightdesk_now() THEN b.opens_at END AS opens_at
+    FROM job j JOIN batch b ON b.id = j.batch_id
     WHERE j.id = ANY(%(ids)b::uuid[]) AND j.state = 'scheduled' AND j.held_reason IS NULL
       AND j.scheduled_at <= nightdesk_now() AND NOT b.paused AND (SELECT pg_try_advisory_xact_lock(%(lock)s))
     ORDER BY j.id
     FOR UPDATE OF j SKIP LOCKED
 )
-UPDATE job j SET state = 'available', available_at = nightdesk_now(), hinted_at = NULL
-WHERE j.id = ANY (ARRAY(SELECT id FROM due_job))
+UPDATE job j SET state = CASE WHEN d.opens_at IS NULL THEN 'available' ELSE 'scheduled' END,
+                 -- Due outside of the window of its batch: at the beginning of the next.
+                 scheduled_at = coalesce(d.opens_at, j.scheduled_at),
+                 available_at = CASE WHEN d.opens_at IS NULL THEN nightdesk_now() ELSE j.available_at END, hinted_at = NULL
+FROM due_job d WHERE j.id = d.id
 RETURNING j.id
 """
 _PROMOTING = "promote"
@@ -230,6 +235,7 @@ SELECT coalesce(s.leads, false) AS leads, now() - pg_postmaster_start_time() AS 
                         AND j.scheduled_at <= nightdesk_now() AND {NOT_IN_QUARANTINE}) AS due,
     s.leads AND (EXISTS (SELECT FROM batch b WHERE b.least_needed_usd IS NOT NULL
                          AND (b.hold_from IS NOT NULL OR {HAS_ROOM})) OR {PERIOD_OVER} OR {JOB_WAITS}) AS unsettled,
+    s.leads AND {WINDOW_OVER} AS window_over,
     s.leads AND EXISTS (SELECT FROM job_count WHERE NOT folded OFFSET %(fold_from)s) AS unfolded,
     s.leads AND EXISTS (SELECT FROM job j WHERE j.deadline IS NOT NULL AND j.finished_at IS NULL
                         AND j.deadline <= nightdesk_now()) AS late,
@@ -337,6 +343,7 @@ class PostgresDuties(Duties):
             available=known_steps(row.available),
             due=bool(row.due),
             unsettled=bool(row.unsettled),
+            window_over=bool(row.window_over),
             unfolded=bool(row.unfolded),
             late=bool(row.late),
             lost=bool(row.lost),
@@ -346,6 +353,9 @@ class PostgresDuties(Duties):
 
     async def resign(self, worker: str) -> None:
         await self._db.rows(_RESIGN, {"worker": worker})
+
+    async def close_windows(self) -> int:
+        return await close_windows(self._db)
 
     async def settle_budgets(self, rows: int) -> int:
         return await settle_budgets(self._db, rows)

@@ -12,9 +12,11 @@ import orjson
 import psycopg
 from psycopg import AsyncConnection
 
-from schemas.states import JobState
+from schemas.states import JobState, Step
+from schemas.window import parse_window
 from tasks.errors import IdempotencyConflict, JobsRefused, MessageTaken, QueueFull
 from tasks.ports import InputLine, NewBatch, NewJob, Receipt, Refused, Repeated, Submission, own_id_key
+from worker.ledger.call_windows import OPEN_WINDOWS, times_of
 from worker.ledger.database import CONFLICT_TRIES, Database
 
 # ---- conflicts of ids ------------------------------------------------------------------------------------------------
@@ -125,8 +127,8 @@ PAGE_BYTES = 8_000_000
 
 
 _INSERT_BATCH = """
-INSERT INTO batch (id, key, name, tenant, not_before, deadline, max_cost_usd, defaults, estimate)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb)
+INSERT INTO batch (id, key, name, tenant, not_before, call_window, deadline, max_cost_usd, defaults, estimate)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb)
 ON CONFLICT (tenant, key) WHERE key IS NOT NULL DO NOTHING
 RETURNING nightdesk_now() AS now, EXISTS (SELECT FROM tenant_budget b WHERE b.tenant = batch.tenant) AS has_budget
 """
@@ -239,12 +241,14 @@ async def _write(
     connection: AsyncConnection[Any], batch: NewBatch, chunks: Iterable[Sequence[NewJob]], *, strict: bool
 ) -> Receipt:
     parameters = (
-        batch.id, batch.key, batch.name, batch.tenant, batch.not_before, batch.deadline, batch.max_cost_usd,
+        batch.id, batch.key, batch.name, batch.tenant, batch.not_before, batch.window, batch.deadline, batch.max_cost_usd,
         orjson.dumps(batch.defaults).decode(), batch.estimate and orjson.dumps(batch.estimate).decode(),
     )  # fmt: skip
     batch_row = await (await connection.execute(_INSERT_BATCH, parameters)).fetchone()
     if batch_row is None:
         return await _known_batch(connection, batch, chunks, strict=strict)
+    if batch.window is not None:
+        await connection.execute(OPEN_WINDOWS, times_of([(batch.id, batch.window)], batch_row.now))
     room = await _room(connection, batch)
     all_jobs = Sorted()
     available: list[UUID] = []
@@ -430,11 +434,14 @@ async def _copy(connection: AsyncConnection[Any], batch: NewBatch, jobs: Sequenc
     if not jobs:
         return []
     available: list[UUID] = []
+    window = None if batch.window is None else parse_window(batch.window)
     cursor = connection.cursor()
     async with cursor.copy(_COPY_JOBS) as copy:
         copy.set_types(_JOB_TYPES)
         for job in jobs:
             due = job.scheduled_at or batch.not_before or now
+            if window is not None and job.step is Step.GENERATE:
+                due = window.opening(max(due, now))
             ready = due <= now
             if ready:
                 available.append(job.id)

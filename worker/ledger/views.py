@@ -131,7 +131,7 @@ _LATE = _of_batch(
 )
 
 STATUS = f"""
-SELECT b.id AS batch_id, b.key, b.name, b.tenant, b.created_at, b.not_before, b.deadline, b.paused, b.cancelled_at,
+SELECT b.id AS batch_id, b.key, b.name, b.tenant, b.created_at, b.not_before, b.call_window AS window, b.opens_at, b.closes_at, b.deadline, b.paused, b.cancelled_at,
        b.erased_at, b.max_cost_usd, b.reserved_usd, j.*,
        CASE WHEN NOT b.pruned_unpriced AND NOT EXISTS {_UNPRICED} THEN b.spent_usd END AS spent_usd,
        (SELECT count(*) FROM {_CALLED_AGAIN} n) + (SELECT count(*) FROM {_LATE} n) AS possibly_billed_twice

@@ -12,7 +12,7 @@ from schemas.states import Step
 from tasks.errors import BrokerUnavailable, InputError, JobsRefused
 from tasks.ports import Catalog, Everything, InputLine, Ledger, NewBatch, NewJob, Receipt, Refused, Repeated
 from tasks.spellings import require_answer
-from tasks.submit import check_served, chunked, new_batch, new_job, parse_request, unknown_price
+from tasks.submit import check_served, check_times, chunked, new_batch, new_job, parse_request, unknown_price
 from worker.counts import count_of
 from worker.local import Endpoints
 from worker.operations.input_columns import ColumnMap, JobMaker, kind_of_rows
@@ -130,6 +130,7 @@ class Intake:
             require_answer(raw)
         request, warnings = parse_request(raw, self.batch.defaults)
         warnings += check_served(request, self.catalog, priced=self.batch.max_cost_usd is not None)
+        check_times(request, self.batch)
         unpriced = unknown_price(request, self.catalog)
         job = new_job(request, position=position, tenant=self.batch.tenant, place=place, unpriced=unpriced)
         for name, value in (("custom_id", job.custom_id), ("message_id", job.message_id)):

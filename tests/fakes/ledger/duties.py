@@ -230,6 +230,9 @@ class MemoryDuties(Duties):
     async def fold_counts(self, rows: int) -> int:
         return 0
 
+    async def close_windows(self) -> int:
+        return 0
+
     async def settle_budgets(self, rows: int) -> int:
         changed = 0
         for batch in self._tables.batches.values():

@@ -79,3 +79,21 @@ def test_a_window_is_told_in_the_time_of_this_machine() -> None:
     assert describe_window(batch) == (
         "no call before 2031-01-01 23:00 CET; jobs that are not final expire on 2031-01-02 08:00 CET"
     )
+
+
+def test_a_time_of_day_for_the_end_is_the_next_one_after_the_window_opens() -> None:
+    batch = batch_fields(
+        None,
+        None,
+        None,
+        not_before="2031-01-01T12:00Z",
+        deadline="07:00 Europe/Berlin",
+        window="22:00-6:00 Europe/Berlin",
+    )
+
+    assert batch["deadline"] == "2031-01-02T07:00:00+01:00"
+    assert describe_window(batch).endswith(
+        "; calls begin only in 22:00-06:00 Europe/Berlin, first on 2031-01-01 22:00 CET"
+    )
+    with pytest.raises(InputError, match="--window: 'at night' is no window: give hours and a time zone"):
+        batch_fields(None, None, None, window="at night")

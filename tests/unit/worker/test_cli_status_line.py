@@ -16,7 +16,9 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from schemas.batch import BatchStatus
 from tests.unit.worker.test_cli_waiting import status
-from worker.cli.progress import BarReporter, Rate, status_line
+from worker.cli.progress import BarReporter, Rate, status_line, window_text
+
+HOUR = timedelta(hours=1)
 
 
 def busy(**fields: Any) -> BatchStatus:
@@ -78,3 +80,16 @@ def test_a_terminal_shows_the_whole_line_in_its_width(columns: int) -> None:
     os.close(leader)
     assert "331 of 183,867 final, 312.50 of 400.00 USD: 1.25 USD reserved" in output
     assert ("23 partial" in output, "…" in output) == (columns > 80, False)
+
+
+def test_a_closed_window_says_when_it_goes_on_and_counts_in_the_remaining_time() -> None:
+    now = datetime.now(UTC)
+    waiting = status({"completed": 10, "scheduled": 90}, window=f"{now + 2 * HOUR:%H:%M}-{now + 3 * HOUR:%H:%M} UTC")
+    assert f"goes on at {now + 2 * HOUR:%Y-%m-%d %H:%M} UTC" in status_line(waiting, pace(0.0), 80)
+    # An hour's work fills the window; what is left of it is for the next night.
+    assert pace(90 / 1_800).describe(waiting).startswith("0.1/s, 2 h ")
+    assert pace(90 / 5_400).describe(waiting).startswith("0.0/s, 26 h ")
+
+    running = status({"running": 90}, window=f"{now - HOUR:%H:%M}-{now + HOUR:%H:%M} UTC")
+    assert "open until" not in status_line(running, pace(1.0), 80)
+    assert window_text(running).endswith(f"UTC, open until {now + HOUR:%Y-%m-%d %H:%M} UTC")

@@ -11,7 +11,7 @@ from schemas.batch import BatchStatus
 from worker.cli import options
 from worker.cli.console import WIDE, console, moment, safe, write_text
 from worker.cli.exits import OK, run_interruptible
-from worker.cli.progress import counts_of
+from worker.cli.progress import counts_of, window_text
 from worker.cli.session import Session, session
 from worker.cli.summary import held_lines, money, named_counts
 from worker.cli.terminal import write_json
@@ -125,6 +125,7 @@ def _facts(status: BatchStatus) -> dict[str, str]:
         "tenant": status.tenant,
         "created": moment(status.created_at),
         "not before": moment(status.not_before),
+        "window": window_text(status),
         "deadline": moment(status.deadline),
         "cancelled": moment(status.cancelled_at),
         "paused": "yes" if status.paused else "",

@@ -41,6 +41,7 @@ def run(
     max_cost_usd: options.MaxCost = None,
     lane: options.CallLane = None,
     not_before: options.NotBefore = None,
+    window: options.CallWindow = None,
     deadline: options.Deadline = None,
     escalate: options.Escalate = None,
     columns: options.Map = None,
@@ -66,11 +67,13 @@ def run(
     writes one result per row of input, and stops what it started. Interrupted, the jobs stay in the ledger, and
     --resume goes on with them.
     """
-    batch = options.batch_fields(name, key, max_cost_usd, lane, escalate, not_before=not_before, deadline=deadline)
+    batch = options.batch_fields(
+        name, key, max_cost_usd, lane, escalate, not_before=not_before, deadline=deadline, window=window
+    )
     if resume is not None and (files or batch):
         raise InputError(
             "--resume goes on with a batch as it is: give no FILE, --name, --key, --max-cost-usd, --lane, --escalate, "
-            "--not-before or --deadline"
+            "--not-before, --window or --deadline"
         )
     reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
     if dry_run:
@@ -146,6 +149,7 @@ def submit(
     max_cost_usd: options.MaxCost = None,
     lane: options.CallLane = None,
     not_before: options.NotBefore = None,
+    window: options.CallWindow = None,
     deadline: options.Deadline = None,
     escalate: options.Escalate = None,
     columns: options.Map = None,
@@ -159,7 +163,9 @@ def submit(
     Workers take it from there: those of 'nightdesk up', or any that use the same database.
     """
     settings = load_settings()
-    batch = options.batch_fields(name, key, max_cost_usd, lane, escalate, not_before=not_before, deadline=deadline)
+    batch = options.batch_fields(
+        name, key, max_cost_usd, lane, escalate, not_before=not_before, deadline=deadline, window=window
+    )
     reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
     submission = new_submission(files, batch, settings, strict=strict, columns=reading, tell=tell)
     if submission.empty:
@@ -175,8 +181,8 @@ def submit(
         for batch_id in [accepted.batch_id] if accepted.batch_id else accepted.holders:
             write_line(str(batch_id))
         tell(describe(accepted))
-        if accepted.created and (window := options.describe_window(batch)):
-            tell(window)
+        if accepted.created and (times := options.describe_window(batch)):
+            tell(times)
         if embedded(settings) and not works:
             tell("no worker runs: 'nightdesk up' starts them")
     if not accepted.jobs:

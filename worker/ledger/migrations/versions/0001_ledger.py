@@ -20,6 +20,10 @@ CREATE TABLE batch (
     tenant TEXT NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
     not_before TIMESTAMP WITH TIME ZONE,
+    call_window TEXT,
+    opens_at TIMESTAMP WITH TIME ZONE,
+    closes_at TIMESTAMP WITH TIME ZONE,
+    reopens_at TIMESTAMP WITH TIME ZONE,
     deadline TIMESTAMP WITH TIME ZONE,
     max_cost_usd NUMERIC(14, 8),
     reserved_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
@@ -43,6 +47,8 @@ CREATE UNIQUE INDEX batch_key ON batch (tenant, key) WHERE key IS NOT NULL;
 CREATE INDEX batch_newest ON batch (created_at DESC);
 
 CREATE INDEX batch_of_tenant ON batch (tenant, created_at DESC, id DESC);
+
+CREATE INDEX batch_closes ON batch (closes_at) WHERE closes_at IS NOT NULL;
 
 CREATE INDEX batch_short ON batch (id) WHERE least_needed_usd IS NOT NULL;
 
