@@ -13,6 +13,7 @@ from tasks.errors import ServiceUnavailable
 from tasks.ports import InputLine, JobView, Refused, Repeated
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.outfile import check_output, is_replaced, writing
+from worker.cli.preflight import make_sure
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
 from worker.cli.summary import describe
@@ -23,12 +24,12 @@ from worker.ledger.database import HOT_S
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
 from worker.local import LocalServerError
-from worker.operations.answering_model import answering_line
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_columns import ColumnMap
 from worker.operations.result_lines import Tally, write_results
 from worker.settings import Settings
 from worker.supervise.service_address import batch_address
+from worker.wiring import embedded
 
 MOST_WARNINGS = 20
 """Faults of refused lines that are warned of; the output lists them all."""
@@ -127,6 +128,8 @@ class RunRequest:
     """Estimate before the submission, keep that with the batch, and compare it with the truth at the end."""
     columns: ColumnMap = field(default_factory=ColumnMap)
     """Of the files' rows, beside those known by their names."""
+    preflight: bool = True
+    """Make sure of the provider's key and model before anything is submitted."""
     afterwards: Callable[[PostgresLedger], Awaitable[None]] | None = None
     """Done with the ledger still open, when all is written."""
 
@@ -172,8 +175,6 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
     check_output(request.output, request.files)
     submission = None
     if request.resume is None:
-        if not (request.quiet or request.check_only):
-            tell(answering_line(settings))
         submission = new_submission(
             request.files,
             request.batch,
@@ -190,6 +191,14 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
                 tally = run_interruptible(write_results(file, None, None, lines))
             warn(f"none of {count_of(tally.lines, 'line')} holds a valid job; nothing was submitted")
             return Report(None, None, tally, lines, time.monotonic() - began)
+        make_sure(
+            settings,
+            submission,
+            request.files,
+            quiet=request.quiet,
+            certain=request.with_workers or embedded(settings),
+            ask=request.preflight,
+        )
     whole_run = _WholeRun(request, submission, began, request.resume)
     with session(settings, writes=submission is not None, staffs=request.with_workers) as opened:
         try:

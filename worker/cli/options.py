@@ -31,6 +31,13 @@ Encoding = Annotated[
     str | None,
     typer.Option("--encoding", metavar="NAME", help="Of CSV and TSV files that are not UTF-8, such as cp1252."),
 ]
+Preflight = Annotated[
+    bool,
+    typer.Option(
+        "--preflight/--no-preflight",
+        help="Ask the provider for key and model, by a call without cost, before anything is submitted.",
+    ),
+]
 Output = Annotated[
     str,
     typer.Option("--output", "-o", metavar="OUT", help="Where the results go, as JSON lines; - is standard output."),

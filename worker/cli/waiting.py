@@ -17,6 +17,7 @@ from worker.cli.session import Session
 from worker.ledger.postgres import PostgresLedger
 from worker.local import LocalServerError
 from worker.operations.overview import budget_line, budgets_in_short, unserved_line
+from worker.operations.preflight import low_disk_line
 from worker.supervise.workers import WorkerFailed, WorkerSpec
 
 LEDGER_PATIENCE_S = 60.0
@@ -24,6 +25,9 @@ LEDGER_PATIENCE_S = 60.0
 
 LANES_EVERY_S = 2.0
 """Seconds between two looks at the lanes."""
+
+DISK_EVERY_S = 10.0
+"""Seconds between two looks at the free disk."""
 
 UNSERVED_S = 10.0
 """Seconds without a worker that takes the jobs, after which that is reported."""
@@ -73,6 +77,8 @@ class Watch:
     _budgets_noted: set[tuple[str, datetime | None]] = field(default_factory=set)
     _batches_noted: set[tuple[str | None, bool]] = field(default_factory=set)
     _batches_read_at: float = float("-inf")
+    _disk_noted: bool = False
+    _disk_read_at: float = float("-inf")
 
     def staff(self) -> None:
         """Starts workers where none are, and from now on expects those that run to go on."""
@@ -129,6 +135,7 @@ class Watch:
             self.reporter.status(status)
             await self._look_at_lanes()
             await self._look_at_batches(status)
+            self._look_at_disk()
             remaining = status.jobs - status.final
             if not remaining:
                 moving = await self._still_moving(moving)
@@ -200,6 +207,16 @@ class Watch:
             if (key := (budget.period, budget.begins_at)) not in self._budgets_noted:
                 self._budgets_noted.add(key)
                 self.reporter.note(budget_line(budget))
+
+    def _look_at_disk(self) -> None:
+        """Reports once that the disk is nearly full."""
+        now = time.monotonic()
+        if self._disk_noted or now - self._disk_read_at < DISK_EVERY_S:
+            return
+        self._disk_read_at = now
+        if line := low_disk_line(self.session.settings):
+            self._disk_noted = True
+            self.reporter.note(line)
 
     async def _still_moving(self, ids: list[UUID]) -> list[UUID]:
         """The jobs that can still move; looks only as far as the first few that can."""

@@ -230,6 +230,11 @@ class Submission:
             raise InputError(f"{', '.join(map(display_name, files))}: no job in there, only blank lines or nothing")
 
     @property
+    def first_jobs(self) -> Sequence[NewJob]:
+        """The jobs of the first lines."""
+        return self._first or ()
+
+    @property
     def empty(self) -> bool:
         """Tells that no line holds a valid job."""
         return self._first is None

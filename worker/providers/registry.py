@@ -210,6 +210,22 @@ class ConfiguredProviders:
         variable = self._key_variable(entry)
         return variable if variable is not None and not self._environment.get(variable) else None
 
+    def key_variable(self, name: str) -> str | None:
+        """The variable that holds a provider's key; None: it needs none."""
+        return self._key_variable(self._entries[name])
+
+    def address_variable(self, name: str) -> str | None:
+        """The variable of an SDK that moves a vendor's provider to another address; None: it is not set, or not read."""
+        entry = self._entries[name]
+        vendor = VENDORS.get(entry.kind)
+        if vendor is None or entry.base_url is not None or not self._environment.get(vendor.base_url_variable):
+            return None
+        return vendor.base_url_variable
+
+    def lists_all(self, name: str) -> bool:
+        """True for a server whose list of models is complete."""
+        return self._entries[name].preset in {"ollama", "vllm"}
+
     def model_of(self, name: str, model: str | None) -> str | None:
         """The model that a provider answers with when this one is asked for."""
         return model or self._model(name, self._entries[name])

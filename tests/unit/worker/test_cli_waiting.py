@@ -26,6 +26,7 @@ from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.remote_overview import RemoteNotice
 from worker.operations.overview import Overview
+from worker.settings import Settings
 
 BATCH = uuid4()
 
@@ -61,6 +62,7 @@ class ScriptedLedger:
         self.reading = self
         self.remote_overview = self
         self.remote: list[RemoteNotice] = []
+        self.settings = Settings()
 
     async def batch_status(self, _: UUID) -> BatchStatus:
         answer = next(self._answers)
@@ -214,3 +216,17 @@ def test_the_list_of_batches_cuts_no_word(columns: int, monkeypatch: pytest.Monk
     assert all(len(line) <= columns for line in lines)
     words = re.findall(r"[\w-]+", " ".join(lines))
     assert {str(BATCH), "answered", "abstained", "failed", "100000"} <= {*words}
+
+
+def test_a_disk_that_is_nearly_full_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.cli.waiting.DISK_EVERY_S", 0.0)
+    monkeypatch.setattr("worker.operations.preflight.free_bytes", lambda _: 100_000_000)
+    notes: list[str] = []
+    reporter = Reporter()
+    monkeypatch.setattr(reporter, "note", notes.append)
+    session = SimpleNamespace(settings=Settings())
+    watch = Watch(cast("Session", session), cast("PostgresLedger", None), reporter)
+    watch._look_at_disk()
+    watch._look_at_disk()
+    assert len(notes) == 1
+    assert notes[0].startswith("only 100 MB are free on the disk of ")

@@ -8,6 +8,7 @@ from tasks.errors import InputError
 from worker.cli import options
 from worker.cli.batch_run import BatchRun, RunRequest, new_submission, run_batch
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
+from worker.cli.preflight import make_sure
 from worker.cli.progress import Reporter
 from worker.cli.session import Session, session
 from worker.cli.summary import describe, refused_document, sum_up
@@ -47,6 +48,7 @@ def run(
     columns: options.Map = None,
     source_delimiter: options.SourceDelimiter = None,
     encoding: options.Encoding = None,
+    preflight: options.Preflight = True,
     workers: options.Workers = True,
     strict: options.Strict = False,
     as_json: options.Json = False,
@@ -95,6 +97,7 @@ def run(
         with_workers=workers,
         estimate=estimate,
         columns=reading,
+        preflight=preflight,
     )
     if estimate and resume is None:
         from worker.operations.first_estimate import check_readable_twice  # noqa: PLC0415 - as above
@@ -155,6 +158,7 @@ def submit(
     columns: options.Map = None,
     source_delimiter: options.SourceDelimiter = None,
     encoding: options.Encoding = None,
+    preflight: options.Preflight = True,
     strict: options.Strict = False,
     as_json: options.Json = False,
 ) -> int:
@@ -171,6 +175,7 @@ def submit(
     if submission.empty:
         warn(f"none of {count_of(submission.intake.lines, 'line')} holds a valid job; nothing was submitted")
         return BAD_INPUT
+    make_sure(settings, submission, files, quiet=as_json, certain=embedded(settings), ask=preflight)
     # Only 'migrate' and 'up' change a server's schema; an embedded one is migrated here.
     with session(settings, writes=embedded(settings)) as opened:
         accepted = run_interruptible(_submit(opened, submission))

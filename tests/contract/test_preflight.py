@@ -1,0 +1,152 @@
+"""Key, model, address, price and disk are looked at before a submission, with the real SDKs over HTTP."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.job import GenerationConfig
+from tasks.errors import ConfigurationError, ServiceUnavailable
+from worker.operations.preflight import FirstJobs, check_models, disk_line, low_disk_line, models_line
+from worker.providers.registry import ConfiguredProviders
+from worker.settings import Settings
+
+OPENAI_404 = {
+    "error": {"message": "The model 'x' does not exist", "type": "invalid_request_error", "code": "model_not_found"}
+}
+ANTHROPIC_404 = {"type": "error", "error": {"type": "not_found_error", "message": "model: x"}}
+REFUSED_KEY = {"error": {"message": "Incorrect API key", "type": "invalid_request_error", "code": "invalid_api_key"}}
+NO_SCOPE = {"error": {"message": "Missing scopes: api.model.read", "type": "invalid_request_error", "code": None}}
+MODELS = {"object": "list", "data": [{"id": "qwen:latest", "object": "model", "created": 1, "owned_by": "x"}]}
+
+
+class Vendor(ThreadingHTTPServer):
+    """Answers each GET with one status and body, and keeps the paths."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.status, self.body = 200, b"{}"
+        self.paths: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def answer(self, status: int, body: Any) -> None:
+        self.status, self.body = status, body if isinstance(body, bytes) else json.dumps(body).encode()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Vendor
+
+    def do_GET(self) -> None:
+        self.server.paths.append(self.path)
+        self.send_response(self.server.status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(self.server.body)))
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def vendor() -> Iterator[Vendor]:
+    with Vendor() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def look(url: str, config: GenerationConfig | None = None, **settings: Any) -> list[str]:
+    environment = {
+        "OPENAI_API_KEY": "key", "OPENAI_BASE_URL": f"{url}/v1",
+        "ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": url,
+    }  # fmt: skip
+    providers = ConfiguredProviders(Settings(**settings), environment)
+    return asyncio.run(check_models(providers, [config or GenerationConfig()]))
+
+
+@pytest.mark.parametrize(
+    ("provider", "status", "body", "message"),
+    [
+        ("openai", 401, REFUSED_KEY, "Correct the key in OPENAI_API_KEY. Nothing was submitted"),
+        ("anthropic", 401, {"type": "error", "error": {"type": "authentication_error", "message": "invalid"}}, "ANTHROPIC_API_KEY"),
+        ("openai", 404, OPENAI_404, "Name another model in NIGHTDESK_MODEL"),
+        ("anthropic", 404, ANTHROPIC_404, "Name another model in NIGHTDESK_MODEL"),
+        ("ollama", 200, MODELS, "has no model 'other'; it has qwen:latest"),
+    ],
+)  # fmt: skip
+def test_what_every_call_would_meet_stops_the_submission(
+    vendor: Vendor, provider: str, status: int, body: Any, message: str
+) -> None:
+    vendor.answer(status, body)
+    own = {"ollama": {"preset": "ollama", "base_url": f"{vendor.url}/v1", "model": "other"}}
+    with pytest.raises(ConfigurationError, match=message):
+        look(vendor.url, provider=provider, providers=own)
+
+
+@pytest.mark.parametrize(
+    ("provider", "status", "body"),
+    [
+        ("openai", 200, {"id": "gpt-6-luna", "object": "model", "created": 1, "owned_by": "x"}),
+        ("openai", 403, NO_SCOPE),
+        ("openai", 404, b"no such page"),
+        ("anthropic", 500, b"busy"),
+        ("ollama", 200, MODELS),
+        ("ollama", 405, b""),
+    ],
+)
+def test_a_provider_that_knows_both_or_can_not_tell_stops_nothing(
+    vendor: Vendor, provider: str, status: int, body: Any
+) -> None:
+    vendor.answer(status, body)
+    own = {"ollama": {"preset": "ollama", "base_url": f"{vendor.url}/v1", "model": "qwen"}}
+    vendor.paths.clear()
+    assert look(vendor.url, provider=provider, providers=own) == []
+    assert len(vendor.paths) == 1, "one call, and none is repeated"
+
+
+def test_an_address_that_refuses_is_named_with_its_variable() -> None:
+    with pytest.raises(ServiceUnavailable, match=r"refuses connections\. Start it, or correct OPENAI_BASE_URL"):
+        look("http://127.0.0.1:1", provider="openai")
+    assert (
+        "the fallbacks are asked instead" in look("http://127.0.0.1:1", GenerationConfig(fallbacks=("extractive",)))[0]
+    )
+
+
+def test_the_first_line_tells_who_answers_the_price_and_the_setting_that_chose() -> None:
+    def line(environment: dict[str, str], *configs: GenerationConfig, **settings: Any) -> str:
+        chosen = Settings(**settings)
+        return models_line(ConfiguredProviders(chosen, environment), chosen, configs or [GenerationConfig()])
+
+    assert line({}) == "answers by extractive: quotes of the sources, offline and free (as no key is set)"
+    assert line({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://proxy/v1"}) == (
+        "answers by openai:gpt-6-luna: 0.1 USD a million tokens in, 0.5 out (as OPENAI_API_KEY is set, address by "
+        "OPENAI_BASE_URL)"
+    )
+    other = GenerationConfig(provider="vllm", model="qwen")
+    assert line({}, other) == "answers by vllm:qwen: its price is not known, so no cost is counted"
+    assert line({}, GenerationConfig(), provider="vllm", model="qwen").endswith(
+        "(by NIGHTDESK_PROVIDER, model by NIGHTDESK_MODEL)"
+    )
+
+
+def test_too_little_disk_is_told_before_and_while_a_batch_runs(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    path.write_bytes(b"x" * 1_000_000)
+    settings, jobs = Settings(home=tmp_path), FirstJobs((), 1_000, 2_000)
+    # A thousand jobs of 22.4 KB, and as much again for PostgreSQL's log.
+    assert "need about 45 MB" in disk_line(settings, [str(path)], jobs, free=240_000_000)
+    assert not disk_line(settings, [str(path)], jobs, free=250_000_000)
+    assert "only 100 MB are free" in low_disk_line(settings, free=100_000_000)
+    assert not low_disk_line(settings, free=300_000_000)
+    elsewhere = Settings(database_url="postgresql://db/x", redis_url="redis://r")
+    assert not low_disk_line(elsewhere, free=0)

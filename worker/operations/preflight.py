@@ -1,0 +1,224 @@
+"""Makes sure, before anything is submitted, that the first jobs can be answered: provider, key, model, price, disk."""
+
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from importlib import import_module
+from pathlib import Path
+
+from schemas.failure import FailureKind
+from schemas.generation import Lane
+from schemas.job import GenerationConfig, JobRequest
+from schemas.model_call import Usage
+from tasks.errors import ConfigurationError, ServiceUnavailable
+from tasks.ports import NewJob, Turn
+from worker import local
+from worker.providers.registry import VENDORS, ConfiguredProviders
+from worker.settings import ProviderKind, Settings
+from worker.wiring import embedded
+
+JOB_BYTES = 20_000
+"""On disk beside the request: call, answer, record, indexes (docs/measured.md: 41 KB, of which the request is 23)."""
+
+REQUEST_SHARE = 1.2
+"""Bytes of a stored request on disk, by those of its JSON."""
+
+LOG_BYTES = 1 << 30
+"""Most that PostgreSQL's own log takes beside."""
+
+LEAST_FREE = 200_000_000
+"""Free bytes below which a running PostgreSQL is near its end."""
+
+PACKED = 4
+"""Times that a packed file grows, about."""
+
+_NOTHING = "Nothing was submitted; --no-preflight submits without asking"
+
+_MANY = 3
+"""Models named in the first line."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstJobs:
+    """The first jobs of an input, which stand for all."""
+
+    configs: Sequence[GenerationConfig]
+    """Of those that call a model, each once."""
+    lines_bytes: float
+    """Mean size of their lines, about."""
+    stored_bytes: float
+    """Mean size of their stored requests."""
+
+
+def first_jobs(jobs: Sequence[NewJob]) -> FirstJobs:
+    """Reads the first jobs of an input."""
+    requests = [JobRequest.model_validate_json(job.request) for job in jobs]
+    configs = {
+        (request.config.provider, request.config.model, request.config.fallbacks, request.config.lane): request.config
+        for request in requests
+        if not request.check_only
+    }
+    texts = sum(
+        100 + len(request.query) + sum(len(source.content) + 30 for source in request.context) for request in requests
+    )
+    return FirstJobs(tuple(configs.values()), texts / len(jobs), sum(len(job.request) for job in jobs) / len(jobs))
+
+
+# ---- who answers -----------------------------------------------------------------------------------------------------
+
+
+def models_line(providers: ConfiguredProviders, settings: Settings, configs: Iterable[GenerationConfig]) -> str:
+    """The models that answer, what they cost, and the setting that chose them, for people; empty where none is called."""
+    parts: dict[str, None] = {}
+    for config in configs:
+        turn = providers.turns(config)[0]
+        if providers.kind_of(turn.provider) is not None:
+            parts[_described(providers, turn, config.lane) + _reason(providers, settings, config)] = None
+    if not parts:
+        return ""
+    more = f"; and {len(parts) - _MANY} more models" if len(parts) > _MANY else ""
+    return f"answers by {'; '.join([*parts][:_MANY])}{more}"
+
+
+def _described(providers: ConfiguredProviders, turn: Turn, lane: Lane) -> str:
+    if providers.kind_of(turn.provider) is ProviderKind.EXTRACTIVE:
+        return f"{turn.provider}: quotes of the sources, offline and free"
+    model = providers.model_of(turn.provider, turn.model)
+    prices = [
+        providers.usage_usd(turn.provider, model, usage, lane)
+        for usage in (Usage(input_tokens=1_000, output_tokens=0), Usage(input_tokens=0, output_tokens=1_000))
+    ]
+    name = f"{turn.provider}:{model}" if model else turn.provider
+    if None in prices:
+        return f"{name}: its price is not known, so no cost is counted"
+    input_usd, output_usd = (f"{_plain((price or Decimal(0)) * 1_000)}" for price in prices)
+    return f"{name}: {input_usd} USD a million tokens in, {output_usd} out"
+
+
+def _plain(amount: Decimal) -> str:
+    return f"{amount.normalize():f}"
+
+
+def _reason(providers: ConfiguredProviders, settings: Settings, config: GenerationConfig) -> str:
+    """The setting that chose a provider, where no job did, and the variable that moves it to another address."""
+    name = config.provider or providers.default
+    kind = providers.kind_of(name)
+    vendor = VENDORS.get(kind) if kind is not None else None
+    reasons = []
+    if config.provider is None and settings.provider is not None:
+        reasons.append("by NIGHTDESK_PROVIDER")
+    elif config.provider is None and vendor is not None:
+        reasons.append(f"as {vendor.key_variable} is set")
+    elif config.provider is None:
+        reasons.append("as no key is set")
+    if config.model is None and settings.model is not None:
+        reasons.append("model by NIGHTDESK_MODEL" if name == providers.default else "NIGHTDESK_MODEL is not for it")
+    if (variable := providers.address_variable(name)) is not None:
+        reasons.append(f"address by {variable}")
+    return f" ({', '.join(reasons)})" if reasons else ""
+
+
+# ---- whether they can ------------------------------------------------------------------------------------------------
+
+
+async def check_models(providers: ConfiguredProviders, configs: Iterable[GenerationConfig]) -> list[str]:
+    """Asks each provider for key and model by a call without cost.
+
+    Returns: what is wrong with models that have another one to fall back on.
+    Raises: ConfigurationError, ServiceUnavailable with the remedy.
+    """
+    warnings = []
+    turns: dict[Turn, bool] = {}
+    for config in configs:
+        first, *fallbacks = providers.turns(config)
+        turns[first] = turns.get(first, True) and not fallbacks
+    try:
+        for turn, alone in turns.items():
+            if (error := await _objection(providers, turn)) is None:
+                continue
+            if alone:
+                raise error
+            warnings.append(f"{error}; the fallbacks are asked instead")
+    finally:
+        await providers.close()
+    return warnings
+
+
+async def _objection(providers: ConfiguredProviders, turn: Turn) -> ConfigurationError | ServiceUnavailable | None:
+    name = turn.provider
+    kind = providers.kind_of(name)
+    if kind is None or kind is ProviderKind.EXTRACTIVE or providers.missing_key(name) is not None:
+        # A missing key is named with each line.
+        return None
+    model = providers.model_of(name, turn.model)
+    if model is None:
+        return None
+    # An SDK takes a second to load, which only its users pay.
+    probe = import_module("worker.providers.probe").probe
+    error = await probe(providers.get(name), model, lists_all=providers.lists_all(name))
+    if error is None:
+        return None
+    if error.kind is FailureKind.UNAVAILABLE:
+        variable = providers.address_variable(name) or f"base_url of {name!r} in NIGHTDESK_PROVIDERS"
+        return ServiceUnavailable(f"{error}. Start it, or correct {variable}. {_NOTHING}")
+    key = providers.key_variable(name)
+    remedy = {
+        FailureKind.AUTHENTICATION: f"Correct the key in {key}" if key else "Give it a key by api_key_env",
+        FailureKind.QUOTA: "Raise the limit of the account",
+    }.get(error.kind, "Name another model in NIGHTDESK_MODEL, or in config.model of the jobs")
+    return ConfigurationError(f"{error}. {remedy}. {_NOTHING}")
+
+
+# ---- room for the jobs -----------------------------------------------------------------------------------------------
+
+
+def disk_line(settings: Settings, files: Sequence[str], jobs: FirstJobs, free: int | None = None) -> str:
+    """A warning that the embedded PostgreSQL may get too little disk for the jobs of some files; else empty."""
+    if not embedded(settings):
+        return ""
+    size = sum(_size(Path(name)) for name in files)
+    count = size / max(jobs.lines_bytes, 1)
+    needed = count * (JOB_BYTES + REQUEST_SHARE * jobs.stored_bytes)
+    needed += min(LOG_BYTES, needed)
+    free = free_bytes(settings) if free is None else free
+    if free >= needed + LEAST_FREE:
+        return ""
+    return (
+        f"these jobs need about {_megabytes(needed)} on the disk of {settings.home}, and {_megabytes(free)} are free: make room, "
+        "or move NIGHTDESK_HOME to a larger disk"
+    )
+
+
+def low_disk_line(settings: Settings, free: int | None = None) -> str:
+    """A warning that the disk of the embedded PostgreSQL is nearly full; else empty."""
+    if not embedded(settings):
+        return ""
+    free = free_bytes(settings) if free is None else free
+    if free >= LEAST_FREE:
+        return ""
+    return (
+        f"only {_megabytes(free)} are free on the disk of {settings.home}: a PostgreSQL without room stops, and the jobs wait. "
+        "Make room; no job is lost"
+    )
+
+
+def free_bytes(settings: Settings) -> int:
+    """Free bytes where the embedded PostgreSQL keeps its data, or will."""
+    path = local.status(settings.home.expanduser().absolute()).postgres.data
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file as it is unpacked, about; 0 for what has no size, such as standard input."""
+    if not path.is_file():
+        return 0
+    with path.open("rb") as file:
+        packed = file.read(4).startswith((b"\x1f\x8b", b"PAR1"))
+    return path.stat().st_size * (PACKED if packed else 1)
+
+
+def _megabytes(count: float) -> str:
+    return f"{count / 1e6:,.0f} MB"
