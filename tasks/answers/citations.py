@@ -16,8 +16,8 @@ from schemas.job import JobRequest, SourceContext
 from tasks.answers.parse import storable
 from tasks.answers.rendered import Mark, Rendered, strip_markers
 from tasks.text.evidence import OutOfTime, SourceSearch, ensure_time, search_sources
-from tasks.text.sentences import Span, words
-from tasks.text.wording import content_words
+from tasks.text.sentences import Span
+from tasks.text.wording import words_of
 
 SNIPPET_CHARACTERS = 150
 DECENT_MATCH = 0.35
@@ -100,7 +100,7 @@ class _Places:
     def of(self, position: int, source_index: int) -> Span | None:
         if self._search is None:
             self._bare = strip_markers(self._text, self._markers)
-            self._words = [content_words(words(self._bare[span.start : span.end])) for span, _ in self._sentences]
+            self._words = [words_of(self._bare[span.start : span.end]).content for span, _ in self._sentences]
             self._search = search_sources(self._request.context, frozenset[str]().union(*self._words))
         for (span, reach), sentence_words in zip(self._sentences, self._words, strict=True):
             if span.start <= position <= reach:

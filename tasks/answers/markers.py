@@ -122,6 +122,8 @@ def _numbers_of(match: re.Match[str], titles: Sequence[str]) -> tuple[int, ...]:
     if (raised := match["raised"]) is not None:
         return tuple(int(unicodedata.normalize("NFKC", part)) for part in re.findall(r"[¹²³⁰⁴-⁹]+", raised))
     listing = match["brackets"] or match["round"] or match["corner"]
+    if listing.isdecimal():
+        return (int(listing),)
     numbers: dict[int, None] = {}
     for first, last in _RANGE.findall(listing):
         if int(first) < int(last) <= int(first) + _LONGEST_RANGE:
@@ -151,6 +153,8 @@ _FOOTNOTES = re.compile(r"\n[ \t]*\n(?:[¹²³⁰⁴-⁹]+[ \t]+\S[^\n]*(?:\n|\Z
 
 def references_start(text: str) -> int:
     """Starts of a closing list of references or footnotes; the end of the text without one."""
+    if "\n" not in text:
+        return len(text)
     match = _REFERENCES.search(text) or _FOOTNOTES.search(text)
     return match.start() if match else len(text)
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
 from typing import NamedTuple
 
 from schemas.claim_error import ErrorKind
@@ -60,6 +62,7 @@ class Fit(NamedTuple):
 
 
 NO_FIT = Fit(0.0, None)
+_WEIGHT_OF = itemgetter(1)
 Context = tuple[list[tuple[str, float, float]], float]
 """(stem, weight, distance) of the words around a fact, and the sum of the weights."""
 
@@ -80,17 +83,29 @@ class Alignment:
         places = self.claim.places
         here = (places[first] + places[last]) / 2
         words = []
-        for stem, positions in self.claim.positions.items():
-            distances = [abs(places[at] - here) for at in positions if not first <= at <= last]
-            if distances:
+        for stem, positions, weight, named in self._words:
+            if len(positions) == 1:
+                at = positions[0]
+                if first <= at <= last:
+                    continue
+                nearest = abs(places[at] - here)
+            elif distances := [abs(places[at] - here) for at in positions if not first <= at <= last]:
                 nearest = min(distances)
-                weight = self._weights.get(stem, _UNKNOWN_WEIGHT) / (1 + nearest / _CLAIM_REACH)
-                if stem in self._names:
-                    weight *= _NAME_WEIGHT
-                words.append((stem, weight, nearest))
-        words.sort(key=lambda word: -word[1])
-        words = words[:_CONTEXT]
-        return words, sum(weight for _, weight, _ in words)
+            else:
+                continue
+            near = weight / (1 + nearest / _CLAIM_REACH)
+            words.append((stem, near * _NAME_WEIGHT if named else near, nearest))
+        words.sort(key=_WEIGHT_OF, reverse=True)
+        del words[_CONTEXT:]
+        return words, sum(map(_WEIGHT_OF, words))
+
+    @cached_property
+    def _words(self) -> list[tuple[str, list[int], float, bool]]:
+        """The words of the claim: their positions, their weights, and whether they are of a name."""
+        return [
+            (stem, positions, self._weights.get(stem, _UNKNOWN_WEIGHT), stem in self._names)
+            for stem, positions in self.claim.positions.items()
+        ]
 
     def fit(self, context: Context, places: Sequence[Place]) -> Fit:
         """The place around which most of the words stand, as near as in the claim."""
@@ -105,9 +120,15 @@ class Alignment:
             here = (spots[first] + spots[last]) / 2
             score = 0.0
             for stem, weight, distance in words:
-                if stem not in stems:
+                if (positions := stems.get(stem)) is None:
                     continue
-                further = min([abs(spots[at] - here) for at in stems[stem] if not first <= at <= last], default=-1.0)
+                if len(positions) == 1:
+                    at = positions[0]
+                    if first <= at <= last:
+                        continue
+                    further = abs(spots[at] - here)
+                else:
+                    further = min([abs(spots[at] - here) for at in positions if not first <= at <= last], default=-1.0)
                 if further > distance:
                     score += weight / (1 + (further - distance) / _SOURCE_REACH)
                 elif further >= 0:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from operator import itemgetter
+from typing import NamedTuple
 
 from schemas.claim_error import ErrorKind
 from tasks.grounding.alignment import SURE, Alignment, Difference, Fit, Place, Window
@@ -17,7 +19,18 @@ from tasks.text.evidence import SourceSearch
 from tasks.text.fact_reader import read_facts
 from tasks.text.fact_text import FactText
 from tasks.text.lexicon import Pole
-from tasks.text.quantities import DATES, NUMBER, YEAR, Quantity, comparable, equal, equal_fraction, follows, is_measured
+from tasks.text.quantities import (
+    DATES,
+    NUMBER,
+    PERCENT,
+    YEAR,
+    Quantity,
+    comparable,
+    equal,
+    equal_fraction,
+    follows,
+    is_measured,
+)
 
 _MOST_WINDOWS = 3
 _NEAR = 0.25
@@ -103,6 +116,18 @@ class _NumberPlaces:
             self.counted.append(place)
 
 
+class _PolePlace(NamedTuple):
+    """A word of a window that has an opposite: its place, its tokens, the sides that it is on, and its number."""
+
+    place: Place
+    lows: list[str]
+    sides: frozenset[Pole]
+    order: int
+
+
+_ORDER_OF = itemgetter(3)
+
+
 class _Comparison(Alignment):
     """A claim beside the windows near to it."""
 
@@ -118,9 +143,10 @@ class _Comparison(Alignment):
         """The places of numbers in the windows, by what they say of the claim's."""
         counted = _counted(self.claim, quantity)
         numbers = _NumberPlaces()
+        measured = quantity.unit == PERCENT
         for other, place, counted_there in self._quantities:
             alike = counted != "" and counted_there == counted
-            if equal(quantity, other) or equal_fraction(quantity, other):
+            if equal(quantity, other) or (measured != (other.unit == PERCENT) and equal_fraction(quantity, other)):
                 (numbers.same if _same_kind(quantity, other) else numbers.elsewhere).append(place)
                 numbers.counts_same |= alike
             # A claim that states both numbers compares two things, whose words stand around both.
@@ -176,8 +202,14 @@ class _Comparison(Alignment):
         """Words in whose place the source has an opposite, both denied or neither."""
         claim = self.claim
         for first, last, sides in claim.poles:
+            there = self._poles_of(sides)
             words = claim.lows[first : last + 1]
-            same, rivals = self._opposite_places(words, sides)
+            rivals = [
+                place
+                for place, low, sides_there, _ in there
+                # "Between violet and green": a word that the claim has, too, is no rival of another one.
+                if low != words and sides_there.isdisjoint(sides) and low not in self._stated_poles
+            ]
             if not rivals:
                 continue
             least, lead = _OPPOSITE
@@ -187,38 +219,36 @@ class _Comparison(Alignment):
                 continue
             if (first in claim.negated) != (rival.place.first in rival.place.window.facts.negated):
                 continue
+            same = [place for place, low, sides_there, _ in there if low == words or not sides_there.isdisjoint(sides)]
             if same and rival.score < self.fit(context, same).score + lead:
                 continue
             yield self.difference(ErrorKind.DIRECTION, first, last, rival)
 
-    def _opposite_places(self, words: list[str], sides: Sequence[Pole]) -> tuple[list[Place], list[Place]]:
-        """The places of a word or one on its side, and those of its opposites."""
-        groups = {group for group, _ in sides}
-        same: list[Place] = []
-        rivals: list[Place] = []
-        for place, there, sides_there, groups_there in self._poles:
-            if groups.isdisjoint(groups_there):
-                continue
-            if there == words or not sides_there.isdisjoint(sides):
-                same.append(place)
-            # "Between violet and green": a word that the claim has, too, is no rival of another one.
-            elif there not in self._stated_poles:
-                rivals.append(place)
-        return same, rivals
+    def _poles_of(self, sides: Sequence[Pole]) -> "Sequence[_PolePlace]":
+        """The words of the windows in a group of a word with an opposite, in order."""
+        if len(sides) == 1:
+            return self._poles.get(sides[0][0], ())
+        # A word may be in several groups together.
+        listed = {id(pole.place): pole for group, _ in sides for pole in self._poles.get(group, ())}
+        return sorted(listed.values(), key=_ORDER_OF) if len(listed) > 1 else tuple(listed.values())
 
     @cached_property
-    def _poles(self) -> list[tuple[Place, list[str], frozenset[Pole], frozenset[int]]]:
-        """The words of the windows that have an opposite: their place, the words, their sides and the groups of these."""
-        return [
-            (
-                Place(window, first, last),
-                window.facts.lows[first : last + 1],
-                frozenset(sides),
-                frozenset(group for group, _ in sides),
-            )
-            for window in self.windows
-            for first, last, sides in window.facts.poles
-        ]
+    def _poles(self) -> "dict[int, list[_PolePlace]]":
+        """The words of the windows that have an opposite, by their groups; only groups of a word of the claim."""
+        relevant = {group for _, _, sides in self.claim.poles for group, _ in sides}
+        by_group: dict[int, list[_PolePlace]] = {}
+        order = 0
+        for window in self.windows:
+            for first, last, sides in window.facts.poles:
+                groups = [group for group, _ in sides if group in relevant]
+                if groups:
+                    order += 1
+                    pole = _PolePlace(
+                        Place(window, first, last), window.facts.lows[first : last + 1], frozenset(sides), order
+                    )
+                    for group in groups:
+                        by_group.setdefault(group, []).append(pole)
+        return by_group
 
     @cached_property
     def _stated_poles(self) -> list[list[str]]:
@@ -230,6 +260,8 @@ class _Comparison(Alignment):
     def names(self) -> Iterator[Difference]:
         """Names in whose place the source has another one, word by word and whole."""
         claim = self.claim
+        if not claim.names:
+            return
         for runs, (least, lead), sure in ((_words_of_names, _NAME_WORD, SURE), (_whole_names, _NAME, _SURE_NAME)):
             rivals = [Place(window, first, last) for window in self.windows for first, last in runs(window.facts)]
             for first, last in runs(claim):

@@ -23,7 +23,7 @@ from tasks.errors import ConfigurationError
 from tasks.grounding.weights import JudgeWeights, LocalWeights
 from tasks.text.evidence import Match, SourceSearch
 from tasks.text.sentences import words
-from tasks.text.wording import NEGATION, content_words, readings, stems_of
+from tasks.text.wording import content_words, readings, stems_of, words_of
 
 # ---- features --------------------------------------------------------------------------------------------------------
 
@@ -105,13 +105,12 @@ class ClaimText:
 
 def read_claim(text: str) -> ClaimText:
     """Reads a claim (without citation markers)."""
-    tokens = words(text)
-    return ClaimText(text, tuple(tokens), content_words(tokens), NEGATION in stems_of(tokens))
+    return ClaimText(text, *words_of(text))
 
 
 def _names(text: str, tokens: Sequence[str], content: frozenset[str]) -> list[tuple[str, str]]:
     """Finds the words of names: capitalised inside the sentence, or a run of capitalised words anywhere."""
-    if sum(word in _GERMAN for word in tokens) >= _LEAST_GERMAN and "the" not in tokens:
+    if "the" not in tokens and sum(map(_GERMAN.__contains__, tokens)) >= _LEAST_GERMAN:
         return []
     spaced = text.split()
     if len(spaced) > 3 and sum(word[:1].isupper() for word in spaced) > _TITLE_CASE * len(spaced):  # noqa: PLR2004

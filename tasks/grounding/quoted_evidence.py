@@ -60,9 +60,9 @@ class QuotedEvidence:
         passages: dict[tuple[int, Span], None] = {}
         for source_index, start, end in quoted:
             content = self.request.context[source_index].content
-            for span in index_source(content).spans:
-                if span.start < end and start < span.end:
-                    passages[(source_index, span)] = None
+            for first, last in index_source(content).spans:
+                if first < end and start < last:
+                    passages[(source_index, Span(first, last))] = None
         result = []
         for source_index, span in self._joined(sorted(passages)):
             text = self.request.context[source_index].content[span.start : span.end]

@@ -44,6 +44,7 @@ def _scores(request: JobRequest, question: Question, masks: list[Masks]) -> Iter
         spans = index_source(source.content).spans
         around = [0, *mask.passages, 0]
         for position, inside in enumerate(mask.passages):
-            text = source.content[spans[position].start : spans[position].end]
+            start, end = spans[position]
+            text = source.content[start:end]
             if inside and is_expected(question, text):
                 yield scorer.score(inside, or_(around[position], around[position + 2]), mask) + EXPECTED

@@ -116,8 +116,6 @@ def _patterns_of_joints() -> tuple[str, ...]:
 
 _MAY_JOIN = WordSearch(patterns=_patterns_of_joints)
 """Finds what may be a joint: much faster than ``_joint``, and enough for most sentences."""
-_MAY_LEAD_IN = re.compile("[:：]")
-"""Finds what may end a lead-in."""
 
 
 # ---- splitting -------------------------------------------------------------------------------------------------
@@ -125,7 +123,7 @@ _MAY_LEAD_IN = re.compile("[:：]")
 
 def clause_spans(text: str) -> list[Span]:
     """The clauses of a sentence (without its citation markers), in order, without the conjunctions between them."""
-    start = _after_lead_in(text) if _MAY_LEAD_IN.search(text) else 0
+    start = _after_lead_in(text) if ":" in text or "：" in text else 0
     spans = [Span(0, len(text[:start].rstrip()))] if start else []
     if len(text) > _LONGEST or text.lstrip()[:1] == "|" or not _MAY_JOIN(text):
         return [*spans, Span(start, len(text))]

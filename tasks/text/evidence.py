@@ -17,8 +17,8 @@ from time import monotonic
 from typing import Any
 
 from schemas.job import SHOWN_METADATA, SourceContext
-from tasks.text.sentences import BREAK, Span, passage_spans, sentence_spans, words, words_of_spans
-from tasks.text.wording import NEGATION, contains_number, content_words, has_other_readings, numbers_in, stems_of
+from tasks.text.sentences import BREAK, Passage, Span, passage_spans, sentence_spans, words, words_of_spans
+from tasks.text.wording import NEGATION, contains_number, content_words, has_other_readings, numbers_in, stem_of
 
 # ---- the time of a check ---------------------------------------------------------------------------------------------
 
@@ -79,14 +79,14 @@ class SourceIndex:
     ``stems`` holds the stems of all passages, ``numbers`` their numbers, both with ``BREAK`` between passages.
     """
 
-    spans: tuple[Span, ...]
+    spans: tuple[Passage, ...]
     stems: tuple[str, ...]
     numbers: tuple[str, ...]
 
     def postings(self, vocabulary: frozenset[str]) -> dict[str, list[int]]:
         """Inverted index of the vocabulary: for each of its words in the source the passages, in order."""
         postings: dict[str, list[int]] = {}
-        searched = vocabulary | _MARK
+        searched = vocabulary if BREAK in vocabulary else vocabulary | _MARK
         piece = 0
         for stem in filter(searched.__contains__, self.stems):
             if stem == BREAK:
@@ -117,7 +117,7 @@ def _index(content: str) -> SourceIndex:
     return _index_spans(content, passages_of(content))
 
 
-def passages_of(content: str) -> tuple[Span, ...]:
+def passages_of(content: str) -> tuple[Passage, ...]:
     """The passages of a source; those of a short one are cached, those of a long one for the time of a check."""
     if len(content) <= _CACHED_CHARACTERS:
         return _cached_passages(content)
@@ -131,9 +131,9 @@ def passages_of(content: str) -> tuple[Span, ...]:
 _cached_passages = lru_cache(maxsize=512)(passage_spans)
 
 
-def _index_spans(content: str, spans: tuple[Span, ...]) -> SourceIndex:
+def _index_spans(content: str, spans: tuple[Passage, ...]) -> SourceIndex:
     tokens, numbers = words_of_spans(content, spans)
-    return SourceIndex(spans, tuple(stems_of(tokens)), tuple(stems_of(numbers)))
+    return SourceIndex(spans, tuple(map(stem_of, tokens)), tuple(map(stem_of, numbers)))
 
 
 _cached_index = lru_cache(maxsize=512)(_index)
@@ -198,7 +198,7 @@ class _Shared:
     """The indexes and passages of long sources, and the latest search, of one check."""
 
     indexes: dict[str, SourceIndex] = field(default_factory=dict)
-    passages: dict[str, tuple[Span, ...]] = field(default_factory=dict)
+    passages: dict[str, tuple[Passage, ...]] = field(default_factory=dict)
     search: "SourceSearch | None" = None
 
 
@@ -266,13 +266,13 @@ class SourceSearch:
         self._latest: tuple[frozenset[str], dict[int, dict[int, float]]] = (_NO_WORDS, {})
         self._copies: dict[tuple[str, int], int | None] = {}
         self._bounds: dict[frozenset[str], dict[int, float]] = {}
-        self._spans: dict[int, tuple[Span, ...]] = {}
+        self._spans: dict[int, tuple[Passage, ...]] = {}
 
     def covers(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> bool:
         """Tells whether it is a search over these sources for all words of a vocabulary."""
         return sources is self._sources and self._vocabulary.issuperset(vocabulary)
 
-    def _passages(self, source: int) -> tuple[Span, ...]:
+    def _passages(self, source: int) -> tuple[Passage, ...]:
         if source not in self._spans:
             self._spans[source] = passages_of(self._sources[source].content)
         return self._spans[source]
@@ -289,7 +289,7 @@ class SourceSearch:
 
     @cached_property
     def _postings(self) -> list[dict[str, list[int]]]:
-        searched = self._vocabulary | {NEGATION}
+        searched = self._vocabulary | {NEGATION, BREAK}
         return [_postings_in_time(index, searched) for index in self._indexes]
 
     @cached_property
@@ -367,7 +367,7 @@ class SourceSearch:
         last = bisect_left(spans, end, lo=first, key=_END_OF)
         if last - first >= WINDOW:
             return None
-        return Match(source, 1.0, first, Span(spans[first].start, spans[last].end))
+        return Match(source, 1.0, first, Span(spans[first][0], spans[last][1]))
 
     def best_of_all(self, statement: frozenset[str], scope: Collection[int] | None = None) -> Match | None:
         """The best window in the sources of a scope (None: all); the earliest source among equals.
@@ -502,20 +502,20 @@ class SourceSearch:
             last -= 1
         while first < last and matched[first] <= set[str]().union(*(matched[at] for at in range(first + 1, last + 1))):
             first += 1
-        return Span(spans[first].start, spans[last].end)
+        return Span(spans[first][0], spans[last][1])
 
     def window_span(self, match: Match) -> Span:
         """The whole window of a match."""
         spans = self._passages(match.source_index)[match.window : match.window + WINDOW]
-        return Span(spans[0].start, spans[-1].end)
+        return Span(spans[0][0], spans[-1][1])
 
     def around(self, match: Match, most_characters: int) -> Span:
         """A match's window with the passage before and after it if they fit; never less than the window."""
         spans = self._indexes[match.source_index].spans
         first, last = match.window, min(match.window + WINDOW, len(spans)) - 1
-        start, end = spans[first].start, spans[last].end
-        if first > 0 and end - spans[first - 1].start <= most_characters:
-            start = spans[first - 1].start
-        if last + 1 < len(spans) and spans[last + 1].end - start <= most_characters:
-            end = spans[last + 1].end
+        start, end = spans[first][0], spans[last][1]
+        if first > 0 and end - spans[first - 1][0] <= most_characters:
+            start = spans[first - 1][0]
+        if last + 1 < len(spans) and spans[last + 1][1] - start <= most_characters:
+            end = spans[last + 1][1]
         return Span(start, end)

@@ -12,6 +12,7 @@ SUPPORTED = ("en", "de", "es", "fr", "zh", "ar")
 """Languages with a whole table, English first; the tables of others only have the most frequent words."""
 
 _LATIN = re.compile(r"[a-zß-öø-ÿœ]+")
+_ONLY_LETTERS = bytes(code if chr(code).islower() else ord(" ") for code in range(128)) + bytes(128)
 _SCRIPTS = (
     # The order matters: Japanese and Korean texts contain Han characters too, Persian and Urdu ones Arabic letters.
     ("ja", re.compile("[\u3040-\u30ff]")),
@@ -96,7 +97,7 @@ def language_of(text: str) -> str | None:
     only as none of these. A word of several languages counts for each by its share.
     """
     text = text[:1_000].lower()
-    latin = _LATIN.findall(text)
+    latin = _LATIN.findall(text) if not text.isascii() else text.encode().translate(_ONLY_LETTERS).decode().split()
     if not text.isascii():
         latin_letters = sum(map(len, latin))
         for code, script in _SCRIPTS:

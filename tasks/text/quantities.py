@@ -120,6 +120,9 @@ def _same(value: float, other: float, *, rough: bool) -> bool:
     apart, larger = abs(value - other), max(abs(value), abs(other))
     if apart <= _TOLERANCE * larger:
         return True
+    if apart >= 1 and not rough and value < _LEAST_ROUNDED:
+        # Neither rounding to decimals nor to tens brings them together.
+        return False
     if rough and abs(other) >= _LEAST_ROUGH and apart <= _ROUGH * larger:
         return True
     if value.is_integer() and abs(value) < _LEAST_ROUNDED:

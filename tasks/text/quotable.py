@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from tasks.text.evidence import exact_sentences
-from tasks.text.sentences import FILLED_LINE, Span
+from tasks.text.sentences import FILLED_LINE, Passage, Span
 
 LEAST_WORDS = 4
 """Words; a shorter sentence is a heading or a fragment."""
@@ -60,7 +60,7 @@ class Reader:
         spans: its passages.
     """
 
-    def __init__(self, content: str, spans: Sequence[Span]) -> None:
+    def __init__(self, content: str, spans: Sequence[Passage]) -> None:
         self._content = content
         self._spans = spans
         self.headers = _header_rows(content, spans)
@@ -68,13 +68,13 @@ class Reader:
 
     def read(self, position: int) -> Piece | None:
         """The quote at a passage: its sentence, its list item or its row; None if it states nothing."""
-        content, span = self._content, self._spans[position]
+        content, span = self._content, Span(*self._spans[position])
         if content[span.start] == "|":
             header = self.headers.get(position)
             return (
                 None
                 if header == position
-                else _read_row(content, span, self._spans[header] if header is not None else None)
+                else _read_row(content, span, Span(*self._spans[header]) if header is not None else None)
             )
         item = _read_item(content, span)
         if item is not None:
@@ -106,7 +106,7 @@ _FARTHEST = 2_000
 """Characters of a paragraph that are read before and after a passage."""
 
 
-def _header_rows(content: str, spans: Sequence[Span]) -> Mapping[int, int]:
+def _header_rows(content: str, spans: Sequence[Passage]) -> Mapping[int, int]:
     headers: dict[int, int] = {}
     if "|" not in content:
         return headers

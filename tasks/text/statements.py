@@ -28,13 +28,16 @@ from tasks.text.language import SUPPORTED, language_of, language_tables
 from tasks.text.sentences import never_ends_sentence, plain_arabic, words
 from tasks.text.wording import (
     DENIAL,
+    AsciiSearch,
     content_words,
     denied_part,
     is_factual,
     is_negative,
     is_next_step,
+    may_open_politely,
     opens_politely,
     stems_of,
+    words_of,
 )
 
 _RULE = re.compile(r"[\s|:\-=_*`#~+]*\Z")
@@ -163,7 +166,7 @@ def substance(text: str) -> frozenset[str]:
     """The stems of the words of a text that are no talk about the answer itself."""
     if _HAN.search(text):
         text = pattern_of("talk_phrases").sub(" ", text)
-    return content_words(words(text)) - _talk()
+    return words_of(text).content - _talk()
 
 
 def has_verb(text: str, *, nouns: bool = False) -> bool:
@@ -225,13 +228,35 @@ def read_statement(text: str, *, cited: bool = False, vocabulary: Vocabulary = N
     line = ending in {":", "："} and len(stripped.split()) <= _LONGEST_LEAD_IN
     if (line or _HEADING.match(stripped)) and (reason := _topic(plain, line=line, cited=cited, vocabulary=vocabulary)):
         return Reading(reason)
+    if is_negative(plain) and (denial := _denial(plain)) is not None:
+        return denial
+    statement = plain
+    if _SPECIAL_START.may_match(plain):
+        statement = without_opener(plain)
+        reason = _emptiness(plain, statement)
+    else:
+        reason = None if words_of(plain).content else _NO_CONTENT
+    return Reading(reason, words="" if reason else statement)
+
+
+def _denial(plain: str) -> Reading | None:
+    """A sentence with a negation as a denial of the answer; None for any other."""
     if (denied := denied_part(plain)) is not None:
         return Reading(DENIAL, denied=_proposition(denied))
-    if is_negative(plain) and pattern_of("anchors").search(plain) and nothing_else(plain):
+    if _ANCHORS.may_match(plain) and pattern_of("anchors").search(plain) and nothing_else(plain):
         return Reading(DENIAL)
-    statement = without_opener(plain)
-    reason = _emptiness(plain, statement)
-    return Reading(reason, words="" if reason else statement)
+    return None
+
+
+def _special_starts() -> str:
+    listed = (_openers(), pattern_of("remarks"), pattern_of("greetings"))
+    return rf"(?i)\A *(?:{may_open_politely()}|{'|'.join(each.pattern for each in listed)})"
+
+
+_SPECIAL_START = AsciiSearch(_special_starts)
+"""Finds what may open a sentence and say nothing; most begin otherwise."""
+_ANCHORS = AsciiSearch(lambda: f"(?i){pattern_of('anchors').pattern}")
+_NO_CONTENT = "no word of content"
 
 
 def _emptiness(plain: str, statement: str) -> str | None:
@@ -240,12 +265,7 @@ def _emptiness(plain: str, statement: str) -> str | None:
         return "a courtesy"
     if is_remark(statement):
         return "a remark about the answer"
-    has_content = _SURELY_CONTENT.search(statement) or content_words(words(statement))
-    return None if has_content else "no word of content"
-
-
-_SURELY_CONTENT = re.compile(r"\d|\w{11}")
-"""A number, or a word that is too long for a function word: spares reading the words."""
+    return None if words_of(statement).content else _NO_CONTENT
 
 
 def why_not_checkable(text: str, *, cited: bool = False, vocabulary: Vocabulary = NO_VOCABULARY) -> str | None:

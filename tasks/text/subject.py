@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import add, and_, or_
+from operator import add, and_, itemgetter, or_
 from typing import Any
 
 from schemas.job import SourceContext
@@ -490,9 +490,5 @@ def read_sources(
     return inside, beside, Masks([], metadata, whole, title_share)
 
 
-def _start(span: Span) -> int:
-    return span.start
-
-
-def _end(span: Span) -> int:
-    return span.end
+_start = itemgetter(0)
+_end = itemgetter(1)

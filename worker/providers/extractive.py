@@ -132,7 +132,7 @@ def _candidates(
             start, end = spans[position]
             in_range = numbers_in_range(scorers[0].question, source.content[start:end])
             inside, beside = own | masks.passages[header] | in_range, 0
-        if (inside or beside) and part.start <= spans[position].start and spans[position].end <= part.end:
+        if (inside or beside) and part.start <= spans[position][0] and spans[position][1] <= part.end:
             scores = score_memo.get((inside, beside))
             if scores is None:
                 scores = score_memo[inside, beside] = [scorer.score(inside, beside, masks) for scorer in scorers]

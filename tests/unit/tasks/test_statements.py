@@ -1,5 +1,6 @@
 """The claims of an answer, in six languages: nothing that says something is exempt, honest refusals stay refusals."""
 
+from random import Random
 from time import monotonic
 from typing import Any
 
@@ -16,6 +17,7 @@ from tasks.text.clauses import clause_spans
 from tasks.text.language import SUPPORTED
 from tasks.text.sentences import Span
 from tasks.text.statements import Vocabulary, read_statement, without_place
+from tasks.text.wording import AsciiSearch
 from tests.unit.tasks.sayings import SAYINGS, Sayings
 from tests.unit.tasks.test_check import SOURCE, examine, leased_for_check
 
@@ -270,3 +272,27 @@ def test_a_broken_citation_beside_a_good_one_lowers_the_precision() -> None:
     assert outcome is Outcome.ANSWERED
     assert record.grounding is not None
     assert record.grounding.citation_precision == 0.5
+
+
+# ---- the quick look at a sentence ------------------------------------------------------------------------------------
+
+
+def test_a_quick_look_changes_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = [each for sayings in SAYINGS.values() for kind in KINDS for each in getattr(sayings, kind)]
+    texts = [text for each in sentences for text in ([each] if isinstance(each, str) else each)]
+    # Starts and ends of different sentences: other words behind an opener, an anchor, a negation.
+    chance = Random(7)
+    words = [text.split() for text in texts if text.isascii()]
+    for _ in range(150):
+        first, second = chance.choice(words), chance.choice(words)
+        texts.append(" ".join([*first[: chance.randint(1, 6)], *second[chance.randint(0, 3) :]]))
+    quick = [read_statement(text, cited=True) for text in texts]
+    monkeypatch.setattr(AsciiSearch, "may_match", lambda _, __: True)
+    assert quick == [read_statement(text, cited=True) for text in texts]
+
+
+def test_a_quick_look_finds_the_start_of_a_plain_statement_plain() -> None:
+    search = AsciiSearch(lambda: r"(?i)\A(?:hello|(?:the )?answer)(?!\w)|\bsure\W*\Z")
+    assert not search.may_match("The deposit is three monthly rents.")
+    for text in ("HELLO there", "The answer", "To be sure!", "Die Kaution beträgt drei Monatsmieten."):
+        assert search.may_match(text)
