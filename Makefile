@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest $(if $(CI),-p no:randomly)
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian test-llamaindex test-onnx test-parquet test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job limits faults soak fuzz-http audit clean
+.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian test-llamaindex test-onnx test-parquet test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job limits faults soak fuzz-http test-browser audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -160,6 +160,10 @@ bench-api: $(VENV)/.developing ## 500 pollers over HTTP beside SELECT 1, and a b
 fuzz-http: $(VENV)/.developing ## requests that nobody means against the HTTP service, made from its OpenAPI document (some minutes)
 	$(PIP_INSTALL) schemathesis
 	$(BIN)/python -m tests.http_fuzz
+
+test-browser: $(VENV)/.developing ## each page of the viewer in headless Chromium of the system, with axe (BROWSER_ARGS="--screenshots docs/viewer")
+	$(PIP_INSTALL) playwright axe-playwright-python pillow
+	$(BIN)/python -m tests.browser $(BROWSER_ARGS)
 
 audit: $(VENV)/.installed ## ask the public advisory database about every pinned dependency (needs the network)
 	$(PIP_INSTALL) pip-audit

@@ -1,0 +1,310 @@
+"""``make test-browser``: opens each page in headless Chromium, light and dark, wide and narrow, and reviews answers in it.
+
+``--screenshots DIR`` also keeps the pictures of docs/viewer.md.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.browser.answers import ALL, LONG_CLAIMS, WORST, lines, special_lines, write
+
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+SCHEMES = ("light", "dark")
+PICTURES = {
+    ("batches", "desktop", "light"), ("batch", "desktop", "dark"), ("job", "desktop", "light"), ("job", "phone", "dark"),
+    ("review", "desktop", "light"), ("compare", "phone", "light"),
+}  # fmt: skip
+"""The pictures of the docs."""
+
+COLOURS = 64
+"""Of a picture, so that it stays small."""
+
+LONG_PAGE_S = 5.0
+
+
+@dataclass
+class Watched:
+    """The pages of a browser, with everything that a page should not do."""
+
+    browser: Browser
+    address: str
+    faults: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def context(self, **options: Any) -> Iterator[BrowserContext]:
+        """A context whose pages are watched."""
+        context = self.browser.new_context(**options)
+        context.on("page", self._watch)
+        try:
+            yield context
+        finally:
+            context.close()
+
+    def _watch(self, page: Page) -> None:
+        page.on(
+            "console", lambda message: self._note(page, "console", message.text, message.type in {"error", "warning"})
+        )
+        page.on("pageerror", lambda error: self._note(page, "error", str(error)))
+        page.on("dialog", lambda dialog: self._note(page, "dialog", dialog.message))
+        page.on(
+            "request",
+            lambda request: self._note(page, "outside", request.url, not request.url.startswith(self.address)),
+        )
+
+    def _note(self, page: Page, kind: str, text: str, counts: bool = True) -> None:  # noqa: FBT001, FBT002
+        if counts:
+            self.faults.append(f"{page.url}: {kind}: {text}")
+
+
+def nightdesk(home: Path, *arguments: str, codes: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
+    """Runs a command."""
+    command = [sys.executable, "-m", "worker.cli", *arguments]
+    finished = subprocess.run(command, env=_environment(home), capture_output=True, text=True, check=False, timeout=600)
+    assert finished.returncode in codes, finished.stderr
+    return finished
+
+
+def _environment(home: Path) -> dict[str, str]:
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("NIGHTDESK_")},
+        "NIGHTDESK_HOME": str(home),
+    }
+
+
+@contextmanager
+def serving(home: Path) -> Iterator[str]:
+    """Serves the home on a free port."""
+    command = [sys.executable, "-m", "worker.cli", "serve", "--port", "0"]
+    with subprocess.Popen(
+        command, env=_environment(home), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def main() -> None:
+    """Tries everything; raises at the first thing that is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--screenshots", type=Path, help="directory for the pictures of the docs")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="nightdesk-browser-") as directory:
+        home = Path(directory) / "home"
+        try:
+            with serving(home) as address:
+                batch, special = _fill(home, Path(directory), address)
+                with sync_playwright() as playwright:
+                    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+                    watched = Watched(browser, address)
+                    pages = _pages(address, batch, special)
+                    _try_pages(watched, pages, options.screenshots)
+                    _try_without_scripts(watched, pages)
+                    _try_keyboard(watched, pages)
+                    _try_long_job(watched, pages)
+                    _try_live_progress(watched, home, Path(directory))
+                    judged = _review(watched, batch)
+                    browser.close()
+                assert not watched.faults, "\n".join(watched.faults)
+            _calibrate(home, Path(directory), judged)
+        finally:
+            nightdesk(home, "down", codes=(0, 1))
+    print("all pages hold")  # noqa: T201 - the result of the command
+
+
+def _fill(home: Path, directory: Path, address: str) -> tuple[str, str]:
+    """Checks the answers by the command, with the service running; returns the ids of both batches."""
+    ids = []
+    for name, rows in (("night", lines()), ("special", special_lines())):
+        write(directory / f"{name}.jsonl", rows)
+        names = ("--name", "Insurance questions of November" if name == "night" else "Special cases")
+        finished = nightdesk(
+            home, "check", str(directory / f"{name}.jsonl"), "-o", str(directory / f"{name}.out"), *names, codes=(0, 1)
+        )
+        match = re.search(rf"{re.escape(address)}/view/batches/(\S+)", finished.stderr)
+        assert match, f"the run does not end with the address of its batch: {finished.stderr}"
+        ids.append(match[1])
+    return ids[0], ids[1]
+
+
+def _pages(address: str, batch: str, special: str) -> dict[str, str]:
+    with httpx2.Client(base_url=address, timeout=60) as http:
+        worst = next(row["custom_id"] for row in lines() if str(row["custom_id"]).startswith("worst"))
+        right = next(row["custom_id"] for row in lines() if str(row["custom_id"]).startswith("right"))
+        jobs = {
+            name: http.get(f"/v1/batches/{of}/jobs/{custom_id}").json()["job_id"]
+            for name, of, custom_id in (
+                ("job", batch, worst), ("right", batch, right), ("long", special, "long"), ("hostile", special, "hostile"),
+            )
+        }  # fmt: skip
+    return {
+        "batches": "/view/",
+        "batch": f"/view/batches/{batch}",
+        "job": f"/view/jobs/{jobs['job']}",
+        "hostile": f"/view/jobs/{jobs['hostile']}",
+        "source": f"/view/jobs/{jobs['job']}/sources/1",
+        "review": f"/view/review?batch={batch}",
+        "compare": f"/view/compare?a={jobs['job']}&b={jobs['right']}",
+        "absent": "/view/jobs/019d0000-0000-7000-8000-000000000000",
+        "long": f"/view/jobs/{jobs['long']}",
+    }
+
+
+def _try_pages(watched: Watched, pages: dict[str, str], pictures: Path | None) -> None:
+    """Each page but the long one, in each size and colour: nothing serious for axe, nothing wider than the screen."""
+    axe = Axe()
+    for size, viewport in SIZES.items():
+        for scheme in SCHEMES:
+            with watched.context(viewport=viewport, color_scheme=scheme) as context:
+                page = context.new_page()
+                for name, path in pages.items():
+                    if name == "long":
+                        continue
+                    page.goto(watched.address + path)
+                    violations = [
+                        each
+                        for each in axe.run(page).response["violations"]
+                        if each["impact"] in {"serious", "critical"}
+                    ]
+                    assert not violations, f"{name} {size} {scheme}: {json.dumps(violations, indent=1)[:4000]}"
+                    width = page.evaluate("document.documentElement.scrollWidth")
+                    assert width <= viewport["width"], f"{name} {size}: {width} wide"
+                    assert page.evaluate("window.struck === undefined"), f"{name}: text from outside ran"
+                    if pictures is not None and (name, size, scheme) in PICTURES:
+                        pictures.mkdir(parents=True, exist_ok=True)
+                        picture = pictures / f"{name}-{size}-{scheme}.png"
+                        page.screenshot(path=picture)
+                        Image.open(picture).convert("RGB").quantize(COLOURS).save(picture, optimize=True)
+    # A page that is not there is an error for the console, too.
+    watched.faults = [fault for fault in watched.faults if pages["absent"] not in fault]
+
+
+def _try_without_scripts(watched: Watched, pages: dict[str, str]) -> None:
+    with watched.context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(watched.address + pages["job"])
+        for heading in ("Question", "Answer", "Claims", "Sources", "Times and calls", "Audit"):
+            assert page.get_by_role("heading", name=heading, exact=True).is_visible(), heading
+        page.locator("a.cite").first.click()
+        assert "#source-1-" in page.url
+        assert page.locator("mark").first.is_visible()
+
+
+def _try_keyboard(watched: Watched, pages: dict[str, str]) -> None:
+    with watched.context(viewport=SIZES["desktop"]) as context:
+        page = context.new_page()
+        page.goto(watched.address + pages["job"])
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "main"
+        stops = []
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            stops.append(page.evaluate("document.activeElement.className + '|' + document.activeElement.innerText"))
+            if stops[-1].startswith("cite"):
+                break
+        assert stops[-1].startswith("cite"), stops
+        page.keyboard.press("Enter")
+        page.wait_for_url("**#source-*")
+        place = page.locator(":target + mark, :target + .place + mark").first
+        place.wait_for()
+        box = place.bounding_box()
+        assert box is not None
+        assert 0 <= box["y"] <= SIZES["desktop"]["height"], box
+
+
+def _try_long_job(watched: Watched, pages: dict[str, str]) -> None:
+    with watched.context() as context:
+        page = context.new_page()
+        page.goto(watched.address + pages["long"])
+        began = time.monotonic()
+        page.goto(watched.address + pages["long"])
+        seconds = time.monotonic() - began
+        badges = page.locator("a.badge").count()
+        assert badges == LONG_CLAIMS, badges
+        print(f"a job of {badges:,} claims is there after {seconds:.1f} s, {len(page.content()) / 1e6:.1f} MB")  # noqa: T201
+        assert seconds < LONG_PAGE_S
+        page.locator("a.badge").nth(700).click()
+        page.wait_for_url("**#claim-701")
+        assert page.locator("#claim-701").is_visible()
+
+
+def _try_live_progress(watched: Watched, home: Path, directory: Path) -> None:
+    """A batch that no worker takes, and that is cancelled: an open page says so by itself."""
+    write(
+        directory / "waiting.jsonl", [{"query": f"Question {n}?", "context": ["It opens at nine."]} for n in range(3)]
+    )
+    batch = json.loads(nightdesk(home, "submit", str(directory / "waiting.jsonl"), "--json").stdout)["batch_id"]
+    with watched.context() as context:
+        page = context.new_page()
+        page.goto(f"{watched.address}/view/batches/{batch}")
+        assert page.get_by_text("under way").is_visible()
+        nightdesk(home, "cancel", batch)
+        page.get_by_text("3 of 3").wait_for(timeout=30_000)
+        assert page.get_by_text("ended", exact=True).is_visible()
+
+
+def _review(watched: Watched, batch: str) -> int:
+    """Judges the queue from the page alone: every claim of the worst, then other answers as a whole."""
+    with watched.context(viewport=SIZES["desktop"]) as context:
+        page = context.new_page()
+        page.goto(f"{watched.address}/view/review?batch={batch}")
+        first = page.locator("tbody tr th a").all_inner_texts()[:WORST]
+        caught = sum(name.startswith("worst-") for name in first)
+        print(f"of the {WORST} worst of {ALL:,} answers {caught} are the first of the queue")  # noqa: T201
+        assert caught >= WORST - 1, first
+        sample = [str(link.get_attribute("href")) for link in page.locator("main table").nth(1).locator("th a").all()]
+        judged = len(sample)
+        page.get_by_role("link", name="Begin with the first").click()
+        for number in range(WORST):
+            claims = page.locator(".claims li").count()
+            judged += claims
+            for claim in range(claims):
+                page.locator(".claims li").nth(claim).get_by_role("button", name="Reject").click()
+                page.wait_for_load_state()
+            pressed = page.locator(".claims button[aria-pressed=true]").count()
+            assert pressed == claims, f"answer {number}: {pressed} of {claims} labels show"
+            page.get_by_role("link", name="Next answer").click()
+        for link in sample:
+            page.goto(watched.address + link)
+            page.get_by_role("group", name="Your label on the answer").get_by_role("button", name="Accept").click()
+            page.wait_for_load_state()
+        return judged
+
+
+def _calibrate(home: Path, directory: Path, judged: int) -> None:
+    labels = directory / "labels.jsonl"
+    nightdesk(home, "labels", "export", "-o", str(labels))
+    exported = [json.loads(line) for line in labels.read_text().splitlines()]
+    assert len(exported) == judged, (len(exported), judged)
+    assert {line["label"] for line in exported} == {0, 1}
+    finished = nightdesk(home, "calibrate", str(labels), "-o", str(directory / "calibration.json"))
+    print(finished.stdout + finished.stderr)  # noqa: T201 - a part of the result
+
+
+if __name__ == "__main__":
+    main()
