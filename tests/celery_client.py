@@ -14,7 +14,12 @@ def celery_client(redis_url: str) -> Iterator[Celery]:
     try:
         yield app
     finally:
-        backend: Any = app.backend
-        backend.result_consumer.stop()
-        backend.client.close()
-        app.close()
+        close_client(app)
+
+
+def close_client(app: Celery) -> None:
+    """Close all connections of an app."""
+    backend: Any = app.backend
+    backend.result_consumer.stop()
+    backend.client.close()
+    app.close()

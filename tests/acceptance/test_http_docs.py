@@ -1,6 +1,7 @@
 """The page on HTTP is right: its examples are run in order, by curl, against ``nightdesk serve`` and a worker."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -36,6 +37,10 @@ def test_every_example_of_the_page_does_what_it_shows(system: System, monkeypatc
         for program in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
             exec(program, namespace)
         namespace["client"].close()
+        if shutil.which("node") is not None:
+            (script,) = re.findall(r"```js\n(.*?)```", PAGE.read_text(), re.DOTALL)
+            node = _run_node(script, names["NIGHTDESK"])
+            assert node == ["The notice period is three months [1].", "n1 answered, n2 answered"]
     finally:
         service.send_signal(signal.SIGTERM)
         code = service.wait(scale_to_load(60))
@@ -54,6 +59,14 @@ def test_every_example_of_the_page_does_what_it_shows(system: System, monkeypatc
     assert (by_name["custom_id"], by_name["state"]) == ("q1", "completed")
     assert err.read_text().endswith("stopped\n")
     assert "Traceback" not in err.read_text()
+
+
+def _run_node(script: str, url: str) -> list[str]:
+    """Run a program in JavaScript; returns the lines that it prints."""
+    command = ["node", "--input-type=module", "--eval", script]
+    done = subprocess.run(command, env={**os.environ, "NIGHTDESK": url}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 def _run(script: str, example: str, names: dict[str, str], tries: int = 5) -> Any:

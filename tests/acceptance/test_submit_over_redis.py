@@ -1,6 +1,7 @@
 """The door over Redis: whatever a message holds gets a clear answer, and none is lost while PostgreSQL is away."""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -15,11 +16,12 @@ from celery.result import AsyncResult
 
 from tests.acceptance.cli_home import new_home
 from tests.acceptance.conftest import System, questions
-from tests.celery_client import celery_client
+from tests.celery_client import celery_client, close_client
 from tests.deadlines import scale_to_load
 from worker import local
 from worker.ledger.schema_version import migrate
 
+INPUT_PAGE = Path(__file__).parents[2] / "docs" / "input.md"
 JOB: dict[str, Any] = {"query": "When does the desk open?", "context": ["The desk opens at nine."]}
 
 
@@ -56,6 +58,12 @@ def test_every_bad_job_is_named_and_the_good_ones_are_accepted(system: System, p
     assert (again["job_ids"], again["errors"]) == ([own], [])
     system.until_final(2)
     assert system.scalar("SELECT count(*) FROM job") == 2
+    # The program of the page, as it stands there.
+    (program,) = re.findall(r"```python\n(from celery .*?)```", INPUT_PAGE.read_text(), re.DOTALL)
+    namespace: dict[str, Any] = {"REDIS_URL": system.redis_url}
+    exec(program, namespace)
+    close_client(namespace["app"])
+    assert (namespace["result"]["state"], namespace["result"]["query"]) == ("completed", namespace["job"]["query"])
 
 
 def test_a_job_begins_before_dispatch_looks(system: System, producer: Celery) -> None:

@@ -1,6 +1,7 @@
 """Keys of the HTTP service: each reaches its own tenant's jobs with its role's rights, and learns of no others."""
 
 import asyncio
+import contextlib
 import hashlib
 import re
 import threading
@@ -9,15 +10,18 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
+import orjson
 import psycopg
 import pytest
 
 from schemas.access import Role
 from tests.deadlines import until
+from tests.http_routes import BROWSER, RULES, routes_of
 from tests.http_service import LINES, Door, body_of, running_service
 from tests.postgres import everything_in
 from tests.servers import Servers
 from worker.http import access, events
+from worker.http.pages.visitors import COOKIE
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.api_keys import KeyRequest, add_key
 
@@ -54,37 +58,100 @@ def caller(door: Door, name: str, tenant: str, role: Role = Role.ADMIN, pace: in
     return httpx2.Client(base_url=door.url, timeout=60, headers={"Authorization": f"Bearer {key}"})
 
 
-def routes_with_ids(door: Door) -> list[tuple[str, str]]:
-    """Every route of the native API that takes an id, from its own description."""
-    paths: dict[str, dict[str, Any]] = door.http.get("/openapi.json").json()["paths"]
-    routes = [
-        (method.upper(), path) for path, methods in paths.items() if re.match(r"/v1/.*\{", path) for method in methods
-    ]
-    assert len(routes) > 7
-    # Cancels first: the events of a job end with it.
-    return sorted(routes, reverse=True)
+def test_every_route_has_its_rule(door: Door) -> None:
+    app: Any = door.server.config.app
+    assert routes_of(app) == RULES.keys(), "tell in tests/http_routes.py which right a new route needs"
 
 
-def test_no_route_tells_a_tenant_that_another_has_a_job_or_a_batch(door: Door) -> None:
+def fill(value: Any, ids: dict[str, str]) -> Any:
+    """An address or a request with ids in place of their names."""
+    if isinstance(value, str):
+        for name, each in ids.items():
+            value = re.sub(rf"\{{{name}(:path)?\}}", each, value)
+        return value
+    return {key: fill(each, ids) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def send(client: httpx2.Client, route: str, ids: dict[str, str], address: str = "") -> httpx2.Response:
+    method, _, path = route.partition(" ")
+    client.cookies = {COOKIE: BROWSER}
+    return client.request(method, fill(address or path, ids), **fill(RULES[route].request, ids))
+
+
+ABSENT_HEX = ABSENT.replace("-", "")
+ABSENT_IDS = {
+    "job_id": ABSENT, "batch_id": ABSENT, "file": f"file-{ABSENT_HEX}", "spare": f"file-{ABSENT_HEX}", "batch": f"batch_{ABSENT_HEX}",
+    "response": f"resp_{ABSENT_HEX}", "name": "c", "number": "1", "path": "none",
+}  # fmt: skip
+
+
+def names_an_id(*values: Any) -> bool:
+    return any(
+        fill(value, {"job_id": "", "batch_id": "", "file": "", "spare": "", "batch": "", "response": ""}) != value
+        for value in values
+    )
+
+
+def ids_of(owner: httpx2.Client) -> dict[str, str]:
+    """Ids of everything that a tenant may have: a job, a batch, two files that wait, and the batch of another."""
+    batch = owner.post("/v1/batches", content=body_of([{**JOB, "custom_id": "c"}]), headers=LINES).json()["batch_id"]
+    job = owner.get(f"/v1/batches/{batch}/jobs/c").json()["job_id"]
+    line = {"custom_id": "o", "method": "POST", "url": "/v1/answers", "body": JOB}
+    files = [
+        owner.post(
+            "/openai/v1/files", files={"file": ("a", orjson.dumps(line))}, data={"purpose": "batch"}
+        ).json()["id"]
+        for _ in range(3)
+    ]  # fmt: skip
+    order = {"input_file_id": files[0], "endpoint": "/v1/answers", "completion_window": "24h"}
+    return {
+        **ABSENT_IDS, "job_id": job, "batch_id": batch, "response": f"resp_{UUID(job).hex}", "file": files[1], "spare": files[2],
+        "batch": owner.post("/openai/v1/batches", json=order).json()["id"],
+    }  # fmt: skip
+
+
+def test_no_route_tells_a_tenant_that_another_has_something(door: Door) -> None:
     with caller(door, "owner", "owners") as owner, caller(door, "stranger", "strangers") as stranger:
-        batch = owner.post("/v1/batches", content=body_of([{**JOB, "custom_id": "c"}]), headers=LINES).json()
-        job = owner.get(f"/v1/batches/{batch['batch_id']}/jobs/c").json()["job_id"]
-        for method, path in routes_with_ids(door):
-            address = path.replace("{job_id}", job).replace("{batch_id}", batch["batch_id"]).replace("{name}", "c")
-            absent = address.replace(job, ABSENT).replace(batch["batch_id"], ABSENT)
-            answers = [stranger.request(method, path_of_id) for path_of_id in (address, absent)]
-            assert [(answer.status_code, answer.content) for answer in answers] == [
-                (404, answers[0].content),
-                (404, answers[0].content),
-            ], path
-            assert {*answers[0].headers} == {*answers[1].headers}
-        states = owner.get(f"/v1/batches/{batch['batch_id']}").json()["states"]
+        ids = ids_of(owner)
+        # Orders first: the events of a job end with it, and a file goes last.
+        requests = [
+            (route, address)
+            for route in sorted(RULES, key=lambda each: ("POST", "GET", "HEAD", "DELETE").index(each.split(" ")[0]))
+            for address in ("", *RULES[route].queries)
+            if RULES[route].right is not None and names_an_id(address or route, RULES[route].request)
+        ]
+        assert len(requests) > 25
+        for route, address in requests:
+            other, absent = [send(stranger, route, each, address) for each in (ids, ABSENT_IDS)]
+            contents = [
+                re.sub(
+                    "|".join(map(re.escape, (each[name] for name in each if name not in {"name", "number"}))), "", text
+                )
+                for each, text in ((ids, other.text), (ABSENT_IDS, absent.text))
+            ]
+            assert (other.status_code, contents[0]) == (absent.status_code, contents[1]), (route, address)
+            assert other.status_code in {404, 400} or not RULES[route].finds, (route, other.text)
+            assert {*other.headers} == {*absent.headers}, route
+        states = owner.get(f"/v1/batches/{ids['batch_id']}").json()["states"]
         assert states == {"available": 1}, "a stranger's cancel did nothing"
         assert stranger.get("/v1/batches").json()["data"] == []
-        assert [each["batch_id"] for each in owner.get("/v1/batches").json()["data"]] == [batch["batch_id"]]
-        for method, path in routes_with_ids(door):
-            address = path.replace("{job_id}", job).replace("{batch_id}", batch["batch_id"]).replace("{name}", "c")
-            assert owner.request(method, address).status_code == 200, path
+        assert stranger.get("/openai/v1/files").json()["data"] == []
+        for route, address in requests:
+            assert send(owner, route, ids, address).status_code < 400 or not RULES[route].finds, (route, address)
+
+
+def test_every_route_needs_its_right(door: Door) -> None:
+    with contextlib.ExitStack() as stack:
+        own = door.service.settings.tenant
+        clients = {role: stack.enter_context(caller(door, f"rule-{role}", own, role)) for role in Role}
+        for route, rule in RULES.items():
+            statuses = {role: send(client, route, ABSENT_IDS).status_code for role, client in clients.items()}
+            refused = {role for role, status in statuses.items() if status == 403}
+            if rule.right is not None:
+                assert refused == {role for role in Role if not role.includes(rule.right)}, (route, statuses)
+            assert max(statuses.values()) < 500, (route, statuses)
+            without_key = send(door.http, route, ABSENT_IDS).status_code
+            assert rule.right is None or without_key in {401, 303}, (route, without_key)
 
 
 def test_ids_of_producers_are_each_tenants_own(door: Door) -> None:
@@ -112,14 +179,6 @@ def test_metrics_of_all_tenants_are_for_an_administrator_of_the_operators_tenant
         assert (refused.status_code, "NIGHTDESK_TENANT" in refused.json()["detail"]) == (403, True)
         assert "nightdesk_jobs" not in refused.text
     assert door.http.get("/metrics").status_code == 401
-
-
-def test_a_role_may_do_what_it_says(door: Door) -> None:
-    expected = {Role.READ: (403, 200), Role.REVIEW: (403, 200), Role.SUBMIT: (202, 200), Role.ADMIN: (202, 200)}
-    for role, statuses in expected.items():
-        with caller(door, f"role-{role}", "roles", role) as client:
-            answers = client.post("/v1/jobs", json=JOB), client.get("/v1/batches")
-            assert tuple(answer.status_code for answer in answers) == statuses, role
 
 
 def test_a_request_without_a_valid_key_is_refused_alike(door: Door) -> None:
