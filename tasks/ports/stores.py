@@ -337,8 +337,8 @@ class Reading(Protocol):
     async def error_kinds(self, batch_id: UUID) -> dict[ErrorKind, int]:
         """The sum of ``grounding.errors`` over the answers of a batch, most frequent first."""
 
-    async def batches(self, limit: int) -> list[BatchStatus]:
-        """The newest batches, newest first."""
+    async def batches(self, limit: int, before: UUID | None = None) -> list[BatchStatus]:
+        """The newest batches, newest first; with ``before``, the next ones after that batch of the list."""
 
     async def job_detail(self, job_id: UUID) -> JobDetail:
         """Everything known of a job; raises ``NotFound``."""

@@ -281,6 +281,7 @@ async def test_the_newest_batches_come_first(ledger: Ledger, clock: Clock) -> No
     assert [batch.batch_id for batch in newest] == [empty.id, ids[2], ids[1]]
     assert newest[1] == await ledger.reading.batch_status(ids[2])
     assert [batch.jobs for batch in newest] == [0, 2, 2]
+    assert [batch.batch_id for batch in await ledger.reading.batches(3, ids[2])] == [ids[1], ids[0]]
 
 
 async def test_a_detail_is_the_whole_story_as_json(ledger: Ledger, clock: Clock) -> None:

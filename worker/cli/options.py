@@ -1,13 +1,18 @@
 """Options that several commands share, and the values that they are read as."""
 
+import inspect
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta
-from typing import Annotated, Any
+from functools import wraps
+from types import NoneType
+from typing import Annotated, Any, get_args
 from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
+from schemas.job import GenerationConfig
 from schemas.window import Window, parse_window
 from tasks.errors import InputError
 
@@ -91,6 +96,41 @@ CallWindow = Annotated[
 Workers = Annotated[bool, typer.Option(help="Start workers when none run.")]
 
 
+_BY_HAND = (
+    "provider", "model", "temperature", "max_tokens", "reasoning_effort", "mode", "output_format", "citation_style",
+    "language", "audience", "style", "prompt_name", "prompt_version", "on_ungrounded", "strictness", "judge", "timeout_s",
+    "max_attempts",
+)  # fmt: skip
+"""Fields of a job's config that a person sets for a whole batch; files name the others."""
+
+
+def with_config(command: Callable[..., int]) -> Callable[..., int]:
+    """Gives a command an option for each field that a person sets by hand; they reach it as ``config``."""
+    signature = inspect.signature(command, eval_str=True)
+
+    @wraps(command)
+    def call(**values: Any) -> int:
+        config = {name: values.pop(name) for name in _BY_HAND}
+        return command(**values, config={name: value for name, value in config.items() if value is not None})
+
+    own = [each for each in signature.parameters.values() if each.name != "config"]
+    parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in own] + [_config_option(name) for name in _BY_HAND]
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    # Typer reads these for the types of what the signature has; of the others it takes the signature's.
+    call.__annotations__ = {}
+    del call.__wrapped__  # type: ignore[attr-defined]
+    return call
+
+
+def _config_option(name: str) -> inspect.Parameter:
+    field = GenerationConfig.model_fields[name]
+    kinds = (each for each in (*get_args(field.annotation), field.annotation) if each is not NoneType)
+    kind = next((each for each in kinds if isinstance(each, type)), str)
+    text = f"For jobs that set none: {field.description}."
+    option = Annotated[kind | None, typer.Option(f"--{name.replace('_', '-')}", help=text)]  # type: ignore[valid-type]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+
+
 def batch_id(text: str) -> UUID:
     """Reads a batch id; raises ``InputError``."""
     try:
@@ -157,6 +197,7 @@ def batch_fields(
     lane: str | None = None,
     escalate: list[str] | None = None,
     *,
+    config: dict[str, Any] | None = None,
     not_before: str | None = None,
     deadline: str | None = None,
     window: str | None = None,
@@ -177,6 +218,7 @@ def batch_fields(
     }
     batch: dict[str, Any] = {option: value for option, value in fields.items() if value is not None}
     defaults = {option: value for option, value in {"lane": lane, "escalate": escalate}.items() if value}
+    defaults |= config or {}
     return {**batch, "defaults": defaults} if defaults else batch
 
 

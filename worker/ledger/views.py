@@ -157,7 +157,11 @@ _BATCH_STATUS = STATUS + "WHERE b.id = %(batch_id)s"
 _BATCHES = (
     # An array: joined with a subquery, every batch there is would be compared with those of the list.
     STATUS
-    + "WHERE b.id = ANY (ARRAY(SELECT id FROM batch ORDER BY created_at DESC LIMIT %(limit)s)) ORDER BY b.created_at DESC"
+    + """WHERE b.id = ANY (ARRAY(
+    SELECT id FROM batch
+    WHERE %(before)s::uuid IS NULL OR (created_at, id) < (SELECT created_at, id FROM batch WHERE id = %(before)s)
+    ORDER BY created_at DESC, id DESC LIMIT %(limit)s
+)) ORDER BY b.created_at DESC, b.id DESC"""
 )
 
 _ERROR_KINDS = """
@@ -243,8 +247,9 @@ class PostgresReading(Reading):
         rows = await self._db.rows(_ERROR_KINDS, {"batch_id": batch_id})
         return {ErrorKind(row.kind): row.n for row in rows}
 
-    async def batches(self, limit: int) -> list[BatchStatus]:
-        return [BatchStatus(**row._asdict()) for row in await self._db.rows(_BATCHES, {"limit": limit})]
+    async def batches(self, limit: int, before: UUID | None = None) -> list[BatchStatus]:
+        rows = await self._db.rows(_BATCHES, {"limit": limit, "before": before})
+        return [BatchStatus(**row._asdict()) for row in rows]
 
     async def job_detail(self, job_id: UUID) -> JobDetail:
         views = await self.views([job_id])

@@ -55,6 +55,12 @@ def batch_address(home: Path, batch_id: UUID) -> str | None:
     return None if address is None else f"{address}/view/batches/{batch_id}"
 
 
+def job_address(home: Path, job_id: UUID) -> str | None:
+    """The address of the page of a job; None: no service runs with this home."""
+    address = service_address(home)
+    return None if address is None else f"{address}/view/jobs/{job_id}"
+
+
 def _path(home: Path) -> Path:
     return home.expanduser().absolute() / _FILE
 

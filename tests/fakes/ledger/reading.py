@@ -56,8 +56,9 @@ class MemoryReading(Reading):
                 kinds.update(view.record.grounding.errors)
         return dict(sorted(kinds.items(), key=lambda kind: (-kind[1], kind[0])))
 
-    async def batches(self, limit: int) -> list[BatchStatus]:
-        newest = list(reversed(self._tables.batches))[:limit]
+    async def batches(self, limit: int, before: UUID | None = None) -> list[BatchStatus]:
+        newest = list(reversed(self._tables.batches))
+        newest = newest[newest.index(before) + 1 if before else 0 :][:limit]
         return [await self.batch_status(batch_id) for batch_id in newest]
 
     async def job_detail(self, job_id: UUID) -> JobDetail:

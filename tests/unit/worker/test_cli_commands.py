@@ -59,7 +59,7 @@ def test_help_is_short_and_long_and_the_version_is_the_packages(capsys: pytest.C
 
 @pytest.mark.parametrize(
     ("line", "words"),
-    [("nightdesk cal", ["calibrate"]), ("nightdesk run --max", ["--max-cost-usd"]), ("nightdesk nothing x", [])],
+    [("nightdesk cal", ["calibrate"]), ("nightdesk run --max-c", ["--max-cost-usd"]), ("nightdesk nothing x", [])],
 )
 @pytest.mark.parametrize("shell", ["bash", "fish"])
 def test_a_shell_completes_commands_and_their_options(

@@ -21,6 +21,8 @@ COMMANDS = {
     "budget": ("tenant_budgets", "what a tenant may spend in a day or a night"),
     "submit": ("run_commands", "hand in the questions of files and return at once"),
     "status": ("batch_list", "how batches stand"),
+    "list": ("batch_listing", "the batches of this ledger, page by page"),
+    "open": ("batch_listing", "the page of a batch or a job, in a browser"),
     "watch": ("live_view", "follow a batch or a job until it is final"),
     "results": ("stored_results", "the results of a batch, as JSON lines"),
     "report": ("morning_report", "a batch on one page: plots, cost, the worst answers"),
@@ -70,7 +72,9 @@ def _command(module: str, name: str) -> Callable[..., int]:
     # Loading makes many objects and no garbage; to look for some again and again is a tenth of the start.
     gc.disable()
     try:
-        command: Callable[..., int] = getattr(import_module(f"{__name__}.{module}"), name)
+        loaded = import_module(f"{__name__}.{module}")
+        # With an underscore where Python has the name for something else.
+        command: Callable[..., int] = getattr(loaded, name, None) or getattr(loaded, f"{name}_")
     finally:
         if collecting:
             gc.enable()

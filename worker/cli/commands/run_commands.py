@@ -1,6 +1,6 @@
 """``nightdesk run``, ``check`` and ``submit``: files in, results out, or only files in."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,8 +22,10 @@ from worker.settings import load_settings
 from worker.wiring import embedded
 
 
+@options.with_config
 def run(
     *,
+    config: dict[str, Any],
     output: Annotated[
         str | None,
         typer.Option(
@@ -70,12 +72,20 @@ def run(
     --resume goes on with them.
     """
     batch = options.batch_fields(
-        name, key, max_cost_usd, lane, escalate, not_before=not_before, deadline=deadline, window=window
+        name,
+        key,
+        max_cost_usd,
+        lane,
+        escalate,
+        config=config,
+        not_before=not_before,
+        deadline=deadline,
+        window=window,
     )
     if resume is not None and (files or batch):
         raise InputError(
             "--resume goes on with a batch as it is: give no FILE, --name, --key, --max-cost-usd, --lane, --escalate, "
-            "--not-before, --window or --deadline"
+            "--not-before, --window, --deadline or options of a job"
         )
     reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
     if dry_run:
@@ -144,9 +154,11 @@ def check(
     return sum_up(run_batch(load_settings(), request), request, as_json=as_json)
 
 
+@options.with_config
 def submit(
     files: options.Files,
     *,
+    config: dict[str, Any],
     name: options.Name = None,
     key: options.Key = None,
     max_cost_usd: options.MaxCost = None,
@@ -168,7 +180,15 @@ def submit(
     """
     settings = load_settings()
     batch = options.batch_fields(
-        name, key, max_cost_usd, lane, escalate, not_before=not_before, deadline=deadline, window=window
+        name,
+        key,
+        max_cost_usd,
+        lane,
+        escalate,
+        config=config,
+        not_before=not_before,
+        deadline=deadline,
+        window=window,
     )
     reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
     submission = new_submission(files, batch, settings, strict=strict, columns=reading, tell=tell)

@@ -1,0 +1,67 @@
+"""``nightdesk list`` and the options of a job: the state of a batch in a word, and fields set by hand."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.worker.test_cli_waiting import status
+from worker import cli
+from worker.cli.commands.batch_listing import age_of, show, state_of
+
+NOW = datetime.now(UTC)
+
+
+@pytest.mark.parametrize(
+    ("state", "states", "held", "fields"),
+    [
+        ("active", {"running": 2, "completed": 1}, {}, {}),
+        ("final", {"completed": 3}, {}, {}),
+        ("final", {"completed": 3}, {}, {"paused": True}),
+        ("held", {"scheduled": 3}, {"budget": 3}, {}),
+        ("paused", {"scheduled": 3}, {"batch_paused": 3}, {"paused": True}),
+        ("waiting", {"scheduled": 3}, {}, {"not_before": NOW + timedelta(hours=1)}),
+        ("active", {"scheduled": 3}, {}, {"not_before": NOW - timedelta(hours=1)}),
+        ("cancelled", {"cancelled": 3}, {}, {"cancelled_at": NOW}),
+        ("erased", {"completed": 3}, {}, {"erased_at": NOW}),
+    ],
+)
+def test_a_batch_has_its_state_in_a_word(
+    state: str, states: dict[str, int], held: dict[str, int], fields: dict[str, Any]
+) -> None:
+    assert state_of(status(states, held, **fields), NOW) == state
+
+
+@pytest.mark.parametrize(("seconds", "age"), [(5, "5 s"), (90, "1 min"), (7_300, "2 h"), (200_000, "2 d")])
+def test_the_age_is_told_in_its_largest_unit(seconds: int, age: str) -> None:
+    assert age_of(status({}, created_at=NOW - timedelta(seconds=seconds)), NOW) == age
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_list_fits_its_terminal_and_cuts_no_id(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("worker.cli.console.Console.is_terminal", True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    batch = status({"completed": 900, "failed": 12, "running": 88}, name="contracts of the north " * 4)
+    show([batch])
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert str(batch.batch_id) in lines[columns == 120]
+    assert "912 of 1,000 final, 12 failed" in "".join(lines)
+
+
+@pytest.mark.usefixtures("as_before")
+def test_options_of_a_job_hold_for_rows_that_set_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    jobs = [{"query": "Who?", "context": ["The porter."], "config": config} for config in ({}, {"model": "gpt-5"})]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
+    assert cli.run(["run", "--dry-run", str(tmp_path / "in.jsonl"), "--model", "gpt-5-nano", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["models"]
+    assert {row["model"] for row in rows if row["purpose"] == "generate"} == {"gpt-5", "gpt-5-nano"}
+    assert cli.run(["run", "--dry-run", str(tmp_path / "in.jsonl"), "--mode", "nonsense"]) == 2
