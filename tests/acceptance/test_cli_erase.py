@@ -121,3 +121,20 @@ def test_prune_removes_the_content_of_old_jobs_and_then_their_rows(
         "jobs": 2, "batches": 1, "attempts": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": "0",
     }  # fmt: skip
     assert home.run("results", batch).out == ""
+
+
+def test_clean_tells_what_takes_disk_and_deletes_what_it_may(home: Home, tmp_path: Path) -> None:
+    batch = home.run("submit", write_lines(tmp_path / "in.jsonl", [canary_question(0), canary_question(1)])).out.strip()
+    assert home.run("clean", "--batch", batch, "--dry-run", "--json").json()["would_delete"] == {
+        "jobs": 0,
+        "batches": 0,
+    }
+    assert home.run("cancel", batch).code == 0
+    refused = home.run("clean", "--batch", batch)
+    assert (refused.code, "2 jobs of 1 batch would be deleted for good: say --yes" in refused.err) == (2, True)
+
+    done = home.run("clean", "--batch", batch, "--shrink", "--yes", "--json").json()
+
+    assert (done["deleted"], done["batches"]) == (2, 1)
+    assert done["given_back_bytes"] > 0
+    assert done["ledger"]["tables"]["job_request"] < done["ledger"]["database"]

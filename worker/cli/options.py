@@ -118,7 +118,7 @@ def with_config(command: Callable[..., int]) -> Callable[..., int]:
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     # Typer reads these for the types of what the signature has; of the others it takes the signature's.
     call.__annotations__ = {}
-    del call.__wrapped__  # type: ignore[attr-defined]
+    del call.__wrapped__
     return call
 
 

@@ -13,6 +13,7 @@ from worker.ledger.attempts import PostgresAttempts
 from worker.ledger.batch_figures import BatchFigures
 from worker.ledger.browsing import Browsing
 from worker.ledger.database import STATEMENT_S, Database
+from worker.ledger.disk_space import DiskSpace
 from worker.ledger.duties import PostgresDuties
 from worker.ledger.fairness import shares_document
 from worker.ledger.fleet import Fleet
@@ -78,6 +79,7 @@ class PostgresLedger(Ledger):
         self.labels = Labels(database)
         self.figures = BatchFigures(database)
         self.inspection = Inspection(database)
+        self.space = DiskSpace(database)
         self.tenancy = Tenancy(database)
         self.api_keys = ApiKeys(database)
         self.uploads = Uploads(database)

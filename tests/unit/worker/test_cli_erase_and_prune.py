@@ -1,10 +1,12 @@
 """Parsing of ages, and the selection that must be explicit before a removal."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from tasks.errors import InputError
+from worker.cli.commands.disk_clean import folder_bytes, size_text
 from worker.cli.commands.job_commands import age, erase, prune
 
 
@@ -40,3 +42,11 @@ def test_erase_takes_exactly_one_selection() -> None:
 def test_prune_takes_a_batch_or_a_tenant_but_not_both() -> None:
     with pytest.raises(InputError, match="not both"):
         prune(older_than="1d", batch="019a0000-0000-7000-8000-000000000000", tenant="a")
+
+
+def test_bytes_are_told_in_their_unit(tmp_path: Path) -> None:
+    assert [size_text(size) for size in (0, 1023, 2048, 5 << 30)] == ["0 B", "1023 B", "2.0 KiB", "5.0 GiB"]
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b").write_bytes(b"x" * 10_000)
+    assert folder_bytes(tmp_path) >= 10_000
+    assert folder_bytes(tmp_path / "none") == 0

@@ -37,6 +37,7 @@ COMMANDS = {
     "recheck": ("second_check", "check stored answers again, without paying for their generation"),
     "erase": ("job_commands", "remove the content of jobs for good"),
     "prune": ("job_commands", "remove the content of old jobs, or the jobs"),
+    "clean": ("disk_clean", "what takes how much disk, and its removal"),
     "label": ("answer_labels", "say whether an answer or a claim is supported"),
     "labels": ("answer_labels", "import and export the labels of people"),
     "calibrate": ("calibration_fit", "fit the check to your own labels"),

@@ -1,0 +1,209 @@
+"""``nightdesk clean``: what of a home takes how much disk, and the removal of old jobs with all their rows."""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from tasks.errors import InputError
+from worker.cli import options
+from worker.cli.commands.job_commands import age, job_pages, operator_of
+from worker.cli.console import console
+from worker.cli.exits import INCOMPLETE, OK, run_interruptible
+from worker.cli.progress import reporting
+from worker.cli.session import Session, session
+from worker.cli.terminal import tell, write_json
+from worker.counts import count_of
+from worker.ledger.disk_space import LedgerSize
+from worker.operations import content_removal
+from worker.operations.content_removal import PruneScope, Removal
+from worker.operations.operator import JobPages
+from worker.settings import load_settings
+from worker.wiring import embedded
+
+_CONTENTS = {
+    "job_request": "questions and sources",
+    "completion": "prompts, and answers as they came",
+    "generation_record": "records: answers, claims, evidence",
+    "attempt": "calls",
+    "job": "jobs",
+    "job_event": "events of jobs",
+    "judge_verdict": "verdicts of judges, kept to be used again",
+    "upload_piece": "uploaded files",
+    "provider_batch_call": "calls in provider batches",
+}
+"""The tables that grow with the jobs."""
+
+LEAST_SHOWN = 1 << 20
+"""Bytes of a table that is named."""
+
+_STEP = 1024
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The disk that a home and its ledger take."""
+
+    ledger: LedgerSize
+    folders: dict[str, int]
+    """Bytes of the folders of the home."""
+
+
+def clean(
+    *,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Delete jobs that are final for longer: 90d, 12w, 36h.")
+    ] = None,
+    batch: Annotated[str | None, typer.Option(metavar="ID", help="Delete the final jobs of this batch.")] = None,
+    shrink: Annotated[
+        bool,
+        typer.Option(
+            "--shrink", help="Give the freed space back to the disk; nothing can work on the ledger meanwhile."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    as_json: options.Json = False,
+) -> int:
+    """Show what takes how much disk; with --older-than or --batch, delete final jobs with all their rows.
+
+    A batch keeps its line with what it cost. 'prune' deletes the content alone, and on a timer; 'erase' content of
+    chosen jobs. Freed space is used again by new jobs; --shrink gives it back to the disk, also without a removal.
+    """
+    scope = None
+    if older_than is not None or batch is not None:
+        span = timedelta(0) if older_than is None else age(older_than)
+        scope = PruneScope(span, None if batch is None else options.batch_id(batch), None, rows=True)
+    settings = load_settings()
+    with session(settings, writes=False) as opened:
+        before = _measure(opened)
+        found = None if scope is None else run_interruptible(_count(opened, scope))
+        if (found is None and not shrink) or dry_run:
+            _show(before, found, as_json=as_json)
+            return OK
+        if shrink and opened.supervisor.running():
+            raise InputError("--shrink stops all work on the ledger: 'nightdesk down' first, then clean again")
+        _confirm(found, shrink=shrink, yes=yes)
+        with (
+            reporting(quiet=False) as reporter,
+            job_pages("deleted", reporter, again="The same command goes on") as pages,
+        ):
+            done = run_interruptible(_remove(opened, scope, pages, shrink=shrink))
+        after = _measure(opened)
+    _sum_up(before, after, done, shrink=shrink, as_json=as_json)
+    return INCOMPLETE if pages.refused or done.redis_unreachable else OK
+
+
+def _measure(opened: Session) -> Usage:
+    async def read() -> LedgerSize:
+        async with opened.ledger() as ledger:
+            return await ledger.space.measure()
+
+    root = opened.state.root
+    names: tuple[str, ...] = ("logs", "spool", "uploads", "local/logs")
+    if embedded(opened.settings):
+        # The write-ahead log is used again and again, and is most of a small ledger.
+        names += ("local/data/valkey", "local/data/postgres/pg_wal")
+    folders = {name: folder_bytes(root / name) for name in names}
+    return Usage(run_interruptible(read()), {name: size for name, size in folders.items() if size})
+
+
+def folder_bytes(folder: Path) -> int:
+    """The bytes that the files in a folder take; 0 where it is none or may not be read."""
+
+    def sizes(path: Path) -> Iterator[int]:
+        for entry in os.scandir(path):
+            if entry.is_dir(follow_symlinks=False):
+                yield folder_bytes(Path(entry.path))
+            else:
+                yield entry.stat(follow_symlinks=False).st_blocks * 512
+
+    try:
+        return sum(sizes(folder))
+    except OSError:
+        # Files come and go while servers run, and those of their account may be closed to us.
+        return 0
+
+
+async def _count(opened: Session, scope: PruneScope) -> Removal:
+    async with operator_of(opened) as operator:
+        return await content_removal.survey_old(operator, scope)
+
+
+async def _remove(opened: Session, scope: PruneScope | None, pages: JobPages, *, shrink: bool) -> Removal:
+    async with operator_of(opened) as operator:
+        done = Removal() if scope is None else await content_removal.prune(operator, scope, pages)
+        await operator.ledger.space.give_back(whole=shrink)
+        return done
+
+
+def _confirm(found: Removal | None, *, shrink: bool, yes: bool) -> None:
+    if found is None or not found.jobs or yes:
+        return
+    jobs = f"{count_of(found.jobs, 'job')} of {count_of(len(found.batches), 'batch', 'batches')}"
+    if not sys.stdin.isatty():
+        raise InputError(f"{jobs} would be deleted for good: say --yes")
+    more = ", and the ledger be shrunk" if shrink else ""
+    typer.confirm(f"Delete {jobs} for good{more}?", abort=True, err=True)
+
+
+def _show(usage: Usage, found: Removal | None, *, as_json: bool) -> None:
+    if as_json:
+        jobs = None if found is None else {"jobs": found.jobs, "batches": len(found.batches)}
+        write_json({**asdict(usage), "would_delete": jobs})
+        return
+    out, table = console(), Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for text, size in _parts(usage):
+        table.add_row(size_text(size), Text(text))
+    out.print(table)
+    if found is None:
+        tell("to delete old jobs: nightdesk clean --older-than 90d --dry-run")
+    else:
+        tell(f"{count_of(found.jobs, 'job')} of {count_of(len(found.batches), 'batch', 'batches')} would be deleted")
+
+
+def _parts(usage: Usage) -> Iterator[tuple[str, int]]:
+    """The parts of a home with their bytes: the database, its large tables, folders."""
+    yield "the ledger (database), of it", usage.ledger.database
+    for name, size in usage.ledger.tables.items():
+        if name in _CONTENTS and size >= LEAST_SHOWN:
+            yield f"  {_CONTENTS[name]} ({name})", size
+    for name, size in usage.folders.items():
+        yield f"{name}/ of the home", size
+
+
+def _sum_up(before: Usage, after: Usage, done: Removal, *, shrink: bool, as_json: bool) -> None:
+    given_back = max(0, before.ledger.database - after.ledger.database)
+    if as_json:
+        write_json(
+            {"deleted": done.deleted, "batches": len(done.batches), "given_back_bytes": given_back, **asdict(after)}
+        )
+        return
+    tell(f"{count_of(done.deleted, 'job')} of {count_of(len(done.batches), 'batch', 'batches')} deleted")
+    tell(f"{size_text(given_back)} given back to the disk; the ledger takes {size_text(after.ledger.database)}")
+    if done.deleted and not shrink:
+        tell(
+            "the rest of the freed space is used by new jobs first; to give it back to the disk: nightdesk clean --shrink"
+        )
+
+
+def size_text(size: int) -> str:
+    """Bytes for people.
+
+    >>> size_text(0), size_text(2048), size_text(5 << 30)
+    ('0 B', '2.0 KiB', '5.0 GiB')
+    """
+    amount, unit = float(size), 0
+    while amount >= _STEP and unit < len(_UNITS) - 1:
+        amount, unit = amount / _STEP, unit + 1
+    return f"{amount:.1f} {_UNITS[unit]}" if unit else f"{size} B"
