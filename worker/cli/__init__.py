@@ -9,11 +9,14 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 from typer import Typer
 
 from worker.cli.commands import load
+from worker.cli.project import adopt_project
 from worker.cli.terminal import INTERRUPTED, complain
 from worker.process.logs import configure_logging
 
@@ -35,6 +38,9 @@ def run(arguments: list[str]) -> int:
     for handler in logging.getLogger().handlers:
         # Some loggers have a level of their own, which goes before the root's.
         handler.setLevel(logging.ERROR)
+    with suppress(FileNotFoundError):
+        # Of a folder that was removed under the shell there is no project.
+        adopt_project(os.environ, Path.cwd())
     try:
         app: Typer = load(arguments)
         result = app(arguments, standalone_mode=False, prog_name="nightdesk")

@@ -16,7 +16,7 @@ NOW = datetime.now(UTC)
 
 
 @pytest.mark.parametrize(
-    ("state", "states", "held", "fields"),
+    ("state", "states", "holds", "fields"),
     [
         ("active", {"running": 2, "completed": 1}, {}, {}),
         ("final", {"completed": 3}, {}, {}),
@@ -30,9 +30,9 @@ NOW = datetime.now(UTC)
     ],
 )
 def test_a_batch_has_its_state_in_a_word(
-    state: str, states: dict[str, int], held: dict[str, int], fields: dict[str, Any]
+    state: str, states: dict[str, int], holds: dict[str, int], fields: dict[str, Any]
 ) -> None:
-    assert state_of(status(states, held, **fields), NOW) == state
+    assert state_of(status(states, holds, **fields), NOW) == state
 
 
 @pytest.mark.parametrize(("seconds", "age"), [(5, "5 s"), (90, "1 min"), (7_300, "2 h"), (200_000, "2 d")])

@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 COMMANDS = {
+    "init": ("project_folder", "a folder with settings and a ledger of its own"),
     "run": ("run_commands", "answer the questions of files, from start to finish"),
     "check": ("run_commands", "check answers that already exist against their sources"),
     "estimate": ("cost_estimate", "tokens, cost and time of files, before any call"),

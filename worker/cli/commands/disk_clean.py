@@ -85,13 +85,13 @@ def clean(
     settings = load_settings()
     with session(settings, writes=False) as opened:
         before = _measure(opened)
-        found = None if scope is None else run_interruptible(_count(opened, scope))
-        if (found is None and not shrink) or dry_run:
-            _show(before, found, as_json=as_json)
+        removal = None if scope is None else run_interruptible(_count(opened, scope))
+        if (removal is None and not shrink) or dry_run:
+            _show(before, removal, as_json=as_json)
             return OK
         if shrink and opened.supervisor.running():
             raise InputError("--shrink stops all work on the ledger: 'nightdesk down' first, then clean again")
-        _confirm(found, shrink=shrink, yes=yes)
+        _confirm(removal, shrink=shrink, yes=yes)
         with (
             reporting(quiet=False) as reporter,
             job_pages("deleted", reporter, again="The same command goes on") as pages,
@@ -145,19 +145,19 @@ async def _remove(opened: Session, scope: PruneScope | None, pages: JobPages, *,
         return done
 
 
-def _confirm(found: Removal | None, *, shrink: bool, yes: bool) -> None:
-    if found is None or not found.jobs or yes:
+def _confirm(removal: Removal | None, *, shrink: bool, yes: bool) -> None:
+    if removal is None or not removal.jobs or yes:
         return
-    jobs = f"{count_of(found.jobs, 'job')} of {count_of(len(found.batches), 'batch', 'batches')}"
+    jobs = f"{count_of(removal.jobs, 'job')} of {count_of(len(removal.batches), 'batch', 'batches')}"
     if not sys.stdin.isatty():
         raise InputError(f"{jobs} would be deleted for good: say --yes")
     more = ", and the ledger be shrunk" if shrink else ""
     typer.confirm(f"Delete {jobs} for good{more}?", abort=True, err=True)
 
 
-def _show(usage: Usage, found: Removal | None, *, as_json: bool) -> None:
+def _show(usage: Usage, removal: Removal | None, *, as_json: bool) -> None:
     if as_json:
-        jobs = None if found is None else {"jobs": found.jobs, "batches": len(found.batches)}
+        jobs = None if removal is None else {"jobs": removal.jobs, "batches": len(removal.batches)}
         write_json({**asdict(usage), "would_delete": jobs})
         return
     out, table = console(), Table(box=None, pad_edge=False, show_header=False)
@@ -166,10 +166,12 @@ def _show(usage: Usage, found: Removal | None, *, as_json: bool) -> None:
     for text, size in _parts(usage):
         table.add_row(size_text(size), Text(text))
     out.print(table)
-    if found is None:
+    if removal is None:
         tell("to delete old jobs: nightdesk clean --older-than 90d --dry-run")
     else:
-        tell(f"{count_of(found.jobs, 'job')} of {count_of(len(found.batches), 'batch', 'batches')} would be deleted")
+        tell(
+            f"{count_of(removal.jobs, 'job')} of {count_of(len(removal.batches), 'batch', 'batches')} would be deleted"
+        )
 
 
 def _parts(usage: Usage) -> Iterator[tuple[str, int]]:
