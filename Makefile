@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest $(if $(CI),-p no:randomly)
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian test-llamaindex test-onnx test-parquet test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job limits faults soak fuzz-http test-browser audit clean
+.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian test-llamaindex test-onnx test-parquet test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job limits faults soak fuzz-http test-browser audit tutorial clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -80,6 +80,9 @@ test-onnx: $(VENV)/.developing ## local models of the check, with tiny real ones
 test-parquet: $(VENV)/.developing ## input and output as Parquet
 	$(PIP_INSTALL) --editable '.[parquet]'
 	$(BIN)/python -m pytest -n 0 tests/parquet
+
+tutorial: $(VENV)/.developing ## the commands of docs/first-night.md, in order, against a stand-in for OpenAI
+	$(PYTEST) -n 0 -m tutorial tests/tutorial
 
 # The model comes as a plugin of another program, which is not needed to read its file.
 test-local-llm: $(VENV)/.developing ## 50 questions to a small real model on this machine: some ten minutes

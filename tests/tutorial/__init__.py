@@ -1,0 +1,1 @@
+"""Runs the commands of the tutorial as a reader does."""
