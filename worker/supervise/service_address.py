@@ -1,5 +1,6 @@
 """Notes the address of the running HTTP service in its home, for the commands that point to its pages."""
 
+import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -9,6 +10,8 @@ import orjson
 import psutil
 
 from worker.supervise.files import write_atomically
+
+log = logging.getLogger(__name__)
 
 _FILE = "service.json"
 
@@ -24,10 +27,17 @@ class _Note:
 
 
 def note_service(home: Path, address: str) -> None:
-    """Writes the address of this process; that of a service which began before is replaced."""
-    process = psutil.Process()
+    """Writes the address of this process; that of a service which began before is replaced.
+
+    A service with servers of its own may begin with no home at all, or with one that can't be written.
+    """
+    process, path = psutil.Process(), _path(home)
     note = _Note(_for_people(address), process.pid, process.create_time())
-    write_atomically(_path(home), orjson.dumps(asdict(note)).decode())
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(path, orjson.dumps(asdict(note)).decode())
+    except OSError as error:
+        log.warning("commands will not name the address of this service, %s can't be written: %s", path, error.strerror)
 
 
 def forget_service(home: Path) -> None:

@@ -51,3 +51,14 @@ def test_the_end_of_a_service_leaves_the_note_of_the_next(tmp_path: Path) -> Non
     forget_service(tmp_path)
 
     assert file.exists()
+
+
+def test_a_home_that_is_not_there_is_made_and_one_that_cannot_be_written_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = tmp_path / "new" / "home"
+    note_service(home, "http://127.0.0.1:8080")
+    assert service_address(home) == "http://127.0.0.1:8080"
+    (tmp_path / "file").touch()
+    note_service(tmp_path / "file", "http://127.0.0.1:8080")
+    assert "service.json can't be written" in caplog.text
