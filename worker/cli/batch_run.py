@@ -26,6 +26,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.local import LocalServerError
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_columns import ColumnMap
+from worker.operations.output_form import OutputForm
 from worker.operations.result_lines import Tally, write_results
 from worker.settings import Settings
 from worker.supervise.service_address import batch_address
@@ -77,12 +78,14 @@ class BatchRun:
         await self.watch.wait_for_jobs(elsewhere)
         return None
 
-    async def write(self, output: str, result: Callable[[JobView], JobResult] | None = None) -> Tally:
+    async def write(
+        self, output: str, result: Callable[[JobView], JobResult] | None = None, form: OutputForm = OutputForm.JSONL
+    ) -> Tally:
         """Writes the results; a file from its beginning when the ledger goes away meanwhile."""
 
         async def write() -> Tally:
             with writing(output) as file:
-                return await write_results(file, self.watch.ledger, self.batch_id, self.lines, result)
+                return await write_results(file, self.watch.ledger, self.batch_id, self.lines, result, form=form)
 
         return await (self.watch.patiently(write) if is_replaced(output) else write())
 
@@ -130,6 +133,8 @@ class RunRequest:
     """Of the files' rows, beside those known by their names."""
     preflight: bool = True
     """Make sure of the provider's key and model before anything is submitted."""
+    form: OutputForm = OutputForm.JSONL
+    """Of the output."""
     afterwards: Callable[[PostgresLedger], Awaitable[None]] | None = None
     """Done with the ledger still open, when all is written."""
 
@@ -188,7 +193,7 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
         if submission.empty:
             lines = submission.intake.refused
             with writing(request.output) as file:
-                tally = run_interruptible(write_results(file, None, None, lines))
+                tally = run_interruptible(write_results(file, None, None, lines, form=request.form))
             warn(f"none of {count_of(tally.lines, 'line')} holds a valid job; nothing was submitted")
             return Report(None, None, tally, lines, time.monotonic() - began)
         make_sure(
@@ -248,7 +253,7 @@ class _WholeRun:
             if status is not None and HeldReason.LANE_PAUSED in status.held:
                 lanes = await watch.patiently(ledger.fleet.lane_notices)
             failures = await watch.failure_causes(status)
-            tally = await run.write(request.output)
+            tally = await run.write(request.output, form=request.form)
             if request.afterwards is not None and run.batch_id is not None:
                 await request.afterwards(ledger)
             seconds = time.monotonic() - self.began

@@ -15,6 +15,7 @@ import typer
 from schemas.job import GenerationConfig
 from schemas.window import Window, parse_window
 from tasks.errors import InputError
+from worker.operations.output_form import OutputForm
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary; errors are still shown.")]
@@ -45,7 +46,16 @@ Preflight = Annotated[
 ]
 Output = Annotated[
     str,
-    typer.Option("--output", "-o", metavar="OUT", help="Where the results go, as JSON lines; - is standard output."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="OUT",
+        help="Where the results go: JSON lines, .csv or .parquet; - is standard output.",
+    ),
+]
+Form = Annotated[
+    OutputForm | None,
+    typer.Option("--format", help="Of the output: jsonl, csv or parquet; else by its suffix, else JSON lines."),
 ]
 BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, as 'submit' and 'status' print it.")]
 Name = Annotated[str | None, typer.Option(help="A name for the batch, for people.")]

@@ -158,7 +158,10 @@ def _form_of_objects(content: str, title: str, kind: RowKind) -> Form:
 
 def _refuse_results(title: str, kind: RowKind) -> None:
     if not kind.results:
-        raise InputError(f"{title} holds no {kind.what}: it holds results; give the file of the questions")
+        raise InputError(
+            f"{title} holds no {kind.what}: it holds results. Give the file of the questions; failed jobs as one: "
+            "nightdesk results BATCH --failed -o FILE"
+        )
 
 
 def _form_of_table(text: str, title: str, kind: RowKind, encoding: str) -> Form:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any
 from uuid import UUID
@@ -16,6 +17,8 @@ from schemas.record import JobResult
 from schemas.states import JobState
 from tasks.answers.texts import INVALID
 from tasks.ports import InputLine, JobView, Ledger, Reading, Refused, Repeated, StoredResult
+from worker.operations.output_form import OutputForm
+from worker.operations.output_forms import JOB_COLUMNS, RESULT_COLUMNS, failed_row, result_row, writing_rows
 
 PAGE = 200
 """Lines read at a time whose jobs stand in other batches."""
@@ -51,6 +54,8 @@ async def write_results(
     batch_id: UUID | None,
     lines: Iterable[InputLine] | None = None,
     result: Callable[[JobView], JobResult] | None = None,
+    *,
+    form: OutputForm = OutputForm.JSONL,
 ) -> Tally:
     """Writes one result for each line of a batch's input, as they stand now.
 
@@ -60,13 +65,37 @@ async def write_results(
         batch_id: the batch; None where each job is in another one.
         lines: those that are no jobs of the batch, by position; None: as the ledger has them.
         result: makes the result of a job anew; None: as it is stored.
+        form: of the file.
     """
     tally = Tally()
-    async for line in _Results(ledger, batch_id, result).lines(lines):
-        file.write(line.content + b"\n")
-        tally.lines += 1
-        tally.states[line.state] += 1
-        tally.errors.update(line.errors)
+    with _writing(file, form) as write:
+        async for line in _Results(ledger, batch_id, result).lines(lines):
+            write(line.content)
+            tally.lines += 1
+            tally.states[line.state] += 1
+            tally.errors.update(line.errors)
+    return tally
+
+
+@contextmanager
+def _writing(file: IO[bytes], form: OutputForm) -> Iterator[Callable[[bytes], object]]:
+    if form is OutputForm.JSONL:
+        # As it is: it need not be read for that.
+        yield lambda content: file.write(content + b"\n")
+    else:
+        with writing_rows(file, form, RESULT_COLUMNS) as write:
+            yield lambda content: write(result_row(content))
+
+
+async def write_failed(file: IO[bytes], ledger: Ledger, batch_id: UUID, form: OutputForm = OutputForm.JSONL) -> Tally:
+    """Writes the jobs of a batch that ended without an answer, as rows of input with the reason."""
+    tally = Tally()
+    with writing_rows(file, form, JOB_COLUMNS) as write:
+        async for view in ledger.reading.batch_views(batch_id):
+            if (row := failed_row(view)) is not None:
+                write(row)
+                tally.lines += 1
+                tally.states[view.state.value] += 1
     return tally
 
 

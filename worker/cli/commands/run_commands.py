@@ -18,6 +18,7 @@ from worker.counts import count_of
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_columns import ColumnMap
 from worker.operations.json_lines import check_files
+from worker.operations.output_forms import form_of
 from worker.settings import load_settings
 from worker.wiring import embedded
 
@@ -29,13 +30,17 @@ def run(
     output: Annotated[
         str | None,
         typer.Option(
-            "--output", "-o", metavar="OUT", help="Where the results go, as JSON lines; - is standard output."
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="Where the results go: JSON lines, .csv or .parquet; - is standard output.",
         ),
     ] = None,
     files: Annotated[
         list[str] | None,
         typer.Argument(metavar="FILE", help=options.FILE_HELP),
     ] = None,
+    form: options.Form = None,
     resume: Annotated[
         str | None, typer.Option(metavar="BATCH", help="Go on with a batch instead of submitting files.")
     ] = None,
@@ -108,6 +113,7 @@ def run(
         estimate=estimate,
         columns=reading,
         preflight=preflight,
+        form=form_of(output, form),
     )
     if estimate and resume is None:
         from worker.operations.first_estimate import check_readable_twice  # noqa: PLC0415 - as above
@@ -128,6 +134,7 @@ def check(
     name: options.Name = None,
     key: options.Key = None,
     *,
+    form: options.Form = None,
     columns: options.Map = None,
     source_delimiter: options.SourceDelimiter = None,
     encoding: options.Encoding = None,
@@ -150,6 +157,7 @@ def check(
         with_workers=workers,
         check_only=True,
         columns=ColumnMap.parse(columns or (), source_delimiter, encoding),
+        form=form_of(output, form),
     )
     return sum_up(run_batch(load_settings(), request), request, as_json=as_json)
 

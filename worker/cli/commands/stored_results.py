@@ -11,7 +11,7 @@ from schemas.generation import CitationStyle, OutputFormat
 from schemas.record import JobResult
 from tasks.answers.restyle import restyle
 from tasks.errors import InputError
-from tasks.ports import JobDetail, JobView
+from tasks.ports import JobDetail, JobView, Refused
 from tasks.results import result_of
 from worker.cli import options
 from worker.cli.batch_run import BatchRun
@@ -24,7 +24,9 @@ from worker.cli.terminal import tell, write_json
 from worker.cli.waiting import Watch
 from worker.counts import count_of
 from worker.operations.audit import audit_of, find_job, to_json
-from worker.operations.result_lines import Tally, judged_rows
+from worker.operations.output_form import OutputForm
+from worker.operations.output_forms import form_of
+from worker.operations.result_lines import Tally, judged_rows, write_failed
 from worker.settings import load_settings
 
 Style = Annotated[
@@ -81,9 +83,16 @@ def results(
     judged: Annotated[
         str | None, typer.Option("--judged", metavar="FILE", help="Also write each claim that a judge decided.")
     ] = None,
+    form: options.Form = None,
+    failed: Annotated[
+        bool,
+        typer.Option(
+            "--failed", help="Write the jobs that ended without an answer instead, with the reason, as input for 'run'."
+        ),
+    ] = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Write the results of a batch as JSON lines, in the order of its input.
+    """Write the results of a batch, in the order of its input.
 
     Without --wait, jobs that are not final are there with their present state. Answers are rendered again from the
     record when a style, a format or a closing line is asked for: no call is made, and the ledger keeps what it has.
@@ -91,12 +100,19 @@ def results(
     styling = Styling(citation_style, output_format, with_sources, with_confidence)
     batch_id = options.batch_id(batch)
     check_output(output)
+    form = form_of(output, form)
+    if failed:
+        if wait or judged is not None or styling != Styling():
+            raise InputError(
+                "--failed writes jobs, not answers: leave the other options out, but -o, --format and --quiet"
+            )
+        return _export_failed(batch_id, output, form, quiet=quiet)
     if judged is not None:
         check_output(judged, [output])
     with session(load_settings(), writes=False) as opened, reporting(quiet=quiet) as reporter:
         if wait and not opened.supervisor.running() and not quiet:
             tell("no worker of this home runs; waiting for the other workers of this ledger")
-        tally = run_interruptible(_write(opened, batch_id, output, reporter, styling, wait=wait))
+        tally = run_interruptible(_write(opened, batch_id, output, reporter, styling, form=form, wait=wait))
         rows = run_interruptible(_write_judged(opened, batch_id, judged)) if judged is not None else 0
     if not quiet:
         states = ", ".join(f"{count} {state}" for state, count in tally.states.items())
@@ -107,12 +123,40 @@ def results(
 
 
 async def _write(
-    opened: Session, batch_id: UUID, output: str, reporter: Reporter, styling: Styling, *, wait: bool
+    opened: Session,
+    batch_id: UUID,
+    output: str,
+    reporter: Reporter,
+    styling: Styling,
+    *,
+    form: OutputForm,
+    wait: bool,
 ) -> Tally:
     async with opened.ledger() as ledger:
         run = BatchRun(Watch(opened, ledger, reporter, lanes=True), batch_id)
         await (run.wait() if wait else ledger.reading.batch_status(batch_id))
-        return await run.write(output, None if styling == Styling() else styling.result)
+        return await run.write(output, None if styling == Styling() else styling.result, form)
+
+
+def _export_failed(batch_id: UUID, output: str, form: OutputForm, *, quiet: bool) -> int:
+    async def export() -> tuple[Tally, int]:
+        async with opened.ledger() as ledger:
+            await ledger.reading.batch_status(batch_id)
+            with writing(output) as file:
+                tally = await write_failed(file, ledger, batch_id, form)
+            lines = [line async for line in ledger.reading.input_lines(batch_id) if isinstance(line, Refused)]
+            return tally, len(lines)
+
+    with session(load_settings(), writes=False) as opened:
+        tally, refused = run_interruptible(export())
+    if not quiet:
+        target = "standard output" if output == "-" else output
+        tell(
+            f"{count_of(tally.lines, 'job')} without an answer written to {target}; ask again: nightdesk run {output} -o OUT"
+        )
+        if refused:
+            tell(f"{count_of(refused, 'refused line')} not in it: the text is in the input alone; correct it there")
+    return OK
 
 
 async def _write_judged(opened: Session, batch_id: UUID, output: str) -> int:

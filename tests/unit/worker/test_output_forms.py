@@ -1,0 +1,89 @@
+"""Results and failed jobs as tables: columns, cells that no spreadsheet runs, and failed jobs read back as input."""
+
+import asyncio
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import orjson
+import pytest
+
+from schemas.record import JobResult
+from tasks.errors import InputError
+from tasks.ports import NewBatch, NewJob, Refused
+from tasks.submit import new_job, parse_request
+from tests.fakes.ledger import MemoryLedger
+from worker.operations.file_submission import Intake
+from worker.operations.output_form import OutputForm
+from worker.operations.output_forms import RESULT_COLUMNS, form_of
+from worker.operations.result_lines import write_failed, write_results
+
+
+def new(position: int, **fields: Any) -> NewJob:
+    request, _ = parse_request({"query": f"Question {position}?", "context": ["Text."], **fields})
+    return new_job(request, position=position, tenant="default")
+
+
+def ledger_of(*jobs: NewJob, refused: tuple[Refused, ...] = ()) -> tuple[MemoryLedger, UUID]:
+    ledger, batch = MemoryLedger(), NewBatch(id=uuid4(), tenant="default")
+    asyncio.run(ledger.submission.submit(batch, [list(jobs)], refused=refused))
+    return ledger, batch.id
+
+
+def table_of(content: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
+
+
+def test_every_field_of_a_result_has_a_column() -> None:
+    fields = set(JobResult.model_fields) - {"failure"} | {"failure_kind", "failure_message"}
+    assert set(RESULT_COLUMNS) == fields
+
+
+def test_results_become_rows_with_json_in_cells_and_no_formula() -> None:
+    ledger, batch_id = ledger_of(
+        new(0, query="=HYPERLINK(1)", custom_id="@a", metadata={"note": "=1"}),
+        refused=(Refused(1, "not valid", place="in.csv, row 3"),),
+    )
+    file = io.BytesIO()
+    tally = asyncio.run(write_results(file, ledger, batch_id, form=OutputForm.CSV))
+    first, refused = table_of(file.getvalue())
+    assert tally.lines == 2
+    assert list(first) == list(RESULT_COLUMNS)
+    assert (first["query"], first["custom_id"], first["state"]) == ("'=HYPERLINK(1)", "'@a", "available")
+    assert json.loads(first["metadata"]) == {"note": "=1"}
+    assert (first["confidence"], first["truncated"], first["claims"]) == ("", "false", "")
+    assert (refused["failure_kind"], refused["job_id"]) == ("invalid_request", "")
+    assert refused["failure_message"] == "in.csv, row 3: not valid"
+
+
+@pytest.mark.parametrize("form", [OutputForm.CSV, OutputForm.JSONL])
+def test_jobs_without_an_answer_are_written_as_the_input_that_asks_them_again(tmp_path: Path, form: OutputForm) -> None:
+    fields = {
+        "query": "-5 or 'x'?", "custom_id": "a", "idempotency_key": "once", "metadata": {"n": 1}, "priority": 2,
+        "context": [{"content": "=A1\nü", "title": "T", "relevance_score": 0.5}, "two"],
+        "config": {"temperature": 0.5, "provider": "extractive"}, "conversation_history": [["q", "a"]],
+    }  # fmt: skip
+    ledger, batch_id = ledger_of(new(0, **fields), new(1))
+    asyncio.run(ledger.actions.cancel_batch(batch_id, "me"))
+    path = tmp_path / "failures"
+    with path.open("wb") as file:
+        assert asyncio.run(write_failed(file, ledger, batch_id, form)).lines == 2
+
+    intake = Intake([str(path)], NewBatch(id=uuid4(), tenant="default"), strict=True, on_refused=lambda _: None)
+    again, second = (orjson.loads(job.request) for job in intake.jobs())
+
+    first = orjson.loads(new(0, **fields).request)
+    assert again == {**first, "idempotency_key": None}
+    assert second["query"] == "Question 1?"
+    assert not intake.warnings, "the reasons are no metadata"
+
+
+def test_the_form_is_named_or_told_by_the_suffix() -> None:
+    names = {"a.csv": "csv", "a.CSV.gz": "csv", "a.jsonl": "jsonl", "a": "jsonl", "-": "jsonl", "a.txt": "jsonl"}
+    assert {name: form_of(name, None).value for name in names} == names
+    assert form_of("-", OutputForm.CSV) is OutputForm.CSV
+    with pytest.raises(InputError, match="name a file such as"):
+        form_of("-", OutputForm.PARQUET)

@@ -1,0 +1,11 @@
+"""Names the forms of an output file."""
+
+from enum import StrEnum
+
+
+class OutputForm(StrEnum):
+    """The form of an output file."""
+
+    JSONL = "jsonl"
+    CSV = "csv"
+    PARQUET = "parquet"

@@ -1,0 +1,168 @@
+"""Writes rows as JSON lines, CSV or Parquet, as a stream: results, and failed jobs to be asked again."""
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from schemas.states import JobState
+from tasks.errors import InputError
+from tasks.ports import JobView
+from worker.operations.input_columns import EXPORT_MARK, harmless
+from worker.operations.output_form import OutputForm
+
+PARQUET_ROWS = 500
+"""Rows of a row group; a few megabytes."""
+
+STDOUT = "-"
+
+WriteRow = Callable[[dict[str, Any]], None]
+
+
+def form_of(output: str, form: OutputForm | None) -> OutputForm:
+    """The form of an output: as named, else by its suffix, else JSON lines.
+
+    Raises: InputError for Parquet that can't be written there, or without its package.
+    """
+    name = Path(output.removesuffix(".gz")).suffix.removeprefix(".").lower()
+    if form is None:
+        form = OutputForm(name) if name in set(OutputForm) else OutputForm.JSONL
+    if form is OutputForm.PARQUET:
+        if output == STDOUT or output.endswith(".gz"):
+            raise InputError(f"Parquet can't be written to {output!r}: name a file such as answers.parquet")
+        _require_parquet()
+    return form
+
+
+def _require_parquet() -> Any:
+    try:
+        # Forty megabytes that only this form needs.
+        import pyarrow as pa  # noqa: PLC0415
+        from pyarrow import parquet  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise InputError("Parquet needs another package: pip install 'nightdesk[parquet]'") from error
+    return pa, parquet
+
+
+# ---- columns ---------------------------------------------------------------------------------------------------------
+
+RESULT_COLUMNS: dict[str, type] = {
+    "custom_id": str, "position": int, "state": str, "outcome": str, "query": str, "response": str,
+    "confidence": float, "grounding_score": float, "answer_quality": float, "sufficient_context": bool,
+    "reasoning": str, "abstain_reason": str, "warnings": list, "failure_kind": str, "failure_message": str,
+    "held_reason": str, "citations": list, "claims": list, "sources_used": list, "sources_provided": int,
+    "values": list, "structured": dict, "output_format": str, "cost_usd": str, "tokens_used": int, "usage": dict,
+    "asks": list, "latency_ms": float, "timing_ms": dict, "provider_snapshot": dict, "prompt_version": str,
+    "metadata": dict, "job_id": str, "batch_id": str, "message_id": str, "trace_id": str, "shared_from": str,
+    "replay_of": str, "truncated": bool,
+}  # fmt: skip
+"""Of a table of results; lists and objects are JSON in a cell."""
+
+JOB_COLUMNS: dict[str, type] = {
+    "custom_id": str, "query": str, "context": list, "response": str, "config": dict, "system_instructions": str,
+    "conversation_history": list, "retrieval_record_id": str, "trace_id": str, "request_id": str, "intent": str,
+    "aggregate": bool, "priority": int, "metadata": dict,
+    **{f"{EXPORT_MARK}{name}": str for name in ("state", "kind", "message", "job_id", "batch_id")},
+}  # fmt: skip
+"""Of a table of failed jobs; what begins with ``failed_`` is left out when it is read as input."""
+
+_ENDED = frozenset({JobState.FAILED, JobState.EXPIRED, JobState.CANCELLED})
+
+_OF_ITS_TIME = {"idempotency_key", "message_id", "scheduled_at", "deadline"}
+"""Fields that would name the first job again, or are over."""
+
+
+def result_row(content: bytes) -> dict[str, Any]:
+    """A result as a row of a table."""
+    row: dict[str, Any] = orjson.loads(content)
+    failure = row.pop("failure", None) or {}
+    return {**row, "failure_kind": failure.get("kind"), "failure_message": failure.get("message")}
+
+
+def failed_row(view: JobView) -> dict[str, Any] | None:
+    """A job that ended without an answer, as a row of input with the reason; None for another job, or an erased one."""
+    if view.state not in _ENDED or view.erased_at is not None:
+        return None
+    failure = view.record.failure if view.record is not None else None
+    row = view.request.model_dump(mode="json", exclude_defaults=True, exclude=_OF_ITS_TIME)
+    reasons = {
+        "state": view.state.value,
+        "kind": failure.kind.value if failure else view.state.value,
+        "message": failure.message if failure else "",
+        "job_id": str(view.job_id),
+        "batch_id": str(view.batch_id),
+    }
+    return {**row, **{f"{EXPORT_MARK}{name}": value for name, value in reasons.items()}}
+
+
+# ---- forms -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def writing_rows(file: IO[bytes], form: OutputForm, columns: dict[str, type]) -> Iterator[WriteRow]:
+    """A function that writes one row to a file; all are written when the block ends."""
+    if form is OutputForm.JSONL:
+        yield lambda row: _write_line(file, row)
+    elif form is OutputForm.CSV:
+        # With a byte order mark, by which spreadsheets know UTF-8.
+        text = io.TextIOWrapper(file, "utf-8-sig", newline="", write_through=True)
+        try:
+            rows = csv.writer(text)
+            rows.writerow(columns)
+            yield lambda row: _write_cells(rows, row, columns)
+        finally:
+            text.detach()
+    else:
+        table = _Table(file, columns)
+        yield table.add
+        table.close()
+
+
+def _write_line(file: IO[bytes], row: dict[str, Any]) -> None:
+    file.write(orjson.dumps(row) + b"\n")
+
+
+def _write_cells(rows: Any, row: dict[str, Any], columns: dict[str, type]) -> None:
+    rows.writerow([_cell(row.get(name)) for name in columns])
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return harmless(value)
+    if isinstance(value, list | dict):
+        return orjson.dumps(value).decode() if value else ""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+class _Table:
+    """A Parquet file that grows by row groups."""
+
+    def __init__(self, file: IO[bytes], columns: dict[str, type]) -> None:
+        self._arrow, parquet = _require_parquet()
+        pa = self._arrow
+        types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+        self._schema = pa.schema([(name, types.get(kind, pa.string())) for name, kind in columns.items()])
+        self._columns = columns
+        self._file = parquet.ParquetWriter(file, self._schema, compression="zstd")
+        self._rows: list[dict[str, Any]] = []
+
+    def add(self, row: dict[str, Any]) -> None:
+        self._rows.append({name: _value(row.get(name)) for name in self._columns})
+        if len(self._rows) == PARQUET_ROWS:
+            self._write()
+
+    def close(self) -> None:
+        self._write()
+        self._file.close()
+
+    def _write(self) -> None:
+        self._file.write_table(self._arrow.Table.from_pylist(self._rows, schema=self._schema))
+        self._rows = []
+
+
+def _value(value: Any) -> Any:
+    return orjson.dumps(value).decode() if isinstance(value, list | dict) else value
