@@ -35,6 +35,7 @@ GROUPS = {
     "Who answers": "provider model providers fallbacks extractive_latency_s prompts templates_dir",
     "The check": "strictness checkers judge default_judge_share judge_max_tokens judge_timeout_s check_timeout_s calibration local_model local_model_threads"
     " local_model_processes local_model_wait_s",
+    "Callbacks": "callback_secret callback_private",
     "Limits of the providers": "requests_per_minute input_tokens_per_minute output_tokens_per_minute max_concurrency"
     " tenant_shares lane_retry_s unreachable_s hold_unknown",
     "Provider batches": "provider_batch_gather_s provider_batch_look_s provider_batch_create_s provider_batch_expect_s provider_batch_margin_s",

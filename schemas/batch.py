@@ -2,10 +2,11 @@
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from schemas.base import Contract, Moment
 from schemas.claim_error import ErrorKind
@@ -14,6 +15,15 @@ from schemas.generation import Lane
 from schemas.model_call import Usd
 from schemas.states import JobState, Outcome
 from schemas.window import WindowText
+
+
+def _callback_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not url.isascii() or not url.isprintable():
+        raise ValueError("must be an address that begins with https:// or http:// and names a host, in ASCII")
+    if parts.username or parts.password:
+        raise ValueError("must not hold credentials: the signature proves the sender")
+    return url
 
 
 class BatchRequest(Contract):
@@ -29,6 +39,9 @@ class BatchRequest(Contract):
     )
     deadline: Moment | None = None
     max_cost_usd: Annotated[Decimal, Field(ge=0, max_digits=12, decimal_places=6)] | None = None
+    callback_url: Annotated[str, Field(max_length=2_000), AfterValidator(_callback_url)] | None = Field(
+        default=None, description="told by a signed POST when all jobs are final"
+    )
     defaults: dict[str, Any] = Field(default_factory=dict, description="config fields for jobs that do not set them")
 
 
@@ -69,6 +82,16 @@ class FailureCause(Contract):
     jobs: int
     position: int = Field(description="of the first of them")
     example: str = Field(description="the message of one of them, at most 300 characters")
+
+
+class CallbackStatus(Contract):
+    """The request that tells a receiver that a batch is settled."""
+
+    url: str = Field(description="without its query")
+    state: Literal["waiting", "delivered", "given_up"]
+    tries: int
+    last_error: str | None
+    next_at: datetime | None = Field(description="the next try, or the next look at the batch; null: none")
 
 
 class BatchStatus(Contract):
@@ -114,6 +137,7 @@ class BatchStatus(Contract):
         default=None,
         description="jobs that left a provider batch to meet their deadline; filled in by 'nightdesk status BATCH', else null",
     )
+    callback: CallbackStatus | None = None
     lanes: tuple[LaneStatus, ...] = Field(
         default=(), description="lanes of all batches without calls now; filled in by the commands"
     )

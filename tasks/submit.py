@@ -197,6 +197,7 @@ def new_batch(raw: dict[str, Any] | None, *, tenant: str, max_queued: int | None
         window=batch.window,
         deadline=batch.deadline,
         max_cost_usd=batch.max_cost_usd,
+        callback_url=batch.callback_url,
         defaults=batch.defaults,
         max_queued=max_queued,
     )
@@ -374,7 +375,8 @@ def read_message(jobs: Any, batch: Any, key: str) -> tuple[list[Any], dict[str, 
         raise InputError("there is none; send one job or a list of jobs", field="jobs")
     if batch is not None and not isinstance(batch, dict):
         raise InputError(
-            "must be an object (key, name, not_before, window, deadline, max_cost_usd, defaults)", field="batch"
+            "must be an object (key, name, not_before, window, deadline, max_cost_usd, callback_url, defaults)",
+            field="batch",
         )
     size = sum(map(_size, raw_jobs)) + len(raw_jobs) + _size(batch)
     if size > MAX_MESSAGE_BYTES:

@@ -109,6 +109,21 @@ batch = Table(
     postgresql_with=_BATCH,
 )
 
+# The request that tells the receiver of a batch that it is settled.
+callback = Table(
+    "callback",
+    metadata,
+    Column("batch_id", Uuid, ForeignKey("batch.id", ondelete="CASCADE"), primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("tries", Integer, nullable=False, server_default=text("0")),
+    Column("next_at", _INSTANT, nullable=False, server_default=NOW),
+    Column("settled_at", _INSTANT),
+    # Without an error it was delivered, with one it is given up.
+    Column("ended_at", _INSTANT),
+    Column("last_error", Text),
+    Index("callback_due", "next_at", postgresql_where=text("ended_at IS NULL")),
+)
+
 # What was handed in with a batch and is no job of it. It may quote what stood there, and goes when the batch is erased.
 input_line = Table(
     "input_line",

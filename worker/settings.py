@@ -3,6 +3,7 @@
 import os
 import re
 import tomllib
+from base64 import b64decode
 from datetime import timedelta
 from enum import StrEnum
 from importlib import import_module
@@ -384,12 +385,34 @@ class Settings(BaseSettings):
     http_max_connections: Annotated[int, Field(ge=1)] = Field(
         default=2_000, description="connections of a `nightdesk serve` at once; further ones get 503"
     )
+    callback_secret: SecretStr | None = Field(
+        default=None,
+        description="signs the callbacks of batches: 'whsec_' and base64 of 24 to 64 bytes, the same for workers and receivers; "
+        "see docs/callbacks.md. Unset: callbacks wait",
+    )
+    callback_private: bool = Field(
+        default=False, description="callbacks may go to private networks and this machine, too"
+    )
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
     log_format: Literal["auto", "text", "json"] = Field(
         default="auto",
         description="how workers log: `text`, `json` with one object a line, or `auto`: text on a terminal, JSON elsewhere. "
         "The workers that `up` and `run` start log text unless this is set",
     )
+
+    @field_validator("callback_secret")
+    @classmethod
+    def _signs(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is not None:
+            try:
+                key = b64decode(secret.get_secret_value().removeprefix("whsec_"), validate=True)
+            except ValueError:
+                key = b""
+            if not 24 <= len(key) <= 64:  # noqa: PLR2004 - as Standard Webhooks has it
+                raise ValueError(
+                    "must be whsec_ and the base64 of 24 to 64 bytes; make one: echo whsec_$(openssl rand -base64 32)"
+                )
+        return secret
 
     @field_validator("checkers")
     @classmethod

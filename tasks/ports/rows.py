@@ -27,6 +27,7 @@ class NewBatch:
     window: str | None = None
     deadline: datetime | None = None
     max_cost_usd: Decimal | None = None
+    callback_url: str | None = None
     defaults: dict[str, Any] = field(default_factory=dict)
     max_queued: int | None = None
     """Most jobs that are not final which the tenant may have once these are accepted; not stored."""

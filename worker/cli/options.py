@@ -103,6 +103,12 @@ CallWindow = Annotated[
         help="Calls begin only in these hours, each day: '22:00-06:00 Europe/Berlin', or 'mon-fri 22:00-06:00 Europe/Berlin'.",
     ),
 ]
+CallbackUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--callback-url", metavar="URL", help="Told by a signed request when all jobs of the batch are final."
+    ),
+]
 Workers = Annotated[bool, typer.Option(help="Start workers when none run.")]
 
 
@@ -211,6 +217,7 @@ def batch_fields(
     not_before: str | None = None,
     deadline: str | None = None,
     window: str | None = None,
+    callback_url: str | None = None,
 ) -> dict[str, Any]:
     """The options on a batch, as ``BatchRequest`` takes them."""
     start = datetime.now(UTC)
@@ -223,6 +230,7 @@ def batch_fields(
         "max_cost_usd": max_cost_usd,
         "not_before": None if not_before is None else start.isoformat(),
         "window": window,
+        "callback_url": callback_url,
         # A time of day is the next one after the batch may begin.
         "deadline": None if deadline is None else moment_of(deadline, _begin_of(deadline, start, opening)).isoformat(),
     }

@@ -32,6 +32,9 @@ DISK_EVERY_S = 10.0
 UNSERVED_S = 10.0
 """Seconds without a worker that takes the jobs, after which that is reported."""
 
+CALLBACK_S = 25.0
+"""Seconds that the first try of a callback may take after its batch is settled; further ones are for workers that go on."""
+
 BATCHES_EVERY_S = 20.0
 """The same for provider batches, which take hours."""
 
@@ -72,6 +75,7 @@ class Watch:
     _restarts: dict[str, int] = field(default_factory=dict)
     _lanes_noted: set[tuple[str, str, str, bool]] = field(default_factory=set)
     _lanes_read_at: float = float("-inf")
+    _settled_since: float | None = None
     _unserved_since: float | None = None
     _unserved_noted: bool = False
     _budgets_noted: set[tuple[str, datetime | None]] = field(default_factory=set)
@@ -139,7 +143,7 @@ class Watch:
             remaining = status.jobs - status.final
             if not remaining:
                 moving = await self._still_moving(moving)
-                if not moving:
+                if not moving and not self._waits_for_callback(status):
                     return status
             await self._look_at_budgets(status)
             # Seen twice, so that a hold that is being released is not taken for the end. The next period comes by itself.
@@ -156,6 +160,20 @@ class Watch:
             return ()
         batch_id = status.batch_id
         return await self.patiently(lambda: self.ledger.figures.failure_causes(batch_id))
+
+    def _waits_for_callback(self, status: BatchStatus) -> bool:
+        """True for a while if the workers that this command is about to stop have a callback to deliver."""
+        callback = status.callback
+        if (
+            not self._expected
+            or callback is None
+            or callback.state != "waiting"
+            or callback.tries
+            or callback.last_error
+        ):
+            return False
+        self._settled_since = self._settled_since or time.monotonic()
+        return time.monotonic() - self._settled_since < CALLBACK_S
 
     async def wait_for_jobs(self, job_ids: Iterable[UUID]) -> None:
         """Returns when none of these jobs, of any batch, can move by itself."""

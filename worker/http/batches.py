@@ -70,6 +70,7 @@ class BatchOptions:
         ] = None,
         deadline: Annotated[datetime | None, Query(description="what is not final then expires")] = None,
         max_cost_usd: Annotated[str | None, Query(description="ceiling on the cost of the batch")] = None,
+        callback_url: Annotated[str | None, Query(description="told by a signed POST when all jobs are final")] = None,
         defaults: Annotated[str | None, Query(description="config of jobs that set none, a JSON object")] = None,
         idempotency_key: Annotated[
             str | None,
@@ -85,6 +86,7 @@ class BatchOptions:
             "window": window,
             "deadline": deadline,
             "max_cost_usd": max_cost_usd,
+            "callback_url": callback_url,
             "defaults": json_object(defaults, "defaults") or None,
         }
         self.fields = {option: value for option, value in options.items() if value is not None}

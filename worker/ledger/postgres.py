@@ -12,6 +12,7 @@ from worker.ledger.api_keys import ApiKeys
 from worker.ledger.attempts import PostgresAttempts
 from worker.ledger.batch_figures import BatchFigures
 from worker.ledger.browsing import Browsing
+from worker.ledger.callbacks import Callbacks
 from worker.ledger.database import STATEMENT_S, Database
 from worker.ledger.disk_space import DiskSpace
 from worker.ledger.duties import PostgresDuties
@@ -84,6 +85,7 @@ class PostgresLedger(Ledger):
         self.api_keys = ApiKeys(database)
         self.uploads = Uploads(database)
         self.budgets = TenantBudgets(database)
+        self.callbacks = Callbacks(database)
         self.browsing = Browsing(database)
         self.viewer_sessions = ViewerSessions(database)
         self._database = database

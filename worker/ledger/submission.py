@@ -249,6 +249,8 @@ async def _write(
         return await _known_batch(connection, batch, chunks, strict=strict)
     if batch.window is not None:
         await connection.execute(OPEN_WINDOWS, times_of([(batch.id, batch.window)], batch_row.now))
+    if batch.callback_url is not None:
+        await connection.execute("INSERT INTO callback (batch_id, url) VALUES (%s, %s)", (batch.id, batch.callback_url))
     room = await _room(connection, batch)
     all_jobs = Sorted()
     available: list[UUID] = []

@@ -20,6 +20,7 @@ from worker.operations.input_rows import LINES, Row, Rows, reading
 from worker.operations.json_lines import check_files, display_name
 from worker.process.doorbell import ring
 from worker.providers.registry import Installation
+from worker.public_address import refuse_private
 from worker.settings import Settings
 from worker.wiring import embedded
 
@@ -216,6 +217,7 @@ class Submission:
             tenant=tenant or settings.tenant,
             max_queued=settings.most_queued(tenant or settings.tenant),
         )
+        refuse_private(self.batch.callback_url, allowed=settings.callback_private)
         # With servers of somebody else's the workers may be anywhere, with other providers and keys.
         catalog = Installation(settings, same_for_workers=with_workers or embedded(settings))
         self.intake = Intake(

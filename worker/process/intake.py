@@ -24,6 +24,7 @@ from tasks.scheduling.feed import Feed
 from tasks.submit import new_batch, submit
 from worker.process.celery_app import SubmitGate
 from worker.process.doorbell import Sender
+from worker.public_address import refuse_private
 
 log = logging.getLogger(__name__)
 
@@ -157,6 +158,7 @@ class Intake(Runtime):
         dispatch: knows the steps with jobs that wait.
         tenant: of submissions without one.
         most_queued: most jobs of that tenant that are not final; None: no limit.
+        callback_private: callbacks may go to private networks.
     """
 
     def __init__(
@@ -171,6 +173,7 @@ class Intake(Runtime):
         dispatch: Dispatch,
         tenant: str,
         most_queued: int | None,
+        callback_private: bool = False,
     ) -> None:
         self._loop = loop
         self._feeds = feeds
@@ -181,6 +184,7 @@ class Intake(Runtime):
         self._dispatch = dispatch
         self._tenant = tenant
         self._most_queued = most_queued
+        self._callback_private = callback_private
 
     def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -206,6 +210,8 @@ class Intake(Runtime):
 
     async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
         batch = new_batch(raw_batch, tenant=self._tenant, max_queued=self._most_queued)
+        if batch.callback_url is not None:
+            await asyncio.to_thread(refuse_private, batch.callback_url, allowed=self._callback_private)
         until = self._loop.time() + LEDGER_PATIENCE_S
         while True:
             try:

@@ -47,6 +47,7 @@ from worker.limits.rate_limiter import RateLimiter
 from worker.limits.rates import lane_terms
 from worker.limits.redis_bucket import RedisBuckets
 from worker.process.alive_file import keep_fresh
+from worker.process.callbacks import Delivery
 from worker.process.celery_app import SubmitGate
 from worker.process.doorbell import CeleryDoorbell, Sender
 from worker.process.intake import Intake
@@ -194,6 +195,7 @@ class WorkerRuntime:
             dispatch=dispatch,
             tenant=settings.tenant,
             most_queued=settings.most_queued(settings.tenant),
+            callback_private=settings.callback_private,
         )
 
     def _open_batch_lane(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> None:
@@ -244,6 +246,14 @@ class WorkerRuntime:
         self._stack.push_async_callback(_resign, dispatch)
         for name, work in (("outbox", dispatch.outbox.run()), ("dispatch", dispatch.run())):
             self._stack.push_async_callback(cancel, asyncio.create_task(work, name=name))
+        secret = self._settings.callback_secret
+        delivery = Delivery(
+            self._ledger.callbacks,
+            None if secret is None else secret.get_secret_value(),
+            self._settings.callback_private,
+            lambda: dispatch.leads,
+        )
+        self._stack.push_async_callback(cancel, asyncio.create_task(delivery.run(), name="callbacks"))
         content_after, rows_after = self._settings.prune_content_after, self._settings.prune_rows_after
         if content_after is not None or rows_after is not None:
             pruning = Pruning(self._ledger, self._forget, content_after, rows_after, lambda: dispatch.leads)

@@ -117,6 +117,17 @@ def _show_batch(status: BatchStatus, present: Overview) -> None:
         write_text(out, line)
 
 
+def _callback_text(status: BatchStatus) -> str:
+    callback = status.callback
+    if callback is None:
+        return ""
+    if callback.state == "waiting" and not callback.tries and callback.last_error is None:
+        return f"to {callback.url} when all jobs are final"
+    text = f"{callback.state.replace('_', ' ')}, {count_of(callback.tries, 'try', 'tries')} at {callback.url}"
+    text += f"; {callback.last_error}" if callback.last_error else ""
+    return text + (f"; next try {moment(callback.next_at)}" if callback.next_at else "")
+
+
 def _facts(status: BatchStatus) -> dict[str, str]:
     facts = {
         "batch": str(status.batch_id),
@@ -136,6 +147,7 @@ def _facts(status: BatchStatus) -> dict[str, str]:
         "errors of claims": named_counts(status.errors or {}),
         "left a provider batch": f"{count_of(status.spilled, 'job')}, for the deadline" if status.spilled else "",
         "cost": money(status),
+        "callback": _callback_text(status),
         "unpublished": str(status.unpublished or ""),
         "possibly billed twice": str(status.possibly_billed_twice or ""),
     }

@@ -50,6 +50,7 @@ def run(
     lane: options.CallLane = None,
     not_before: options.NotBefore = None,
     window: options.CallWindow = None,
+    callback_url: options.CallbackUrl = None,
     deadline: options.Deadline = None,
     escalate: options.Escalate = None,
     columns: options.Map = None,
@@ -86,11 +87,12 @@ def run(
         not_before=not_before,
         deadline=deadline,
         window=window,
+        callback_url=callback_url,
     )
     if resume is not None and (files or batch):
         raise InputError(
             "--resume goes on with a batch as it is: give no FILE, --name, --key, --max-cost-usd, --lane, --escalate, "
-            "--not-before, --window, --deadline or options of a job"
+            "--not-before, --window, --deadline, --callback-url or options of a job"
         )
     reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
     if dry_run:
@@ -173,6 +175,7 @@ def submit(
     lane: options.CallLane = None,
     not_before: options.NotBefore = None,
     window: options.CallWindow = None,
+    callback_url: options.CallbackUrl = None,
     deadline: options.Deadline = None,
     escalate: options.Escalate = None,
     columns: options.Map = None,
@@ -197,6 +200,7 @@ def submit(
         not_before=not_before,
         deadline=deadline,
         window=window,
+        callback_url=callback_url,
     )
     reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
     submission = new_submission(files, batch, settings, strict=strict, columns=reading, tell=tell)

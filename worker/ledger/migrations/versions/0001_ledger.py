@@ -84,6 +84,20 @@ CREATE INDEX provider_batch_of_model ON provider_batch (provider, model, lane, s
 
 CREATE UNIQUE INDEX provider_batch_remote ON provider_batch (provider, remote_id) WHERE remote_id IS NOT NULL;
 
+CREATE TABLE callback (
+    batch_id UUID NOT NULL,
+    url TEXT NOT NULL,
+    tries INTEGER DEFAULT 0 NOT NULL,
+    next_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    settled_at TIMESTAMP WITH TIME ZONE,
+    ended_at TIMESTAMP WITH TIME ZONE,
+    last_error TEXT,
+    CONSTRAINT callback_pkey PRIMARY KEY (batch_id),
+    CONSTRAINT callback_batch_id_fkey FOREIGN KEY(batch_id) REFERENCES batch (id) ON DELETE CASCADE
+);
+
+CREATE INDEX callback_due ON callback (next_at) WHERE ended_at IS NULL;
+
 CREATE TABLE input_line (
     batch_id UUID NOT NULL,
     position INTEGER NOT NULL,

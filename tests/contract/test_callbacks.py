@@ -1,0 +1,201 @@
+"""Callbacks over HTTP: signed, repeated until they are taken, given up at last, and never sent into a private network."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from aiohttp import web
+from standardwebhooks import Webhook
+
+from schemas.batch import CallbackStatus
+from tasks.errors import InputError
+from tasks.submit import new_batch
+from tests.builders import make_batch
+from tests.contract.situations import finished, submit
+from tests.postgres import advance_clock, make_postgres_ledger
+from worker.ledger.postgres import PostgresLedger
+from worker.process.callbacks import PAUSES, Delivery
+from worker.public_address import is_public, refuse_private
+
+pytestmark = pytest.mark.usefixtures("runner")
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw0Yh5zv3kRWs="
+
+
+@dataclass
+class Receiver:
+    """A server that answers callbacks with these statuses, and with 204 afterwards."""
+
+    statuses: list[int] = field(default_factory=list)
+    requests: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    url: str = ""
+
+    async def take(self, request: web.Request) -> web.Response:
+        self.requests.append((dict(request.headers), await request.read()))
+        status = self.statuses.pop(0) if self.statuses else 204
+        return web.Response(status=status, headers={"location": "/elsewhere"} if 300 <= status < 400 else None)
+
+
+@asynccontextmanager
+async def receiver(*statuses: int) -> AsyncIterator[Receiver]:
+    receiving = Receiver(list(statuses))
+    app = web.Application()
+    app.router.add_post("/{path:.*}", receiving.take)
+    running = web.AppRunner(app, access_log=None)
+    await running.setup()
+    site = web.TCPSite(running, "127.0.0.1", 0)
+    await site.start()
+    receiving.url = f"http://127.0.0.1:{running.addresses[0][1]}/hook?token=secret"
+    try:
+        yield receiving
+    finally:
+        await running.cleanup()
+
+
+async def callback_of(ledger: PostgresLedger, batch_id: UUID) -> CallbackStatus:
+    callback = (await ledger.reading.batch_status(batch_id)).callback
+    assert callback is not None
+    return callback
+
+
+def delivery(ledger: PostgresLedger, **changes: Any) -> Delivery:
+    return Delivery(ledger.callbacks, **{"secret": SECRET, "allow_private": True, **changes})
+
+
+async def test_a_settled_batch_is_told_with_a_signature(postgres_database_url: str) -> None:
+    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
+        batch = make_batch(callback_url=receiving.url, name="night")
+        await finished(ledger, batch=batch)
+        unsettled = make_batch(callback_url=receiving.url)
+        await submit(ledger, batch=unsettled)
+
+        await delivery(ledger).deliver()
+        advance_clock(postgres_database_url, timedelta(minutes=3))
+        await delivery(ledger).deliver()
+
+        ((headers, body),) = receiving.requests
+        told = Webhook(SECRET).verify(body, headers)
+        assert (told["type"], told["data"]["batch_id"], told["data"]["name"]) == (
+            "batch.settled",
+            str(batch.id),
+            "night",
+        )
+        assert (told["data"]["states"], told["data"]["cost_usd"]) == ({"completed": 1}, "0.002")
+        assert headers["webhook-id"] == f"msg_{batch.id.hex}"
+        end = await callback_of(ledger, batch.id)
+        assert (end.state, end.tries, end.last_error, end.next_at) == ("delivered", 1, None, None)
+        assert "secret" not in end.url
+        assert (await callback_of(ledger, unsettled.id)).state == "waiting"
+
+
+async def test_failed_tries_are_repeated_with_growing_pauses_and_given_up(postgres_database_url: str) -> None:
+    async with make_postgres_ledger(postgres_database_url) as ledger, receiver(503, 302) as receiving:
+        batch = make_batch(callback_url=receiving.url)
+        await finished(ledger, batch=batch)
+        await delivery(ledger).deliver()
+        first = await callback_of(ledger, batch.id)
+        assert (first.state, first.tries, first.last_error) == ("waiting", 1, "the receiver answered 503")
+        await delivery(ledger).deliver()
+        assert len(receiving.requests) == 1, "not before the pause is over"
+
+        # By another process, after a restart.
+        advance_clock(postgres_database_url, PAUSES[0])
+        await delivery(ledger).deliver()
+        assert (
+            await callback_of(ledger, batch.id)
+        ).last_error == "the receiver answered 302; redirects are not followed"
+        assert len(receiving.requests) == 2
+        for tries in (len(PAUSES) - 1, len(PAUSES)):
+            receiving.statuses.append(500)
+            await ledger._database.rows("UPDATE callback SET tries = %(n)s, next_at = nightdesk_now()", {"n": tries})
+            await delivery(ledger).deliver()
+            assert len(receiving.requests) == tries - len(PAUSES) + 4
+        end = await callback_of(ledger, batch.id)
+        assert (end.state, end.tries, end.next_at) == ("given_up", len(PAUSES) + 1, None)
+
+
+async def test_a_receiver_that_is_gone_is_left_alone(postgres_database_url: str) -> None:
+    async with make_postgres_ledger(postgres_database_url) as ledger, receiver(410) as receiving:
+        batch = make_batch(callback_url=receiving.url)
+        await finished(ledger, batch=batch)
+        await delivery(ledger, secret=None).deliver()
+        waiting = await callback_of(ledger, batch.id)
+        assert (waiting.state, waiting.tries) == ("waiting", 0)
+        assert "NIGHTDESK_CALLBACK_SECRET" in (waiting.last_error or "")
+
+        advance_clock(postgres_database_url, timedelta(minutes=1))
+        await delivery(ledger).deliver()
+        assert (await callback_of(ledger, batch.id)).state == "given_up"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
+async def test_nothing_is_sent_into_a_private_network(postgres_database_url: str, host: str) -> None:
+    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
+        url = receiving.url.replace("127.0.0.1", host)
+        batch = make_batch(callback_url=url)
+        await finished(ledger, batch=batch)
+
+        await delivery(ledger, allow_private=False).deliver()
+
+        assert receiving.requests == []
+        assert "is no public address" in ((await callback_of(ledger, batch.id)).last_error or "").replace("which ", "")
+        with pytest.raises(InputError, match="NIGHTDESK_CALLBACK_PRIVATE"):
+            refuse_private(url, allowed=False)
+        refuse_private(url, allowed=True)
+
+
+async def test_a_name_that_leads_elsewhere_at_the_connection_is_refused(
+    postgres_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
+        url = receiving.url.replace("127.0.0.1", "rebound.example")
+        answers = [_found("8.8.8.8"), _found("127.0.0.1"), _found("127.0.0.1")]
+        monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: answers.pop(0))
+        refuse_private(url, allowed=False)
+        batch = make_batch(callback_url=url)
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", _resolve_to_loopback, raising=False)
+        await finished(ledger, batch=batch)
+
+        await delivery(ledger, allow_private=False).deliver()
+
+        assert receiving.requests == []
+        error = (await callback_of(ledger, batch.id)).last_error
+        assert error == "rebound.example is 127.0.0.1, which is no public address"
+
+
+def _found(address: str) -> list[tuple[Any, ...]]:
+    return [(2, 1, 6, "", (address, 443))]
+
+
+async def _resolve_to_loopback(*_: Any, **__: Any) -> Sequence[Any]:
+    return _found("127.0.0.1")
+
+
+def test_addresses_that_are_not_public() -> None:
+    private = (
+        "127.0.0.1 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 0.0.0.0 224.0.0.1 ::1 fe80::1%eth0 fc00::1 "
+        "::ffff:10.0.0.1 2002:7f00:1:: 64:ff9b::a9fe:a9fe"
+    )
+    assert [address for address in private.split() if is_public(address)] == []
+    assert is_public("8.8.8.8")
+    assert is_public("2606:4700::1111")
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("ftp://example.org/x", "must be an address that begins with https://"),
+        ("https://user:pass@example.org/", "must not hold credentials"),
+        ("https:///x", "names a host"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(url: str, says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        new_batch({"callback_url": url}, tenant="desk")
+    assert caught.value.field == "callback_url"
+    assert "pass@" not in str(caught.value)

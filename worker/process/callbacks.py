@@ -1,0 +1,150 @@
+"""Delivers the callbacks of settled batches, signed as Standard Webhooks has it, until their receiver has taken them."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+
+import aiohttp
+import orjson
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+from standardwebhooks import Webhook
+
+from schemas.batch import BatchStatus
+from tasks.errors import NightdeskError
+from worker.ledger.callbacks import Callbacks, DueCallback, cost_text
+from worker.public_address import PrivateAddressError, is_public, literal_of
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 2.0
+"""Seconds between two looks for callbacks that are due."""
+
+PAUSES = tuple(timedelta(seconds=seconds) for seconds in (5, 60, 300, 1_800, 7_200, 18_000, 36_000, 86_400))
+"""Pauses after failed tries, 41 hours in all; after one try more a callback is given up."""
+
+WITHOUT_SECRET = timedelta(minutes=1)
+
+TIMEOUT = aiohttp.ClientTimeout(total=15.0)
+
+
+class PublicResolver(AbstractResolver):
+    """Resolves names for the one connection that uses the result, and refuses those that lead to a private network."""
+
+    def __init__(self) -> None:
+        self._resolver = ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The addresses of a name; raises ``PrivateAddressError`` where one of them is not public."""
+        results = await self._resolver.resolve(host, port, family)
+        for result in results:
+            if not is_public(result["host"]):
+                raise PrivateAddressError(f"{host} is {result['host']}, which is no public address")
+        return results
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Delivers callbacks where this worker leads; each at least once, so that a receiver may see one again by its id."""
+
+    callbacks: Callbacks
+    secret: str | None
+    allow_private: bool
+    leads: Callable[[], bool] = lambda: True
+
+    async def run(self) -> None:
+        """Delivers what is due until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            if self.leads():
+                await self._round()
+
+    async def _round(self) -> None:
+        try:
+            await self.deliver()
+        except NightdeskError as error:
+            log.warning("callbacks wait for the ledger: %s", error)
+        except Exception:
+            log.exception("delivering callbacks broke and is tried again")
+
+    async def deliver(self) -> None:
+        """Tries all callbacks that are due, side by side."""
+        await asyncio.gather(*(self._try(callback) for callback in await self.callbacks.take()))
+
+    async def _try(self, callback: DueCallback) -> None:
+        if self.secret is None:
+            missing = "the workers have no NIGHTDESK_CALLBACK_SECRET to sign it with; set it and restart them"
+            await self.callbacks.note(callback.batch_id, missing, WITHOUT_SECRET, tried=False)
+            return
+        status = await self.callbacks.status(callback.batch_id)
+        error, final = await self._post(callback, status, Webhook(self.secret))
+        pause = None if error is None or final or callback.tries >= len(PAUSES) else PAUSES[callback.tries]
+        await self.callbacks.note(callback.batch_id, error, pause)
+        if error is not None:
+            outcome = "is given up" if pause is None else f"is tried again in {pause}"
+            log.warning("the callback of batch %s %s: %s", callback.batch_id, outcome, error)
+
+    async def _post(self, callback: DueCallback, status: BatchStatus, webhook: Webhook) -> tuple[str | None, bool]:
+        """Posts a callback once; returns its error, None without one, and whether no further try makes sense."""
+        literal = literal_of(callback.url)
+        if not self.allow_private and literal is not None and not is_public(literal):
+            return f"{literal} is no public address", False
+        body = body_of(callback, status)
+        message_id, now = f"msg_{callback.batch_id.hex}", datetime.now(UTC)
+        headers = {
+            "content-type": "application/json",
+            "webhook-id": message_id,
+            "webhook-timestamp": str(int(now.timestamp())),
+            "webhook-signature": webhook.sign(message_id, now, body.decode()),
+        }
+        resolver = None if self.allow_private else PublicResolver()
+        # A connection for each try: no name is resolved again behind its back, and no proxy connects elsewhere.
+        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True)
+        try:
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=TIMEOUT, trust_env=False) as session,
+                session.post(callback.url, data=body, headers=headers, allow_redirects=False) as response,
+            ):
+                return _error_of(response.status), response.status == HTTPStatus.GONE
+        except PrivateAddressError as error:
+            return str(error), False
+        except TimeoutError:
+            return f"no answer within {TIMEOUT.total:.0f} s", False
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return _reason(error), False
+
+
+def body_of(callback: DueCallback, status: BatchStatus) -> bytes:
+    """The body of a callback: the counts and the cost of its batch."""
+    data = {
+        "batch_id": str(callback.batch_id),
+        "name": status.name,
+        "key": status.key,
+        "tenant": status.tenant,
+        "jobs": status.jobs,
+        "states": {state.value: jobs for state, jobs in status.states.items()},
+        "outcomes": {outcome.value: jobs for outcome, jobs in status.outcomes.items()},
+        "cost_usd": cost_text(status.spent_usd),
+    }
+    return orjson.dumps({"type": "batch.settled", "timestamp": callback.settled_at.isoformat(), "data": data})
+
+
+def _error_of(status: int) -> str | None:
+    if 200 <= status < 300:  # noqa: PLR2004 - success
+        return None
+    note = "; redirects are not followed" if 300 <= status < 400 else ""  # noqa: PLR2004
+    return f"the receiver answered {status}{note}"
+
+
+def _reason(error: Exception) -> str:
+    cause = error.__cause__ if isinstance(error.__cause__, PrivateAddressError) else error
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0][:300]

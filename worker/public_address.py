@@ -1,0 +1,58 @@
+"""Keeps requests to addresses that users name away from this machine and the networks around it."""
+
+import socket
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from urllib.parse import urlsplit
+
+from tasks.errors import InputError
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+class PrivateAddressError(OSError):
+    """A name or an address leads to a network that is not public."""
+
+
+def is_public(text: str) -> bool:
+    """True for an address of the public internet; also the address inside of one that only wraps it must be public."""
+    address = ip_address(text.partition("%")[0])
+    return all(each.is_global and not each.is_multicast for each in (address, *_wrapped(address)))
+
+
+def _wrapped(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
+    if isinstance(address, IPv4Address):
+        return []
+    inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if address in _NAT64:
+        inner.append(IPv4Address(int(address) & 0xFFFF_FFFF))
+    return [each for each in inner if each is not None]
+
+
+def literal_of(url: str) -> str | None:
+    """The host of a URL where it is an address and no name; connecting to one asks no resolver."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return str(ip_address(host.partition("%")[0]))
+    except ValueError:
+        return None
+
+
+def refuse_private(url: str | None, *, allowed: bool) -> None:
+    """Raises ``InputError`` for a callback to an address that is not public, as the name is resolved now.
+
+    A name that can't be resolved is left to the delivery, which looks again and connects to no other address than it saw.
+    """
+    if url is None or allowed:
+        return
+    parts = urlsplit(url)
+    try:
+        infos = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return
+    private = [str(sockaddr[0]) for *_, sockaddr in infos if not is_public(str(sockaddr[0]))]
+    if private:
+        place = private[0] if parts.hostname == private[0] else f"{parts.hostname} leads to {private[0]}, which"
+        raise InputError(
+            f"{place} is no public address; callbacks to private networks need NIGHTDESK_CALLBACK_PRIVATE=true",
+            field="callback_url",
+        )
