@@ -132,9 +132,9 @@ def _citation(source: SourceContext, source_index: int, mark: Mark, place: Span 
         source_start=place.start if place else None,
         source_end=place.end if place else None,
         relevance_score=source.relevance_score,
-        page=scalar(about.get("page")),
-        article=scalar(about.get("article")),
-        section=section_path(about),
+        page=scalar(about.get("page")) if about else None,
+        article=scalar(about.get("article")) if about else None,
+        section=section_path(about) if about else None,
         verified=place is not None,
     )
 

@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 from schemas.claim_error import ErrorKind
 from tasks.grounding.alignment import SURE, Alignment, Difference, Fit, Place, Window
+from tasks.grounding.bounds import bounds, events
+from tasks.grounding.comparisons import comparisons
 from tasks.grounding.negations import negations
 from tasks.text.evidence import SourceSearch
 from tasks.text.fact_reader import read_facts
 from tasks.text.fact_text import FactText
-from tasks.text.lexicon import Pole
+from tasks.text.lexicon import Pole, lexicon
 from tasks.text.quantities import (
     DATES,
     NUMBER,
@@ -71,14 +73,20 @@ def near_windows(
     return windows
 
 
-def differences(claim: FactText, windows: Sequence[Window], weights: Mapping[str, float]) -> Iterator[Difference]:
-    """All differences of a claim from the windows near to it, the surest kinds first."""
+def differences(
+    claim: FactText, windows: Sequence[Window], weights: Mapping[str, float], code: str | None
+) -> Iterator[Difference]:
+    """All differences of a claim in a language from the windows near to it, the surest kinds first."""
     comparison = _Comparison(claim, windows, weights)
     yield from comparison.quantities()
     yield from negations(comparison)
     yield from comparison.opposites()
     yield from comparison.names()
     yield from comparison.roles()
+    words = lexicon(code)
+    yield from comparisons(comparison, words)
+    yield from events(comparison, words)
+    yield from bounds(comparison, words)
 
 
 @dataclass(slots=True)

@@ -89,7 +89,7 @@ def objection_to(
     positions = range(len(contents)) if scope is None else sorted(scope)
     windows = near_windows(search, content, positions, code)
     facts = read_facts(text, code)
-    difference = _first_difference(facts, windows, search, {} if compared is None else compared)
+    difference = _first_difference((facts, code), windows, search, {} if compared is None else compared)
     if difference is not None and difference.contradicts:
         return _of(difference)
     near = [window.facts for window in windows]
@@ -98,14 +98,15 @@ def objection_to(
 
 
 def _first_difference(
-    facts: FactText, windows: Sequence[Window], search: SourceSearch, compared: Compared
+    claim: tuple[FactText, str | None], windows: Sequence[Window], search: SourceSearch, compared: Compared
 ) -> Difference | None:
-    """The surest difference of a claim from the windows near to it."""
+    """The surest difference of a claim, with its language, from the windows near to it."""
+    facts, code = claim
     if not windows:
         return None
     key = (facts.text, *((window.source_index, window.start) for window in windows))
     if key not in compared:
-        compared[key] = next(differences(facts, windows, search.weights), None)
+        compared[key] = next(differences(facts, windows, search.weights, code), None)
     return compared[key]
 
 

@@ -24,6 +24,15 @@ class Phrase:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparative:
+    """Words that say which of two things has less, or more, of a kind: money, time, or any."""
+
+    words: tuple[str, ...]
+    kind: str
+    less: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Lexicon:
     """The words of one language that carry a fact, all in lower case.
 
@@ -61,6 +70,19 @@ class Lexicon:
     """The words that a quantity may begin with: those of numbers and dates."""
     turning: frozenset[str]
     """The words that a phrase, a negation or a word with an opposite may begin with."""
+    bounds: frozenset[int]
+    """Groups of words with an opposite that bound a number: at least, more than."""
+    limits: frozenset[str]
+    """Other words that may bound a number: exceed, limit."""
+    leads: frozenset[str]
+    """Words between a period and the event that it counts from."""
+    moments: frozenset[str]
+    """Words before the event that say nothing: the date of."""
+    events: tuple[frozenset[str], ...]
+    """Words for the same event."""
+    than: frozenset[str]
+    comparatives: Mapping[str, tuple["Comparative", ...]]
+    """Comparatives by their first word, longest first."""
     nouns_in_capitals: bool
     spaced: bool
 
@@ -126,9 +148,40 @@ def _compiled(code: str, table: Mapping[str, Any]) -> Lexicon:
         dated=dated,
         counting=dated | numbers.keys(),
         turning=negations | poles.keys() | phrases.keys(),
+        **_measures(table, poles, phrases),
         nouns_in_capitals=bool(table.get("nouns_in_capitals", False)),
         spaced=bool(table.get("spaced", True)),
     )
+
+
+def _measures(
+    table: Mapping[str, Any], poles: Mapping[str, list[Pole]], phrases: Mapping[str, list[Phrase]]
+) -> dict[str, Any]:
+    """The tables of the words around a quantity, under ``measures``."""
+    listed = table.get("measures", {})
+    bounds: set[int] = set()
+    for member in listed.get("bounds", ()):
+        first, *rest = member.split()
+        same = [phrase.poles for phrase in phrases.get(first, ()) if phrase.words == tuple(rest)]
+        bounds.update(group for sides in (same if rest else [poles[member]]) for group, _ in sides)
+    comparatives: dict[str, list[Comparative]] = {}
+    for key in ("less", "more"):
+        for kind, members in listed.get(key, {}).items():
+            for member in members.split(", "):
+                words = tuple(member.split())
+                comparatives.setdefault(words[0], []).append(Comparative(words, kind, key == "less"))
+    return {
+        "bounds": frozenset(bounds),
+        "limits": frozenset(listed.get("limits", "").split()),
+        "leads": frozenset(listed.get("leads", "").split()),
+        "moments": frozenset(listed.get("moments", "").split()),
+        "events": tuple(frozenset(group.split()) for group in listed.get("events", ())),
+        "than": frozenset(listed.get("than", "").split()),
+        "comparatives": {
+            first: tuple(sorted(each, key=lambda comparative: -len(comparative.words)))
+            for first, each in comparatives.items()
+        },
+    }
 
 
 def _add_member(

@@ -152,6 +152,17 @@ def is_measured(quantity: Quantity) -> bool:
     return quantity.unit in _FAMILIES or quantity.unit in _MONEY or quantity.unit == PERCENT
 
 
+def is_money(quantity: Quantity) -> bool:
+    """Tells whether a number is an amount of money."""
+    return quantity.unit in _MONEY
+
+
+def is_period(quantity: Quantity) -> bool:
+    """Tells whether a number is a length of time."""
+    family = _FAMILIES.get(quantity.unit)
+    return quantity.kind == NUMBER and family is not None and family[0] in {"clock", "calendar"}
+
+
 def equal_fraction(claim: Quantity, source: Quantity) -> bool:
     """Tells whether one is the other in per cent: 0.04 and 4 %."""
     if (

@@ -57,6 +57,27 @@ COPERTURA = (
 )
 BAOXIAN = "水管破裂造成的损失最高赔偿5000元。免赔额为200元。损失须在14天内报告。公寓内禁止养狗。"
 
+TERMS = (
+    "Plan A costs $35 a month. Plan B costs $50 a month. The warranty lasts five years from purchase. The tenant receives two"
+    " keys. The fine must not exceed 500 francs. The parcel is inspected a week after delivery, and paid ten days after delivery."
+)
+BEDINGUNGEN = (
+    "Tarif A kostet 35 Franken im Monat. Tarif B kostet 50 Franken im Monat. Die Garantie beträgt fünf Jahre ab Kauf. Der"
+    " Mieter erhält zwei Schlüssel."
+)
+CONDITIONS = (
+    "Le plan A coûte 35 francs par mois. Le plan B coûte 50 francs par mois. La garantie est de cinq ans après l'achat. Le"
+    " locataire reçoit deux clés."
+)
+CONDICIONES = (
+    "El plan A cuesta 35 euros al mes. El plan B cuesta 50 euros al mes. La garantía es de cinco años desde la compra. El"
+    " inquilino recibe dos llaves."
+)
+CONDIZIONI = (
+    "Il piano A costa 35 euro al mese. Il piano B costa 50 euro al mese. La garanzia è di cinque anni dalla consegna. Il"
+    " locatario riceve due chiavi."
+)
+
 
 class Change(NamedTuple):
     """A claim about a source, with the kind of its error; an empty kind for a right one."""
@@ -275,5 +296,72 @@ CHANGES = [
         ("免赔额为500元。", "number"),
         ("损失不须在14天内报告。", "negation"),
         ("公寓内不许养狗。", ""),
+    ),
+    *_changes(
+        "en",
+        TERMS,
+        ("Plan B is cheaper than Plan A.", "direction"),
+        ("Plan A costs more than Plan B.", "direction"),
+        ("Plan A is more expensive than Plan B.", "direction"),
+        ("Plan A is cheaper than Plan B.", ""),
+        ("Plan B costs more than Plan A.", ""),
+        ("The warranty lasts five years from delivery.", "date"),
+        ("The warranty lasts five years after delivery.", "date"),
+        ("The warranty lasts five years from the date of purchase.", ""),
+        ("The warranty lasts five years after buying.", ""),
+        ("The parcel is paid ten days after arrival.", ""),
+        ("The parcel is paid ten days after the inspection.", "date"),
+        ("The tenant receives at least two keys.", "direction"),
+        ("The tenant receives more than two keys.", "direction"),
+        ("The tenant receives two keys.", ""),
+        ("The fine is at most 500 francs.", ""),
+    ),
+    *_changes(
+        "de",
+        BEDINGUNGEN,
+        ("Tarif B ist billiger als Tarif A.", "direction"),
+        ("Tarif A ist teurer als Tarif B.", "direction"),
+        ("Tarif A ist billiger als Tarif B.", ""),
+        ("Die Garantie beträgt fünf Jahre ab Lieferung.", "date"),
+        ("Die Garantie beträgt fünf Jahre ab dem Kaufdatum.", ""),
+        ("Der Mieter erhält mindestens zwei Schlüssel.", "direction"),
+        ("Der Mieter erhält zwei Schlüssel.", ""),
+    ),
+    *_changes(
+        "fr",
+        CONDITIONS,
+        ("Le plan B est moins cher que le plan A.", "direction"),
+        ("Le plan A est moins cher que le plan B.", ""),
+        ("La garantie est de cinq ans après la livraison.", "date"),
+        ("La garantie est de cinq ans depuis l'acquisition.", ""),
+        ("Le locataire reçoit au moins deux clés.", "direction"),
+        ("Le locataire reçoit deux clés.", ""),
+    ),
+    *_changes(
+        "es",
+        CONDICIONES,
+        ("El plan B es más barato que el plan A.", "direction"),
+        ("El plan A es más barato que el plan B.", ""),
+        ("La garantía es de cinco años desde la entrega.", "date"),
+        ("La garantía es de cinco años desde la fecha de compra.", ""),
+        ("El inquilino recibe al menos dos llaves.", "direction"),
+        ("El inquilino recibe dos llaves.", ""),
+    ),
+    *_changes(
+        "it",
+        CONDIZIONI,
+        ("Il piano B è meno caro del piano A.", "direction"),
+        ("Il piano A è meno caro del piano B.", ""),
+        ("La garanzia è di cinque anni dall'acquisto.", "date"),
+        ("La garanzia è di cinque anni dalla consegna.", ""),
+        ("Il locatario riceve almeno due chiavi.", "direction"),
+    ),
+    *_changes(
+        "en",
+        "Courtesy cars are lent free of charge, but for no longer than 21 days. The rent may rise once in twelve months.",
+        ("The courtesy car is lent free of charge for no longer than 21 days.", ""),
+        ("Courtesy cars are lent for at least 21 days.", "direction"),
+        ("The rent may rise twice in twelve months.", "direction"),
+        ("The rent may rise once in twelve months.", ""),
     ),
 ]

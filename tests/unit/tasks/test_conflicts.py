@@ -18,7 +18,7 @@ def compare(source: str, claim: str, language: str) -> tuple[list[Difference], t
     search = SourceSearch([SourceContext(content=source)], content)
     windows = near_windows(search, content, [0], language)
     facts = read_facts(claim, language)
-    different = list(differences(facts, windows, search.weights)) if windows else []
+    different = list(differences(facts, windows, search.weights, language)) if windows else []
     return different, absent_facts(facts, language, Sources(search, [source], [window.facts for window in windows]))
 
 
