@@ -1,6 +1,7 @@
 """All experiments, in the order of their families."""
 
 from tests.faults import (
+    background,
     bounds,
     lanes,
     many_jobs,
@@ -26,6 +27,7 @@ FAMILIES = {
     "the network": network,
     "the provider": provider,
     "batches of the provider": provider_batches,
+    "responses in the background": background,
     "lanes that are left": lanes,
     "a provider that serves no one": refusals,
     "producers and people": producers,

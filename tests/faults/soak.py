@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from tests.stub import faults
 from tests.stub.answers import USAGE
 from worker.cli.exits import UNREACHABLE
 from worker.process.main import BROKEN_EXIT
+from worker.providers.prices import LANE_SHARES
 
 PORTIONS = 40
 """Times at which jobs come in, evenly over the whole: faults meet jobs in every state to the end."""
@@ -50,6 +52,20 @@ BUSY = 0.65
 
 LEASE_S = 5
 """Short, so that what a dead worker held is taken up before the next fault; a busy machine has longer ones."""
+
+LANES: tuple[dict[str, Any], ...] = (
+    {"lane": "provider_batch"},
+    {"lane": "background"},
+    {"lane": "background_2h"},
+    {"lane": "auto"},
+    {"lane": "auto", "hours_left": 3},
+)
+"""Lanes of the jobs that are not called at once, in turn; with a deadline in three hours ``auto`` first takes the background."""
+
+LANE_SETTINGS = {"provider_batch_gather_s": 2, "provider_batch_look_s": 1, "provider_batch_create_s": 10}
+
+ENDS_AFTER_S = 3.0
+"""Time that a batch or a response in the background takes."""
 
 Fault = Callable[[], None]
 
@@ -231,6 +247,18 @@ class Soak:
         self.lab.stub.then(*[self.chance.choice(PROVIDER_FAULTS)() for _ in range(self.chance.randint(1, 12))])
 
 
+def in_lanes(jobs: list[dict[str, Any]], share: float, chance: random.Random) -> list[dict[str, Any]]:
+    """The jobs, a share of which is to be answered in a provider batch or the background."""
+    chosen = sorted(chance.sample(range(len(jobs)), round(share * len(jobs))))
+    for turn, at in enumerate(chosen):
+        config = dict(LANES[turn % len(LANES)])
+        if hours := config.pop("hours_left", 0):
+            jobs[at]["deadline"] = (datetime.now(UTC) + timedelta(hours=hours)).isoformat()
+        # A call of these lanes may break as often as the provider does.
+        jobs[at]["config"] = {**config, "max_attempts": 8}
+    return jobs
+
+
 def count_deadlocks(lab: Lab) -> int:
     """Deadlocks that PostgreSQL found since it was started."""
     return int(lab.scalar("SELECT sum(deadlocks) FROM pg_stat_database"))
@@ -271,43 +299,46 @@ def count_money(lab: Lab) -> Money:
     """Compare both accounts, request by request."""
     billed = lab.stub.billed
     ok, worst = Counter[str](), Counter[str]()
-    unit = Decimal(0)
-    recorded_usd, worst_usd, wrong = Decimal(0), Decimal(0), 0
-    for digest, outcome, model, cost, count in lab.rows(
-        "SELECT encode(request_hash, 'hex'), outcome, model, cost_usd, count(*) FROM attempt GROUP BY 1, 2, 3, 4"
+    units: dict[str, Decimal] = {}
+    recorded_usd, worst_usd, wrong, due_usd = Decimal(0), Decimal(0), 0, Decimal(0)
+    for digest, outcome, model, lane, cost, count in lab.rows(
+        "SELECT encode(request_hash, 'hex'), outcome, model, lane, cost_usd, count(*) FROM attempt GROUP BY 1, 2, 3, 4, 5"
     ):
+        unit = units[digest] = price(model, lane)
         if outcome == "ok":
-            unit = price(model)
             ok[digest] += count
+            due_usd += unit * count
             wrong += count if cost != unit else 0
             recorded_usd += (cost or 0) * count
         else:
             worst[digest] += count if outcome == "unknown" else 0
             worst_usd += (cost or 0) * count
+    due_usd -= sum((units[digest] * max(0, count - billed[digest]) for digest, count in ok.items()), Decimal(0))
     beyond = {digest: count - ok[digest] for digest, count in billed.items() if count > ok[digest]}
     return Money(
         answers=sum(billed.values()),
         recorded=sum(ok.values()),
         wrong_usd=wrong,
         recorded_usd=recorded_usd,
-        due_usd=unit * sum(min(count, billed[digest]) for digest, count in ok.items()),
+        due_usd=due_usd,
         uncovered=sum(max(0, count - worst[digest]) for digest, count in beyond.items()),
         uncertain_calls=sum(beyond.values()),
-        unheard_usd=unit * sum(beyond.values()),
+        unheard_usd=sum((units.get(digest, Decimal(0)) * count for digest, count in beyond.items()), Decimal(0)),
         worst=sum(worst.values()),
         worst_usd=worst_usd,
     )
 
 
-def price(model: str) -> Decimal:
-    """The price of the stub's answer by the public price list, to the ledger's eight places."""
+def price(model: str, lane: str) -> Decimal:
+    """The price of the stub's answer by the public price list and its lane, to the ledger's eight places."""
     usage = Usage(
         input_tokens=USAGE["input"],
         output_tokens=USAGE["output"],
         cache_read_tokens=USAGE["cached"],
         cache_write_tokens=USAGE["written"],
     )
-    return round(calc_price(usage, model, provider_id="openai").total_price, 8)
+    share = {"provider_batch": Decimal("0.5"), **LANE_SHARES}.get(lane, Decimal(1))
+    return round(calc_price(usage, model, provider_id="openai").total_price * share, 8)
 
 
 def broken_invariants(lab: Lab) -> list[str]:
@@ -331,6 +362,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--lanes", type=float, default=0.2, help="share of the jobs that are not called at once")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     options = parser.parse_args()
 
@@ -341,13 +373,15 @@ def main() -> int:
     log(f"seed {options.seed}, {options.jobs} jobs, {options.seconds:.0f} s")
     portions = min(PORTIONS, options.jobs)
     latency_s = BUSY * 2 * SLOTS * options.seconds / options.jobs
-    jobs = questions(options.jobs)
+    jobs = in_lanes(questions(options.jobs), options.lanes, random.Random(options.seed))
     with (
         tempfile.TemporaryDirectory(prefix="nightdesk-soak-") as folder,
         open_lab(Path(folder), 0, latency_s=latency_s, lean=True) as lab,
         running_proxy(lab.database_url) as postgres,
         running_proxy(lab.redis_url) as redis,
     ):
+        lab.settings |= LANE_SETTINGS
+        lab.stub.remote.ends_after_s = lab.stub.background.ends_after_s = ENDS_AFTER_S
         waves = [jobs[at::portions] for at in range(portions)]
         soak = Soak(lab, random.Random(options.seed), waves, log, postgres, redis)
         soak.run(options.seconds)
@@ -385,6 +419,8 @@ def _log_report(
         f"answers given but never heard {money.uncertain_calls} ({money.unheard_usd} USD), {money.uncovered} of them not covered "
         f"by an unknown outcome; {money.worst} unknown outcomes; charged at worst {money.worst_usd} USD"
     )
+    answered = soak.lab.rows("SELECT lane, count(*) FROM attempt WHERE outcome = 'ok' GROUP BY 1 ORDER BY 1")
+    log("answers by lane: " + ", ".join(f"{count} {lane}" for lane, count in answered))
     log(f"batches {soak.lab.count('batch')}, with a ceiling each; deadlocks {soak.deadlocks}")
     log(f"invariants: {'; '.join(broken) or 'all hold'}")
     log(f"recovery after the last fault {report.recovery_s:.1f} s")

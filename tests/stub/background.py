@@ -42,6 +42,7 @@ class BackgroundStub:
         stalls: the next request of each of these kinds does its work and is never answered: ``create``, ``check``, ``cancel``;
             ``arrive`` is a creation that is never looked at.
         checks_before_stall: answered checks before the one that stalls.
+        most_at_once: most checks that were under way together.
         stalled: set by such a request.
         removed: ids of the responses that were removed from the store; ``lose`` does so, too.
     """
@@ -54,6 +55,8 @@ class BackgroundStub:
     late: float = 0.0
     refuses: str = ""
     """Message of the 400 with which every creation is refused."""
+    check_s: float = 0.0
+    """Time that a check takes."""
     stalls: set[str] = field(default_factory=set)
     checks_before_stall: int = 0
     stalled: threading.Event = field(default_factory=threading.Event)
@@ -136,6 +139,7 @@ class BackgroundStub:
             if (response := self._response(request)) is None:
                 return _unknown(request)
             self.checks += 1
+            await asyncio.sleep(self.check_s)
             if self.checks > self.checks_before_stall and response.ended:
                 await self._stall("check")
             return web.json_response(self.form(response))

@@ -81,9 +81,10 @@ class Stub:
         self.background = BackgroundStub(self._count_answer)
 
     def _count_answer(self, _path: str, body: bytes, done: bool) -> None:  # noqa: FBT001
-        digest = hashlib.sha256(body).hexdigest()
-        self.answered[digest] += done
-        self.billed[digest] += done
+        if done:
+            digest = hashlib.sha256(body).hexdigest()
+            self.answered[digest] += 1
+            self.billed[digest] += 1
 
     def _count_row(self, _path: str, body: bytes, done: bool) -> None:  # noqa: FBT001
         digest = hashlib.sha256(body).hexdigest()

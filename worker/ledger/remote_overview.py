@@ -34,11 +34,12 @@ SELECT w.provider, w.model, 'provider_batch' AS lane, w.calls, w.parked_at, b.re
 FROM (
     SELECT provider, model, provider_batch_id, count(*) AS calls, min(parked_at) AS parked_at FROM waiting_call
     WHERE NOT alone GROUP BY provider, model, provider_batch_id
-) w LEFT JOIN provider_batch b ON b.id = w.provider_batch_id
+) w LEFT JOIN LATERAL (SELECT * FROM provider_batch WHERE id = w.provider_batch_id OFFSET 0) b ON true
 UNION ALL
 SELECT w.provider, w.model, b.lane, count(*), min(w.parked_at), NULL, min(b.intended_at), min(b.due_at), min(b.spilled_at),
        min(b.cancelled_at), '{}', nightdesk_now()
-FROM waiting_call w JOIN provider_batch b ON b.id = w.provider_batch_id
+-- One by one: a hash would read all responses that ended, too.
+FROM waiting_call w CROSS JOIN LATERAL (SELECT * FROM provider_batch WHERE id = w.provider_batch_id OFFSET 0) b
 WHERE w.alone GROUP BY w.provider, w.model, b.lane, b.spilled_at IS NULL
 ORDER BY parked_at LIMIT %(most)s
 """

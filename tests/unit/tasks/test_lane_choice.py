@@ -17,7 +17,7 @@ from tasks.calls.paid_call import BrokenCall, PaidCalls
 from tasks.calls.retry import Hold, RetryPolicy, Snooze
 from tasks.errors import LedgerUnavailable
 from tasks.generate import FallbackChain
-from tasks.lanes.choice import LaneChooser, LaneTerms, expected
+from tasks.lanes.choice import LaneChooser, LaneTerms, SentCalls, expected
 from tasks.lanes.collection import BatchLane
 from tasks.lanes.pace import LanePace
 from tasks.lanes.settlement import Settlement
@@ -38,10 +38,70 @@ def job(time_left: timedelta | None = None, priority: int = 0, **config: Any) ->
     return replace(leased, time_left=time_left, priority=priority)
 
 
-def registry(*, batches: bool = True) -> Registry:
+def registry(*, batches: bool = True, background: bool = False) -> Registry:
     providers = Registry(ScriptedProvider())
     providers.remote = cast("Any", object()) if batches else None
+    providers.background = cast("Any", object()) if background else None
     return providers
+
+
+def in_background(**seconds: float) -> LaneChooser:
+    """A chooser with all lanes, each with its observed time."""
+
+    async def times(provider: str, model: str, lane: Lane) -> BatchTimes:
+        return BatchTimes((seconds[lane.value],) if lane.value in seconds else ())
+
+    chooser = LaneChooser(registry(background=True), times, TERMS)
+    asyncio.run(chooser.refresh_times("scripted", "scripted-1"))
+    return chooser
+
+
+@pytest.mark.parametrize(
+    ("time_left", "seconds", "lane"),
+    [
+        (None, {}, Lane.PROVIDER_BATCH),
+        (25 * HOUR, {}, Lane.PROVIDER_BATCH),
+        (24 * HOUR, {}, Lane.BACKGROUND),
+        (8 * HOUR + 20 * MINUTE, {}, Lane.BACKGROUND),
+        (8 * HOUR, {}, Lane.BACKGROUND_2H),
+        (2 * HOUR, {}, Lane.STANDARD),
+        (2 * HOUR, {"background": 1_800}, Lane.BACKGROUND),
+        (24 * HOUR, {"background": 90_000}, Lane.BACKGROUND_2H),
+        (2 * HOUR, {"provider_batch": 1_800, "background": 60}, Lane.PROVIDER_BATCH),
+    ],
+)
+def test_of_all_lanes_the_cheapest_in_time(time_left: timedelta | None, seconds: dict[str, float], lane: Lane) -> None:
+    choice = in_background(**seconds).choose(job(time_left), "scripted", "scripted-1")
+    assert choice.lane is lane
+
+
+def test_a_lane_that_the_provider_refused_is_left_out() -> None:
+    chooser = in_background()
+    chooser.refuse("scripted", "scripted-1", Lane.BACKGROUND)
+    assert chooser.choose(job(10 * HOUR), "scripted", "scripted-1").lane is Lane.BACKGROUND_2H
+    assert chooser.choose(job(10 * HOUR), "scripted", "another").lane is Lane.BACKGROUND
+    all_lanes = {Lane.PROVIDER_BATCH, Lane.BACKGROUND, Lane.BACKGROUND_2H}
+    assert chooser.choose(job(), "scripted", "another", all_lanes).lane is Lane.STANDARD
+
+
+@pytest.mark.parametrize(
+    ("lane", "age", "due_in", "leave_in"),
+    [
+        # At the last moment for two hours, less the margins for the move and its cancel.
+        (Lane.PROVIDER_BATCH, 25 * HOUR, 6 * HOUR, 3 * HOUR + 20 * MINUTE),
+        (Lane.BACKGROUND, 9 * HOUR, 3 * HOUR, 20 * MINUTE),
+        (Lane.BACKGROUND, 9 * HOUR, 2 * HOUR + 30 * MINUTE, -10 * MINUTE),
+        # While it is not late it stays, and then there is no time for two hours.
+        (Lane.BACKGROUND, 4 * HOUR, 3 * HOUR, 2 * HOUR + 40 * MINUTE),
+        (Lane.BACKGROUND, 7 * HOUR + 50 * MINUTE, 2 * HOUR + 40 * MINUTE, 10 * MINUTE),
+        (Lane.BACKGROUND, 9 * HOUR, 2 * HOUR, HOUR + 40 * MINUTE),
+        (Lane.BACKGROUND_2H, 3 * HOUR, HOUR, 40 * MINUTE),
+    ],
+)
+def test_a_late_lane_is_left_for_a_quicker_one_in_time(
+    lane: Lane, age: timedelta, due_in: timedelta, leave_in: timedelta
+) -> None:
+    assert in_background().leave_in(SentCalls("scripted", "scripted-1", lane, age), due_in) == leave_in
 
 
 async def chosen(leased: Leased, *seconds: float, batches: bool = True) -> Lane:
