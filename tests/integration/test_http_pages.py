@@ -331,6 +331,16 @@ def test_a_person_gives_a_key_once_sees_the_own_tenant_alone_and_judges_by_role(
             assert person.get(address).status_code == 200, address
         page = person.get(f"/view/jobs/{stranger.jobs[1]}")
         assert "Accept" not in page.text
+        links = [
+            *Page(page).values("a", "href"),
+            *Page(person.get(f"/view/batches/{stranger.batch}")).values("a", "href"),
+        ]
+        reached = {link: person.get(link) for link in links if link.endswith(("/record", "/report", "/results"))}
+        assert {link.rpartition("/")[2]: answer.status_code for link, answer in reached.items()} == {
+            "record": 200, "report": 200, "results": 200,
+        }  # fmt: skip
+        assert person.get(f"/view/jobs/{own.jobs[1]}/record").status_code == 404
+        assert person.get(f"/view/batches/{own.batch}/report").status_code == 404
         token = field(page, "token")
         judged = person.post(
             f"/view/jobs/{stranger.jobs[1]}/labels", data={"token": token, "run": "1", "judge": "1:supported"}

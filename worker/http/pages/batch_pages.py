@@ -7,13 +7,14 @@ from typing import Annotated, Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from schemas.batch import BatchStatus, FailureCause
 from schemas.grounding import Verdict
 from schemas.states import HeldReason, JobState, Outcome
 from worker.doctor.backlog import RELEASES
+from worker.http import batches as api
 from worker.http.dependencies import ServiceOf
 from worker.http.pages.rendering import page
 from worker.http.pages.visitors import PageRoute, VisitorOf
@@ -163,6 +164,18 @@ async def progress(batch_id: UUID, service: ServiceOf, visitor: VisitorOf) -> Re
         [status], await service.ledger.fleet.lane_notices(), unserved=await service.ledger.fleet.unserved()
     )
     return page("progress", _figures(overview))
+
+
+@router.get("/batches/{batch_id}/report")
+async def report(request: Request, batch_id: UUID, service: ServiceOf, visitor: VisitorOf) -> Response:
+    """The report of the API, for the session of a person."""
+    return await api.report(request, batch_id, service, visitor.caller)
+
+
+@router.get("/batches/{batch_id}/results")
+async def results(batch_id: UUID, service: ServiceOf, visitor: VisitorOf) -> Response:
+    """The results of the API, for the session of a person."""
+    return await api.results(batch_id, service, visitor.caller)
 
 
 def _figures(overview: Overview) -> dict[str, Any]:

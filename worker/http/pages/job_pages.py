@@ -15,6 +15,7 @@ from schemas.states import FINAL_STATES
 from tasks.errors import NotFound
 from tasks.policy.difference import Difference
 from tasks.results import result_of
+from worker.http import jobs as api
 from worker.http.dependencies import ServiceOf
 from worker.http.pages import waterfall
 from worker.http.pages.rendering import page
@@ -171,6 +172,12 @@ def name_of(source: SourceContext) -> str:
     title = next((str(metadata[key]) for key in ("title", "source_path") if metadata.get(key)), source.document_id)
     places = [f"{key} {metadata[key]}" for key in ("article", "section", "page") if metadata.get(key) not in {None, ""}]
     return ", ".join([title, *places])
+
+
+@router.get("/jobs/{job_id}/record")
+async def record(job_id: UUID, service: ServiceOf, visitor: VisitorOf) -> Response:
+    """The record of the API, for the session of a person."""
+    return await api.record(job_id, service, visitor.caller)
 
 
 @router.get("/jobs/{job_id}/sources/{number}")
