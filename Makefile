@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest $(if $(CI),-p no:randomly)
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian test-llamaindex test-onnx test-parquet test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job limits faults soak fuzz-http test-browser audit tutorial clean
+.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian captures test-llamaindex test-onnx test-parquet test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job limits faults soak fuzz-http test-browser audit tutorial clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -66,6 +66,9 @@ format: $(VENV)/.developing ## let ruff format everything
 
 test-debian: $(VENV)/.developing ## the ledger's and the system's tests over PostgreSQL 15 and Redis 7 of the system
 	$(BIN)/python -m tests.debian
+
+captures: $(VENV)/.developing ## commands at terminals of 80 and 120 columns: reason and remedy, nothing broken
+	$(BIN)/python -m pytest -n 0 -m captures tests/captures
 
 test-llamaindex: $(VENV)/.developing ## the adapter over LlamaIndex, with that library's own test LLM
 	$(PIP_INSTALL) --editable '.[llamaindex]'
