@@ -3,6 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from schemas.states import HeldReason
 from tasks.errors import ServiceUnavailable
 from tasks.ports import InputLine, JobView, Refused, Repeated
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
-from worker.cli.outfile import check_output, is_replaced, writing
+from worker.cli.outfile import check_output, is_replaced, keep_previous, writing
 from worker.cli.preflight import make_sure
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
@@ -78,13 +79,22 @@ class BatchRun:
         await self.watch.wait_for_jobs(elsewhere)
         return None
 
+    def _keep(self, path: Path) -> None:
+        if (place := keep_previous(path, self.batch_id)) is not None:
+            tell(f"{path.name} held results of another batch; they are in {place.name} now")
+
     async def write(
-        self, output: str, result: Callable[[JobView], JobResult] | None = None, form: OutputForm = OutputForm.JSONL
+        self,
+        output: str,
+        result: Callable[[JobView], JobResult] | None = None,
+        form: OutputForm = OutputForm.JSONL,
+        *,
+        keeps: bool = False,
     ) -> Tally:
         """Writes the results; a file from its beginning when the ledger goes away meanwhile."""
 
         async def write() -> Tally:
-            with writing(output) as file:
+            with writing(output, self._keep if keeps else lambda _: None) as file:
                 return await write_results(file, self.watch.ledger, self.batch_id, self.lines, result, form=form)
 
         return await (self.watch.patiently(write) if is_replaced(output) else write())
@@ -253,7 +263,7 @@ class _WholeRun:
             if status is not None and HeldReason.LANE_PAUSED in status.held:
                 lanes = await watch.patiently(ledger.fleet.lane_notices)
             failures = await watch.failure_causes(status)
-            tally = await run.write(request.output, form=request.form)
+            tally = await run.write(request.output, form=request.form, keeps=True)
             if request.afterwards is not None and run.batch_id is not None:
                 await request.afterwards(ledger)
             seconds = time.monotonic() - self.began

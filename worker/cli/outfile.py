@@ -4,10 +4,11 @@ import gzip
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+from uuid import UUID
 
 from tasks.errors import InputError
 from worker.cli.exits import OutputFailed
@@ -37,11 +38,38 @@ def is_replaced(name: str) -> bool:
     return name != STDOUT and (path.is_file() or not path.exists())
 
 
+def previous_name(path: Path) -> Path:
+    """The name that a file of results gets when those of another batch take its place.
+
+    >>> previous_name(Path("answers.jsonl.gz")).name
+    'answers.previous.jsonl.gz'
+    """
+    stem, dot, suffixes = path.name.partition(".") if not path.name.startswith(".") else (path.name, "", "")
+    return path.with_name(f"{stem}.previous{dot}{suffixes}")
+
+
+def keep_previous(path: Path, batch_id: UUID | None) -> Path | None:
+    """Gives a file of another batch's results another name; returns that, or None where nothing is lost."""
+    if not path.is_file() or not path.stat().st_size:
+        return None
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if batch_id is not None and str(batch_id).encode() in head:
+        return None
+    path.replace(place := previous_name(path))
+    return place
+
+
+_HEAD_BYTES = 200_000
+"""Of a file, in which its batch is named; a packed one is always of another."""
+
+
 @contextmanager
-def writing(name: str) -> Iterator[IO[bytes]]:
+def writing(name: str, before: Callable[[Path], object] = lambda _: None) -> Iterator[IO[bytes]]:
     """A file to write to that takes its name only when the work on it succeeded; packed when it ends in ``.gz``.
 
-    Standard output, devices and pipes are written to as they are. Raises ``OutputFailed``.
+    Standard output, devices and pipes are written to as they are. ``before`` is called before a file takes its name.
+    Raises ``OutputFailed``.
     """
     if name == STDOUT:
         yield sys.stdout.buffer
@@ -54,14 +82,14 @@ def writing(name: str) -> Iterator[IO[bytes]]:
             with path.open("wb") as file:
                 yield file
         else:
-            with _draft(path) as file:
+            with _draft(path, before) as file:
                 yield file
     except OSError as error:
         raise OutputFailed(f"{name} can't be written: {error}") from error
 
 
 @contextmanager
-def _draft(path: Path) -> Iterator[IO[bytes]]:
+def _draft(path: Path, before: Callable[[Path], object]) -> Iterator[IO[bytes]]:
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with draft.open("wb") as file:
@@ -73,6 +101,7 @@ def _draft(path: Path) -> Iterator[IO[bytes]]:
                 yield file
             file.flush()
             os.fsync(file.fileno())
+        before(path)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

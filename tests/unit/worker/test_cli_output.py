@@ -21,7 +21,7 @@ from tests.fakes.ledger import MemoryLedger
 from tests.unit.tasks.test_restyle import SEGMENTS, view
 from worker.cli.commands.stored_results import Styling
 from worker.cli.exits import OutputFailed
-from worker.cli.outfile import check_output, writing
+from worker.cli.outfile import check_output, keep_previous, writing
 from worker.operations.result_lines import Tally, write_results
 
 
@@ -145,3 +145,19 @@ def test_results_are_rendered_again_only_for_another_style() -> None:
     assert "Confidence: " in Styling(with_confidence=True).result(stored).response
     with pytest.raises(InputError, match="name a format"):
         Styling(output_format=OutputFormat.AUTO)
+
+
+def test_results_of_another_batch_are_kept_beside(tmp_path: Path) -> None:
+    path, batch_id = tmp_path / "answers.jsonl", uuid4()
+    moves: list[Path | None] = []
+
+    def write(batch_id: UUID, text: bytes) -> None:
+        with writing(str(path), lambda place: moves.append(keep_previous(place, batch_id))) as file:
+            file.write(text)
+
+    write(batch_id, b'{"batch_id": "%s"}' % str(batch_id).encode())
+    write(batch_id, b'{"batch_id": "%s", "more": 1}' % str(batch_id).encode())
+    write(uuid4(), b"of tonight")
+    assert moves == [None, None, tmp_path / "answers.previous.jsonl"]
+    assert b'"more"' in (tmp_path / "answers.previous.jsonl").read_bytes()
+    assert path.read_bytes() == b"of tonight"
