@@ -1,4 +1,4 @@
-"""Measures 500 pollers over HTTP beside SELECT 1 at the same pace, and a batch submitted meanwhile (make bench-api)."""
+"""Measures 500 pollers over HTTP beside SELECT 1 at the same pace, with a batch that comes in, and without Redis; and submission over HTTP beside the command line's (make bench-api)."""
 
 import argparse
 import asyncio
@@ -8,12 +8,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import orjson
+import psutil
 from psycopg_pool import AsyncConnectionPool
 
 from tests.servers import running_servers
@@ -41,13 +43,19 @@ async def pace(pollers: int, seconds: float, look: Callable[[int], Awaitable[Non
     return times
 
 
+def lines_of(count: int) -> bytes:
+    return b"\n".join(orjson.dumps(question(number)) for number in range(count))
+
+
 def show(name: str, times: list[float]) -> float:
     cuts = statistics.quantiles(times, n=100)
     print(f"{name:<44} {len(times):>7,} looks, p50 {cuts[49]:7.1f} ms, p99 {cuts[98]:7.1f} ms")
     return cuts[98]
 
 
-async def measure(url: str, database_url: str, options: argparse.Namespace) -> None:
+async def measure(
+    url: str, database_url: str, options: argparse.Namespace, service: psutil.Process, *, redis: bool
+) -> None:
     connector = aiohttp.TCPConnector(limit=options.pollers)
     pool = AsyncConnectionPool(database_url, min_size=8, max_size=8, open=False)
     await pool.open(wait=True)
@@ -55,7 +63,7 @@ async def measure(url: str, database_url: str, options: argparse.Namespace) -> N
     async with aiohttp.ClientSession(url, connector=connector) as http, pool:
 
         async def submit(count: int) -> tuple[str, float]:
-            body = b"\n".join(orjson.dumps(question(number)) for number in range(count))
+            body = lines_of(count)
             began = time.perf_counter()
             async with http.post("/v1/batches", data=body, headers={"Content-Type": "application/x-ndjson"}) as answer:
                 accepted = await answer.json()
@@ -78,14 +86,68 @@ async def measure(url: str, database_url: str, options: argparse.Namespace) -> N
 
         for turn in range(options.rounds):
             select_ms = show("SELECT 1", await pace(options.pollers, options.seconds, select))
-            polls = show("polls", await pace(options.pollers, options.seconds, poll))
+            before = _cpu_ms(service)
+            looks = await pace(options.pollers, options.seconds, poll)
+            polls = show("polls", looks)
+            print(f"{'CPU of the service for a poll':<44} {(_cpu_ms(service) - before) / len(looks):.2f} ms")
             submission = asyncio.create_task(submit(options.submit))
             busy = show("polls while a batch comes in", await pace(options.pollers, options.seconds, poll))
             _, rate = await submission
             print(
-                f"round {turn + 1}: p99 of polls {polls / select_ms:.1f} times that of SELECT 1, {busy / select_ms:.1f} times with"
+                f"round {turn + 1}, {'with' if redis else 'without'} Redis: p99 of polls {polls / select_ms:.1f} times that of SELECT 1, {busy / select_ms:.1f} times with"
             )
             print(f"         {options.submit:,} lines coming in, {rate:,.0f} a second; errors: {len(errors)}")
+
+
+async def submit_large(url: str, body: bytes) -> float:
+    """Send one large batch; returns its seconds."""
+    async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=None)) as http:
+        began = time.perf_counter()
+        async with http.post("/v1/batches", data=body, headers={"Content-Type": "application/x-ndjson"}) as answer:
+            assert answer.status == 202, await answer.text()
+        return time.perf_counter() - began
+
+
+def compare_submission(url: str, service: psutil.Process, environment: dict[str, str], count: int) -> None:
+    """Submit the same lines over HTTP and with the command, in turn, and show the memory that the service took."""
+    body = lines_of(count)
+    before = service.memory_info().rss
+    over_http = asyncio.run(submit_large(url, body))
+    grown = (_peak(service) - before) / 1e6
+    with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+        file.write(body)
+        file.flush()
+        began = time.perf_counter()
+        command = [sys.executable, "-m", "worker.cli", "submit", file.name]
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        by_command = time.perf_counter() - began
+    print(
+        f"{count:,} jobs ({len(body) / 1e6:,.0f} MB): {count / over_http:,.0f} a second over HTTP, {count / by_command:,.0f} with the command "
+        f"({by_command / over_http:.2f} times); the service grew by at most {grown:,.0f} MB"
+    )
+
+
+def _cpu_ms(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system) * 1000
+
+
+def _peak(process: psutil.Process) -> int:
+    """The most memory that a process had."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
+
+
+@contextmanager
+def service_of(environment: dict[str, str]) -> Iterator[tuple[str, psutil.Process]]:
+    """Run a service; yields its address and process."""
+    serve = [sys.executable, "-m", "worker.cli", "serve", "--port", "0"]
+    with subprocess.Popen(serve, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as service:
+        assert service.stdout is not None
+        try:
+            yield service.stdout.readline().decode().strip(), psutil.Process(service.pid)
+        finally:
+            service.terminate()
 
 
 def main() -> None:
@@ -94,22 +156,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--submit", type=int, default=20_000)
+    parser.add_argument("--large", type=int, default=100_000, help="jobs of the submission beside the command's")
     options = parser.parse_args()
-    with running_servers() as servers, servers.database() as database_url, tempfile.TemporaryDirectory() as home:
-        environment = {
-            **os.environ,
-            "NIGHTDESK_DATABASE_URL": database_url,
-            "NIGHTDESK_REDIS_URL": servers.redis_url,
-            "NIGHTDESK_HOME": str(Path(home) / "home"),
-        }
-        serve = [sys.executable, "-m", "worker.cli", "serve", "--port", "0"]
-        with subprocess.Popen(serve, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as service:
-            assert service.stdout is not None
-            try:
-                url = service.stdout.readline().decode().strip()
-                asyncio.run(measure(url, database_url, options))
-            finally:
-                service.terminate()
+    with running_servers() as servers, tempfile.TemporaryDirectory() as home:
+        for redis_url in (servers.redis_url, "redis://127.0.0.1:1/0"):
+            with servers.database() as database_url:
+                environment = {
+                    **os.environ,
+                    "NIGHTDESK_DATABASE_URL": database_url,
+                    "NIGHTDESK_REDIS_URL": redis_url,
+                    "NIGHTDESK_HOME": str(Path(home) / "home"),
+                    "NIGHTDESK_PROVIDER": "extractive",
+                }
+                with service_of(environment) as (url, process):
+                    asyncio.run(measure(url, database_url, options, process, redis=redis_url == servers.redis_url))
+                    if redis_url == servers.redis_url:
+                        compare_submission(url, process, environment, options.large)
 
 
 if __name__ == "__main__":

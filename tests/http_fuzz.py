@@ -1,12 +1,15 @@
 """Sends requests made from the OpenAPI document to a running service: no answer may be a 5xx, or of another form (make fuzz-http)."""
 
+import argparse
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from schemas.access import Role
 from tests.http_service import running_service
-from tests.servers import running_servers
+from tests.integration.test_http_tenants import make_key
+from tests.servers import Servers, running_servers
 
 EXAMPLES = 20
 """Requests of each kind for each route."""
@@ -15,18 +18,28 @@ CHECKS = "not_a_server_error,response_schema_conformance,status_code_conformance
 
 
 def main() -> int:
-    """Run schemathesis with and without the sequences of requests that depend on each other."""
-    with (
-        running_servers() as servers,
-        servers.database() as database_url,
-        tempfile.TemporaryDirectory() as home,
-        running_service(database_url, servers.redis_url, Path(home)) as door,
-    ):
-        options = ["--checks", CHECKS, "--max-examples", str(EXAMPLES), "--continue-on-failure"]
-        # Events last as long as their job; lines are no form that it can write.
-        skipped = ["--exclude-path-regex", "events", "--phases", "coverage,fuzzing,stateful", "--no-color"]
-        program = Path(sys.executable).with_name("schemathesis")
-        return subprocess.run([program, "run", f"{door.url}/openapi.json", *options, *skipped], check=False).returncode
+    """Run schemathesis, also with the sequences of requests that depend on each other: without keys, then with one."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--examples", type=int, default=EXAMPLES, help="requests of each kind for each route")
+    options = parser.parse_args()
+    with running_servers() as servers:
+        codes = [_fuzz(servers, options.examples, with_key=with_key) for with_key in (False, True)]
+    return max(codes)
+
+
+def _fuzz(servers: Servers, examples: int, *, with_key: bool) -> int:
+    with servers.database() as database_url, tempfile.TemporaryDirectory() as home:
+        key = make_key(database_url, "fuzz", "default", Role.ADMIN) if with_key else ""
+        with running_service(
+            database_url, servers.redis_url, Path(home), loopback=not with_key, provider="extractive"
+        ) as door:
+            options = ["--checks", CHECKS, "--max-examples", str(examples), "--continue-on-failure"]
+            headers = ["--header", f"Authorization: Bearer {key}"] if with_key else []
+            # Events and orders of responses last as long as their job; lines are no form that it can write.
+            skipped = ["--exclude-path-regex", "events|responses$", "--phases", "coverage,fuzzing,stateful", "--no-color"]
+            program = Path(sys.executable).with_name("schemathesis")
+            command = [program, "run", f"{door.url}/openapi.json", *options, *skipped, *headers]
+            return subprocess.run(command, check=False).returncode
 
 
 if __name__ == "__main__":
