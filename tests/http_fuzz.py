@@ -36,7 +36,13 @@ def _fuzz(servers: Servers, examples: int, *, with_key: bool) -> int:
             options = ["--checks", CHECKS, "--max-examples", str(examples), "--continue-on-failure"]
             headers = ["--header", f"Authorization: Bearer {key}"] if with_key else []
             # Events and orders of responses last as long as their job; lines are no form that it can write.
-            skipped = ["--exclude-path-regex", "events|responses$", "--phases", "coverage,fuzzing,stateful", "--no-color"]
+            skipped = [
+                "--exclude-path-regex",
+                "events|responses$",
+                "--phases",
+                "coverage,fuzzing,stateful",
+                "--no-color",
+            ]
             program = Path(sys.executable).with_name("schemathesis")
             command = [program, "run", f"{door.url}/openapi.json", *options, *skipped, *headers]
             return subprocess.run(command, check=False).returncode

@@ -1,6 +1,8 @@
 """The HTTP service over a real PostgreSQL and Redis: stories that a producer, an operator and an attacker live through."""
 
+import csv
 import gzip
+import importlib.util
 import socket
 import threading
 import time
@@ -154,6 +156,21 @@ def test_a_batch_is_submitted_listed_and_read_with_its_bad_lines(door: Door) -> 
         (2, "available", "two/b"),
         (3, "failed", None),
     ]
+    table = door.http.get(f"/v1/batches/{batch}/results?format=csv")
+    assert table.headers["content-type"].startswith("text/csv")
+    assert f'filename="{batch}.csv"' in table.headers["content-disposition"]
+    cells = csv.DictReader(table.content.decode("utf-8-sig").splitlines())
+    assert [(row["position"], row["state"], row["failure_kind"]) for row in cells] == [
+        ("0", "available", ""),
+        ("1", "failed", "invalid_request"),
+        ("2", "available", ""),
+        ("3", "failed", "invalid_request"),
+    ]
+    parquet = door.http.get(f"/v1/batches/{batch}/results?format=parquet")
+    if importlib.util.find_spec("pyarrow") is None:
+        assert (parquet.status_code, "nightdesk[parquet]" in parquet.json()["detail"]) == (422, True)
+    else:
+        assert (parquet.status_code, parquet.content[:4], parquet.content[-4:]) == (200, b"PAR1", b"PAR1")
     assert door.http.get(f"/v1/batches/{batch}/jobs/two/b").json()["position"] == 2
     assert door.http.get(f"/v1/batches/{batch}/jobs/0").json()["custom_id"] == "one"
     assert door.http.post(f"/v1/batches/{batch}/cancel").json() == {"cancelled": 2}

@@ -27,14 +27,23 @@ from worker.ledger.postgres import PostgresLedger
 from worker.operations import batch_report, job_changes
 from worker.operations.file_submission import Accepted, InputBounds, Submission
 from worker.operations.operator import JobPages
+from worker.operations.output_form import OutputForm
+from worker.operations.output_forms import form_of
 from worker.operations.report_page import page as report_page
 from worker.operations.result_lines import stream_results
+from worker.operations.result_tables import stream_table
 from worker.settings import Settings
 
 router = APIRouter(prefix="/v1/batches", tags=["batches"])
 
 LINES = "application/x-ndjson"
 HTML = "text/html"
+FORMS = {
+    OutputForm.JSONL: LINES,
+    OutputForm.CSV: "text/csv; charset=utf-8",
+    OutputForm.PARQUET: "application/vnd.apache.parquet",
+}
+"""Types of the forms of results."""
 
 MOST_BATCHES = 100
 """Batches on a page of the list."""
@@ -211,12 +220,27 @@ async def status(batch_id: UUID, service: ServiceOf, caller: Reader) -> Response
     return _json(await service.ledger.reading.batch_status(batch_id))
 
 
-@router.get("/{batch_id}/results", response_model=None, responses={200: {"content": {LINES: {}}}, **problems(404)})
-async def results(batch_id: UUID, service: ServiceOf, caller: Reader) -> Response:
-    """The results as they stand now: one line for each line that was submitted, in that order."""
+@router.get(
+    "/{batch_id}/results",
+    response_model=None,
+    responses={200: {"content": {media_type: {} for media_type in FORMS.values()}}, **problems(404)},
+)
+async def results(
+    batch_id: UUID,
+    service: ServiceOf,
+    caller: Reader,
+    form: Annotated[OutputForm, Query(alias="format", description="jsonl, csv or parquet")] = OutputForm.JSONL,
+) -> Response:
+    """The results as they stand now: one line or row for each line that was submitted, in that order."""
     await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
-    lines = service.bulk.stream(lambda ledger: stream_results(ledger, batch_id))
-    return StreamingResponse(lines, headers=PRIVATE, media_type=LINES)
+    if form is OutputForm.JSONL:
+        lines = service.bulk.stream(lambda ledger: stream_results(ledger, batch_id))
+        return StreamingResponse(lines, headers=PRIVATE, media_type=LINES)
+    name = f"{batch_id}.{form.value}"
+    form_of(name, form)
+    rows = service.bulk.stream(lambda ledger: stream_table(ledger, batch_id, form))
+    headers = {**PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(rows, headers=headers, media_type=FORMS[form])
 
 
 @router.get(
