@@ -1,10 +1,11 @@
 """Measures a budget over several workers: never exceeded, used to the last call, and resumed by raising it.
 
-    python -m bench.budget [--jobs 2000] [--paid 700] [--latency 0.5] [--workers 4] [--slots 40]
+    python -m bench.budget [--jobs 2000] [--paid 700] [--latency 0.5] [--workers 4] [--slots 40] [--tenant]
 
 A first run without a ceiling has only jobs that are paid for; the second has all jobs, and money for those; then the ceiling
 is raised, and the rest is answered. During the second run the money that is spent and reserved is compared with the ceiling
-again and again, by the ledger's sums and by the provider's own count of billed calls.
+again and again, by the ledger's sums and by the provider's own count of billed calls. With ``--tenant`` the ceiling is a budget
+of the tenant for the day, in place of that of the batch.
 
 Statements are counted by the server (pg_stat_statements). The second run's surplus of openings, holds and fundings, by refused
 job, is the price of a refusal; its surplus of leases and closings belongs to jobs that are paid for, whose last ones come in
@@ -29,15 +30,17 @@ from worker import local
 from worker.ledger.postgres import PostgresLedger
 
 _PROBE = 20
+_TICKS_S = 4.0
 _COUNTED = """
 SELECT kind, sum(calls)::int FROM (
     SELECT calls, CASE WHEN query LIKE '%WITH RECURSIVE input%' THEN 'open' WHEN query LIKE '%unnest%next_state%' THEN 'close'
                        WHEN query LIKE '%new_lease AS%' THEN 'lease' WHEN query LIKE '%affordable_job AS%' THEN 'fund'
-                       WHEN query LIKE '%progress AS%' THEN 'hold' END AS kind
+                       WHEN query LIKE '%progress AS%' OR query LIKE '%WITH least AS%' THEN 'hold' END AS kind
     FROM pg_stat_statements
 ) s WHERE kind IS NOT NULL GROUP BY kind
 """
-_MOVING = "job WHERE finished_at IS NULL AND held_reason IS DISTINCT FROM 'budget'"
+_ON_HOLD = "coalesce(held_reason, '') IN ('budget', 'tenant_budget')"
+_MOVING = f"job WHERE finished_at IS NULL AND NOT {_ON_HOLD}"
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Witness:
     def look(self) -> None:
         """Raises ``AssertionError`` where the ceiling is exceeded."""
         committed = self._lab.scalar("SELECT reserved_usd + spent_usd FROM batch WHERE id = %s", self._batch_id)
+        of_day = self._lab.scalar("SELECT max(reserved_usd + spent_usd - max_cost_usd) FROM budget_period")
+        assert of_day is None or of_day <= 0, f"{of_day} USD committed beyond the budget of the day"
         billed = (sum(self._lab.stub.billed.values()) - self._billed_before) * self._price
         self.looks += 1
         self.most_committed = max(self.most_committed, committed)
@@ -75,17 +80,35 @@ class Witness:
             assert billed <= self._ceiling, f"{billed} USD billed of {self._ceiling}"
 
 
+def set_day(lab: Lab, usd: Decimal) -> None:
+    """Sets the budget of the tenant for the day, and lets jobs go on that wait for it."""
+
+    async def change(ledger: object) -> None:
+        assert isinstance(ledger, PostgresLedger)
+        await ledger.budgets.set("default", "day UTC", usd, "bench")
+
+    lab.with_ledger(change)
+
+
 def run(lab: Lab, jobs: int, options: argparse.Namespace, price: Decimal, ceiling: Decimal | None) -> tuple[Run, UUID]:
     """Submits jobs, lets workers do what they can, and counts."""
     lab.admin("SELECT pg_stat_statements_reset()")
-    batch_id, _ = lab.submit(questions(jobs), max_cost_usd=ceiling)
+    if options.tenant and ceiling is not None:
+        set_day(lab, ceiling)
+    batch_id, _ = lab.submit(questions(jobs), max_cost_usd=None if options.tenant else ceiling)
     witness = Witness(lab, batch_id, price, ceiling)
     workers = [lab.work(slots=options.slots) for _ in range(options.workers)]
     started = time.monotonic()
 
+    quiet_since = started
+
     def settled() -> bool:
+        nonlocal quiet_since
         witness.look()
-        return lab.count(_MOVING) == lab.count("attempt WHERE closed_at IS NULL") == 0
+        if lab.count(_MOVING) or lab.count("attempt WHERE closed_at IS NULL"):
+            quiet_since = time.monotonic()
+        # Money of the tenant that comes back is shared out by the next tick of dispatch.
+        return time.monotonic() - quiet_since >= (_TICKS_S if options.tenant else 0)
 
     try:
         lab.until(settled, within_s=600)
@@ -97,7 +120,7 @@ def run(lab: Lab, jobs: int, options: argparse.Namespace, price: Decimal, ceilin
     finally:
         for worker in workers:
             lab.kill(worker)
-    held_jobs = lab.count(f"job WHERE held_reason = 'budget' AND batch_id = '{batch_id}'")
+    held_jobs = lab.count(f"job WHERE {_ON_HOLD} AND batch_id = '{batch_id}'")
     sums = str(witness.most_committed), str(witness.most_billed), witness.looks
     times = round(whole_s, 1), round(float(settled_s), 1)
     return Run(jobs - held_jobs, held_jobs, *times, *sums, _counted(lab)), batch_id
@@ -111,7 +134,10 @@ def resume(lab: Lab, batch_id: UUID, jobs: int, options: argparse.Namespace) -> 
         assert isinstance(ledger, PostgresLedger)
         await ledger.actions.set_budget(batch_id, Decimal(1000), "bench")
 
-    lab.with_ledger(raise_ceiling)
+    if options.tenant:
+        set_day(lab, Decimal(1000))
+    else:
+        lab.with_ledger(raise_ceiling)
     workers = [lab.work(slots=options.slots) for _ in range(options.workers)]
     unfinished = f"job WHERE batch_id = '{batch_id}' AND finished_at IS NULL"
     lab.until(lambda: lab.count(unfinished) == 0, within_s=600)
@@ -139,6 +165,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.5)
     parser.add_argument("--workers", type=int, default=4, help="processes")
     parser.add_argument("--slots", type=int, default=40, help="calls in flight of each")
+    parser.add_argument("--tenant", action="store_true", help="a budget of the tenant in place of the batch's ceiling")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="nightdesk-bench-") as folder,
