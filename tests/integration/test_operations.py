@@ -107,7 +107,7 @@ def test_content_is_erased_while_redis_is_unreachable_with_one_warning(database_
     async def scenario(operator: Operator, warnings: list[str]) -> None:
         receipt = await submit_many(operator.ledger, PAGE_ROWS + 1)
         scope = ErasureScope(batch=receipt.batch_id)
-        with pytest.raises(InputError, match=f"{PAGE_ROWS + 1} of {PAGE_ROWS + 1} jobs are not final: "):
+        with pytest.raises(InputError, match=f"{PAGE_ROWS + 1} of {PAGE_ROWS + 1} jobs not final: "):
             await content_removal.survey(operator, scope, cancel=False)
         assert await content_removal.survey(operator, scope, cancel=True) == PAGE_ROWS + 1
 
