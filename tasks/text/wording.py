@@ -192,7 +192,7 @@ def readings(word: str, following: str = "") -> set[str]:
     return {word}
 
 
-def rounds_to(value: str, numbers: Iterable[str]) -> bool:
+def rounds_to(value: str, numbers: frozenset[str]) -> bool:
     """Tells whether one of the numbers, rounded to the precision of ``value``, equals ``value``.
 
     Only large numbers and decimals are rounded: 8,537,673 to 8500000 and 4.24 to 4.2, but not 1998 to 2000.
@@ -200,16 +200,24 @@ def rounds_to(value: str, numbers: Iterable[str]) -> bool:
     if not value.replace(".", "", 1).isdecimal():
         return False
     decimals = len(value.partition(".")[2])
+    target = float(value)
     if not decimals:
         digits = value.rstrip("0")
-        if float(value) < _LEAST_ROUNDED or len(digits) == len(value):
+        if target < _LEAST_ROUNDED or len(digits) == len(value):
             return False
         decimals = len(digits) - len(value)
-    target = float(value)
+    # By way of a text, since a number may have hundreds of zeros.
+    reach = float(f"1e{-decimals}")
     return any(
-        other.replace(".", "", 1).isdecimal() and other != value and round(float(other), decimals) == target
-        for other in numbers
+        abs(amount - target) <= reach and other != value and round(amount, decimals) == target
+        for other, amount in _amounts(numbers)
     )
+
+
+@lru_cache(maxsize=512)
+def _amounts(numbers: frozenset[str]) -> tuple[tuple[str, float], ...]:
+    """The numbers that have one value: no dates and no versions; cached, because each claim is held against a source's."""
+    return tuple((other, float(other)) for other in numbers if other.replace(".", "", 1).isdecimal())
 
 
 # ---- phrases ---------------------------------------------------------------------------------------------------------
