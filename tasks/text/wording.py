@@ -17,6 +17,7 @@ units        literal words that make the number before them an amount, a share, 
 
 import re
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -208,16 +209,19 @@ def rounds_to(value: str, numbers: frozenset[str]) -> bool:
         decimals = len(digits) - len(value)
     # By way of a text, since a number may have hundreds of zeros.
     reach = float(f"1e{-decimals}")
-    return any(
-        abs(amount - target) <= reach and other != value and round(amount, decimals) == target
-        for other, amount in _amounts(numbers)
-    )
+    amounts = _amounts(numbers)
+    for amount, other in amounts[bisect_left(amounts, (target - reach, "")) :]:
+        if amount - target > reach:
+            return False
+        if other != value and round(amount, decimals) == target:
+            return True
+    return False
 
 
 @lru_cache(maxsize=512)
-def _amounts(numbers: frozenset[str]) -> tuple[tuple[str, float], ...]:
-    """The numbers that have one value: no dates and no versions; cached, because each claim is held against a source's."""
-    return tuple((other, float(other)) for other in numbers if other.replace(".", "", 1).isdecimal())
+def _amounts(numbers: frozenset[str]) -> tuple[tuple[float, str], ...]:
+    """The numbers that have one value, no dates and no versions, in order; cached, for all claims of an answer ask for them."""
+    return tuple(sorted((float(other), other) for other in numbers if other.replace(".", "", 1).isdecimal()))
 
 
 # ---- phrases ---------------------------------------------------------------------------------------------------------
