@@ -16,7 +16,7 @@ class FailureKind(StrEnum):
     OVERLOADED = "overloaded"
     """The provider refused for overload before doing any work."""
     UNAVAILABLE = "unavailable"
-    """Connection refused or no route: the request was never sent."""
+    """Connection refused, no route, or another program at the address: no provider got the request."""
     UNKNOWN_OUTCOME = "unknown_outcome"
     """Sent, but no answer: timeout, reset, 500, 502, 504, or a worker that died. It may have been billed."""
     INVALID_REQUEST = "invalid_request"

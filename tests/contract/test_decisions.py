@@ -222,7 +222,7 @@ def test_a_call_of_which_everything_was_declined_is_a_refusal(stub: Stub) -> Non
         (raw(faults.HTML.encode(), "text/html"), K.BAD_ANSWER),
         (raw(b'{"error": {"code": "rate_limit_exceeded", "message": "no"}}'), K.RATE_LIMITED),
         (status(302, "", location="/v1/responses"), K.CONFIGURATION),
-        (status(404, faults.HTML), K.NOT_FOUND),
+        (status(404, faults.HTML), K.UNAVAILABLE),
         (status(500, faults.HTML), K.UNKNOWN_OUTCOME),
         (status(503, faults.HTML), K.OVERLOADED),
         (openai_error(400, "context_length_exceeded"), K.CONTEXT_EXCEEDED),

@@ -26,11 +26,13 @@ MODELS = {"object": "list", "data": [{"id": "qwen:latest", "object": "model", "c
 
 
 class Vendor(ThreadingHTTPServer):
-    """Answers each GET with one status and body, and keeps the paths."""
+    """Answers each GET with one status and body, each POST as an API does, and keeps the paths."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.status, self.body = 200, b"{}"
+        self.page = False
+        """Another program: what it answers is HTML, and it knows no POST."""
         self.paths: list[str] = []
 
     @property
@@ -46,11 +48,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.paths.append(self.path)
-        self.send_response(self.server.status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(self.server.body)))
+        self._send(self.server.status, self.server.body)
+
+    def do_POST(self) -> None:
+        self.server.paths.append(self.path)
+        assert self.rfile.read(int(self.headers["content-length"])) == b"{}", "no question is asked"
+        self._send(
+            *((501, b"<p>Unsupported method</p>") if self.server.page else (400, b'{"error": {"message": "no model"}}'))
+        )
+
+    def _send(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-type", "text/html" if self.server.page else "application/json")
+        self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.wfile.write(self.server.body)
+        self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None: ...
 
@@ -94,24 +106,37 @@ def test_what_every_call_would_meet_stops_the_submission(
 
 
 @pytest.mark.parametrize(
-    ("provider", "status", "body"),
+    ("provider", "status", "body", "calls"),
     [
-        ("openai", 200, {"id": "gpt-6-luna", "object": "model", "created": 1, "owned_by": "x"}),
-        ("openai", 403, NO_SCOPE),
-        ("openai", 404, b"no such page"),
-        ("anthropic", 500, b"busy"),
-        ("ollama", 200, MODELS),
-        ("ollama", 405, b""),
+        ("openai", 200, {"id": "gpt-6-luna", "object": "model", "created": 1, "owned_by": "x"}, 1),
+        ("openai", 403, NO_SCOPE, 1),
+        ("openai", 404, b"no such page", 2),
+        ("anthropic", 500, b"busy", 1),
+        ("ollama", 200, MODELS, 1),
+        ("ollama", 405, b"", 2),
     ],
 )
 def test_a_provider_that_knows_both_or_can_not_tell_stops_nothing(
-    vendor: Vendor, provider: str, status: int, body: Any
+    vendor: Vendor, provider: str, status: int, body: Any, calls: int
 ) -> None:
     vendor.answer(status, body)
     own = {"ollama": {"preset": "ollama", "base_url": f"{vendor.url}/v1", "model": "qwen"}}
     vendor.paths.clear()
     assert look(vendor.url, provider=provider, providers=own) == []
-    assert len(vendor.paths) == 1, "one call, and none is repeated"
+    assert len(vendor.paths) == calls, "none is repeated; a gateway without models is asked at the address of its calls"
+
+
+@pytest.mark.parametrize("status", [200, 404, 501])
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "ollama"])
+def test_the_port_of_another_program_stops_the_submission(
+    vendor: Vendor, provider: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vendor.answer(status, b"<h1>Printers of the second floor</h1>")
+    monkeypatch.setattr(vendor, "page", True)
+    own = {"ollama": {"preset": "ollama", "base_url": f"{vendor.url}/v1", "model": "qwen"}}
+    no_api = rf"no {provider} API \(answered 501 Not Implemented\)\. Start it, or correct .*\. Nothing was submitted"
+    with pytest.raises(ServiceUnavailable, match=no_api):
+        look(vendor.url, provider=provider, providers=own)
 
 
 def test_an_address_that_refuses_is_named_with_its_variable() -> None:

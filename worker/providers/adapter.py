@@ -162,10 +162,15 @@ class Adapter(ABC):
     def read(self, received: Received) -> Reading:
         """Parses an answer; raises ``ProviderError``, or ``SHAPELESS`` for missing keys."""
 
-    def translate(self, error: Exception) -> ProviderError:
-        """Translates an exception of the SDK, or one that escapes it, into ours."""
+    @property
+    def address(self) -> str:
+        """The address of the calls, without credentials."""
+        return self._endpoint
+
+    def translate(self, error: Exception, address: str | None = None) -> ProviderError:
+        """Translates an exception of the SDK, or one that escapes it, into ours; ``address``: see ``Failures.of_status``."""
         if isinstance(error, self.sdk.APIStatusError):
-            return self.failures.of_status(error.response, error.body)
+            return self.failures.of_status(error.response, error.body, address)
         if isinstance(error, self.sdk.APIResponseValidationError):
             return self.failures.bad_answer(error.response, "an answer that its SDK rejects")
         if isinstance(error, self.sdk_error) and not isinstance(error, self.sdk.APIConnectionError):
@@ -232,9 +237,9 @@ class Adapter(ABC):
                 response = await self._whole_calls.post(call)
         except Exception as error:  # noqa: BLE001 - the SDKs let errors of three libraries through
             # Not chained: what lies behind may hold what the message must not.
-            raise self.translate(error) from None
+            raise self.translate(error, self.address) from None
         if not response.is_success:
-            raise self.failures.of_status(response, _error_body(response)) from None
+            raise self.failures.of_status(response, _error_body(response), self.address) from None
         return self.answered(self.received(call, response))
 
     def answered(self, received: Received) -> Answered:

@@ -79,10 +79,14 @@ OF_STATUS = {
     422: _K.INVALID_REQUEST,
     429: _K.RATE_LIMITED,
     499: _K.UNKNOWN_OUTCOME,
+    501: _K.INVALID_REQUEST,  # of vLLM: a part of the request that it does not serve
     503: _K.OVERLOADED,
     529: _K.OVERLOADED,  # Anthropic: too busy
 }
 """Other 3xx are a wrong base URL, other 4xx a refused request, other 5xx an unknown outcome."""
+
+_NO_SUCH_PLACE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED})
+"""Answers of any web server to an address or a method that it does not have."""
 
 OF_TYPE = {
     "rate_limit_error": _K.RATE_LIMITED,
@@ -127,8 +131,10 @@ class Failures:
             facts = {"provider_request_id": request_id(headers), **facts}
         return ProviderError(kind, message, **facts)
 
-    def of_status(self, response: httpx2.Response, body: object) -> ProviderError:
-        """An answer with an error status; ``body`` is what the SDK read of it."""
+    def of_status(self, response: httpx2.Response, body: object, address: str | None = None) -> ProviderError:
+        """An answer with an error status; ``body`` is what the SDK read of it, ``address`` that of the calls if it is one."""
+        if address is not None and response.status_code in _NO_SUCH_PLACE and not _is_of_api(response):
+            return self.no_api(response, address)
         error = _error_of(body)
         kind = _kind(response.status_code, error)
         problem = f"answered {response.status_code} {error}"
@@ -142,6 +148,12 @@ class Failures:
             status_code=response.status_code,
             retry_after_s=retry_after_s(response.headers),
         )
+
+    def no_api(self, response: httpx2.Response, address: str) -> ProviderError:
+        """An answer of another program: no work was done, and the right one may be there later."""
+        status = f"{response.status_code} {HTTPStatus(response.status_code).phrase}"
+        problem = f"can't be reached: the server at {address} is no {self.provider} API (answered {status})"
+        return self.error(_K.UNAVAILABLE, problem, response.headers, status_code=response.status_code)
 
     def in_answer(self, response: httpx2.Response, body: object) -> ProviderError:
         """An error object that came with status 200."""
@@ -211,6 +223,21 @@ def _error_of(body: object) -> _Error:
         message if isinstance(message, str) else json.dumps(error, default=str),
         error.get("param") if isinstance(error.get("param"), str) else None,
     )
+
+
+def _is_of_api(response: httpx2.Response) -> bool:
+    """Tells that the body of an error is a provider's: JSON with more words than those of the status."""
+    try:
+        body = json.loads(response.content)
+    except (ValueError, RecursionError):
+        return False
+    if isinstance(body, list) and body:
+        body = body[0]
+    if not isinstance(body, dict) or not body:
+        return False
+    phrase = HTTPStatus(response.status_code).phrase
+    # FastAPI, Spring and others say no more where they have no such route.
+    return phrase not in (body.get("detail"), body.get("error"), body.get("message"))
 
 
 def _kind(status: int, error: _Error) -> FailureKind:  # noqa: PLR0911 - a row of the table each

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import httpx2
+
 from schemas.failure import FailureKind
 from tasks.errors import ProviderError
 from tasks.ports import Provider
@@ -29,27 +31,50 @@ async def probe(provider: Provider, model: str, *, lists_all: bool) -> ProviderE
     client: Any = provider.client
     try:
         async with asyncio.timeout(PROBE_S):
-            if not isinstance(provider, OpenAIChat):
-                await client.models.retrieve(model)
-                return None
-            names = [each.id for each in (await client.models.list()).data]
+            listed = isinstance(provider, OpenAIChat)
+            try:
+                answer = await (client.models.list() if listed else client.models.retrieve(model))
+            except Exception as error:  # noqa: BLE001 - the adapter knows what its SDK raises
+                return await _certain(provider, error)
+            if isinstance(answer, str):
+                # So the SDKs give what is not JSON.
+                return await _other_program(provider)
+            names = [each.id for each in answer.data] if listed else []
     except TimeoutError:
         return None
-    except Exception as error:  # noqa: BLE001 - the adapter knows what its SDK raises
-        return _certain(provider, error)
     if lists_all and names and not {model, f"{model}:latest"} & set(names):
         problem = f"has no model {model!r}; it has {', '.join(names[:5])}"
         return provider.failures.error(FailureKind.NOT_FOUND, problem)
     return None
 
 
-def _certain(provider: Adapter, error: Exception) -> ProviderError | None:
-    problem = provider.translate(error)
+async def _certain(provider: Adapter, error: Exception) -> ProviderError | None:
+    problem = provider.translate(error, provider.address)
+    # OpenAI's SDK breaks over a list that is not JSON.
+    other = problem.kind is FailureKind.UNAVAILABLE and problem.status_code is not None
+    if other or problem.kind is FailureKind.INTERNAL:
+        return await _other_program(provider)
     if problem.kind is FailureKind.NOT_FOUND:
         # Not that of an address that the server does not have.
         return problem if _names_model(getattr(error, "body", None)) else None
     # A key may be limited to the calls that answer.
     return problem if problem.kind in _CERTAIN and "scope" not in str(problem) else None
+
+
+async def _other_program(provider: Adapter) -> ProviderError | None:
+    """The failure of an address that is no API's; a gateway may lack the models alone.
+
+    An empty request tells: an API refuses it in its own words, and bills nothing.
+    """
+    try:
+        response: httpx2.Response = await provider.client.post(
+            provider.path, cast_to=httpx2.Response, content=b"{}", options={"follow_redirects": False}
+        )
+    except Exception as error:  # noqa: BLE001 - as above
+        problem = provider.translate(error, provider.address)
+        return problem if problem.kind is FailureKind.UNAVAILABLE else None
+    is_page = response.headers.get("content-type", "").startswith("text/html")
+    return provider.failures.no_api(response, provider.address) if is_page else None
 
 
 def _names_model(body: object) -> bool:
