@@ -169,7 +169,10 @@ def test_too_little_disk_is_told_before_and_while_a_batch_runs(tmp_path: Path) -
     path.write_bytes(b"x" * 1_000_000)
     settings, jobs = Settings(home=tmp_path), FirstJobs((), 1_000, 2_000)
     # A thousand jobs of 22.4 KB, and as much again for PostgreSQL's log.
-    assert "need about 45 MB" in disk_line(settings, [str(path)], jobs, free=240_000_000)
+    warning = disk_line(settings, [str(path)], jobs, free=240_000_000)
+    assert "need about 45 MB" in warning
+    assert "200 MB should stay free" in warning
+    assert "240 MB are free" in warning
     assert not disk_line(settings, [str(path)], jobs, free=250_000_000)
     assert "only 100 MB are free" in low_disk_line(settings, free=100_000_000)
     assert not low_disk_line(settings, free=300_000_000)

@@ -159,7 +159,9 @@ class PostgresServer:
                         sql.SQL("CREATE DATABASE {} OWNER {}").format(sql.Identifier(DATABASE), sql.Identifier(ROLE))
                     )
         except psycopg.Error as error:
-            raise StartError(f"The database '{DATABASE}' cannot be made: {error}. See {self.log}.") from error
+            raise StartError(
+                f"The database '{DATABASE}' cannot be made: {str(error).rstrip('.')}. See {self.log}."
+            ) from error
 
     def _connect(self, port: int) -> psycopg.Connection[tuple[Any, ...]]:
         # Explicit values for every PG* variable that could change a plain loopback connection.

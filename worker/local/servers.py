@@ -222,13 +222,26 @@ def _await_answer(server: Server, process: psutil.Process | None, port: int, dea
         return True
     if outcome == "ended" and fresh and not is_free(port):
         return False
-    log_end = f"The end of {server.log}:\n{tail(server.log)}"
     if outcome == "ended" or process is None:
-        raise StartError(f"{server.name} ended while starting. Fix the cause in its log, then start again. {log_end}")
+        raise StartError(why_it_ended(server.name, server.log))
     raise StartTimeoutError(
         f"{server.name} (process {process.pid}) does not answer on {LOOPBACK}:{port} yet. If it is recovering after a "
-        f"crash, start again to continue to wait. {log_end}"
+        f"crash, start again to continue to wait. The end of {server.log}:\n{tail(server.log)}"
     )
+
+
+_FULL = "No space left on device"
+
+
+def why_it_ended(name: str, log: Path) -> str:
+    """The message about a server that ended while starting: a full disk in one sentence, else the end of its log."""
+    end = tail(log)
+    if _FULL in end:
+        return (
+            f"{name} ended while starting, because the disk of {log.parent} is full: make room there. Nothing that was stored "
+            "is lost"
+        )
+    return f"{name} ended while starting. Fix the cause in its log, then start again. The end of {log}:\n{end}"
 
 
 def _stop(servers: Sequence[Server], seconds: float) -> frozenset[str]:

@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
@@ -304,7 +304,9 @@ def _table(source: _Source) -> Iterator[Row]:
             "Save it as 'CSV UTF-8', or name its encoding: --encoding cp1252 for Excel in Western Europe"
         ) from None
     finally:
-        text.detach()
+        # A command that stopped for another reason may have closed the file already.
+        with suppress(ValueError):
+            text.detach()
 
 
 def _numbered(records: Iterator[list[str]], title: str) -> Iterator[tuple[int, list[str] | InputError]]:

@@ -20,15 +20,21 @@ PARQUET_ROWS = 500
 
 STDOUT = "-"
 
+_OTHER_TABLES = frozenset({"ods", "tsv", "xls", "xlsm", "xlsx"})
+
 WriteRow = Callable[[dict[str, Any]], None]
 
 
 def form_of(output: str, form: OutputForm | None) -> OutputForm:
     """The form of an output: as named, else by its suffix, else JSON lines.
 
-    Raises: InputError for Parquet that can't be written there, or without its package.
+    Raises: InputError for the suffix of a table that is not written, for Parquet that can't be written there, or without its package.
     """
     name = Path(output.removesuffix(".gz")).suffix.removeprefix(".").lower()
+    if form is None and name in _OTHER_TABLES:
+        raise InputError(
+            f"{output!r}: no .{name} can be written; name a .csv, which spreadsheets open, or say --format"
+        )
     if form is None:
         form = OutputForm(name) if name in set(OutputForm) else OutputForm.JSONL
     if form is OutputForm.PARQUET:

@@ -167,7 +167,7 @@ async def _objection(providers: ConfiguredProviders, turn: Turn) -> Configuratio
         FailureKind.AUTHENTICATION: f"Correct the key in {key}" if key else "Give it a key by api_key_env",
         FailureKind.QUOTA: "Raise the limit of the account",
     }.get(error.kind, "Name another model in NIGHTDESK_MODEL, or in config.model of the jobs")
-    return ConfigurationError(f"{error}. {remedy}. {_NOTHING}")
+    return ConfigurationError(f"{str(error).rstrip('.')}. {remedy}. {_NOTHING}")
 
 
 # ---- room for the jobs -----------------------------------------------------------------------------------------------
@@ -185,8 +185,8 @@ def disk_line(settings: Settings, files: Sequence[str], jobs: FirstJobs, free: i
     if free >= needed + LEAST_FREE:
         return ""
     return (
-        f"these jobs need about {_megabytes(needed)} on the disk of {settings.home}, and {_megabytes(free)} are free: make room, "
-        "or move NIGHTDESK_HOME to a larger disk"
+        f"these jobs need about {_megabytes(needed)} on the disk of {settings.home}, {_megabytes(LEAST_FREE)} should stay free for "
+        f"PostgreSQL itself, and {_megabytes(free)} are free: make room, or move NIGHTDESK_HOME to a larger disk"
     )
 
 

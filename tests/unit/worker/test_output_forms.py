@@ -87,3 +87,6 @@ def test_the_form_is_named_or_told_by_the_suffix() -> None:
     assert form_of("-", OutputForm.CSV) is OutputForm.CSV
     with pytest.raises(InputError, match="name a file such as"):
         form_of("-", OutputForm.PARQUET)
+    with pytest.raises(InputError, match=r"no \.xlsx can be written"):
+        form_of("a.xlsx", None)
+    assert form_of("a.xlsx", OutputForm.CSV) is OutputForm.CSV

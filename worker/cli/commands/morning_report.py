@@ -1,5 +1,6 @@
 """``nightdesk report``: a batch on one page, or the same as JSON."""
 
+import sys
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -41,6 +42,10 @@ def report(
     batch_id = options.batch_id(batch)
     if as_json and output != STDOUT:
         raise InputError("--json writes to standard output: leave -o out")
+    if not as_json and output == STDOUT and sys.stdout.isatty():
+        raise InputError(
+            "a report is an HTML page, which no terminal shows: name a file for it, such as -o report.html"
+        )
     check_output(output)
     settings = load_settings()
 
