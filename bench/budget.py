@@ -143,10 +143,12 @@ def resume(lab: Lab, batch_id: UUID, jobs: int, options: argparse.Namespace) -> 
     lab.until(lambda: lab.count(unfinished) == 0, within_s=600)
     for worker in workers:
         lab.kill(worker)
-    answered = lab.count(f"job WHERE batch_id = '{batch_id}' AND outcome = 'answered'")
+    # A partial answer was paid for all the same.
+    answered = lab.count(f"job WHERE batch_id = '{batch_id}' AND state = 'completed'")
+    # Not what was opened by a worker that had to let go of it before the call: that costs nothing.
     twice = lab.scalar(
         "SELECT count(*) FROM (SELECT FROM attempt a JOIN job j ON j.id = a.job_id WHERE j.batch_id = %s "
-        "GROUP BY a.job_id HAVING count(*) > 1) t",
+        "AND (a.spent OR a.outcome IN ('ok', 'unknown')) GROUP BY a.job_id HAVING count(*) > 1) t",
         batch_id,
     )
     return {"answered": answered, "of": jobs, "calls": sum(lab.stub.calls.values()) - before, "called_twice": twice}

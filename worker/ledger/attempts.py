@@ -68,6 +68,10 @@ WITH RECURSIVE input AS (
     WITH ORDINALITY
     AS d(id, job_id, batch_id, token, run, round, purpose, number, lane, provider, model, hash, reserve,
          share_key, share_within, share_wait, required, ord)
+), window_now AS MATERIALIZED (
+    -- Once a batch, not once a call.
+    SELECT b.id, CASE WHEN b.closes_at <= nightdesk_now() THEN b.reopens_at ELSE b.opens_at END AS opens_at
+    FROM batch b WHERE b.id = ANY(%(batch_id)b::uuid[]) AND (b.opens_at IS NOT NULL OR b.closes_at IS NOT NULL)
 ), leased_call AS (
     SELECT d.*, j.needs_usd, j.tenant,
            EXISTS (SELECT FROM completion c WHERE c.job_id = d.job_id AND c.run = d.run AND c.round = d.round
@@ -79,15 +83,12 @@ WITH RECURSIVE input AS (
     + """)
            END AS duplicate,
            -- What is in the midst of a call may end.
-           w.opens_at > nightdesk_now() AND NOT EXISTS (
+           coalesce(w.opens_at > nightdesk_now(), false) AND NOT EXISTS (
                SELECT FROM attempt a WHERE a.job_id = d.job_id AND a.lease_token = d.token AND a.closed_at IS NULL) AS closed,
            w.opens_at
     FROM input d JOIN job j ON j.id = d.job_id AND j.lease_token = d.token AND j.state = 'running'
                            AND j.lease_until > nightdesk_now()
-    CROSS JOIN LATERAL (
-        SELECT CASE WHEN b.closes_at <= nightdesk_now() THEN b.reopens_at ELSE coalesce(b.opens_at, '-infinity') END AS opens_at
-        FROM batch b WHERE b.id = j.batch_id LIMIT 1
-    ) w
+    LEFT JOIN window_now w ON w.id = d.batch_id
     -- Of a rescue, a cancel and this one goes first; the others see what it did.
     ORDER BY j.id FOR NO KEY UPDATE OF j
 ), room AS ("""
@@ -146,26 +147,26 @@ WITH RECURSIVE input AS (
       AND NOT EXISTS (SELECT FROM allocation o WHERE o.job_id = f.job_id AND o.fits)
       AND NOT EXISTS (SELECT FROM attempt a
                       WHERE a.job_id = f.job_id AND a.lease_token = f.token AND a.closed_at IS NULL)
+), on_hold AS (
+    SELECT job_id, CASE WHEN fits_batch THEN 'tenant_budget' ELSE 'budget' END AS held_reason, reserve AS needs_usd,
+           nightdesk_now() AS scheduled_at
+    FROM refusal
+    UNION ALL
+    -- Outside of the window of its batch a job waits for the next one.
+    SELECT DISTINCT job_id, NULL, NULL::numeric, opens_at FROM leased_call
+    WHERE closed AND NOT (answered OR repeated OR duplicate)
 ), held_job AS (
-    UPDATE job j SET state = 'scheduled', held_reason = CASE WHEN r.fits_batch THEN 'tenant_budget' ELSE 'budget' END,
-                     needs_usd = r.reserve, scheduled_at = nightdesk_now(),
+    -- One update for both: each opens every index of the jobs, also where nothing is held.
+    UPDATE job j SET state = 'scheduled', held_reason = h.held_reason, needs_usd = h.needs_usd, scheduled_at = h.scheduled_at,
                      hinted_at = NULL, lease_token = NULL, lease_until = NULL, worker = NULL
-    FROM refusal r WHERE j.id = r.job_id
-    RETURNING j.id, j.run, j.batch_id, j.needs_usd, j.held_reason
+    FROM on_hold h WHERE j.id = h.job_id
+    RETURNING j.id, j.run, j.batch_id, j.needs_usd, j.held_reason, j.scheduled_at
 ), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
-    SELECT id, run, 'budget', 'worker', jsonb_build_object('held_reason', held_reason, 'needs_usd', needs_usd) FROM held_job
-), closed_job AS (
-    -- Outside of the window of its batch a job waits for the next one.
-    UPDATE job j SET state = 'scheduled', scheduled_at = o.opens_at, needs_usd = NULL, hinted_at = NULL,
-                     lease_token = NULL, lease_until = NULL, worker = NULL
-    FROM (SELECT DISTINCT job_id, opens_at FROM leased_call
-          WHERE closed AND NOT (answered OR repeated OR duplicate)) o
-    WHERE j.id = o.job_id
-    RETURNING j.id, j.run, j.scheduled_at
-), window_event AS (
-    INSERT INTO job_event (job_id, run, kind, actor, detail)
-    SELECT id, run, 'window', 'worker', jsonb_build_object('opens_at', scheduled_at) FROM closed_job
+    SELECT id, run, CASE WHEN held_reason IS NULL THEN 'window' ELSE 'budget' END, 'worker',
+           CASE WHEN held_reason IS NULL THEN jsonb_build_object('opens_at', scheduled_at)
+                ELSE jsonb_build_object('held_reason', held_reason, 'needs_usd', needs_usd) END
+    FROM held_job
 ), started_job AS (
     -- What was promised to it is reserved now.
     UPDATE job j SET needs_usd = NULL FROM allocation f WHERE f.fits AND f.needs_usd IS NOT NULL AND j.id = f.job_id
@@ -188,13 +189,13 @@ WITH RECURSIVE input AS (
     INSERT INTO attempt (id, job_id, run, round, purpose, number, lane, provider, model, request_hash, lease_token,
                          reserved_usd, share_key, budget_periods)
     SELECT id, job_id, run, round, purpose, number, lane, provider, model, hash, token, reserve, share_key,
-           nullif(ARRAY(SELECT purse FROM ceiling c WHERE c.id = a.id AND NOT c.of_batch), '{}')
+           CASE WHEN reserve > 0 THEN nullif(ARRAY(SELECT p.id FROM period p WHERE p.tenant = a.tenant), '{}') END
     FROM allocation a WHERE fits
     RETURNING id
 )
 SELECT CASE WHEN p.id IS NOT NULL OR o.repeated THEN 'opened' WHEN d.repeated THEN 'stale' WHEN o.id IS NULL THEN 'lost'
             WHEN o.answered THEN 'answered' WHEN o.duplicate THEN 'duplicate'
-            WHEN d.job_id IN (SELECT id FROM held_job UNION ALL SELECT id FROM closed_job) THEN 'on_hold' ELSE 'over_budget' END AS status
+            WHEN d.job_id IN (SELECT id FROM held_job) THEN 'on_hold' ELSE 'over_budget' END AS status
 FROM input d LEFT JOIN leased_call o ON o.id = d.id LEFT JOIN new_attempt p ON p.id = d.id
 ORDER BY d.ord
 """
