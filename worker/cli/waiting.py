@@ -32,6 +32,9 @@ DISK_EVERY_S = 10.0
 UNSERVED_S = 10.0
 """Seconds without a worker that takes the jobs, after which that is reported."""
 
+OWN_UNSERVED_S = 60.0
+"""The same where this command starts the workers itself, and again if they end: a loaded machine takes long to start them."""
+
 CALLBACK_S = 25.0
 """Seconds that the first try of a callback may take after its batch is settled; further ones are for workers that go on."""
 
@@ -202,7 +205,9 @@ class Watch:
             self._unserved_since, self._unserved_noted = None, False
         elif self._unserved_since is None:
             self._unserved_since = now
-        elif not self._unserved_noted and now - self._unserved_since >= UNSERVED_S:
+        elif not self._unserved_noted and now - self._unserved_since >= (
+            OWN_UNSERVED_S if self._expected else UNSERVED_S
+        ):
             self._unserved_noted = True
             self.reporter.note(unserved_line(queues))
 

@@ -27,6 +27,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.ledger.remote_overview import RemoteNotice
 from worker.operations.overview import Overview
 from worker.settings import Settings
+from worker.supervise.workers import WorkerSpec
 
 BATCH = uuid4()
 
@@ -145,6 +146,25 @@ def test_a_queue_without_a_worker_is_named_once_until_it_has_one(monkeypatch: py
         "no worker takes jobs of the queue generate; 'nightdesk up' starts what is missing",
         "no worker takes jobs of the queues generate and check; 'nightdesk up' starts what is missing",
     ]
+
+
+def test_workers_that_this_command_starts_have_time_to_start() -> None:
+    async def unserved() -> list[str]:
+        return ["generate"]
+
+    printer = RecordingPrinter()
+    ledger = SimpleNamespace(fleet=SimpleNamespace(unserved=unserved))
+    watch = Watch(cast("Session", None), cast("PostgresLedger", ledger), printer)
+    watch._expected = {"generate-1": cast("WorkerSpec", None)}
+
+    async def look(*times: float) -> None:
+        for now in times:
+            await watch._look_at_workers(now)
+
+    asyncio.run(look(0.0, waiting.UNSERVED_S + 1, waiting.OWN_UNSERVED_S - 1))
+    assert printer.notes == []
+    asyncio.run(look(waiting.OWN_UNSERVED_S))
+    assert len(printer.notes) == 1
 
 
 def test_the_wait_ends_when_all_remaining_jobs_stay_held() -> None:
