@@ -8,13 +8,14 @@ from worker.counts import count_of
 
 _AGAIN = "nightdesk retry {batch} --cause {kind}"
 _RETRY = "try them again: " + _AGAIN
+_CHANGE = "; to change the jobs themselves, run the file of: nightdesk results {batch} --failed -o failed.jsonl"
 
 _REMEDIES = {
-    FailureKind.INVALID_REQUEST: "correct the line or the parameter that it names, and submit it again",
-    FailureKind.CONTEXT_EXCEEDED: "lower max_context_tokens or take another model, and submit them again",
+    FailureKind.INVALID_REQUEST: "correct the setting that it names, restart the workers, then: " + _AGAIN + _CHANGE,
+    FailureKind.CONTEXT_EXCEEDED: "set a model with a larger window, restart the workers, then: " + _AGAIN + _CHANGE,
     FailureKind.AUTHENTICATION: "set a key that is accepted, restart the workers, then: " + _AGAIN,
     FailureKind.PERMISSION: "let the key use the model, then: " + _AGAIN,
-    FailureKind.NOT_FOUND: "name a model that exists, and submit them again",
+    FailureKind.NOT_FOUND: "set a model that exists, restart the workers, then: " + _AGAIN + _CHANGE,
     FailureKind.CONFIGURATION: "correct the setting, restart the workers, then: " + _AGAIN,
     FailureKind.BAD_ANSWER: "raise max_tokens or take another model; the same again: " + _AGAIN,
     FailureKind.MISSING_CITATIONS: "lower min_citations, or let such answers be partial; the same again: " + _AGAIN,
