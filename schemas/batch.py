@@ -18,7 +18,11 @@ from schemas.window import WindowText
 
 
 def _callback_url(url: str) -> str:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ValueError("must be an address whose host and port can be read; a port is a number up to 65535") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or not url.isascii() or not url.isprintable():
         raise ValueError("must be an address that begins with https:// or http:// and names a host, in ASCII")
     if parts.username or parts.password:

@@ -7,6 +7,10 @@ from urllib.parse import urlsplit
 from tasks.errors import InputError
 
 _NAT64 = IPv6Network("64:ff9b::/96")
+_UNICAST = IPv6Network("2000::/3")
+"""All that is given out of the public internet's addresses."""
+_DOCUMENTATION = IPv6Network("3fff::/20")
+"""Newer than the tables of some versions of Python."""
 
 
 class PrivateAddressError(OSError):
@@ -16,16 +20,20 @@ class PrivateAddressError(OSError):
 def is_public(text: str) -> bool:
     """True for an address of the public internet; also the address inside of one that only wraps it must be public."""
     address = ip_address(text.partition("%")[0])
-    return all(each.is_global and not each.is_multicast for each in (address, *_wrapped(address)))
-
-
-def _wrapped(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
     if isinstance(address, IPv4Address):
-        return []
-    inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+        return _is_global(address)
+    if address.ipv4_mapped is not None:
+        return _is_global(address.ipv4_mapped)
     if address in _NAT64:
-        inner.append(IPv4Address(int(address) & 0xFFFF_FFFF))
-    return [each for each in inner if each is not None]
+        return _is_global(IPv4Address(int(address) & 0xFFFF_FFFF))
+    # Other ways to wrap an address, such as a NAT64 of the network's own, lie outside and may lead anywhere.
+    if address not in _UNICAST or address in _DOCUMENTATION:
+        return False
+    return all(map(_is_global, (address, *filter(None, (address.sixtofour, *(address.teredo or ()))))))
+
+
+def _is_global(address: IPv4Address | IPv6Address) -> bool:
+    return address.is_global and not address.is_multicast
 
 
 def literal_of(url: str) -> str | None:

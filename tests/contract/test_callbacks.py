@@ -179,11 +179,13 @@ async def _resolve_to_loopback(*_: Any, **__: Any) -> Sequence[Any]:
 def test_addresses_that_are_not_public() -> None:
     private = (
         "127.0.0.1 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 0.0.0.0 224.0.0.1 ::1 fe80::1%eth0 fc00::1 "
-        "::ffff:10.0.0.1 2002:7f00:1:: 64:ff9b::a9fe:a9fe"
+        "::ffff:10.0.0.1 2002:7f00:1:: 64:ff9b::a9fe:a9fe "
+        # Ways to wrap an address that lead to a network's own translator, and what nobody was given.
+        "64:ff9b:1::7f00:1 ::127.0.0.1 ::ffff:0:127.0.0.1 fec0::1 5f00::1 3fff::1 2001:db8::1 2001:0:1::1 ff02::1"
     )
     assert [address for address in private.split() if is_public(address)] == []
-    assert is_public("8.8.8.8")
-    assert is_public("2606:4700::1111")
+    public = "8.8.8.8 2606:4700::1111 ::ffff:8.8.8.8 64:ff9b::808:808 2002:808:808::1"
+    assert [address for address in public.split() if not is_public(address)] == []
 
 
 @pytest.mark.parametrize(
@@ -192,6 +194,9 @@ def test_addresses_that_are_not_public() -> None:
         ("ftp://example.org/x", "must be an address that begins with https://"),
         ("https://user:pass@example.org/", "must not hold credentials"),
         ("https:///x", "names a host"),
+        ("http://127.0.0.1:99999/", "a port is a number up to 65535"),
+        ("http://host:port/x", "a port is a number up to 65535"),
+        ("http://[::1/x", "host and port can be read"),
     ],
 )
 def test_an_address_that_is_none_is_refused(url: str, says: str) -> None:
