@@ -1,4 +1,4 @@
-"""The base of all contract models: frozen, and closed against unknown keys; and the moments that they may name."""
+"""The base of all contract models: frozen, and closed against unknown keys; and the moments and tenants that they may name."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -18,6 +18,25 @@ def _check_range(moment: datetime) -> datetime:
 
 Moment = Annotated[AwareDatetime, AfterValidator(_check_range)]
 """A time with its zone."""
+
+
+def check_tenant(name: str) -> str:
+    """Returns the name of a tenant that may be given to one; raises ``ValueError``."""
+    check_stored_tenant(name)
+    if not name.isprintable():
+        raise ValueError(
+            f"{name!r} has characters that steer a terminal or are invisible, such as a line break: leave them out"
+        )
+    return name
+
+
+def check_stored_tenant(name: str) -> str:
+    """Returns a name by which a tenant may be looked up, also one of old; raises ``ValueError``."""
+    if not name.strip():
+        raise ValueError("must not be empty")
+    if "\0" in name or (not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name)):
+        raise ValueError(f"{name!r} is no text in UTF-8, or has a zero byte")
+    return name
 
 
 class Contract(BaseModel):

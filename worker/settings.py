@@ -20,6 +20,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from schemas.base import check_tenant
 from schemas.generation import OWN_CHECKER, AnswerProtocol, CheckerName, Strictness
 from tasks.calls.response_cache import SharePolicy
 from tasks.errors import ConfigurationError, InputError
@@ -399,6 +400,11 @@ class Settings(BaseSettings):
         description="how workers log: `text`, `json` with one object a line, or `auto`: text on a terminal, JSON elsewhere. "
         "The workers that `up` and `run` start log text unless this is set",
     )
+
+    @field_validator("tenant")
+    @classmethod
+    def _tenant_named(cls, tenant: str) -> str:
+        return check_tenant(tenant)
 
     @field_validator("callback_secret")
     @classmethod

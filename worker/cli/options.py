@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
+from schemas.base import check_stored_tenant, check_tenant
 from schemas.job import GenerationConfig
 from schemas.window import Window, parse_window
 from tasks.errors import InputError
@@ -118,6 +119,28 @@ _BY_HAND = (
     "max_attempts",
 )  # fmt: skip
 """Fields of a job's config that a person sets for a whole batch; files name the others."""
+
+
+def stored_tenant(name: str | None) -> str | None:
+    """The tenant of an option that looks for what is stored; raises ``InputError``, also for a variable that is empty."""
+    return None if name is None else named_tenant(name)
+
+
+def named_tenant(name: str) -> str:
+    """The same of a name that is there."""
+    return _tenant(name, check_stored_tenant)
+
+
+def new_tenant(name: str) -> str:
+    """The tenant of an option that may be new; raises ``InputError``."""
+    return _tenant(name, check_tenant)
+
+
+def _tenant(name: str, check: Callable[[str], str]) -> str:
+    try:
+        return check(name)
+    except ValueError as error:
+        raise InputError(str(error), field="--tenant") from None
 
 
 def with_config(command: Callable[..., int]) -> Callable[..., int]:

@@ -80,8 +80,8 @@ def write_json(value: Any) -> None:
 
 
 def write_line(text: str) -> None:
-    """Writes one line, for shells."""
-    sys.stdout.write(f"{text}\n")
+    """Writes one line, for shells; a line break in a name makes no second one."""
+    sys.stdout.write(f"{printable(text).replace(chr(10), _CONTROL[0])}\n")
     sys.stdout.flush()
 
 

@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass
 
 from schemas.access import Role
+from schemas.base import check_tenant
 from tasks.errors import InputError
 from worker.ledger.api_keys import ApiKey
 from worker.ledger.postgres import PostgresLedger
@@ -38,8 +39,10 @@ async def add_key(ledger: PostgresLedger, request: KeyRequest, actor: str) -> tu
     """Makes a key; returns it with its secret, which is nowhere afterwards. Raises ``InputError``."""
     if not _NAME.fullmatch(request.name):
         raise InputError("must be 1 to 64 letters, digits, dots, dashes or underscores", field="name")
-    if not request.tenant.strip():
-        raise InputError("must not be empty", field="tenant")
+    try:
+        check_tenant(request.tenant)
+    except ValueError as error:
+        raise InputError(str(error), field="tenant") from None
     secret = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     fields = {
         "name": request.name,

@@ -212,10 +212,11 @@ class Submission:
             tell: receives how a file is read, where that is not plain from its lines.
         """
         check_files(files)
+        owner = settings.tenant if tenant is None else tenant
         self.batch: NewBatch = new_batch(
             dict(batch),
-            tenant=tenant or settings.tenant,
-            max_queued=settings.most_queued(tenant or settings.tenant),
+            tenant=owner,
+            max_queued=settings.most_queued(owner),
         )
         refuse_private(self.batch.callback_url, allowed=settings.callback_private)
         # With servers of somebody else's the workers may be anywhere, with other providers and keys.

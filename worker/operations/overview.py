@@ -1,5 +1,6 @@
 """Collects the state of batches, with the lanes that make no calls."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, tzinfo
@@ -70,10 +71,12 @@ def budget_line(budget: BudgetStatus) -> str:
     if budget.reserved_usd:
         spent += f" and {dollars(budget.reserved_usd)} reserved for calls under way"
     when = "" if budget.next_at is None else f", at the latest on {next_period(budget)}, when its next period begins"
+    # A name of old may have a line break.
+    tenant = budget.tenant if budget.tenant.isprintable() else repr(budget.tenant)
     return (
-        f"the tenant {budget.tenant} has a budget of {dollars(budget.max_cost_usd)} for {budget.period!r} and no room in it for "
+        f"the tenant {tenant} has a budget of {dollars(budget.max_cost_usd)} for {budget.period!r} and no room in it for "
         f"the next call ({spent}): its jobs go on by themselves{when}; sooner with: "
-        f"nightdesk budget set {budget.period!r} USD --tenant {budget.tenant}"
+        f"nightdesk budget set {budget.period!r} USD --tenant {shlex.quote(tenant)}"
     )
 
 

@@ -8,8 +8,11 @@ from schemas.window import parse_period
 from tasks.errors import InputError
 from worker.ledger.postgres import PostgresLedger
 
-MOST_USD = Decimal(1_000_000)
-"""More than any day costs, and less than the ledger can hold."""
+MOST_USD = Decimal(999_999)
+"""More than any day costs, and what the columns of money can hold."""
+
+UNIT_USD = Decimal("0.00000001")
+"""The least that the columns of money can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +24,7 @@ class BudgetName:
 
 
 def budget_name(tenant: str, period: str) -> BudgetName:
-    """Reads tenant and period; raises ``InputError``."""
-    if not tenant.strip():
-        raise InputError("must not be empty", field="--tenant")
+    """Reads the period of a budget; raises ``InputError``."""
     try:
         return BudgetName(tenant, parse_period(period).text)
     except ValueError as error:
@@ -37,8 +38,11 @@ def amount(text: str) -> Decimal:
     except InvalidOperation:
         usd = Decimal(-1)
     if not (usd.is_finite() and 0 <= usd <= MOST_USD):
-        raise InputError(f"{text!r} is no amount: give dollars from 0 to {MOST_USD:,}, such as 20 or 7.50", field="USD")
-    return usd.quantize(Decimal("0.000001"))
+        raise InputError(f"{text!r} is no amount: give dollars from 0 to {MOST_USD}, such as 20 or 7.50", field="USD")
+    stored = usd.quantize(UNIT_USD)
+    if stored != usd:
+        raise InputError(f"{text!r} has more than the 8 decimals that amounts are kept with", field="USD")
+    return stored
 
 
 async def set_budget(ledger: PostgresLedger, name: BudgetName, usd: Decimal, actor: str) -> BudgetStatus:

@@ -49,6 +49,9 @@ COMMANDS = {
 }
 """Module and purpose of every command, in the order of the help."""
 
+_PARSING = {"budget": {"ignore_unknown_options": True}}
+"""Settings of the parser: an amount of -1 is a wrong amount, and not an option."""
+
 
 def load(arguments: list[str]) -> typer.Typer:
     """The application with the command that ``arguments`` ask for; the others are there by name and purpose alone."""
@@ -65,7 +68,7 @@ def load(arguments: list[str]) -> typer.Typer:
     called = next((word for word in _completed_words() or arguments if not word.startswith("-")), "")
     for name, (module, purpose) in COMMANDS.items():
         command = _command(module, name) if name == called else _not_loaded
-        app.command(name, short_help=purpose)(command)
+        app.command(name, short_help=purpose, context_settings=_PARSING.get(name))(command)
     return app
 
 

@@ -61,7 +61,9 @@ def keys(
         else:
             tell(f"the key {key.name} is revoked; requests with it are refused within seconds")
         return 0
-    request = KeyRequest(name, tenant or load_settings().tenant, role, requests_per_minute)
+    request = KeyRequest(
+        name, load_settings().tenant if tenant is None else options.new_tenant(tenant), role, requests_per_minute
+    )
     key, secret = _with_ledger(lambda ledger: add_key(ledger, request, actor()))
     if as_json:
         write_json({**asdict(key), "key": secret})

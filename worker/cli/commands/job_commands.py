@@ -231,7 +231,9 @@ def erase(
     if sum(scope is not None for scope in (job or None, batch, tenant)) != 1:
         raise InputError("give one of --job, --batch and --tenant")
     scope = ErasureScope(
-        tuple(dict.fromkeys(parse_job_ids(job or []))), options.batch_id(batch) if batch else None, tenant
+        tuple(dict.fromkeys(parse_job_ids(job or []))),
+        options.batch_id(batch) if batch else None,
+        options.stored_tenant(tenant),
     )
     with session(load_settings(), writes=False) as opened:
         count = run_interruptible(_survey(opened, scope, cancel=cancel))
@@ -295,7 +297,7 @@ def prune(
     """
     if batch is not None and tenant is not None:
         raise InputError("give --batch or --tenant, not both")
-    scope = PruneScope(age(older_than), options.batch_id(batch) if batch else None, tenant, rows)
+    scope = PruneScope(age(older_than), options.batch_id(batch) if batch else None, options.stored_tenant(tenant), rows)
     verb = "deleted" if rows else "erased"
 
     async def operation(operator: Operator, pages: JobPages) -> Removal:

@@ -53,17 +53,26 @@ def budget(
     Every call is paid from the budgets of its tenant and the ceiling of its batch, or it is not made. A job that meets a
     budget that is used up waits, and goes on by itself in the next period, or at once when the budget is raised.
     """
+    for word in (period, usd):
+        if word is not None and word.startswith("--"):
+            raise InputError(f"no such option: {word}; 'nightdesk budget --help' names those there are")
     settings = load_settings()
     if action is Action.LIST:
         if period is not None:
             raise InputError("list takes no period: nightdesk budget list --tenant NAME", field="PERIOD")
-        return _show(_with_ledger(settings, lambda ledger: ledger.budgets.all(tenant)), as_json=as_json)
+        return _show(
+            _with_ledger(settings, lambda ledger: ledger.budgets.all(options.stored_tenant(tenant))), as_json=as_json
+        )
     shape = "nightdesk budget set PERIOD USD" if action is Action.SET else "nightdesk budget remove PERIOD"
     if period is None:
         raise InputError(f"is missing: {shape}", field="PERIOD")
     if (usd is None) is (action is Action.SET):
         raise InputError(f"{'is missing' if usd is None else 'is one too many'}: {shape}", field="USD")
-    name = tenant_budgets.budget_name(tenant or settings.tenant, period)
+    owner = settings.tenant
+    if tenant is not None:
+        # A budget of an old name can still be removed.
+        owner = options.new_tenant(tenant) if action is Action.SET else options.named_tenant(tenant)
+    name = tenant_budgets.budget_name(owner, period)
     if action is Action.REMOVE:
         _with_ledger(settings, lambda ledger: ledger.budgets.remove(name.tenant, name.period))
         tell(f"the tenant {name.tenant} has no budget for {name.period!r} any more")
