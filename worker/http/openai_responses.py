@@ -24,7 +24,7 @@ from worker.http.jobs import INLINE_BYTES, IdempotencyKey
 from worker.http.problems import Problem, not_found, problem_of
 from worker.http.response_document import document_of, response_id
 from worker.http.response_events import first_events, last_events, line_of
-from worker.http.response_order import CreateResponse, job_of, parse_order
+from worker.http.response_order import CreateResponse, job_of, parse_order, source_places
 from worker.http.service import Service
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import job_changes
@@ -56,6 +56,8 @@ _PARAMETERS = {
 }
 """Names of the fields of a job in an order."""
 
+_SOURCE_FIELD = re.compile(r"context\.(\d+)(.*)")
+
 ResponseId = Annotated[str, Path(max_length=100)]
 
 _BODY = {
@@ -76,14 +78,14 @@ async def create(
     async def write(ledger: PostgresLedger) -> tuple[CreateResponse, Submitted]:
         order = parse_order(parse_json(body))
         job = job_of(order, service.catalog.knows)
-        return order, await submit_job(
-            ledger, service.settings, service.catalog, job, tenant=caller.tenant, key=idempotency_key
-        )
+        try:
+            return order, await submit_job(
+                ledger, service.settings, service.catalog, job, tenant=caller.tenant, key=idempotency_key
+            )
+        except InputError as error:
+            raise _renamed(error, order) from error
 
-    try:
-        order, submitted = await (write(service.ledger) if len(body) <= INLINE_BYTES else service.bulk.run(write))
-    except InputError as error:
-        raise _renamed(error) from error
+    order, submitted = await (write(service.ledger) if len(body) <= INLINE_BYTES else service.bulk.run(write))
     for job in submitted.available:
         service.hint({job.step: [job.id]}, urgent=not order.background)
     (job_id,) = submitted.job_ids
@@ -96,14 +98,21 @@ async def create(
     return _json(view)
 
 
-def _renamed(error: InputError) -> Problem:
+def _renamed(error: InputError, order: CreateResponse) -> Problem:
     """The problem with the name of the order's parameter in place of the job's field."""
     problem = problem_of(error)
-    name = _PARAMETERS.get(problem.field or "")
+    name = _parameter(problem.field or "", order)
     if name is not None:
         problem.detail = f"{name}: {problem.detail.removeprefix(f'{problem.field}: ')}"
         problem.field = name
     return problem
+
+
+def _parameter(job_field: str, order: CreateResponse) -> str | None:
+    """The parameter of an order that became a field of its job; None where both have one name."""
+    if source := _SOURCE_FIELD.fullmatch(job_field):
+        return source_places(order)[int(source[1])] + source[2]
+    return _PARAMETERS.get(job_field)
 
 
 @router.get("/{response}", response_model=None, responses={200: {"content": {"application/json": {}, EVENTS: {}}}})

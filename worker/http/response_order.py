@@ -96,6 +96,13 @@ def job_of(order: CreateResponse, is_provider: Callable[[str], bool]) -> dict[st
     }
 
 
+def source_places(order: CreateResponse) -> list[str]:
+    """The parameter that each source of an order's job came from."""
+    reading = _Input([])
+    reading.read(order.input)
+    return [*reading.places, *(f"sources[{number}]" for number in range(len(order.sources or ())))]
+
+
 def _config(order: CreateResponse, is_provider: Callable[[str], bool]) -> dict[str, Any]:
     provider, model = None, order.model
     first, _, rest = (model or "").partition(":")
@@ -132,6 +139,8 @@ class _Input:
     instructions: list[str]
     question: str = ""
     sources: list[Any] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    """Where in the input each source is."""
     history: list[tuple[str, str]] = field(default_factory=list)
 
     def read(self, items: list[dict[str, Any]]) -> None:
@@ -141,9 +150,10 @@ class _Input:
             if item.get("type", "message") != "message":
                 raise invalid(f"an item of the type {item.get('type')!r} is not taken, only messages", place)
             role, text = item.get("role"), self._text(item.get("content"), place)
-            if role in {"system", "developer"}:
+            # Not a set: some send a list, which can't be looked up in one.
+            if role in ("system", "developer"):
                 self.instructions.append(text)
-            elif role in {"user", "assistant"}:
+            elif role in ("user", "assistant"):
                 self._say(role, text)
             else:
                 raise invalid("must be user, assistant, system or developer", f"{place}.role")
@@ -169,16 +179,20 @@ class _Input:
             path = f"{place}.content[{number}]"
             kind = part.get("type") if isinstance(part, dict) else None
             if kind == "input_file":
-                self.sources.append(_file_source(part, path))
-            elif kind in {"input_text", "output_text"} and isinstance(part.get("text"), str):
+                self._add_source(_file_source(part, path), path)
+            elif kind in ("input_text", "output_text") and isinstance(part.get("text"), str):
                 named = {name: part[name] for name in _SOURCE_FIELDS & part.keys() if kind == "input_text"}
                 if named:
-                    self.sources.append({**named, "content": part["text"]})
+                    self._add_source({**named, "content": part["text"]}, path)
                 else:
                     texts.append(part["text"])
             else:
                 raise invalid(f"a part of the type {kind!r} is not taken; send input_text and input_file", path)
         return "\n\n".join(texts)
+
+    def _add_source(self, source: dict[str, Any], place: str) -> None:
+        self.sources.append(source)
+        self.places.append(place)
 
 
 def _file_source(part: dict[str, Any], path: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tasks.errors import InputError
+from worker.http.openai_responses import _parameter
 from worker.http.problems import Problem
 from worker.http.response_events import pieces_of
 from worker.http.response_order import job_of, parse_order
@@ -106,6 +107,9 @@ def test_options_become_the_config_and_the_config_of_the_order_goes_before() -> 
             {"input": [{"role": "user", "content": [{"type": "input_file", "file_data": "JVBERv8="}]}]},
             "input[0].content[0].file_data",
         ),
+        ({"input": [{"role": [], "content": "x"}]}, "input[0].role"),
+        ({"input": [{"type": [], "role": "user", "content": "x"}]}, "input[0]"),
+        ({"input": [{"role": "user", "content": [{"type": {}, "text": "x"}]}]}, "input[0].content[0]"),
         ({"input": "x", "tools": [{"type": "web_search"}]}, "tools"),
         ({"input": "x", "previous_response_id": "resp_1"}, "previous_response_id"),
         ({"input": "x", "metadata": {"k": 1}}, "metadata"),
@@ -116,6 +120,14 @@ def test_what_can_not_be_done_is_refused_by_name(order: dict[str, Any], paramete
     with pytest.raises((Problem, InputError)) as refused:
         job(**order)
     assert refused.value.field == parameter
+
+
+def test_a_source_that_is_refused_is_named_where_it_came_from() -> None:
+    content = [{"type": "input_text", "text": "Why?"}, {"type": "input_text", "text": "Rent.", "page": "no page"}]
+    order = parse_order({"input": [{"role": "user", "content": content}], "sources": ["One.", None]})
+
+    places = [_parameter(field, order) for field in ("context.0.page", "context.1", "context.2", "query", "priority")]
+    assert places == ["input[0].content[1].page", "sources[0]", "sources[1]", "input", None]
 
 
 @pytest.mark.parametrize("text", ["", " ", "One.", "One two  three\n\nfour five six seven. \n", "\n\n- a\n- b [1]"])
