@@ -221,15 +221,18 @@ def kind_of_rows(columns: ColumnMap, *, check_only: bool) -> RowKind:
 
 # ---- cells that a spreadsheet could run ------------------------------------------------------------------------------
 
-_FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
-"""Beginning of a cell that a spreadsheet takes for a formula, or that stands for one that was made harmless."""
+_FORMULA = re.compile(r"['\s]*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+"""Beginning of a cell that a spreadsheet takes for a formula, or that stands for one that was made harmless.
+
+Some leave out the blanks before it.
+"""
 
 
 def harmless(cell: str) -> str:
     """A cell that no spreadsheet runs: an apostrophe before what could be a formula.
 
-    >>> harmless("=1+1"), harmless("'=1"), harmless("1+1")
-    ("'=1+1", "''=1", '1+1')
+    >>> harmless("=1+1"), harmless("'=1"), harmless(" =1"), harmless("1+1")
+    ("'=1+1", "''=1", "' =1", '1+1')
     """
     return f"'{cell}" if _FORMULA.match(cell) else cell
 

@@ -235,7 +235,7 @@ def test_a_long_array_is_streamed_and_one_element_without_end_is_refused(
 
 
 def test_an_export_of_failed_jobs_is_read_as_it_was_before_it_was_made_harmless(tmp_path: Path) -> None:
-    queries = ["=1+1", "'=x", "@all", "-5", "'tis", "plain"]
+    queries = ["=1+1", " =1", "' =1", "'=x", "@all", "-5", "'tis", "plain"]
     rows = [{"query": harmless(query), "failed_kind": "internal", "failed_message": "m"} for query in queries]
     read = Read(file(tmp_path, table(rows)))
     assert [each["query"] for each in read.requests] == queries
