@@ -127,15 +127,20 @@ class JobMaker:
         return plan
 
     def _announce(self, plan: "_Plan") -> None:
-        renamed = {(key, target) for key, target in plan.targets.items() if key != target}
-        if new := [pair for pair in plan.targets.items() if pair in renamed - self._announced]:
+        renamed = (pair for pair in plan.targets.items() if pair[0] != pair[1])
+        if new := [pair for pair in renamed if pair not in self._announced]:
             self._announced.update(new)
             fields = [f"{target} is {key!r}" for key, target in new if not target.startswith("metadata.")]
             rest = [repr(key) for key, target in new if target.startswith("metadata.")]
             parts = [", ".join(fields)] if fields else []
+            if len(rest) > MOST_TOLD:
+                rest[MOST_TOLD:] = [f"and {len(rest) - MOST_TOLD:,} more"]
             parts += [f"kept as metadata: {', '.join(rest)}"] if rest else []
             self.tell("; ".join(parts))
 
+
+MOST_TOLD = 10
+"""Columns kept as metadata that are named to a person."""
 
 MOST_PLANS = 1_000
 """Sets of keys whose plan is kept; a file has one or a few."""

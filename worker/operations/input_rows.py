@@ -13,7 +13,17 @@ from typing import IO, Any, NamedTuple
 from schemas.job import MAX_LINE_BYTES
 from tasks.errors import InputError
 from worker.operations import json_lines
-from worker.operations.json_lines import BOM, UPLOAD_SUFFIX, UTF_16, display_name, lines_of, parse_line, readable
+from worker.operations.json_depth import MOST_DEEP, DepthMeter, TooDeep
+from worker.operations.json_lines import (
+    BOM,
+    UPLOAD_SUFFIX,
+    UTF_16,
+    UTF_32,
+    display_name,
+    lines_of,
+    parse_line,
+    readable,
+)
 
 HEAD_BYTES = 8_192
 """Of a file that tell what it is; the buffer of a file holds as many."""
@@ -131,6 +141,8 @@ def recognise(head: bytes, name: str, kind: RowKind, encoding: str | None = None
     for mark, reason in _BINARY.items():
         if head.startswith(mark):
             raise InputError(f"{title} holds no {kind.what}: it is {reason}")
+    if encoding is None and head.startswith(UTF_32):
+        raise InputError(f"{title} is UTF-32; save it as UTF-8")
     if head.startswith(UTF_16):
         encoding = encoding or "utf-16"
     elif b"\0" in head:
@@ -186,6 +198,7 @@ def _form_of_table(text: str, title: str, kind: RowKind, encoding: str) -> Form:
 
 def _check_columns(columns: Sequence[str], title: str, kind: RowKind) -> None:
     """Raises ``InputError`` for a table of results, or one without the columns that are needed."""
+    _bound_columns(len(columns), title)
     if set(columns) >= _RESULT_COLUMNS:
         _refuse_results(title, kind)
     if missing := [name for name in kind.named if name not in columns]:
@@ -197,6 +210,14 @@ def _check_columns(columns: Sequence[str], title: str, kind: RowKind) -> None:
         )
 
 
+def _bound_columns(count: int, title: str) -> None:
+    if count > MOST_COLUMNS:
+        raise InputError(
+            f"{title} has {count:,} columns, at most {MOST_COLUMNS:,} are taken; nothing was submitted. "
+            "Leave out those that no job needs"
+        )
+
+
 def _listed(columns: Sequence[str]) -> str:
     return ", ".join(map(repr, columns[:MOST_NAMED])) + (", ..." if len(columns) > MOST_NAMED else "")
 
@@ -205,6 +226,9 @@ _SEPARATOR = re.compile(r"(?i)sep=(.)")
 """First line of a CSV file that tells Excel its delimiter."""
 
 _LONGEST_HEADING = 40
+
+MOST_COLUMNS = 2_000
+"""Of a table; each row becomes an object with as many members."""
 
 MOST_NAMED = 20
 """Columns named in a message."""
@@ -249,6 +273,11 @@ def _values(source: _Source) -> Iterator[Row]:
             f"{title}, element {number + 1}: not valid JSON: {fault}. The file is {source.form.name}, of which nothing after that "
             "can be read; nothing was submitted"
         ) from None
+    except TooDeep:
+        raise InputError(
+            f"{title}, element {number + 1} or one soon after: lists and objects are nested more than {MOST_DEEP} deep; "
+            "nothing was submitted"
+        ) from None
     except _TooLong:
         raise InputError(
             f"{title}, element {number + 1} is longer than {MAX_LINE_BYTES:,} bytes; nothing was submitted"
@@ -260,11 +289,15 @@ class _TooLong(Exception):
 
 
 class _Metered:
-    """A file that counts what was read since the last element, so that one without an end does not fill the memory."""
+    """A file that counts what was read since the last element, so that one without an end does not fill the memory.
+
+    It measures the depth of the nesting, too: the parser's time and memory grow with its square.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.bytes = 0
+        self._depth = DepthMeter()
         self._at_start = False
 
     def read(self, size: int = -1) -> bytes:
@@ -274,6 +307,7 @@ class _Metered:
         self.bytes += len(piece)
         if self.bytes > MAX_LINE_BYTES + HEAD_BYTES * 16:
             raise _TooLong
+        self._depth.add(piece)
         return piece
 
 
@@ -335,8 +369,12 @@ def _headings(cells: Sequence[str], title: str) -> list[str]:
     headings = [cell.strip() for cell in cells]
     while headings and not headings[-1]:
         headings.pop()
-    if twice := next((name for at, name in enumerate(headings) if name and name in headings[:at]), None):
-        raise InputError(f"{title} has two columns {twice!r}; rename one")
+    _bound_columns(len(headings), title)
+    names: set[str] = set()
+    for name in filter(None, headings):
+        if name in names:
+            raise InputError(f"{title} has two columns {name!r}; rename one")
+        names.add(name)
     return headings
 
 

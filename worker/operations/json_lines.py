@@ -24,6 +24,8 @@ UPLOAD_SUFFIX = ".upload"
 
 BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+UTF_32 = (b"\xff\xfe\0\0", b"\0\0\xfe\xff")
+"""The first begins as UTF-16 does."""
 _GZIP = b"\x1f\x8b"
 
 _SKIPPED_BYTES = 1_000_000

@@ -94,6 +94,34 @@ def test_every_form_is_recognised_and_holds_the_same_jobs(tmp_path: Path, conten
     assert read.messages[0].startswith(f"{tmp_path / 'in'} is {form}: ")
 
 
+def test_a_table_with_columns_beyond_measure_is_refused_whole(tmp_path: Path) -> None:
+    columns = [f"c{number}" for number in range(100_000)]
+    with pytest.raises(InputError, match="has 100,001 columns, at most 2,000 are taken"):
+        Read(file(tmp_path, f"query,{','.join(columns)}\n"))
+    read = Read(file(tmp_path, f"query,{','.join(columns[:1999])}\nWhy?{',x' * 1999}\n"))
+    assert read.messages[0].endswith(
+        "kept as metadata: " + "".join(f"'c{number}', " for number in range(10)) + "and 1,989 more"
+    )
+    with pytest.raises(InputError, match="two columns 'c7'"):
+        Read(file(tmp_path, "query,c7,c8,c7\n"))
+
+
+def test_json_nested_beyond_measure_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nested more than 100 deep"):
+        Read(file(tmp_path, "[" * 200_000 + "]" * 200_000))
+    # Brackets and quotes in a text are no nesting, wherever the pieces of the file end.
+    deep = {"query": "Why?", "context": ['[{\\"' * 20_000 + "\\\\"], "in": json.loads("[" * 20 + "]" * 20)}
+    read = Read(file(tmp_path, json.dumps([deep] * 3)))
+    assert (len(read.requests), read.refused) == (3, [])
+
+
+@pytest.mark.parametrize("encoding", ["utf-32", "utf-32-be"])
+def test_utf_32_is_refused_unless_it_is_named(tmp_path: Path, encoding: str) -> None:
+    path = file(tmp_path, ("" if encoding == "utf-32" else "\ufeff").join(["", table(ROWS)]).encode(encoding))
+    with pytest.raises(InputError, match="is UTF-32; save it as UTF-8"):
+        Read(path)
+
+
 def test_lines_with_the_names_of_others_are_told_once(tmp_path: Path) -> None:
     path = file(tmp_path, "".join(f"{json.dumps(row)}\n" for row in ROWS))
     read = Read(path)
