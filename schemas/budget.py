@@ -18,6 +18,6 @@ class BudgetStatus(Contract):
     ends_at: datetime | None
     spent_usd: Usd
     reserved_usd: Usd = Field(description="the worst case of the calls under way")
-    used_up: bool = Field(description="a job of this period waits for money")
+    used_up: bool = Field(description="it had no room for a job that waits")
     next_at: datetime | None = Field(description="the beginning of the next period; null: not known yet")
     waiting: int = Field(description="jobs of the tenant that wait for any of its budgets")

@@ -160,6 +160,8 @@ job = Table(
     Column("request_bytes", Integer, nullable=False),
     # What it wants reserved: of a job that waits for money, or was let go and has not begun.
     Column("needs_usd", _MONEY),
+    # Budgets of its tenant that refused it last: after their period it waits for the next one.
+    Column("short_of", ARRAY(Uuid)),
     Column("priority", SmallInteger, nullable=False, server_default=text("0")),
     Column("scheduled_at", _INSTANT, nullable=False),
     Column("available_at", _INSTANT),
@@ -614,7 +616,7 @@ budget_period = Table(
     Column("ends_at", _INSTANT, nullable=False),
     # Not over yet, or the last one that is known: so a budget is never without a period.
     Column("live", Boolean, nullable=False, server_default=text("true")),
-    # It had no room for a call.
+    # What it refused waits for the next one.
     Column("short", Boolean, nullable=False, server_default=text("false")),
     # Beside its sums, so that the one row that a call locks says what is left.
     Column("max_cost_usd", _MONEY, nullable=False),

@@ -171,6 +171,35 @@ async def test_a_night_that_is_used_up_waits_for_the_next_one(postgres_database_
         assert await sums(ledger) == (PRICE, 0), "bounded again"
 
 
+async def test_only_what_a_night_refused_waits_for_the_next_one(postgres_database_url: str) -> None:
+    now = datetime.now(UTC)
+    async with opened(postgres_database_url, "0.10", f"{now - HOUR:%H:%M}-{now + HOUR:%H:%M} UTC") as ledger:
+        of_night = await refused_job(ledger)
+        advance_clock(postgres_database_url, 2 * HOUR)
+        await ledger.duties.settle_budgets(10)
+        # Of the same spelling all day, wherever the clock stands.
+        all_day = f"{now + HOUR:%H:%M}-{now - HOUR:%H:%M} UTC"
+        await ledger.budgets.set("desk", all_day, Decimal("0.10"), ACTOR)
+        receipt = await submit_many(ledger, 2)
+        leased = await take_one(ledger, receipt.job_ids[0])
+        await ledger.attempts.open_attempts([make_attempt(leased, reserved_usd=PRICE)])
+        await ledger.duties.settle_budgets(10)
+        assert (await ledger.reading.batch_status(receipt.batch_id)).held == {HeldReason.TENANT_BUDGET: 2}
+        named = await ledger.budgets.all("desk", receipt.batch_id)
+        assert [budget.period for budget in named if budget.used_up] == [all_day]
+        assert all(budget.used_up for budget in await ledger.budgets.all("desk"))
+
+        await ledger.budgets.set("desk", all_day, Decimal(10), ACTOR)
+
+        assert {await state(ledger, job_id) for job_id in receipt.job_ids} == {JobState.AVAILABLE}
+        assert await state(ledger, of_night) is JobState.SCHEDULED
+        # No call asks for room in the next night: it is none the less one that it waits for.
+        await ledger.budgets.set("desk", all_day, Decimal(20), ACTOR)
+        advance_clock(postgres_database_url, DAY)
+        await ledger.duties.settle_budgets(10)
+        assert await state(ledger, of_night) is JobState.SCHEDULED
+
+
 async def test_a_budget_without_a_present_period_allows_nothing(postgres_database_url: str) -> None:
     async with opened(postgres_database_url, "10") as ledger:
         # No worker for days: nothing has begun the new day.

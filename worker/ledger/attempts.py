@@ -103,7 +103,7 @@ WITH RECURSIVE input AS (
             SELECT tenant FROM leased_call WHERE NOT (answered OR repeated OR duplicate OR closed) AND reserve > 0))""",
         "room",
         # One that is over, while no later one is known, has nothing left.
-        "p.id, p.tenant, CASE WHEN p.ends_at > nightdesk_now() "
+        "p.id, p.budget_id, p.ends_at, p.tenant, CASE WHEN p.ends_at > nightdesk_now() "
         "THEN p.max_cost_usd - p.reserved_usd - p.spent_usd ELSE 0 END AS usd",
     )
     + """
@@ -149,16 +149,20 @@ WITH RECURSIVE input AS (
                       WHERE a.job_id = f.job_id AND a.lease_token = f.token AND a.closed_at IS NULL)
 ), on_hold AS (
     SELECT job_id, CASE WHEN fits_batch THEN 'tenant_budget' ELSE 'budget' END AS held_reason, reserve AS needs_usd,
-           nightdesk_now() AS scheduled_at
-    FROM refusal
+           nightdesk_now() AS scheduled_at, ARRAY(
+               -- The budgets that refused it; one that is over bounds nothing any more.
+               SELECT p.budget_id FROM fill f CROSS JOIN short_purse s
+               JOIN ceiling c ON c.id = f.id AND c.purse = s.purse JOIN period p ON p.id = c.purse
+               WHERE f.id = r.id AND f.rooms[s.number] < c.reserve AND p.ends_at > nightdesk_now()) AS short_of
+    FROM refusal r
     UNION ALL
     -- Outside of the window of its batch a job waits for the next one.
-    SELECT DISTINCT job_id, NULL, NULL::numeric, opens_at FROM leased_call
+    SELECT DISTINCT job_id, NULL, NULL::numeric, opens_at, NULL::uuid[] FROM leased_call
     WHERE closed AND NOT (answered OR repeated OR duplicate)
 ), held_job AS (
     -- One update for both: each opens every index of the jobs, also where nothing is held.
     UPDATE job j SET state = 'scheduled', held_reason = h.held_reason, needs_usd = h.needs_usd, scheduled_at = h.scheduled_at,
-                     hinted_at = NULL, lease_token = NULL, lease_until = NULL, worker = NULL
+                     short_of = h.short_of, hinted_at = NULL, lease_token = NULL, lease_until = NULL, worker = NULL
     FROM on_hold h WHERE j.id = h.job_id
     RETURNING j.id, j.run, j.batch_id, j.needs_usd, j.held_reason, j.scheduled_at
 ), event AS (

@@ -3,13 +3,15 @@
 The money itself is reserved where attempts are opened (``attempts``), in the row of each present period, together with that
 of the batch. A period ends without a trace in the next one: what a call costs later is written where it was reserved.
 
-A job whose call does not fit is held as ``tenant_budget``. Its period is marked as ``short``: after a night that was used
-up, the jobs that wait go on in the next night, and not in the day between, in which the budget bounds nothing.
+A job whose call does not fit is held as ``tenant_budget``, with the budgets that refused it (``short_of``). After a night
+that was used up they go on in the next night, and not in the day between, in which the budget bounds nothing; jobs
+that only others refused do not wait for it. A period that is over is ``short`` until the budget is set anew.
 """
 
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
@@ -56,7 +58,7 @@ WITH input AS (
 ), over AS (
     {lock_periods("p.live AND p.ends_at <= nightdesk_now() AND p.budget_id = ANY(%(budget_id)b::uuid[])", "budget")}
 )
-UPDATE budget_period p SET live = false FROM over o WHERE p.id = o.id
+UPDATE budget_period p SET live = false, short = true FROM over o WHERE p.id = o.id
 """
 
 PERIOD_OVER = "EXISTS (SELECT FROM budget_period p WHERE p.live AND p.ends_at <= nightdesk_now())"
@@ -88,15 +90,17 @@ SELECT p.* FROM tenant_budget b CROSS JOIN LATERAL (
 ) p WHERE b.tenant = %(tenant)s
 """
 
-# What is promised to a job that has not begun is spoken for. 'now' bounds the jobs that begin, 'waiting' those that wait.
+# What is promised to a job that has not begun is spoken for. 'present_usd' bounds those that begin, 'usd' those that wait;
+# 'closed' budgets are those whose next period is waited for.
 _ROOM = f"""
 SELECT coalesce(min(CASE WHEN p.ends_at > nightdesk_now() THEN p.max_cost_usd - p.reserved_usd - p.spent_usd END),
                 'infinity') AS present_usd,
        coalesce(min(CASE WHEN p.ends_at > nightdesk_now() THEN p.max_cost_usd - p.reserved_usd - p.spent_usd
-                         WHEN p.short OR p.live THEN 0 END), 'infinity')
+                         WHEN p.live THEN 0 END), 'infinity')
        - coalesce((SELECT sum(j.needs_usd) FROM job j
                    WHERE j.tenant = %(tenant)s AND j.held_reason IS NULL AND j.needs_usd IS NOT NULL
-                     AND j.finished_at IS NULL), 0) AS usd
+                     AND j.finished_at IS NULL), 0) AS usd,
+       coalesce(array_agg(p.budget_id) FILTER (WHERE p.short AND p.ends_at <= nightdesk_now()), '{{}}') AS closed
 FROM ({_LATEST_PERIODS}) p
 """
 
@@ -108,6 +112,7 @@ WITH room AS ({_ROOM}
         FROM (SELECT j.id, j.needs_usd FROM job j
               WHERE j.tenant = %(tenant)s AND j.held_reason = 'tenant_budget' AND j.finished_at IS NULL
                 AND j.needs_usd <= (SELECT usd FROM room)
+                AND (j.short_of && (SELECT closed FROM room)) IS NOT TRUE
               ORDER BY j.needs_usd, j.id LIMIT {PAGE_ROWS}) n
     ) w WHERE w.usd <= (SELECT usd FROM room)
 ), locked_job AS (
@@ -138,7 +143,10 @@ WITH least AS (
     LIMIT {PAGE_ROWS} FOR NO KEY UPDATE OF j SKIP LOCKED
 ), held_job AS (
     UPDATE job j SET state = 'scheduled', held_reason = 'tenant_budget', scheduled_at = nightdesk_now(), hinted_at = NULL,
-                     needs_usd = (SELECT usd FROM least)
+                     needs_usd = (SELECT usd FROM least), short_of = ARRAY(
+                         SELECT p.budget_id FROM ({_LATEST_PERIODS}) p
+                         WHERE p.ends_at > nightdesk_now()
+                           AND p.max_cost_usd - p.reserved_usd - p.spent_usd < (SELECT usd FROM least))
     WHERE j.id = ANY (ARRAY(SELECT id FROM locked_job))
     RETURNING j.id
 )
@@ -147,7 +155,10 @@ SELECT count(*) AS jobs FROM held_job
 
 _ALL = """
 SELECT b.tenant, b.period, b.max_cost_usd, p.begins_at, p.ends_at, coalesce(p.spent_usd, 0) AS spent_usd,
-       coalesce(p.reserved_usd, 0) AS reserved_usd, coalesce(p.short, false) AS used_up,
+       coalesce(p.reserved_usd, 0) AS reserved_usd,
+       EXISTS (SELECT FROM job j WHERE j.tenant = b.tenant AND j.held_reason = 'tenant_budget' AND j.needs_usd IS NOT NULL
+                                   AND j.finished_at IS NULL AND j.batch_id = coalesce(%(batch_id)s::uuid, j.batch_id)
+                                   AND b.id = ANY (j.short_of)) AS used_up,
        (SELECT min(n.begins_at) FROM budget_period n
         WHERE n.budget_id = b.id AND n.begins_at > nightdesk_now()) AS next_at,
        (SELECT count(*) FROM job j WHERE j.tenant = b.tenant AND j.held_reason = 'tenant_budget'
@@ -187,9 +198,10 @@ class TenantBudgets:
             )
         await _settle(self._db, tenant)
 
-    async def all(self, tenant: str | None = None) -> list[BudgetStatus]:
-        """The budgets of a tenant, or of all."""
-        return [BudgetStatus(**row._asdict()) for row in await self._db.rows(_ALL, {"tenant": tenant})]
+    async def all(self, tenant: str | None = None, batch_id: UUID | None = None) -> list[BudgetStatus]:
+        """The budgets of a tenant, or of all; ``used_up`` are those that refused a job that waits, of a batch or any."""
+        values = {"tenant": tenant, "batch_id": batch_id}
+        return [BudgetStatus(**row._asdict()) for row in await self._db.rows(_ALL, values)]
 
 
 async def settle_tenant_budgets(db: Database) -> int:

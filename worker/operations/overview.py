@@ -60,7 +60,7 @@ async def budgets_in_short(ledger: PostgresLedger, status: BatchStatus) -> list[
     """The budgets for which jobs of a batch wait; none where none does."""
     if HeldReason.TENANT_BUDGET not in status.held:
         return []
-    budgets = await ledger.budgets.all(status.tenant)
+    budgets = await ledger.budgets.all(status.tenant, status.batch_id)
     # Money that is promised to others may leave too little, too.
     return [budget for budget in budgets if budget.used_up] or budgets
 

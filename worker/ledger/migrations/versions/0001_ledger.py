@@ -127,6 +127,7 @@ CREATE TABLE job (
     rescues SMALLINT DEFAULT 0 NOT NULL,
     request_bytes INTEGER NOT NULL,
     needs_usd NUMERIC(14, 8),
+    short_of UUID[],
     priority SMALLINT DEFAULT 0 NOT NULL,
     scheduled_at TIMESTAMP WITH TIME ZONE NOT NULL,
     available_at TIMESTAMP WITH TIME ZONE,
