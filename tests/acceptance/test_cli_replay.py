@@ -30,12 +30,13 @@ def test_stored_messages_are_sent_again_once_and_compared(tmp_path: Path, monkey
         assert first.code == 0, first.err
         before = {result["custom_id"]: result for result in read_lines(out)}
         batch, job = before["q1"]["batch_id"], before["q1"]["job_id"]
-        bodies = sorted(request.body for request in stub.requests)
+        # The look before the first run sent an empty call, to which only an API answers as one.
+        bodies = sorted(request.body for request in stub.requests if request.body != b"{}")
 
         whole = document(home.run("replay", batch, "--json", "-q"))
-        all_bodies = sorted(request.body for request in stub.requests)
+        all_bodies = sorted(request.body for request in stub.requests if request.body != b"{}")
         repeat = document(home.run("replay", batch, "--json"))
-        assert len(stub.requests) == len(all_bodies)
+        assert len(stub.requests) == len(all_bodies) + 1
         single = home.run("replay", job, "--model", "openai:gpt-6-sol")
         other_model = stub.requests[-1].json
         versioned = document(home.run("replay", f"{batch}:q1", "--prompt-version", "1", "--json"))

@@ -19,8 +19,8 @@ from tests.builders import make_batch
 from tests.contract.situations import finished, submit
 from tests.postgres import advance_clock, make_postgres_ledger
 from worker.ledger.postgres import PostgresLedger
-from worker.process.callbacks import PAUSES, Delivery
-from worker.public_address import is_public, refuse_private
+from worker.operations.public_address import is_public, refuse_private
+from worker.process.callback_delivery import PAUSES, Delivery
 
 pytestmark = pytest.mark.usefixtures("runner")
 

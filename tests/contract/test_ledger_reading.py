@@ -47,7 +47,7 @@ from tests.contract.situations import (
     take,
     take_one,
 )
-from worker.ledger.results import COLUMNS, DERIVED
+from worker.ledger.result_documents import COLUMNS, DERIVED
 
 
 async def test_views_come_in_the_order_asked_for(ledger: Ledger) -> None:

@@ -18,7 +18,7 @@ from tests.deadlines import until
 from tests.http_service import Door, running_service
 from tests.integration.test_http_tenants import make_key
 from tests.servers import Servers, advance_clock
-from worker.http import openai_batches
+from worker.http import openai_batch_routes
 from worker.ledger.postgres import PostgresLedger
 
 LEASE = timedelta(minutes=10)
@@ -108,7 +108,7 @@ def test_a_batch_that_ended_is_finalizing_until_its_files_are_measured(
 ) -> None:
     batch = create(client, upload(client, line("large")))
     finish(door, "acme", {"large": JobState.COMPLETED})
-    monkeypatch.setattr(openai_batches, "END_S", 0)
+    monkeypatch.setattr(openai_batch_routes, "END_S", 0)
     assert client.batches.retrieve(batch.id).status == "finalizing"
     assert until(lambda: client.batches.retrieve(batch.id).status == "completed", 30)
 

@@ -20,7 +20,7 @@ from tests.http_routes import BROWSER, RULES, routes_of
 from tests.http_service import LINES, Door, body_of, running_service
 from tests.postgres import everything_in
 from tests.servers import Servers
-from worker.http import access, events
+from worker.http import authentication, events
 from worker.http.pages.visitors import COOKIE
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.api_keys import KeyRequest, add_key
@@ -198,7 +198,7 @@ def test_a_request_without_a_valid_key_is_refused_alike(door: Door) -> None:
 def test_a_key_ends_soon_after_it_is_revoked_and_is_nowhere_in_the_ledger(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "VALID_S", 0.2)
+    monkeypatch.setattr(authentication, "VALID_S", 0.2)
     with caller(door, "short", "acme") as client:
         secret = client.headers["authorization"].removeprefix("Bearer ")
         job = client.post("/v1/jobs", json=JOB).json()["job_id"]
@@ -214,7 +214,7 @@ def test_a_key_ends_soon_after_it_is_revoked_and_is_nowhere_in_the_ledger(
 
 
 def test_a_revoked_key_ends_its_events_and_its_wait(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "VALID_S", 0.1)
+    monkeypatch.setattr(authentication, "VALID_S", 0.1)
     monkeypatch.setattr(events, "KEY_LOOK_S", 0.1)
     monkeypatch.setattr(events, "BEAT_S", 5)
     answers: list[httpx2.Response] = []
@@ -247,7 +247,7 @@ def test_a_key_has_its_own_pace(door: Door) -> None:
 def test_the_first_key_closes_a_service_that_was_open(
     servers: Servers, tmp_path_factory: pytest.TempPathFactory, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "VALID_S", 0.2)
+    monkeypatch.setattr(authentication, "VALID_S", 0.2)
     with running_service(database_url, servers.redis_url, tmp_path_factory.mktemp("home")) as door:
         assert door.http.get("/v1/batches").status_code == 200
         make_key(database_url, "first", "acme", Role.READ)

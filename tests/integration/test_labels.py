@@ -18,7 +18,7 @@ from tests.contract.situations import finish, submit, take, take_one
 from worker.cli.commands.calibration_fit import read_labels
 from worker.ledger.labels import LabelVerdict
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.labels import (
+from worker.operations.label_changes import (
     Exported,
     LabelRequest,
     add_label,

@@ -16,6 +16,7 @@ from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, Opened
 from tasks.ports.remote_batches import Gathering, Intent, ParkedCall
 from tests.builders import make_attempt, make_batch, make_jobs, make_request
 from tests.contract.situations import LEASE, submit_and_take
+from tests.deadlines import until
 from tests.servers import Servers, advance_clock
 from worker.ledger.postgres import PostgresLedger
 
@@ -264,9 +265,15 @@ def test_the_calls_of_a_batch_are_found_by_their_keys_whatever_the_statistics_sa
     asyncio.run(scenario())
 
 
+# A backend reports before it leaves this view.
+_ALL_ENDED = """SELECT 1 WHERE NOT EXISTS (
+    SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'nightdesk')"""
+
+
 def _rows_read(url: str) -> int:
-    """Rows of jobs, attempts and parked calls that were read since the statistics began."""
-    with psycopg.connect(url) as connection:
+    """Rows of jobs, attempts and parked calls that were read since the statistics began, once all backends have reported."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        assert until(lambda: connection.execute(_ALL_ENDED).fetchone(), 30)
         row = connection.execute(
             "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::int FROM pg_stat_user_tables "
             "WHERE relname IN ('job', 'attempt', 'provider_batch_call')"

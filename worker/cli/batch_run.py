@@ -14,17 +14,17 @@ from tasks.errors import ServiceUnavailable
 from tasks.ports import InputLine, JobView, Refused, Repeated
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.outfile import check_output, is_replaced, keep_previous, writing
-from worker.cli.preflight import make_sure
+from worker.cli.preflight_messages import make_sure
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
 from worker.cli.summary import describe
 from worker.cli.terminal import tell, warn
 from worker.cli.waiting import Watch
-from worker.counts import count_of
 from worker.ledger.database import HOT_S
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
 from worker.local import LocalServerError
+from worker.operations.counts import count_of
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_columns import ColumnMap
 from worker.operations.output_form import OutputForm

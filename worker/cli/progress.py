@@ -14,7 +14,7 @@ from schemas.batch import BatchStatus
 from schemas.states import JobState
 from schemas.window import parse_window
 from worker.cli.terminal import tell
-from worker.counts import count_of
+from worker.operations.counts import count_of
 
 if TYPE_CHECKING:
     # Loaded for a terminal only.

@@ -8,8 +8,8 @@ from schemas.batch import BatchStatus
 from schemas.states import HeldReason
 from worker.cli.progress import counts_of, duration
 from worker.cli.terminal import tell, write_json
-from worker.counts import count_of
 from worker.operations import overview
+from worker.operations.counts import count_of
 from worker.operations.failure_causes import failure_lines
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import redis
 from redis.exceptions import RedisError
 
 from schemas.states import HeldReason
-from worker.counts import count_of
 from worker.doctor.consumers import count
 from worker.doctor.environment import REDIS_ANSWER_S
 from worker.doctor.finding import Finding, note, problem, warning
@@ -20,6 +19,7 @@ from worker.ledger.invariants import Violation
 from worker.ledger.remote_overview import RemoteNotice
 from worker.limits.bucket import grown
 from worker.limits.rates import PERIOD_S
+from worker.operations.counts import count_of
 
 LOWERED = 0.9
 """Share of a limit; a finding tells of a lower one."""

@@ -10,9 +10,9 @@ from kombu.exceptions import KombuError
 from redis.exceptions import NoPermissionError, RedisError
 
 from schemas.states import Step
-from worker.counts import count_of
 from worker.doctor.finding import Finding, Severity, problem, warning
 from worker.ledger.inspection import MANY, LedgerHealth
+from worker.operations.counts import count_of
 from worker.process.celery_app import QUEUES, make_app
 from worker.settings import Settings
 

@@ -66,7 +66,7 @@ def check_checkers(settings: Settings) -> Iterator[Finding]:
     for name, entry in settings.checkers.items():
         try:
             # Few installations have one, and it needs all of the check.
-            import_module("worker.checkers").load_checker(name, entry)
+            import_module("worker.plugins.claim_checkers").load_checker(name, entry)
         except ConfigurationError as error:
             remedy = (
                 "correct NIGHTDESK_CHECKERS, or install its package where the workers run: they don't start without it"

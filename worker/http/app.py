@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from schemas.job import JobRequest
 from tasks.errors import NightdeskError
-from worker.http import batches, events, health, jobs, openai_batches, openai_files, openai_responses
+from worker.http import batches, events, health, jobs, openai_batch_routes, openai_files, openai_responses
 from worker.http.metrics import RequestMetrics
 from worker.http.pages import viewer
 from worker.http.problems import Problem, answer_problem
@@ -59,7 +59,7 @@ def make_application(settings: Settings, where: Endpoints, *, loopback: bool, pr
         events.router,
         batches.router,
         openai_files.router,
-        openai_batches.router,
+        openai_batch_routes.router,
         viewer.router,
         openai_responses.router,
     ):

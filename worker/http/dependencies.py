@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from schemas.access import Role
-from worker.http.access import Caller, requires
+from worker.http.authentication import Caller, requires
 from worker.http.service import Service
 
 

@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from tasks.errors import BrokerUnavailable, LedgerError, NotFound, ServiceUnavailable
 from worker.cancellation import cancel
-from worker.http.access import Caller
+from worker.http.authentication import Caller
 from worker.http.dependencies import Reader, ServiceOf
 from worker.http.documents import problems
 from worker.http.problems import invalid

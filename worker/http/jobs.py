@@ -12,7 +12,7 @@ from schemas.job import MAX_LINE_BYTES
 from schemas.record import JobResult
 from tasks.results import result_of
 from tasks.submit import Submitted
-from worker.http.access import Caller
+from worker.http.authentication import Caller
 from worker.http.bodies import parse_json, read_body
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import Cancelled, SubmittedJob, problems

@@ -16,7 +16,7 @@ from tasks.errors import InputError, NightdeskError
 from tasks.ports import JobView
 from tasks.results import result_of
 from tasks.submit import Submitted
-from worker.http.access import Caller
+from worker.http.authentication import Caller
 from worker.http.bodies import parse_json, read_body
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import OPENAI_PROBLEMS

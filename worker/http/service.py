@@ -18,7 +18,7 @@ from schemas.states import Step
 from tasks.errors import BrokerUnavailable
 from tasks.results import poll
 from tasks.scheduling.batching import Batcher, OnError
-from worker.http.access import Access
+from worker.http.authentication import Access
 from worker.http.bodies import remove_stale
 from worker.http.bulk_loop import BulkLoop
 from worker.http.job_watch import JobWatch

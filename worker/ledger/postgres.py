@@ -8,8 +8,8 @@ from tasks.ports import Ledger
 from worker.ledger.actions import PostgresActions
 from worker.ledger.answer_cache import PostgresAnswerCache
 from worker.ledger.answer_calls import AnswerCalls
-from worker.ledger.api_keys import ApiKeys
 from worker.ledger.attempts import PostgresAttempts
+from worker.ledger.background_responses import PostgresResponses
 from worker.ledger.batch_figures import BatchFigures
 from worker.ledger.browsing import Browsing
 from worker.ledger.callbacks import Callbacks
@@ -22,13 +22,13 @@ from worker.ledger.history import CallHistory
 from worker.ledger.inspection import Inspection
 from worker.ledger.labels import Labels
 from worker.ledger.outage import Outage, WatchedDatabase
+from worker.ledger.provider_batches import PostgresRemoteBatches
 from worker.ledger.publishing import PostgresOutbox
 from worker.ledger.queue import PostgresQueue
-from worker.ledger.remote_batches import PostgresRemoteBatches
 from worker.ledger.remote_overview import RemoteOverview
-from worker.ledger.remote_responses import PostgresResponses
 from worker.ledger.removal import Erasure
 from worker.ledger.schema_version import require_current
+from worker.ledger.stored_keys import ApiKeys
 from worker.ledger.submission import PostgresSubmission
 from worker.ledger.tenancy import Tenancy
 from worker.ledger.tenant_budgets import TenantBudgets

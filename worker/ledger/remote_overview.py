@@ -10,7 +10,7 @@ from schemas.generation import WINDOWS, Lane
 from tasks.lanes.choice import expected, in_words
 from tasks.ports.remote_batches import BatchTimes
 from worker.ledger.database import Database
-from worker.ledger.remote_batches import PostgresRemoteBatches
+from worker.ledger.provider_batches import PostgresRemoteBatches
 
 MOST = 20
 """Batches of providers that are named."""

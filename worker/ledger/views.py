@@ -15,7 +15,7 @@ from tasks.errors import NotFound
 from tasks.ports import InputLine, JobDetail, JobView, Reading, Refused, Repeated, StoredResult
 from worker.ledger.database import Database
 from worker.ledger.pages import walk
-from worker.ledger.results import ResultReader
+from worker.ledger.result_documents import ResultReader
 
 RECORD_COLUMNS = {
     "job_id": "uuid",

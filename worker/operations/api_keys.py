@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from schemas.access import Role
 from schemas.base import check_tenant
 from tasks.errors import InputError
-from worker.ledger.api_keys import ApiKey
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.stored_keys import ApiKey
 
 PREFIX = "ndk_"
 """Of every key, so that a scanner for secrets recognises one."""

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from schemas.states import FINAL_STATES
 from tasks.errors import InputError, NotFound
-from worker.counts import count_of
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.removal import JobPage, Sealed, StoredJob
+from worker.operations.counts import count_of
 from worker.operations.operator import JobPages, Operator, PublishedResults, published_results
 from worker.process.spool import Spool, replay, spool_folder
 

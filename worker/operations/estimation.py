@@ -1,5 +1,6 @@
 """Estimates a file or a stored batch by the code that plans its calls, without making one; streams the jobs in pages."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -136,6 +137,8 @@ class _Planner:
         while page := [_planned(job) for job in islice(stream, PAGE)]:
             await self.add(page)
             count += len(page)
+            # A signal that ends the command is seen between pages.
+            await asyncio.sleep(0)
         return count
 
 

@@ -6,8 +6,8 @@ from functools import partial
 
 from tasks.errors import ConfigurationError
 from tasks.prompting.templates import available, load
-from worker.checkers import load_checker
 from worker.plugins import CHECKERS, PROVIDERS, installed
+from worker.plugins.claim_checkers import load_checker
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import CheckerSettings, Settings
 

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from schemas.batch import FailureCause
 from schemas.failure import FailureKind
-from worker.counts import count_of
+from worker.operations.counts import count_of
 
 _AGAIN = "nightdesk retry {batch} --cause {kind}"
 _RETRY = "try them again: " + _AGAIN

@@ -11,16 +11,16 @@ from uuid import UUID
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, InputError, JobsRefused
 from tasks.ports import Catalog, Everything, InputLine, Ledger, NewBatch, NewJob, Receipt, Refused, Repeated
-from tasks.spellings import require_answer
 from tasks.submit import check_served, check_times, chunked, new_batch, new_job, parse_request, unknown_price
-from worker.counts import count_of
 from worker.local import Endpoints
+from worker.operations.counts import count_of
 from worker.operations.input_columns import ColumnMap, JobMaker, kind_of_rows
 from worker.operations.input_rows import LINES, Row, Rows, reading
 from worker.operations.json_lines import check_files, display_name
+from worker.operations.public_address import refuse_private
+from worker.operations.spellings import require_answer
 from worker.process.doorbell import ring
 from worker.providers.registry import Installation
-from worker.public_address import refuse_private
 from worker.settings import Settings
 from worker.wiring import embedded
 

@@ -13,8 +13,8 @@ import orjson
 
 from schemas.job import GenerationConfig
 from tasks.errors import InputError
-from tasks.spellings import as_field, field_of, is_field, names_of, plan_names
 from worker.operations.input_rows import RowKind
+from worker.operations.spellings import as_field, field_of, is_field, names_of, plan_names
 
 EXPORT_MARK = "failed_"
 """Begins the columns that an export of failed jobs adds; a rerun of it leaves them out."""

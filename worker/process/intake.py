@@ -22,9 +22,9 @@ from tasks.results import parse_job_ids, poll
 from tasks.scheduling.dispatch import Dispatch
 from tasks.scheduling.feed import Feed
 from tasks.submit import new_batch, submit
+from worker.operations.public_address import refuse_private
 from worker.process.celery_app import SubmitGate
 from worker.process.doorbell import Sender
-from worker.public_address import refuse_private
 
 log = logging.getLogger(__name__)
 

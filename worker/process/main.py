@@ -172,7 +172,9 @@ def _prepare_check(settings: Settings, queues: Sequence[str]) -> str:
     calibration = Calibration.load(settings.calibration) if settings.calibration else None
     use_calibration(calibration)
     use_strictness(settings.strictness)
-    use_own_checkers(import_module("worker.checkers").load_checkers(settings) if settings.checkers else ())
+    use_own_checkers(
+        import_module("worker.plugins.claim_checkers").load_checkers(settings) if settings.checkers else ()
+    )
     before = psutil.Process().memory_info().rss
     scorer = scorer_of(settings) if LOCAL_QUEUE in queues else None
     use_local_model(scorer, calibration)

@@ -47,7 +47,7 @@ from worker.limits.rate_limiter import RateLimiter
 from worker.limits.rates import lane_terms
 from worker.limits.redis_bucket import RedisBuckets
 from worker.process.alive_file import keep_fresh
-from worker.process.callbacks import Delivery
+from worker.process.callback_delivery import Delivery
 from worker.process.celery_app import SubmitGate
 from worker.process.doorbell import CeleryDoorbell, Sender
 from worker.process.intake import Intake

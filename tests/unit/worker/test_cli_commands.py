@@ -28,8 +28,8 @@ from worker.cli.commands.contract import MODELS, json_schema
 from worker.cli.exits import exit_code_of
 from worker.cli.job_view import show_answer
 from worker.cli.terminal import tell, wrap
-from worker.counts import count_of
 from worker.local import StartError
+from worker.operations.counts import count_of
 from worker.settings import Settings
 from worker.supervise.state_directory import InUse
 from worker.supervise.workers import WorkerFailed

@@ -6,10 +6,10 @@ import pytest
 from fastapi import Request
 
 from tasks.errors import LedgerUnavailable
-from worker.http.access import Access, require_local
+from worker.http.authentication import Access, require_local
 from worker.http.problems import Problem
-from worker.ledger.api_keys import ApiKeys
 from worker.ledger.database import Database
+from worker.ledger.stored_keys import ApiKeys
 
 
 class HangingKeys(ApiKeys):

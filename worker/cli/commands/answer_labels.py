@@ -13,9 +13,9 @@ from worker.cli.exits import INCOMPLETE, OK, run_interruptible
 from worker.cli.outfile import check_output, writing
 from worker.cli.session import Session, session
 from worker.cli.terminal import actor, tell, warn, write_json
-from worker.counts import count_of
+from worker.operations.counts import count_of
 from worker.operations.json_lines import check_files
-from worker.operations.labels import (
+from worker.operations.label_changes import (
     Exported,
     Imported,
     LabelRequest,

@@ -20,9 +20,9 @@ from worker.cli.difference_view import narrow, show_difference
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, warn, write_json
-from worker.counts import count_of
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.difference import document
+from worker.operations.counts import count_of
+from worker.operations.job_difference import document
 from worker.settings import load_settings
 
 

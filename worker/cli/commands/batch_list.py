@@ -15,7 +15,7 @@ from worker.cli.progress import counts_of, window_text
 from worker.cli.session import Session, session
 from worker.cli.summary import held_lines, money, named_counts
 from worker.cli.terminal import write_json
-from worker.counts import count_of
+from worker.operations.counts import count_of
 from worker.operations.failure_causes import failure_lines
 from worker.operations.overview import Overview, batch_overview, overview, status_document, unserved_line
 from worker.settings import load_settings

@@ -20,9 +20,9 @@ from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import duration
 from worker.cli.session import session, state_of
 from worker.cli.terminal import tell, write_json
-from worker.counts import count_of
 from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
+from worker.operations.counts import count_of
 from worker.operations.estimation import Estimation, estimate_batch, estimate_files, to_json, truth_document
 from worker.operations.first_estimate import deviation_lines
 from worker.operations.input_columns import ColumnMap

@@ -20,10 +20,10 @@ from worker.cli.exits import INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import reporting
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, write_json
-from worker.counts import count_of
 from worker.ledger.disk_space import LedgerSize
 from worker.operations import content_removal
 from worker.operations.content_removal import PruneScope, Removal
+from worker.operations.counts import count_of
 from worker.operations.operator import JobPages
 from worker.settings import load_settings
 from worker.wiring import embedded

@@ -31,7 +31,7 @@ def serve(
     # Their frameworks take a second to load: the help does without.
     server: Any = import_module("worker.http.server")
     settings = load_settings()
-    access: Any = import_module("worker.http.access")
+    access: Any = import_module("worker.http.authentication")
     listener = server.listen(host, port)
     with listener, session(settings, writes=embedded(settings), staffs=workers) as opened:
         configure_logging(settings.log_level, passwords_of(opened.where.database_url, opened.where.redis_url))

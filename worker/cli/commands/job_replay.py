@@ -24,9 +24,9 @@ from worker.cli.proof_view import show_proofs
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, warn, write_json
 from worker.cli.waiting import Watch
-from worker.counts import count_of
-from worker.operations.difference import differences, document
+from worker.operations.counts import count_of
 from worker.operations.file_submission import wake
+from worker.operations.job_difference import differences, document
 from worker.operations.prompt_proof import Finding, PromptProof, proofs
 from worker.operations.prompt_proof import document as proof_document
 from worker.operations.replay import ReplayOrder, ReplayPlan, ReplayReceipt, replay_plan, write_replay

@@ -22,7 +22,7 @@ from worker.cli.session import Session, session
 from worker.cli.summary import held_lines, money
 from worker.cli.terminal import printable, tell, write_json
 from worker.cli.waiting import Watch
-from worker.counts import count_of
+from worker.operations.counts import count_of
 from worker.operations.failure_causes import failure_lines
 from worker.settings import load_settings
 from worker.token_streams import Kind, Token, TokenReader

@@ -12,8 +12,8 @@ from worker.cli.exits import INCOMPLETE, OK, run_interruptible
 from worker.cli.outfile import STDOUT, check_output, writing
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, write_json
-from worker.counts import count_of
 from worker.operations.batch_report import Report, collect, document
+from worker.operations.counts import count_of
 from worker.settings import load_settings
 
 MOST_WORST = 200

@@ -8,13 +8,13 @@ from tasks.errors import InputError
 from worker.cli import options
 from worker.cli.batch_run import BatchRun, RunRequest, new_submission, run_batch
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
-from worker.cli.preflight import make_sure
+from worker.cli.preflight_messages import make_sure
 from worker.cli.progress import Reporter
 from worker.cli.session import Session, session
 from worker.cli.summary import describe, refused_document, sum_up
 from worker.cli.terminal import tell, warn, write_json, write_line
 from worker.cli.waiting import Watch
-from worker.counts import count_of
+from worker.operations.counts import count_of
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_columns import ColumnMap
 from worker.operations.json_lines import check_files

@@ -29,8 +29,8 @@ from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, warn
 from worker.cli.waiting import Watch
-from worker.counts import count_of
 from worker.operations import job_changes
+from worker.operations.counts import count_of
 from worker.operations.operator import JobPages
 from worker.operations.result_lines import Tally
 from worker.settings import load_settings

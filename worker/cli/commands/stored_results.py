@@ -22,8 +22,8 @@ from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, write_json
 from worker.cli.waiting import Watch
-from worker.counts import count_of
 from worker.operations.audit import audit_of, find_job, to_json
+from worker.operations.counts import count_of
 from worker.operations.output_form import OutputForm
 from worker.operations.output_forms import form_of
 from worker.operations.result_lines import Tally, judged_rows, write_failed

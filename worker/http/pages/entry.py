@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import RedirectResponse, Response
 
 from schemas.access import Role
-from worker.http.access import LONGEST_KEY
+from worker.http.authentication import LONGEST_KEY
 from worker.http.dependencies import ServiceOf
 from worker.http.pages.rendering import page
 from worker.http.pages.visitors import (

@@ -18,14 +18,14 @@ from tasks.results import result_of
 from worker.http import jobs as api
 from worker.http.dependencies import ServiceOf
 from worker.http.pages import waterfall
+from worker.http.pages.page_texts import anchor, answer_pieces, source_views, spans_of, stretches
 from worker.http.pages.rendering import page
-from worker.http.pages.texts import anchor, answer_pieces, source_views, spans_of, stretches
 from worker.http.pages.visitors import PageRoute, Visitor, VisitorOf
 from worker.http.problems import not_found
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.audit import Audit, audit_of, find_job
-from worker.operations.difference import differences
 from worker.operations.failure_causes import remedy
+from worker.operations.job_difference import differences
 
 router = APIRouter(route_class=PageRoute)
 

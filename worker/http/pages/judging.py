@@ -15,7 +15,7 @@ from worker.http.pages.visitors import Judgement, Order, PageRoute
 from worker.http.problems import Problem, invalid
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import job_changes
-from worker.operations.labels import MOST_NOTE_CHARACTERS, LabelRequest, add_label, checked_text, read_verdict
+from worker.operations.label_changes import MOST_NOTE_CHARACTERS, LabelRequest, add_label, checked_text, read_verdict
 from worker.operations.operator import JobPages
 from worker.operations.replay import ReplayOrder, replay_plan, write_replay
 

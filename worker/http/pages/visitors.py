@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 from schemas.access import Role
 from tasks.errors import NightdeskError
-from worker.http.access import Caller
+from worker.http.authentication import Caller
 from worker.http.bodies import pieces_of
 from worker.http.pages.rendering import page
 from worker.http.problems import Problem, invalid, not_found, problem_of

@@ -12,9 +12,9 @@ from worker.cli import options
 from worker.cli.exits import run_interruptible
 from worker.cli.session import session
 from worker.cli.terminal import actor, tell, write_json, write_line
-from worker.counts import count_of
 from worker.ledger.postgres import PostgresLedger
-from worker.operations import tenant_budgets
+from worker.operations import budget_changes
+from worker.operations.counts import count_of
 from worker.operations.overview import dollars, next_period
 from worker.settings import Settings, load_settings
 from worker.wiring import embedded
@@ -72,15 +72,15 @@ def budget(
     if tenant is not None:
         # A budget of an old name can still be removed.
         owner = options.new_tenant(tenant) if action is Action.SET else options.named_tenant(tenant)
-    name = tenant_budgets.budget_name(owner, period)
+    name = budget_changes.budget_name(owner, period)
     if action is Action.REMOVE:
         _with_ledger(settings, lambda ledger: ledger.budgets.remove(name.tenant, name.period))
         tell(f"the tenant {name.tenant} has no budget for {name.period!r} any more")
         return 0
     assert usd is not None
-    amount = tenant_budgets.amount(usd)
+    amount = budget_changes.amount(usd)
     return _show(
-        [_with_ledger(settings, lambda ledger: tenant_budgets.set_budget(ledger, name, amount, actor()))],
+        [_with_ledger(settings, lambda ledger: budget_changes.set_budget(ledger, name, amount, actor()))],
         as_json=as_json,
     )
 

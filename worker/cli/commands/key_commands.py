@@ -13,8 +13,8 @@ from worker.cli import options
 from worker.cli.exits import run_interruptible
 from worker.cli.session import session
 from worker.cli.terminal import actor, tell, write_json, write_line
-from worker.ledger.api_keys import ApiKey
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.stored_keys import ApiKey
 from worker.operations.api_keys import KeyRequest, add_key
 from worker.settings import load_settings
 from worker.wiring import embedded

@@ -17,7 +17,7 @@ from standardwebhooks import Webhook
 from schemas.batch import BatchStatus
 from tasks.errors import NightdeskError
 from worker.ledger.callbacks import Callbacks, DueCallback, cost_text
-from worker.public_address import PrivateAddressError, is_public, literal_of
+from worker.operations.public_address import PrivateAddressError, is_public, literal_of
 
 log = logging.getLogger(__name__)
 

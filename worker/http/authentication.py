@@ -15,7 +15,7 @@ from fastapi import Request
 from schemas.access import Role
 from tasks.errors import ConfigurationError, LedgerError, ServiceUnavailable
 from worker.http.problems import Problem
-from worker.ledger.api_keys import ApiKey, ApiKeys
+from worker.ledger.stored_keys import ApiKey, ApiKeys
 from worker.operations.api_keys import hash_of
 
 VALID_S = 5.0

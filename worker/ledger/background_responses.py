@@ -13,8 +13,8 @@ from schemas.states import Step
 from tasks.ports.remote_batches import ParkedCall, PendingCall
 from tasks.ports.remote_responses import OpenResponse, ResponseLoad, Responses
 from worker.ledger.database import Database
+from worker.ledger.provider_batches import OPEN_ATTEMPT, PENDING, WAITING_JOB, pending_call
 from worker.ledger.queue import lease_terms
-from worker.ledger.remote_batches import OPEN_ATTEMPT, PENDING, WAITING_JOB, pending_call
 
 FIRST_LOOK = timedelta(seconds=2)
 """Pause before the first look: some answers are short."""
