@@ -5,8 +5,8 @@ import io
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
@@ -122,7 +122,9 @@ def reading(name: str, kind: RowKind, encoding: str | None = None) -> Iterator[R
         # The body of a request is in the form that its interface documents.
         form = LINES if name.endswith(UPLOAD_SUFFIX) else recognise(_head(file), name, kind, encoding)
         read = {LINES: _lines, ARRAY: _values, OBJECTS: _values, PARQUET: _parquet}.get(form, _table)
-        yield Rows(form, read(_Source(file, display_name(name), form, kind)))
+        # Ended while its file is open, also where its reader stopped half way.
+        with closing(read(_Source(file, display_name(name), form, kind))) as rows:
+            yield Rows(form, rows)
 
 
 def _head(file: IO[bytes]) -> bytes:
@@ -245,7 +247,7 @@ def _first_record(text: str, delimiter: str) -> list[str]:
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
 
-def _lines(source: _Source) -> Iterator[Row]:
+def _lines(source: _Source) -> Generator[Row, None, None]:
     for number, line in lines_of(source.file, source.title):
         place = f"{source.title}, line {number}"
         try:
@@ -254,7 +256,7 @@ def _lines(source: _Source) -> Iterator[Row]:
             yield Row(place, None, error)
 
 
-def _values(source: _Source) -> Iterator[Row]:
+def _values(source: _Source) -> Generator[Row, None, None]:
     """The elements of an array, or values over several lines, one after the other."""
     # Lines of JSON, the usual form, need no second parser.
     import ijson  # noqa: PLC0415
@@ -314,7 +316,7 @@ class _Metered:
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
-def _table(source: _Source) -> Iterator[Row]:
+def _table(source: _Source) -> Generator[Row, None, None]:
     """The rows below the first; their numbers are those of a spreadsheet, where the first row is 1."""
     title, form = source.title, source.form
     csv.field_size_limit(MAX_LINE_BYTES)
@@ -338,9 +340,7 @@ def _table(source: _Source) -> Iterator[Row]:
             "Save it as 'CSV UTF-8', or name its encoding: --encoding cp1252 for Excel in Western Europe"
         ) from None
     finally:
-        # A command that stopped for another reason may have closed the file already.
-        with suppress(ValueError):
-            text.detach()
+        text.detach()
 
 
 def _numbered(records: Iterator[list[str]], title: str) -> Iterator[tuple[int, list[str] | InputError]]:
@@ -388,7 +388,7 @@ def _record(place: str, headings: Sequence[str], cells: Sequence[str]) -> Row:
 # ---- Parquet ---------------------------------------------------------------------------------------------------------
 
 
-def _parquet(source: _Source) -> Iterator[Row]:
+def _parquet(source: _Source) -> Generator[Row, None, None]:
     file, title = source.file, source.title
     try:
         # Forty megabytes that only this form needs.

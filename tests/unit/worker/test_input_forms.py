@@ -20,6 +20,7 @@ from tasks.ports import NewBatch, NewJob
 from worker.operations import json_lines
 from worker.operations.file_submission import Intake
 from worker.operations.input_columns import ColumnMap, harmless, restore
+from worker.operations.input_rows import RowKind, reading
 
 ROWS = [
     {"id": "a", "question": "When is rent due?", "documents": ["On the first day."], "reference": "the first"},
@@ -120,6 +121,15 @@ def test_utf_32_is_refused_unless_it_is_named(tmp_path: Path, encoding: str) -> 
     path = file(tmp_path, ("" if encoding == "utf-32" else "\ufeff").join(["", table(ROWS)]).encode(encoding))
     with pytest.raises(InputError, match="is UTF-32; save it as UTF-8"):
         Read(path)
+
+
+@pytest.mark.parametrize("content", [table(ROWS), json.dumps(ROWS), "\n".join(map(json.dumps, ROWS))])
+def test_a_reader_that_stops_half_way_leaves_nothing_to_complain_of(tmp_path: Path, content: str) -> None:
+    # What is raised while it is cleared away would fail this test.
+    with reading(str(file(tmp_path, content)), RowKind(lambda names: "question" in names)) as read:
+        assert next(read.rows).error is None
+    with pytest.raises(StopIteration):
+        next(read.rows)
 
 
 def test_lines_with_the_names_of_others_are_told_once(tmp_path: Path) -> None:
