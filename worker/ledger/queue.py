@@ -44,14 +44,16 @@ PURPOSES = {
 RISK = "CASE WHEN rescues > 0 THEN least(1, 4.0 ^ rescues / 256) ELSE 0 END"
 """``tasks.ports.risk_of``; a contract test compares the bounds of both."""
 
+# Each row by its key, job by job: joined, a table that was analysed while it was empty comes first, and all jobs again for
+# each of its rows.
 LEASED_JOBS = f"""
 SELECT t.*, nightdesk_now() AS now,
        EXISTS (SELECT FROM attempt u WHERE u.job_id = t.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL) AS unpriced,
        b.not_before, b.max_cost_usd, b.cancelling_by, EXISTS (SELECT FROM tenant_budget u WHERE u.tenant = t.tenant) AS has_budget, r.request, r.contract_version,
        r.prompt AS replay_prompt, a.*, w.*, v.*
 FROM new_lease t
-JOIN batch b ON b.id = t.batch_id
-JOIN job_request r ON r.job_id = t.id
+CROSS JOIN LATERAL (SELECT * FROM batch WHERE id = t.batch_id LIMIT 1) b
+CROSS JOIN LATERAL (SELECT * FROM job_request WHERE job_id = t.id LIMIT 1) r
 CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE spent AND round / {ROUNDS_PER_LEVEL} = t.round / {ROUNDS_PER_LEVEL}) AS spent,
            count(*) FILTER (WHERE NOT spent AND outcome LIKE 'error:%%'
