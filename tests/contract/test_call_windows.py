@@ -40,7 +40,15 @@ def hours(begin: timedelta, end: timedelta) -> str:
     return f"{now + begin:%H:%M}-{now + end:%H:%M} UTC"
 
 
-OPEN, LATER = hours(-HOUR, HOUR), hours(HOUR, 3 * HOUR)
+# New in each test: it ends an hour after the test begins, not after the tests were collected.
+@pytest.fixture
+def open_window() -> str:
+    return hours(-HOUR, HOUR)
+
+
+@pytest.fixture
+def later_window() -> str:
+    return hours(HOUR, 3 * HOUR)
 
 
 @asynccontextmanager
@@ -59,12 +67,12 @@ async def tick(ledger: PostgresLedger) -> None:
     await ledger.duties.promote(100)
 
 
-async def test_a_batch_waits_for_its_window(postgres_database_url: str) -> None:
-    async with opened(postgres_database_url, LATER) as (ledger, batch):
+async def test_a_batch_waits_for_its_window(postgres_database_url: str, later_window: str) -> None:
+    async with opened(postgres_database_url, later_window) as (ledger, batch):
         receipt = await submit_many(ledger, 2, batch=batch)
-        begins_at = parse_window(LATER).interval(datetime.now(UTC)).begins_at
+        begins_at = parse_window(later_window).interval(datetime.now(UTC)).begins_at
         status = await ledger.reading.batch_status(batch.id)
-        assert (status.window, status.opens_at) == (LATER, begins_at)
+        assert (status.window, status.opens_at) == (later_window, begins_at)
         assert receipt.available == ()
         assert (await view(ledger, receipt.job_ids[0])).scheduled_at == begins_at
 
@@ -76,10 +84,14 @@ async def test_a_batch_waits_for_its_window(postgres_database_url: str) -> None:
         await generate(ledger, leased[1])
 
 
-async def test_no_call_begins_after_the_end_and_those_under_way_end(postgres_database_url: str) -> None:
-    async with opened(postgres_database_url, OPEN) as (ledger, batch):
+async def test_no_call_begins_after_the_end_and_those_under_way_end(
+    postgres_database_url: str, open_window: str
+) -> None:
+    async with opened(postgres_database_url, open_window) as (ledger, batch):
         receipt = await submit_many(ledger, 5, batch=batch)
-        advance_clock(postgres_database_url, HOUR - 90 * SECOND)
+        now = datetime.now(UTC)
+        # Windows begin and end with a minute.
+        advance_clock(postgres_database_url, parse_window(open_window).interval(now).ends_at - now - 90 * SECOND)
         calling, late = await take(ledger, receipt.job_ids[:2])
         attempt = await open_one(ledger, calling)
         advance_clock(postgres_database_url, 52 * SECOND)
@@ -91,7 +103,8 @@ async def test_no_call_begins_after_the_end_and_those_under_way_end(postgres_dat
         waiting = await view(ledger, fresh.job_id)
         assert (waiting.state, waiting.held_reason) == (JobState.SCHEDULED, None)
         assert (
-            waiting.scheduled_at == parse_window(OPEN).after(parse_window(OPEN).interval(datetime.now(UTC))).begins_at
+            waiting.scheduled_at
+            == parse_window(open_window).after(parse_window(open_window).interval(datetime.now(UTC))).begins_at
         )
         await ledger.attempts.close_attempts([closed_ok(calling, attempt)])
 
@@ -107,8 +120,8 @@ async def test_no_call_begins_after_the_end_and_those_under_way_end(postgres_dat
         assert len(await take(ledger, receipt.job_ids)) == 5
 
 
-async def test_an_answer_is_checked_after_the_end(postgres_database_url: str) -> None:
-    async with opened(postgres_database_url, OPEN) as (ledger, batch):
+async def test_an_answer_is_checked_after_the_end(postgres_database_url: str, open_window: str) -> None:
+    async with opened(postgres_database_url, open_window) as (ledger, batch):
         leased = await submit_and_take(ledger, batch=batch)
         await generate(ledger, leased)
         advance_clock(postgres_database_url, HOUR + 90 * SECOND)
@@ -124,8 +137,8 @@ async def test_an_answer_is_checked_after_the_end(postgres_database_url: str) ->
         assert (again.state, again.scheduled_at > datetime.now(UTC) + HOUR) == (JobState.SCHEDULED, True)
 
 
-async def test_a_judge_waits_for_the_next_window(postgres_database_url: str) -> None:
-    async with opened(postgres_database_url, OPEN) as (ledger, batch):
+async def test_a_judge_waits_for_the_next_window(postgres_database_url: str, open_window: str) -> None:
+    async with opened(postgres_database_url, open_window) as (ledger, batch):
         leased = await submit_and_take(ledger, batch=batch)
         attempt = await open_one(ledger, leased)
         await ledger.attempts.close_attempts([closed_ok(leased, attempt, then=to_check(leased))])
@@ -136,8 +149,8 @@ async def test_a_judge_waits_for_the_next_window(postgres_database_url: str) -> 
         assert (await view(ledger, leased.job_id)).step is Step.CHECK
 
 
-async def test_a_batch_that_is_resumed_in_between_waits_too(postgres_database_url: str) -> None:
-    async with opened(postgres_database_url, OPEN) as (ledger, batch):
+async def test_a_batch_that_is_resumed_in_between_waits_too(postgres_database_url: str, open_window: str) -> None:
+    async with opened(postgres_database_url, open_window) as (ledger, batch):
         receipt = await submit_many(ledger, 2, batch=batch)
         await ledger.actions.pause_batch(batch.id, ACTOR, paused=True)
         advance_clock(postgres_database_url, HOUR + 90 * SECOND)
@@ -147,15 +160,15 @@ async def test_a_batch_that_is_resumed_in_between_waits_too(postgres_database_ur
         assert await states(ledger, receipt.job_ids) == [JobState.SCHEDULED] * 2
 
 
-async def test_a_window_that_opens_too_late_is_refused(postgres_database_url: str) -> None:
+async def test_a_window_that_opens_too_late_is_refused(postgres_database_url: str, later_window: str) -> None:
     soon = (datetime.now(UTC) + HOUR / 2).isoformat()
     with pytest.raises(InputError, match="does not open before") as caught:
-        new_batch({"window": LATER, "deadline": soon}, tenant="desk")
+        new_batch({"window": later_window, "deadline": soon}, tenant="desk")
     assert caught.value.field == "window"
     with pytest.raises(InputError, match="is no window: give hours"):
         new_batch({"window": "by night"}, tenant="desk")
 
     async with make_postgres_ledger(postgres_database_url) as ledger:
         raw = [{"query": "A?", "context": ["x"], "deadline": soon}, {"query": "B?", "context": ["x"]}]
-        submitted = await submit(ledger.submission, raw, batch=new_batch({"window": LATER}, tenant="desk"))
+        submitted = await submit(ledger.submission, raw, batch=new_batch({"window": later_window}, tenant="desk"))
         assert [(line.position, line.field) for line in submitted.refused] == [(0, "window")]
