@@ -126,6 +126,8 @@ class Clock:
             came_back = correction.given_up is not None
             other_round = job.age_ms - job.waited_ms - sum(before.values()) if came_back else correction.age_ms
             before["retry_wait"] = round(before.get("retry_wait", 0.0) + max(0.0, other_round), 3)
+        if job.judged is not None and (judge_wait := job.judged.timing_ms.get("provider_batch_wait")):
+            before["provider_batch_wait"] = round(before.get("provider_batch_wait", 0.0) + judge_wait, 3)
         before["queue"] = before.get("queue", 0.0) + job.waited_ms
         before["limiter_wait"] = before.get("limiter_wait", 0.0) + job.limited_ms
         measured = TimingMs(**before, postprocess=round(self.postprocess, 3), check=round(self.check, 3))

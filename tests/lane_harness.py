@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,7 +14,10 @@ from schemas.job import JobRequest
 from schemas.states import Step
 from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
+from tasks.check import Check
 from tasks.generate import Generate
+from tasks.grounding.judge.call import Judge
+from tasks.grounding.judge.lane import JudgeLane
 from tasks.lanes.background import BackgroundLane
 from tasks.lanes.choice import LaneChooser, LaneTerms
 from tasks.lanes.collection import BatchLane
@@ -89,6 +93,15 @@ class LaneHarness:
         )  # fmt: skip
         jobs = await self.ledger.queue.lease(Step.GENERATE, "w", LEASE, MANY)
         await asyncio.gather(*map(step.run, jobs))
+
+    async def check(self) -> None:
+        """Takes all jobs that can go on through their check: they become final, or wait for their judge in a batch."""
+        await self.ledger.duties.promote(MANY)
+        judge = Judge(self.ledger.queue, self.calls, self.providers, lane=JudgeLane(self.chooser(), self.parking))
+        jobs = await self.ledger.queue.lease(Step.CHECK, "w", LEASE, MANY)
+        with ThreadPoolExecutor(1) as cpu:
+            step = Check(self.ledger.queue, self.journal, cpu, lambda *_: None, judge)
+            await asyncio.gather(*map(step.run, jobs))
 
     async def look(self, lane: BatchLane | None = None) -> None:
         """Looks after batches and responses until nothing is left to do at once."""

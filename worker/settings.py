@@ -222,6 +222,11 @@ class Settings(BaseSettings):
         default=8_192, description="most tokens of a judge's reply, its thinking included"
     )
     judge_timeout_s: Seconds = Field(default=60.0, description="seconds that a judge's call may take")
+    judge_lane: Literal["job", "standard"] = Field(
+        default="job",
+        description="lane of a judge that a job asks for: `job` lets it ride in a provider batch at half the price where the "
+        "job's lane is provider_batch or auto and its deadline leaves the time, `standard` calls it at once",
+    )
     extractive_latency_s: Annotated[float, Field(ge=0)] = Field(
         default=0.0, description="seconds the offline provider waits before it answers, to rehearse a slow provider"
     )

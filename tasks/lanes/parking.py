@@ -15,7 +15,7 @@ from schemas.generation import WINDOWS, AnswerProtocol, Lane
 from schemas.model_call import MessagesSnapshot, Prompt, hash_messages
 from schemas.states import JobState
 from tasks.calls.paid_call import OpenCall, PlannedCall
-from tasks.ports import Advance, Call, ClosedAttempt, Journal, Permit, Provider
+from tasks.ports import Advance, Call, ClosedAttempt, Journal, Leased, NewAttempt, Permit, Provider, Purpose
 from tasks.ports.remote_batches import ParkedCall, PendingCall, RemoteBatches
 from tasks.ports.remote_responses import Responses
 from tasks.scheduling.batching import Batcher
@@ -53,7 +53,7 @@ class Parking:
             call.model or "",
             call.body,
             document_of(call, timing_ms, misses, paid.plan.lane_reason),
-            paid.job.deadline if paid.job.request.config.lane is Lane.AUTO else None,
+            paid.job.deadline if leaves_for_deadline(paid.job, attempt) else None,
             call.lane,
             remote_id,
         )
@@ -79,6 +79,14 @@ class Parking:
         """Parks what waits."""
         await self._rows.close()
         await self._responses.close()
+
+
+def leaves_for_deadline(job: Leased, attempt: NewAttempt) -> bool:
+    """True if a parked call moves to another lane before its job's deadline.
+
+    A job that names its lane stays in it; its judge does not: there is an answer already, which is not to expire.
+    """
+    return job.request.config.lane is Lane.AUTO or attempt.purpose is Purpose.JUDGE
 
 
 async def _park(store: RemoteBatches | Responses, rows: Sequence[ParkedCall]) -> list[bool]:

@@ -10,13 +10,13 @@ from typing import Protocol
 from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from schemas.record import TimingMs
-from schemas.states import JobState
+from schemas.states import HeldReason, JobState
 from tasks.calls.paid_call import BrokenCall, PaidCalls, with_way
 from tasks.calls.retry import Decision, Fail, Hold, Retry, Snooze, advance_of
 from tasks.errors import failure_of
 from tasks.lanes.parking import call_of, open_call, taken_back, timing_ms, under_lease
 from tasks.policy.asks import after_failure
-from tasks.ports import Advance, Answered, Call, FinalJob, Journal, Leased, LeaseKey, Providers, Queue
+from tasks.ports import Advance, Answered, Call, FinalJob, Journal, Leased, LeaseKey, Providers, Purpose, Queue
 from tasks.ports.remote_batches import PendingCall, RemoteResult
 from tasks.results import failed, total_ms
 
@@ -79,7 +79,9 @@ class Settlement:
         paid = open_call(pending, self.providers.get(pending.attempt.provider))
         self.calls.limits.answered(paid.permit, completion)
         close = await self.calls.close_answered(paid, answered, timing_ms(pending), then)
-        if close.failure is not None:
+        if close.failure is not None and is_judge(pending):
+            await self.journal.close_attempt(replace(taken_back(pending), then=then))
+        elif close.failure is not None:
             await self.journal.close_attempt(taken_back(pending))
             await self._fail(pending, close.failure)
         elif close.advanced:
@@ -98,7 +100,10 @@ class Settlement:
         """Closes one attempt with its failure, and moves its job on; ``of_call``: of this call, not of all in its batch."""
         failure = failure.model_copy(update={"attempt": pending.attempt.number})
         broken = BrokenCall(failure, None, lane_paused)
-        decision = self.decide(pending.job, broken, of_call=of_call)
+        if is_judge(pending):
+            decision = self.decide_judge(pending.job, broken, of_call=of_call)
+        else:
+            decision = self.decide(pending.job, broken, of_call=of_call)
         event = None
         if spilled and failure.kind in UNDONE:
             # The deadline is near, and the call was not made.
@@ -139,6 +144,19 @@ class Settlement:
             decision = Retry(timedelta(0))
         return decision
 
+    def decide_judge(self, job: Leased, broken: BrokenCall, *, of_call: bool) -> Decision:
+        """A judge that failed in its batch is asked at once; no answer fails, or is held for a lane, because of its judge."""
+        failure = broken.failure
+        if failure.kind in UNDONE:
+            failure = failure.model_copy(update={"kind": FailureKind.OVERLOADED})
+        decision = self.calls.decide(job, BrokenCall(failure, None, lane_paused=False), more_providers=False)
+        if of_call and broken.failure.kind not in UNDONE and isinstance(decision, Snooze):
+            return Retry(timedelta(0))
+        waits = isinstance(decision, Snooze) or (
+            isinstance(decision, Hold) and decision.reason is HeldReason.UNKNOWN_OUTCOME
+        )
+        return decision if waits else Retry(timedelta(0))
+
     async def _fail(self, pending: PendingCall, failure: Failure) -> None:
         """Ends a job; of a later round only the round. Its close gave this process the lease for that."""
         job = pending.job
@@ -149,6 +167,11 @@ class Settlement:
         final = failed(job, failure, total_ms(job, 0.0, TimingMs(**timing_ms(pending))))
         if await self.journal.finish(final):
             self.final(job, final)
+
+
+def is_judge(pending: PendingCall) -> bool:
+    """True for the call of a judge, whose job waits in its check with an answer."""
+    return pending.attempt.purpose is Purpose.JUDGE
 
 
 _NO_REASON = Failure(kind=FailureKind.OVERLOADED, message="the provider gives no reason")

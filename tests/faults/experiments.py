@@ -3,6 +3,7 @@
 from tests.faults import (
     background,
     bounds,
+    judge_batches,
     lanes,
     many_jobs,
     network,
@@ -27,6 +28,7 @@ FAMILIES = {
     "the network": network,
     "the provider": provider,
     "batches of the provider": provider_batches,
+    "judges in those batches": judge_batches,
     "responses in the background": background,
     "lanes that are left": lanes,
     "a provider that serves no one": refusals,

@@ -201,11 +201,11 @@ DELETE FROM provider_batch_call r USING ended_batch b WHERE r.provider_batch_id 
 """
 
 _WITHDRAWN = """
-SELECT r.attempt_id, r.job_id, a.lease_token, a.number, a.round,
+SELECT r.attempt_id, r.job_id, a.lease_token, a.number, a.round, j.step,
        a.closed_at IS NULL AND j.state = 'pending' AND (a.run, a.round) = (j.run, j.round) AS recalled
 FROM provider_batch_call r
 CROSS JOIN LATERAL (SELECT * FROM attempt WHERE id = r.attempt_id LIMIT 1) a
-CROSS JOIN LATERAL (SELECT state, run, round FROM job WHERE id = r.job_id LIMIT 1) j
+CROSS JOIN LATERAL (SELECT state, step, run, round FROM job WHERE id = r.job_id LIMIT 1) j
 WHERE r.provider_batch_id IS NULL
   AND (r.spilled OR a.closed_at IS NOT NULL OR j.state <> 'pending' OR (a.run, a.round) <> (j.run, j.round))
 LIMIT %(limit)s
@@ -352,17 +352,18 @@ def _intent(row: Any) -> Intent:
 
 def _withdrawn(row: Any) -> ClosedAttempt:
     recalled = "the call was taken back before it was sent: no batch would end before the job's deadline"
+    step = Step(row.step)
     message = recalled if row.recalled else "its job ended before the call was sent"
     return ClosedAttempt(
         row.attempt_id,
         row.job_id,
         row.lease_token,
-        Step.GENERATE,
+        step,
         f"error:{FailureKind.CANCELLED.value}",
         spent=False,
         failure=Failure(kind=FailureKind.CANCELLED, message=message, attempt=row.number),
         cost_usd=Decimal(0),
-        then=Advance(JobState.SCHEDULED, Step.GENERATE, row.round, event="spill") if row.recalled else None,
+        then=Advance(JobState.SCHEDULED, step, row.round, event="spill") if row.recalled else None,
     )
 
 

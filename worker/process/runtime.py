@@ -24,6 +24,7 @@ from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check, DirectCheck
 from tasks.errors import NightdeskError
 from tasks.generate import Generate
 from tasks.grounding.judge.call import Judge, JudgeOptions
+from tasks.grounding.judge.lane import JudgeLane
 from tasks.lanes.background import BackgroundLane
 from tasks.lanes.choice import LaneChooser
 from tasks.lanes.collection import BatchLane
@@ -174,6 +175,8 @@ class WorkerRuntime:
         # Not on the loop: it waits for the work under way.
         stack.push_async_callback(asyncio.to_thread, self._cpu.shutdown)
         limits = await self._limits()
+        self._parking = Parking(self._ledger.remote_batches, self._ledger.remote_responses, journal)
+        stack.push_async_callback(self._parking.close)
         if Step.GENERATE in self._steps and settings.direct_check:
             self._open_direct_check(journal, renewer, providers, limits)
         if Step.GENERATE in self._steps:
@@ -199,8 +202,6 @@ class WorkerRuntime:
         )
 
     def _open_batch_lane(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> None:
-        self._parking = Parking(self._ledger.remote_batches, self._ledger.remote_responses, journal)
-        self._stack.push_async_callback(self._parking.close)
         settlement = Settlement(
             self._ledger.queue,
             journal,
@@ -346,12 +347,15 @@ class WorkerRuntime:
         settings = self._settings
         share = Decimal(str(settings.default_judge_share))
         options = JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s, share)
+        lane = None
+        if self._parking is not None and settings.judge_lane == "job":
+            lane = JudgeLane(self._lane_chooser(providers), self._parking)
         return Check(
             self._ledger.queue,
             journal,
             cpu,
             final=self._sender.final,
-            judge=Judge(self._ledger.queue, self._calls(journal, limits), providers, options),
+            judge=Judge(self._ledger.queue, self._calls(journal, limits), providers, options, lane),
             bundle=bundle,
             limit=TimeLimit(settings.check_timeout_s),
             max_rescues=settings.max_rescues,

@@ -19,6 +19,7 @@ from tasks.calls.retry import REFUSED_LANE, Fail, Hold, advance_of
 from tasks.errors import ConfigurationError, LedgerError, ProviderError
 from tasks.grounding.checkers import ClaimFinding
 from tasks.grounding.judge.allowance import DefaultJudge, default_judge
+from tasks.grounding.judge.lane import JudgeLane
 from tasks.grounding.judge.request import (
     JudgeRequest,
     as_stored,
@@ -29,6 +30,7 @@ from tasks.grounding.judge.request import (
     without_cached,
 )
 from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply
+from tasks.lanes.choice import LaneChoice
 from tasks.ports import (
     Advance,
     Answered,
@@ -184,6 +186,8 @@ class Judge:
     calls: PaidCalls
     providers: Providers
     options: JudgeOptions = field(default_factory=JudgeOptions)
+    lane: JudgeLane | None = None
+    """None: every call is made at once."""
     _verdict_cache: VerdictCache = field(init=False)
 
     def __post_init__(self) -> None:
@@ -221,7 +225,8 @@ class Judge:
             request, reply = await self._stored_reply(job, job.judged, request, cpu)
             return request, reply, Decimal(0)
         default = self.by_default(job) if request.by_default else None
-        plan = self._plan(job, request, default)
+        choice = await self._choose_lane(job, default)
+        plan = self._plan(job, request, default, choice)
         if isinstance(plan, JudgeReply):
             return request, plan, Decimal(0)
         judge = plan.model_name
@@ -232,7 +237,7 @@ class Judge:
             skipped = None
             if default is not None:
                 remaining, planned, skipped = await self._affordable(job, remaining, planned, default, cpu)
-            paid_reply = await self._reply(job, remaining, planned, default)
+            paid_reply = await self._reply(job, remaining, planned, default, choice)
             if paid_reply is None:
                 return None
             # Whatever became of the call, the cached verdicts are that judge's.
@@ -283,12 +288,17 @@ class Judge:
         return replace(answered_request, cached=findings), reply
 
     async def _reply(
-        self, job: Leased, request: JudgeRequest, plan: PlannedCall | None, default: DefaultJudge | None
+        self,
+        job: Leased,
+        request: JudgeRequest,
+        plan: PlannedCall | None,
+        default: DefaultJudge | None,
+        choice: LaneChoice | None,
     ) -> PaidReply | None:
         """The reply to a request, which may have no claims left."""
         if not request.selection.claims:
             return JudgeReply(), Decimal(0)
-        planned = plan or self._plan(job, request, default)
+        planned = plan or self._plan(job, request, default, choice)
         if isinstance(planned, JudgeReply):
             return planned, Decimal(0)
         if default is not None and (job.spent or job.unknown):
@@ -311,25 +321,49 @@ class Judge:
                 await self._move(job, Advance(JobState.SCHEDULED, job.step, job.round))
             # LOST: another worker has the job now. ON_HOLD: it waits for money.
             return None
+        if self.lane is not None and plan.call.lane == Lane.PROVIDER_BATCH:
+            self.calls.limits.unused(paid.permit)
+            await self.lane.park(paid)
+            return None
         answer = await self.calls.make(paid)
         timing_ms = {"judge": round(paid.ms, 3)}
         if isinstance(answer, BrokenCall):
             return await self._store_failure(paid, answer, timing_ms, required=required)
         return await self._store(paid, answer, timing_ms)
 
-    def _plan(self, job: Leased, request: JudgeRequest, default: DefaultJudge | None) -> PlannedCall | JudgeReply:
+    async def _choose_lane(self, job: Leased, default: DefaultJudge | None) -> LaneChoice | None:
+        """The cheaper lane of the call; None: it is made at once. No answer waits for a judge that its job does not ask for."""
+        turn = self._turn(job, default)
+        if self.lane is None or turn is None or default is not None:
+            return None
+        try:
+            return await self.lane.choose(job, turn)
+        except ConfigurationError:
+            # The plan of its call says what is missing.
+            return None
+
+    def _plan(
+        self, job: Leased, request: JudgeRequest, default: DefaultJudge | None, choice: LaneChoice | None = None
+    ) -> PlannedCall | JudgeReply:
         """The call to make, or the reason that none can be made."""
         turn = self._turn(job, default)
         if turn is None:
             return NO_JUDGE
         try:
             provider = self.providers.get(turn.provider)
-            return plan_call(job, provider, self._judge_job(job.request, turn, request, default), request.prompt)
+            judge_job = self._judge_job(job.request, turn, request, default, choice)
+            plan = plan_call(job, provider, judge_job, request.prompt)
+            return plan if choice is None else replace(plan, lane_reason=choice.reason)
         except (ConfigurationError, ProviderError) as error:
             return JudgeReply(failure=str(error))
 
     def _judge_job(
-        self, job_request: JobRequest, turn: Turn, request: JudgeRequest, default: DefaultJudge | None
+        self,
+        job_request: JobRequest,
+        turn: Turn,
+        request: JudgeRequest,
+        default: DefaultJudge | None,
+        choice: LaneChoice | None,
     ) -> JobRequest:
         """The job's request as a judge's provider is to plan it, without the form of the answer."""
         most = self.options.max_tokens
@@ -338,7 +372,7 @@ class Judge:
         config = GenerationConfig(
             provider=turn.provider,
             model=turn.model,
-            lane=Lane.STANDARD,
+            lane=Lane.STANDARD if choice is None else choice.lane,
             # A probability is a token at most; nothing else is written.
             max_tokens=len(request.prompt.snapshot.questions) or most,
             reasoning_effort=default.judge.reasoning_effort if default is not None else None,
