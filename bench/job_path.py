@@ -39,7 +39,9 @@ PACKAGES = tuple(f"{REPOSITORY / name}{os.sep}" for name in ("schemas", "tasks",
 QUEUES = ("generate", "check", "submit")
 PATIENCE_S = 60.0
 
-DUTY_TASKS = frozenset({"dispatch", "outbox", "pruning", "heartbeat", "spool", "renew slots", "provider batches"})
+DUTY_TASKS = frozenset(
+    {"dispatch", "outbox", "pruning", "heartbeat", "spool", "renew slots", "provider batches", "metering"}
+)
 """Tasks of the event loop that run whether there are jobs or not."""
 DUTY_TIMERS = frozenset({"LeaseRenewer._beat"})
 """Its callbacks that run every second."""

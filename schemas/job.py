@@ -223,6 +223,9 @@ Metadata = Annotated[dict[str, Any], AfterValidator(_check_bounds)]
 SOURCE_NAMESPACE = uuid5(NAMESPACE_URL, "nightdesk:source")
 """Namespace of the ids from a source's content (UUIDv5)."""
 
+TRACEPARENT = r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
+"""The header of W3C Trace Context."""
+
 MAX_SOURCES = 2_000
 MAX_SOURCE_CHARACTERS = 1_000_000
 MAX_QUERY_CHARACTERS = 20_000
@@ -338,6 +341,10 @@ class JobRequest(Contract):
     retrieval_record_id: Annotated[str, Field(max_length=256)] | None = None
     trace_id: Annotated[str, Field(max_length=256)] | None = None
     request_id: Annotated[str, Field(max_length=256)] | None = None
+    traceparent: Annotated[str, Field(pattern=TRACEPARENT)] | None = Field(
+        default=None,
+        description="W3C trace context of the producer, whose spans those of the job join (docs/traces.md)",
+    )
     intent: Annotated[str, Field(max_length=256)] | None = None
     aggregate: bool = False
     priority: Annotated[int, Field(ge=-100, le=100)] = Field(default=0, description="higher goes first")

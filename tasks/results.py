@@ -51,7 +51,7 @@ class Findings:
 def completed(job: Leased, outcome: Outcome, findings: Findings, timing: TimingMs) -> FinalJob:
     """The final write of a job that completed with an outcome."""
     record = _record(job, RECORD_STATUS[outcome], findings, timing)
-    return FinalJob(job.job_id, job.token, job.step, JobState.COMPLETED, outcome, record, job.priority > 0)
+    return _final(job, JobState.COMPLETED, outcome, record)
 
 
 def failed(job: Leased, failure: Failure, timing: TimingMs, findings: Findings | None = None) -> FinalJob:
@@ -65,7 +65,12 @@ def failed(job: Leased, failure: Failure, timing: TimingMs, findings: Findings |
         quality=Quality(reasoning=failure.message),
     )
     record = _record(job, RecordStatus.FAILED, final, timing)
-    return FinalJob(job.job_id, job.token, job.step, JobState.FAILED, None, record, job.priority > 0)
+    return _final(job, JobState.FAILED, None, record)
+
+
+def _final(job: Leased, state: JobState, outcome: Outcome | None, record: GenerationRecord) -> FinalJob:
+    urgent, trace = job.priority > 0, job.request.traceparent
+    return FinalJob(job.job_id, job.token, job.step, state, outcome, record, urgent, trace)
 
 
 def _record(job: Leased, status: RecordStatus, findings: Findings, timing: TimingMs) -> GenerationRecord:

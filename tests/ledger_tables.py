@@ -669,6 +669,17 @@ dispatch = Table(
     CheckConstraint("id = 1", name="single_row"),
 )
 
+# Counters and buckets of all workers together; each adds its own every few seconds.
+metric_total = Table(
+    "metric_total",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("labels", ARRAY(Text), primary_key=True),
+    Column("value", Double, nullable=False),
+    Column("changed_at", _INSTANT, nullable=False, server_default=NOW),
+    postgresql_with=_BUSY,
+)
+
 # No foreign key: of a job whose row is damaged this must still be writable.
 quarantine = Table(
     "quarantine",

@@ -23,6 +23,7 @@ from tasks.ports import (
     Advance,
     Answered,
     Call,
+    CallFacts,
     ClosedAttempt,
     Denied,
     Journal,
@@ -314,9 +315,11 @@ def _closed(paid: OpenCall, failure: Failure | None = None, *, spent: bool = Fal
     outcome = "ok"
     if failure is not None:
         outcome = "unknown" if failure.kind is FailureKind.UNKNOWN_OUTCOME else f"error:{failure.kind.value}"
-    job = paid.job
+    job, call, permit = paid.job, paid.attempt, paid.permit
+    trace = job.request.traceparent
+    facts = CallFacts(job.run, call.purpose, call.provider, call.model, call.lane, permit.waited_ms, paid.ms, trace)
     return ClosedAttempt(
-        paid.attempt.id, job.job_id, job.token, job.step, outcome, spent=spent, failure=failure, **fields
+        call.id, job.job_id, job.token, job.step, outcome, spent=spent, failure=failure, facts=facts, **fields
     )
 
 

@@ -148,7 +148,7 @@ def open_call(pending: PendingCall, provider: Provider) -> OpenCall:
     """The parked call as the call at once that it stands for."""
     attempt, call = pending.attempt, call_of(pending)
     permit = Permit(attempt.id, attempt.provider, attempt.model or "", attempt.lane, (), 0.0, 0.0)
-    return OpenCall(pending.job, PlannedCall(provider, call), attempt, permit)
+    return OpenCall(pending.job, PlannedCall(provider, call), attempt, permit, pending.parked_ms)
 
 
 def timing_ms(pending: PendingCall) -> dict[str, float]:

@@ -153,6 +153,31 @@ class StoredAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class CallFacts:
+    """Facts of a call that its row has already, for figures and traces of it.
+
+    Attributes:
+        run: of the job.
+        purpose: of the call.
+        provider: that was called.
+        model: asked for.
+        lane: of the call.
+        permit_wait_ms: its wait for a permit.
+        ms: time that the call took; 0 where it was cut off.
+        traceparent: W3C trace context of the producer.
+    """
+
+    run: int
+    purpose: Purpose
+    provider: str
+    model: str | None
+    lane: str
+    permit_wait_ms: float
+    ms: float
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ClosedAttempt:
     """The end of an attempt. Never fenced: money spent is always recorded.
 
@@ -172,6 +197,8 @@ class ClosedAttempt:
     cost_usd: Decimal | None = None
     timing_ms: dict[str, float] = field(default_factory=dict)
     then: Advance | None = None
+    facts: CallFacts | None = None
+    """None: no call was made by this process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -341,6 +341,7 @@ class FinalJob:
 
     Attributes:
         urgent: it is not kept until others are to be written.
+        traceparent: W3C trace context of the producer.
     """
 
     job_id: UUID
@@ -350,6 +351,7 @@ class FinalJob:
     outcome: Outcome | None
     record: GenerationRecord
     urgent: bool = False
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -365,6 +365,10 @@ class Ledger:
     reading: Reading
 
 
+Observation = ClosedAttempt | CacheResult | FinalJob
+"""What became of a call or a job, for figures: each is told once, after the ledger has it."""
+
+
 class Journal(Protocol):
     """Single-row verbs whose rows are committed in groups; each returns when its row is committed.
 

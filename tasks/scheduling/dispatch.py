@@ -186,6 +186,8 @@ class Dispatch:
     _leads: bool = False
     _broker: bool | None = None
     """True if this worker reaches Redis; None: not known."""
+    expired: int = 0
+    """Jobs so far."""
     waiting: frozenset[Step] = frozenset()
     """Steps that had available jobs at the last look."""
 
@@ -310,6 +312,7 @@ class Dispatch:
         if not outlook.late:
             return False
         if expired := await self.ledger.duties.expire(self.pace.expire_rows):
+            self.expired += len(expired)
             log.info("%d jobs expired", len(expired))
         return len(expired) == self.pace.expire_rows
 

@@ -42,6 +42,8 @@ class Rescue:
     lease_for: timedelta
     hold_unknown: bool = False
     max_rescues: int = MAX_RESCUES
+    rescued: int = 0
+    """Jobs so far."""
     _reachable_since: float | None = None
     _reached_at: float | None = None
     _server_age: timedelta = timedelta(0)
@@ -66,7 +68,9 @@ class Rescue:
         if not self.allowed():
             return []
         reason = HeldReason.UNKNOWN_OUTCOME if self.hold_unknown else None
-        return await self.duties.rescue(ROWS, reason, self.max_rescues)
+        jobs = await self.duties.rescue(ROWS, reason, self.max_rescues)
+        self.rescued += len(jobs)
+        return jobs
 
     def broken(self) -> None:
         """Notes that the ledger could not be reached: the time starts again."""

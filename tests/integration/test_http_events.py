@@ -18,9 +18,11 @@ from tests.deadlines import scale_to_load, until
 from tests.http_service import Door, running_service
 from tests.servers import Servers
 from worker.ledger.postgres import PostgresLedger
+from worker.telemetry import metrics
+from worker.telemetry.tally import Tally
 from worker.token_streams import RedisTokens
 
-PAGE = Path(__file__).parents[2] / "docs" / "http.md"
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 JOB = {"query": "How long is it?", "context": ["It is two years."], "config": {"stream": True}}
 
 
@@ -114,17 +116,35 @@ def test_states_come_without_redis_too(servers: Servers, tmp_path: Path, databas
     assert [data["state"] for _, _, data in events] == ["available", "cancelled"]
 
 
+async def add_counts(door: Door, workers: int) -> None:
+    """Add the counts of some workers as each of them does."""
+    async with PostgresLedger(door.database_url, connections=1) as ledger:
+        await ledger.metric_totals.prune()
+        for _ in range(workers):
+            tally = Tally()
+            tally.count(metrics.RESCUES, by=3)
+            tally.observe(metrics.JOB_SECONDS, 0.3, "llm")
+            await ledger.metric_totals.add(tally.take())
+
+
 def test_metrics_are_those_of_the_page_and_count(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.http.metrics.VALID_S", 0.0)
+    monkeypatch.setattr("worker.http.exposition.VALID_S", 0.0)
     job = door.http.post("/v1/jobs", json={"query": "Why?"}).json()["job_id"]
     door.http.get(f"/v1/jobs/{job}")
     door.http.get("/no/such/route/at/all")
+    # Two workers add up what they counted.
+    asyncio.run(add_counts(door, 2))
 
     text = door.http.get("/metrics").text
     assert 'nightdesk_http_requests_total{method="GET",route="/v1/jobs/{job_id}",status="200"}' in text
     assert 'nightdesk_http_requests_total{method="GET",route="none",status="404"}' in text
     assert "nightdesk_ledger_up 1.0" in text
     assert re.search(r'nightdesk_jobs\{held_reason="",outcome="",state="available"\} [1-9]', text)
+    assert re.search(r'nightdesk_queue_age_seconds\{step="generate"\} [0-9.]+', text)
+    assert 'nightdesk_job_seconds_bucket{le="0.5",part="llm"} 2.0' in text
+    assert "nightdesk_rescues_total 6.0" in text
+    assert "nightdesk_redis_up 1.0" in text
+    assert "nightdesk_duties_led 0.0" in text
     assert job not in text
     described = set(re.findall(r"# HELP (nightdesk_\w+)", text))
     assert described == set(re.findall(r"^\| `(nightdesk_\w+)`", PAGE.read_text(), re.MULTILINE))

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from schemas.job import JobRequest
 from tasks.errors import NightdeskError
 from worker.http import batches, events, health, jobs, openai_batch_routes, openai_files, openai_responses
-from worker.http.metrics import RequestMetrics
+from worker.http.exposition import RequestMetrics
 from worker.http.pages import viewer
 from worker.http.problems import Problem, answer_problem
 from worker.http.service import open_service

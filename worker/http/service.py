@@ -21,8 +21,8 @@ from tasks.scheduling.batching import Batcher, OnError
 from worker.http.authentication import Access
 from worker.http.bodies import remove_stale
 from worker.http.bulk_loop import BulkLoop
+from worker.http.exposition import Metrics
 from worker.http.job_watch import JobWatch
-from worker.http.metrics import Metrics
 from worker.http.readiness import Lookout
 from worker.ledger.outage import PROBE_S, Outage
 from worker.ledger.postgres import PostgresLedger
@@ -136,6 +136,7 @@ async def open_service(
         stack.push_async_callback(results.close, FINISH)
         watch = JobWatch(ledger.tenancy)
         stack.push_async_callback(watch.close)
+        lookout = Lookout(outage, client)
         service = Service(
             settings,
             where,
@@ -146,9 +147,9 @@ async def open_service(
             Installation(settings, same_for_workers=embedded(settings)),
             doorbell,
             results,
-            Lookout(outage, client),
+            lookout,
             await stack.enter_async_context(TokenReader(where.redis_url, key_prefix=settings.key_prefix)),
-            Metrics(ledger.inspection, settings.lease_for),
+            Metrics(ledger, settings.lease_for, lookout.look),
             set(),
         )
         await asyncio.to_thread(remove_stale, service.uploads)

@@ -20,12 +20,14 @@ from tasks.ports import (
     CachedVerdict,
     CacheLookup,
     CacheResult,
+    CacheStatus,
     ClosedAttempt,
     FinalJob,
     LeaseKey,
     Ledger,
     NewAttempt,
     NewVerdicts,
+    Observation,
     Opened,
     VerdictQuery,
 )
@@ -124,9 +126,21 @@ class LedgerJournal:
     that was paid for outlives this process too. They stay there until the ledger has all of them.
     """
 
-    def __init__(self, ledger: Ledger, spool: Keeping | None = None, *, surely_held: SurelyHeld | None = None) -> None:
-        """Without ``surely_held`` every lease is taken to be ours however late the ledger's word comes."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        spool: Keeping | None = None,
+        *,
+        surely_held: SurelyHeld | None = None,
+        observe: Callable[[Observation], None] | None = None,
+    ) -> None:
+        """Makes the journal; nothing is opened.
+
+        Without ``surely_held`` every lease is taken to be ours however late the ledger's word comes. ``observe`` gets what
+        the ledger has stored; it must neither wait nor fail.
+        """
         self._ledger = ledger
+        self._observe = observe
         self._spool = spool
         self._surely_held = surely_held
         self._opens = Batcher[NewAttempt, Opened]("opened attempts", ledger.attempts.open_attempts, eager=True)
@@ -161,7 +175,10 @@ class LedgerJournal:
 
     async def share(self, lookup: CacheLookup) -> CacheResult:
         """Look for the answer of an identical call, and take it."""
-        return await self._shares.send(lookup)
+        result = await self._shares.send(lookup)
+        if self._observe is not None and result.status is CacheStatus.REUSED:
+            self._observe(result)
+        return result
 
     async def close_attempt(self, closed: ClosedAttempt) -> bool:
         """Close one attempt; True if the job advanced."""
@@ -197,10 +214,17 @@ class LedgerJournal:
             log.exception("%d closed attempts could not be written", len(rows))
             raise LedgerError(f"{type(error).__name__}: {error}") from error
         self._mark_stored(rows)
+        if self._observe is not None:
+            for row in rows:
+                self._observe(row)
         return [row.job_id in advanced for row in rows]
 
     async def _finish(self, rows: Sequence[FinalJob]) -> list[bool]:
         finished = await self._ledger.queue.finish(rows)
+        if self._observe is not None:
+            for row in rows:
+                if row.job_id in finished:
+                    self._observe(row)
         return [row.job_id in finished for row in rows]
 
     # ---- while the ledger is away ----

@@ -18,9 +18,11 @@ from worker.ledger.disk_space import DiskSpace
 from worker.ledger.duties import PostgresDuties
 from worker.ledger.fairness import shares_document
 from worker.ledger.fleet import Fleet
+from worker.ledger.gauges import Gauges
 from worker.ledger.history import CallHistory
 from worker.ledger.inspection import Inspection
 from worker.ledger.labels import Labels
+from worker.ledger.metric_totals import MetricTotals
 from worker.ledger.outage import Outage, WatchedDatabase
 from worker.ledger.provider_batches import PostgresRemoteBatches
 from worker.ledger.publishing import PostgresOutbox
@@ -81,6 +83,8 @@ class PostgresLedger(Ledger):
         self.figures = BatchFigures(database)
         self.inspection = Inspection(database)
         self.space = DiskSpace(database)
+        self.metric_totals = MetricTotals(database)
+        self.gauges = Gauges(database)
         self.tenancy = Tenancy(database)
         self.api_keys = ApiKeys(database)
         self.uploads = Uploads(database)

@@ -57,6 +57,7 @@ from worker.process.pruning import Pruning
 from worker.process.spool import Spool, replay, spool_folder
 from worker.providers.registry import Installation
 from worker.settings import Settings, worker_name
+from worker.telemetry.metering import Metering
 from worker.token_streams import RedisTokens, forget
 
 log = logging.getLogger(__name__)
@@ -106,6 +107,7 @@ class WorkerRuntime:
         self._direct_feed: Feed | None = None
         """Holds the jobs in their check here; leases none itself."""
         self._suspicion = Suspicion()
+        self._metering = Metering()
 
     # ---- called by the main thread ----
 
@@ -169,7 +171,10 @@ class WorkerRuntime:
         renewer.start()
         # Leases are renewed until the last answer is written.
         stack.push_async_callback(renewer.stop)
-        journal = LedgerJournal(self._ledger, spool, surely_held=renewer.leases.surely_held)
+        self._stack.push_async_callback(self._metering.stop)
+        journal = LedgerJournal(
+            self._ledger, spool, surely_held=renewer.leases.surely_held, observe=self._metering.observe
+        )
         stack.push_async_callback(journal.close)
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
         # Not on the loop: it waits for the work under way.
@@ -188,6 +193,7 @@ class WorkerRuntime:
         gate = SubmitGate(self._app, f"nightdesk@{worker_name()}", self._reachable, self._loop)
         stack.push_async_callback(gate.cancel)
         self._start_duties(dispatch)
+        self._metering.start(self._ledger.metric_totals, dispatch)
         return Intake(
             self._loop,
             self._feeds,

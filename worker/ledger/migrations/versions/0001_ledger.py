@@ -513,6 +513,14 @@ CREATE TABLE dispatch (
 
 INSERT INTO dispatch DEFAULT VALUES;
 
+CREATE TABLE metric_total (
+    name TEXT NOT NULL,
+    labels TEXT[] NOT NULL,
+    value DOUBLE PRECISION NOT NULL,
+    changed_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
+    CONSTRAINT metric_total_pkey PRIMARY KEY (name, labels)
+);
+
 CREATE TABLE quarantine (
     job_id UUID NOT NULL,
     duty TEXT NOT NULL,
@@ -586,6 +594,7 @@ ALTER TABLE attempt SET (
 ALTER TABLE batch SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
 ALTER TABLE budget_period SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
 ALTER TABLE worker SET (fillfactor = 50);
+ALTER TABLE metric_total SET (fillfactor = 50);
 -- Every job passes by, few are in it at once; what a crash of the server loses is hinted again.
 ALTER TABLE job_hint SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 -- Few rows, that come and go all the time.

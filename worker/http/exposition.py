@@ -1,0 +1,210 @@
+"""Exposes the metrics: the requests of this process, and the figures of the whole ledger, read when they are asked for."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from datetime import timedelta
+from math import isinf
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tasks.errors import LedgerError, ServiceUnavailable
+from worker.http.documents import Readiness
+from worker.ledger.gauges import GaugeReading
+from worker.ledger.inspection import LedgerHealth
+from worker.ledger.metric_totals import Total
+from worker.ledger.postgres import PostgresLedger
+from worker.telemetry import metrics as names
+from worker.telemetry.metrics import Kind, Metric
+
+log = logging.getLogger(__name__)
+
+# Each series would have a second one with the time it was made.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+VALID_S = 10.0
+"""Seconds that the figures of the ledger are good for: several scrapers cost no more than one."""
+
+METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"})
+
+FINDINGS = ("stuck", "overdue", "unpublished", "billed_twice", "left_open")
+
+_NO_BOUND = "+Inf"
+
+
+class LedgerFigures(Collector):
+    """The last figures of the ledger; those of all workers together as they added them up."""
+
+    def __init__(self) -> None:
+        self._samples: dict[Metric, list[tuple[tuple[str, ...], float]]] = {}
+        self._totals: dict[str, list[Total]] = {}
+
+    def collect(self) -> Iterable[Family]:
+        """All families, also those without a sample yet."""
+        for metric in names.LEDGER:
+            family = Family(metric.name, metric.help, metric.kind.value)
+            for values, number in self._samples.get(metric, ()):
+                family.add_sample(metric.name, dict(zip(metric.labels, values, strict=True)), number)
+            yield family
+        for metric in names.TOTALS:
+            family = Family(metric.name, metric.help, metric.kind.value)
+            for name, labels, value in self._totals_of(metric):
+                family.add_sample(name, labels, value)
+            yield family
+
+    def forget(self) -> None:
+        """Drops what stands in the ledger now; sums stay as they were last read."""
+        self._samples = {}
+
+    def take(
+        self,
+        health: LedgerHealth,
+        totals: Iterable[tuple[str, str, str, int]],
+        reading: GaugeReading,
+        sums: Iterable[Total],
+    ) -> None:
+        """Takes over new figures."""
+        findings = {kind: getattr(health, kind) for kind in FINDINGS}
+        findings["quarantined"] = len(health.quarantined)
+        findings["provider_batch_late"] = sum(notice.late for notice in health.remote)
+        paused = [lane for lane in health.lanes if lane.paused]
+        self._samples = {
+            names.JOBS: [(row[:3], row[3]) for row in totals],
+            names.AVAILABLE: [((step.value,), jobs) for step, jobs in health.available.items()],
+            names.QUEUE_AGE: [((step.value,), age_s) for step, age_s in reading.ages_s.items()],
+            names.FINDINGS: [((kind,), number) for kind, number in findings.items()],
+            names.WORKERS: [((step,), workers) for step, workers in reading.workers.items()],
+            names.WORKING: [((), health.working)],
+            names.LANES_PAUSED: _counted((lane.provider, lane.lane, lane.kind.value) for lane in paused),
+            names.UNREACHABLE: _counted((lane.provider,) for lane in health.lanes if not lane.paused),
+            names.LED: [((), reading.led)],
+            names.LEADER_BROKER: [((), reading.leader_has_broker)],
+            names.CHECK_BEHIND: [((), reading.check_behind)],
+            names.BATCH_JOBS: [((str(batch.batch_id), batch.name), batch.jobs) for batch in reading.batches],
+            names.BATCH_FINAL: [((str(batch.batch_id), batch.name), batch.final) for batch in reading.batches],
+        }
+        self._totals = {}
+        for total in sums:
+            self._totals.setdefault(total.name, []).append(total)
+
+    def _totals_of(self, metric: Metric) -> Iterator[tuple[str, dict[str, str], float]]:
+        if metric.kind is Kind.HISTOGRAM:
+            yield from self._histogram(metric)
+            return
+        name = f"{metric.name}_total"
+        for total in self._totals.get(name, ()):
+            if len(total.labels) == len(metric.labels):
+                yield name, dict(zip(metric.labels, total.labels, strict=True)), total.value
+
+    def _histogram(self, metric: Metric) -> Iterator[tuple[str, dict[str, str], float]]:
+        """Buckets with those below, as Prometheus wants them; bounds of another version count where they belong."""
+        counts: dict[tuple[str, ...], dict[float, float]] = {}
+        for total in self._totals.get(f"{metric.name}_bucket", ()):
+            if len(total.labels) == len(metric.labels) + 1:
+                counts.setdefault(total.labels[:-1], {})[float(total.labels[-1])] = total.value
+        sums = {total.labels: total.value for total in self._totals.get(f"{metric.name}_sum", ())}
+        for values, by_bound in counts.items():
+            labels = dict(zip(metric.labels, values, strict=True))
+            for bound in (*metric.buckets, float("inf")):
+                below = sum(count for at, count in by_bound.items() if at <= bound)
+                yield f"{metric.name}_bucket", {**labels, "le": _text(bound)}, below
+            yield f"{metric.name}_sum", labels, sums.get(values, 0.0)
+            yield f"{metric.name}_count", labels, sum(by_bound.values())
+
+
+def _text(bound: float) -> str:
+    return _NO_BOUND if isinf(bound) else str(float(bound))
+
+
+def _counted(rows: Iterable[tuple[str, ...]]) -> list[tuple[tuple[str, ...], float]]:
+    """Rows with their numbers: lanes of several models are one series."""
+    counts: dict[tuple[str, ...], float] = {}
+    for row in rows:
+        counts[row] = counts.get(row, 0) + 1
+    return list(counts.items())
+
+
+class Metrics:
+    """The metrics of one service. Labels are bounded: routes by their pattern, states and reasons by their names."""
+
+    def __init__(self, ledger: PostgresLedger, lease_for: timedelta, look: Callable[[], Awaitable[Readiness]]) -> None:
+        self._ledger = ledger
+        self._stuck_after = lease_for
+        self._look = look
+        self._turn = asyncio.Lock()
+        self._read_at = float("-inf")
+        registry = self._registry = CollectorRegistry()
+        self.requests = Counter(
+            names.HTTP_REQUESTS.name, names.HTTP_REQUESTS.help, names.HTTP_REQUESTS.labels, registry=registry
+        )
+        self.seconds = Histogram(
+            names.HTTP_SECONDS.name, names.HTTP_SECONDS.help, names.HTTP_SECONDS.labels,
+            buckets=names.HTTP_SECONDS.buckets, registry=registry,
+        )  # fmt: skip
+        self.open_requests = Gauge(names.HTTP_OPEN.name, names.HTTP_OPEN.help, registry=registry)
+        self._up = Gauge(names.LEDGER_UP.name, names.LEDGER_UP.help, registry=registry)
+        self._read_seconds = Gauge(names.LEDGER_READ_SECONDS.name, names.LEDGER_READ_SECONDS.help, registry=registry)
+        self._redis_up = Gauge(names.REDIS_UP.name, names.REDIS_UP.help, registry=registry)
+        self._figures = LedgerFigures()
+        registry.register(self._figures)
+
+    async def exposition(self) -> bytes:
+        """All metrics as text."""
+        async with self._turn:
+            if time.monotonic() - self._read_at > VALID_S:
+                self._redis_up.set((await self._look()).redis == "ok")
+                await self._read()
+                self._read_at = time.monotonic()
+        return generate_latest(self._registry)
+
+    async def _read(self) -> None:
+        began = time.monotonic()
+        try:
+            health = await self._ledger.inspection.health(stuck_after=self._stuck_after)
+            totals = await self._ledger.inspection.totals()
+            reading = await self._ledger.gauges.read()
+            sums = await self._ledger.metric_totals.read()
+        except (ServiceUnavailable, LedgerError) as error:
+            log.warning("the figures of the ledger can't be read now: %s", error)
+            self._up.set(0)
+            # A figure of a while ago would look like one of now.
+            self._figures.forget()
+            return
+        self._up.set(1)
+        self._read_seconds.set(time.monotonic() - began)
+        self._figures.take(health, totals, reading, sums)
+
+
+class RequestMetrics:
+    """Counts requests and their time, by the pattern of their route."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        metrics: Metrics = scope["app"].state.service.metrics
+        status, began = 500, time.perf_counter()
+
+        async def note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        metrics.open_requests.inc()
+        try:
+            await self._app(scope, receive, note)
+        finally:
+            metrics.open_requests.dec()
+            route = getattr(scope.get("route"), "path", "none")
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            metrics.requests.labels(route, method, str(status)).inc()
+            metrics.seconds.labels(route).observe(time.perf_counter() - began)

@@ -1,0 +1,1 @@
+"""Figures and traces of jobs and calls, made apart from their path: a fault here never touches a job."""

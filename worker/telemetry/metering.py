@@ -1,0 +1,111 @@
+"""Counts the jobs and calls of this process, apart from their path, and adds the sums to the ledger every few seconds."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+
+from tasks.errors import NightdeskError
+from tasks.ports import Observation
+from tasks.scheduling.dispatch import Dispatch
+from worker.cancellation import cancel
+from worker.ledger.metric_totals import MetricTotals
+from worker.telemetry import metrics
+from worker.telemetry.tally import Series, Tally
+
+log = logging.getLogger(__name__)
+
+COUNT_EVERY_S = 1.0
+"""Finished jobs are kept for so long."""
+STORE_EVERY_S = 10.0
+CLOSING_S = 2.0
+
+MOST_KEPT = 50_000
+"""Observations that wait to be counted; a loop that is busier than that counts no more for a second."""
+
+
+class Metering:
+    """``observe`` is all that a job pays for: it appends to a queue, and runs no code of ours."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Observation] = deque()
+        self.observe: Callable[[Observation], None] = self._queue.append
+        self._tally = Tally()
+        self._totals: MetricTotals | None = None
+        self._duties: Dispatch | None = None
+        self._counted = {metrics.RESCUES: 0, metrics.EXPIRED: 0}
+        self._task: asyncio.Task[None] | None = None
+        self._warned = False
+
+    def start(self, totals: MetricTotals, duties: Dispatch) -> None:
+        """Begins to count."""
+        self._totals, self._duties = totals, duties
+        self._task = asyncio.get_running_loop().create_task(self._run(totals), name="metering")
+
+    async def stop(self) -> None:
+        """Stores what was counted; with the ledger away, the last seconds are lost."""
+        if self._task is None or self._totals is None:
+            return
+        await cancel(self._task)
+        try:
+            async with asyncio.timeout(CLOSING_S):
+                self.count()
+                await self._store(self._totals)
+        except TimeoutError:
+            log.warning("the last figures for /metrics could not be stored")
+        except Exception:
+            log.exception("the last figures for /metrics could not be counted")
+
+    async def _run(self, totals: MetricTotals) -> None:
+        stored_at = float("-inf")
+        while True:
+            await asyncio.sleep(COUNT_EVERY_S)
+            try:
+                self.count()
+                if monotonic() - stored_at >= STORE_EVERY_S:
+                    if stored_at < 0:
+                        await totals.prune()
+                    stored_at = monotonic()
+                    await self._store(totals)
+            except NightdeskError as error:
+                log.warning("figures for /metrics can't be stored now: %s", error)
+            except Exception:
+                log.exception("counting for /metrics broke")
+
+    def count(self) -> None:
+        """Counts what waits."""
+        queue, tally = self._queue, self._tally
+        if (excess := len(queue) - MOST_KEPT) > 0:
+            for _ in range(excess):
+                queue.popleft()
+            tally.count(metrics.DROPPED, by=excess)
+        while queue:
+            try:
+                tally.add(queue.popleft())
+            except Exception:
+                tally.count(metrics.DROPPED)
+                if not self._warned:
+                    self._warned = True
+                    log.exception("a job could not be counted for /metrics; later ones like it are not logged")
+        if self._duties is not None:
+            self._count_duty(metrics.RESCUES, self._duties.rescue.rescued)
+            self._count_duty(metrics.EXPIRED, self._duties.expired)
+
+    def sums(self) -> dict[Series, float]:
+        """The sums since they were last stored; they begin again."""
+        return self._tally.take()
+
+    def _count_duty(self, metric: metrics.Metric, jobs: int) -> None:
+        if new := jobs - self._counted[metric]:
+            self._counted[metric] = jobs
+            self._tally.count(metric, by=new)
+
+    async def _store(self, totals: MetricTotals) -> None:
+        if not (sums := self.sums()):
+            return
+        try:
+            await totals.add(sums)
+        except BaseException:
+            self._tally.restore(sums)
+            raise

@@ -1,0 +1,102 @@
+"""Adds up what the workers' jobs and calls were, for the metrics of all workers together."""
+
+from bisect import bisect_left
+from collections import defaultdict
+
+from schemas.record import TimingMs
+from tasks.ports import CacheResult, ClosedAttempt, FinalJob, Observation
+from worker.telemetry import metrics
+from worker.telemetry.metrics import Metric
+
+Series = tuple[str, tuple[str, ...]]
+"""Name of a sample and the values of its labels; the last one of a bucket is its upper bound."""
+
+MOST_MODELS = 100
+"""Models that have series of their own; jobs may name any number."""
+OTHER = "other"
+
+NO_BOUND = "+Inf"
+
+
+class Tally:
+    """Sums since they were last taken, by series."""
+
+    def __init__(self) -> None:
+        self._sums: defaultdict[Series, float] = defaultdict(float)
+        self._models: set[str] = set()
+
+    def count(self, metric: Metric, *labels: str, by: float = 1.0) -> None:
+        """Adds to a counter."""
+        self._sums[f"{metric.name}_total", labels] += by
+
+    def observe(self, metric: Metric, value: float, *labels: str) -> None:
+        """Adds a value to a histogram; its buckets are kept one by one, not each with those below."""
+        at = bisect_left(metric.buckets, value)
+        bound = str(float(metric.buckets[at])) if at < len(metric.buckets) else NO_BOUND
+        self._sums[f"{metric.name}_bucket", (*labels, bound)] += 1
+        self._sums[f"{metric.name}_sum", labels] += value
+
+    def add(self, observation: Observation) -> None:
+        """Adds what became of a job or a call."""
+        if isinstance(observation, FinalJob):
+            self._add_job(observation)
+        elif isinstance(observation, ClosedAttempt):
+            self._add_call(observation)
+        elif isinstance(observation, CacheResult):
+            self.count(metrics.SHARED)
+
+    def take(self) -> dict[Series, float]:
+        """The sums, which begin again."""
+        sums, self._sums = self._sums, defaultdict(float)
+        return dict(sums)
+
+    def restore(self, sums: dict[Series, float]) -> None:
+        """Adds sums again that could not be stored."""
+        for series, value in sums.items():
+            self._sums[series] += value
+
+    def _add_job(self, job: FinalJob) -> None:
+        record = job.record
+        cause = record.failure.kind.value if record.failure is not None else ""
+        self.count(metrics.FINISHED, job.state.value, job.outcome.value if job.outcome else "", cause)
+        for part in TimingMs.model_fields:
+            ms = getattr(record.timing_ms, part)
+            if ms:
+                self.observe(metrics.JOB_SECONDS, ms / 1000, part)
+        if (grounding := record.grounding) is None:
+            return
+        for verdict, claims in grounding.counts.items():
+            if claims:
+                self.count(metrics.CLAIMS, verdict.value, by=claims)
+        if grounding.grounding_score is not None:
+            self.observe(metrics.GROUNDING, grounding.grounding_score)
+        if grounding.confidence is not None:
+            self.observe(metrics.CONFIDENCE, grounding.confidence)
+
+    def _add_call(self, closed: ClosedAttempt) -> None:
+        if closed.then is not None and closed.then.event is not None:
+            self.count(metrics.EDGES, closed.then.event)
+        if (facts := closed.facts) is None:
+            return
+        provider, model = facts.provider, self._model(facts.model or "")
+        outcome = closed.outcome.removeprefix("error:")
+        self.count(metrics.CALLS, provider, model, facts.lane, facts.purpose.value, outcome)
+        self.observe(metrics.PERMIT_SECONDS, facts.permit_wait_ms / 1000, provider)
+        if closed.cost_usd:
+            self.count(metrics.CALL_COST, provider, model, facts.lane, by=float(closed.cost_usd))
+        if outcome != "ok" or closed.answer is None:
+            return
+        if closed.cost_usd is None:
+            self.count(metrics.UNPRICED, provider, model)
+        self.observe(metrics.CALL_SECONDS, facts.ms / 1000, provider, model, facts.lane)
+        if (usage := closed.answer.completion.usage) is not None:
+            for kind in type(usage).model_fields:
+                if tokens := getattr(usage, kind):
+                    self.count(metrics.CALL_TOKENS, provider, model, kind.removesuffix("_tokens"), by=tokens)
+
+    def _model(self, model: str) -> str:
+        if model not in self._models:
+            if len(self._models) >= MOST_MODELS:
+                return OTHER
+            self._models.add(model)
+        return model
