@@ -7,7 +7,7 @@ from functools import cache
 
 from tasks.text.language import language_tables, word_set
 from tasks.text.sentences import plain_arabic
-from tasks.text.wording import content_words
+from tasks.text.wording import AsciiSearch, content_words
 
 
 class Expected(Enum):
@@ -38,6 +38,12 @@ def asks_for(expected: Expected) -> re.Pattern[str]:
         patterns = table.get("questions", {}).get(expected.value, ())
         (spaced if table.get("spaced", True) else unspaced).update(map(plain_arabic, patterns))
     return re.compile("|".join([rf"(?<!\w)(?:{'|'.join(sorted(spaced))})(?!\w)", *sorted(unspaced)]))
+
+
+@cache
+def may_ask_for(expected: Expected) -> AsciiSearch:
+    """A quick search for questions that may ask for a kind of thing."""
+    return AsciiSearch(lambda: asks_for(expected).pattern)
 
 
 @cache

@@ -25,6 +25,7 @@ from tasks.text.question_words import (
     generic_stems,
     joint_pattern,
     listed_words,
+    may_ask_for,
     moments,
 )
 from tasks.text.sentences import Span, plain_arabic, words
@@ -140,12 +141,17 @@ def read_question(text: str, previous: str = "") -> tuple[Question, ...]:
         Question(
             stems=tuple(whole),
             weights=tuple([weights.get(stem, background.get(stem, 0.0)) for stem in whole]),
-            expected=frozenset(kind for kind in Expected if asks_for(kind).search(plain_arabic(part.strip().lower()))),
+            expected=_expected_kinds(plain_arabic(part.strip().lower())),
             names=names,
             text=plain_arabic(text.strip().lower()),
         )
         for part, weights in parts
     )
+
+
+def _expected_kinds(part: str) -> frozenset[Expected]:
+    """The kinds of things that a part of a question, in lower case, asks for."""
+    return frozenset(kind for kind in Expected if may_ask_for(kind).may_match(part) and asks_for(kind).search(part))
 
 
 def _names(text: str) -> frozenset[str]:
@@ -410,10 +416,13 @@ def is_about(
         return True
     evidence = list(spans)
     quotes = [sources[source].content[span.start : span.end] for source, span in evidence]
-    bonus = [EXPECTED * any(is_expected(part, quote) for quote in quotes) for part in parts]
+    bonus: list[float] = []
     for reading in (read_quotes, read_sources):
         inside, beside, masks = reading(parts[0], sources, evidence)
         scores = [SubjectScore(part).score(inside, beside, masks) for part in parts]
+        if max(scores) >= least:
+            return True
+        bonus = bonus or [EXPECTED * any(is_expected(part, quote) for quote in quotes) for part in parts]
         if max(map(add, scores, bonus)) >= least:
             return True
     return False
