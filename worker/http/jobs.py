@@ -123,11 +123,11 @@ async def poll_job(
     service: Service, caller: Caller, job_id: UUID, wait_s: float, if_none_match: str | None
 ) -> Response:
     """Answers a poll; raises ``NotFound``, and ``Problem`` where the key was revoked during the wait."""
-    version = await service.ledger.tenancy.job(job_id, caller.tenant)
+    version = await service.version(job_id, caller.tenant)
     if wait_s and not version.final and (if_none_match is None or _is_same(version, if_none_match)):
         await service.watch.change(job_id, version.tag if if_none_match else None, wait_s)
         await service.access.require_valid(caller)
-        version = await service.ledger.tenancy.job(job_id, caller.tenant)
+        version = await service.version(job_id, caller.tenant)
     return await _result(service, version, if_none_match)
 
 

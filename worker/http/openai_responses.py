@@ -143,7 +143,7 @@ async def _require(service: Service, caller: Caller, response: str) -> UUID:
     match = _ID.fullmatch(response)
     if match is None:
         raise not_found()
-    return (await service.ledger.tenancy.job(UUID(match[1]), caller.tenant)).job_id
+    return (await service.version(UUID(match[1]), caller.tenant)).job_id
 
 
 async def _view(service: Service, job_id: UUID) -> JobView:
@@ -176,7 +176,7 @@ async def _wait(service: Service, caller: Caller, job_id: UUID, within_s: float)
     """Yields None now and then, and the job once it is final; ends without it when the time or the service ends."""
     until = time.monotonic() + within_s
     while not service.watch.closed.is_set() and time.monotonic() < until:
-        version = await service.ledger.tenancy.job(job_id, caller.tenant)
+        version = await service.version(job_id, caller.tenant)
         if not version.final:
             await service.watch.change(job_id, None, BEAT_S)
             await service.access.require_valid(caller)

@@ -15,7 +15,7 @@ from redis import asyncio as redis
 
 from schemas.record import JobResult
 from schemas.states import Step
-from tasks.errors import BrokerUnavailable
+from tasks.errors import BrokerUnavailable, NotFound
 from tasks.results import poll
 from tasks.scheduling.batching import Batcher, OnError
 from worker.http.authentication import Access
@@ -26,6 +26,7 @@ from worker.http.job_watch import JobWatch
 from worker.http.readiness import Lookout
 from worker.ledger.outage import PROBE_S, Outage
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.tenancy import JobVersion
 from worker.ledger.uploads import Upload
 from worker.local import Endpoints
 from worker.operations.operator import Operator
@@ -65,8 +66,10 @@ class Service:
     watch: JobWatch
     catalog: Installation
     doorbell: CeleryDoorbell
+    versions: Batcher[tuple[UUID, str], JobVersion | None]
+    """Reads the versions of the jobs of polls that come together, each with its tenant, by one statement."""
     results: Batcher[UUID, JobResult | None]
-    """Reads the results of polls that come together by one statement."""
+    """The same for the results of these jobs."""
     lookout: Lookout
     tokens: TokenReader
     metrics: Metrics
@@ -79,6 +82,13 @@ class Service:
     def uploads(self) -> Path:
         """The folder of bodies on their way into the ledger."""
         return self.settings.home.expanduser().absolute() / "uploads"
+
+    async def version(self, job_id: UUID, tenant: str) -> JobVersion:
+        """The version of a tenant's job; raises ``NotFound``."""
+        version = await self.versions.send((job_id, tenant))
+        if version is None:
+            raise NotFound(f"no job {job_id}")
+        return version
 
     def operator(self, name: str, ledger: PostgresLedger) -> Operator:
         """The caller of a request as the one who gives an order."""
@@ -125,6 +135,10 @@ async def open_service(
         stack.push_async_callback(doorbell.close)
         client = redis.Redis.from_url(where.redis_url, socket_timeout=2, socket_connect_timeout=2)
         stack.push_async_callback(client.aclose)
+        versions = Batcher[tuple[UUID, str], JobVersion | None](
+            "versions", ledger.tenancy.jobs, on_error=OnError.RAISE, wait=READ_WAIT, in_flight=CONNECTIONS, eager=True
+        )
+        stack.push_async_callback(versions.close, FINISH)
         results = Batcher[UUID, JobResult | None](
             "polls",
             partial(poll, ledger.reading),
@@ -146,6 +160,7 @@ async def open_service(
             watch,
             Installation(settings, same_for_workers=embedded(settings)),
             doorbell,
+            versions,
             results,
             lookout,
             await stack.enter_async_context(TokenReader(where.redis_url, key_prefix=settings.key_prefix)),

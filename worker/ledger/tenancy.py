@@ -17,7 +17,10 @@ from worker.ledger.views import STATUS
 _VERSION = """
 SELECT id, batch_id, state, run, round, step, outcome, held_reason, finished_at, erased_at, cost_usd FROM job
 """
-_OF_JOB = _VERSION + "WHERE id = %(id)s AND tenant = %(tenant)s"
+_OF_TENANTS = f"""
+SELECT d.ord, j.* FROM unnest(%(ids)b::uuid[], %(tenants)b::text[]) WITH ORDINALITY AS d(id, tenant, ord)
+CROSS JOIN LATERAL ({_VERSION} WHERE id = d.id AND tenant = d.tenant LIMIT 1) j
+"""
 _OF_JOBS = _VERSION + "WHERE id = ANY(%(ids)b::uuid[])"
 
 _BATCH = "SELECT id FROM batch WHERE id = %(id)s AND tenant = %(tenant)s"
@@ -61,10 +64,18 @@ class Tenancy:
 
     async def job(self, job_id: UUID, tenant: str) -> JobVersion:
         """The version of a job; raises ``NotFound``."""
-        rows = await self._db.rows(_OF_JOB, {"id": job_id, "tenant": tenant})
-        if not rows:
+        (version,) = await self.jobs([(job_id, tenant)])
+        if version is None:
             raise NotFound(f"no job {job_id}")
-        return _version(rows[0])
+        return version
+
+    async def jobs(self, owned: Sequence[tuple[UUID, str]]) -> list[JobVersion | None]:
+        """The versions of jobs, each of a tenant, in order; None where the tenant has no such job."""
+        parameters = {"ids": [job_id for job_id, _ in owned], "tenants": [tenant for _, tenant in owned]}
+        versions: list[JobVersion | None] = [None] * len(owned)
+        for row in await self._db.rows(_OF_TENANTS, parameters):
+            versions[row.ord - 1] = _version(row)
+        return versions
 
     async def versions(self, job_ids: Sequence[UUID]) -> list[JobVersion]:
         """The versions of those jobs that exist, of any tenant: for ids that ``job`` returned before."""
