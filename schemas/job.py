@@ -310,10 +310,13 @@ class SourceContext(Contract):
     @classmethod
     def from_stored(cls, stored: Any) -> "SourceContext":
         """Makes a source of its stored form without validation; the form of another version is validated."""
-        if not isinstance(stored, dict) or stored.keys() != cls.model_fields.keys():
+        if not isinstance(stored, dict) or stored.keys() != _field_names(cls):
             return cls.model_validate(stored)
-        score = stored["relevance_score"]
-        return cls.model_construct(None, **{**stored, "relevance_score": None if score is None else float(score)})
+        # In the order of the contract, which is that of its JSON; the ledger's has an order of its own.
+        fields = {name: stored[name] for name in cls.model_fields}
+        if fields["relevance_score"] is not None:
+            fields["relevance_score"] = float(fields["relevance_score"])
+        return cls.of_valid(fields)
 
 
 @cache

@@ -307,6 +307,7 @@ def new_attempt(
         reserved_usd=call.reserve_usd,
         share=share,
         required=required,
+        urgent=job.priority > 0,
     )
 
 
@@ -319,7 +320,16 @@ def _closed(paid: OpenCall, failure: Failure | None = None, *, spent: bool = Fal
     trace = job.request.traceparent
     facts = CallFacts(job.run, call.purpose, call.provider, call.model, call.lane, permit.waited_ms, paid.ms, trace)
     return ClosedAttempt(
-        call.id, job.job_id, job.token, job.step, outcome, spent=spent, failure=failure, facts=facts, **fields
+        call.id,
+        job.job_id,
+        job.token,
+        job.step,
+        outcome,
+        spent=spent,
+        failure=failure,
+        facts=facts,
+        urgent=call.urgent,
+        **fields,
     )
 
 

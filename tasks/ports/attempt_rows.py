@@ -58,6 +58,8 @@ class NewAttempt:
     """None: neither takes the answer of another call nor gives its own."""
     required: bool = True
     """False: the job goes on without the call where the batch has no money for it, and is not held."""
+    urgent: bool = False
+    """It is not kept for others of its group."""
 
 
 class Opened(StrEnum):
@@ -199,6 +201,8 @@ class ClosedAttempt:
     then: Advance | None = None
     facts: CallFacts | None = None
     """None: no call was made by this process."""
+    urgent: bool = False
+    """It is not kept for others of its group."""
 
 
 @dataclass(frozen=True, slots=True)

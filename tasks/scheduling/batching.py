@@ -89,7 +89,8 @@ class Batcher(Generic[Row, Answer]):
         in_flight: most sends at once.
         room: most rows that wait or are under way; ``add`` forgets what comes beyond it.
         eager: after a quiet time the first row does not wait, only what comes after it.
-        flow_wait: longest wait after a batch of several rows, where ``wait`` would make many small ones of them.
+        flow_wait: longest wait after a batch of ``flow_rows`` or more, where ``wait`` would make many small ones of them.
+        flow_rows: rows of a batch from which on many come.
     """
 
     def __init__(
@@ -104,11 +105,15 @@ class Batcher(Generic[Row, Answer]):
         room: int | None = None,
         eager: bool = False,
         flow_wait: timedelta | None = None,
+        flow_rows: int = 2,
     ) -> None:
         self._eager = eager
         self._flow_wait_s = (flow_wait or wait).total_seconds()
+        self._flow_rows = flow_rows
         self._flows = False
-        """The last batch had several rows."""
+        """The last batch had ``flow_rows``."""
+        self._overdue = False
+        """What waits was to be sent, and no send was free."""
         self._started_at = -math.inf
         self._name = name
         self._send_rows = send
@@ -148,7 +153,7 @@ class Batcher(Generic[Row, Answer]):
         self._waiting.append(entry)
         if len(self._waiting) >= self._size:
             self._start()
-        elif urgent or self._timer is None:
+        elif urgent or (self._timer is None and not self._overdue):
             if self._timer is not None:
                 self._timer.cancel()
             loop = asyncio.get_running_loop()
@@ -157,19 +162,20 @@ class Batcher(Generic[Row, Answer]):
             self._timer = loop.call_later(0 if urgent or is_quiet else wait_s, self._start)
 
     def _start(self) -> None:
-        """Start sends while some are free; called when a batch is full, its time is up, or a send ended."""
+        """Start sends while some are free; called when a batch is full, or its time is up."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         while self._free and (batch := self._take()):
             self._free -= 1
             self._sending += len(batch)
-            self._flows = len(batch) > 1
+            self._flows = len(batch) >= self._flow_rows
             loop = asyncio.get_running_loop()
             self._started_at = loop.time()
             task = loop.create_task(self._send_batch(batch), name=f"send {self._name}")
             self._tasks.add(task)
             task.add_done_callback(partial(self._send_ended, len(batch)))
+        self._overdue = bool(self._waiting)
 
     def _take(self) -> list[_Entry[Row, Answer]]:
         batch: list[_Entry[Row, Answer]] = []
@@ -188,7 +194,9 @@ class Batcher(Generic[Row, Answer]):
             self._overflow = 0
         if not task.cancelled() and (error := task.exception()) is not None:
             log.critical("sending %s broke", self._name, exc_info=error)
-        if not task.cancelling():  # by the end of the loop, which would destroy another task unawaited
+        # Rows whose time is not up wait on: sent with every end of a send, they would go in ones and twos.
+        is_due = self._overdue or self._timer is None or len(self._waiting) >= self._size
+        if is_due and not task.cancelling():  # by the end of the loop, which would destroy another task unawaited
             self._start()
 
     async def _send_batch(self, batch: list[_Entry[Row, Answer]]) -> None:
@@ -252,6 +260,7 @@ class Batcher(Generic[Row, Answer]):
             await asyncio.wait(self._tasks, timeout=remaining)
             # Done callbacks, which start the next send, run on the loop's next turn.
             await asyncio.sleep(0)
+            self._start()
 
     async def _cut_off(self) -> None:
         log.warning(

@@ -92,6 +92,69 @@ def test_after_a_batch_of_several_rows_others_are_waited_for_longer() -> None:
     assert [len(rows) for rows in table.sends] == [1, 2, 3]
 
 
+def test_rows_that_came_during_a_send_wait_their_own_time() -> None:
+    async def scenario() -> list[int]:
+        sizes: list[int] = []
+        gate = asyncio.Event()
+
+        async def send(rows: Sequence[int]) -> None:
+            sizes.append(len(rows))
+            await gate.wait()
+
+        batcher = Batcher[int, None]("rows", send, rows=3, wait=LONG)
+        for row in range(3):
+            batcher.add(row)
+        await asyncio.sleep(0)
+        batcher.add(3)
+        gate.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert sizes == [3], "the end of a send is no reason to send a row by itself"
+        batcher.add(4)
+        batcher.add(5)
+        await asyncio.sleep(0)
+        assert sizes == [3, 3]
+        batcher.add(6)
+        await batcher.close()
+        return sizes
+
+    assert asyncio.run(scenario()) == [3, 3, 1]
+
+
+def test_rows_that_waited_their_time_while_all_sends_were_busy_go_with_the_next_free_one() -> None:
+    async def scenario() -> list[int]:
+        sizes: list[int] = []
+        gate = asyncio.Event()
+
+        async def send(rows: Sequence[int]) -> None:
+            sizes.append(len(rows))
+            await gate.wait()
+
+        batcher = Batcher[int, None]("rows", send, rows=3, wait=timedelta(milliseconds=1), flow_wait=LONG, in_flight=1)
+        for row in range(3):
+            batcher.add(row)
+        # Full, but no send is free.
+        for row in range(3, 7):
+            batcher.add(row)
+        gate.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return sizes
+
+    assert asyncio.run(scenario()) == [3, 3, 1]
+
+
+def test_a_few_rows_are_no_flow() -> None:
+    async def scenario() -> Table:
+        table = Table()
+        batcher = Batcher("rows", table.send, wait=timedelta(milliseconds=1), flow_wait=LONG, flow_rows=3)
+        for _ in range(2):
+            assert await asyncio.wait_for(asyncio.gather(batcher.send(1), batcher.send(2)), 10) == [10, 20]
+        return table
+
+    assert [len(rows) for rows in asyncio.run(scenario()).sends] == [2, 2]
+
+
 def test_one_bad_row_fails_alone() -> None:
     async def scenario() -> tuple[Table, list[int | BaseException]]:
         table = Table()
