@@ -50,6 +50,8 @@ class HeldReason(StrEnum):
     BUDGET = "budget"
     BATCH_PAUSED = "batch_paused"
     LANE_PAUSED = "lane_paused"
+    PRICE_UNKNOWN = "price_unknown"
+    """Its call has no known price, so that a ceiling or budget could not be kept; accepted before that was set."""
     TENANT_BUDGET = "tenant_budget"
     """Goes on by itself when the next period of the budget begins."""
     UNKNOWN_OUTCOME = "unknown_outcome"

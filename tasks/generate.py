@@ -340,7 +340,15 @@ class Generate:
             else:
                 return await self._answer(job, watch)
         except (ConfigurationError, InputError, ProviderError, Unstorable) as error:
-            await self._fail(job, failure_of(error), watch)
+            failure = failure_of(error)
+            if failure.kind is FailureKind.BUDGET and not job.round:
+                # A ceiling or budget was set after the job was accepted: it makes no call while that is kept.
+                hold = Advance(
+                    JobState.SCHEDULED, job.step, job.round, held_reason=HeldReason.PRICE_UNKNOWN, event="hold"
+                )
+                await self._move(job, hold)
+            else:
+                await self._fail(job, failure, watch)
         except (ServiceUnavailable, LedgerError):
             # No fault of the job's: its lease runs out, and the rescue hands it on with all that is stored.
             raise

@@ -13,7 +13,7 @@ import pytest
 
 from schemas.states import HeldReason, JobState
 from tasks.errors import JobsRefused, NotFound
-from tasks.ports import Opened
+from tasks.ports import Advance, LeaseKey, Opened
 from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_job, make_request, to_check
 from tests.contract.situations import (
     ACTOR,
@@ -124,8 +124,8 @@ async def test_money_that_comes_back_is_for_those_that_wait(postgres_database_ur
             [closed_ok(leased, attempt, answer=make_answer(cost_usd=Decimal("0.10")), then=to_check(leased))]
         )
         assert await sums(ledger) == (0, Decimal("0.10"))
-        # Room for one, and it is promised to that one.
-        assert [await ledger.duties.settle_budgets(10), await ledger.duties.settle_budgets(10)] == [1, 0]
+        # Room for one, to which it is promised at once: no later close brings more.
+        assert await ledger.duties.settle_budgets(10) == 0
         assert Counter([await state(ledger, job_id) for job_id in waiting]) == {
             JobState.AVAILABLE: 1,
             JobState.SCHEDULED: 1,
@@ -257,3 +257,31 @@ async def test_a_price_that_is_not_known_is_refused_at_the_door(postgres_databas
         assert accepted.refused == ()
         assert not (await take_one(ledger, accepted.job_ids[0])).tenant_budget
         assert (await submit(ledger)).refused == ()
+
+
+async def test_jobs_without_a_price_go_on_when_the_last_budget_is_removed(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url, "1") as ledger:
+        job, other, ceiling = (
+            await submit_and_take(ledger),
+            await submit_and_take(ledger),
+            await submit_and_take(ledger),
+        )
+        await ledger.actions.set_budget(ceiling.batch_id, Decimal(1), ACTOR)
+        await ledger.actions.pause_batch(other.batch_id, ACTOR, paused=True)
+        for leased in (job, other, ceiling):
+            held = Advance(
+                JobState.SCHEDULED, leased.step, leased.round, held_reason=HeldReason.PRICE_UNKNOWN, event="hold"
+            )
+            assert await ledger.queue.defer(LeaseKey(leased.job_id, leased.token), held)
+        await ledger.budgets.set("desk", "22:00-06:00 UTC", Decimal(1), ACTOR)
+        await ledger.budgets.remove("desk", "day UTC")
+        assert (await view(ledger, job.job_id)).held_reason == HeldReason.PRICE_UNKNOWN
+
+        await ledger.budgets.remove("desk", "22:00-06:00 UTC")
+
+        views = [await view(ledger, each.job_id) for each in (job, other, ceiling)]
+        assert [(each.state, each.held_reason) for each in views] == [
+            (JobState.AVAILABLE, None),
+            (JobState.SCHEDULED, HeldReason.BATCH_PAUSED),
+            (JobState.SCHEDULED, HeldReason.PRICE_UNKNOWN),
+        ]

@@ -26,6 +26,10 @@ _RELEASES = {
     ),
     HeldReason.BATCH_PAUSED: "the batch is paused; let it go on with: nightdesk resume {batch}",
     HeldReason.LANE_PAUSED: "no calls are made to the provider; once that is fixed: nightdesk release {batch}",
+    HeldReason.PRICE_UNKNOWN: (
+        "the price of their model is not known, so no ceiling or budget could be kept; 'nightdesk budget remove' lets them go "
+        "on, and after another remedy: nightdesk release {batch}"
+    ),
     HeldReason.TENANT_BUDGET: "the budget of their tenant is used up; they go on by themselves: nightdesk budget list",
     HeldReason.UNKNOWN_OUTCOME: (
         "a call was sent and its answer never came, so it may have been billed; to call again: nightdesk release {batch}"

@@ -39,6 +39,10 @@ RELEASES = {
         "an operator paused the batch",
         "'nightdesk release {batch} --reason batch_paused' lets it go on",
     ),
+    HeldReason.PRICE_UNKNOWN: (
+        "the price of their model is not known, so no ceiling or budget could be kept",
+        "'nightdesk budget remove', or the name of a model whose price is known, then 'nightdesk release {batch} --reason price_unknown'",
+    ),
     HeldReason.TENANT_BUDGET: (
         "the budget of their tenant for the day or the night is used up",
         "they go on by themselves in its next period ('nightdesk budget list'); sooner with 'nightdesk budget set'",

@@ -20,6 +20,7 @@ from tasks.ports import (
 from worker.ledger.budgets import HAS_ROOM_NOW, fund
 from worker.ledger.database import Database, First
 from worker.ledger.pages import lock_batches, lock_periods, pay_periods
+from worker.ledger.tenant_budgets import TENANTS_WITH_ROOM, fund_tenant
 
 # Of a row d that has terms for sharing, and its job j: the newest answer that it may take.
 SHAREABLE = """
@@ -284,6 +285,7 @@ WITH input AS (
         "locked_batch",
     )
     + """
+    RETURNING p.tenant, p.max_cost_usd - p.reserved_usd - p.spent_usd AS usd, p.reserved_usd
 ), moved_job AS (
     UPDATE job j
     SET cost_usd = j.cost_usd + m.spent_usd,
@@ -319,9 +321,12 @@ WITH input AS (
     UNION ALL
     SELECT id, run, 'release', 'worker', '{"held_reason": "unknown_outcome"}'::jsonb FROM moved_job WHERE frees
 )
-SELECT id, false AS is_batch FROM moved_job WHERE moves AND (keeps OR next_state <> 'running')
-UNION ALL SELECT job_id, false FROM closing WHERE repeated
-UNION ALL SELECT id, true FROM paid_batch WHERE has_room
+SELECT id, false AS is_batch, NULL AS tenant FROM moved_job WHERE moves AND (keeps OR next_state <> 'running')
+UNION ALL SELECT job_id, false, NULL FROM closing WHERE repeated
+UNION ALL SELECT id, true, NULL FROM paid_batch WHERE has_room
+UNION ALL SELECT NULL, false, tenant FROM ("""
+    + TENANTS_WITH_ROOM
+    + """) t
 """
 )
 
@@ -350,19 +355,27 @@ class PostgresAttempts(Attempts):
     async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
         advanced: set[UUID] = set()
         with_room: set[UUID] = set()
+        tenants: set[str] = set()
         for wave in _one_per_job(closed):
             for row in await self._db.rows(_CLOSE, _closing_columns(wave)):
-                (with_room if row.is_batch else advanced).add(row.id)
-        if with_room:
-            await self._fund(with_room)
+                if row.tenant is not None:
+                    tenants.add(row.tenant)
+                else:
+                    (with_room if row.is_batch else advanced).add(row.id)
+        if with_room or tenants:
+            await self._fund(with_room, tenants)
         return advanced
 
-    async def _fund(self, batch_ids: Collection[UUID]) -> None:
+    async def _fund(self, batch_ids: Collection[UUID], tenants: Collection[str]) -> None:
         try:
-            await fund(self._db, sorted(batch_ids))
+            if batch_ids:
+                await fund(self._db, sorted(batch_ids))
+            for tenant in sorted(tenants):
+                await fund_tenant(self._db, tenant)
         except (LedgerUnavailable, LedgerError) as error:
             # What was closed is committed, and the duty looks again within a second.
-            log.warning("jobs of %d batches that wait for money are left to dispatch: %s", len(batch_ids), error)
+            owners = len(batch_ids) + len(tenants)
+            log.warning("jobs of %d batches or tenants that wait for money are left to dispatch: %s", owners, error)
 
 
 def _one_per_job(closed: Sequence[ClosedAttempt]) -> Collection[list[ClosedAttempt]]:

@@ -130,6 +130,30 @@ WITH room AS ({_ROOM}
 SELECT (SELECT count(*) FROM funded_job) AS jobs
 """
 
+# In a statement of its own: the next one sees every job that was let go before the lock was got. Two at once would promise
+# the same money twice.
+_LOCK = "SELECT FROM tenant_budget WHERE tenant = %(tenant)s ORDER BY id FOR NO KEY UPDATE"
+
+AT_ONCE = 25
+"""Calls' worth of money that a closing shares out at once; a tick of dispatch shares out less."""
+
+# After 'paid_period' of a closing. A night that is over is left to the tick: jobs that wait for the next one would be read in vain.
+TENANTS_WITH_ROOM = f"""
+SELECT t.tenant
+FROM (SELECT tenant, min(usd) AS usd, bool_and(reserved_usd = 0) AS idle FROM paid_period GROUP BY tenant) t
+CROSS JOIN LATERAL (
+    SELECT j.needs_usd FROM job j
+    WHERE j.tenant = t.tenant AND j.held_reason = 'tenant_budget' AND j.needs_usd IS NOT NULL AND j.finished_at IS NULL
+    ORDER BY j.needs_usd LIMIT 1
+) n
+WHERE t.usd >= n.needs_usd AND (t.idle OR t.usd >= n.needs_usd * {AT_ONCE}) AND NOT EXISTS (
+    SELECT FROM tenant_budget b CROSS JOIN LATERAL (
+        SELECT p.short, p.ends_at FROM budget_period p WHERE p.budget_id = b.id AND p.begins_at <= nightdesk_now()
+        ORDER BY p.begins_at DESC LIMIT 1
+    ) p WHERE b.tenant = t.tenant AND p.short AND p.ends_at <= nightdesk_now())
+"""
+"""Tenants whose jobs may go on now that a closing gave money back: no later closing brings more, or it is worth a statement."""
+
 # Only of batches that had a refusal: those whose calls cost nothing go on.
 _HOLD = f"""
 WITH least AS (
@@ -151,6 +175,25 @@ WITH least AS (
     RETURNING j.id
 )
 SELECT count(*) AS jobs FROM held_job
+"""
+
+# Those of a batch with a ceiling are held for that.
+_FREE_UNPRICED = f"""
+WITH locked_job AS (
+    SELECT j.id, j.batch_id FROM job j JOIN batch b ON b.id = j.batch_id
+    WHERE j.held_reason = 'price_unknown' AND j.tenant = %(tenant)s AND b.max_cost_usd IS NULL
+      AND NOT EXISTS (SELECT FROM tenant_budget t WHERE t.tenant = %(tenant)s)
+    ORDER BY j.id LIMIT {PAGE_ROWS} FOR NO KEY UPDATE OF j SKIP LOCKED
+), batches AS (
+    SELECT b.id, b.paused FROM batch b WHERE b.id = ANY (ARRAY(SELECT batch_id FROM locked_job)) ORDER BY b.id FOR SHARE
+), free_job AS (
+    UPDATE job j SET state = CASE WHEN b.paused THEN 'scheduled' ELSE 'available' END,
+                     held_reason = CASE WHEN b.paused THEN 'batch_paused' END, available_at = nightdesk_now(),
+                     hinted_at = NULL
+    FROM locked_job l JOIN batches b ON b.id = l.batch_id WHERE j.id = l.id
+    RETURNING j.id
+)
+SELECT count(*) AS jobs FROM free_job
 """
 
 _ALL = """
@@ -197,6 +240,7 @@ class TenantBudgets:
                 f"the tenant {tenant!r} has no budget for {period!r}; 'nightdesk budget list' shows those there are"
             )
         await _settle(self._db, tenant)
+        await _in_pages(self._db, _FREE_UNPRICED, tenant)
 
     async def all(self, tenant: str | None = None, batch_id: UUID | None = None) -> list[BudgetStatus]:
         """The budgets of a tenant, or of all; ``used_up`` are those that refused a job that waits, of a batch or any."""
@@ -211,15 +255,20 @@ async def settle_tenant_budgets(db: Database) -> int:
     return sum([await _settle(db, row.tenant) for row in await db.rows(_TENANTS)])
 
 
+async def fund_tenant(db: Database, tenant: str) -> int:
+    """Let jobs of a tenant go on as far as its money reaches; returns how many."""
+    return await _in_pages(db, _FUND, tenant)
+
+
 async def _settle(db: Database, tenant: str) -> int:
-    funded = await _in_pages(db, _FUND, tenant)
-    return funded or await _in_pages(db, _HOLD, tenant)
+    return await fund_tenant(db, tenant) or await _in_pages(db, _HOLD, tenant)
 
 
 async def _in_pages(db: Database, statement: str, tenant: str) -> int:
     jobs = 0
+    values = {"tenant": tenant}
     for _ in range(PAGES):
-        (page,) = await db.rows(statement, {"tenant": tenant})
+        (page,) = await db.rows(statement, values, first=(_LOCK, values))
         jobs += int(page.jobs)
         if page.jobs < PAGE_ROWS:
             break
