@@ -424,6 +424,8 @@ class Outlook:
     """A window of a batch has ended."""
     unfolded: bool = False
     """Counts of jobs were changed so often that reading them takes longer."""
+    outgrown: bool = False
+    """The database's statistics of a table are of less than half of its rows."""
     late: bool = False
     lost: bool = False
     """A lease ran out, or a job that ended has an open attempt."""

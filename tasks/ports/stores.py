@@ -214,6 +214,9 @@ class Duties(Protocol):
         Closing an attempt lets jobs go on by itself; this is for what a crash left undone.
         """
 
+    async def refresh_statistics(self) -> list[str]:
+        """Have the database count again the tables that have more than doubled since it did; returns their names."""
+
     async def fold_counts(self, rows: int) -> int:
         """Sum up changes of the batches' counts, from about so many; no count differs. Returns how many rows it read."""
 

@@ -268,6 +268,7 @@ class Dispatch:
             self._promote,
             self._settle_budgets,
             self._fold_counts,
+            self._refresh_statistics,
             self._expire,
             self._rescue,
             self._stand_in,
@@ -306,6 +307,11 @@ class Dispatch:
     async def _fold_counts(self, outlook: Outlook) -> bool:
         if outlook.unfolded:
             await self.ledger.duties.fold_counts(self.pace.count_rows)
+        return False
+
+    async def _refresh_statistics(self, outlook: Outlook) -> bool:
+        if outlook.outgrown and (tables := await self.ledger.duties.refresh_statistics()):
+            log.debug("new statistics of %s", ", ".join(tables))
         return False
 
     async def _expire(self, outlook: Outlook) -> bool:

@@ -208,6 +208,23 @@ SELECT count(*) AS jobs
 FROM (SELECT FROM job WHERE state = 'available' AND step = %(step)s LIMIT %(at_most)s) a
 """
 
+REFRESH_ROWS, GROWN_ROWS = 1_000, 50_000
+"""Changed rows after which the statistics of a table that had none are refreshed, and from how many on that is left to autovacuum."""
+
+_GROWING_TABLES = (
+    "{batch,job,job_request,job_hint,job_count,attempt,completion,judge_verdict,generation_record,provider_batch_call}"
+)
+
+# Autovacuum looks once a minute at best, in which a table grows from nothing to 50,000 rows. A planner that takes it for empty
+# reads all of it where it would read a row by its key. Of another owner's tables the statistics can't be refreshed; large ones are
+# described well enough until autovacuum comes.
+OUTGROWN = f"""(
+    SELECT relname FROM pg_class
+    WHERE oid = ANY ('{_GROWING_TABLES}'::regclass[]) AND reltuples < {GROWN_ROWS}
+      AND pg_stat_get_mod_since_analyze(oid) > {REFRESH_ROWS} + greatest(reltuples, 0)
+      AND pg_has_role(relowner, 'USAGE')
+) g"""
+
 # The lease is written when it is free, ran out, or is half over; otherwise this only reads. A lease that ends far in the
 # future was written before the database's clock was set back. A worker that reaches Redis takes over from one that does not.
 _ATTEND = f"""
@@ -237,6 +254,7 @@ SELECT coalesce(s.leads, false) AS leads, now() - pg_postmaster_start_time() AS 
                          AND (b.hold_from IS NOT NULL OR {HAS_ROOM})) OR {PERIOD_OVER} OR {JOB_WAITS}) AS unsettled,
     s.leads AND {WINDOW_OVER} AS window_over,
     s.leads AND EXISTS (SELECT FROM job_count WHERE NOT folded OFFSET %(fold_from)s) AS unfolded,
+    s.leads AND EXISTS (SELECT FROM {OUTGROWN}) AS outgrown,
     s.leads AND EXISTS (SELECT FROM job j WHERE j.deadline IS NOT NULL AND j.finished_at IS NULL
                         AND j.deadline <= nightdesk_now()) AS late,
     s.leads AND (EXISTS (SELECT FROM job j WHERE j.state = 'running' AND j.lease_until < nightdesk_now())
@@ -345,6 +363,7 @@ class PostgresDuties(Duties):
             unsettled=bool(row.unsettled),
             window_over=bool(row.window_over),
             unfolded=bool(row.unfolded),
+            outgrown=bool(row.outgrown),
             late=bool(row.late),
             lost=bool(row.lost),
             unpublished=bool(row.unpublished),
@@ -366,6 +385,13 @@ class PostgresDuties(Duties):
             counts = batches.setdefault(row.id, BatchCounts(row.id, row.name))
             counts.add(row.state, row.outcome, row.held_reason, row.jobs)
         return list(batches.values())
+
+    async def refresh_statistics(self) -> list[str]:
+        tables = [row.name for row in await self._db.rows(f"SELECT relname AS name FROM {OUTGROWN} ORDER BY 1")]
+        if tables:
+            # Of the ledger's own tables: no name comes from outside.
+            await self._db.rows(f"ANALYZE (SKIP_LOCKED) {', '.join(tables)}")
+        return tables
 
     async def fold_counts(self, rows: int) -> int:
         return int((await self._db.rows(_FOLD, {"rows": rows}))[0].rows)

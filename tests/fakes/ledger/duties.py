@@ -230,6 +230,9 @@ class MemoryDuties(Duties):
     async def fold_counts(self, rows: int) -> int:
         return 0
 
+    async def refresh_statistics(self) -> list[str]:
+        return []
+
     async def close_windows(self) -> int:
         return 0
 
