@@ -99,9 +99,20 @@ batch = Table(
     Column("defaults", JSONB, nullable=False, server_default=text("'{}'")),
     # Made before the submission; NULL: none was asked for.
     Column("estimate", JSONB),
+    # SHA-256 of the first jobs and of all, with what decides their answers; NULL: not to be found by its content.
+    Column("content_head", LargeBinary),
+    Column("content_hash", LargeBinary),
     Column("erased_at", _INSTANT),
     CheckConstraint("reserved_usd >= 0", name="reserved_not_negative"),
     Index("batch_key", "tenant", "key", unique=True, postgresql_where=text("key IS NOT NULL")),
+    Index(
+        "batch_content",
+        "tenant",
+        "content_head",
+        "content_hash",
+        unique=True,
+        postgresql_where=text("content_head IS NOT NULL"),
+    ),
     Index("batch_newest", text("created_at DESC")),
     Index("batch_of_tenant", "tenant", text("created_at DESC"), text("id DESC")),
     Index("batch_closes", "closes_at", postgresql_where=text("closes_at IS NOT NULL")),

@@ -40,6 +40,7 @@ from tasks.ports.rows import (
     ANY_RESCUES,
     ROUNDS_PER_LEVEL,
     BatchCounts,
+    Content,
     FinalJob,
     InputLine,
     JobDetail,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from schemas.claim_error import ErrorKind
@@ -33,6 +33,18 @@ class NewBatch:
     """Most jobs that are not final which the tenant may have once these are accepted; not stored."""
     estimate: dict[str, Any] | None = None
     """Made before the submission, for a comparison with the truth."""
+    content: "Callable[[], Content] | None" = None
+    """Called once the jobs are read; None: the batch is not found again by its content."""
+
+
+class Content(NamedTuple):
+    """SHA-256 of a batch's jobs and of what decides their answers, by which a second submission finds the first."""
+
+    head: bytes
+    """Of the first jobs alone: known before the others are read."""
+    whole: bytes
+    replaces: bool = False
+    """The batch is found from now on in place of an earlier one with the same content."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,14 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from uuid import UUID
 
 import psycopg
 import pytest
 
-from tasks.ports import NewJob
+from tasks.errors import IdempotencyConflict
+from tasks.ports import Content, NewJob
 from tests.builders import make_batch, make_jobs, make_request
 from worker.ledger import submission
 from worker.ledger.postgres import PostgresLedger
@@ -46,6 +49,38 @@ def test_the_ids_of_a_chunk_with_a_conflict_are_found_by_their_index(database_ur
     # What was written of a chunk before its conflict showed counts, too.
     assert len(set(ids)) <= inserts <= 2 * len(jobs)
     assert reads < 3 * len(jobs)
+
+
+def test_a_batch_is_found_by_its_content_until_its_answers_are_gone(database_url: str) -> None:
+    async def work() -> None:
+        async with PostgresLedger(database_url, connections=1) as ledger:
+
+            async def submit(content: Content, tenant: str = "default") -> UUID:
+                batch = replace(make_batch(tenant=tenant), content=lambda: content)
+                await ledger.submission.submit(batch, [make_jobs(make_request("Why?"), tenant=tenant)])
+                return batch.id
+
+            same, other = Content(b"head", b"whole"), Content(b"head", b"other")
+            first = await submit(same)
+            assert await ledger.contents.find("default", same) == first
+            assert await ledger.contents.find("default", other) is None
+            assert await ledger.contents.find("another", same) is None
+            assert await ledger.contents.begins_like("default", b"head")
+            with pytest.raises(IdempotencyConflict, match="same command again"):
+                await submit(same)
+            assert await submit(same, "another") != first
+            second = await submit(same._replace(replaces=True))
+            assert await ledger.contents.find("default", same) == second
+            await ledger.actions.cancel_batch(second, "operator")
+            assert await ledger.contents.find("default", same) is None
+            last = await submit(same)
+            jobs = [view.job_id async for view in ledger.reading.batch_views(last)]
+            await ledger.actions.cancel(jobs, "operator")
+            assert await ledger.contents.find("default", same) == last
+            await ledger.erasure.erase(jobs, "operator")
+            assert await ledger.contents.find("default", same) is None
+
+    asyncio.run(work())
 
 
 def _submit(database_url: str, jobs: list[NewJob], *, analyze: bool) -> tuple[int, int]:

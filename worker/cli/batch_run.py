@@ -16,8 +16,8 @@ from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.outfile import check_output, is_replaced, keep_previous, writing
 from worker.cli.preflight_messages import make_sure
 from worker.cli.progress import Reporter, reporting
-from worker.cli.session import Session, session
-from worker.cli.summary import describe
+from worker.cli.session import Session, has_ledger, session
+from worker.cli.summary import describe, earlier_lines
 from worker.cli.terminal import tell, warn
 from worker.cli.waiting import Watch
 from worker.ledger.database import HOT_S
@@ -27,6 +27,7 @@ from worker.local import LocalServerError
 from worker.operations.counts import count_of
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_columns import ColumnMap
+from worker.operations.input_content import SameInput
 from worker.operations.output_form import OutputForm
 from worker.operations.result_lines import Tally, write_results
 from worker.settings import Settings
@@ -48,6 +49,8 @@ class BatchRun:
     """None: every job is in another batch."""
     lines: Sequence[InputLine] | None = None
     """Those of the input that are no jobs of the batch; None: as the ledger has them."""
+    force: bool = False
+    """Replace results of another batch."""
 
     async def submit(self, submission: Submission) -> Accepted:
         """Writes the files into the ledger."""
@@ -80,6 +83,8 @@ class BatchRun:
         return None
 
     def _keep(self, path: Path) -> None:
+        if self.force:
+            return
         if (place := keep_previous(path, self.batch_id)) is not None:
             tell(f"{path.name} held results of another batch; they are in {place.name} now")
 
@@ -98,6 +103,13 @@ class BatchRun:
                 return await write_results(file, self.watch.ledger, self.batch_id, self.lines, result, form=form)
 
         return await (self.watch.patiently(write) if is_replaced(output) else write())
+
+
+async def earlier_batch(opened: Session, submission: Submission) -> BatchStatus | None:
+    """The batch that the same input with the same settings has already."""
+    async with opened.ledger(statement_s=HOT_S) as ledger:
+        batch_id = await submission.known_batch(ledger.contents)
+        return None if batch_id is None else await ledger.reading.batch_status(batch_id)
 
 
 def new_submission(files: list[str], batch: dict[str, Any], settings: Settings, **options: Any) -> Submission:
@@ -145,6 +157,10 @@ class RunRequest:
     """Make sure of the provider's key and model before anything is submitted."""
     form: OutputForm = OutputForm.JSONL
     """Of the output."""
+    same_input: SameInput | None = None
+    """The way of files that were submitted before; None: they are always a batch of their own."""
+    force: bool = False
+    """Replace results of another batch in the output, instead of keeping them beside."""
     afterwards: Callable[[PostgresLedger], Awaitable[None]] | None = None
     """Done with the ledger still open, when all is written."""
 
@@ -198,6 +214,7 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
             check_only=request.check_only,
             with_workers=request.with_workers,
             columns=request.columns,
+            same_input=request.same_input,
             **({} if request.quiet else {"tell": tell}),
         )
         if submission.empty:
@@ -206,16 +223,13 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
                 tally = run_interruptible(write_results(file, None, None, lines, form=request.form))
             warn(f"none of {count_of(tally.lines, 'line')} holds a valid job; nothing was submitted")
             return Report(None, None, tally, lines, time.monotonic() - began)
-        make_sure(
-            settings,
-            submission,
-            request.files,
-            quiet=request.quiet,
-            certain=request.with_workers or embedded(settings),
-            ask=request.preflight,
-        )
+    looks = submission is not None and submission.may_be_known and (not embedded(settings) or has_ledger(settings))
+    if submission is not None and not looks:
+        _make_sure(settings, request, submission)
     whole_run = _WholeRun(request, submission, began, request.resume)
     with session(settings, writes=submission is not None, staffs=request.with_workers) as opened:
+        if submission is not None and looks and not whole_run.take_earlier(opened):
+            _make_sure(settings, request, submission)
         try:
             with reporting(quiet=request.quiet) as reporter:
                 return run_interruptible(whole_run.run(opened, reporter))
@@ -225,6 +239,17 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
         except (ServiceUnavailable, LocalServerError):
             tell(whole_run.how_to_go_on())
             raise
+
+
+def _make_sure(settings: Settings, request: RunRequest, submission: Submission) -> None:
+    make_sure(
+        settings,
+        submission,
+        request.files,
+        quiet=request.quiet,
+        certain=request.with_workers or embedded(settings),
+        ask=request.preflight,
+    )
 
 
 @dataclass(slots=True)
@@ -247,12 +272,24 @@ class _WholeRun:
             return f"Nothing was submitted, unless 'nightdesk status {self.submission.batch.id}' knows of it."
         return ""
 
+    def take_earlier(self, opened: Session) -> bool:
+        """Goes on with the batch that the same input has already, if there is one, and says so."""
+        assert self.submission is not None
+        earlier = run_interruptible(earlier_batch(opened, self.submission))
+        if earlier is None:
+            return False
+        if not self.request.quiet:
+            for line in earlier_lines(earlier, self.submission.batch):
+                tell(line)
+        self.batch_id, self.submission = earlier.batch_id, None
+        return True
+
     async def run(self, opened: Session, reporter: Reporter) -> Report:
         """Submits or takes up the batch, waits for it, writes its results."""
         request = self.request
         async with opened.ledger(statement_s=HOT_S) as ledger:
             watch = Watch(opened, ledger, reporter, check_only=request.check_only)
-            run = BatchRun(watch, self.batch_id)
+            run = BatchRun(watch, self.batch_id, force=request.force)
             if self.submission is not None:
                 await self._submit(run, self.submission)
             else:

@@ -63,6 +63,15 @@ Name = Annotated[str | None, typer.Option(help="A name for the batch, for people
 Key = Annotated[
     str | None, typer.Option(help="Submitting the same files with the same key again finds the same batch.")
 ]
+Again = Annotated[
+    bool,
+    typer.Option(
+        "--again", help="Pay anew for an input that was submitted before; else its batch goes on, or gives its answers."
+    ),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace another batch's results in the output; else they are kept beside it.")
+]
 Strict = Annotated[bool, typer.Option(help="Submit nothing when a line is not valid.")]
 MaxCost = Annotated[
     str | None, typer.Option("--max-cost-usd", metavar="USD", help="Ceiling on what the batch may cost.")

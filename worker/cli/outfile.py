@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
 from typing import IO
 from uuid import UUID
@@ -39,13 +40,15 @@ def is_replaced(name: str) -> bool:
 
 
 def previous_name(path: Path) -> Path:
-    """The name that a file of results gets when those of another batch take its place.
+    """The name that a file of results gets when those of another batch take its place; none that is taken already.
 
     >>> previous_name(Path("answers.jsonl.gz")).name
     'answers.previous.jsonl.gz'
     """
     stem, dot, suffixes = path.name.partition(".") if not path.name.startswith(".") else (path.name, "", "")
-    return path.with_name(f"{stem}.previous{dot}{suffixes}")
+    numbers = chain([""], (f"-{number}" for number in count(2)))
+    places = (path.with_name(f"{stem}.previous{number}{dot}{suffixes}") for number in numbers)
+    return next(place for place in places if not place.exists())
 
 
 def keep_previous(path: Path, batch_id: UUID | None) -> Path | None:

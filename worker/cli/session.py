@@ -79,6 +79,11 @@ def state_of(settings: Settings) -> StateDirectory:
     return StateDirectory(settings.home.expanduser().absolute())
 
 
+def has_ledger(settings: Settings) -> bool:
+    """Tells whether the home of these settings has embedded servers."""
+    return state_of(settings).has_servers
+
+
 @contextmanager
 def session(settings: Settings, *, writes: bool = True, staffs: bool = False, stays: bool = False) -> Iterator[Session]:
     """Holds a home's servers open.

@@ -15,7 +15,7 @@ from worker.operations.failure_causes import failure_lines
 if TYPE_CHECKING:
     # Commands that only show batches need nothing of a run.
     from schemas.budget import BudgetStatus
-    from tasks.ports import Refused
+    from tasks.ports import NewBatch, Refused
     from worker.cli.batch_run import Report, RunRequest
     from worker.ledger.fleet import LaneNotice
     from worker.operations.file_submission import Accepted
@@ -86,6 +86,19 @@ def describe(accepted: "Accepted") -> str:
     if accepted.refused:
         text += f"; {count_of(len(accepted.refused), 'line was', 'lines were')} not valid"
     return text
+
+
+def earlier_lines(status: BatchStatus, batch: "NewBatch") -> list[str]:
+    """The batch that the same input has already, with the way to pay anew, and the ceiling that it keeps."""
+    name = f" ({status.name})" if status.name else ""
+    state = "takes its answers" if status.final == status.jobs else "goes on with it"
+    done = f"{status.final:,} of {status.jobs:,} final"
+    lines = [f"same input and settings as batch {status.batch_id}{name}, {done}: {state}; --again pays anew"]
+    if batch.max_cost_usd not in {None, status.max_cost_usd}:
+        lines.append(
+            f"its ceiling stays as it is; to change it: nightdesk release {status.batch_id} --max-cost-usd {batch.max_cost_usd}"
+        )
+    return lines
 
 
 def refused_document(lines: "Iterable[Refused]") -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from worker.ledger.answer_cache import PostgresAnswerCache
 from worker.ledger.answer_calls import AnswerCalls
 from worker.ledger.attempts import PostgresAttempts
 from worker.ledger.background_responses import PostgresResponses
+from worker.ledger.batch_contents import BatchContents
 from worker.ledger.batch_figures import BatchFigures
 from worker.ledger.browsing import Browsing
 from worker.ledger.callbacks import Callbacks
@@ -80,6 +81,7 @@ class PostgresLedger(Ledger):
         self.history = CallHistory(database)
         self.answer_calls = AnswerCalls(database)
         self.labels = Labels(database)
+        self.contents = BatchContents(database)
         self.figures = BatchFigures(database)
         self.inspection = Inspection(database)
         self.space = DiskSpace(database)

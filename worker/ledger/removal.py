@@ -11,6 +11,7 @@ from uuid import UUID
 from schemas.job import JobRequest
 from schemas.states import JobState
 from tasks.ports import OnPage, no_page
+from worker.ledger.batch_contents import FORGET
 from worker.ledger.database import Database
 from worker.ledger.pages import change_pages, each_page, lock_batches, walk
 
@@ -204,6 +205,7 @@ class Erasure:
 
         async def change(ids: Sequence[UUID]) -> list[UUID]:
             page = {**parameters, "ids": list(ids)}
+            await self._db.rows(FORGET, {"ids": list(ids)})
             erased = {row.id: row.run for row in await self._db.rows(_ERASE, page, first=(_LOCK, page))}
             runs.update(erased)
             return list(erased)
@@ -221,6 +223,7 @@ class Erasure:
         deleted = Deleted()
 
         async def change(ids: Sequence[UUID]) -> list[UUID]:
+            await self._db.rows(FORGET, {"ids": list(ids)})
             rows = await self._db.rows(_DELETE, {"ids": list(ids)})
             deleted.add(rows)
             return [row.id for row in rows]

@@ -16,6 +16,7 @@ from schemas.states import JobState, Step
 from schemas.window import parse_window
 from tasks.errors import IdempotencyConflict, JobsRefused, MessageTaken, QueueFull
 from tasks.ports import InputLine, NewBatch, NewJob, Receipt, Refused, Repeated, Submission, own_id_key
+from worker.ledger.batch_contents import claim_content
 from worker.ledger.call_windows import OPEN_WINDOWS, times_of
 from worker.ledger.database import CONFLICT_TRIES, Database
 
@@ -231,6 +232,8 @@ class PostgresSubmission(Submission):
             if receipt.created:
                 repeated = (Repeated(position, job_id) for position, job_id in receipt.elsewhere.items())
                 await _write_input_lines(connection, batch.id, chain(refused, receipt.refused, repeated))
+                if batch.content is not None:
+                    await claim_content(connection, batch.id, batch.tenant, batch.content())
             elif receipt.nothing_new:
                 # The batch would be empty.
                 raise psycopg.Rollback(transaction)

@@ -2,19 +2,20 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, InputError, JobsRefused
-from tasks.ports import Catalog, Everything, InputLine, Ledger, NewBatch, NewJob, Receipt, Refused, Repeated
+from tasks.ports import Catalog, Content, Everything, InputLine, Ledger, NewBatch, NewJob, Receipt, Refused, Repeated
 from tasks.submit import check_served, check_times, chunked, new_batch, new_job, parse_request, unknown_price
 from worker.local import Endpoints
 from worker.operations.counts import count_of
 from worker.operations.input_columns import ColumnMap, JobMaker, kind_of_rows
+from worker.operations.input_content import ContentDigest, SameInput, basis_of, readable_twice
 from worker.operations.input_rows import LINES, Row, Rows, reading
 from worker.operations.json_lines import check_files, display_name
 from worker.operations.public_address import refuse_private
@@ -23,6 +24,10 @@ from worker.process.doorbell import ring
 from worker.providers.registry import Installation
 from worker.settings import Settings
 from worker.wiring import embedded
+
+if TYPE_CHECKING:
+    # Most submissions look for no earlier batch.
+    from worker.ledger.batch_contents import BatchContents
 
 CHUNK = 20
 """Jobs read at a time, in a millisecond; then the ledger's connection is served, which writes those read before."""
@@ -68,6 +73,8 @@ class Intake:
     """Of the rows, beside those known by their names."""
     tell: Callable[[str], None] = lambda _: None
     """Receives how a file is read, where that is not plain from its lines."""
+    digest: "ContentDigest | None" = None
+    """Of what was read; None: nobody asks for it."""
     lines: int = 0
     accepted: int = 0
     refused: list[Refused] = field(default_factory=list)
@@ -138,6 +145,8 @@ class Intake:
             if value is not None and (earlier := self._places.setdefault((name, value), place)) != place:
                 raise InputError(f"{value!r} is already in {earlier}", field=name)
         self.warnings.update(warnings)
+        if self.digest is not None:
+            self.digest.add(job, request)
         return job
 
 
@@ -191,6 +200,7 @@ class Submission:
         tenant: str | None = None,
         bounds: InputBounds | None = None,
         columns: ColumnMap | None = None,
+        same_input: SameInput | None = None,
         on_refused: Callable[[Refused], None] = lambda _: None,
         warn: Callable[[str], None] = lambda _: None,
         tell: Callable[[str], None] = lambda _: None,
@@ -207,6 +217,7 @@ class Submission:
             tenant: whose jobs they are; None: the tenant of the settings.
             bounds: of the input; None: any number of lines.
             columns: those of the rows, beside those known by their names.
+            same_input: the way of an input that was submitted before; None: each submission is a batch of its own.
             on_refused: receives each refused line at once.
             warn: receives what the producer should know of accepted lines.
             tell: receives how a file is read, where that is not plain from its lines.
@@ -224,11 +235,19 @@ class Submission:
         self.intake = Intake(
             files, self.batch, strict, on_refused, check_only, catalog, bounds, columns or ColumnMap(), tell
         )
+        # A key of the producer's own says which submissions are the same.
+        self._same_input = same_input if self.batch.key is None and readable_twice(files) else None
+        self._basis = basis_of(settings, check_only=check_only) if self._same_input is not None else b""
+        if self._same_input is not None:
+            self.intake.digest = ContentDigest(self._basis)
+            self.batch = replace(self.batch, content=self._content)
         self.receipt: Receipt | None = None
         """Of the ledger, once something was written or known."""
         self._warn = warn
         self._chunks = chunked(self.intake.jobs(), CHUNK)
         self._first = next(self._chunks, None)
+        if self.intake.digest is not None:
+            self.intake.digest.end_head()
         if not self.intake.lines:
             raise InputError(f"{', '.join(map(display_name, files))}: no job in there, only blank lines or nothing")
 
@@ -241,6 +260,33 @@ class Submission:
     def empty(self) -> bool:
         """Tells that no line holds a valid job."""
         return self._first is None
+
+    @property
+    def may_be_known(self) -> bool:
+        """Tells whether an earlier batch may be taken instead."""
+        return self._same_input is SameInput.TAKE_EARLIER and self._first is not None
+
+    async def known_batch(self, contents: "BatchContents") -> UUID | None:
+        """The batch that the same input with the same settings has already; reads all lines only where one begins alike."""
+        digest = self.intake.digest
+        if digest is None or not self.may_be_known:
+            return None
+        tenant = self.batch.tenant
+        if not await contents.begins_like(tenant, digest.content(lines=0).head):
+            return None
+        digest = ContentDigest(self._basis)
+        again = replace(
+            self.intake, on_refused=lambda _: None, tell=lambda _: None, digest=digest, strict=False,
+            lines=0, accepted=0, refused=[], warnings=Counter(), first={}, _places={},
+        )  # fmt: skip
+        for number, _ in enumerate(chunked(again.jobs(), CHUNK)):
+            if not number:
+                digest.end_head()
+        return await contents.find(tenant, digest.content(lines=again.lines))
+
+    def _content(self) -> Content:
+        assert self.intake.digest is not None
+        return self.intake.digest.content(lines=self.intake.lines, replaces=self._same_input is SameInput.PAY_ANEW)
 
     async def write(self, ledger: Ledger, on_progress: Callable[[int], None] = lambda _: None) -> Accepted:
         """Writes the batch with all lines that can be accepted; ``on_progress`` receives the number of jobs read."""

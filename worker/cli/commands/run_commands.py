@@ -4,19 +4,22 @@ from typing import Annotated, Any
 
 import typer
 
+from schemas.batch import BatchStatus
 from tasks.errors import InputError
+from tasks.ports import Refused, Repeated
 from worker.cli import options
-from worker.cli.batch_run import BatchRun, RunRequest, new_submission, run_batch
+from worker.cli.batch_run import BatchRun, RunRequest, earlier_batch, new_submission, run_batch
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.preflight_messages import make_sure
 from worker.cli.progress import Reporter
-from worker.cli.session import Session, session
+from worker.cli.session import Session, has_ledger, session
 from worker.cli.summary import describe, refused_document, sum_up
 from worker.cli.terminal import tell, warn, write_json, write_line
 from worker.cli.waiting import Watch
 from worker.operations.counts import count_of
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_columns import ColumnMap
+from worker.operations.input_content import same_input_of
 from worker.operations.json_lines import check_files
 from worker.operations.output_forms import form_of
 from worker.settings import load_settings
@@ -59,6 +62,8 @@ def run(
     preflight: options.Preflight = True,
     workers: options.Workers = True,
     strict: options.Strict = False,
+    again: options.Again = False,
+    force: options.Force = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     dry_run: Annotated[
@@ -116,6 +121,8 @@ def run(
         columns=reading,
         preflight=preflight,
         form=form_of(output, form),
+        same_input=same_input_of(again=again),
+        force=force,
     )
     if estimate and resume is None:
         from worker.operations.first_estimate import check_readable_twice  # noqa: PLC0415 - as above
@@ -142,6 +149,8 @@ def check(
     encoding: options.Encoding = None,
     workers: options.Workers = True,
     strict: options.Strict = False,
+    again: options.Again = False,
+    force: options.Force = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> int:
@@ -160,6 +169,8 @@ def check(
         check_only=True,
         columns=ColumnMap.parse(columns or (), source_delimiter, encoding),
         form=form_of(output, form),
+        same_input=same_input_of(again=again),
+        force=force,
     )
     return sum_up(run_batch(load_settings(), request), request, as_json=as_json)
 
@@ -183,6 +194,7 @@ def submit(
     encoding: options.Encoding = None,
     preflight: options.Preflight = True,
     strict: options.Strict = False,
+    again: options.Again = False,
     as_json: options.Json = False,
 ) -> int:
     """Hand in the questions of files as one batch and return at once.
@@ -203,21 +215,28 @@ def submit(
         callback_url=callback_url,
     )
     reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
-    submission = new_submission(files, batch, settings, strict=strict, columns=reading, tell=tell)
+    submission = new_submission(
+        files, batch, settings, strict=strict, columns=reading, tell=tell, same_input=same_input_of(again=again)
+    )
     if submission.empty:
         warn(f"none of {count_of(submission.intake.lines, 'line')} holds a valid job; nothing was submitted")
         return BAD_INPUT
-    make_sure(settings, submission, files, quiet=as_json, certain=embedded(settings), ask=preflight)
+    looks = submission.may_be_known and (not embedded(settings) or has_ledger(settings))
+    if not looks:
+        make_sure(settings, submission, files, quiet=as_json, certain=embedded(settings), ask=preflight)
     # Only 'migrate' and 'up' change a server's schema; an embedded one is migrated here.
     with session(settings, writes=embedded(settings)) as opened:
-        accepted = run_interruptible(_submit(opened, submission))
-        works = bool(opened.supervisor.running())
+        earlier = run_interruptible(earlier_batch(opened, submission)) if looks else None
+        if looks and earlier is None:
+            make_sure(settings, submission, files, quiet=as_json, certain=embedded(settings), ask=preflight)
+        accepted = run_interruptible(_submit(opened, submission) if earlier is None else _accepted(opened, earlier))
+        works = bool(opened.supervisor.running()) or (earlier is not None and earlier.final == earlier.jobs)
     if as_json:
         write_json(_document(accepted))
     else:
         for batch_id in [accepted.batch_id] if accepted.batch_id else accepted.holders:
             write_line(str(batch_id))
-        tell(describe(accepted))
+        tell(describe(accepted) + ("" if earlier is None else "; --again pays anew"))
         if accepted.created and (times := options.describe_window(batch)):
             tell(times)
         if embedded(settings) and not works:
@@ -232,6 +251,20 @@ async def _submit(opened: Session, submission: Submission) -> Accepted:
         accepted = await BatchRun(Watch(opened, ledger, Reporter())).submit(submission)
     await submission.hint(opened.settings, opened.where)
     return accepted
+
+
+async def _accepted(opened: Session, earlier: BatchStatus) -> Accepted:
+    """The outcome of a submission whose batch is there."""
+    async with opened.ledger() as ledger:
+        lines = [line async for line in ledger.reading.input_lines(earlier.batch_id)]
+    return Accepted(
+        earlier.batch_id,
+        created=False,
+        jobs=earlier.jobs,
+        refused=tuple(line for line in lines if isinstance(line, Refused)),
+        repeated=tuple(line for line in lines if isinstance(line, Repeated)),
+        submitted_at=earlier.created_at,
+    )
 
 
 def _document(accepted: Accepted) -> dict[str, object]:

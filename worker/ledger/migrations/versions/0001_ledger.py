@@ -37,12 +37,16 @@ CREATE TABLE batch (
     cancelling_by TEXT,
     defaults JSONB DEFAULT '{}' NOT NULL,
     estimate JSONB,
+    content_head BYTEA,
+    content_hash BYTEA,
     erased_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT batch_pkey PRIMARY KEY (id),
     CONSTRAINT batch_reserved_not_negative CHECK (reserved_usd >= 0)
 );
 
 CREATE UNIQUE INDEX batch_key ON batch (tenant, key) WHERE key IS NOT NULL;
+
+CREATE UNIQUE INDEX batch_content ON batch (tenant, content_head, content_hash) WHERE content_head IS NOT NULL;
 
 CREATE INDEX batch_newest ON batch (created_at DESC);
 
