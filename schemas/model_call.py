@@ -17,11 +17,12 @@ from schemas.states import Outcome
 # ---- the cost --------------------------------------------------------------------------------------------------------
 
 
-def _plain(amount: Decimal) -> str:
+def plain_usd(amount: Decimal) -> str:
+    """The amount as it stands in JSON."""
     return format(amount.normalize(), "f")
 
 
-Usd = Annotated[Decimal, PlainSerializer(_plain, return_type=str, when_used="json")]
+Usd = Annotated[Decimal, PlainSerializer(plain_usd, return_type=str, when_used="json")]
 """An amount of US dollars: exact, and in JSON a plain decimal string (``"0.0123"``, never ``"0E-8"``)."""
 
 

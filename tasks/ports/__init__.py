@@ -59,6 +59,7 @@ from tasks.ports.rows import (
     Repeated,
     Replay,
     RepublishPage,
+    ResultLine,
     StoredCompletion,
     StoredResult,
     no_page,

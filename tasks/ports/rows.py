@@ -395,6 +395,16 @@ class JobView:
     """The job that it asks again."""
 
 
+class ResultLine(NamedTuple):
+    """A line of output: a result as JSON, with the state of its job."""
+
+    position: int
+    state: str
+    content: bytes
+    errors: Mapping[ErrorKind, int]
+    """Claims of the answer by the kind of their error."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredResult:
     """The result of a job as its row and record make it, final or not."""
@@ -402,6 +412,12 @@ class StoredResult:
     result: JobResult
     errors: Mapping[ErrorKind, int]
     """Claims of the answer by the kind of their error."""
+
+    def line(self, position: int | None = None) -> ResultLine:
+        """The result as a line of output, at its job's position or at another one."""
+        result = self.result
+        content = result.model_dump_json().encode()
+        return ResultLine(result.position if position is None else position, result.state.value, content, self.errors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from tasks.ports.rows import (
     Refused,
     Renewal,
     RepublishPage,
+    ResultLine,
     StoredResult,
     no_page,
 )
@@ -325,8 +326,8 @@ class Reading(Protocol):
     async def results(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
         """The results of the jobs that exist among ``job_ids``, in that order: as ``result_of`` makes them of views."""
 
-    def batch_results(self, batch_id: UUID) -> AsyncIterator[StoredResult]:
-        """The results of all jobs of a batch by position, streamed."""
+    def batch_results(self, batch_id: UUID) -> AsyncIterator[ResultLine]:
+        """The results of all jobs of a batch by position, as lines of JSON, streamed."""
 
     def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
         """Entries of a batch that are no jobs of it, by position, streamed: refused, or known from before.

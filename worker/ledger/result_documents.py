@@ -2,13 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from decimal import Decimal
+from typing import Any, TypeVar
 from uuid import UUID
 
+import orjson
+
 from schemas.claim_error import ErrorKind
+from schemas.model_call import plain_usd
 from schemas.record import JobResult
-from tasks.ports import JobView, StoredResult
+from tasks.ports import JobView, ResultLine, StoredResult
+from tasks.text.wording import WordSearch
 from worker.ledger.database import Database
+from worker.ledger.field_order import order_of
 from worker.ledger.pages import walk
 
 # A result as JSON, of a final job with a record whose content was not erased. What is stored out of line is read out once a job:
@@ -62,6 +68,8 @@ FROM (SELECT * FROM job WHERE batch_id = %(batch_id)s AND (batch_id, position) >
 DERIVED = {"sources_used", "tokens_used", "shared_from", "latency_ms"}
 """Fields of a result that are made of its others; each other field has a column, as a test makes sure."""
 
+Result = TypeVar("Result", StoredResult, ResultLine)
+
 _TURN = 50
 """Results made between two turns of the event loop, which meanwhile receives the next page."""
 
@@ -81,31 +89,34 @@ class ResultReader:
 
     async def of_jobs(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
         """The results of the jobs that exist among some, in that order."""
-        return await self._complete(await self._db.rows(_RESULTS, {"ids": list(job_ids)}))
+        return await self._complete(await self._db.rows(_RESULTS, {"ids": list(job_ids)}), _from_row, _from_view)
 
-    async def of_batch(self, batch_id: UUID) -> AsyncIterator[StoredResult]:
+    async def of_batch(self, batch_id: UUID) -> AsyncIterator[ResultLine]:
         """The results of all jobs of a batch by position; reads a page ahead."""
         pages = walk(self._db, _BATCH_RESULTS, {"batch_id": batch_id}, {"position": -1})
         page = asyncio.create_task(_next(pages))
         try:
             while rows := await page:
                 page = asyncio.create_task(_next(pages))
-                for result in await self._complete(rows):
-                    yield result
+                for line in await self._complete(rows, _line_from_row, lambda view: _from_view(view).line()):
+                    yield line
         finally:
             page.cancel()
             await asyncio.gather(page, return_exceptions=True)
 
-    async def _complete(self, rows: Sequence[Any]) -> list[StoredResult]:
-        results: dict[UUID, StoredResult] = {}
+    async def _complete(
+        self, rows: Sequence[Any], from_row: Callable[[Any], Result | None], from_view: Callable[[JobView], Result]
+    ) -> list[Result]:
+        """The results of rows in their order; those that no row makes are made of views."""
+        results: dict[UUID, Result] = {}
         for number, row in enumerate(rows):
             if number % _TURN == 0:
                 await asyncio.sleep(0)
-            if (result := _from_row(row)) is not None:
+            if (result := from_row(row)) is not None:
                 results[row.id] = result
         if len(results) < len(rows):
             rest = [row.id for row in rows if row.id not in results]
-            results |= {view.job_id: _from_view(view) for view in await self._views(rest)}
+            results |= {view.job_id: from_view(view) for view in await self._views(rest)}
         return [results[row.id] for row in rows if row.id in results]
 
 
@@ -139,4 +150,49 @@ def _from_row(row: Any) -> StoredResult | None:
             "latency_ms": timing.total if timing else None,
         }
     )
-    return StoredResult(result, {ErrorKind(kind): count for kind, count in (row.errors or {}).items()})
+    return StoredResult(result, _errors(row))
+
+
+def _errors(row: Any) -> dict[ErrorKind, int]:
+    return {ErrorKind(kind): count for kind, count in row.errors.items()} if row.errors else {}
+
+
+# ---- as lines --------------------------------------------------------------------------------------------------------
+
+_in_order = order_of(JobResult)
+_HAS_LONG_NUMBER = WordSearch(patterns=("[0-9]{19}",))
+"""Digits of a whole number that may exceed 64 bits, which the fast reader of JSON takes for a float."""
+
+
+def _line_from_row(row: Any) -> ResultLine | None:
+    """The same as a line of JSON, byte for byte as the model writes it; half of the time goes without its validation."""
+    if row.result is None:
+        return None
+    if not _HAS_LONG_NUMBER(row.result):
+        document = orjson.loads(row.result)
+        if not document["response"].strip():
+            return None
+        try:
+            content = orjson.dumps(_in_order(_with_derived(document)))
+        except KeyError:
+            # Stored by a version whose models have other fields.
+            pass
+        else:
+            return ResultLine(row.position, document["state"], content, _errors(row))
+    stored = _from_row(row)
+    return None if stored is None else stored.line()
+
+
+def _with_derived(document: dict[str, Any]) -> dict[str, Any]:
+    """The document of a result with the fields that no column has: ``DERIVED`` and the mark of the cut form."""
+    usage, snapshot, timing = document["usage"], document["provider_snapshot"], document["timing_ms"]
+    shared = snapshot["shared_from"] if snapshot else None
+    cost = document["cost_usd"]
+    return document | {
+        "sources_used": list(dict.fromkeys([citation["chunk_id"] for citation in document["citations"]])),
+        "tokens_used": usage["input_tokens"] + usage["output_tokens"] if usage else None,
+        "shared_from": shared["job_id"] if shared else None,
+        "latency_ms": timing["total"] if timing else None,
+        "cost_usd": None if cost is None else plain_usd(Decimal(cost)),
+        "truncated": False,
+    }

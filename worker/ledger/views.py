@@ -12,7 +12,7 @@ from schemas.job import JobRequest
 from schemas.record import GenerationRecord
 from schemas.states import JobState, Outcome, Step
 from tasks.errors import NotFound
-from tasks.ports import InputLine, JobDetail, JobView, Reading, Refused, Repeated, StoredResult
+from tasks.ports import InputLine, JobDetail, JobView, Reading, Refused, Repeated, ResultLine, StoredResult
 from worker.ledger.database import Database
 from worker.ledger.pages import walk
 from worker.ledger.result_documents import ResultReader
@@ -225,7 +225,7 @@ class PostgresReading(Reading):
     async def results(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
         return await self._results.of_jobs(job_ids)
 
-    def batch_results(self, batch_id: UUID) -> AsyncIterator[StoredResult]:
+    def batch_results(self, batch_id: UUID) -> AsyncIterator[ResultLine]:
         return self._results.of_batch(batch_id)
 
     async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:

@@ -1,7 +1,7 @@
 """Writes results as JSON lines: one per line of input, in its order; and the claims that judges decided, as rows."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any
@@ -16,7 +16,7 @@ from schemas.job import JobRequest
 from schemas.record import JobResult
 from schemas.states import JobState
 from tasks.answers.texts import INVALID
-from tasks.ports import InputLine, JobView, Ledger, Reading, Refused, Repeated, StoredResult
+from tasks.ports import InputLine, JobView, Ledger, Reading, Refused, Repeated, ResultLine, StoredResult
 from worker.operations.output_form import OutputForm
 from worker.operations.output_forms import JOB_COLUMNS, RESULT_COLUMNS, failed_row, result_row, writing_rows
 
@@ -117,16 +117,6 @@ async def stream_results(ledger: Ledger, batch_id: UUID) -> AsyncIterator[bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class ResultLine:
-    """A line of output: a result as JSON, with the state of its job."""
-
-    position: int
-    state: str
-    content: bytes
-    errors: Mapping[ErrorKind, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class _Results:
     ledger: Ledger | None
     batch_id: UUID | None
@@ -137,11 +127,11 @@ class _Results:
         extra_lines = self._extra_lines(extra)
         next_extra = await anext(extra_lines, None)
         if self.ledger is not None and self.batch_id is not None:
-            async for stored in self._of_batch(self.ledger.reading, self.batch_id):
-                while next_extra is not None and next_extra.position < stored.result.position:
+            async for line in self._of_batch(self.ledger.reading, self.batch_id):
+                while next_extra is not None and next_extra.position < line.position:
                     yield next_extra
                     next_extra = await anext(extra_lines, None)
-                yield _of_job(stored, stored.result.position)
+                yield line
         while next_extra is not None:
             yield next_extra
             next_extra = await anext(extra_lines, None)
@@ -156,14 +146,17 @@ class _Results:
                 elif (stored := results.get(line.job_id)) is not None:
                     yield _of_job(stored, line.position)
 
-    async def _of_batch(self, reading: Reading, batch_id: UUID) -> AsyncIterator[StoredResult]:
-        if self.result is None:
-            async for stored in reading.batch_results(batch_id):
-                yield stored
-        else:
-            # A new rendering needs the sources and the messages.
-            async for view in reading.batch_views(batch_id):
-                yield _render(view, self.result)
+    def _of_batch(self, reading: Reading, batch_id: UUID) -> AsyncIterator[ResultLine]:
+        return (
+            reading.batch_results(batch_id) if self.result is None else self._rendered(reading, batch_id, self.result)
+        )
+
+    async def _rendered(
+        self, reading: Reading, batch_id: UUID, render: Callable[[JobView], JobResult]
+    ) -> AsyncIterator[ResultLine]:
+        # A new rendering needs the sources and the messages.
+        async for view in reading.batch_views(batch_id):
+            yield _render(view, render).line()
 
     async def _of_jobs(self, reading: Reading, ids: Sequence[UUID]) -> dict[UUID, StoredResult]:
         if self.result is None:
@@ -203,7 +196,7 @@ class _Results:
         ).model_dump(mode="json")
         result["job_id"] = None
         result["batch_id"] = str(self.batch_id) if self.batch_id else None
-        return ResultLine(line.position, JobState.FAILED.value, orjson.dumps(result))
+        return ResultLine(line.position, JobState.FAILED.value, orjson.dumps(result), {})
 
 
 def _render(view: JobView, render: Callable[[JobView], JobResult]) -> StoredResult:
@@ -217,7 +210,7 @@ def _of_job(stored: StoredResult, position: int) -> ResultLine:
         # The line repeats a job by its idempotency key; its place in this output is what a reader goes by.
         warning = f"the same job was handed in before, as number {result.position} of batch {result.batch_id}"
         result = result.model_copy(update={"position": position, "warnings": (*result.warnings, warning)})
-    return ResultLine(position, result.state.value, result.model_dump_json().encode(), stored.errors)
+    return StoredResult(result, stored.errors).line(position)
 
 
 def judged_rows(view: JobView) -> Iterator[dict[str, Any]]:
