@@ -86,13 +86,17 @@ class History:
     paces: Mapping[tuple[str, str | None], Pace] = field(default_factory=dict)
 
     def answers(self, call: Call) -> PastCalls | None:
-        """Earlier answers of the same model and lane: with the same prompt, else with any; None for too few."""
+        """Earlier answers of the same model: of its lane with the same prompt, of any lane with it, then with any prompt.
+
+        A lane changes the price and the time, and not the length of an answer. None for too few.
+        """
         same = [
             past
             for past in self.calls
-            if past.answer is None and (past.provider, past.model, past.lane) == (call.provider, call.model, call.lane)
+            if past.answer is None and (past.provider, past.model) == (call.provider, call.model)
         ]
-        for choice in ([past for past in same if past.prompt == call.prompt.name], same):
+        prompt = [past for past in same if past.prompt == call.prompt.name]
+        for choice in ([past for past in prompt if past.lane == call.lane], prompt, same):
             if sum(past.calls for past in choice) >= LEAST_CALLS:
                 return _pooled(choice, call.prompt.snapshot.counted_by)
         return None

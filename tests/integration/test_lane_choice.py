@@ -100,6 +100,25 @@ def test_a_batch_that_stalls_is_left_in_time_and_its_answers_are_kept(url: str, 
     over(url, stub, scenario)
 
 
+def test_a_batch_that_stalls_is_left_before_the_last_window_ends(url: str, stub: Stub) -> None:
+    async def scenario(harness: LaneHarness) -> None:
+        await harness.submit(*lane_jobs(JOBS), time_left=8 * HOUR)
+        await harness.rows(
+            "UPDATE batch SET call_window = '22:00-06:00 UTC', closes_at = nightdesk_now() + interval '6 hours', "
+            "reopens_at = nightdesk_now() + interval '22 hours'"
+        )
+        await harness.generate()
+        await harness.lane.turn()
+        await harness.forward(5 * HOUR + 30 * MINUTE)
+        await harness.look()
+        assert stub.remote.cancels == []
+        await harness.forward(10 * MINUTE)
+        await harness.look()
+        await check_moved(harness)
+
+    over(url, stub, scenario)
+
+
 def test_a_worker_that_ends_between_cancel_and_move_loses_nothing(url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         await in_a_batch(harness)
