@@ -104,7 +104,7 @@ async def measure(url: str, story: Story) -> tuple[tuple[str, ...], int]:
         async with lane_harness(url, stub, unobserved=story.unobserved) as harness:
             await night(harness, story)
             row, late = await account(harness, story)
-        return row, late + sum(count - 1 for count in stub.billed.values())
+        return row, late + sum(max(0, count - 1) for count in stub.billed.values())
 
 
 async def account(harness: LaneHarness, story: Story) -> tuple[tuple[str, ...], int]:

@@ -98,7 +98,7 @@ class History:
         prompt = [past for past in same if past.prompt == call.prompt.name]
         for choice in ([past for past in prompt if past.lane == call.lane], prompt, same):
             if sum(past.calls for past in choice) >= LEAST_CALLS:
-                return _pooled(choice, call.prompt.snapshot.counted_by)
+                return _pooled(choice, call.lane, call.prompt.snapshot.counted_by)
         return None
 
     def follow_ups(self, provider: str, model: str | None, *, judge: bool) -> list[PastCalls]:
@@ -115,13 +115,14 @@ class History:
         return jobs if jobs >= LEAST_CALLS else 0
 
 
-def _pooled(choice: Sequence[PastCalls], counted_by: str | None) -> PastCalls:
-    """The sum of earlier calls; the ratio is that of one counter."""
+def _pooled(choice: Sequence[PastCalls], lane: str, counted_by: str | None) -> PastCalls:
+    """The sum of earlier calls; the ratio is that of one counter, and the latency that of one lane."""
     first, calls = choice[0], sum(past.calls for past in choice)
+    same_lane = [past for past in choice if past.lane == lane]
     return PastCalls(
         first.provider,
         first.model,
-        first.lane,
+        lane,
         first.purpose,
         calls,
         outputs=sum((past.outputs for past in choice), Moments()),
@@ -129,5 +130,6 @@ def _pooled(choice: Sequence[PastCalls], counted_by: str | None) -> PastCalls:
         counted_by=counted_by,
         cache_reads=sum(past.cache_reads * past.calls for past in choice) / calls,
         cache_writes=sum(past.cache_writes * past.calls for past in choice) / calls,
-        latency_s=sum(past.latency_s * past.calls for past in choice) / calls,
+        latency_s=sum(past.latency_s * past.calls for past in same_lane)
+        / max(1, sum(past.calls for past in same_lane)),
     )

@@ -166,6 +166,8 @@ class Estimator:
     """Most tokens of a judge's reply."""
     slots: int = 1_000
     """Calls at once of all workers."""
+    lane_s: Callable[[str, str | None, str], tuple[float, str] | None] = lambda *_: None
+    """Seconds that a call waits in a cheaper lane of a model, and their basis; None for a call at once."""
     jobs: int = 0
     stored: int = 0
     check_only: int = 0
@@ -362,6 +364,10 @@ class Estimator:
         for (provider, model), rows in totals.items():
             bounds += self._bounds_of(provider, model, rows)
         paces = [self.history.paces[key] for key in totals if key in self.history.paces]
+        if (waiting := self._waiting(models)) is not None:
+            least, _ = max(bounds, default=(0.0, ""))
+            seconds, cause = waiting
+            return TimeEstimate(Spread(least, max(least, seconds), max(least, seconds)), cause)
         if not bounds and not paces:
             return TimeEstimate(None, "no limit is set, and no earlier call tells how long one takes")
         least, cause = max(bounds, default=(0.0, ""))
@@ -369,6 +375,16 @@ class Estimator:
         if usual > least:
             cause = "the pace of the quickest earlier batch"
         return TimeEstimate(Spread(least, usual, max([usual, *(jobs / pace.slowest for pace in paces)])), cause)
+
+    def _waiting(self, models: Sequence[ModelEstimate]) -> tuple[float, str] | None:
+        """The time of the slowest cheaper lane, for each purpose one after the other: a judge reads what came back."""
+        times: dict[str, tuple[float, str]] = {}
+        for row in models:
+            if (time := self.lane_s(row.provider, row.model, row.lane)) is not None:
+                times[row.purpose] = max(time, times.get(row.purpose, time))
+        if not times:
+            return None
+        return sum(seconds for seconds, _ in times.values()), max(times.values())[1]
 
     def _bounds_of(
         self, provider: str, model: str | None, rows: Sequence[ModelEstimate]
@@ -384,6 +400,7 @@ class Estimator:
         ):
             if rate:
                 yield total / rate * 60, f"the {unit} a minute of {name}"
+        rows = [row for row in rows if row.lane == Lane.STANDARD]
         if seconds := sum(row.calls.usual * (row.latency_s or 0.0) for row in rows):
             at_once = min(limits.concurrency or self.slots, self.slots)
             latency_s = max(row.latency_s or 0.0 for row in rows)

@@ -133,6 +133,11 @@ class LaneChooser:
         _, times = self._cache.get((provider, model or "", lane), (0.0, BatchTimes()))
         return expected(times, self.terms.without_observation(lane))
 
+    def expected_time(self, provider: str, model: str | None, lane: Lane) -> tuple[timedelta, str]:
+        """The time until a call in a cheaper lane is answered, and the basis for people."""
+        time, basis = self._expected(provider, model, lane)
+        return self.terms.until_sent(lane) + time, f"the lane {lane.value} takes {in_words(time)} ({basis})"
+
     def choose(
         self, job: Leased, provider: str, model: str | None, without: Collection[Lane] = frozenset()
     ) -> LaneChoice:

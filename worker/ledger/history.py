@@ -77,7 +77,7 @@ _PACES = (
 SELECT provider, model, min(pace) AS slowest, max(pace) AS quickest
 FROM (
     SELECT provider, model, count(*) / nullif(extract(epoch FROM max(closed_at) - min(opened_at)), 0)::float8 AS pace
-    FROM used WHERE purpose = 'generate' GROUP BY provider, model, batch_id HAVING count(*) >= %(least)s
+    FROM used WHERE purpose = 'generate' AND lane = 'standard' GROUP BY provider, model, batch_id HAVING count(*) >= %(least)s
 ) b WHERE pace IS NOT NULL GROUP BY provider, model
 """
 )

@@ -95,8 +95,15 @@ class _Planner:
             judge_share=share,
             judge_cap=settings.judge_max_tokens,
             slots=settings.slots,
+            lane_s=self._lane_s,
         )
         self._share_keys: set[bytes] = set()
+
+    def _lane_s(self, provider: str, model: str | None, lane: str) -> tuple[float, str] | None:
+        if lane == Lane.STANDARD:
+            return None
+        time, basis = self._lanes.expected_time(provider, model, Lane(lane))
+        return time.total_seconds(), basis
 
     def _limits(self, provider: str, model: str | None) -> CallLimits:
         rates = rates_of(self.settings, provider, model or "")
@@ -114,7 +121,7 @@ class _Planner:
             if job.key in repeats:
                 self.repeats += 1
             else:
-                if job.request.config.lane is Lane.AUTO:
+                if job.request.config.lane is not Lane.STANDARD:
                     await self._lanes.refresh(job.request.config)
                 lease = first_lease(job.job_id, job.request, self.batch, job.replay)
                 forecasts.append(self._forecaster.forecast(lease))

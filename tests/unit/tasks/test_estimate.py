@@ -98,9 +98,27 @@ def test_earlier_calls_narrow_the_answers_and_correct_the_input() -> None:
 
 
 def test_few_or_foreign_calls_are_no_basis() -> None:
-    for other in (past([100] * 5), past([100] * 50, model="other"), past([100] * 50, lane="background")):
+    for other in (past([100] * 5), past([100] * 50, model="other")):
         (row,) = estimate(make_request(), history=History((other,))).models
         assert "no earlier calls" in row.output_from
+
+
+def test_answers_of_another_lane_are_as_long_but_not_as_late() -> None:
+    (row,) = estimate(make_request(), history=History((past([100] * 50, lane="background", latency_s=7_000.0),))).models
+    assert (row.lane, row.output_tokens.usual, row.latency_s) == ("standard", 100, 0.0)
+
+
+def test_a_lane_takes_the_time_that_is_expected_of_it() -> None:
+    lane_s = {"standard": None, "provider_batch": (7_200.0, "a batch takes two hours")}
+    estimator = Estimator(
+        Tariff(), NO_HISTORY, lambda *_: NO_LIMITS, lane_s=lambda _provider, _model, lane: lane_s[lane]
+    )
+    answer = Forecaster(Registry(ScriptedProvider(answers())), NO_HISTORY).forecast(leased(make_request()))
+    assert answer.answer is not None
+    estimator.add(replace(answer, answer=replace(answer.answer, lane="provider_batch")))
+    time = estimator.result().time
+    assert time.seconds is not None
+    assert (time.seconds.low, time.seconds.usual, time.bound_by) == (0.0, 7_200.0, "a batch takes two hours")
 
 
 def test_calls_with_the_same_prompt_go_before_others() -> None:
