@@ -27,14 +27,14 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=1_000, help="most in flight at once")
     parser.add_argument("--latency", type=float, default=1.0, help="of the provider, in seconds")
     parser.add_argument("--lognormal", action="store_true", help="latencies around that mean")
-    parser.add_argument("--check-workers", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2, help="of this system")
     parser.add_argument("--only", nargs="+", choices=list(CONTESTANTS), default=list(CONTESTANTS), metavar="NAME")
     parser.add_argument("--out", type=Path, default=REPOSITORY / "out" / "bench")
     options = parser.parse_args()
     rounds: dict[str, list[Measurement]] = {name: [] for name in options.only}
     with tempfile.TemporaryDirectory(prefix="nightdesk-bench-") as directory:
         workload = write_workload(Path(directory), options.jobs)
-        load = Load(workload, options.calls, options.latency, options.lognormal, options.check_workers)
+        load = Load(workload, options.calls, options.latency, options.lognormal, options.workers)
         for number in range(options.rounds):
             turn = number % len(options.only)
             for name in options.only[turn:] + options.only[:turn]:

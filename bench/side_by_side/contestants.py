@@ -19,6 +19,7 @@ from bench.embedded import Servers, embedded_servers
 from bench.side_by_side.measuring import Program, Trees, cpu_of
 from bench.side_by_side.workload import Workload
 from worker import local
+from worker.supervise.workers import worker_specs
 
 REPOSITORY = Path(__file__).parents[2]
 CHAIN_THREADS = 200
@@ -33,13 +34,14 @@ class Load:
     Attributes:
         calls: most in flight at once.
         latency_s: of the stand-in provider.
+        workers: of this system.
     """
 
     workload: Workload
     calls: int
     latency_s: float
     lognormal: bool
-    check_workers: int
+    workers: int
 
 
 @dataclass(frozen=True)
@@ -161,19 +163,20 @@ def nightdesk(load: Load) -> Measurement:
                 {"stand_in": {"preset": "vllm", "base_url": f"{url}/v1", "model": "stand-in"}}
             ).decode(),
             "NIGHTDESK_PROVIDER": "stand_in",
-            "NIGHTDESK_SLOTS": str(load.calls),
         }
         command = [sys.executable, "-m", "worker.cli"]
-        queues = {"generate": "generate,submit", **{f"check-{n}": "check" for n in range(load.check_workers)}}
+        # As ``nightdesk up`` starts them.
+        specs = worker_specs(load.calls, load.workers)
         with _workers(
-            {name: [*command, "worker", "--queues", queue] for name, queue in queues.items()}, environment, servers.home
+            {spec.name: [*command, "worker", "--queues", ",".join(spec.queues)] for spec in specs},
+            {**environment, "NIGHTDESK_SLOTS": str(specs[0].slots or load.calls)},
+            servers.home,
         ) as workers:
             status = local.status(servers.home)
             assert status.postgres.pid
             trees = Trees(
                 {
-                    "generate": [workers["generate"]],
-                    "check": [process for name, process in workers.items() if name != "generate"],
+                    **{name: [process] for name, process in workers.items()},
                     "postgres": [psutil.Process(status.postgres.pid)],
                     "valkey": [_valkey(servers)],
                 }

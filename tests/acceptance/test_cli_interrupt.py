@@ -79,11 +79,11 @@ def test_a_worker_that_dies_is_started_again(home: Home, tmp_path: Path) -> None
     command = home.execute("run", input_path, "-o", tmp_path / "out", lease_s="2", extractive_latency_s="1")
     command.batch()
 
-    home.kill("generate")
+    home.kill("generate-1")
 
     done = command.ended()
     assert done.code == 0, done.err
-    assert "the worker generate ended by itself and was started again" in done.err
+    assert "the worker generate-1 ended by itself and was started again" in done.err
     assert [result["state"] for result in read_lines(tmp_path / "out")] == ["completed"] * 3
 
 
@@ -93,11 +93,11 @@ def test_a_worker_that_keeps_dying_ends_the_run_with_its_last_log_lines(home: Ho
     batch = command.batch()
 
     for _ in range(MOST_RESTARTS + 1):
-        home.kill("generate")
+        home.kill("generate-1")
 
     done = command.ended()
     assert done.code == 3
-    assert "the worker generate ended by itself. The end of" in done.err
+    assert "the worker generate-1 ended by itself. The end of" in done.err
     assert f"--resume {batch}" in done.err
 
 

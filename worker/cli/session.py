@@ -71,7 +71,8 @@ class Session:
         needed = {"check"} | (set() if check_only else {"generate"}) | ({"local"} if local else set())
         if needed <= {queue for process in running for queue in process.spec.queues}:
             return []
-        return self.staff(check_only_specs(local=local) if check_only else worker_specs(local=local), ephemeral=True)
+        specs = check_only_specs(local=local) if check_only else worker_specs(self.settings.slots, local=local)
+        return self.staff(specs, ephemeral=True)
 
 
 def state_of(settings: Settings) -> StateDirectory:

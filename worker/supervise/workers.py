@@ -1,6 +1,6 @@
 """Starts worker processes that outlive their starter, finds them again, and stops them.
 
-A worker's record ``workers/NAME.pid`` has its process id, then its queues and settings as JSON. Its command line names
+A worker's record ``workers/NAME.pid`` has its process id, then its queues, slots and settings as JSON. Its command line names
 the record, which identifies it (see ``processes``).
 """
 
@@ -37,22 +37,27 @@ class WorkerFailed(ServiceUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """A worker's name and its queues."""
+    """A worker's name, its queues, and its share of the calls at once; None: as many as the settings say."""
 
     name: str
     queues: tuple[str, ...]
+    slots: int | None = None
 
 
-def worker_specs(processes: int | None = None, *, local: int = 0) -> tuple[WorkerSpec, ...]:
-    """The workers of an installation: one makes the calls, and one per further core checks; a single one does both.
+def worker_specs(slots: int, processes: int | None = None, *, local: int = 0) -> tuple[WorkerSpec, ...]:
+    """The workers of an installation, one per core: each makes calls and checks their answers at once.
 
-    Beyond those, ``local`` processes run the local model.
+    They share the ``slots`` evenly; those without one only check. Beyond them, ``local`` processes run the local model.
     """
     if processes is None:
         processes = max(2, os.cpu_count() or 1)
+    queues = ("generate", "check", "submit")
     if processes == 1:
-        return (WorkerSpec("all", ("generate", "check", "submit")), *_local_specs(local))
-    return (WorkerSpec("generate", ("generate", "submit")), *_check_specs(processes - 1), *_local_specs(local))
+        return (WorkerSpec("all", queues), *_local_specs(local))
+    calling = min(processes, slots)
+    shares = [slots // calling + (number < slots % calling) for number in range(calling)]
+    generating = (WorkerSpec(f"generate-{number}", queues, share) for number, share in enumerate(shares, start=1))
+    return (*generating, *_check_specs(processes - calling), *_local_specs(local))
 
 
 def check_only_specs(*, local: int = 0) -> tuple[WorkerSpec, ...]:
@@ -140,18 +145,22 @@ class Supervisor:
         ]  # fmt: skip
         with hold_guard(_identity(record), GUARD_S) as guard:
             # Recorded before its birth: if we die in between, the guard leads from the record to the process.
-            _write_record(record, 0, spec.queues, ephemeral=ephemeral, settings=self.fingerprint)
-            process = spawn(command, self.log(spec.name), guard, directory=PACKAGES, environment=self._environment())
+            _write_record(record, 0, spec, ephemeral=ephemeral, settings=self.fingerprint)
+            process = spawn(
+                command, self.log(spec.name), guard, directory=PACKAGES, environment=self._environment(spec)
+            )
             if process is not None:
-                _write_record(record, process.pid, spec.queues, ephemeral=ephemeral, settings=self.fingerprint)
+                _write_record(record, process.pid, spec, ephemeral=ephemeral, settings=self.fingerprint)
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, spec: WorkerSpec) -> dict[str, str]:
         # People read the logs of a home; a collector of logs reads those of containers.
         environment = {"NIGHTDESK_LOG_FORMAT": "text", **os.environ, "NIGHTDESK_HOME": str(self._state.root)}
         for name in ("NIGHTDESK_CONFIG", "NIGHTDESK_CALIBRATION", "NIGHTDESK_LOCAL_MODEL"):
             # A local model may also be named by an import path.
             if (path := environment.get(name)) and (name != "NIGHTDESK_LOCAL_MODEL" or Path(path).is_dir()):
                 environment[name] = str(Path(path).absolute())
+        if spec.slots is not None:
+            environment["NIGHTDESK_SLOTS"] = str(spec.slots)
         return environment
 
     def make_permanent(self) -> None:
@@ -159,7 +168,7 @@ class Supervisor:
         for record in self._records():
             worker = _worker_of(record)
             if worker is not None and worker.ephemeral:
-                _write_record(record, worker.pid, worker.spec.queues, ephemeral=False, settings=worker.settings)
+                _write_record(record, worker.pid, worker.spec, ephemeral=False, settings=worker.settings)
 
     def await_ready(self, names: Iterable[str], seconds: float) -> list[str]:
         """Waits until workers listen; returns those that do not yet. Raises ``WorkerFailed`` for one that ended."""
@@ -218,8 +227,8 @@ def mark_ready(record: Path) -> None:
     write_atomically(_ready_mark(record), "")
 
 
-def _write_record(record: Path, pid: int, queues: tuple[str, ...], *, ephemeral: bool, settings: str) -> None:
-    description = {"queues": queues, "ephemeral": ephemeral, "settings": settings}
+def _write_record(record: Path, pid: int, spec: WorkerSpec, *, ephemeral: bool, settings: str) -> None:
+    description = {"queues": spec.queues, "slots": spec.slots, "ephemeral": ephemeral, "settings": settings}
     write_atomically(record, f"{pid}\n{orjson.dumps(description).decode()}\n")
 
 
@@ -237,7 +246,7 @@ def _worker_of(record: Path) -> WorkerProcess | None:
         pid, _, description = record.read_text(encoding="utf-8").partition("\n")
         int(pid)
         fields = orjson.loads(description)
-        spec = WorkerSpec(record.stem.partition("@")[0], tuple(fields["queues"]))
+        spec = WorkerSpec(record.stem.partition("@")[0], tuple(fields["queues"]), fields.get("slots"))
         ephemeral, settings = bool(fields["ephemeral"]), str(fields["settings"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None

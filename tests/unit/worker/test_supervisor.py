@@ -11,6 +11,7 @@ from worker.supervise.state_directory import InUse, StateDirectory
 from worker.supervise.workers import (
     Supervisor,
     WorkerSpec,
+    _write_record,
     check_only_specs,
     local_model_processes,
     supervisor_of,
@@ -42,20 +43,43 @@ def note(state: StateDirectory, name: str, pid: int | str) -> None:
     )
 
 
-def test_one_process_holds_the_calls_and_the_others_check() -> None:
-    assert worker_specs(1) == (WorkerSpec("all", ("generate", "check", "submit")),)
-    assert worker_specs(3) == (
-        WorkerSpec("generate", ("generate", "submit")),
-        WorkerSpec("check-1", ("check",)),
-        WorkerSpec("check-2", ("check",)),
+CHECK = WorkerSpec("check-1", ("check",))
+
+
+def test_every_process_calls_and_checks_with_an_even_share_of_the_slots() -> None:
+    queues = ("generate", "check", "submit")
+    assert worker_specs(1_000, 1) == (WorkerSpec("all", queues),)
+    assert worker_specs(1_000, 3) == (
+        WorkerSpec("generate-1", queues, 334),
+        WorkerSpec("generate-2", queues, 333),
+        WorkerSpec("generate-3", queues, 333),
     )
-    assert len(worker_specs()) >= 2
+    assert len(worker_specs(1_000)) >= 2
+
+
+def test_a_process_without_a_slot_only_checks() -> None:
+    assert worker_specs(1, 2) == (
+        WorkerSpec("generate-1", ("generate", "check", "submit"), 1),
+        WorkerSpec("check-1", ("check",)),
+    )
+
+
+def test_a_worker_gets_its_share_of_the_slots_and_its_record_names_it(
+    state: StateDirectory, sleeper: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NIGHTDESK_SLOTS", "1000")
+    spec = WorkerSpec("generate", ("generate",), 500)
+    assert Supervisor(state)._environment(spec)["NIGHTDESK_SLOTS"] == "500"
+    assert Supervisor(state)._environment(WorkerSpec("all", ("generate",)))["NIGHTDESK_SLOTS"] == "1000"
+
+    _write_record(state.workers / "generate.pid", sleeper.pid, spec, ephemeral=True, settings="x")
+    assert Supervisor(state).running()["generate"].spec == spec
 
 
 def test_the_local_model_gets_processes_of_its_own() -> None:
     of_model = (WorkerSpec("local-1", ("local",)), WorkerSpec("local-2", ("local",)))
-    assert worker_specs(1, local=2) == (*worker_specs(1), *of_model)
-    assert worker_specs(3, local=2) == (*worker_specs(3), *of_model)
+    assert worker_specs(9, 1, local=2) == (*worker_specs(9, 1), *of_model)
+    assert worker_specs(9, 3, local=2) == (*worker_specs(9, 3), *of_model)
     assert check_only_specs(local=2) == (*check_only_specs(), *of_model)
     assert {queue for spec in check_only_specs() for queue in spec.queues} == {"check"}
     assert local_model_processes(Settings(local_model_processes=3)) == 0
@@ -68,9 +92,9 @@ def test_paths_in_settings_resolve_from_the_directory_of_the_workers(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").mkdir()
     monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "model")
-    assert Supervisor(state)._environment()["NIGHTDESK_LOCAL_MODEL"] == str(tmp_path / "model")
+    assert Supervisor(state)._environment(CHECK)["NIGHTDESK_LOCAL_MODEL"] == str(tmp_path / "model")
     monkeypatch.setenv("NIGHTDESK_LOCAL_MODEL", "a.module:Model")
-    assert Supervisor(state)._environment()["NIGHTDESK_LOCAL_MODEL"] == "a.module:Model"
+    assert Supervisor(state)._environment(CHECK)["NIGHTDESK_LOCAL_MODEL"] == "a.module:Model"
 
 
 def test_a_worker_is_recognised_by_the_record_on_its_command_line(

@@ -39,12 +39,12 @@ def up(
 ) -> int:
     """Start the embedded servers and the workers in the background, and bring the schema up to date.
 
-    Calling it again starts what is missing or has ended. One worker makes the provider calls, the others check;
+    Calling it again starts what is missing or has ended. Each worker makes provider calls and checks their answers;
     where NIGHTDESK_LOCAL_MODEL is set, NIGHTDESK_LOCAL_MODEL_PROCESSES more run the model.
     'nightdesk down' stops everything.
     """
     settings = load_settings()
-    specs = worker_specs(workers, local=local_model_processes(settings))
+    specs = worker_specs(settings.slots, workers, local=local_model_processes(settings))
     with session(settings, staffs=True, stays=not foreground) as opened:
         ended = opened.supervisor.exited()
         opened.supervisor.clear()
