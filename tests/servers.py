@@ -15,6 +15,7 @@ from psycopg import sql
 from schemas.states import TRANSITIONS
 from tests.databases import Pool, new_database, on
 from tests.left_homes import watch
+from tests.run_directory import parent_of_homes
 from tests.seeded_homes import seed
 from worker import local
 from worker.ledger.schema_version import migrate
@@ -96,7 +97,7 @@ def running_servers() -> Iterator[Servers]:
     if named[0] and named[1]:
         yield Servers(named[0], named[1])
         return
-    with tempfile.TemporaryDirectory(prefix="nightdesk-test-") as directory:
+    with tempfile.TemporaryDirectory(prefix="nightdesk-test-", dir=parent_of_homes()) as directory:
         Path(directory).chmod(0o755)  # or the data of root's servers would be put elsewhere
         home = Path(directory) / "home"
         watch(home)

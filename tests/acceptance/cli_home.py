@@ -20,6 +20,7 @@ from tests import deadlines
 from tests.acceptance.command import Ended, run_here
 from tests.forking import PROGRAM, start_command
 from tests.left_homes import watch
+from tests.run_directory import parent_of_homes
 from tests.seeded_homes import seed
 from worker import local
 from worker.supervise.state_directory import StateDirectory
@@ -157,7 +158,7 @@ def new_home(*, seeded: bool = True, **settings: str) -> Iterator[Home]:
     With ``seeded``, its embedded PostgreSQL is initialised and migrated.
     """
     # Not tmp_path: as root that one lies below a 0700 directory, and the servers' data would be put elsewhere.
-    base = Path(tempfile.mkdtemp(prefix="nightdesk-cli-"))
+    base = Path(tempfile.mkdtemp(prefix="nightdesk-cli-", dir=parent_of_homes()))
     base.chmod(0o755)
     home = Home(base / "home", settings)
     watch(home.root)

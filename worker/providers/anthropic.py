@@ -23,7 +23,7 @@ from worker.providers.adapter import (
 )
 from worker.providers.anthropic_batches import AnthropicBatches
 from worker.providers.streaming import Collector, StreamingAdapter
-from worker.providers.whole_calls import POOL
+from worker.providers.whole_calls import POOL, tls_context
 
 _FINISH = {
     "end_turn": FinishReason.STOP,
@@ -152,7 +152,7 @@ def _build_client(target: Target) -> SdkClient:
         base_url=target.base_url,
         max_retries=0,
         open_telemetry=False,
-        http_client=anthropic.DefaultAioHttpClient(limits=POOL),
+        http_client=anthropic.DefaultAioHttpClient(limits=POOL, verify=tls_context()),
     )
     return client
 

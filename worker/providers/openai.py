@@ -35,7 +35,7 @@ from worker.providers.openai_background import UNDER_WAY, OpenAIBackground
 from worker.providers.openai_batches import OpenAIBatches
 from worker.providers.presets import why_no_sampling
 from worker.providers.streaming import Collector, StreamingAdapter
-from worker.providers.whole_calls import POOL
+from worker.providers.whole_calls import POOL, tls_context
 
 HOUR = timedelta(hours=1)
 
@@ -49,7 +49,7 @@ def build_client(target: Target) -> SdkClient:
         base_url=target.base_url,
         max_retries=0,
         default_headers=None if target.official else elsewhere,
-        http_client=openai.DefaultAioHttpClient(limits=POOL),
+        http_client=openai.DefaultAioHttpClient(limits=POOL, verify=tls_context()),
     )
     return client
 

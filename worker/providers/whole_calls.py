@@ -1,6 +1,9 @@
 """Sends calls whose answer comes whole, over aiohttp, each with the head that the vendor's SDK writes for it."""
 
+import os
+import ssl
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies, proxy_bypass
 
@@ -83,7 +86,7 @@ class WholeCalls:
             await self._session.close()
 
     def _open(self, url: URL) -> aiohttp.ClientSession:
-        secured: Any = httpx2.create_ssl_context() if url.scheme == "https" else True
+        secured: Any = tls_context() if url.scheme == "https" else True
         connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS, keepalive_timeout=KEPT_S, ssl=secured)
         # Bodies are decoded by httpx2, as they always were; cookies would go from one tenant's call to another's.
         self._session = aiohttp.ClientSession(
@@ -113,6 +116,16 @@ class WholeCalls:
             self._path, cast_to=httpx2.Response, content=body, options=options_of(call)
         )
         return answer
+
+
+def tls_context() -> ssl.SSLContext:
+    """The TLS context of every client in this process: to read the certificates of the system takes some 20 ms each time."""
+    return _read_certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+@cache
+def _read_certificates(file: str | None, directory: str | None) -> ssl.SSLContext:  # noqa: ARG001 - httpx2 reads both
+    return httpx2.create_ssl_context()
 
 
 def options_of(call: Call) -> dict[str, Any]:

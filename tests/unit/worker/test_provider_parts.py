@@ -1,6 +1,8 @@
 """The pure parts of the adapters: masking, prices, citable pieces, strict schemas, and what models take."""
 
+import ssl
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from worker.providers.failures import mask, retry_after_s
 from worker.providers.openai import is_strict
 from worker.providers.presets import DEFAULT_MODELS, why_no_sampling
 from worker.providers.prices import Prices
-from worker.providers.whole_calls import KEPT_S, POOL
+from worker.providers.whole_calls import KEPT_S, POOL, tls_context
 
 SECRET = "abcdefghijklmnopqrst"
 OPENAI = Prices("openai", "https://api.openai.com/v1")
@@ -53,6 +55,20 @@ def test_pieces_are_about_sentences() -> None:
         "Stone.\n\nA second paragraph e.g. this one.",
         "3 ends it.",
     ]
+
+
+def test_clients_share_certificates_until_the_environment_names_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    system = tls_context()
+    assert tls_context() is system
+
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    assert tls_context() is not system
+    assert tls_context().verify_mode is ssl.CERT_REQUIRED
+    assert tls_context().get_ca_certs() == []
 
 
 def test_default_models_have_prices() -> None:
