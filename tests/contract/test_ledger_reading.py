@@ -107,10 +107,7 @@ async def test_stored_results_are_byte_for_byte_those_made_of_views(ledger: Ledg
     ids += (
         await submit(ledger, make_request(metadata={"a": 0.1, "é": [1e-7, 2.0, None]}, trace_id="t", message_id="m"))
     ).job_ids
-    ids += [
-        (await submit(ledger, make_request(context=["one", "two"], custom_id=name, metadata={"n": 10**22}))).job_ids[0]
-        for name in "abc"
-    ]
+    ids += [(await submit(ledger, make_request(context=["one", "two"], custom_id=name))).job_ids[0] for name in "abc"]
     running, rich, failing, plain, blank = await take(ledger, ids[1:])
     record = make_record(
         rich,
@@ -140,6 +137,16 @@ async def test_stored_results_are_byte_for_byte_those_made_of_views(ledger: Ledg
     for at, job_id in enumerate(ids):
         lines = [line async for line in ledger.reading.batch_results(results[at].result.batch_id)]
         assert results[at].line() in lines, job_id
+
+
+async def test_the_line_of_a_result_keeps_whole_numbers_of_any_size(ledger: Ledger) -> None:
+    receipt = await submit(ledger, make_request(metadata={"number": 10**22}))
+    (job,) = await take(ledger, receipt.job_ids)
+    await finish(ledger, job)
+
+    (line,) = [line async for line in ledger.reading.batch_results(receipt.batch_id)]
+
+    assert b'"number":10000000000000000000000}' in line.content
 
 
 def test_every_field_of_a_result_has_a_column() -> None:
