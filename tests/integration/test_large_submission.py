@@ -1,9 +1,12 @@
 """The cost of a large submission into an empty ledger grows with its jobs, not with their square."""
 
 import asyncio
+import csv
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from uuid import UUID
 
 import psycopg
@@ -12,8 +15,12 @@ import pytest
 from tasks.errors import IdempotencyConflict
 from tasks.ports import Content, NewJob
 from tests.builders import make_batch, make_jobs, make_request
+from worker.cli import growing_output
+from worker.cli.growing_output import GrowingOutput
+from worker.cli.outfile import keep_previous
 from worker.ledger import submission
 from worker.ledger.postgres import PostgresLedger
+from worker.operations.output_form import OutputForm
 
 CHUNKS = 16
 CHUNK = 200
@@ -81,6 +88,48 @@ def test_a_batch_is_found_by_its_content_until_its_answers_are_gone(database_url
             assert await ledger.contents.find("default", same) is None
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("form", [OutputForm.JSONL, OutputForm.CSV])
+def test_a_growing_output_holds_each_result_once_in_whole_lines(
+    database_url: str, tmp_path: Path, form: OutputForm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growing_output, "EVERY_S", 0.0)
+    path, batch = tmp_path / f"answers.{form}", make_batch(name="tonight")
+    path.write_text("results of yesterday\n")
+    jobs = make_jobs(*(make_request(f"Question {n}?") for n in range(5)))
+
+    def positions() -> list[int]:
+        if form is OutputForm.CSV:
+            with path.open(newline="", encoding="utf-8-sig") as file:
+                return [int(row["position"]) for row in csv.DictReader(file)]
+        return [json.loads(line)["position"] for line in path.read_text().splitlines()]
+
+    async def work() -> None:
+        async with PostgresLedger(database_url, connections=1) as ledger:
+            await ledger.submission.submit(batch, [jobs])
+            assert await ledger.browsing.of_name("tonight") == [batch.id]
+            output = GrowingOutput(path, form, batch.id, lambda place: keep_previous(place, batch.id), pytest.fail)
+            await output.update(ledger)
+            assert path.read_text() == "results of yesterday\n"
+            await ledger.actions.cancel([jobs[3].id], "operator")
+            await output.update(ledger)
+            assert positions() == [3]
+            assert (tmp_path / f"answers.previous.{form}").read_text() == "results of yesterday\n"
+            await ledger.actions.cancel([jobs[0].id, jobs[4].id], "operator")
+            await output.update(ledger)
+            await output.update(ledger)
+            assert sorted(positions()) == [0, 3, 4]
+            output.close()
+            # A run that goes on with the batch.
+            output = GrowingOutput(path, form, batch.id, lambda place: keep_previous(place, batch.id), pytest.fail)
+            await ledger.actions.cancel([jobs[1].id], "operator")
+            await output.update(ledger)
+            output.close()
+            assert sorted(positions()) == [0, 1, 3, 4]
+
+    asyncio.run(work())
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def _submit(database_url: str, jobs: list[NewJob], *, analyze: bool) -> tuple[int, int]:

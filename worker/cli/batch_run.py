@@ -13,6 +13,7 @@ from schemas.states import HeldReason
 from tasks.errors import ServiceUnavailable
 from tasks.ports import InputLine, JobView, Refused, Repeated
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
+from worker.cli.growing_output import GrowingOutput, grows, place_of
 from worker.cli.outfile import check_output, is_replaced, keep_previous, writing
 from worker.cli.preflight_messages import make_sure
 from worker.cli.progress import Reporter, reporting
@@ -82,7 +83,8 @@ class BatchRun:
         await self.watch.wait_for_jobs(elsewhere)
         return None
 
-    def _keep(self, path: Path) -> None:
+    def keep(self, path: Path) -> None:
+        """Keeps results of another batch beside, unless they are to be replaced."""
         if self.force:
             return
         if (place := keep_previous(path, self.batch_id)) is not None:
@@ -99,7 +101,7 @@ class BatchRun:
         """Writes the results; a file from its beginning when the ledger goes away meanwhile."""
 
         async def write() -> Tally:
-            with writing(output, self._keep if keeps else lambda _: None) as file:
+            with writing(output, self.keep if keeps else lambda _: None) as file:
                 return await write_results(file, self.watch.ledger, self.batch_id, self.lines, result, form=form)
 
         return await (self.watch.patiently(write) if is_replaced(output) else write())
@@ -159,6 +161,8 @@ class RunRequest:
     """Of the output."""
     same_input: SameInput | None = None
     """The way of files that were submitted before; None: they are always a batch of their own."""
+    priority: int = 0
+    """Of jobs that set none."""
     force: bool = False
     """Replace results of another batch in the output, instead of keeping them beside."""
     afterwards: Callable[[PostgresLedger], Awaitable[None]] | None = None
@@ -215,6 +219,7 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
             with_workers=request.with_workers,
             columns=request.columns,
             same_input=request.same_input,
+            priority=request.priority,
             **({} if request.quiet else {"tell": tell}),
         )
         if submission.empty:
@@ -258,12 +263,19 @@ class _WholeRun:
     submission: Submission | None
     began: float
     batch_id: UUID | None
+    results_so_far: int = 0
+    """In the output, when the wait ended."""
 
     def how_to_go_on(self) -> str:
         """The whereabouts of the jobs, and the command that takes the run up again."""
         if self.batch_id is not None:
+            so_far = (
+                f" {count_of(self.results_so_far, 'result')} so far: {self.request.output}."
+                if self.results_so_far
+                else ""
+            )
             return (
-                f"The jobs of batch {self.batch_id} stay in the ledger, those that are done too. Go on with: "
+                f"The jobs of batch {self.batch_id} stay in the ledger, those that are done too.{so_far} Go on with: "
                 f"nightdesk run --resume {self.batch_id} -o {self.request.output}"
             )
         if self.submission is not None and self.submission.receipt is not None:
@@ -295,7 +307,7 @@ class _WholeRun:
             else:
                 await self._take_up(run)
             watch.lanes = True
-            status = await run.wait()
+            status = await self._wait(run)
             lanes: Sequence[LaneNotice] = ()
             if status is not None and HeldReason.LANE_PAUSED in status.held:
                 lanes = await watch.patiently(ledger.fleet.lane_notices)
@@ -307,6 +319,19 @@ class _WholeRun:
             estimate = await self._beside_truth(ledger, run.batch_id)
             page = None if run.batch_id is None else batch_address(opened.settings.home, run.batch_id)
             return Report(run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), failures, estimate, page)
+
+    async def _wait(self, run: BatchRun) -> BatchStatus | None:
+        """Waits for the batch, and meanwhile writes its results into the output."""
+        request, batch_id, ledger = self.request, run.batch_id, run.watch.ledger
+        if batch_id is None or not grows(request.output, request.form):
+            return await run.wait()
+        output = GrowingOutput(place_of(request.output), request.form, batch_id, run.keep, run.watch.reporter.note)
+        run.watch.on_look = lambda: output.update(ledger)
+        try:
+            return await run.wait()
+        finally:
+            output.close()
+            self.results_so_far = output.results
 
     async def _beside_truth(self, ledger: PostgresLedger, batch_id: UUID | None) -> dict[str, Any] | None:
         if not self.request.estimate or batch_id is None:

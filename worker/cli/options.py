@@ -27,7 +27,7 @@ Map = Annotated[
     typer.Option(
         "--map",
         metavar="FIELD=COLUMN",
-        help="The column that holds a field, such as query=frage or sources=text1,text2; for names that are not known.",
+        help="The column that holds a field, such as query=frage, custom_id=nr or sources=text1,text2; for names that are not known.",
     ),
 ]
 SourceDelimiter = Annotated[
@@ -58,7 +58,7 @@ Form = Annotated[
     OutputForm | None,
     typer.Option("--format", help="Of the output: jsonl, csv or parquet; else by its suffix, else JSON lines."),
 ]
-BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, as 'submit' and 'status' print it.")]
+BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, or its name.")]
 Name = Annotated[str | None, typer.Option(help="A name for the batch, for people.")]
 Key = Annotated[
     str | None, typer.Option(help="Submitting the same files with the same key again finds the same batch.")
@@ -71,6 +71,9 @@ Again = Annotated[
 ]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace another batch's results in the output; else they are kept beside it.")
+]
+Priority = Annotated[
+    int | None, typer.Option(min=-100, max=100, help="Of jobs that set none; higher goes first, 0 is usual.")
 ]
 Strict = Annotated[bool, typer.Option(help="Submit nothing when a line is not valid.")]
 MaxCost = Annotated[
@@ -180,20 +183,39 @@ def _config_option(name: str) -> inspect.Parameter:
 
 
 def batch_id(text: str) -> UUID:
-    """Reads a batch id; raises ``InputError``."""
+    """Reads a batch's id, or finds the one batch of a name in the ledger; raises ``InputError``, ``NotFound``."""
     try:
         return UUID(text)
     except ValueError:
-        raise InputError(f"{text!r} is not a batch id; 'nightdesk status' lists them") from None
+        return _batch_of_name(
+            text, f"{text!r} is neither a batch's id nor the name of one; 'nightdesk list' lists them"
+        )
 
 
 def job_target(text: str, kind: str) -> tuple[UUID, str]:
-    """Reads an id, or ``BATCH:NAME``, as id and name (empty for an id alone); raises ``InputError`` naming the ``kind``."""
+    """Reads an id, or ``BATCH:NAME``, as id and name (empty for an id alone); raises ``InputError`` naming the ``kind``.
+
+    The name of a batch stands for its id.
+    """
     first, _, name = text.partition(":")
     try:
         return UUID(first), name
     except ValueError:
-        raise InputError(f"{first!r} is no id; give {kind}, BATCH:CUSTOM_ID or BATCH:POSITION") from None
+        message = f"{first!r} is no id and no batch's name; give {kind}, BATCH:CUSTOM_ID or BATCH:POSITION"
+        return _batch_of_name(first, message), name
+
+
+def _batch_of_name(name: str, message: str) -> UUID:
+    # Only a name pays for the look into the ledger.
+    from worker.cli.batch_names import batches_of_name  # noqa: PLC0415
+
+    ids = batches_of_name(name) if name else []
+    if not ids:
+        raise InputError(message)
+    if len(ids) > 1:
+        listing = ", ".join(map(str, ids))
+        raise InputError(f"several batches have the name {name!r}; give an id, the newest first: {listing}")
+    return ids[0]
 
 
 def moment_of(text: str, after: datetime, option: str = "--deadline") -> datetime:

@@ -91,9 +91,14 @@ def writing(name: str, before: Callable[[Path], object] = lambda _: None) -> Ite
         raise OutputFailed(f"{name} can't be written: {error}") from error
 
 
+def draft_of(path: Path) -> Path:
+    """The name of a file until it takes its own."""
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
 @contextmanager
 def _draft(path: Path, before: Callable[[Path], object]) -> Iterator[IO[bytes]]:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    draft = draft_of(path)
     try:
         with draft.open("wb") as file:
             if path.suffix == ".gz":

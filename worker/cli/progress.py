@@ -104,7 +104,10 @@ def money_line(status: BatchStatus) -> str:
 
 
 def _amount(usd: Decimal) -> str:
-    return f"{usd:.2f}" if usd >= 1 or not usd else f"{usd:.3g}"
+    if usd >= 1 or not usd:
+        return f"{usd:.2f}"
+    # Three digits that count, and never as 4.5e-05.
+    return f"{usd.quantize(Decimal(1).scaleb(usd.adjusted() - 2)).normalize():f}"
 
 
 def status_line(status: BatchStatus, rate: Rate, columns: int) -> str:
@@ -132,9 +135,9 @@ def _counts(status: BatchStatus) -> list[str]:
     counts = [(outcome.value, count) for outcome, count in status.outcomes.items()]
     counts += [(state.value, count) for state, count in status.states.items() if state is not JobState.COMPLETED]
     on_hold = sum(status.held.values())
-    parts = [f"{count} {name}" for name, count in counts if count and not (name == "scheduled" and count == on_hold)]
+    parts = [f"{count:,} {name}" for name, count in counts if count and not (name == "scheduled" and count == on_hold)]
     if on_hold:
-        parts.append(f"{on_hold} held ({', '.join(status.held)})")
+        parts.append(f"{on_hold:,} held ({', '.join(status.held)})")
     return parts
 
 

@@ -51,7 +51,7 @@ def money(status: BatchStatus) -> str:
 
 def named_counts(counts: Mapping[Any, int]) -> str:
     """Counts with their names: ``3 number, 1 name``."""
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
 def held_lines(
@@ -63,7 +63,7 @@ def held_lines(
         lines += [f"{lane.event}. To fix it: {lane.remedy}" for lane in lanes if lane.paused]
     for reason, count in status.held.items():
         how = _RELEASES.get(HeldReason(reason), "release it with: nightdesk release {batch}")
-        lines.append(f"{count} held ({reason}): {how.format(batch=status.batch_id)}")
+        lines.append(f"{count:,} held ({reason}): {how.format(batch=status.batch_id)}")
     return lines
 
 

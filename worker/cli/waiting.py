@@ -74,6 +74,8 @@ class Watch:
     """Only workers that check are needed."""
     lanes: bool = False
     """Report once each provider that can't be reached, and each lane that is paused."""
+    on_look: Callable[[], Awaitable[None]] | None = None
+    """Awaited with each look at a batch that has jobs left."""
     _expected: dict[str, WorkerSpec] = field(default_factory=dict)
     _restarts: dict[str, int] = field(default_factory=dict)
     _lanes_noted: set[tuple[str, str, str, bool]] = field(default_factory=set)
@@ -119,14 +121,18 @@ class Watch:
             except LedgerUnavailable as error:
                 if deadline is None:
                     deadline = time.monotonic() + LEDGER_PATIENCE_S
-                    self.reporter.note(f"{error}; waiting for it for up to {LEDGER_PATIENCE_S:.0f} s")
+                    self.reporter.note(f"{self._outage(error)}; waiting for it for up to {LEDGER_PATIENCE_S:.0f} s")
                 if time.monotonic() >= deadline:
-                    raise
+                    raise LedgerUnavailable(self._outage(error)) from error
                 try:
                     await asyncio.to_thread(self.session.restart_servers)
                 except LocalServerError as problem:
                     self.reporter.note(str(problem))
             await asyncio.sleep(1.0)
+
+    def _outage(self, error: LedgerUnavailable) -> str:
+        """The cause of an outage: a full disk, where the embedded server has one, says more than a refused connection."""
+        return low_disk_line(self.session.settings) or str(error)
 
     async def wait_for_batch(self, batch_id: UUID, elsewhere: Iterable[UUID] = ()) -> BatchStatus:
         """Returns when no job of a batch can move by itself: all are final, or those that are not are held.
@@ -148,6 +154,8 @@ class Watch:
                 moving = await self._still_moving(moving)
                 if not moving and not self._waits_for_callback(status):
                     return status
+            if self.on_look is not None:
+                await self.patiently(self.on_look)
             await self._look_at_budgets(status)
             # Seen twice, so that a hold that is being released is not taken for the end. The next period comes by itself.
             stuck = 0 < remaining == sum(status.held.values()) and HeldReason.TENANT_BUDGET not in status.held

@@ -30,7 +30,8 @@ def closing_statement(which: str, *, message: str = "%(message)s::text") -> str:
 WITH locked_job AS ({which}
 ), ended_job AS (
     UPDATE job j SET state = %(state)s, finished_at = nightdesk_now(), held_reason = NULL, hinted_at = NULL,
-                     lease_token = NULL, lease_until = NULL, result_published_at = NULL
+                     lease_token = NULL, lease_until = NULL, result_published_at = NULL,
+                     failure_kind = CASE WHEN %(state)s = 'failed' THEN %(kind)s::text END
     FROM locked_job c WHERE j.id = c.id
     RETURNING j.id, j.run, j.tenant, j.created_at, j.replay_of
 ), event AS (
@@ -70,7 +71,7 @@ _WANTS_LOCAL = """(r.request #> '{config,checkers}') @> '["local"]'"""
 _NEW_RUN = """state = 'scheduled', run = j.run + 1, rescues = 0, scheduled_at = nightdesk_now(), available_at = NULL,
         limited_ms = NULL, deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
-        correction = NULL, needs_usd = NULL, errors = NULL, confidence = NULL"""
+        correction = NULL, needs_usd = NULL, errors = NULL, confidence = NULL, failure_kind = NULL"""
 
 _RETRY = f"""
 WITH locked_job AS (

@@ -138,12 +138,15 @@ ORDER BY c.contradicted > 0 DESC, (g.grounding ->> 'confidence')::float8 NULLS L
 LIMIT %(worst)s
 """
 
+# Counted in the index of failures; of the records one a cause is read.
 _CAUSES = """
-SELECT g.failure ->> 'kind' AS kind, count(*) AS jobs, min(j.position) AS position,
-       (array_agg(left(g.failure ->> 'message', 300) ORDER BY j.position))[1] AS example
-FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
-WHERE j.batch_id = %(batch_id)s AND j.state = 'failed' AND g.failure IS NOT NULL
-GROUP BY 1 ORDER BY 2 DESC, 1
+SELECT k.kind, k.jobs, k.position,
+       coalesce((SELECT left(g.failure ->> 'message', 300)
+                 FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+                 WHERE j.batch_id = %(batch_id)s AND j.position = k.position), '') AS example
+FROM (SELECT failure_kind AS kind, count(*) AS jobs, min(position) AS position FROM job
+      WHERE batch_id = %(batch_id)s AND failure_kind IS NOT NULL GROUP BY 1) k
+ORDER BY k.jobs DESC, k.kind
 """
 
 _WITH_CAUSE = """

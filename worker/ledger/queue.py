@@ -189,14 +189,15 @@ WITH input AS (
 ), valid_lease AS (
     -- Apart from the record, so that those of a batch are summed up without reading its records.
     SELECT j.id, d.state, d.final_outcome, nullif(d.grounding -> 'errors', '{{}}') AS errors,
-           (d.grounding ->> 'confidence')::real AS confidence
+           (d.grounding ->> 'confidence')::real AS confidence,
+           CASE WHEN d.state = 'failed' THEN d.failure ->> 'kind' END AS failure_kind
     FROM input d JOIN job j ON j.id = d.job_id AND j.state = 'running' AND j.lease_token = d.token
                            AND j.step = d.step AND j.run = d.run
     ORDER BY j.id FOR NO KEY UPDATE OF j
 ), finished_job AS (
     UPDATE job j SET state = h.state, outcome = h.final_outcome, finished_at = nightdesk_now(), hinted_at = NULL,
                      lease_token = NULL, lease_until = NULL, errors = h.errors,
-                     confidence = h.confidence
+                     confidence = h.confidence, failure_kind = h.failure_kind
     FROM valid_lease h WHERE j.id = h.id
     RETURNING j.id
 ), record AS (

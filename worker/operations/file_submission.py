@@ -73,6 +73,8 @@ class Intake:
     """Of the rows, beside those known by their names."""
     tell: Callable[[str], None] = lambda _: None
     """Receives how a file is read, where that is not plain from its lines."""
+    priority: int = 0
+    """Of jobs that set none; no part of their request, so that the same input stays the same."""
     digest: "ContentDigest | None" = None
     """Of what was read; None: nobody asks for it."""
     lines: int = 0
@@ -144,6 +146,8 @@ class Intake:
         for name, value in (("custom_id", job.custom_id), ("message_id", job.message_id)):
             if value is not None and (earlier := self._places.setdefault((name, value), place)) != place:
                 raise InputError(f"{value!r} is already in {earlier}", field=name)
+        if self.priority and "priority" not in request.model_fields_set:
+            job = replace(job, priority=self.priority)
         self.warnings.update(warnings)
         if self.digest is not None:
             self.digest.add(job, request)
@@ -201,6 +205,7 @@ class Submission:
         bounds: InputBounds | None = None,
         columns: ColumnMap | None = None,
         same_input: SameInput | None = None,
+        priority: int = 0,
         on_refused: Callable[[Refused], None] = lambda _: None,
         warn: Callable[[str], None] = lambda _: None,
         tell: Callable[[str], None] = lambda _: None,
@@ -218,6 +223,7 @@ class Submission:
             bounds: of the input; None: any number of lines.
             columns: those of the rows, beside those known by their names.
             same_input: the way of an input that was submitted before; None: each submission is a batch of its own.
+            priority: of jobs that set none.
             on_refused: receives each refused line at once.
             warn: receives what the producer should know of accepted lines.
             tell: receives how a file is read, where that is not plain from its lines.
@@ -233,7 +239,7 @@ class Submission:
         # With servers of somebody else's the workers may be anywhere, with other providers and keys.
         catalog = Installation(settings, same_for_workers=with_workers or embedded(settings))
         self.intake = Intake(
-            files, self.batch, strict, on_refused, check_only, catalog, bounds, columns or ColumnMap(), tell
+            files, self.batch, strict, on_refused, check_only, catalog, bounds, columns or ColumnMap(), tell, priority
         )
         # A key of the producer's own says which submissions are the same.
         self._same_input = same_input if self.batch.key is None and readable_twice(files) else None

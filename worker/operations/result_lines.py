@@ -68,7 +68,7 @@ async def write_results(
         form: of the file.
     """
     tally = Tally()
-    with _writing(file, form) as write:
+    with line_writer(file, form) as write:
         async for line in _Results(ledger, batch_id, result).lines(lines):
             write(line.content)
             tally.lines += 1
@@ -78,7 +78,8 @@ async def write_results(
 
 
 @contextmanager
-def _writing(file: IO[bytes], form: OutputForm) -> Iterator[Callable[[bytes], object]]:
+def line_writer(file: IO[bytes], form: OutputForm) -> Iterator[Callable[[bytes], object]]:
+    """A function that writes one result, which comes as JSON, to a file of this form."""
     if form is OutputForm.JSONL:
         # As it is: it need not be read for that.
         yield lambda content: file.write(content + b"\n")
@@ -102,6 +103,12 @@ async def write_failed(file: IO[bytes], ledger: Ledger, batch_id: UUID, form: Ou
 def result_lines(ledger: Ledger, batch_id: UUID) -> AsyncIterator["ResultLine"]:
     """The results of a batch as they stand now, one by one."""
     return _Results(ledger, batch_id, None).lines(None)
+
+
+async def job_lines(ledger: Ledger, job_ids: Sequence[UUID]) -> list["ResultLine"]:
+    """The results of some jobs as they stand now, in this order."""
+    by_id = {stored.result.job_id: stored for stored in await ledger.reading.results(job_ids)}
+    return [_of_job(by_id[job_id], by_id[job_id].result.position) for job_id in job_ids if job_id in by_id]
 
 
 async def stream_results(ledger: Ledger, batch_id: UUID) -> AsyncIterator[bytes]:

@@ -234,8 +234,8 @@ def test_the_list_of_batches_cuts_no_word(columns: int, monkeypatch: pytest.Monk
     assert isinstance(out.file, io.StringIO)
     lines = out.file.getvalue().splitlines()
     assert all(len(line) <= columns for line in lines)
-    words = re.findall(r"[\w-]+", " ".join(lines))
-    assert {str(BATCH), "answered", "abstained", "failed", "100000"} <= {*words}
+    words = re.findall(r"\d+(?:,\d+)+|[\w-]+", " ".join(lines))
+    assert {str(BATCH), "answered", "abstained", "failed", "100,000"} <= {*words}
 
 
 def test_a_disk_that_is_nearly_full_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def _show_batches(present: Overview, *, workers: int) -> None:
         for each in present.batches:
             name = f"{each.name}: " if each.name else ""
             out.print(f"{each.batch_id}  {moment(each.created_at)}", markup=False)
-            out.print(safe(f"  {name}{each.final} of {each.jobs} final, {counts_of(each)}; cost {money(each)}"))
+            out.print(safe(f"  {name}{each.final:,} of {each.jobs:,} final, {counts_of(each)}; cost {money(each)}"))
     for lane in present.lanes:
         write_text(out, f"{lane.event}. To fix it: {lane.remedy}")
     if present.unserved:
@@ -86,7 +86,7 @@ def _table(batches: Sequence[BatchStatus]) -> Table:
             str(each.batch_id),
             Text(each.name or ""),
             moment(each.created_at),
-            f"{each.final} of {each.jobs}",
+            f"{each.final:,} of {each.jobs:,}",
             counts_of(each),
             money(each),
         )
@@ -140,7 +140,7 @@ def _facts(status: BatchStatus) -> dict[str, str]:
         "deadline": moment(status.deadline),
         "cancelled": moment(status.cancelled_at),
         "paused": "yes" if status.paused else "",
-        "final": f"{status.final} of {status.jobs}",
+        "final": f"{status.final:,} of {status.jobs:,}",
         "states": named_counts(status.states),
         "outcomes": named_counts(status.outcomes),
         "held": named_counts(status.held),

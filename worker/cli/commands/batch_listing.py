@@ -19,6 +19,7 @@ from worker.cli.exits import OK, run_interruptible
 from worker.cli.session import Session, session
 from worker.cli.summary import money
 from worker.cli.terminal import tell, write_json, write_line
+from worker.ledger.postgres import PostgresLedger
 from worker.operations.overview import status_document
 from worker.settings import load_settings
 from worker.supervise.service_address import batch_address, job_address
@@ -107,35 +108,27 @@ def _cost(status: BatchStatus) -> str:
 
 def open_(
     target: Annotated[
-        str,
-        typer.Argument(metavar="BATCH|JOB", help="A batch's or a job's id, or BATCH:CUSTOM_ID, or BATCH:POSITION."),
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[BATCH|JOB]",
+            help="A batch's id or name, a job's id, BATCH:CUSTOM_ID or BATCH:POSITION; default: the newest batch.",
+        ),
+    ] = None,
     browser: Annotated[bool, typer.Option(help="Open a browser; --no-browser only writes the address.")] = True,
 ) -> int:
     """Open the page of a batch or a job in a browser; 'nightdesk serve' serves it. Its address goes to standard output."""
-    first_id, name = options.job_target(target, "a batch's or a job's id")
+    place = None if target is None else options.job_target(target, "a batch's or a job's id")
     settings = load_settings()
 
-    async def find(opened: Session) -> UUID | None:
-        """The job; None for a batch."""
+    async def find(opened: Session) -> tuple[UUID, UUID | None]:
         async with opened.ledger() as ledger:
-            if name:
-                return await ledger.reading.locate(first_id, name)
-            if await ledger.reading.views([first_id]):
-                return first_id
-            try:
-                await ledger.reading.batch_status(first_id)
-            except NotFound:
-                raise NotFound(
-                    f"{first_id} is neither a batch nor a job of this ledger; 'nightdesk list' lists batches"
-                ) from None
-            return None
+            return await (_newest(ledger) if place is None else _page_of(ledger, *place))
 
     with session(settings, writes=False) as opened:
-        job_id = run_interruptible(find(opened))
-    address = batch_address(settings.home, first_id) if job_id is None else job_address(settings.home, job_id)
+        batch_id, job_id = run_interruptible(find(opened))
+    address = batch_address(settings.home, batch_id) if job_id is None else job_address(settings.home, job_id)
     if address is None:
-        terminal = f"nightdesk status {first_id}" if job_id is None else f"nightdesk show {target}"
+        terminal = f"nightdesk status {batch_id}" if job_id is None else f"nightdesk show {job_id}"
         raise ServiceUnavailable(
             f"no service of this home runs, so there is no page to open; 'nightdesk serve' starts one. In the terminal: {terminal}"
         )
@@ -143,3 +136,25 @@ def open_(
     if browser and sys.stdout.isatty() and not webbrowser.open(address):
         tell("no browser was found: open the address above")
     return OK
+
+
+async def _newest(ledger: PostgresLedger) -> tuple[UUID, None]:
+    newest = await ledger.reading.batches(1)
+    if not newest:
+        raise NotFound("there is no batch in this ledger yet")
+    return newest[0].batch_id, None
+
+
+async def _page_of(ledger: PostgresLedger, first_id: UUID, name: str) -> tuple[UUID, UUID | None]:
+    """The id of a batch, and of a job unless the page is the batch's."""
+    if name:
+        return first_id, await ledger.reading.locate(first_id, name)
+    if await ledger.reading.views([first_id]):
+        return first_id, first_id
+    try:
+        await ledger.reading.batch_status(first_id)
+    except NotFound:
+        raise NotFound(
+            f"{first_id} is neither a batch nor a job of this ledger; 'nightdesk list' lists batches"
+        ) from None
+    return first_id, None

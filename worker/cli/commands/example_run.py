@@ -4,6 +4,7 @@ import gzip
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -29,6 +30,10 @@ from worker.ledger.postgres import PostgresLedger
 from worker.settings import load_settings
 
 EXAMPLES = Path(worker.__file__).parents[1] / "examples"
+"""In a clone; of an installed package they lie where it put them."""
+
+_PLACE = "share/nightdesk/examples/"
+"""Of the examples in the files that an installed package lists."""
 
 MOST_CLAIMS = 4
 """Claims of an answer that is read at a glance."""
@@ -42,9 +47,9 @@ def demo(
     quiet: options.Quiet = False,
 ) -> int:
     """Answer the example questions, show one answer as a reader would want it, and sum all up."""
-    files = sorted(map(str, examples.glob("*.jsonl")))
+    files = sorted(map(str, examples.glob("*.jsonl"))) or (_installed_files() if examples == EXAMPLES else [])
     if not files:
-        raise InputError(f"there are no *.jsonl in {examples}; run this from a clone, or name a folder with --examples")
+        raise InputError(f"there are no *.jsonl in {examples}; name a folder with --examples")
     if str(output) == "-":
         raise InputError("standard output is for the answer shown; name a file for the results")
     settings = load_settings()
@@ -74,6 +79,15 @@ def demo(
         for view in examples_shown:
             tell(f"everything about the answer above: nightdesk show {view.job_id}")
     return report.exit_code
+
+
+def _installed_files() -> list[str]:
+    """The examples that were installed with the package; none in a clone."""
+    try:
+        files = metadata.files("nightdesk") or ()
+    except metadata.PackageNotFoundError:
+        return []
+    return sorted(str(Path(file.locate()).resolve()) for file in files if _PLACE in file.as_posix())
 
 
 def _results(path: Path) -> list[dict[str, Any]]:

@@ -89,10 +89,7 @@ def cancel(
     A batch is cancelled in pages; from the first moment on none of its jobs is called. Ended midway, the same command cancels
     the rest.
     """
-    try:
-        target = UUID(batch_or_job)
-    except ValueError:
-        raise InputError(f"{batch_or_job!r} is neither a batch id nor a job id") from None
+    target = options.batch_id(batch_or_job)
     again = f"'nightdesk cancel {target}' cancels the rest; none of them is called any more"
     cancelled, pages = operate(
         "cancelled", lambda operator, pages: job_changes.cancel(operator, target, pages), again=again

@@ -56,6 +56,7 @@ def run(
     callback_url: options.CallbackUrl = None,
     deadline: options.Deadline = None,
     escalate: options.Escalate = None,
+    priority: options.Priority = None,
     columns: options.Map = None,
     source_delimiter: options.SourceDelimiter = None,
     encoding: options.Encoding = None,
@@ -94,10 +95,10 @@ def run(
         window=window,
         callback_url=callback_url,
     )
-    if resume is not None and (files or batch):
+    if resume is not None and (files or batch or priority is not None or again):
         raise InputError(
             "--resume goes on with a batch as it is: give no FILE, --name, --key, --max-cost-usd, --lane, --escalate, "
-            "--not-before, --window, --deadline, --callback-url or options of a job"
+            "--not-before, --window, --deadline, --callback-url, --priority, --again or options of a job"
         )
     reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
     if dry_run:
@@ -123,6 +124,7 @@ def run(
         form=form_of(output, form),
         same_input=same_input_of(again=again),
         force=force,
+        priority=priority or 0,
     )
     if estimate and resume is None:
         from worker.operations.first_estimate import check_readable_twice  # noqa: PLC0415 - as above
@@ -189,6 +191,7 @@ def submit(
     callback_url: options.CallbackUrl = None,
     deadline: options.Deadline = None,
     escalate: options.Escalate = None,
+    priority: options.Priority = None,
     columns: options.Map = None,
     source_delimiter: options.SourceDelimiter = None,
     encoding: options.Encoding = None,
@@ -216,7 +219,14 @@ def submit(
     )
     reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
     submission = new_submission(
-        files, batch, settings, strict=strict, columns=reading, tell=tell, same_input=same_input_of(again=again)
+        files,
+        batch,
+        settings,
+        strict=strict,
+        columns=reading,
+        tell=tell,
+        same_input=same_input_of(again=again),
+        priority=priority or 0,
     )
     if submission.empty:
         warn(f"none of {count_of(submission.intake.lines, 'line')} holds a valid job; nothing was submitted")

@@ -148,6 +148,7 @@ CREATE TABLE job (
     cost_usd NUMERIC(14, 8) DEFAULT 0 NOT NULL,
     result_published_at TIMESTAMP WITH TIME ZONE,
     errors JSONB,
+    failure_kind TEXT,
     confidence REAL,
     correction JSONB,
     recheck JSONB,
@@ -177,6 +178,8 @@ CREATE INDEX job_deadline ON job (deadline) WHERE deadline IS NOT NULL AND finis
 CREATE INDEX job_due ON job (scheduled_at) WHERE state = 'scheduled' AND held_reason IS NULL;
 
 CREATE INDEX job_errors ON job (batch_id) INCLUDE (errors) WHERE errors IS NOT NULL;
+
+CREATE INDEX job_failures ON job (batch_id, failure_kind, position) WHERE failure_kind IS NOT NULL;
 
 CREATE INDEX job_finished ON job (finished_at) WHERE finished_at IS NOT NULL;
 
