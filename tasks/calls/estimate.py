@@ -149,7 +149,7 @@ class _Group:
     counted: int = 0
     tokens: int = 0
     cap: int = 0
-    judges: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    judges: Counter[tuple[str, bool, str]] = field(default_factory=Counter)
     further: Counter[Turn] = field(default_factory=Counter)
     """Jobs by each model that they name in ``escalate``."""
 
@@ -200,7 +200,7 @@ class Estimator:
         group.tokens += answer.tokens
         group.cap += answer.cap
         if answer.judge:
-            group.judges[answer.judge, answer.by_default] += 1
+            group.judges[answer.judge, answer.by_default, answer.judge_lane.value] += 1
         group.further.update(map(Turn.parse, answer.escalate))
         self._reserve = max(self._reserve, answer.reserve_usd or Decimal(0))
 
@@ -274,18 +274,23 @@ class Estimator:
     def _follow_ups(self, answers: ModelEstimate, group: _Group) -> Iterable[ModelEstimate]:
         """Judges and second rounds: as often as after earlier answers of the model, else by what a judge may cost."""
         provider, model = answers.provider, answers.model
-        explicit = sum(count for (_, by_default), count in group.judges.items() if not by_default)
+        explicit = sum(count for (_, by_default, _), count in group.judges.items() if not by_default)
         for asks_judge, count in ((True, explicit), (False, group.calls - explicit)):
             if not count:
                 continue
             if jobs := self.history.judged(provider, model, judge=asks_judge):
                 for past in self.history.follow_ups(provider, model, judge=asks_judge):
-                    if past.purpose != Purpose.ESCALATE:
-                        yield self._follow_up(past, count, jobs)
+                    if past.purpose == Purpose.JUDGE:
+                        # In the lane of now: the price is another one, and the tokens are the same.
+                        lanes = [lane for (_, by_default, lane) in group.judges if by_default is not asks_judge]
+                        yield self._follow_up(past, count, jobs, lanes[0] if lanes else past.lane)
+                    elif past.purpose != Purpose.ESCALATE:
+                        yield self._follow_up(past, count, jobs, answers.lane)
             else:
-                for (judge, by_default), times in group.judges.items():
+                for (judge, by_default, lane), times in group.judges.items():
                     if by_default is not asks_judge:
-                        yield self._first_judge(answers, self._turn(Turn.parse(judge)), times, by_default=by_default)
+                        turn = self._turn(Turn.parse(judge))
+                        yield self._first_judge(answers, turn, lane, times, by_default=by_default)
 
     def _escalations(self, answers: ModelEstimate, group: _Group) -> Iterable[ModelEstimate]:
         """Further models of a cascade: a guess, because how often they are asked depends on the questions."""
@@ -305,7 +310,7 @@ class Estimator:
         """The turn with its model, also where that is the provider's default."""
         return Turn(turn.provider, self.tariff.model_of(turn.provider, turn.model))
 
-    def _follow_up(self, past: PastCalls, jobs: int, earlier: int) -> ModelEstimate:
+    def _follow_up(self, past: PastCalls, jobs: int, earlier: int, lane: str) -> ModelEstimate:
         share = past.calls / earlier
         usual = jobs * share
         error = Z * math.sqrt(max(0.0, min(1.0, share) * (1 - min(1.0, share))) * (jobs + jobs * jobs / earlier))
@@ -314,21 +319,23 @@ class Estimator:
             Spread(*(count * moments.mean for count in _bounds(calls))) for moments in (past.inputs, past.outputs)
         )
         turn, once = Turn(past.provider, past.model), (_only(past.inputs.mean), _only(past.outputs.mean))
-        each = self._cost(turn, past.lane, 1, *once, past)
+        each = self._cost(turn, lane, 1, *once, past)
         cost_usd = None if each is None else Spread(*(count * each.usual for count in _bounds(calls)))
         return ModelEstimate(
-            past.provider, past.model, past.lane, past.purpose, calls, inputs, outputs, cost_usd,
-            f"as billed in {past.calls:,} calls", f"{past.calls:,} earlier calls", past.latency_s,
+            past.provider, past.model, lane, past.purpose, calls, inputs, outputs, cost_usd,
+            f"as billed in {past.calls:,} calls", f"{past.calls:,} earlier calls", past.latency_s if past.lane == lane else 0.0,
         )  # fmt: skip
 
-    def _first_judge(self, answers: ModelEstimate, turn: Turn, times: int, *, by_default: bool) -> ModelEstimate:
+    def _first_judge(
+        self, answers: ModelEstimate, turn: Turn, lane: str, times: int, *, by_default: bool
+    ) -> ModelEstimate:
         """A judge of which no call is known: it reads at most the prompt and the answer."""
         share = times / answers.calls.usual
         most_in = (answers.input_tokens.usual + answers.output_tokens.usual) * share
         inputs = Spread(0.0, most_in / 2, most_in)
         outputs = Spread(0.0, min(JUDGE_TOKENS, self.judge_cap) * times, self.judge_cap * times)
         calls = Spread(0 if by_default else times, times, times)
-        cost_usd = self._cost(turn, Lane.STANDARD, times, inputs, outputs, None)
+        cost_usd = self._cost(turn, lane, times, inputs, outputs, None)
         source = "no earlier calls of this judge: a guess"
         if by_default and cost_usd is not None and answers.cost_usd is not None:
             # It is not asked beyond this share.
@@ -344,7 +351,7 @@ class Estimator:
         return ModelEstimate(
             turn.provider,
             turn.model,
-            Lane.STANDARD.value,
+            lane,
             Purpose.JUDGE.value,
             calls,
             inputs,

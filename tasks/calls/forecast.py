@@ -8,7 +8,7 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from schemas.generation import CheckerName
+from schemas.generation import CheckerName, Lane
 from schemas.job import GenerationConfig, JobRequest
 from schemas.states import Outcome, Step
 from tasks.calls.call_history import History, PastCalls
@@ -17,8 +17,9 @@ from tasks.calls.response_cache import NO_SHARING, SharePolicy
 from tasks.errors import ConfigurationError, InputError, ProviderError
 from tasks.generate import FallbackChain, ruled_out
 from tasks.grounding.judge.allowance import wants_default
+from tasks.grounding.judge.lane import choose_lane, model_of
 from tasks.lanes.choice import LaneChooser
-from tasks.ports import Call, Leased, NewBatch, Providers, Replay
+from tasks.ports import Call, Leased, NewBatch, Providers, Replay, Turn
 from tasks.prompting.sources.pack import ESTIMATE, Counter, exact_counter, quarter_tokens
 
 MESSAGE_TOKENS = 4
@@ -38,6 +39,7 @@ class PlannedAnswer:
         reserve_usd: sum that the ledger reserves for the call; None for an unknown price.
         share_key: names identical calls whose answers are shared; None: it shares none.
         judge: the judge that the job asks for, or gets by default; empty for none.
+        judge_lane: the lane of its call.
         escalate: the models that may be asked next.
     """
 
@@ -53,6 +55,7 @@ class PlannedAnswer:
     share_key: bytes | None
     judge: str = ""
     by_default: bool = False
+    judge_lane: Lane = Lane.STANDARD
     escalate: tuple[str, ...] = ()
 
 
@@ -78,6 +81,8 @@ class Forecaster:
     """Judge of the settings."""
     judge_share: Decimal = Decimal(0)
     """Share of an answer's cost that a judge by default may add."""
+    judge_rides: bool = True
+    """The judge that a job asks for may ride in a provider batch."""
     lanes: LaneChooser | None = None
     """Chooses the lane of jobs that leave it open; None: they are called at once."""
 
@@ -110,9 +115,31 @@ class Forecaster:
                 share_key=share.key if share is not None else None,
                 judge=judge,
                 by_default=by_default,
+                judge_lane=Lane.STANDARD if by_default else self._judge_lane(job, judge),
                 escalate=job.request.config.escalate,
             )
         )
+
+    async def refresh_judge(self, config: GenerationConfig) -> None:
+        """Reads the times of the provider batches of the judge that a job asks for."""
+        judge = config.judge or self.judge
+        if self.lanes is None or not judge or CheckerName.JUDGE not in config.checkers:
+            return
+        try:
+            turn = Turn.parse(judge)
+            await self.lanes.refresh_times(turn.provider, model_of(self.lanes, turn) or "")
+        except ConfigurationError:
+            # The worker says what is missing.
+            return
+
+    def _judge_lane(self, job: Leased, judge: str) -> Lane:
+        if self.lanes is None or not judge or not self.judge_rides:
+            return Lane.STANDARD
+        try:
+            choice = choose_lane(self.lanes, job, Turn.parse(judge))
+        except ConfigurationError:
+            return Lane.STANDARD
+        return Lane.STANDARD if choice is None else choice.lane
 
     def _judge_of(self, config: GenerationConfig, call: Call) -> tuple[str, bool]:
         if CheckerName.JUDGE in config.checkers:

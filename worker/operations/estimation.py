@@ -87,6 +87,7 @@ class _Planner:
         self._sharing = settings.share_policy
         self._forecaster = Forecaster(providers, self.history, self._sharing, settings.prompts, settings.judge, share)
         times = _unobserved if self.ledger is None else self.ledger.remote_batches.times
+        self._forecaster.judge_rides = settings.judge_lane == "job"
         self._lanes = self._forecaster.lanes = LaneChooser(providers, times, lane_terms(settings))
         self.estimator = Estimator(
             providers,
@@ -123,6 +124,7 @@ class _Planner:
             else:
                 if job.request.config.lane is not Lane.STANDARD:
                     await self._lanes.refresh(job.request.config)
+                    await self._forecaster.refresh_judge(job.request.config)
                 lease = first_lease(job.job_id, job.request, self.batch, job.replay)
                 forecasts.append(self._forecaster.forecast(lease))
         keys_of_answers = [each.answer.share_key for each in forecasts if each.answer and each.answer.share_key]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from schemas.generation import CheckerName
+from schemas.generation import CheckerName, Lane
 from schemas.job import JobRequest
 from schemas.model_call import Usage
 from schemas.states import Outcome, Step
@@ -115,10 +115,17 @@ def test_a_lane_takes_the_time_that_is_expected_of_it() -> None:
     )
     answer = Forecaster(Registry(ScriptedProvider(answers())), NO_HISTORY).forecast(leased(make_request()))
     assert answer.answer is not None
-    estimator.add(replace(answer, answer=replace(answer.answer, lane="provider_batch")))
-    time = estimator.result().time
-    assert time.seconds is not None
-    assert (time.seconds.low, time.seconds.usual, time.bound_by) == (0.0, 7_200.0, "a batch takes two hours")
+    batch = replace(answer.answer, lane="provider_batch", judge="scripted:judge-1", judge_lane=Lane.PROVIDER_BATCH)
+    estimator.add(replace(answer, answer=batch))
+    result = estimator.result()
+    assert [(row.purpose, row.lane) for row in result.models] == [
+        ("generate", "provider_batch"),
+        ("judge", "provider_batch"),
+    ]
+    assert result.time.seconds is not None
+    # A judge reads what came back.
+    assert (result.time.seconds.low, result.time.seconds.usual) == (0.0, 14_400.0)
+    assert result.time.bound_by == "a batch takes two hours"
 
 
 def test_calls_with_the_same_prompt_go_before_others() -> None:
