@@ -94,6 +94,7 @@ class JobMaker:
     """Cells are text alone; an export of failed jobs made them harmless for spreadsheets."""
     _plans: dict[tuple[str, ...], "_Plan | InputError"] = field(default_factory=dict)
     _announced: set[tuple[str, str]] = field(default_factory=set)
+    _mark_announced: bool = False
 
     def job(self, raw: Any) -> Any:
         """The raw job of a row; a value that is no object is returned for ``parse_request`` to refuse.
@@ -112,6 +113,8 @@ class JobMaker:
             return raw if _has_own_sources(raw) else {**raw, "context": as_field("context", raw["context"])}
         if self.text and _EXPORTED in raw:
             raw = {key: restore(value) for key, value in raw.items()}
+        if self.cells and self.columns.source_delimiter is None and not self._mark_announced:
+            self._announce_mark(plan, raw)
         return plan.apply(raw, self.columns.source_delimiter, cells=self.cells)
 
     def _planned(self, keys: tuple[str, ...]) -> "_Plan | InputError":
@@ -137,6 +140,13 @@ class JobMaker:
                 rest[MOST_TOLD:] = [f"and {len(rest) - MOST_TOLD:,} more"]
             parts += [f"kept as metadata: {', '.join(rest)}"] if rest else []
             self.tell("; ".join(parts))
+
+    def _announce_mark(self, plan: "_Plan", raw: Mapping[str, Any]) -> None:
+        """Says that a cell with the usual mark between sources is one source, where nothing was said of a mark."""
+        cells = [key for key, target in plan.targets.items() if target == "context" and "||" in str(raw.get(key) or "")]
+        if cells:
+            self._mark_announced = True
+            self.tell(f"{cells[0]!r} holds '||' and is taken as one source; to cut it there: --source-delimiter '||'")
 
 
 MOST_TOLD = 10

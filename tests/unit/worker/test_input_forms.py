@@ -167,7 +167,10 @@ def test_columns_with_other_names_are_mapped(tmp_path: Path) -> None:
 def test_sources_of_one_cell_are_a_list_texts_between_a_delimiter_or_one_text(tmp_path: Path) -> None:
     cells = ['["a", "b"]', '[{"content": "c", "title": "T"}]', "d || e", "[1] is a note, not JSON"]
     path = file(tmp_path, table([{"query": "Why?", "context": cell} for cell in cells]))
-    sources = [job[2] for job in Read(path, source_delimiter="||").jobs]
+    assert sum("--source-delimiter '||'" in message for message in Read(path).messages) == 1
+    read = Read(path, source_delimiter="||")
+    assert not any("--source-delimiter" in message for message in read.messages)
+    sources = [job[2] for job in read.jobs]
     assert sources == [["a", "b"], ["c"], ["d", "e"], ["[1] is a note, not JSON"]]
 
 
