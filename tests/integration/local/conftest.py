@@ -9,13 +9,14 @@ import pytest
 
 from tests.integration.local.actions import query, valkey
 from tests.left_homes import watch
+from tests.run_directory import parent_of_homes
 from tests.seeded_homes import seed
 from worker.local import LocalOptions, remove, start
 
 
 def _open_directory() -> Path:
     # Not tmp_path: as root that one lies below a 0700 directory, which is a case of its own (test_accounts).
-    path = Path(tempfile.mkdtemp(prefix="nightdesk-test-"))
+    path = Path(tempfile.mkdtemp(prefix="nightdesk-test-", dir=parent_of_homes()))
     path.chmod(0o755)
     return path
 
