@@ -1,6 +1,8 @@
 """Sends requests made from the OpenAPI document to a running service: no answer may be a 5xx, or of another form (make fuzz-http)."""
 
 import argparse
+import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -8,7 +10,7 @@ from pathlib import Path
 
 from schemas.access import Role
 from tests.http_service import running_service
-from tests.integration.test_http_tenants import make_key
+from tests.integration.test_http_tenants import ids_of, make_key
 from tests.servers import Servers, running_servers
 
 EXAMPLES = 20
@@ -35,7 +37,14 @@ def _fuzz(servers: Servers, examples: int, *, with_key: bool) -> int:
         ) as door:
             options = ["--checks", CHECKS, "--max-examples", str(examples), "--continue-on-failure"]
             headers = ["--header", f"Authorization: Bearer {key}"] if with_key else []
-            # Events and orders of responses last as long as their job; lines are no form that it can write.
+            if with_key:
+                door.http.headers["Authorization"] = f"Bearer {key}"
+            environment = {
+                **os.environ,
+                "SCHEMATHESIS_HOOKS": "tests.fuzz_hooks",
+                "NIGHTDESK_FUZZ_IDS": json.dumps(ids_of(door.http)),
+            }
+            # Events and orders of responses last as long as their job.
             skipped = [
                 "--exclude-path-regex",
                 "events|responses$",
@@ -45,7 +54,7 @@ def _fuzz(servers: Servers, examples: int, *, with_key: bool) -> int:
             ]
             program = Path(sys.executable).with_name("schemathesis")
             command = [program, "run", f"{door.url}/openapi.json", *options, *skipped, *headers]
-            return subprocess.run(command, check=False).returncode
+            return subprocess.run(command, check=False, env=environment).returncode
 
 
 if __name__ == "__main__":
