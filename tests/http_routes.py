@@ -69,6 +69,7 @@ RULES: dict[str, Rule] = {
         Role.READ, queries=("/openai/v1/responses/{response}?stream=true&starting_after=1",)
     ),
     "POST /openai/v1/responses/{response}/cancel": SUBMIT,
+    "GET /": OPEN,
     "GET /view": OPEN,
     "GET /view/assets/{name}": OPEN,
     "GET /view/login": OPEN,
@@ -86,6 +87,10 @@ RULES: dict[str, Rule] = {
     "POST /view/jobs/{job_id}/labels": Rule(Role.REVIEW, form(verdict="right"), finds=False),
     "POST /view/jobs/{job_id}/replay": Rule(Role.SUBMIT, form(), finds=False),
     "POST /view/jobs/{job_id}/recheck": Rule(Role.SUBMIT, form(), finds=False),
+    "POST /view/jobs/{job_id}/cancel": Rule(Role.SUBMIT, form(), finds=False),
+    "POST /view/jobs/{job_id}/retry": Rule(Role.SUBMIT, form(), finds=False),
+    "POST /view/batches/{batch_id}/cancel": Rule(Role.SUBMIT, form(), finds=False),
+    "POST /view/batches/{batch_id}/retry": Rule(Role.SUBMIT, form(), finds=False),
     "GET /view/review": Rule(Role.READ, queries=("/view/review?batch={batch_id}",), finds=False),
     "GET /view/review/next": Rule(Role.READ, queries=("/view/review/next?batch={batch_id}",), finds=False),
     "GET /view/{path:path}": OPEN,

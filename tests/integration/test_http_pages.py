@@ -242,6 +242,41 @@ def test_a_replay_and_a_recheck_begin_from_the_page(door: Door) -> None:
     assert "run 2" in door.http.get(job).text
 
 
+def test_jobs_are_cancelled_and_run_again_from_the_pages(door: Door) -> None:
+    own = asyncio.run(new_night(door, door.service.settings.tenant))
+    batch, last = f"/view/batches/{own.batch}", f"/view/jobs/{own.jobs[4]}"
+    form = {"token": field(door.http.get(batch), "token")}
+
+    def states() -> dict[str, int]:
+        return dict(door.http.get(f"/v1/batches/{own.batch}").json()["states"])
+
+    assert "Cancel this job" in door.http.get(last).text
+    assert "Not final: 1 of 5 jobs" in door.http.get(batch).text
+    assert door.http.post(f"{last}/retry", data=form).status_code == 422, "not final yet"
+    assert door.http.post(f"{last}/cancel", data=form).headers["location"] == last
+    assert states() == {"completed": 3, "failed": 1, "cancelled": 1}
+    assert "Cancel this batch" not in door.http.get(batch).text
+    refused = door.http.post(f"{batch}/retry", data={**form, "cause": "boredom"})
+    assert (refused.status_code, states()["failed"]) == (422, 1)
+    assert door.http.post(f"{batch}/retry", data={**form, "cause": "bad_answer"}).status_code == 303
+    assert states() == {"completed": 3, "scheduled": 1, "cancelled": 1}
+    assert door.http.post(f"{batch}/retry", data=form).headers["location"] == batch
+    assert states() == {"completed": 3, "scheduled": 2}
+    assert door.http.post(f"{batch}/cancel", data=form).headers["location"] == batch
+    assert states() == {"completed": 3, "cancelled": 2}
+    assert door.http.post(f"/view/jobs/{own.jobs[0]}/retry", data=form).status_code == 303
+    assert "run 2" in door.http.get(f"/view/jobs/{own.jobs[0]}").text
+    assert door.http.post(f"{batch}/cancel", data={**form, "token": "0" * 64}).status_code == 403
+    actors = {event["actor"] for event in door.http.get(f"/v1/jobs/{own.jobs[4]}/record").json()["events"]}
+    assert actors == {"http:local"}
+
+
+def test_a_browser_is_led_from_the_front_to_the_pages(door: Door) -> None:
+    answer = door.http.get("/", headers={"Accept": "text/html,*/*;q=0.8"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/view/")
+    assert door.http.get("/").status_code == 404
+
+
 def test_figures_name_the_causes_of_failure_with_their_remedy(door: Door, own: Night) -> None:
     page = door.http.get(f"/view/batches/{own.batch}").text
     assert "bad answer" in page

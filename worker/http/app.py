@@ -60,6 +60,7 @@ def make_application(settings: Settings, where: Endpoints, *, loopback: bool, pr
         batches.router,
         openai_files.router,
         openai_batch_routes.router,
+        viewer.root,
         viewer.router,
         openai_responses.router,
     ):

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 
 from schemas.batch import BatchStatus, FailureCause
 from schemas.grounding import Verdict
-from schemas.states import HeldReason, JobState, Outcome
+from schemas.states import FINAL_STATES, HeldReason, JobState, Outcome
 from worker.doctor.backlog import RELEASES
 from worker.http import batches as api
 from worker.http.dependencies import ServiceOf
@@ -192,6 +192,7 @@ def _figures(overview: Overview) -> dict[str, Any]:
             for reason, count in status.held.items()
         ],
         "moving": not row.done,
+        "retryable": sum(status.states.get(state, 0) for state in FINAL_STATES - {JobState.COMPLETED}),
     }
 
 

@@ -3,12 +3,21 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from worker.http.pages import batch_pages, entry, job_pages, judging, review_pages
+from worker.http.pages import batch_pages, entry, job_pages, judging, review_pages, run_orders
 from worker.http.pages.rendering import ASSETS
 from worker.http.pages.visitors import PageRoute
 from worker.http.problems import not_found
 
+root = APIRouter(include_in_schema=False)
 router = APIRouter(prefix="/view", include_in_schema=False, route_class=PageRoute)
+
+
+@root.get("/")
+async def front(request: Request) -> Response:
+    """Leads a browser to the pages; a program gets what it gets for any address that names nothing."""
+    if "text/html" not in request.headers.get("accept", ""):
+        raise not_found()
+    return RedirectResponse("/view/", 303)
 
 
 @router.get("")
@@ -33,7 +42,7 @@ async def asset(name: str, request: Request) -> Response:
     return Response(found_asset.content, 200, headers, found_asset.media_type)
 
 
-for part in (entry, batch_pages, job_pages, judging, review_pages):
+for part in (entry, batch_pages, job_pages, judging, review_pages, run_orders):
     router.include_router(part.router)
 
 
