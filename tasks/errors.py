@@ -5,7 +5,7 @@ NightdeskError
 │   ├── IdempotencyConflict    same key, different request
 │   ├── MessageTaken           another job has this message id
 │   ├── JobsRefused            nothing of a submission is accepted; names each job at fault
-│   └── QueueFull              the tenant has as many jobs waiting as it may
+│   └── TooManyJobs            of the tenant (QueueFull), or of a key of the HTTP service (KeyLimitReached)
 ├── ConfigurationError         a setting is missing or wrong; names it
 ├── NotFound                   no such job or batch
 ├── ServiceUnavailable         something we need is unreachable
@@ -72,8 +72,18 @@ class JobsRefused(InputError):
         self.refused = tuple(refused)
 
 
-class QueueFull(InputError):
-    """The tenant has as many jobs that are not final as it may (HTTP 429); the same submission may succeed later."""
+class TooManyJobs(InputError):
+    """There are as many jobs as there may be (HTTP 429); the same submission may succeed later.
+
+    Attributes:
+        retry_after_s: seconds after which it is worth trying.
+    """
+
+    retry_after_s = 60
+
+
+class QueueFull(TooManyJobs):
+    """The tenant has as many jobs that are not final as it may."""
 
     def __init__(self, tenant: str, cap: int, present: int) -> None:
         count = f"{present:,}" if present <= cap else f"more than {cap:,}"
@@ -82,6 +92,17 @@ class QueueFull(InputError):
             "Nothing was accepted: submit fewer at a time, wait until some are final, or raise NIGHTDESK_MAX_QUEUED_JOBS "
             "(or the tenant's in NIGHTDESK_TENANT_LIMITS)"
         )
+
+
+class KeyLimitReached(TooManyJobs):
+    """A key of the HTTP service has submitted as many jobs as it may."""
+
+    def __init__(self, key: str, limit: str, retry_after_s: int) -> None:
+        super().__init__(
+            f"the key {key!r} may have {limit}, and these would be more. Nothing was accepted: submit fewer at a time, "
+            f"or try again in {retry_after_s} s; 'nightdesk keys limit' changes the limit"
+        )
+        self.retry_after_s = retry_after_s
 
 
 class ConfigurationError(NightdeskError):

@@ -23,7 +23,18 @@ from schemas.states import Step
 from schemas.window import parse_window
 from tasks.answers.objects import check_schema
 from tasks.errors import InputError, JobsRefused, LedgerError, MessageTaken, ServiceUnavailable, Unstorable
-from tasks.ports import Catalog, Everything, NewBatch, NewJob, Receipt, Refused, Submission, own_id_key, process
+from tasks.ports import (
+    Catalog,
+    Everything,
+    NewBatch,
+    NewJob,
+    Receipt,
+    Refused,
+    Submission,
+    Submitter,
+    own_id_key,
+    process,
+)
 from tasks.prompting.templates import load
 
 CHUNK_BYTES = 32_000_000
@@ -181,7 +192,9 @@ def new_job(
     )
 
 
-def new_batch(raw: dict[str, Any] | None, *, tenant: str, max_queued: int | None = None) -> NewBatch:
+def new_batch(
+    raw: dict[str, Any] | None, *, tenant: str, max_queued: int | None = None, submitter: Submitter | None = None
+) -> NewBatch:
     """Makes the ledger's row of a batch from its producer's options; raises ``InputError``."""
     batch: BatchRequest = validated(BatchRequest, raw or {})
     if batch.defaults:
@@ -200,6 +213,7 @@ def new_batch(raw: dict[str, Any] | None, *, tenant: str, max_queued: int | None
         callback_url=batch.callback_url,
         defaults=batch.defaults,
         max_queued=max_queued,
+        submitter=submitter,
     )
 
 

@@ -6,6 +6,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     DateTime,
     Double,
     ForeignKey,
@@ -16,6 +17,7 @@ from sqlalchemy import (
     MetaData,
     Numeric,
     SmallInteger,
+    String,
     Table,
     Text,
     UniqueConstraint,
@@ -67,6 +69,9 @@ def _one_of(column: str, values: list[str]) -> str:
 
 _FINAL = _one_of("state", [state.value for state in FINAL_STATES])
 
+# The oldest revision whose code may still work on this schema: one row, which a migration raises that takes something away.
+schema_floor = Table("schema_floor", metadata, Column("revision", String(32), primary_key=True))
+
 batch = Table(
     "batch",
     metadata,
@@ -102,6 +107,8 @@ batch = Table(
     # SHA-256 of the first jobs and of all, with what decides their answers; NULL: not to be found by its content.
     Column("content_head", LargeBinary),
     Column("content_hash", LargeBinary),
+    # The key of the HTTP service that it came with.
+    Column("key_id", Uuid),
     Column("erased_at", _INSTANT),
     CheckConstraint("reserved_usd >= 0", name="reserved_not_negative"),
     Index("batch_key", "tenant", "key", unique=True, postgresql_where=text("key IS NOT NULL")),
@@ -595,7 +602,11 @@ api_key = Table(
     Column("name", Text, nullable=False),
     Column("tenant", Text, nullable=False),
     Column("role", Text, nullable=False),
+    Column("requests_per_second", Integer),
     Column("requests_per_minute", Integer),
+    Column("jobs_waiting", Integer),
+    Column("jobs_per_minute", Integer),
+    Column("jobs_per_day", Integer),
     Column("hash", LargeBinary, nullable=False),
     Column("created_at", _INSTANT, nullable=False, server_default=NOW),
     Column("created_by", Text, nullable=False),
@@ -604,6 +615,17 @@ api_key = Table(
     CheckConstraint(_one_of("role", [role.value for role in Role]), name="role_known"),
     Index("api_key_hash", "hash", unique=True),
     Index("api_key_name", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),
+)
+
+# Jobs that a key with limits submitted by day, and in the last minute in which it did.
+api_key_use = Table(
+    "api_key_use",
+    metadata,
+    Column("key_id", Uuid, ForeignKey("api_key.id"), primary_key=True),
+    Column("day", Date, primary_key=True),
+    Column("jobs", Integer, nullable=False),
+    Column("minute", _INSTANT, nullable=False),
+    Column("minute_jobs", Integer, nullable=False),
 )
 
 tenant_budget = Table(

@@ -62,6 +62,7 @@ from tasks.ports.rows import (
     ResultLine,
     StoredCompletion,
     StoredResult,
+    Submitter,
     no_page,
     own_id_key,
     risk_of,

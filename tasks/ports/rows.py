@@ -16,6 +16,18 @@ from schemas.states import FINAL_STATES, JobState, Outcome, Step
 
 
 @dataclass(frozen=True, slots=True)
+class Submitter:
+    """The key of the HTTP service that submits a batch, with its limits; None: no limit."""
+
+    key_id: UUID
+    name: str
+    jobs_waiting: int | None = None
+    """Most jobs of its batches that are not final."""
+    jobs_per_minute: int | None = None
+    jobs_per_day: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NewBatch:
     """A batch to be written with its jobs."""
 
@@ -31,6 +43,8 @@ class NewBatch:
     defaults: dict[str, Any] = field(default_factory=dict)
     max_queued: int | None = None
     """Most jobs that are not final which the tenant may have once these are accepted; not stored."""
+    submitter: Submitter | None = None
+    """Only the id of the key is stored."""
     estimate: dict[str, Any] | None = None
     """Made before the submission, for a comparison with the truth."""
     content: "Callable[[], Content] | None" = None

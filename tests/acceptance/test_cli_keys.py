@@ -24,7 +24,9 @@ def test_keys_are_made_listed_and_revoked(system: System) -> None:
     assert nightdesk("keys", "add", "bad name").code == nightdesk("keys", "revoke").code == 2
 
     listed = nightdesk("keys", "list").out
-    assert listed.split() == ["intake", "submit", "acme", "valid,", "600", "a", "minute"]
+    assert listed.split() == ["intake", "submit", "acme", "valid", *"at most 600 requests a minute".split()]
+    limited = nightdesk("keys", "limit", "intake", "--jobs-per-day", "5000", "--requests-per-minute", "0")
+    assert (limited.code, "the key intake: 5,000 jobs a day;" in limited.err) == (0, True)
     assert nightdesk("keys", "revoke", "intake").code == 0
     assert nightdesk("keys", "revoke", "intake").code == 2
     (key,) = nightdesk("keys", "list", "--json").json()

@@ -29,10 +29,10 @@ ABSENT = "019d0000-0000-7000-8000-000000000000"
 JOB = {"query": "How long is the warranty?", "context": ["The warranty lasts two years."]}
 
 
-def make_key(database_url: str, name: str, tenant: str, role: Role, pace: int | None = None) -> str:
+def make_key(database_url: str, name: str, tenant: str, role: Role, **limits: int) -> str:
     async def work() -> str:
         async with PostgresLedger(database_url, connections=1) as ledger:
-            return (await add_key(ledger, KeyRequest(name, tenant, role, pace), "ada"))[1]
+            return (await add_key(ledger, KeyRequest(name, tenant, role, limits), "ada"))[1]
 
     return asyncio.run(work())
 
@@ -53,8 +53,8 @@ def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             yield door
 
 
-def caller(door: Door, name: str, tenant: str, role: Role = Role.ADMIN, pace: int | None = None) -> httpx2.Client:
-    key = make_key(door.database_url, name, tenant, role, pace)
+def caller(door: Door, name: str, tenant: str, role: Role = Role.ADMIN, **limits: int) -> httpx2.Client:
+    key = make_key(door.database_url, name, tenant, role, **limits)
     return httpx2.Client(base_url=door.url, timeout=60, headers={"Authorization": f"Bearer {key}"})
 
 
@@ -110,13 +110,17 @@ def ids_of(owner: httpx2.Client) -> dict[str, str]:
     }  # fmt: skip
 
 
+def _order(route: str) -> tuple[int, bool]:
+    return ("POST", "GET", "HEAD", "DELETE").index(route.partition(" ")[0]), not route.endswith("/retry")
+
+
 def test_no_route_tells_a_tenant_that_another_has_something(door: Door) -> None:
     with caller(door, "owner", "owners") as owner, caller(door, "stranger", "strangers") as stranger:
         ids = ids_of(owner)
-        # Orders first: the events of a job end with it, and a file goes last.
+        # Orders first, a cancel after a retry: the events of a job end with it. A file goes last.
         requests = [
             (route, address)
-            for route in sorted(RULES, key=lambda each: ("POST", "GET", "HEAD", "DELETE").index(each.split(" ")[0]))
+            for route in sorted(RULES, key=_order)
             for address in ("", *RULES[route].queries)
             if RULES[route].right is not None and names_an_id(address or route, RULES[route].request)
         ]
@@ -237,11 +241,47 @@ def test_a_revoked_key_ends_its_events_and_its_wait(door: Door, monkeypatch: pyt
 
 
 def test_a_key_has_its_own_pace(door: Door) -> None:
-    with caller(door, "slow", "acme", pace=6) as slow, caller(door, "quick", "acme") as quick:
+    with caller(door, "slow", "acme", requests_per_minute=6) as slow, caller(door, "quick", "acme") as quick:
         answers = [slow.get("/v1/batches") for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 429, 429]
         assert 0 < int(answers[1].headers["retry-after"]) <= 10
         assert [quick.get("/v1/batches").status_code for _ in range(3)] == [200] * 3
+
+
+def test_a_key_is_bounded_by_the_second_too(door: Door) -> None:
+    with caller(door, "brisk", "acme", requests_per_second=1, requests_per_minute=600) as brisk:
+        answers = [brisk.get("/healthz"), *(brisk.get("/v1/batches") for _ in range(3))]
+        assert [answer.status_code for answer in answers][:3] == [200, 200, 429]
+        assert (answers[2].headers["retry-after"], "1 requests a second" in answers[2].json()["detail"]) == ("1", True)
+
+
+LIMITED = [
+    ({"jobs_waiting": 2}, "2 jobs that are not final", 60),
+    ({"jobs_per_minute": 2}, "2 jobs a minute", 60),
+    ({"jobs_per_day": 2}, "2 jobs a day (UTC)", 86_400),
+]
+
+
+@pytest.mark.parametrize(("limits", "words", "longest_s"), LIMITED)
+def test_a_key_submits_no_more_jobs_than_it_may(door: Door, limits: dict[str, int], words: str, longest_s: int) -> None:
+    (name,) = limits
+    with caller(door, name, "limited", **limits) as client, caller(door, f"free-{name}", "limited") as free:
+        lines = body_of([JOB, JOB, JOB])
+        refused = client.post("/v1/batches", content=lines, headers=LINES)
+        assert (refused.status_code, refused.headers["content-type"]) == (429, "application/problem+json")
+        assert refused.json()["type"] == "urn:nightdesk:problem:key-limit"
+        assert words in refused.json()["detail"]
+        assert 0 < int(refused.headers["retry-after"]) <= longest_s
+        assert client.get("/v1/batches").json()["data"] == free.get("/v1/batches").json()["data"]
+        first = client.post("/v1/jobs", json=JOB, headers={"Idempotency-Key": name})
+        assert first.status_code == 202, "nothing of what was refused counts"
+        assert client.post("/v1/jobs", json=JOB, headers={"Idempotency-Key": name}).status_code == 200
+        assert client.post("/v1/jobs", json=JOB).status_code == 202, "a job that is known does not count"
+        order = client.post("/openai/v1/responses", json={"input": "Why?", "background": True})
+        assert (order.status_code, order.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert free.post("/v1/batches", content=lines, headers=LINES).status_code == 202, "another key of the tenant"
+        client.post(f"/v1/jobs/{first.json()['job_id']}/cancel")
+        assert client.post("/v1/jobs", json=JOB).status_code == (202 if name == "jobs_waiting" else 429)
 
 
 def test_the_first_key_closes_a_service_that_was_open(

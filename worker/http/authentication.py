@@ -14,6 +14,7 @@ from fastapi import Request
 
 from schemas.access import Role
 from tasks.errors import ConfigurationError, LedgerError, ServiceUnavailable
+from tasks.ports import Submitter
 from worker.http.problems import Problem
 from worker.ledger.stored_keys import ApiKey, ApiKeys
 from worker.operations.api_keys import hash_of
@@ -42,6 +43,8 @@ class Caller:
     role: Role
     key_hash: bytes | None = field(default=None, repr=False)
     """None: no key was needed."""
+    submitter: Submitter | None = None
+    """The key with its limits on jobs; None: no key was needed."""
 
 
 @dataclass(slots=True)
@@ -62,7 +65,7 @@ class Access:
         self._failure: ServiceUnavailable | LedgerError | None = None
         self._failed_at = float("-inf")
         self._looks: OrderedDict[bytes, _Look] = OrderedDict()
-        self._paces: dict[UUID, float] = {}
+        self._paces: dict[tuple[UUID, float], float] = {}
         self._turn = asyncio.Lock()
 
     async def caller(self, request: Request) -> Caller:
@@ -83,7 +86,7 @@ class Access:
         if key is None:
             return None
         self._pace(key)
-        return Caller(key.tenant, key.name, key.role, key_hash)
+        return Caller(key.tenant, key.name, key.role, key_hash, key.submitter)
 
     async def is_valid(self, caller: Caller) -> bool:
         """Tells whether one who was let in may go on: the key was not revoked meanwhile, or still none is needed."""
@@ -133,16 +136,25 @@ class Access:
         return look.key
 
     def _pace(self, key: ApiKey) -> None:
-        """Lets a key's requests through at its pace, with a burst; raises ``Problem`` beyond it."""
-        if key.requests_per_minute is None:
-            return
-        now, apart_s = time.monotonic(), 60 / key.requests_per_minute
-        due = max(self._paces.get(key.id, now), now)
-        if due - now > max(BURST_S, apart_s) - apart_s:
-            headers = {"Retry-After": str(max(1, round(due - now - BURST_S + apart_s)))}
-            detail = f"the key {key.name!r} may make {key.requests_per_minute} requests a minute; try again later"
-            raise Problem(429, "too-many-requests", "Too many requests", detail, headers=headers)
-        self._paces[key.id] = due + apart_s
+        """Lets a key's requests through at its paces, each with a burst; raises ``Problem`` beyond one."""
+        now = time.monotonic()
+        paces = [
+            (requests, unit_s, burst_s, word)
+            for requests, unit_s, burst_s, word in (
+                (key.requests_per_second, 1.0, 1.0, "second"),
+                (key.requests_per_minute, 60.0, BURST_S, "minute"),
+            )
+            if requests is not None
+        ]
+        due = {unit_s: max(self._paces.get((key.id, unit_s), now), now) for _, unit_s, _, _ in paces}
+        for requests, unit_s, burst_s, word in paces:
+            apart_s = unit_s / requests
+            if due[unit_s] - now > max(burst_s, apart_s) - apart_s:
+                headers = {"Retry-After": str(max(1, round(due[unit_s] - now - burst_s + apart_s)))}
+                detail = f"the key {key.name!r} may make {requests} requests a {word}; try again later"
+                raise Problem(429, "too-many-requests", "Too many requests", detail, headers=headers)
+        for requests, unit_s, _, _ in paces:
+            self._paces[key.id, unit_s] = due[unit_s] + unit_s / requests
 
 
 def _unauthorized(detail: str) -> Problem:

@@ -17,6 +17,7 @@ from schemas.record import JobResult
 from schemas.states import Step
 from tasks.errors import InputError
 from tasks.ports import Refused
+from worker.http.authentication import Caller
 from worker.http.bodies import json_object, on_disk
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import BatchPage, Cancelled, SubmittedBatch, problems
@@ -120,7 +121,7 @@ async def submit(
 ) -> Response:
     """Submit a batch, one job a line. Lines that are no valid job are refused alone, each with its line and field."""
     async with on_disk(request, service.uploads, service.settings.http_max_body_bytes) as name, service.bulk.uploads:
-        upload = _Upload(name, options.fields, caller.tenant, strict=strict)
+        upload = _Upload(name, options.fields, caller, strict=strict)
         accepted, hints = await service.bulk.run(lambda ledger: upload.write(ledger, service.settings))
     service.hint(hints, urgent=True)
     return _submitted(accepted, upload.warnings)
@@ -132,7 +133,7 @@ class _Upload:
 
     name: str
     options: dict[str, Any]
-    tenant: str
+    caller: Caller
     strict: bool
     refused: list[Refused] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -145,7 +146,8 @@ class _Upload:
                 self.options,
                 settings,
                 strict=self.strict,
-                tenant=self.tenant,
+                tenant=self.caller.tenant,
+                submitter=self.caller.submitter,
                 bounds=InputBounds(settings.http_max_lines, MOST_REFUSED),
                 on_refused=self.refused.append,
                 warn=self.warnings.append,

@@ -77,7 +77,13 @@ async def submit(
 
     async def write(ledger: PostgresLedger) -> Submitted:
         return await submit_job(
-            ledger, service.settings, service.catalog, parse_json(body), tenant=caller.tenant, key=idempotency_key
+            ledger,
+            service.settings,
+            service.catalog,
+            parse_json(body),
+            tenant=caller.tenant,
+            key=idempotency_key,
+            submitter=caller.submitter,
         )
 
     submitted = await (write(service.ledger) if len(body) <= INLINE_BYTES else service.bulk.run(write))

@@ -66,7 +66,9 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
     wish = BatchOrder(timedelta(hours=int(order.completion_window.removesuffix("h"))), order.metadata or {})
     async with service.bulk.uploads:
         upload = await service.bulk.run(
-            lambda ledger: submit_upload(ledger, service.settings, upload, wish, service.uploads)
+            lambda ledger: submit_upload(
+                ledger, service.settings, upload, wish, service.uploads, submitter=caller.submitter
+            )
         )
     return _json(await _document(service, upload))
 

@@ -80,7 +80,13 @@ async def create(
         job = job_of(order, service.catalog.knows)
         try:
             return order, await submit_job(
-                ledger, service.settings, service.catalog, job, tenant=caller.tenant, key=idempotency_key
+                ledger,
+                service.settings,
+                service.catalog,
+                job,
+                tenant=caller.tenant,
+                key=idempotency_key,
+                submitter=caller.submitter,
             )
         except InputError as error:
             raise _renamed(error, order) from error

@@ -23,6 +23,7 @@ from tasks.errors import (
     NotFound,
     QueueFull,
     ServiceUnavailable,
+    TooManyJobs,
     Unstorable,
 )
 from tasks.ports import Refused
@@ -137,8 +138,10 @@ def problem_of(error: NightdeskError) -> Problem:
             problem = not_found()
         case IdempotencyConflict() | MessageTaken():
             problem = Problem(409, "conflict", "Conflict", str(error), field_name)
-        case QueueFull():
-            problem = Problem(429, "queue-full", "Too many jobs", str(error), headers={"Retry-After": "60"})
+        case TooManyJobs():
+            kind = "queue-full" if isinstance(error, QueueFull) else "key-limit"
+            wait = {"Retry-After": str(max(1, error.retry_after_s))}
+            problem = Problem(429, kind, "Too many jobs", str(error), headers=wait)
         case JobsRefused():
             problem = invalid(str(error), field_name)
             problem.errors = line_errors(error.refused)

@@ -10,18 +10,33 @@ from uuid_utils.compat import uuid7
 
 from schemas.access import Role
 from tasks.errors import InputError, NotFound
+from tasks.ports import Submitter
 from worker.ledger.database import Database
 
-_COLUMNS = "id, name, tenant, role, requests_per_minute, created_at, created_by, revoked_at, revoked_by"
+LIMITS = ("requests_per_second", "requests_per_minute", "jobs_waiting", "jobs_per_minute", "jobs_per_day")
+"""Columns of the limits of a key; NULL: none."""
+
+_COLUMNS = f"id, name, tenant, role, {', '.join(LIMITS)}, created_at, created_by, revoked_at, revoked_by"
 
 _ADD = f"""
-INSERT INTO api_key (id, name, tenant, role, requests_per_minute, hash, created_by)
-VALUES (%(id)s, %(name)s, %(tenant)s, %(role)s, %(requests_per_minute)s, %(hash)s, %(actor)s)
+INSERT INTO api_key (id, name, tenant, role, {", ".join(LIMITS)}, hash, created_by)
+VALUES (%(id)s, %(name)s, %(tenant)s, %(role)s, {", ".join(f"%({limit})s" for limit in LIMITS)}, %(hash)s, %(actor)s)
 ON CONFLICT (name) WHERE revoked_at IS NULL DO NOTHING
 RETURNING {_COLUMNS}
 """
 
 _BY_HASH = f"SELECT {_COLUMNS} FROM api_key WHERE hash = %(hash)s AND revoked_at IS NULL"
+
+# A limit that is not given stays; 0 ends one.
+_LIMIT = f"""
+UPDATE api_key SET {", ".join(f"{limit} = nullif(coalesce(%({limit})s::integer, {limit}), 0)" for limit in LIMITS)}
+WHERE name = %(name)s AND revoked_at IS NULL RETURNING {_COLUMNS}
+"""
+
+_USE = """
+SELECT k.name, u.day, u.jobs FROM api_key_use u JOIN api_key k ON k.id = u.key_id
+WHERE k.revoked_at IS NULL AND u.day = (nightdesk_now() AT TIME ZONE 'UTC')::date
+"""
 
 # The row stays: its name stands in events, and a service whose last key is revoked must not be open to everybody.
 _REVOKE = f"""
@@ -38,11 +53,20 @@ class ApiKey:
     name: str
     tenant: str
     role: Role
+    requests_per_second: int | None
     requests_per_minute: int | None
+    jobs_waiting: int | None
+    jobs_per_minute: int | None
+    jobs_per_day: int | None
     created_at: datetime
     created_by: str
     revoked_at: datetime | None
     revoked_by: str | None
+
+    @property
+    def submitter(self) -> Submitter:
+        """The key as the one that submits a batch."""
+        return Submitter(self.id, self.name, self.jobs_waiting, self.jobs_per_minute, self.jobs_per_day)
 
 
 class ApiKeys:
@@ -52,7 +76,7 @@ class ApiKeys:
         self._db = database
 
     async def add(self, key: Mapping[str, Any], key_hash: bytes, actor: str) -> ApiKey:
-        """Writes a key: its ``name``, ``tenant``, ``role`` and ``requests_per_minute``; raises ``InputError``."""
+        """Writes a key: its ``name``, ``tenant``, ``role`` and ``LIMITS``; raises ``InputError``."""
         rows = await self._db.rows(_ADD, {**key, "id": uuid7(), "hash": key_hash, "actor": actor})
         if not rows:
             raise InputError(f"there is a key {key['name']!r} already; choose another name, or revoke it", field="name")
@@ -71,12 +95,27 @@ class ApiKeys:
         """All keys, also the revoked ones, oldest first."""
         return [_key(row) for row in await self._db.rows(f"SELECT {_COLUMNS} FROM api_key ORDER BY id")]
 
+    async def limit(self, name: str, limits: Mapping[str, int | None]) -> ApiKey:
+        """Changes limits of a key: None leaves one, 0 ends it. Raises ``NotFound``."""
+        rows = await self._db.rows(_LIMIT, {**dict.fromkeys(LIMITS), **limits, "name": name})
+        if not rows:
+            raise _unknown(name)
+        return _key(rows[0])
+
+    async def jobs_today(self) -> dict[str, int]:
+        """Jobs of the day (UTC) by the name of each key whose jobs are counted."""
+        return {row.name: row.jobs for row in await self._db.rows(_USE)}
+
     async def revoke(self, name: str, actor: str) -> ApiKey:
         """Ends a key for good; raises ``NotFound``."""
         rows = await self._db.rows(_REVOKE, {"name": name, "actor": actor})
         if not rows:
-            raise NotFound(f"there is no key {name!r} that is valid; 'nightdesk keys list' shows them")
+            raise _unknown(name)
         return _key(rows[0])
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"there is no key {name!r} that is valid; 'nightdesk keys list' shows them")
 
 
 def _key(row: Any) -> ApiKey:

@@ -19,6 +19,7 @@ from tasks.ports import InputLine, NewBatch, NewJob, Receipt, Refused, Repeated,
 from worker.ledger.batch_contents import claim_content
 from worker.ledger.call_windows import OPEN_WINDOWS, times_of
 from worker.ledger.database import CONFLICT_TRIES, Database
+from worker.ledger.key_limits import KeyRoom
 
 # ---- conflicts of ids ------------------------------------------------------------------------------------------------
 
@@ -128,8 +129,8 @@ PAGE_BYTES = 8_000_000
 
 
 _INSERT_BATCH = """
-INSERT INTO batch (id, key, name, tenant, not_before, call_window, deadline, max_cost_usd, defaults, estimate)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb)
+INSERT INTO batch (id, key, name, tenant, not_before, call_window, deadline, max_cost_usd, defaults, estimate, key_id)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb, %s)
 ON CONFLICT (tenant, key) WHERE key IS NOT NULL DO NOTHING
 RETURNING nightdesk_now() AS now, EXISTS (SELECT FROM tenant_budget b WHERE b.tenant = batch.tenant) AS has_budget
 """
@@ -246,6 +247,7 @@ async def _write(
     parameters = (
         batch.id, batch.key, batch.name, batch.tenant, batch.not_before, batch.window, batch.deadline, batch.max_cost_usd,
         orjson.dumps(batch.defaults).decode(), batch.estimate and orjson.dumps(batch.estimate).decode(),
+        batch.submitter and batch.submitter.key_id,
     )  # fmt: skip
     batch_row = await (await connection.execute(_INSERT_BATCH, parameters)).fetchone()
     if batch_row is None:
@@ -337,6 +339,7 @@ async def _write_page(
                 ) from error
             continue
         room.accepted += len(sorted_jobs.fresh)
+        await room.key.take(len(sorted_jobs.fresh))
         return sorted_jobs, available
     raise AssertionError("unreachable")
 
@@ -378,6 +381,7 @@ class _Room:
 
     tenant: str
     cap: int | None
+    key: KeyRoom
     present: int = 0
     accepted: int = 0
 
@@ -388,13 +392,15 @@ class _Room:
 
 
 async def _room(connection: AsyncConnection[Any], batch: NewBatch) -> _Room:
+    key = KeyRoom(connection, batch)
+    await key.count()
     if batch.max_queued is None:
-        return _Room(batch.tenant, None)
+        return _Room(batch.tenant, None, key)
     await connection.execute(_LOCK_TENANT, (batch.tenant,))
     cursor = await connection.execute(_QUEUED, {"tenant": batch.tenant, "most": batch.max_queued + 1})
     row = await cursor.fetchone()
     assert row is not None
-    return _Room(batch.tenant, batch.max_queued, row.jobs)
+    return _Room(batch.tenant, batch.max_queued, key, row.jobs)
 
 
 async def _known_batch(

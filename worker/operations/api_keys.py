@@ -3,13 +3,14 @@
 import hashlib
 import re
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from schemas.access import Role
 from schemas.base import check_tenant
 from tasks.errors import InputError
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.stored_keys import ApiKey
+from worker.ledger.stored_keys import LIMITS, ApiKey
 
 PREFIX = "ndk_"
 """Of every key, so that a scanner for secrets recognises one."""
@@ -27,7 +28,8 @@ class KeyRequest:
     name: str
     tenant: str
     role: Role
-    requests_per_minute: int | None = None
+    limits: Mapping[str, int | None] = field(default_factory=dict)
+    """By their names in the ledger (``LIMITS``); None and 0: no limit."""
 
 
 def hash_of(key: str) -> bytes:
@@ -48,6 +50,6 @@ async def add_key(ledger: PostgresLedger, request: KeyRequest, actor: str) -> tu
         "name": request.name,
         "tenant": request.tenant,
         "role": request.role.value,
-        "requests_per_minute": request.requests_per_minute,
+        **{limit: request.limits.get(limit) or None for limit in LIMITS},
     }
     return await ledger.api_keys.add(fields, hash_of(secret), actor), secret

@@ -10,7 +10,19 @@ from uuid import UUID
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, InputError, JobsRefused
-from tasks.ports import Catalog, Content, Everything, InputLine, Ledger, NewBatch, NewJob, Receipt, Refused, Repeated
+from tasks.ports import (
+    Catalog,
+    Content,
+    Everything,
+    InputLine,
+    Ledger,
+    NewBatch,
+    NewJob,
+    Receipt,
+    Refused,
+    Repeated,
+    Submitter,
+)
 from tasks.submit import check_served, check_times, chunked, new_batch, new_job, parse_request, unknown_price
 from worker.local import Endpoints
 from worker.operations.counts import count_of
@@ -202,6 +214,7 @@ class Submission:
         check_only: bool = False,
         with_workers: bool = False,
         tenant: str | None = None,
+        submitter: Submitter | None = None,
         bounds: InputBounds | None = None,
         columns: ColumnMap | None = None,
         same_input: SameInput | None = None,
@@ -220,6 +233,7 @@ class Submission:
             check_only: each line holds an answer to check.
             with_workers: the workers run here, with the same settings.
             tenant: whose jobs they are; None: the tenant of the settings.
+            submitter: the key of the HTTP service that they came with.
             bounds: of the input; None: any number of lines.
             columns: those of the rows, beside those known by their names.
             same_input: the way of an input that was submitted before; None: each submission is a batch of its own.
@@ -234,6 +248,7 @@ class Submission:
             dict(batch),
             tenant=owner,
             max_queued=settings.most_queued(owner),
+            submitter=submitter,
         )
         refuse_private(self.batch.callback_url, allowed=settings.callback_private)
         # With servers of somebody else's the workers may be anywhere, with other providers and keys.

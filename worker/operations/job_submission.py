@@ -3,14 +3,21 @@
 from typing import Any
 
 from tasks.errors import IdempotencyConflict, InputError
-from tasks.ports import Catalog
+from tasks.ports import Catalog, Submitter
 from tasks.submit import Submitted, new_batch, submit
 from worker.ledger.postgres import PostgresLedger
 from worker.settings import Settings
 
 
 async def submit_job(
-    ledger: PostgresLedger, settings: Settings, catalog: Catalog, raw: Any, *, tenant: str, key: str | None = None
+    ledger: PostgresLedger,
+    settings: Settings,
+    catalog: Catalog,
+    raw: Any,
+    *,
+    tenant: str,
+    key: str | None = None,
+    submitter: Submitter | None = None,
 ) -> Submitted:
     """Validates a raw job and writes it.
 
@@ -21,6 +28,7 @@ async def submit_job(
         raw: the job as it came.
         tenant: whose job it is.
         key: an idempotency key for a job that brings none.
+        submitter: the key of the HTTP service that the job came with.
 
     Raises: InputError naming the field; IdempotencyConflict where another job has one of its ids.
     """
@@ -32,7 +40,7 @@ async def submit_job(
         if own_key is not None and own_key != key:
             raise InputError("differs from the header Idempotency-Key; send one of them", field="idempotency_key")
         raw = {**raw, "idempotency_key": key}
-    batch = new_batch(None, tenant=tenant, max_queued=settings.most_queued(tenant))
+    batch = new_batch(None, tenant=tenant, max_queued=settings.most_queued(tenant), submitter=submitter)
     submitted = await submit(ledger.submission, [raw], batch=batch, catalog=catalog)
     for refused in submitted.refused:
         message = refused.message.removeprefix(f"{refused.field}: ")

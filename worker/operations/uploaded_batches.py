@@ -11,7 +11,7 @@ from typing import IO, Any
 import orjson
 
 from tasks.errors import InputError
-from tasks.ports import Refused
+from tasks.ports import Refused, Submitter
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.uploads import Upload
 from worker.operations.file_submission import InputBounds, Submission
@@ -38,7 +38,13 @@ class BatchOrder:
 
 
 async def submit_upload(
-    ledger: PostgresLedger, settings: Settings, upload: Upload, order: BatchOrder, folder: Path
+    ledger: PostgresLedger,
+    settings: Settings,
+    upload: Upload,
+    order: BatchOrder,
+    folder: Path,
+    *,
+    submitter: Submitter | None = None,
 ) -> Upload:
     """Makes the batch of a file; again for the same file it is the same batch.
 
@@ -66,7 +72,14 @@ async def submit_upload(
         }
         bounds = InputBounds(settings.http_max_lines, settings.http_max_lines)
         submission = Submission(
-            [jobs.name], batch, settings, strict=False, tenant=upload.tenant, bounds=bounds, on_refused=refused.append
+            [jobs.name],
+            batch,
+            settings,
+            strict=False,
+            tenant=upload.tenant,
+            submitter=submitter,
+            bounds=bounds,
+            on_refused=refused.append,
         )
         accepted = None if submission.empty else await submission.write(ledger)
     if accepted is None or accepted.batch_id is None:

@@ -6,6 +6,7 @@ revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
+floor = "0001"
 
 CLOCK = """
 -- Every time in the ledger comes from this one function, so that tests can move time by replacing its body.
@@ -13,6 +14,11 @@ CREATE FUNCTION nightdesk_now() RETURNS timestamptz LANGUAGE sql STABLE AS 'SELE
 """
 
 TABLES = """
+CREATE TABLE schema_floor (
+    revision VARCHAR(32) NOT NULL,
+    CONSTRAINT schema_floor_pkey PRIMARY KEY (revision)
+);
+
 CREATE TABLE batch (
     id UUID NOT NULL,
     key TEXT,
@@ -39,6 +45,7 @@ CREATE TABLE batch (
     estimate JSONB,
     content_head BYTEA,
     content_hash BYTEA,
+    key_id UUID,
     erased_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT batch_pkey PRIMARY KEY (id),
     CONSTRAINT batch_reserved_not_negative CHECK (reserved_usd >= 0)
@@ -439,7 +446,11 @@ CREATE TABLE api_key (
     name TEXT NOT NULL,
     tenant TEXT NOT NULL,
     role TEXT NOT NULL,
+    requests_per_second INTEGER,
     requests_per_minute INTEGER,
+    jobs_waiting INTEGER,
+    jobs_per_minute INTEGER,
+    jobs_per_day INTEGER,
     hash BYTEA NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
     created_by TEXT NOT NULL,
@@ -452,6 +463,16 @@ CREATE TABLE api_key (
 CREATE UNIQUE INDEX api_key_hash ON api_key (hash);
 
 CREATE UNIQUE INDEX api_key_name ON api_key (name) WHERE revoked_at IS NULL;
+
+CREATE TABLE api_key_use (
+    key_id UUID NOT NULL,
+    day DATE NOT NULL,
+    jobs INTEGER NOT NULL,
+    minute TIMESTAMP WITH TIME ZONE NOT NULL,
+    minute_jobs INTEGER NOT NULL,
+    CONSTRAINT api_key_use_pkey PRIMARY KEY (key_id, day),
+    CONSTRAINT api_key_use_key_id_fkey FOREIGN KEY(key_id) REFERENCES api_key (id)
+);
 
 CREATE TABLE tenant_budget (
     id UUID NOT NULL,
