@@ -11,6 +11,7 @@ import yaml
 REPOSITORY = Path(__file__).resolve().parents[1]
 COMPOSE = REPOSITORY / "docker-compose.yml"
 KUBERNETES = REPOSITORY / "deploy" / "k8s"
+BASE = KUBERNETES / "base"
 DOCKERFILE = REPOSITORY / "deploy" / "Dockerfile"
 
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Z_]+)(?:(?P<how>:[-?])(?P<text>[^}]*))?\}")
@@ -53,9 +54,14 @@ def compose(**environment: str) -> dict[str, Any]:
 
 
 def documents() -> list[dict[str, Any]]:
-    """All Kubernetes objects that the kustomization names, in its order."""
-    names = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["resources"]
-    return [document for name in names for document in yaml.safe_load_all((KUBERNETES / name).read_text())]
+    """All Kubernetes objects that the kustomization of the base names, in its order."""
+    return objects_of(BASE)
+
+
+def objects_of(folder: Path) -> list[dict[str, Any]]:
+    """All Kubernetes objects that the files of a kustomization hold, in its order."""
+    names = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    return [document for name in names for document in yaml.safe_load_all((folder / name).read_text())]
 
 
 def of_kind(kind: str) -> list[dict[str, Any]]:

@@ -1,14 +1,14 @@
 import json
 from typing import Any
 
-import pytest
 import yaml
 
-from tests.deployment import KUBERNETES, documents, kubernetes_processes, of_kind
+from tests.deployment import BASE, KUBERNETES, documents, kubernetes_processes, objects_of, of_kind
 from worker.cli.commands.http_service import PORT
 from worker.http.server import DRAIN_S
 from worker.settings import Settings
 
+LOCAL, HTTP, AUTOSCALE = (KUBERNETES / "components" / name for name in ("local-model", "http", "autoscale"))
 SECRETS = {"NIGHTDESK_DATABASE_URL", "NIGHTDESK_REDIS_URL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
 
 
@@ -20,16 +20,17 @@ def containers() -> list[dict[str, Any]]:
     return [container for pod in pods() for container in pod["containers"]]
 
 
-def test_every_object_keeps_the_schema_of_its_kind() -> None:
-    validate = pytest.importorskip("kubernetes_validate", reason="large; pip install '.[deploy]' brings it")
-    for document in documents():
-        validate.validate(document, "1.37", strict=True)
-
-
 def test_every_file_is_part_of_the_kustomization_and_names_no_namespace() -> None:
     kinds = [document["kind"] for document in documents()]
-    assert sorted(kinds) == ["ConfigMap", "Deployment", "Deployment", "Job", *["PodDisruptionBudget"] * 2]
-    for path in KUBERNETES.glob("*.yaml"):
+    assert sorted(kinds) == [
+        "ConfigMap",
+        "Deployment",
+        "Deployment",
+        "Job",
+        "NetworkPolicy",
+        *["PodDisruptionBudget"] * 2,
+    ]
+    for path in KUBERNETES.glob("**/*.yaml"):
         assert "namespace:" not in path.read_text()
     assert "Secret" not in kinds  # made by hand: none with an example's value is ever applied
 
@@ -61,7 +62,7 @@ def test_a_worker_may_drain_before_it_is_killed() -> None:
 
 
 def test_the_optional_workers_with_the_local_model_are_check_workers_but_for_the_model() -> None:
-    check, local = (yaml.safe_load((KUBERNETES / f"{name}.yaml").read_text()) for name in ("check", "local"))
+    check, local = (yaml.safe_load(path.read_text()) for path in (BASE / "check.yaml", LOCAL / "local.yaml"))
     (container,) = local["spec"]["template"]["spec"]["containers"]
     assert container["args"] == ["worker", "--queues", "local"]
     model = container["volumeMounts"].pop()
@@ -73,14 +74,15 @@ def test_the_optional_workers_with_the_local_model_are_check_workers_but_for_the
     assert resources["limits"].keys() == {"memory"}
     del check["spec"]["template"]["spec"]["containers"][0]["resources"]
     assert json.loads(json.dumps(local).replace("local", "check")) == check
-    assert "# - local.yaml" in (KUBERNETES / "kustomization.yaml").read_text()
+    (patch,) = yaml.safe_load((LOCAL / "kustomization.yaml").read_text())["patches"]
+    assert yaml.safe_load(patch["patch"])[0]["value"] == model["mountPath"]
 
 
 def test_the_optional_http_service_is_probed_and_bounded() -> None:
-    deployment, service = yaml.safe_load_all((KUBERNETES / "http.yaml").read_text())
+    deployment, service, policy, budget = objects_of(HTTP)
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    generate = yaml.safe_load((KUBERNETES / "generate.yaml").read_text())["spec"]["template"]["spec"]
+    generate = yaml.safe_load((BASE / "generate.yaml").read_text())["spec"]["template"]["spec"]
     assert container["args"] == ["serve", "--host", "0.0.0.0"]
     assert {probe: container[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")} == {
         "livenessProbe": "/healthz",
@@ -93,7 +95,8 @@ def test_the_optional_http_service_is_probed_and_bounded() -> None:
     for name in ("image", "envFrom", "securityContext", "volumeMounts"):
         assert container[name] == generate["containers"][0][name]
     assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
-    assert "# - http.yaml" in (KUBERNETES / "kustomization.yaml").read_text()
+    for selecting in (policy["spec"]["podSelector"], budget["spec"]["selector"]):
+        assert selecting["matchLabels"] == deployment["spec"]["selector"]["matchLabels"]
 
 
 def test_deployments_and_budgets_select_their_pods_by_label() -> None:
@@ -105,6 +108,26 @@ def test_deployments_and_budgets_select_their_pods_by_label() -> None:
     for budget in of_kind("PodDisruptionBudget"):
         assert budget["spec"]["selector"]["matchLabels"] == labels[budget["metadata"]["name"]]
     assert len({tuple(sorted(labels_of_pods.items())) for labels_of_pods in labels.values()}) == 2
+
+
+def test_pods_spread_and_new_ones_come_before_old_ones_go() -> None:
+    for deployment in [*of_kind("Deployment"), *objects_of(LOCAL), objects_of(HTTP)[0]]:
+        spec = deployment["spec"]
+        assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+        for constraint in spec["template"]["spec"]["topologySpreadConstraints"]:
+            assert constraint["labelSelector"] == spec["selector"]
+            assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
+
+
+def test_scaling_counts_what_waits_for_workers_that_there_are() -> None:
+    secret, *scalers = objects_of(AUTOSCALE)
+    assert secret["spec"]["secretTargetRef"][0]["key"] in SECRETS
+    deployments = {each["metadata"]["name"]: each for each in of_kind("Deployment")}
+    for scaler in scalers:
+        spec = scaler["spec"]
+        queues = deployments[spec["scaleTargetRef"]["name"]]["spec"]["template"]["spec"]["containers"][0]["args"][2]
+        assert f"step = '{queues.split(',', maxsplit=1)[0]}'" in spec["triggers"][0]["metadata"]["query"]
+        assert spec["minReplicaCount"] >= 1, "the duties need a worker"
 
 
 def test_our_containers_run_without_privileges_and_with_limits() -> None:
