@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest $(if $(CI),-p no:randomly)
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian captures test-llamaindex test-onnx test-parquet test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job limits faults soak fuzz-http test-browser audit tutorial clean
+.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian captures test-llamaindex test-onnx test-parquet test-k8s test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job limits faults test-upgrade test-restore test-flower soak fuzz-http test-browser audit tutorial clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -84,6 +84,12 @@ test-parquet: $(VENV)/.developing ## input and output as Parquet
 	$(PIP_INSTALL) --editable '.[parquet]'
 	$(BIN)/python -m pytest -n 0 tests/parquet
 
+# In an environment of its own: the models of KEDA bring a plugin for pytest.
+test-k8s: $(BIN)/python ## what each overlay of deploy/k8s renders to, by the schemas of Kubernetes and KEDA (needs kubectl)
+	test -x $(VENV)/k8s/bin/python || python3 -m venv $(VENV)/k8s
+	$(VENV)/k8s/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt cloudcoil.models.keda kubernetes-validate pyyaml
+	$(VENV)/k8s/bin/python -m tests.kubernetes
+
 tutorial: $(VENV)/.developing ## the commands of docs/first-night.md, in order, against a stand-in for OpenAI
 	$(PYTEST) -n 0 -m tutorial tests/tutorial
 
@@ -156,6 +162,16 @@ bench-io: $(VENV)/.developing ## submit, polls and export beside COPY and SELECT
 
 faults: $(VENV)/.developing ## break things on purpose and count what is lost or called twice (some fourteen minutes)
 	@$(BIN)/python -m tests.faults
+
+test-upgrade: $(VENV)/.developing ## workers of an earlier commit beside this one's over a migration, while jobs run (a minute)
+	@$(BIN)/python -m tests.faults "earlier commit"
+
+test-restore: $(VENV)/.developing ## a ledger dumped amid its jobs and restored beside an empty Redis (a minute)
+	@$(BIN)/python -m tests.faults "dumped amid"
+
+test-flower: $(VENV)/.developing ## Flower on the broker shows a worker with its queues and tasks
+	$(PIP_INSTALL) flower
+	$(BIN)/python -m tests.flower_view
 
 soak: $(VENV)/.developing ## 10,000 jobs in 200 batches with a ceiling while everything dies at random: some twelve minutes (SOAK="--jobs 600 --seconds 60")
 	@$(BIN)/python -m tests.faults.soak $(SOAK)

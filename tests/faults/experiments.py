@@ -14,6 +14,7 @@ from tests.faults import (
     provider_batches,
     redis_server,
     refusals,
+    upgrades,
     workers,
 )
 from tests.faults.registry import REGISTRY, Experiment, NotPossibleHere
@@ -35,6 +36,7 @@ FAMILIES = {
     "producers and people": producers,
     "many jobs at once": many_jobs,
     "nights": nights,
+    "upgrades and backups": upgrades,
 }
 """The module of each; being imported puts its experiments on the list."""
 

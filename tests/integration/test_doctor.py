@@ -132,9 +132,11 @@ def test_a_server_that_is_not_there(installation: Installation) -> None:
 
 def test_a_newer_schema(installation: Installation) -> None:
     installation.execute("UPDATE alembic_version SET version_num = '9999'")
+    installation.execute("UPDATE schema_floor SET revision = '9999'")
     assert "upgrade nightdesk" in installation.finding("migration").remedy
 
     installation.execute(f"UPDATE alembic_version SET version_num = '{head_revision()}'")
+    installation.execute(f"UPDATE schema_floor SET revision = '{head_revision()}'")
     assert installation.findings() == {}
 
 

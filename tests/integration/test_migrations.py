@@ -13,17 +13,19 @@ from sqlalchemy.exc import DBAPIError
 
 from schemas.record import GenerationRecord
 from tasks.errors import LedgerUnavailable, SchemaMismatch
+from tests.deployment import KUBERNETES, objects_of
 from tests.ledger_tables import generation_record, metadata
 from tests.servers import Servers
 from worker.ledger import schema_version, upgrade
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.schema_version import REVISIONS, head_revision, migrate
+from worker.ledger.schema_version import REVISIONS, Schema, Standing, head_revision, migrate, standing
 from worker.ledger.upgrade import engine_of, script_revisions
 from worker.ledger.views import RECORD_COLUMNS
 
 _SCRIPT = """
 from alembic import op
 revision, down_revision, branch_labels, depends_on = "{name}", "{before}", None, None
+floor = "{floor}"
 def upgrade(): op.execute("{statement}")
 """
 
@@ -37,7 +39,9 @@ def next_version(tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(upgrade, "SCRIPTS", str(folder))
     monkeypatch.setattr(schema_version, "REVISIONS", ("0001", "0002"))
     statement = "ALTER TABLE batch ADD COLUMN note text"
-    (folder / "versions" / "0002_note.py").write_text(_SCRIPT.format(name="0002", before="0001", statement=statement))
+    (folder / "versions" / "0002_note.py").write_text(
+        _SCRIPT.format(name="0002", before="0001", floor="0001", statement=statement)
+    )
     return "0002"
 
 
@@ -98,6 +102,14 @@ def test_statements_know_the_columns_of_the_record_table(database_url: str) -> N
     assert list(RECORD_COLUMNS.items()) == rows
 
 
+def test_the_autoscaler_asks_what_the_tables_answer(database_url: str) -> None:
+    _, *scalers = objects_of(KUBERNETES / "components" / "autoscale")
+    with psycopg.connect(database_url) as connection:
+        for scaler in scalers:
+            query = scaler["spec"]["triggers"][0]["metadata"]["query"]
+            assert connection.execute(query).fetchone() == (0,)
+
+
 def test_the_code_knows_the_revisions_of_the_scripts() -> None:
     assert script_revisions() == REVISIONS
 
@@ -121,7 +133,7 @@ def test_a_migration_that_fails_changes_nothing(
 ) -> None:
     broken = Path(upgrade.SCRIPTS) / "versions" / "0003_broken.py"
     broken.write_text(
-        _SCRIPT.format(name="0003", before=next_version, statement="ALTER TABLE nothing ADD COLUMN x int")
+        _SCRIPT.format(name="0003", before=next_version, floor="0001", statement="ALTER TABLE nothing ADD COLUMN x int")
     )
     with servers.database(migrated=False) as url:
         with pytest.raises(DBAPIError, match="nothing"):
@@ -138,9 +150,21 @@ def test_an_empty_database_is_refused_with_the_remedy(servers: Servers) -> None:
         asyncio.run(_open(url))
 
 
+def test_a_database_that_a_newer_version_expanded_is_used_as_it_is(
+    database_url: str, next_version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert migrate(database_url) == ("0001", next_version)
+    monkeypatch.setattr(schema_version, "REVISIONS", ("0001",))
+
+    asyncio.run(_open(database_url))
+    assert migrate(database_url) == (next_version, next_version)
+    assert standing(Schema(next_version, "0002")) is Standing.NEWER, "one that takes something away raises the floor"
+
+
 def test_a_newer_database_is_refused_by_ledger_and_migration(database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE schema_floor SET revision = '9999'")
 
     with pytest.raises(SchemaMismatch, match="upgrade nightdesk"):
         asyncio.run(_open(database_url))

@@ -197,6 +197,12 @@ def check_postgres(server: Connected) -> Iterator[Finding]:
             f"the database is at revision {server.revision}, which this version does not know: a newer one migrated it",
             "upgrade nightdesk here to the version that runs elsewhere",
         )
+    if server.standing is Standing.EXPANDED:
+        yield note(
+            "migration",
+            f"a newer version migrated the database to revision {server.revision}; this one goes on with it",
+            "an upgrade is under way: bring the processes here to the version that runs elsewhere, too",
+        )
     if abs(server.clock_ahead) > CLOCK_TOLERANCE:
         yield problem(
             "clock",

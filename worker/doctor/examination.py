@@ -85,7 +85,7 @@ async def _postgres(settings: Settings, where: Endpoints, report: Report) -> Led
         report.add("PostgreSQL", environment.check_connection(connection, where.database_url))
         return None
     report.add("PostgreSQL", *environment.check_postgres(connection))
-    if connection.standing is not Standing.CURRENT:
+    if connection.standing not in {Standing.CURRENT, Standing.EXPANDED}:
         return None
     async with PostgresLedger(where.database_url, connections=1) as ledger:
         return await ledger.inspection.health(stuck_after=STUCK_LEASES * settings.lease_for)

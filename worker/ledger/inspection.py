@@ -19,7 +19,7 @@ from worker.ledger.database import Database
 from worker.ledger.fleet import PRESENT_FOR, Fleet, LaneNotice, known_steps
 from worker.ledger.invariants import Violation, find_violations
 from worker.ledger.remote_overview import RemoteNotice, RemoteOverview
-from worker.ledger.schema_version import Standing, standing
+from worker.ledger.schema_version import TABLES, Schema, Standing, schema_query, standing
 
 MANY = 10_000
 """Counts stop here."""
@@ -264,12 +264,14 @@ async def _look(connection: AsyncConnection[dict[str, Any]]) -> Connected:
         return row["it"] if row else None
 
     version = connection.info.server_version // 10_000
-    has_schema = await scalar("SELECT to_regclass('alembic_version') IS NOT NULL AS it")
-    revision = await scalar("SELECT version_num AS it FROM alembic_version") if has_schema else None
-    if revision is None:
+    tables = await (await connection.execute(TABLES.encode())).fetchone()
+    assert tables is not None
+    query = schema_query(**tables)
+    row = await (await connection.execute(query.encode())).fetchone() if query else None
+    if row is None:
         return Connected(version, None, Standing.EMPTY)
     ahead = await scalar("SELECT nightdesk_now() - now() AS it")
-    return Connected(version, revision, standing(revision), ahead)
+    return Connected(version, row["revision"], standing(Schema(**row)), ahead)
 
 
 def _refused(error: Exception) -> Refused:

@@ -30,7 +30,7 @@ from worker.ledger.publishing import PostgresOutbox
 from worker.ledger.queue import PostgresQueue
 from worker.ledger.remote_overview import RemoteOverview
 from worker.ledger.removal import Erasure
-from worker.ledger.schema_version import require_current
+from worker.ledger.schema_version import TABLES, Schema, require_fit, schema_query
 from worker.ledger.stored_keys import ApiKeys
 from worker.ledger.submission import PostgresSubmission
 from worker.ledger.tenancy import Tenancy
@@ -100,17 +100,16 @@ class PostgresLedger(Ledger):
         """Connect and refuse a database of another schema; raises ``LedgerUnavailable``, ``SchemaMismatch``."""
         await self._database.open()
         try:
-            require_current(await self._revision())
+            require_fit(await self._schema())
         except BaseException:
             await self._database.close()
             raise
 
-    async def _revision(self) -> str | None:
-        exists = await self._database.rows("SELECT to_regclass('alembic_version') IS NOT NULL AS it_does")
-        if not exists[0].it_does:
-            return None
-        rows = await self._database.rows("SELECT version_num FROM alembic_version")
-        return str(rows[0].version_num) if rows else None
+    async def _schema(self) -> Schema:
+        (tables,) = await self._database.rows(TABLES)
+        query = schema_query(revision=tables.revision, floor=tables.floor)
+        rows = await self._database.rows(query) if query else []
+        return Schema(rows[0].revision, rows[0].floor) if rows else Schema(None)
 
     async def close(self) -> None:
         """Close all connections."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from enum import StrEnum
 from importlib import import_module
+from typing import NamedTuple
 
 import psycopg
 
@@ -13,12 +14,28 @@ REVISIONS = ("0001",)
 """All revisions this code knows, oldest first; a test compares them with the migration scripts."""
 
 
+TABLES = (
+    "SELECT to_regclass('alembic_version') IS NOT NULL AS revision, to_regclass('schema_floor') IS NOT NULL AS floor"
+)
+"""Tells which tables about the schema there are, for ``schema_query``."""
+
+
+def schema_query(*, revision: bool, floor: bool) -> str | None:
+    """The statement that reads the schema of a database with these tables; None: it has no schema."""
+    if not revision:
+        return None
+    column = "(SELECT revision FROM schema_floor)" if floor else "NULL"
+    return f"SELECT version_num AS revision, {column} AS floor FROM alembic_version"
+
+
 class Standing(StrEnum):
     """Relation of a database's schema to the one this code expects."""
 
     CURRENT = "current"
     EMPTY = "empty"
     BEHIND = "behind"
+    EXPANDED = "expanded"
+    """By migrations of a newer version, which leave all that this one needs."""
     NEWER = "newer"
 
 
@@ -27,30 +44,45 @@ def head_revision() -> str:
     return REVISIONS[-1]
 
 
-def standing(revision: str | None) -> Standing:
-    """Compare the revision of a database (None: without a schema) with the one this code expects."""
+class Schema(NamedTuple):
+    """The revision of a database (None: without a schema), and the oldest whose code may work on it."""
+
+    revision: str | None
+    floor: str | None = None
+
+
+def standing(schema: Schema) -> Standing:
+    """Compare the schema of a database with the one this code expects."""
+    revision = schema.revision
     if revision is None:
         return Standing.EMPTY
     if revision == head_revision():
         return Standing.CURRENT
-    return Standing.BEHIND if revision in REVISIONS else Standing.NEWER
+    if revision in REVISIONS:
+        return Standing.BEHIND
+    return Standing.EXPANDED if schema.floor in REVISIONS else Standing.NEWER
 
 
-def refuse_newer(revision: str | None) -> None:
+def refuse_newer(schema: Schema) -> None:
     """Raise ``SchemaMismatch`` for a database that a newer version migrated."""
-    if standing(revision) is Standing.NEWER:
+    if standing(schema) is Standing.NEWER:
         raise SchemaMismatch(
-            f"the database is at revision {revision}, which this version of nightdesk does not know; "
+            f"the database is at revision {schema.revision}, which this version of nightdesk does not know; "
             "it was migrated by a newer version: upgrade nightdesk"
         )
 
 
-def require_current(revision: str | None) -> None:
-    """Raise ``SchemaMismatch`` unless a database at ``revision`` fits this code."""
-    refuse_newer(revision)
-    if revision != head_revision():
+def is_ready(schema: Schema) -> bool:
+    """Tell whether this code may work on a database: it is at its revision, or expanded beyond it."""
+    return standing(schema) in {Standing.CURRENT, Standing.EXPANDED}
+
+
+def require_fit(schema: Schema) -> None:
+    """Raise ``SchemaMismatch`` unless this code may work on a database."""
+    refuse_newer(schema)
+    if not is_ready(schema):
         raise SchemaMismatch(
-            f"the database is at revision {revision or 'none (empty)'}, this version needs {head_revision()}: "
+            f"the database is at revision {schema.revision or 'none (empty)'}, this version needs {head_revision()}: "
             "run 'nightdesk migrate'"
         )
 
@@ -58,27 +90,29 @@ def require_current(revision: str | None) -> None:
 def migrate(database_url: str) -> tuple[str | None, str]:
     """Apply all missing migrations in one transaction; safe to run from several processes at once.
 
+    A database that a newer version expanded stays as it is.
+
     Returns: the revision before (None: empty database) and after.
     Raises: LedgerUnavailable, SchemaMismatch when the database is newer than this code, LedgerError when the role may
     not change it.
     """
-    head = head_revision()
-    before = _revision(database_url)
+    before = _schema(database_url)
     refuse_newer(before)
-    if before == head:
-        return head, head
+    if is_ready(before):
+        assert before.revision is not None
+        return before.revision, before.revision
     upgrade: Callable[[str], tuple[str | None, str]] = import_module("worker.ledger.upgrade").upgrade
     return upgrade(database_url)
 
 
-def _revision(database_url: str) -> str | None:
+def _schema(database_url: str) -> Schema:
     try:
         with psycopg.connect(database_url, connect_timeout=CONNECT_S, autocommit=True) as connection:
-            exists = connection.execute("SELECT to_regclass('alembic_version') IS NOT NULL").fetchone()
-            if exists is None or not exists[0]:
-                return None
-            row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-            return str(row[0]) if row else None
+            tables = connection.execute(TABLES).fetchone()
+            assert tables is not None
+            query = schema_query(revision=tables[0], floor=tables[1])
+            row = connection.execute(query.encode()).fetchone() if query else None
+            return Schema(*row) if row else Schema(None)
     except psycopg.OperationalError as error:
         raise unavailable(database_url, error) from error
     except psycopg.errors.InsufficientPrivilege as error:

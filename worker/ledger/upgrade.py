@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import NullPool
 
 from worker.ledger.database import CONNECT_S, not_permitted, only_writable, unavailable
-from worker.ledger.schema_version import refuse_newer
+from worker.ledger.schema_version import TABLES, Schema, is_ready, refuse_newer, schema_query
 
 SCRIPTS = str(files("worker.ledger") / "migrations")
 """Folder of the migration scripts."""
@@ -39,10 +39,13 @@ def upgrade(database_url: str) -> tuple[str | None, str]:
     try:
         with engine.begin() as connection:
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
-            before = MigrationContext.configure(connection).get_current_revision()
+            before = _schema(connection)
             refuse_newer(before)
+            if before.revision is not None and is_ready(before):
+                return before.revision, before.revision
             command.upgrade(_config(connection), "head")
             after = MigrationContext.configure(connection).get_current_revision()
+            _set_floor(connection)
     except Exception as error:
         if isinstance(getattr(error, "orig", None), psycopg.OperationalError):
             raise unavailable(database_url, error) from error
@@ -52,7 +55,23 @@ def upgrade(database_url: str) -> tuple[str | None, str]:
     finally:
         engine.dispose()
     assert after is not None
-    return before, after
+    return before.revision, after
+
+
+def _schema(connection: Connection) -> Schema:
+    tables = connection.exec_driver_sql(TABLES).one()
+    query = schema_query(revision=tables.revision, floor=tables.floor)
+    row = connection.exec_driver_sql(query).one_or_none() if query else None
+    return Schema(row.revision, row.floor) if row else Schema(None)
+
+
+def _set_floor(connection: Connection) -> None:
+    """Write the oldest revision whose code may go on, as the newest script names it in ``floor``."""
+    scripts = ScriptDirectory.from_config(_config())
+    head = scripts.get_revision("head")
+    assert head is not None
+    connection.exec_driver_sql("DELETE FROM schema_floor")
+    connection.exec_driver_sql("INSERT INTO schema_floor VALUES (%s)", (head.module.floor,))
 
 
 def _config(connection: Connection | None = None) -> Config:
