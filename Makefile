@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest $(if $(CI),-p no:randomly)
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian captures test-llamaindex test-onnx test-parquet test-k8s test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job limits faults test-upgrade test-restore test-flower soak fuzz-http test-browser audit tutorial clean
+.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian captures test-llamaindex test-onnx test-parquet test-k8s test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job limits faults test-upgrade test-restore test-flower soak fuzz-http test-monitoring test-otel test-browser audit tutorial clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -186,6 +186,13 @@ fuzz-http: $(VENV)/.developing ## requests that nobody means against the HTTP se
 test-browser: $(VENV)/.developing ## each page of the viewer in headless Chromium of the system, with axe (BROWSER_ARGS="--screenshots docs/viewer")
 	$(PIP_INSTALL) playwright axe-playwright-python pillow
 	$(BIN)/python -m tests.browser $(BROWSER_ARGS)
+
+test-monitoring: $(VENV)/.developing ## rules and dashboards with promtool and a Prometheus that scrapes a system while it breaks (some six minutes)
+	$(BIN)/python -m tests.monitoring
+
+test-otel: $(VENV)/.developing ## spans of jobs: OpenTelemetry's SDK, and a receiver of OTLP
+	$(PIP_INSTALL) --editable '.[otel]'
+	$(BIN)/python -m pytest -n 0 tests/otel
 
 audit: $(VENV)/.installed ## ask the public advisory database about every pinned dependency (needs the network)
 	$(PIP_INSTALL) pip-audit

@@ -96,6 +96,9 @@ class LedgerFigures(Collector):
             yield from self._histogram(metric)
             return
         name = f"{metric.name}_total"
+        if not metric.labels and name not in self._totals:
+            # Prometheus sees the growth of what it has seen before.
+            yield name, {}, 0.0
         for total in self._totals.get(name, ()):
             if len(total.labels) == len(metric.labels):
                 yield name, dict(zip(metric.labels, total.labels, strict=True)), total.value

@@ -109,4 +109,4 @@ def test_data_is_stored_in_named_volumes() -> None:
     # Where the image of PostgreSQL 18 keeps it; at the older path it would be lost with the container.
     assert service_definitions["postgres"]["volumes"] == ["postgres:/var/lib/postgresql"]
     assert service_definitions["postgres"]["image"] == "postgres:18"
-    assert compose_text()["volumes"].keys() == {"postgres", "redis", "home"}
+    assert compose_text()["volumes"].keys() == {"postgres", "redis", "home", "prometheus", "grafana"}

@@ -1,0 +1,72 @@
+"""Rules and dashboards use metrics that exist, and each alert says what to do."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from tests.deployment import REPOSITORY
+from worker.telemetry import metrics
+
+MONITORING = REPOSITORY / "deploy" / "monitoring"
+RULES = [rule for group in yaml.safe_load((MONITORING / "rules.yml").read_text())["groups"] for rule in group["rules"]]
+NAME = re.compile(r"\bnightdesk[a-z0-9_:]*")
+
+
+def dashboards() -> Iterator[dict[str, Any]]:
+    for path in sorted((MONITORING / "dashboards").glob("*.json")):
+        yield json.loads(path.read_text())
+
+
+def queries() -> list[str]:
+    return [
+        target["expr"] for board in dashboards() for panel in board["panels"] for target in panel.get("targets", ())
+    ]
+
+
+def test_rules_and_dashboards_use_only_metrics_and_labels_that_exist() -> None:
+    labels = {sample: {*metric.labels, "le"} for metric in metrics.ALL for sample in metric.samples}
+    recorded = {rule["record"]: {*labels[NAME.search(rule["expr"])[0]]} for rule in RULES if "record" in rule}  # type: ignore[index]
+    labels_of = labels | recorded
+    for query in (*queries(), *(rule["expr"] for rule in RULES)):
+        used = set(NAME.findall(query))
+        assert used <= labels_of.keys(), f"{used - labels_of.keys()} in {query}"
+        for name, selector in re.findall(r"\b(nightdesk[a-z0-9_:]*)\{([^}]*)\}", query):
+            assert set(re.findall(r"(\w+)\s*[=!]~?", selector)) <= labels_of[name], query
+        grouped = {label for labels in re.findall(r"\bby \(([^)]*)\)", query) for label in labels.split(", ")}
+        assert grouped <= {label for name in used for label in labels_of[name]}, query
+
+
+def test_every_metric_is_looked_at() -> None:
+    text = " ".join((*queries(), *(rule["expr"] for rule in RULES)))
+    assert [metric.name for metric in metrics.ALL if not any(sample in text for sample in metric.samples)] == []
+
+
+def test_every_alert_has_its_line_for_the_operator() -> None:
+    page = (REPOSITORY / "docs" / "operate.md").read_text()
+    alerts = [rule["alert"] for rule in RULES if "alert" in rule]
+    assert alerts == re.findall(r"^\| `(Nightdesk\w+)` \| \S", page, re.MULTILINE)
+    for rule in RULES:
+        if "alert" in rule:
+            assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+            assert rule["annotations"]["runbook"] == "docs/operate.md#alerts"
+            assert rule["annotations"]["summary"]
+
+
+def test_panels_have_ids_places_and_units() -> None:
+    for board in dashboards():
+        ids = [panel["id"] for panel in board["panels"]]
+        assert len(ids) == len(set(ids))
+        filled: set[tuple[int, int]] = set()
+        for panel in board["panels"]:
+            place = panel["gridPos"]
+            cells = {
+                (x, y)
+                for x in range(place["x"], place["x"] + place["w"])
+                for y in range(place["y"], place["y"] + place["h"])
+            }
+            assert not cells & filled, panel["title"]
+            assert place["x"] + place["w"] <= 24
+            filled |= cells
