@@ -3,6 +3,7 @@
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from time import time
 from typing import Any
 from uuid import UUID
 
@@ -70,7 +71,7 @@ def failed(job: Leased, failure: Failure, timing: TimingMs, findings: Findings |
 
 def _final(job: Leased, state: JobState, outcome: Outcome | None, record: GenerationRecord) -> FinalJob:
     urgent, trace = job.priority > 0, job.request.traceparent
-    return FinalJob(job.job_id, job.token, job.step, state, outcome, record, urgent, trace)
+    return FinalJob(job.job_id, job.token, job.step, state, outcome, record, urgent, trace, time())
 
 
 def _record(job: Leased, status: RecordStatus, findings: Findings, timing: TimingMs) -> GenerationRecord:

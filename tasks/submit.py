@@ -450,7 +450,8 @@ def submit_task(self: "Task[Any, Any]", jobs: Any = None, batch: Any = None) -> 
 def canonical(request: JobRequest) -> tuple[bytes, bytes]:
     """The request as it is stored, and its SHA-256.
 
-    The hash leaves defaults out, so that a later version with more fields still recognises the same request.
+    The hash leaves defaults out, so that a later version with more fields still recognises the same request; and the
+    trace, which a repeated submission has anew.
 
     Raises: InputError for characters PostgreSQL can't keep (U+0000, lone surrogates), naming the field, and for a job
     of more than ``MAX_REQUEST_BYTES``.
@@ -459,7 +460,7 @@ def canonical(request: JobRequest) -> tuple[bytes, bytes]:
         config = _forms_of(request.config)
         rest = request.model_dump_json(exclude=_CONFIG).encode()
         stored = b'%b,"config":%b}' % (rest[:-1], config.stored)
-        chosen = request.model_dump(mode="json", exclude=_CONFIG, exclude_defaults=True) | config.chosen
+        chosen = request.model_dump(mode="json", exclude=_UNCOMPARED, exclude_defaults=True) | config.chosen
         basis = orjson.dumps(chosen, option=orjson.OPT_SORT_KEYS)
     except (PydanticSerializationError, UnicodeEncodeError, orjson.JSONEncodeError) as error:
         _refuse_unstorable(request.model_dump())
@@ -475,6 +476,8 @@ def canonical(request: JobRequest) -> tuple[bytes, bytes]:
 
 
 _CONFIG = {"config"}
+_UNCOMPARED = {"config", "traceparent"}
+"""Not part of what is asked: a repeated submission has a trace of its own."""
 
 
 @dataclass(frozen=True, slots=True)

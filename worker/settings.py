@@ -408,6 +408,18 @@ class Settings(BaseSettings):
         "The workers that `up` and `run` start log text unless this is set",
     )
 
+    traces: bool = Field(
+        default=False,
+        description="spans of jobs, calls and checks go to OpenTelemetry (docs/traces.md); needs the extra `otel`",
+    )
+    traces_ratio: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        description="share of the jobs with traces, of those whose producer gives no trace context",
+    )
+    traces_content: bool = Field(default=False, description="spans of calls hold the messages and the answer, too")
+
     @field_validator("tenant")
     @classmethod
     def _tenant_named(cls, tenant: str) -> str:

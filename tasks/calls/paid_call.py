@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
-from time import monotonic
+from time import monotonic, time
 from typing import Any, TypeVar
 
 from uuid_utils.compat import uuid7
@@ -317,8 +317,17 @@ def _closed(paid: OpenCall, failure: Failure | None = None, *, spent: bool = Fal
     if failure is not None:
         outcome = "unknown" if failure.kind is FailureKind.UNKNOWN_OUTCOME else f"error:{failure.kind.value}"
     job, call, permit = paid.job, paid.attempt, paid.permit
-    trace = job.request.traceparent
-    facts = CallFacts(job.run, call.purpose, call.provider, call.model, call.lane, permit.waited_ms, paid.ms, trace)
+    facts = CallFacts(
+        job.run,
+        call.purpose,
+        call.provider,
+        call.model,
+        call.lane,
+        permit.waited_ms,
+        paid.ms,
+        job.request.traceparent,
+        time(),
+    )
     return ClosedAttempt(
         call.id,
         job.job_id,

@@ -167,6 +167,7 @@ class CallFacts:
         permit_wait_ms: its wait for a permit.
         ms: time that the call took; 0 where it was cut off.
         traceparent: W3C trace context of the producer.
+        ended_at: Unix time of its end.
     """
 
     run: int
@@ -177,6 +178,7 @@ class CallFacts:
     permit_wait_ms: float
     ms: float
     traceparent: str | None = None
+    ended_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -368,6 +368,7 @@ class FinalJob:
     Attributes:
         urgent: it is not kept until others are to be written.
         traceparent: W3C trace context of the producer.
+        ended_at: Unix time of its end.
     """
 
     job_id: UUID
@@ -378,6 +379,7 @@ class FinalJob:
     record: GenerationRecord
     urgent: bool = False
     traceparent: str | None = None
+    ended_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
 """The routes of single jobs: submit, poll, cancel, audit record."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
 
-from schemas.job import MAX_LINE_BYTES
+from schemas.job import MAX_LINE_BYTES, TRACEPARENT
 from schemas.record import JobResult
 from tasks.results import result_of
 from tasks.submit import Submitted
@@ -51,6 +51,10 @@ IdempotencyKey = Annotated[
     ),
 ]
 
+TraceParent = Annotated[
+    str | None, Header(description="W3C trace context; the spans of the job join that trace (docs/traces.md)")
+]
+
 _JOB_BODY = {
     "requestBody": {
         "required": True,
@@ -70,17 +74,22 @@ _JOB_BODY = {
     openapi_extra=_JOB_BODY,
 )
 async def submit(
-    request: Request, service: ServiceOf, caller: Submitter, idempotency_key: IdempotencyKey = None
+    request: Request,
+    service: ServiceOf,
+    caller: Submitter,
+    idempotency_key: IdempotencyKey = None,
+    traceparent: TraceParent = None,
 ) -> Response:
     """Submit one job. It is safe in the ledger when this answers."""
     body = await read_body(request, MAX_LINE_BYTES)
 
     async def write(ledger: PostgresLedger) -> Submitted:
+        raw = with_trace(parse_json(body), traceparent)
         return await submit_job(
             ledger,
             service.settings,
             service.catalog,
-            parse_json(body),
+            raw,
             tenant=caller.tenant,
             key=idempotency_key,
             submitter=caller.submitter,
@@ -90,6 +99,13 @@ async def submit(
     for job in submitted.available:
         service.hint({job.step: [job.id]}, urgent=job.priority > 0)
     return _submitted(submitted)
+
+
+def with_trace(raw: Any, traceparent: str | None) -> Any:
+    """A job with the trace context of its request, where it brings none; one that is none is passed over, as the standard has it."""
+    if traceparent is None or not isinstance(raw, dict) or re.fullmatch(TRACEPARENT, traceparent) is None:
+        return raw
+    return {"traceparent": traceparent, **raw}
 
 
 def _submitted(submitted: Submitted) -> Response:

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -21,7 +22,7 @@ from schemas.states import Step
 from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check, DirectCheck
-from tasks.errors import NightdeskError
+from tasks.errors import ConfigurationError, NightdeskError
 from tasks.generate import Generate
 from tasks.grounding.judge.call import Judge, JudgeOptions
 from tasks.grounding.judge.lane import JudgeLane
@@ -107,7 +108,7 @@ class WorkerRuntime:
         self._direct_feed: Feed | None = None
         """Holds the jobs in their check here; leases none itself."""
         self._suspicion = Suspicion()
-        self._metering = Metering()
+        self._metering = Metering(_spans(settings))
 
     # ---- called by the main thread ----
 
@@ -422,6 +423,19 @@ def lane_pace(settings: Settings) -> LanePace:
         tick=timedelta(seconds=2 * settings.tick_s),
         keep_for=timedelta(seconds=min(30.0, max(5.0, settings.provider_batch_look_s))),
     )
+
+
+def _spans(settings: Settings) -> Any:
+    """Makes the exporter of traces; None where they are off, and then nothing of it is loaded."""
+    if not settings.traces:
+        return None
+    try:
+        spans = import_module("worker.telemetry.spans")
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"NIGHTDESK_TRACES is set, but {error.name} is not installed: pip install 'nightdesk[otel]', or unset it"
+        ) from error
+    return spans.open_spans(settings.traces_ratio, shows_content=settings.traces_content)
 
 
 async def _resign(dispatch: Dispatch) -> None:

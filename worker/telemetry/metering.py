@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from tasks.errors import NightdeskError
 from tasks.ports import Observation
@@ -13,6 +14,9 @@ from worker.cancellation import cancel
 from worker.ledger.metric_totals import MetricTotals
 from worker.telemetry import metrics
 from worker.telemetry.tally import Series, Tally
+
+if TYPE_CHECKING:
+    from worker.telemetry.spans import Spans
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +32,8 @@ MOST_KEPT = 50_000
 class Metering:
     """``observe`` is all that a job pays for: it appends to a queue, and runs no code of ours."""
 
-    def __init__(self) -> None:
+    def __init__(self, spans: "Spans | None" = None) -> None:
+        self._spans = spans
         self._queue: deque[Observation] = deque()
         self.observe: Callable[[Observation], None] = self._queue.append
         self._tally = Tally()
@@ -36,7 +41,7 @@ class Metering:
         self._duties: Dispatch | None = None
         self._counted = {metrics.RESCUES: 0, metrics.EXPIRED: 0}
         self._task: asyncio.Task[None] | None = None
-        self._warned = False
+        self._warned = self._untraced = False
 
     def start(self, totals: MetricTotals, duties: Dispatch) -> None:
         """Begins to count."""
@@ -48,10 +53,15 @@ class Metering:
         if self._task is None or self._totals is None:
             return
         await cancel(self._task)
+        await self._store_last(self._totals)
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
+
+    async def _store_last(self, totals: MetricTotals) -> None:
         try:
             async with asyncio.timeout(CLOSING_S):
                 self.count()
-                await self._store(self._totals)
+                await self._store(totals)
         except TimeoutError:
             log.warning("the last figures for /metrics could not be stored")
         except Exception:
@@ -81,8 +91,10 @@ class Metering:
                 queue.popleft()
             tally.count(metrics.DROPPED, by=excess)
         while queue:
+            observation = queue.popleft()
+            self._trace(observation)
             try:
-                tally.add(queue.popleft())
+                tally.add(observation)
             except Exception:
                 tally.count(metrics.DROPPED)
                 if not self._warned:
@@ -91,6 +103,16 @@ class Metering:
         if self._duties is not None:
             self._count_duty(metrics.RESCUES, self._duties.rescue.rescued)
             self._count_duty(metrics.EXPIRED, self._duties.expired)
+
+    def _trace(self, observation: Observation) -> None:
+        if self._spans is None:
+            return
+        try:
+            self._spans.add(observation)
+        except Exception:
+            if not self._untraced:
+                self._untraced = True
+                log.exception("a job could not be traced; later ones like it are not logged")
 
     def sums(self) -> dict[Series, float]:
         """The sums since they were last stored; they begin again."""
