@@ -147,7 +147,7 @@ class Drill:
     def postgres_away(self) -> None:
         self.lab.crash("postgres")
         ends = time.monotonic() + 120
-        expected = {"NightdeskLedgerAway", "NightdeskServiceErrors"}
+        expected = {"NightdeskServiceAway"}
         with httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30) as client:
             while not expected <= self.prometheus.fired.keys() and time.monotonic() < ends:
                 for _ in range(10):
@@ -156,7 +156,9 @@ class Drill:
                 time.sleep(0.3)
         self._expect(*expected)
         self.lab.restart()
-        self._over("NightdeskLedgerAway")
+        # Its counts of that time are scraped now.
+        self._expect("NightdeskServiceErrors")
+        self._over("NightdeskServiceAway")
 
     def service_away(self) -> None:
         self.stop()
