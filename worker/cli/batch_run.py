@@ -15,7 +15,7 @@ from tasks.ports import InputLine, JobView, Refused, Repeated
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.growing_output import GrowingOutput, grows, place_of
 from worker.cli.outfile import check_output, is_replaced, keep_previous, writing
-from worker.cli.preflight_messages import make_sure
+from worker.cli.preflight_messages import announce, ask_models
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, has_ledger, session
 from worker.cli.summary import describe, earlier_lines
@@ -228,13 +228,16 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
                 tally = run_interruptible(write_results(file, None, None, lines, form=request.form))
             warn(f"none of {count_of(tally.lines, 'line')} holds a valid job; nothing was submitted")
             return Report(None, None, tally, lines, time.monotonic() - began)
+    certain = request.with_workers or embedded(settings)
     looks = submission is not None and submission.may_be_known and (not embedded(settings) or has_ledger(settings))
-    if submission is not None and not looks:
-        _make_sure(settings, request, submission)
+    if submission is not None:
+        announce(settings, submission, request.files, quiet=request.quiet, certain=certain)
+        if not looks and request.preflight:
+            ask_models(settings, submission, certain=certain)
     whole_run = _WholeRun(request, submission, began, request.resume)
     with session(settings, writes=submission is not None, staffs=request.with_workers) as opened:
-        if submission is not None and looks and not whole_run.take_earlier(opened):
-            _make_sure(settings, request, submission)
+        if submission is not None and looks and not whole_run.take_earlier(opened) and request.preflight:
+            ask_models(settings, submission, certain=certain)
         try:
             with reporting(quiet=request.quiet) as reporter:
                 return run_interruptible(whole_run.run(opened, reporter))
@@ -244,17 +247,6 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
         except (ServiceUnavailable, LocalServerError):
             tell(whole_run.how_to_go_on())
             raise
-
-
-def _make_sure(settings: Settings, request: RunRequest, submission: Submission) -> None:
-    make_sure(
-        settings,
-        submission,
-        request.files,
-        quiet=request.quiet,
-        certain=request.with_workers or embedded(settings),
-        ask=request.preflight,
-    )
 
 
 @dataclass(slots=True)

@@ -10,10 +10,10 @@ from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
 
 
-def make_sure(
-    settings: Settings, submission: Submission, files: Sequence[str], *, quiet: bool, certain: bool, ask: bool
-) -> None:
-    """Looks at provider, key, model, price and disk for the first jobs of some files.
+def announce(settings: Settings, submission: Submission, files: Sequence[str], *, quiet: bool, certain: bool) -> None:
+    """Says who answers the first jobs of some files at what price, and warns of a disk that is too full for them.
+
+    Nothing is asked or started for that: it is a command's first line.
 
     Args:
         settings: of this process.
@@ -21,18 +21,24 @@ def make_sure(
         files: of the submission.
         quiet: say nothing but warnings.
         certain: the workers have these settings; else their providers are not known here.
-        ask: ask the providers, too.
 
-    Raises: ConfigurationError, ServiceUnavailable for what every call would meet.
+    Raises: ConfigurationError for what every call would meet.
     """
     jobs = first_jobs(submission.first_jobs)
     if line := disk_line(settings, files, jobs):
         warn(line)
-    if not certain or not jobs.configs:
+    if quiet or not certain or not jobs.configs:
         return
-    providers = ConfiguredProviders(settings)
-    if not quiet and (line := models_line(providers, settings, jobs.configs)):
+    if line := models_line(ConfiguredProviders(settings), settings, jobs.configs):
         tell(line)
-    if ask:
-        for line in run_interruptible(check_models(providers, jobs.configs)):
+
+
+def ask_models(settings: Settings, submission: Submission, *, certain: bool) -> None:
+    """Asks the providers of the first jobs for their models; warns of what they did not tell.
+
+    Raises: ConfigurationError, ServiceUnavailable for what every call would meet.
+    """
+    configs = first_jobs(submission.first_jobs).configs
+    if certain and configs:
+        for line in run_interruptible(check_models(ConfiguredProviders(settings), configs)):
             warn(line)

@@ -10,7 +10,7 @@ from tasks.ports import Refused, Repeated
 from worker.cli import options
 from worker.cli.batch_run import BatchRun, RunRequest, earlier_batch, new_submission, run_batch
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
-from worker.cli.preflight_messages import make_sure
+from worker.cli.preflight_messages import announce, ask_models
 from worker.cli.progress import Reporter
 from worker.cli.session import Session, has_ledger, session
 from worker.cli.summary import describe, refused_document, sum_up
@@ -232,13 +232,14 @@ def submit(
         warn(f"none of {count_of(submission.intake.lines, 'line')} holds a valid job; nothing was submitted")
         return BAD_INPUT
     looks = submission.may_be_known and (not embedded(settings) or has_ledger(settings))
-    if not looks:
-        make_sure(settings, submission, files, quiet=as_json, certain=embedded(settings), ask=preflight)
+    announce(settings, submission, files, quiet=as_json, certain=embedded(settings))
+    if not looks and preflight:
+        ask_models(settings, submission, certain=embedded(settings))
     # Only 'migrate' and 'up' change a server's schema; an embedded one is migrated here.
     with session(settings, writes=embedded(settings)) as opened:
         earlier = run_interruptible(earlier_batch(opened, submission)) if looks else None
-        if looks and earlier is None:
-            make_sure(settings, submission, files, quiet=as_json, certain=embedded(settings), ask=preflight)
+        if looks and earlier is None and preflight:
+            ask_models(settings, submission, certain=embedded(settings))
         accepted = run_interruptible(_submit(opened, submission) if earlier is None else _accepted(opened, earlier))
         works = bool(opened.supervisor.running()) or (earlier is not None and earlier.final == earlier.jobs)
     if as_json:
