@@ -1,7 +1,7 @@
 """The base of all contract models: frozen, and closed against unknown keys; and the moments and tenants that they may name."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Self
+from typing import Annotated
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
 
@@ -43,21 +43,3 @@ class Contract(BaseModel):
     """A value of the wire contract: immutable; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
-
-    @classmethod
-    def of_valid(cls, fields: dict[str, Any]) -> Self:
-        """Makes a value of all its fields, which were validated before and are in their final types; keeps the dict.
-
-        ``model_construct`` goes through defaults and aliases for it, which takes twenty times as long: longer than to validate.
-        """
-        value = cls.__new__(cls)
-        # The state of every pydantic model, as ``__setstate__`` takes it from a pickle.
-        value.__setstate__(
-            {
-                "__dict__": fields,
-                "__pydantic_fields_set__": set(fields),
-                "__pydantic_extra__": None,
-                "__pydantic_private__": None,
-            }
-        )
-        return value

@@ -52,13 +52,14 @@ class KeyRoom:
 
     connection: AsyncConnection[Any]
     batch: NewBatch
+    submitter: Submitter
     present: int = 0
     """Jobs of the key that are not final, counted up to one over the limit."""
 
     async def count(self) -> None:
         """Counts the jobs of the key before the first of the batch is written."""
-        submitter = self.batch.submitter
-        if submitter is None or submitter.jobs_waiting is None:
+        submitter = self.submitter
+        if submitter.jobs_waiting is None:
             return
         parameters = {
             "key_id": str(submitter.key_id), "tenant": self.batch.tenant, "most": submitter.jobs_waiting + 1,
@@ -70,8 +71,8 @@ class KeyRoom:
 
     async def take(self, jobs: int) -> None:
         """Adds so many jobs; raises ``KeyLimitReached`` where there is no room, and the transaction takes all back."""
-        submitter = self.batch.submitter
-        if submitter is None or not jobs:
+        submitter = self.submitter
+        if not jobs:
             return
         self.present += jobs
         if submitter.jobs_waiting is not None and self.present > submitter.jobs_waiting:

@@ -339,7 +339,8 @@ async def _write_page(
                 ) from error
             continue
         room.accepted += len(sorted_jobs.fresh)
-        await room.key.take(len(sorted_jobs.fresh))
+        if room.key is not None:
+            await room.key.take(len(sorted_jobs.fresh))
         return sorted_jobs, available
     raise AssertionError("unreachable")
 
@@ -381,7 +382,7 @@ class _Room:
 
     tenant: str
     cap: int | None
-    key: KeyRoom
+    key: KeyRoom | None
     present: int = 0
     accepted: int = 0
 
@@ -392,8 +393,9 @@ class _Room:
 
 
 async def _room(connection: AsyncConnection[Any], batch: NewBatch) -> _Room:
-    key = KeyRoom(connection, batch)
-    await key.count()
+    key = KeyRoom(connection, batch, batch.submitter) if batch.submitter is not None else None
+    if key is not None:
+        await key.count()
     if batch.max_queued is None:
         return _Room(batch.tenant, None, key)
     await connection.execute(_LOCK_TENANT, (batch.tenant,))
