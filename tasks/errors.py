@@ -47,6 +47,10 @@ class IdempotencyConflict(InputError):
     """The key was used before with a different request (HTTP 409)."""
 
 
+class SameInputSubmitted(IdempotencyConflict):
+    """Another command submitted the same jobs at the same moment; its batch can be taken now."""
+
+
 class MessageTaken(InputError):
     """The message id of a job is that of another job of its tenant; a job without one is known by its own id."""
 

@@ -131,7 +131,7 @@ def test_a_run_warns_of_workers_with_other_settings(up: Home, tmp_path: Path) ->
 def test_down_leaves_a_run_alone(home: Home, tmp_path: Path) -> None:
     home.run("down")
     input_path = write_lines(tmp_path / "in", [question(0)])
-    command = home.start("run", input_path, "-o", tmp_path / "out", extractive_latency_s="60", drain_s="1")
+    command = home.start("run", "--again", input_path, "-o", tmp_path / "out", extractive_latency_s="60", drain_s="1")
     command.batch()
 
     done = home.run("down")

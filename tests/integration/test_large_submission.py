@@ -12,7 +12,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from tasks.errors import IdempotencyConflict
+from tasks.errors import SameInputSubmitted
 from tasks.ports import Content, NewJob
 from tests.builders import make_batch, make_jobs, make_request
 from worker.cli import growing_output
@@ -73,7 +73,7 @@ def test_a_batch_is_found_by_its_content_until_its_answers_are_gone(database_url
             assert await ledger.contents.find("default", other) is None
             assert await ledger.contents.find("another", same) is None
             assert await ledger.contents.begins_like("default", b"head")
-            with pytest.raises(IdempotencyConflict, match="same command again"):
+            with pytest.raises(SameInputSubmitted, match="same command again"):
                 await submit(same)
             assert await submit(same, "another") != first
             second = await submit(same._replace(replaces=True))

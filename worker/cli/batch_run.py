@@ -10,7 +10,7 @@ from uuid import UUID
 from schemas.batch import BatchStatus, FailureCause
 from schemas.record import JobResult
 from schemas.states import HeldReason
-from tasks.errors import ServiceUnavailable
+from tasks.errors import SameInputSubmitted, ServiceUnavailable
 from tasks.ports import InputLine, JobView, Refused, Repeated
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.growing_output import GrowingOutput, grows, place_of
@@ -110,8 +110,13 @@ class BatchRun:
 async def earlier_batch(opened: Session, submission: Submission) -> BatchStatus | None:
     """The batch that the same input with the same settings has already."""
     async with opened.ledger(statement_s=HOT_S) as ledger:
-        batch_id = await submission.known_batch(ledger.contents)
-        return None if batch_id is None else await ledger.reading.batch_status(batch_id)
+        return await known_batch(ledger, submission)
+
+
+async def known_batch(ledger: PostgresLedger, submission: Submission) -> BatchStatus | None:
+    """The same, from an open ledger."""
+    batch_id = await submission.known_batch(ledger.contents)
+    return None if batch_id is None else await ledger.reading.batch_status(batch_id)
 
 
 def new_submission(files: list[str], batch: dict[str, Any], settings: Settings, **options: Any) -> Submission:
@@ -282,11 +287,14 @@ class _WholeRun:
         earlier = run_interruptible(earlier_batch(opened, self.submission))
         if earlier is None:
             return False
+        self._take(earlier, self.submission)
+        return True
+
+    def _take(self, earlier: BatchStatus, submission: Submission) -> None:
         if not self.request.quiet:
-            for line in earlier_lines(earlier, self.submission.batch):
+            for line in earlier_lines(earlier, submission.batch):
                 tell(line)
         self.batch_id, self.submission = earlier.batch_id, None
-        return True
 
     async def run(self, opened: Session, reporter: Reporter) -> Report:
         """Submits or takes up the batch, waits for it, writes its results."""
@@ -350,7 +358,15 @@ class _WholeRun:
         if self.request.with_workers:
             # They take a second to start; meanwhile the jobs are submitted.
             run.watch.staff()
-        accepted = await run.submit(submission)
+        try:
+            accepted = await run.submit(submission)
+        except SameInputSubmitted:
+            if (earlier := await known_batch(run.watch.ledger, submission)) is None:
+                raise
+            self._take(earlier, submission)
+            run.batch_id = earlier.batch_id
+            await self._take_up(run)
+            return
         self.batch_id = accepted.batch_id
         if not self.request.quiet:
             tell(describe(accepted))

@@ -6,7 +6,7 @@ from uuid import UUID
 import psycopg
 from psycopg import AsyncConnection
 
-from tasks.errors import IdempotencyConflict
+from tasks.errors import SameInputSubmitted
 from tasks.ports import Content
 from worker.ledger.database import Database
 
@@ -61,6 +61,6 @@ async def claim_content(connection: AsyncConnection[Any], batch_id: UUID, tenant
         await connection.execute(_FREE, parameters)
         await connection.execute(_CLAIM, parameters)
     except psycopg.errors.UniqueViolation as error:
-        raise IdempotencyConflict(
+        raise SameInputSubmitted(
             "another command submitted the same jobs just now; the same command again goes on with its batch"
         ) from error

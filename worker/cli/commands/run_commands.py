@@ -5,10 +5,10 @@ from typing import Annotated, Any
 import typer
 
 from schemas.batch import BatchStatus
-from tasks.errors import InputError
+from tasks.errors import InputError, SameInputSubmitted
 from tasks.ports import Refused, Repeated
 from worker.cli import options
-from worker.cli.batch_run import BatchRun, RunRequest, earlier_batch, new_submission, run_batch
+from worker.cli.batch_run import BatchRun, RunRequest, earlier_batch, known_batch, new_submission, run_batch
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.preflight_messages import announce, ask_models
 from worker.cli.progress import Reporter
@@ -240,7 +240,10 @@ def submit(
         earlier = run_interruptible(earlier_batch(opened, submission)) if looks else None
         if looks and earlier is None and preflight:
             ask_models(settings, submission, certain=embedded(settings))
-        accepted = run_interruptible(_submit(opened, submission) if earlier is None else _accepted(opened, earlier))
+        if earlier is None:
+            accepted, earlier = run_interruptible(_submit(opened, submission))
+        else:
+            accepted = run_interruptible(_accepted(opened, earlier))
         works = bool(opened.supervisor.running()) or (earlier is not None and earlier.final == earlier.jobs)
     if as_json:
         write_json(_document(accepted))
@@ -257,11 +260,17 @@ def submit(
     return INCOMPLETE if accepted.refused else OK
 
 
-async def _submit(opened: Session, submission: Submission) -> Accepted:
+async def _submit(opened: Session, submission: Submission) -> tuple[Accepted, BatchStatus | None]:
+    """The outcome, and the batch that another command made of the same input meanwhile."""
     async with opened.ledger() as ledger:
-        accepted = await BatchRun(Watch(opened, ledger, Reporter())).submit(submission)
+        try:
+            accepted = await BatchRun(Watch(opened, ledger, Reporter())).submit(submission)
+        except SameInputSubmitted:
+            if (earlier := await known_batch(ledger, submission)) is None:
+                raise
+            return await _accepted(opened, earlier), earlier
     await submission.hint(opened.settings, opened.where)
-    return accepted
+    return accepted, None
 
 
 async def _accepted(opened: Session, earlier: BatchStatus) -> Accepted:
