@@ -37,8 +37,9 @@ $(VENV)/.developing: $(BIN)/python pyproject.toml constraints.txt
 demo: $(VENV)/.installed ## answer the example questions, with everything that takes started and stopped
 	@$(BIN)/nightdesk demo
 
-test: check-quick ## everything that must hold before a change lands
-	@$(MAKE) --no-print-directory check-rest
+# Side by side: the other tests wait for servers, processes and clocks half of the time, which lint and unit tests use.
+test: $(VENV)/.developing ## everything that must hold before a change lands
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target lint unit-steps unit-worker check-rest
 
 # Side by side: the tests of the steps need few of the imports that the others share.
 check-quick: $(VENV)/.developing ## lint and unit tests: most mistakes show here, in a minute
