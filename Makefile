@@ -45,13 +45,18 @@ test: $(VENV)/.developing ## everything that must hold before a change lands
 check-quick: $(VENV)/.developing ## lint and unit tests: most mistakes show here, in a minute
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint unit-steps unit-worker
 
-unit-steps: $(VENV)/.developing
+# A dozen test processes start at once: without it each would compile what all of them import.
+$(VENV)/.compiled: $(VENV)/.developing
+	$(BIN)/python -c 'from tests.fork_server import warm; warm()'
+	@touch $@
+
+unit-steps: $(VENV)/.compiled
 	$(PYTEST) -n 0 tests/unit/schemas tests/unit/tasks
 
-unit-worker: $(VENV)/.developing
+unit-worker: $(VENV)/.compiled
 	$(PYTEST) -n 0 tests/unit --ignore=tests/unit/schemas --ignore=tests/unit/tasks
 
-check-rest: $(VENV)/.developing ## all other tests
+check-rest: $(VENV)/.compiled ## all other tests
 	$(PYTEST) -n 7 --ignore=tests/unit
 
 lint: $(VENV)/.developing ## style, types, the direction of imports, clear names

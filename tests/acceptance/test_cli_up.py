@@ -27,7 +27,7 @@ def up(home: Home) -> Home:
 
 
 def submitted(home: Home, path: Path) -> str:
-    done = home.run("submit", path)
+    done = home.run("submit", "--again", path)
     assert done.code == 0, done.err
     return done.out.strip()
 
@@ -115,7 +115,7 @@ def test_json_output_matches_the_published_schemas(up: Home, tmp_path: Path) -> 
 def test_a_run_uses_the_workers_that_are_up_and_leaves_them(up: Home, tmp_path: Path) -> None:
     before = up.workers()
 
-    assert up.run("run", write_lines(tmp_path / "in", [question(0)]), "-o", tmp_path / "out").code == 0
+    assert up.run("run", "--again", write_lines(tmp_path / "in", [question(0)]), "-o", tmp_path / "out").code == 0
 
     assert up.workers() == before
     assert up.servers_run()
@@ -123,7 +123,7 @@ def test_a_run_uses_the_workers_that_are_up_and_leaves_them(up: Home, tmp_path: 
 
 def test_a_run_warns_of_workers_with_other_settings(up: Home, tmp_path: Path) -> None:
     input_path = write_lines(tmp_path / "in", [question(0)])
-    done = up.run("run", input_path, "-o", tmp_path / "out", extractive_latency_s="0.01")
+    done = up.run("run", "--again", input_path, "-o", tmp_path / "out", extractive_latency_s="0.01")
     assert done.code == 0
     assert "started with other settings" in done.err
 
