@@ -2,6 +2,7 @@
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import json
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -306,13 +307,19 @@ def test_an_unknown_number_in_a_supplied_answer_belongs_to_its_statement() -> No
         max_size=12,
     )
 )
+@example(["[1]", "[1]", "0;", "Rent may rise"])  # two clauses, one citation
 def test_any_supplied_answer_is_parsed_with_exact_positions(pieces: list[str]) -> None:
     text = "".join(pieces).encode("utf-8", "replace").decode()
     request = JobRequest(response=text, context=CONTEXT)
     processed = postprocess(request, None, None)
     assert processed.response == text
     assert_positions_hold(processed, request)
-    claimed = [position for statement in processed.statements for position in statement.citations]
+    # Clauses of one sentence share its citations; sentences do not.
+    claimed = [
+        position
+        for _, clauses in groupby(processed.statements, lambda statement: statement.sentence)
+        for position in dict.fromkeys(position for clause in clauses for position in clause.citations)
+    ]
     assert claimed == sorted(set(claimed))
 
 
