@@ -70,7 +70,7 @@ def see(home: Home, columns: int, *arguments: str | Path) -> Capture:
 
 def test_a_run_tells_its_model_its_progress_and_its_end(home: Home, tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "in.jsonl", [question(number) for number in range(4)])
-    run = see(home, 80, "run", lines, "-o", home.root.parent / "o", "--name", "trial", "--max-cost-usd", "1")
+    run = see(home, 80, "run", "--again", lines, "-o", home.root.parent / "o", "--name", "trial", "--max-cost-usd", "1")
 
     assert run.code == 0, run.text
     assert "openai:gpt-5-mini" in run.text
@@ -88,7 +88,7 @@ def test_a_run_tells_its_model_its_progress_and_its_end(home: Home, tmp_path: Pa
 
 def test_a_reached_ceiling_is_told_with_the_command_that_raises_it(home: Home, tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "in.jsonl", [question(number) for number in range(4)])
-    run = see(home, 120, "run", lines, "-o", home.root.parent / "o", "--max-cost-usd", "0.000001")
+    run = see(home, 120, "run", "--again", lines, "-o", home.root.parent / "o", "--max-cost-usd", "0.000001")
     assert run.code == 1, run.text
     assert "4 held (budget)" in run.text
     assert re.search(rf"nightdesk release {ID} --max-cost-usd", run.text), run.text
@@ -96,7 +96,7 @@ def test_a_reached_ceiling_is_told_with_the_command_that_raises_it(home: Home, t
 
 def test_an_endpoint_that_is_down_is_told_before_anything_is_submitted(home: Home, tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "in.jsonl", [question(0)])
-    run = see(home, 80, "run", lines, "-o", home.root.parent / "o", "--provider", "vllm", "--model", "own")
+    run = see(home, 80, "run", "--again", lines, "-o", home.root.parent / "o", "--provider", "vllm", "--model", "own")
     assert run.code == 3, run.text
     assert re.search(r"vllm can't be reached: 127\.0\.0\.1:\d+ refuses connections\. Start it, or correct", run.text)
 
@@ -104,7 +104,7 @@ def test_an_endpoint_that_is_down_is_told_before_anything_is_submitted(home: Hom
 def test_a_wrong_key_is_told_while_it_runs_and_by_status(home: Home, tmp_path: Path) -> None:
     reason = "no calls are made to refusing .*: refusing answered 401"
     lines = write_lines(tmp_path / "in.jsonl", [question(number) for number in range(4)])
-    run = see(home, 120, "run", lines, "-o", home.root.parent / "o", "--provider", "refusing")
+    run = see(home, 120, "run", "--again", lines, "-o", home.root.parent / "o", "--provider", "refusing")
     assert run.code == 1, run.text
     assert re.search(reason, run.text), run.text
     assert "To fix it: put a key that is accepted" in run.text
