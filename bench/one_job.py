@@ -94,7 +94,7 @@ def main() -> None:
         if arguments.waiting:
             path = servers.home / "bulk.jsonl"
             write_jobs(path, arguments.waiting)
-            command(servers, "submit", str(path))
+            command(servers, "submit", "--again", str(path))
             asyncio.run(measure(servers, arguments.jobs, f"{arguments.waiting:,} bulk jobs waiting"))
 
 

@@ -112,7 +112,7 @@ def measure_submit(servers: Servers, count: int, rounds: int) -> None:
     ratios = []
     for _ in range(rounds):
         empty(url)
-        _, wall, cpu, megabytes = command(servers, "submit", str(path))
+        _, wall, cpu, megabytes = command(servers, "submit", "--again", str(path))
         rows = {table: copy_out(url, table)[0] for table in TABLES}
         empty(url)
         raw = copy_in(url, rows)
@@ -217,7 +217,7 @@ def main() -> None:
         measure_submit(servers, arguments.submit, arguments.rounds)
         path = servers.home / "load.jsonl"
         write_jobs(path, arguments.load)
-        batch_id = command(servers, "submit", str(path))[0].split()[0]
+        batch_id = command(servers, "submit", "--again", str(path))[0].split()[0]
         with workers(servers):
             asyncio.run(measure_polls(servers.endpoints.database_url))
         measure_export(servers, batch_id, arguments.load, arguments.rounds)

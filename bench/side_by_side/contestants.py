@@ -190,13 +190,13 @@ def _nightdesk(load: Load, url: str, servers: Servers, environment: dict[str, st
     with load.workload.questions.open("rb") as lines:
         first.write_bytes(b"".join(next(lines) for _ in range(50)))
     # The workers are up, and their imports done, when they have answered a small batch.
-    small_s = cpu_of([*command, "submit", str(first)], environment, REPOSITORY)
+    small_s = cpu_of([*command, "submit", "--again", str(first)], environment, REPOSITORY)
     _await_final(servers.endpoints.database_url, 50)
     starting = sum(trees.cpu_s().values())
     _statistics(url)
     before, wal, started = trees.cpu_s(), _wal(servers), time.perf_counter()
     with trees.sampled():
-        submit_s = cpu_of([*command, "submit", str(load.workload.questions)], environment, REPOSITORY)
+        submit_s = cpu_of([*command, "submit", "--again", str(load.workload.questions)], environment, REPOSITORY)
         submitted = time.perf_counter()
         _await_final(servers.endpoints.database_url, 50 + load.workload.count)
         final = time.perf_counter()
