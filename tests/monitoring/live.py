@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 
 from schemas.states import HeldReason
+from tasks.scheduling.dispatch import Pace
 from tests.acceptance.conftest import questions
 from tests.deployment import REPOSITORY
 from tests.faults.lab import Lab, open_lab
@@ -138,6 +139,23 @@ class Drill:
         self.wait_for_end()
         self._over("NightdeskProviderUnreachable")
 
+    def late_check(self) -> None:
+        """More answers wait than the check may have before it, and the only worker checks none."""
+        for worker in self.lab.workers:
+            self.lab.kill(worker)
+        stamp = time.monotonic_ns()
+        job = {"context": [HELD_BACK], "config": {"checkers": ["structure", "lexical"]}}
+        many = range(Pace().check_backlog + 1)
+        answers = [{**job, "query": f"When ({stamp})?", "response": f"In {number} years."} for number in many]
+        batch, _ = self.lab.submit(answers)
+        worker = self.lab.work("generate,submit", direct_check=False)
+        self._expect("NightdeskCheckBehind")
+        self.lab.kill(worker)
+        self.lab.with_ledger(lambda ledger: ledger.actions.cancel_batch(batch, "ada"))
+        self.lab.work()
+        self.wait_for_end()
+        self._over("NightdeskCheckBehind")
+
     def redis_away(self) -> None:
         self.lab.crash("valkey")
         self._expect("NightdeskRedisAway")
@@ -147,7 +165,7 @@ class Drill:
     def postgres_away(self) -> None:
         self.lab.crash("postgres")
         ends = time.monotonic() + 120
-        expected = {"NightdeskServiceAway"}
+        expected = {"NightdeskLedgerAway"}
         with httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30) as client:
             while not expected <= self.prometheus.fired.keys() and time.monotonic() < ends:
                 for _ in range(10):
@@ -158,7 +176,7 @@ class Drill:
         self.lab.restart()
         # Its counts of that time are scraped now.
         self._expect("NightdeskServiceErrors")
-        self._over("NightdeskServiceAway")
+        self._over("NightdeskLedgerAway")
 
     def service_away(self) -> None:
         self.stop()
@@ -211,7 +229,7 @@ class Drill:
 # Wrong answers early: right ones of the other faults would make their share too small.
 FAULTS: tuple[Callable[[Drill], None], ...] = (
     Drill.no_workers, Drill.wrong_answers, Drill.killed_worker, Drill.refusing_provider, Drill.used_up_quota,
-    Drill.expired_jobs, Drill.unreachable_provider, Drill.redis_away, Drill.postgres_away, Drill.service_away,
+    Drill.expired_jobs, Drill.late_check, Drill.unreachable_provider, Drill.redis_away, Drill.postgres_away, Drill.service_away,
 )  # fmt: skip
 
 

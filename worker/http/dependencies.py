@@ -17,5 +17,5 @@ async def _service(request: Request) -> Service:
 
 ServiceOf = Annotated[Service, Depends(_service)]
 Reader = Annotated[Caller, Depends(requires(Role.READ))]
-Administrator = Annotated[Caller, Depends(requires(Role.ADMIN))]
+Scraper = Annotated[Caller, Depends(requires(Role.ADMIN, as_known=True))]
 Submitter = Annotated[Caller, Depends(requires(Role.SUBMIT))]

@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
 
-from worker.http.dependencies import Administrator, ServiceOf
+from worker.http.dependencies import Scraper, ServiceOf
 from worker.http.documents import Readiness, problems
 from worker.http.problems import Problem
 
@@ -25,8 +25,11 @@ async def ready(service: ServiceOf) -> Response:
 
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=problems())
-async def metrics(service: ServiceOf, caller: Administrator) -> Response:
-    """Figures of this process and of the whole ledger, as Prometheus reads them; for an admin of the operator's tenant."""
+async def metrics(service: ServiceOf, caller: Scraper) -> Response:
+    """Figures of this process and of the whole ledger, as Prometheus reads them; for an admin of the operator's tenant.
+
+    Without PostgreSQL it answers a key that it knows, with `nightdesk_ledger_up` 0 and no figures of the ledger as it stands.
+    """
     if caller.tenant != service.settings.tenant:
         detail = (
             "the figures are those of all tenants, so only a key of the operator's own tenant (NIGHTDESK_TENANT) "

@@ -1,15 +1,20 @@
 """Callers of the HTTP service while no key exists: who is local, and how a ledger that hangs is asked."""
 
 import asyncio
+from datetime import UTC, datetime
+from uuid import uuid4
 
 import pytest
 from fastapi import Request
 
+from schemas.access import Role
 from tasks.errors import LedgerUnavailable
+from worker.http import authentication
 from worker.http.authentication import Access, require_local
 from worker.http.problems import Problem
 from worker.ledger.database import Database
-from worker.ledger.stored_keys import ApiKeys
+from worker.ledger.stored_keys import ApiKey, ApiKeys
+from worker.operations.api_keys import hash_of
 
 
 class HangingKeys(ApiKeys):
@@ -42,6 +47,75 @@ def test_requests_that_wait_for_a_hanging_ledger_fail_together() -> None:
     answers, questions = asyncio.run(ask())
     assert [type(answer) for answer in answers] == [LedgerUnavailable] * 20
     assert questions == [1, 2], "one look for all that waited, another for whoever comes later"
+
+
+class LostKeys(ApiKeys):
+    """One key in a ledger that can be lost."""
+
+    def __init__(self) -> None:
+        super().__init__(Database("postgresql://nobody@127.0.0.1:1/none"))
+        self.is_lost = False
+        self.key: ApiKey | None = ApiKey(
+            uuid4(), "scraper", "default", Role.ADMIN, *[None] * 5, datetime.now(UTC), "ada", None, None
+        )
+
+    async def exist(self) -> bool:
+        return await self.by_hash(hash_of("ndk_known")) is not None
+
+    async def by_hash(self, key_hash: bytes) -> ApiKey | None:
+        if self.is_lost:
+            raise LedgerUnavailable("the ledger is away")
+        return self.key if key_hash == hash_of("ndk_known") else None
+
+
+@pytest.fixture
+def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks at keys are good for no time, so that each call asks the ledger."""
+    monkeypatch.setattr(authentication, "VALID_S", -1.0)
+
+
+@pytest.mark.usefixtures("no_wait")
+def test_without_the_ledger_a_scraper_is_let_in_that_was_let_in_before() -> None:
+    async def ask() -> None:
+        keys = LostKeys()
+        access = Access(keys, "default", loopback=False)
+        scraper, other = (request("desk", authorization=f"Bearer ndk_{name}") for name in ("known", "other"))
+        keys.is_lost = True
+        with pytest.raises(LedgerUnavailable):
+            await access.caller_as_known(scraper)
+        keys.is_lost = False
+        assert (await access.caller_as_known(scraper)).name == "scraper"
+        keys.is_lost = True
+        assert (await access.caller_as_known(scraper)).role is Role.ADMIN
+        with pytest.raises(LedgerUnavailable):
+            await access.caller_as_known(other)
+        with pytest.raises(Problem):
+            await access.caller_as_known(request("desk"))
+        with pytest.raises(LedgerUnavailable):
+            await access.caller(scraper)
+        keys.is_lost, keys.key = False, None
+        with pytest.raises(Problem):
+            await access.caller_as_known(scraper)
+        keys.is_lost = True
+        with pytest.raises(LedgerUnavailable):
+            await access.caller_as_known(scraper)
+
+    asyncio.run(ask())
+
+
+@pytest.mark.usefixtures("no_wait")
+def test_without_keys_and_ledger_only_this_machine_is_let_in() -> None:
+    async def ask() -> None:
+        keys = LostKeys()
+        keys.key = None
+        access = Access(keys, "default", loopback=True)
+        keys.is_lost = True
+        assert (await access.caller_as_known(request("localhost"))).name == "local"
+        for stranger in (request("evil.com"), request("localhost", origin="http://evil.example")):
+            with pytest.raises(Problem):
+                await access.caller_as_known(stranger)
+
+    asyncio.run(ask())
 
 
 def request(*hosts: str, **headers: str) -> Request:
