@@ -33,7 +33,7 @@ SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "hei
 SCHEMES = ("light", "dark")
 PICTURES = {
     ("batches", "desktop", "light"), ("batch", "desktop", "dark"), ("job", "desktop", "light"), ("job", "phone", "dark"),
-    ("review", "desktop", "light"), ("compare", "phone", "light"),
+    ("review", "desktop", "light"), ("compare", "phone", "light"), ("ended", "phone", "light"),
 }  # fmt: skip
 """The pictures of the docs."""
 
@@ -125,7 +125,7 @@ def main() -> None:
                     _try_without_scripts(watched, pages)
                     _try_keyboard(watched, pages)
                     _try_long_job(watched, pages)
-                    _try_live_progress(watched, home, Path(directory))
+                    _try_live_progress(watched, home, Path(directory), options.screenshots)
                     judged = _review(watched, batch)
                     browser.close()
                 assert not watched.faults, "\n".join(watched.faults)
@@ -173,7 +173,9 @@ def _pages(address: str, batch: str, special: str) -> dict[str, str]:
     }
 
 
-def _try_pages(watched: Watched, pages: dict[str, str], pictures: Path | None) -> None:
+def _try_pages(
+    watched: Watched, pages: dict[str, str], pictures: Path | None, open_details: str = "details.none"
+) -> None:
     """Each page but the long one, in each size and colour: nothing serious for axe, nothing wider than the screen."""
     axe = Axe()
     for size, viewport in SIZES.items():
@@ -184,6 +186,7 @@ def _try_pages(watched: Watched, pages: dict[str, str], pictures: Path | None) -
                     if name == "long":
                         continue
                     page.goto(watched.address + path)
+                    page.eval_on_selector_all(open_details, "all => all.forEach(each => (each.open = true))")
                     violations = [
                         each
                         for each in axe.run(page).response["violations"]
@@ -193,13 +196,13 @@ def _try_pages(watched: Watched, pages: dict[str, str], pictures: Path | None) -
                     width = page.evaluate("document.documentElement.scrollWidth")
                     assert width <= viewport["width"], f"{name} {size}: {width} wide"
                     assert page.evaluate("window.struck === undefined"), f"{name}: text from outside ran"
-                    if pictures is not None and (name, size, scheme) in PICTURES:
+                    if pictures is not None and (os.environ.get("ALL_PICTURES") or (name, size, scheme) in PICTURES):
                         pictures.mkdir(parents=True, exist_ok=True)
                         picture = pictures / f"{name}-{size}-{scheme}.png"
                         page.screenshot(path=picture)
                         Image.open(picture).convert("RGB").quantize(COLOURS).save(picture, optimize=True)
     # A page that is not there is an error for the console, too.
-    watched.faults = [fault for fault in watched.faults if pages["absent"] not in fault]
+    watched.faults = [fault for fault in watched.faults if pages.get("absent", "/none") not in fault]
 
 
 def _try_without_scripts(watched: Watched, pages: dict[str, str]) -> None:
@@ -253,19 +256,43 @@ def _try_long_job(watched: Watched, pages: dict[str, str]) -> None:
         assert page.locator("#claim-701").is_visible()
 
 
-def _try_live_progress(watched: Watched, home: Path, directory: Path) -> None:
-    """A batch that no worker takes, and that is cancelled: an open page says so by itself."""
+def _try_live_progress(watched: Watched, home: Path, directory: Path, pictures: Path | None) -> None:
+    """A batch that no worker takes, and that is cancelled: an open page says so by itself, and another one runs it again."""
     write(
         directory / "waiting.jsonl", [{"query": f"Question {n}?", "context": ["It opens at nine."]} for n in range(3)]
     )
     batch = json.loads(nightdesk(home, "submit", str(directory / "waiting.jsonl"), "--json").stdout)["batch_id"]
+    path = f"/view/batches/{batch}"
+    with httpx2.Client(base_url=watched.address, timeout=60) as http:
+        job = f"/view/jobs/{http.get(f'/v1/batches/{batch}/jobs/0').json()['job_id']}"
+    _try_orders(watched, {"under-way": path, "waiting-job": job}, pictures)
+    with watched.context() as context:
+        page, other = context.new_page(), context.new_page()
+        page.goto(watched.address + path)
+        assert page.get_by_text("under way", exact=True).is_visible()
+        other.goto(watched.address + job)
+        other.get_by_role("button", name="Cancel this job").click()
+        other.get_by_role("heading", name="Again", exact=True).wait_for()
+        page.get_by_text("1 of 3", exact=True).wait_for(timeout=30_000)
+        other.goto(watched.address + path)
+        other.get_by_text("Cancel this batch").click()
+        other.get_by_role("button", name="Cancel them").click()
+        page.get_by_text("3 of 3", exact=True).wait_for(timeout=30_000)
+        assert page.get_by_text("ended", exact=True).is_visible()
+    _try_orders(watched, {"ended": path, "cancelled-job": job}, pictures)
     with watched.context() as context:
         page = context.new_page()
-        page.goto(f"{watched.address}/view/batches/{batch}")
-        assert page.get_by_text("under way").is_visible()
-        nightdesk(home, "cancel", batch)
-        page.get_by_text("3 of 3").wait_for(timeout=30_000)
-        assert page.get_by_text("ended", exact=True).is_visible()
+        page.goto(watched.address + path)
+        page.get_by_text("Run failed jobs again").click()
+        page.get_by_role("button", name="Run them again").click()
+        page.get_by_text("under way", exact=True).wait_for()
+        assert page.get_by_text("0 of 3", exact=True).is_visible()
+    nightdesk(home, "cancel", batch)
+
+
+def _try_orders(watched: Watched, pages: dict[str, str], pictures: Path | None) -> None:
+    """The same pages with their forms open."""
+    _try_pages(watched, pages, pictures, open_details="details.order")
 
 
 def _review(watched: Watched, batch: str) -> int:

@@ -235,8 +235,12 @@ def test_a_replay_and_a_recheck_begin_from_the_page(door: Door) -> None:
     replayed = door.http.post(f"{job}/replay", data=form)
     assert replayed.status_code == 409, "made by a provider that is not there"
     assert "fake" in replayed.text
+    replayed = door.http.post(f"{job}/replay", data={**form, "model": "extractive", "max_cost_usd": "a lot"})
+    assert (replayed.status_code, "max_cost_usd" in replayed.text) == (422, True)
     replayed = door.http.post(f"{job}/replay", data={**form, "model": "extractive"})
     assert replayed.status_code == 303
+    replay = door.http.get(f"/v1/jobs/{replayed.headers['location'].rpartition('/')[2]}").json()
+    assert door.http.get(f"/v1/batches/{replay['batch_id']}").json()["max_cost_usd"] == "1"
     assert f"/view/compare?a={own.jobs[0]}&amp;b=" in door.http.get(replayed.headers["location"]).text
     assert door.http.post(f"{job}/recheck", data=form).headers["location"] == job
     assert "run 2" in door.http.get(job).text

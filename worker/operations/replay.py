@@ -18,7 +18,7 @@ from schemas.model_call import Prompt
 from schemas.record import GenerationRecord
 from schemas.states import FINAL_STATES, Step
 from tasks.errors import InputError, NotFound
-from tasks.ports import Catalog, JobView, NewBatch, NewJob, Receipt, Refused, Replay, Turn
+from tasks.ports import Catalog, JobView, NewBatch, NewJob, Receipt, Refused, Replay, Submitter, Turn
 from tasks.prompting.templates import load
 from tasks.submit import canonical, check_served, chunked, new_batch, unknown_price
 from worker.ledger.postgres import PostgresLedger
@@ -46,6 +46,7 @@ class ReplayOrder:
         lane: way of calling the provider; None: as before.
         again: ask anew though the same replay, or a stored answer that may be shared, is there.
         max_cost_usd: ceiling of the new batch.
+        submitter: the key of the HTTP service that ordered it; its limits on jobs apply.
     """
 
     target: UUID
@@ -55,6 +56,7 @@ class ReplayOrder:
     lane: Lane | None = None
     again: bool = False
     max_cost_usd: str | None = None
+    submitter: Submitter | None = None
 
 
 async def views_of(ledger: PostgresLedger, order: ReplayOrder) -> AsyncIterator[JobView]:
@@ -209,7 +211,8 @@ def _batch_of(view: JobView, order: ReplayOrder, settings: Settings) -> NewBatch
     options: dict[str, Any] = {"name": f"replay of {order.target}{':' if order.name else ''}{order.name}"}
     if order.max_cost_usd is not None:
         options["max_cost_usd"] = order.max_cost_usd
-    return new_batch(options, tenant=view.tenant, max_queued=settings.most_queued(view.tenant))
+    most = settings.most_queued(view.tenant)
+    return new_batch(options, tenant=view.tenant, max_queued=most, submitter=order.submitter)
 
 
 def _add(plan: ReplayPlan, view: JobView, position: int, order: ReplayOrder, catalog: Catalog) -> None:

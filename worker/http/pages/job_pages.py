@@ -18,6 +18,7 @@ from tasks.results import result_of
 from worker.http import jobs as api
 from worker.http.dependencies import ServiceOf
 from worker.http.pages import waterfall
+from worker.http.pages.judging import REPLAY_USD
 from worker.http.pages.page_texts import anchor, answer_pieces, source_views, spans_of, stretches
 from worker.http.pages.rendering import page
 from worker.http.pages.visitors import PageRoute, Visitor, VisitorOf
@@ -140,6 +141,7 @@ def _context(audit: Audit, visitor: Visitor, claims: "_ClaimList", queue: str) -
         "remedy": remedy(view.batch_id, result.failure.kind) if result.failure else None,
         "queue": queue,
         "most": RAW_CHARACTERS,
+        "replay_usd": REPLAY_USD,
     }
 
 

@@ -22,6 +22,10 @@ from worker.operations.replay import ReplayOrder, replay_plan, write_replay
 router = APIRouter(route_class=PageRoute)
 
 MOST_MODEL_CHARACTERS = 300
+MOST_AMOUNT_CHARACTERS = 30
+
+REPLAY_USD = "1"
+"""Ceiling of a replay whose form names none: a button must not spend without bound."""
 
 
 @router.post("/jobs/{job_id}/labels")
@@ -54,11 +58,17 @@ def _is_number(text: str) -> bool:
 
 @router.post("/jobs/{job_id}/replay")
 async def replay(job_id: UUID, service: ServiceOf, order: Order) -> Response:
-    """Sends the stored messages again, as a new job, and leads to it."""
+    """Sends the stored messages again, as a new job under a ceiling and the limits of the key, and leads to it."""
     visitor, form = order
     await service.ledger.tenancy.job(job_id, visitor.caller.tenant)
     model = checked_text(form.text("model"), "model", MOST_MODEL_CHARACTERS)
-    replay_order = ReplayOrder(job_id, model=Turn.parse(model) if model else None, again=bool(form.text("again")))
+    replay_order = ReplayOrder(
+        job_id,
+        model=Turn.parse(model) if model else None,
+        again=bool(form.text("again")),
+        max_cost_usd=checked_text(form.text("max_cost_usd"), "max_cost_usd", MOST_AMOUNT_CHARACTERS) or REPLAY_USD,
+        submitter=visitor.caller.submitter,
+    )
 
     async def write(ledger: PostgresLedger) -> tuple[UUID, object]:
         async with replay_plan(ledger, replay_order, service.settings) as plan:
