@@ -62,6 +62,11 @@ RATE_S = 0.5
 STUCK_S = 2.0
 """Seconds after which a job that found no slot is given back: another worker may have one."""
 
+READ_FIRST = timedelta(seconds=2)
+"""How long a job whose lease is lost goes on: a process that was frozen first reads the answers that wait in its sockets.
+
+They are paid for. What the job writes meanwhile names its old lease, so the ledger takes no more than the answer."""
+
 CANCEL_AGAIN = timedelta(seconds=5)
 """How long a job that is cut off may take to note it, before it is cut off again."""
 
@@ -540,6 +545,6 @@ def _may_have_crossed(room: LeaseRoom, jobs: Sequence[Leased]) -> bool:
 
 def _cancel(task: asyncio.Task[None]) -> Callable[[], None]:
     def lost() -> None:
-        task.cancel()
+        task.get_loop().call_later(READ_FIRST.total_seconds(), task.cancel)
 
     return lost

@@ -31,8 +31,12 @@ def state(tmp_path: Path) -> StateDirectory:
 def sleeper(state: StateDirectory) -> Iterator["subprocess.Popen[bytes]"]:
     """A process whose command line names the record of the worker 'generate'."""
     record = state.workers / "generate.pid"
-    process = subprocess.Popen([sys.executable, "-c", "input()", str(record)], stdin=subprocess.PIPE)
+    command = [sys.executable, "-c", "print(flush=True); input()", str(record)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with process:
+        # Its command line can be read a moment after its start only.
+        assert process.stdout is not None
+        process.stdout.readline()
         yield process
         process.kill()
 
