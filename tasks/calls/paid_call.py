@@ -20,6 +20,8 @@ from tasks.answers.stream_text import StreamText
 from tasks.calls.retry import Decision, Hold, RetryPolicy, Snooze, decide
 from tasks.errors import ProviderError, Unstorable, failure_of
 from tasks.ports import (
+    READ_FIRST_S,
+    STALL_S,
     Advance,
     Answered,
     Call,
@@ -370,8 +372,12 @@ async def answer_within(call: Coroutine[Any, Any, Result], within_s: float) -> R
     would take the place of the answer in the task that it wakes.
     """
     calling = asyncio.ensure_future(call)
+    end = monotonic() + within_s
     try:
         await asyncio.wait({calling}, timeout=within_s)
+        if not calling.done() and monotonic() - end > STALL_S:
+            # The process stood still; a call that keeps its time limit itself takes as long to read.
+            await asyncio.wait({calling}, timeout=READ_FIRST_S + OVERTIME_S)
     except asyncio.CancelledError:
         if not await _answered(calling):
             raise

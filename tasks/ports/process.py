@@ -9,6 +9,12 @@ from tasks.errors import ConfigurationError
 from tasks.ports.attempt_rows import NewAttempt
 from tasks.ports.rows import FinalJob, Leased
 
+STALL_S = 1.0
+"""Seconds late at which a timer shows that the process stood still: it was frozen, or its machine was."""
+
+READ_FIRST_S = 2.0
+"""Seconds that a call has after the process stood still: its answer may lie in the socket, and it is paid for."""
+
 
 class Doorbell(Protocol):
     """Short-lived signals. Every one may be lost without effect on correctness; all raise ``BrokerUnavailable``."""

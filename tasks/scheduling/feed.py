@@ -15,7 +15,7 @@ from uuid import UUID
 from schemas.job import MAX_REQUEST_BYTES
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable, NightdeskError
-from tasks.ports import Leased, LeaseKey, LeaseRoom, Queue, Room, risk_of
+from tasks.ports import READ_FIRST_S, Leased, LeaseKey, LeaseRoom, Queue, Room, risk_of
 
 log = logging.getLogger(__name__)
 
@@ -62,10 +62,10 @@ RATE_S = 0.5
 STUCK_S = 2.0
 """Seconds after which a job that found no slot is given back: another worker may have one."""
 
-READ_FIRST = timedelta(seconds=2)
-"""How long a job whose lease is lost goes on: a process that was frozen first reads the answers that wait in its sockets.
+READ_FIRST = timedelta(seconds=READ_FIRST_S)
+"""How long a job whose lease is lost goes on, to read its answer.
 
-They are paid for. What the job writes meanwhile names its old lease, so the ledger takes no more than the answer."""
+What it writes meanwhile names its old lease, so the ledger takes no more than the answer."""
 
 CANCEL_AGAIN = timedelta(seconds=5)
 """How long a job that is cut off may take to note it, before it is cut off again."""

@@ -1,17 +1,21 @@
 """Every way a call fails, through the real SDKs: which kind it is, how long to wait, and that no key gets out."""
 
+import asyncio
 import logging
 import socket
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from time import sleep
 
 import pytest
 
 from schemas.failure import FailureKind as K
-from tests.providers import ANTHROPIC, CHAT, KEY, OPENAI, OVER_HTTP, Kind, fails, question
+from tasks.ports import Answered, Provider
+from tests.providers import ANTHROPIC, CHAT, KEY, OPENAI, OVER_HTTP, Kind, fails, plan, question, using
 from tests.stub import faults
 from tests.stub.faults import Act, anthropic_error, openai_error, raw, status
 from tests.stub.server import Stub
+from worker.providers import whole_calls
 
 over_http = pytest.mark.parametrize("kind", OVER_HTTP, ids=str)
 
@@ -69,6 +73,22 @@ def test_an_answer_that_takes_too_long_may_have_been_billed(kind: Kind, act: Act
     stub.then(act)
     error = fails(kind.at(stub), question(timeout_s=0.3))
     assert error.kind is K.UNKNOWN_OUTCOME
+    assert len(stub.requests) == 1
+
+
+@over_http
+def test_an_answer_that_came_while_the_process_stood_still_is_read(
+    kind: Kind, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whole_calls, "STALL_S", 0.1)
+    stub.then(faults.slow(0.1))
+
+    async def work(provider: Provider) -> Answered:
+        # After the request went out.
+        asyncio.get_running_loop().call_later(0.05, sleep, 0.5)
+        return await provider.call(plan(provider, question(timeout_s=0.3)))
+
+    assert using(kind.at(stub), work).completion.text
     assert len(stub.requests) == 1
 
 

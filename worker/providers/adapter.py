@@ -1,6 +1,5 @@
 """Common part of the adapters over HTTP: plan a call, make it once through the vendor's SDK, parse the answer."""
 
-import asyncio
 import hashlib
 import json
 from abc import ABC, abstractmethod
@@ -23,7 +22,7 @@ from tasks.ports.remote_batches import RemoteCalls, RemoteResult
 from tasks.ports.remote_responses import RemoteResponses
 from worker.providers.failures import Failures, request_id
 from worker.providers.prices import PRICE_TIERS, PriceList, Prices
-from worker.providers.whole_calls import WholeCalls
+from worker.providers.whole_calls import CallLimit, WholeCalls
 
 NO_KEY = "none"
 """Placeholder key for a server that needs none; the SDKs refuse to work without one."""
@@ -233,7 +232,7 @@ class Adapter(ABC):
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:  # noqa: ARG002 - streams hear
         """Fetches an answer whole; see ``tasks.ports.Provider``."""
         try:
-            async with asyncio.timeout(call.timeout_s):
+            async with CallLimit(call.timeout_s):
                 response = await self._whole_calls.post(call)
         except Exception as error:  # noqa: BLE001 - the SDKs let errors of three libraries through
             # Not chained: what lies behind may hold what the message must not.

@@ -20,6 +20,7 @@ from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered, Call, Listener
 from worker.providers.adapter import choose_protocol, messages_of, sampling_of, standard_lane
 from worker.providers.failures import Failures
+from worker.providers.whole_calls import CallLimit
 
 SDK = f"llama-index-core {metadata.version('llama-index-core')}"
 
@@ -151,7 +152,7 @@ class LlamaIndex:
             for message in orjson.loads(call.body)["messages"]
         ]
         try:
-            async with asyncio.timeout(call.timeout_s):
+            async with CallLimit(call.timeout_s):
                 response = await self._chat(messages)
         except Exception as error:  # noqa: BLE001 - each integration lets errors of its own SDK through
             raise self._error(error) from None

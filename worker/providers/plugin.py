@@ -1,6 +1,5 @@
 """Calls a model by code of one's own: planning, the time limit, errors and the record are here, the call alone is there."""
 
-import asyncio
 import hashlib
 import inspect
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from tasks.ports import Answered, Call, Listener
 from worker.plugins import Plugin, describe
 from worker.providers.adapter import choose_protocol, messages_of, sampling_of, standard_lane
 from worker.providers.failures import Failures
+from worker.providers.whole_calls import CallLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class PluginProvider:
             call.model, body["messages"], body["parameters"], body["reply_schema"], timeout_s=call.timeout_s
         )
         try:
-            async with asyncio.timeout(call.timeout_s):
+            async with CallLimit(call.timeout_s):
                 reply = await self._model.complete(model_call)
         except ProviderError as error:
             raise self._failures.error(

@@ -1,6 +1,5 @@
 """Common part of streaming adapters: collect the events of an answer, and keep the received part of a broken one."""
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar, Protocol
@@ -14,7 +13,7 @@ from tasks.errors import ProviderError
 from tasks.ports import Answered, Call, Listener
 from worker.providers.adapter import SHAPELESS, Adapter, Reading, Received
 from worker.providers.failures import request_id
-from worker.providers.whole_calls import options_of
+from worker.providers.whole_calls import CallLimit, options_of
 
 EVENT_STREAM = "text/event-stream"
 
@@ -131,7 +130,7 @@ class Streaming:
     async def answer(self) -> Answered:
         """Fetches the whole answer; raises ``ProviderError``, also for a stream without an end mark."""
         try:
-            async with asyncio.timeout(self._call.timeout_s):
+            async with CallLimit(self._call.timeout_s):
                 stream = await self._adapter.open(self._call)
                 self._recording = Recording(stream.response)
                 try:

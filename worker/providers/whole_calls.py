@@ -1,9 +1,11 @@
 """Sends calls whose answer comes whole, over aiohttp, each with the head that the vendor's SDK writes for it."""
 
+import asyncio
 import os
 import ssl
 from dataclasses import dataclass
 from functools import cache
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies, proxy_bypass
 
@@ -12,7 +14,7 @@ import httpx2
 from multidict import CIMultiDict
 from yarl import URL
 
-from tasks.ports import Call
+from tasks.ports import READ_FIRST_S, STALL_S, Call
 
 if TYPE_CHECKING:
     from worker.providers.adapter import SdkClient
@@ -38,6 +40,39 @@ MOST_HEADS = 64
 
 _OF_THE_BODY = frozenset({"host", "content-length"})
 """Headers that aiohttp writes itself."""
+
+
+EARLIER_S = 0.001
+"""Timers that are due run in the order of their times."""
+
+
+class CallLimit:
+    """Ends a block with ``TimeoutError`` when its seconds are over, as ``asyncio.timeout`` does.
+
+    In a process that stood still until then the answer may lie in the socket: it gets ``READ_FIRST_S`` to be read.
+    """
+
+    __slots__ = ("_end", "_limit", "_look")
+
+    def __init__(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._end = loop.time() + seconds
+        self._limit = asyncio.timeout_at(self._end)
+        self._look = loop.call_at(self._end - EARLIER_S, self._look_for_a_stall)
+
+    def _look_for_a_stall(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._end > STALL_S:
+            self._limit.reschedule(now + READ_FIRST_S)
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._look.cancel()
+        await self._limit.__aexit__(kind, error, trace)
 
 
 @dataclass(frozen=True, slots=True)
