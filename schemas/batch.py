@@ -50,7 +50,7 @@ class BatchRequest(Contract):
 
 
 class LaneStatus(Contract):
-    """A lane of a provider without calls: paused, or its provider is out of reach now."""
+    """A lane of a provider without calls: paused, or its provider is out of reach or can't be asked now."""
 
     provider: str
     lane: str
@@ -58,7 +58,7 @@ class LaneStatus(Contract):
     since: datetime
     kind: FailureKind
     why: str
-    paused: bool = Field(description="false: workers can't reach the provider now, and its jobs wait")
+    paused: bool = Field(description="false: workers can't reach or can't ask the provider now, and its jobs wait")
     remedy: str = Field(description="what to do")
 
 

@@ -16,8 +16,8 @@ _SHAPE = re.compile(r"(?:([a-z][a-z,\-]*) +)?(\d{1,2}:\d\d)-(\d{1,2}:\d\d) +(\S+
 _DAY = re.compile(r"day +(\S+)", re.IGNORECASE)
 _MIDNIGHT = time(0)
 _END_OF_DAY = "24:00"
-_LONGEST_BREAK = 9
-"""Days within which a window of one weekday opens again, with one to spare for a day on which the clocks leave it out."""
+_LONGEST_BREAK = 16
+"""Days within which a window of one weekday opens again, with a week to spare for a day on which the clocks leave it out."""
 
 _MOST_INTERVALS = 100
 
@@ -75,6 +75,12 @@ class Window:
             begin = interval.begins_at
         return begin + work
 
+    def last_moment(self, before: datetime) -> datetime:
+        """The end of the last interval that begins before a moment; the moment itself if that is inside."""
+        earlier = before - timedelta(days=_LONGEST_BREAK - 2)
+        ends = [each.ends_at for each in self._intervals(earlier) if each.begins_at < before]
+        return min([before, *ends[-1:]])
+
     def _intervals(self, at: datetime) -> Iterator[Interval]:
         today = at.astimezone(self.zone).date()
         for offset in range(-1, _LONGEST_BREAK):
@@ -123,6 +129,16 @@ def parse_window(text: str) -> Window:
     shown = f"{first:%H:%M}-{_END_OF_DAY if end == _END_OF_DAY else f'{last:%H:%M}'}"
     spelled = " ".join(part for part in (days and days.lower(), shown, zone) if part)
     return Window(_days_of(days, text), first, last, _zone_of(zone), spelled)
+
+
+@lru_cache(maxsize=1_024)
+def gap_before(text: str, deadline: datetime) -> timedelta:
+    """The time before a deadline in which a window does not open any more.
+
+    >>> gap_before("22:00-06:00 UTC", datetime(2026, 11, 24, 7, tzinfo=UTC))
+    datetime.timedelta(seconds=3600)
+    """
+    return deadline - parse_window(text).last_moment(deadline)
 
 
 @lru_cache(maxsize=256)

@@ -78,10 +78,13 @@ class LaneHarness:
         await self.journal.close()
         await self.providers.close()
 
-    async def submit(self, *requests: JobRequest, time_left: timedelta | None = None) -> list[UUID]:
+    async def submit(
+        self, *requests: JobRequest, time_left: timedelta | None = None, window: str | None = None
+    ) -> list[UUID]:
         """Submits jobs in a batch whose deadline is so far off."""
         deadline = None if time_left is None else await self.now() + time_left
-        receipt = await self.ledger.submission.submit(make_batch(deadline=deadline), [make_jobs(*requests)])
+        batch = make_batch(deadline=deadline, window=window)
+        receipt = await self.ledger.submission.submit(batch, [make_jobs(*requests)])
         return list(receipt.job_ids)
 
     async def generate(self) -> None:

@@ -135,6 +135,7 @@ class Registry:
         return name in self._providers and self._providers[name].decides
 
     def remote_calls(self, name: str) -> RemoteCalls | None:
+        self.get(name)
         return self.remote
 
     def remote_responses(self, name: str) -> RemoteResponses | None:

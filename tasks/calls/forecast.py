@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
@@ -11,6 +11,7 @@ from uuid_utils.compat import uuid7
 from schemas.generation import CheckerName, Lane
 from schemas.job import GenerationConfig, JobRequest
 from schemas.states import Outcome, Step
+from schemas.window import gap_before, parse_window
 from tasks.calls.call_history import History, PastCalls
 from tasks.calls.experiments import Variants
 from tasks.calls.response_cache import NO_SHARING, SharePolicy
@@ -162,9 +163,14 @@ def prompt_tokens(call: Call, counter: Counter | None) -> int:
     return sum(counts) + MESSAGE_TOKENS * len(texts)
 
 
-def first_lease(job_id: UUID, request: JobRequest, batch: NewBatch, replay: Replay | None = None) -> Leased:
-    """The job as a worker would have it at its first lease."""
+def first_lease(
+    job_id: UUID, request: JobRequest, batch: NewBatch, replay: Replay | None = None, at: datetime | None = None
+) -> Leased:
+    """The job as a worker would have it at its first lease, submitted at a moment (None: now)."""
     deadline = request.deadline or batch.deadline
+    due = max(filter(None, (at or datetime.now(UTC), request.scheduled_at or batch.not_before)))
+    if batch.window is not None:
+        due = parse_window(batch.window).opening(due)
     return Leased(
         job_id=job_id,
         batch_id=batch.id,
@@ -191,6 +197,7 @@ def first_lease(job_id: UUID, request: JobRequest, batch: NewBatch, replay: Repl
         max_cost_usd=None,
         first_opened_ago_ms=None,
         stored=None,
-        time_left=None if deadline is None else deadline - datetime.now(UTC),
+        time_left=None if deadline is None else deadline - due,
+        window_gap=gap_before(batch.window, deadline) if batch.window and deadline else timedelta(0),
         replay=replay,
     )

@@ -13,10 +13,12 @@ from datetime import timedelta
 from uuid import UUID
 
 from schemas.failure import Failure, FailureKind
+from schemas.generation import Lane
 from tasks.errors import ConfigurationError, ProviderError, failure_of
 from tasks.lanes.choice import LaneChooser, SentCalls
 from tasks.lanes.pace import LanePace, take_turns
 from tasks.lanes.settlement import Answer, Settlement
+from tasks.lanes.unserved import UnservedLane
 from tasks.ports.remote_batches import RemoteResult
 from tasks.ports.remote_responses import OpenResponse, RemoteResponses, ResponseLoad, Responses
 
@@ -44,6 +46,7 @@ class BackgroundLane:
     lanes: LaneChooser
     """Tells when jobs with the lane ``auto`` leave this one."""
     pace: LanePace = field(default_factory=LanePace)
+    unserved: UnservedLane = field(default_factory=lambda: UnservedLane(Lane.BACKGROUND.value))
     _loads: Mapping[tuple[str, str], ResponseLoad] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -69,10 +72,12 @@ class BackgroundLane:
         try:
             remote = self.settlement.providers.remote_responses(provider)
         except ConfigurationError as error:
-            log.warning("jobs wait for background responses that can't be fetched here: %s", error)
+            self.unserved.note(provider, str(error))
             return None
         if remote is None:
-            log.warning("jobs wait for background responses of the provider %r, which has none here", provider)
+            self.unserved.note(provider, f"the provider {provider!r} has no background with these settings")
+        else:
+            self.unserved.clear(provider)
         return remote
 
     async def _look_after(self, responses: Sequence[OpenResponse], remote: RemoteResponses) -> None:

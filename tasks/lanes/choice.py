@@ -150,17 +150,18 @@ class LaneChooser:
             reason = f"urgent, with priority {job.priority}"
         elif not (lanes := self._lanes(provider, model, without)):
             reason = "no calls are made in cheaper lanes now"
-        elif job.time_left is None:
+        elif job.calls_left is None:
             return LaneChoice(lanes[0], "the cheapest lane, for there is no deadline")
         else:
-            return self._before_deadline(provider, model, lanes, job.time_left)
+            return self._before_deadline(provider, model, lanes, job)
         return LaneChoice(Lane.STANDARD, reason)
 
-    def _before_deadline(
-        self, provider: str, model: str | None, lanes: Sequence[Lane], time_left: timedelta
-    ) -> LaneChoice:
-        """Chooses the first lane that is expected to end in this time."""
+    def _before_deadline(self, provider: str, model: str | None, lanes: Sequence[Lane], job: Leased) -> LaneChoice:
+        """Chooses the first lane that is expected to end while calls may still be made at once."""
+        time_left = job.calls_left or timedelta(0)
         reason = f"{in_words(time_left)} to the deadline"
+        if job.window_gap:
+            reason = f"{in_words(time_left)} to the end of the last window before the deadline"
         for lane in lanes:
             time, basis = self._expected(provider, model, lane)
             needed = self.terms.until_sent(lane) + time + self.terms.needed(provider, model or "", 1, 0)

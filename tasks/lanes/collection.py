@@ -16,6 +16,7 @@ from tasks.errors import ConfigurationError, ProviderError, failure_of
 from tasks.lanes.choice import LaneChooser, SentCalls, in_words
 from tasks.lanes.pace import LanePace, take_turns
 from tasks.lanes.settlement import UNDONE, Answer, Settlement
+from tasks.lanes.unserved import UnservedLane
 from tasks.ports import Permit
 from tasks.ports.remote_batches import Intent, OpenBatch, RemoteBatches, RemoteCalls
 
@@ -40,6 +41,7 @@ class BatchLane:
     lanes: LaneChooser
     """Tells when jobs with the lane ``auto`` leave this one."""
     pace: LanePace = field(default_factory=LanePace)
+    unserved: UnservedLane = field(default_factory=lambda: UnservedLane(Lane.PROVIDER_BATCH.value))
 
     async def run(self) -> None:
         """Looks after parked calls and batches until cancelled."""
@@ -91,10 +93,12 @@ class BatchLane:
         try:
             remote = self.settlement.providers.remote_calls(provider)
         except ConfigurationError as error:
-            log.warning("jobs wait for a provider batch that can't be made or collected here: %s", error)
+            self.unserved.note(provider, str(error))
             return None
         if remote is None:
-            log.warning("jobs wait for a batch of the provider %r, which has none", provider)
+            self.unserved.note(provider, f"the provider {provider!r} has no batches with these settings")
+        else:
+            self.unserved.clear(provider)
         return remote
 
     async def _create(self, intent: Intent, remote: RemoteCalls) -> None:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -53,7 +54,7 @@ class Parking:
             call.model or "",
             call.body,
             document_of(call, timing_ms, misses, paid.plan.lane_reason),
-            paid.job.deadline if leaves_for_deadline(paid.job, attempt) else None,
+            _moves_by(paid.job) if leaves_for_deadline(paid.job, attempt) else None,
             call.lane,
             remote_id,
         )
@@ -87,6 +88,11 @@ def leaves_for_deadline(job: Leased, attempt: NewAttempt) -> bool:
     A job that names its lane stays in it; its judge does not: there is an answer already, which is not to expire.
     """
     return job.request.config.lane is Lane.AUTO or attempt.purpose is Purpose.JUDGE
+
+
+def _moves_by(job: Leased) -> datetime | None:
+    """The deadline of a job, or the end of the last window before it: outside of that none is called at once either."""
+    return None if job.deadline is None else job.deadline - job.window_gap
 
 
 async def _park(store: RemoteBatches | Responses, rows: Sequence[ParkedCall]) -> list[bool]:

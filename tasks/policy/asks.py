@@ -118,7 +118,7 @@ def _escalation(job: Leased, asks: tuple[Ask, ...]) -> AnotherRound | None:
 def has_time(job: Leased) -> bool:
     """Tells whether a call may take as long as it is allowed to, and its check can still end before the deadline."""
     needed = timedelta(seconds=job.request.config.timeout_s) + CHECK_WITHIN
-    return job.time_left is None or job.time_left > needed
+    return job.time_left is None or job.time_left > max(needed, job.window_gap)
 
 
 def _earlier(asks: tuple[Ask, ...]) -> EarlierAnswer | None:

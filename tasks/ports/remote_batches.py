@@ -127,7 +127,7 @@ class ParkedCall:
     document: bytes
     """The rest of the call as JSON, to be read again when its answer comes."""
     due_at: datetime | None = None
-    """Deadline before which its job is moved to another lane; None: it stays."""
+    """Deadline, or end of the last window, before which its job is moved to another lane; None: it stays."""
     lane: str = Lane.PROVIDER_BATCH
     remote_id: str | None = None
     """The provider's id of a response in its background."""

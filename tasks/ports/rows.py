@@ -263,9 +263,16 @@ class Leased:
     """Size of the request as it is stored."""
     time_left: timedelta | None = None
     """Until its deadline, at the lease; None: it has none."""
+    window_gap: timedelta = timedelta(0)
+    """The end of that time in which no call may begin, by the window of its batch."""
     replay: Replay | None = None
     tenant_budget: bool = False
     """Its tenant has a budget for a period, so that every call needs a known price."""
+
+    @property
+    def calls_left(self) -> timedelta | None:
+        """The time until its last moment for a call; None: it has no deadline."""
+        return None if self.time_left is None else self.time_left - self.window_gap
 
     @property
     def active_correction(self) -> Correction | None:

@@ -102,14 +102,16 @@ def test_a_batch_that_stalls_is_left_in_time_and_its_answers_are_kept(url: str, 
 
 def test_a_batch_that_stalls_is_left_before_the_last_window_ends(url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
-        await harness.submit(*lane_jobs(JOBS), time_left=8 * HOUR)
-        await harness.rows(
-            "UPDATE batch SET call_window = '22:00-06:00 UTC', closes_at = nightdesk_now() + interval '6 hours', "
-            "reopens_at = nightdesk_now() + interval '22 hours'"
-        )
+        # It opens once more before the deadline: the batch is left at the end of that window.
+        opened = await harness.now() - HOUR
+        window = f"{opened:%H:%M}-{opened + 7 * HOUR:%H:%M} UTC"
+        await harness.submit(*lane_jobs(JOBS), time_left=32 * HOUR, window=window)
         await harness.generate()
+        (row,) = await harness.rows("SELECT due_at - nightdesk_now() AS due_in FROM provider_batch_call LIMIT 1")
+        assert 30 * HOUR - MINUTE <= row.due_in <= 30 * HOUR
         await harness.lane.turn()
-        await harness.forward(5 * HOUR + 30 * MINUTE)
+        await harness.forward(29 * HOUR + 30 * MINUTE)
+        await harness.ledger.duties.close_windows()
         await harness.look()
         assert stub.remote.cancels == []
         await harness.forward(10 * MINUTE)

@@ -134,6 +134,15 @@ def test_paused_lanes_and_unreachable_servers_are_reported(database_url: str) ->
         ]
         assert notices[0].since.timestamp() == 1_000.0
 
+        lost = {**away, "lane": "provider_batch", "kind": "configuration", "why": "no provider 'local'"}
+        await ledger.fleet.beat("w2", [Step.GENERATE], [away, lost])
+        (unserved,) = [each for each in await ledger.fleet.lane_notices() if each.kind is FailureKind.CONFIGURATION]
+        assert (unserved.lane, unserved.paused) == ("provider_batch", False)
+        assert unserved.event.startswith(
+            "calls to local wait in the lane provider_batch since 1970-01-01 00:16 UTC for a"
+        )
+        await ledger.fleet.beat("w2", [Step.GENERATE])
+
         await ledger.fleet.pause_lane("local", "standard", "away", kind=FailureKind.UNAVAILABLE)
         assert [notice.paused for notice in await ledger.fleet.lane_notices()] == [True, True]
         await ledger.actions.release(None, HeldReason.LANE_PAUSED, "me")

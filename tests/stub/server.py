@@ -112,6 +112,14 @@ class Stub:
             if self.latency_s:
                 await asyncio.sleep(self.latency_s)
             body_json = orjson.loads(body)
+            if request.path == "/v1/responses" and "input" not in body_json:
+                # As a probe of the key sends it.
+                error = {
+                    "type": "invalid_request_error",
+                    "param": "input",
+                    "message": "Missing required parameter: 'input'.",
+                }
+                return web.json_response({"error": error}, status=400)
             if body_json.get("background"):
                 # It is answered and billed when it ends.
                 return await self.background.create(body)

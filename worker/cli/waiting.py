@@ -59,8 +59,6 @@ _BY_ITSELF = (None, HeldReason.TENANT_BUDGET.value)
 
 Answer = TypeVar("Answer")
 
-_CONSEQUENCE = {False: "Its jobs wait, and go on by themselves once it answers", True: "Its jobs are held"}
-
 
 @dataclass(slots=True)
 class Watch:
@@ -203,7 +201,7 @@ class Watch:
             key = (lane.provider, lane.lane, lane.model, lane.paused)
             if key not in self._lanes_noted:
                 self._lanes_noted.add(key)
-                self.reporter.note(f"{lane.event}. {_CONSEQUENCE[lane.paused]}. To fix it: {lane.remedy}")
+                self.reporter.note(f"{lane.event}. I{lane.consequence[1:]}. To fix it: {lane.remedy}")
         await self._look_at_workers(now)
 
     async def _look_at_workers(self, now: float) -> None:

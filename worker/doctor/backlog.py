@@ -223,5 +223,5 @@ def check_lanes(lanes: Sequence[LaneNotice]) -> Iterator[Finding]:
             yield warning(
                 "unreachable",
                 notice.event,
-                f"{notice.remedy}; its jobs wait, and go on by themselves once it answers",
+                f"{notice.remedy}; {notice.consequence}",
             )

@@ -13,15 +13,15 @@ from schemas.states import Step
 from tasks.ports.remote_batches import ParkedCall, PendingCall
 from tasks.ports.remote_responses import OpenResponse, ResponseLoad, Responses
 from worker.ledger.database import Database
-from worker.ledger.provider_batches import MOVES_BY, OPEN_ATTEMPT, PENDING, WAITING_JOB, pending_call
+from worker.ledger.provider_batches import OPEN_ATTEMPT, PENDING, WAITING_JOB, pending_call
 from worker.ledger.queue import lease_terms
 
 FIRST_LOOK = timedelta(seconds=2)
 """Pause before the first look: some answers are short."""
 
-_PARK = f"""
+_PARK = """
 WITH input AS (
-    SELECT d.*, a.opened_at, {MOVES_BY} AS moves_by
+    SELECT d.*, a.opened_at
     FROM unnest(%(attempt_id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(provider)b::text[], %(model)b::text[],
                 %(bytes)b::int4[], %(call)b::jsonb[], %(due_at)b::timestamptz[], %(lane)b::text[], %(remote_id)b::text[])
     AS d(attempt_id, job_id, token, provider, model, bytes, call, due_at, lane, remote_id)
@@ -34,13 +34,13 @@ WITH input AS (
     FROM leased_job l WHERE j.id = l.id
 ), response AS (
     INSERT INTO provider_batch (id, provider, model, lane, remote_id, state, calls, body_bytes, intended_at, created_at, due_at, next_at)
-    SELECT attempt_id, provider, model, lane, remote_id, 'open', 1, bytes, opened_at, nightdesk_now(), moves_by,
+    SELECT attempt_id, provider, model, lane, remote_id, 'open', 1, bytes, opened_at, nightdesk_now(), due_at,
            nightdesk_now() + %(first_look)s
     FROM input ON CONFLICT DO NOTHING
     RETURNING id
 ), parked_call AS (
     INSERT INTO provider_batch_call (attempt_id, job_id, provider_batch_id, provider, model, body_bytes, call, due_at)
-    SELECT d.attempt_id, d.job_id, d.attempt_id, d.provider, d.model, d.bytes, d.call, d.moves_by
+    SELECT d.attempt_id, d.job_id, d.attempt_id, d.provider, d.model, d.bytes, d.call, d.due_at
     FROM input d JOIN response r ON r.id = d.attempt_id
 ), sent_attempt AS (
     UPDATE attempt a SET provider_batch_id = a.id FROM response r WHERE a.id = r.id

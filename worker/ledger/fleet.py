@@ -41,7 +41,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class LaneNotice:
-    """A lane that is paused, or whose provider a worker can't reach now (``paused`` is False)."""
+    """A lane that is paused; or, with ``paused`` False, one whose provider a worker can't reach or can't ask now."""
 
     provider: str
     lane: str
@@ -56,11 +56,21 @@ class LaneNotice:
     def event(self) -> str:
         """The event, its time, and the provider's words without their full stop, the same for every command."""
         since, why = f"{self.since:%Y-%m-%d %H:%M} UTC", self.why.rstrip().rstrip(".")
+        if not self.paused and self.kind is FailureKind.CONFIGURATION:
+            return f"calls to {self.provider} wait in the lane {self.lane} since {since} for a worker that can look after them: {why}"
         if not self.paused:
             why = why.removeprefix(f"{self.provider} can't be reached: ")
             return f"{self.provider} can't be reached since {since}: {why}"
         target = f"{self.provider} with the model {self.model}" if self.model else self.provider
         return f"no calls are made to {target} in the lane {self.lane} since {since}: {why}"
+
+    @property
+    def consequence(self) -> str:
+        """The effect on its jobs."""
+        if self.paused:
+            return "its jobs are held"
+        until = "a worker looks after them" if self.kind is FailureKind.CONFIGURATION else "it answers"
+        return f"its jobs wait, and go on by themselves once {until}"
 
     @property
     def remedy(self) -> str:
@@ -95,11 +105,15 @@ ON CONFLICT (provider, lane, model) DO NOTHING
 _LANE_NOTICES = """
 SELECT provider, lane, model, paused_at AS since, kind, why, true AS paused FROM lane_pause
 UNION ALL
-SELECT u ->> 'provider', '', '', to_timestamp(min((u ->> 'since_s')::float8)), %(unavailable)s, min(u ->> 'why'), false
-FROM worker, jsonb_array_elements(unreachable) AS u
+SELECT provider, lane, '', to_timestamp(min(since_s)), kind, min(why), false
+FROM worker CROSS JOIN LATERAL (
+    SELECT u ->> 'provider' AS provider, coalesce(u ->> 'lane', '') AS lane, (u ->> 'since_s')::float8 AS since_s,
+           coalesce(u ->> 'kind', %(unavailable)s) AS kind, u ->> 'why' AS why
+    FROM jsonb_array_elements(unreachable) AS u
+) u
 WHERE seen_at > nightdesk_now() - %(present_for)s
-  AND NOT EXISTS (SELECT FROM lane_pause p WHERE p.provider = u ->> 'provider' AND p.kind = %(unavailable)s)
-GROUP BY u ->> 'provider'
+  AND NOT EXISTS (SELECT FROM lane_pause p WHERE p.provider = u.provider AND p.kind = u.kind AND u.kind = %(unavailable)s)
+GROUP BY provider, lane, kind
 ORDER BY since, provider, model
 """
 
@@ -141,7 +155,8 @@ class Fleet:
     ) -> Present:
         """Note that a worker is alive, which steps it serves and which providers it can't reach; returns who is there.
 
-        Of each unreachable provider there are ``provider``, ``since_s`` (Unix time) and ``why``.
+        Of each unreachable provider there are ``provider``, ``since_s`` (Unix time) and ``why``; of calls that wait for a
+        worker with other settings also ``lane`` and ``kind``.
         """
         parameters = {
             "name": worker,

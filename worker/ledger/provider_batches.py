@@ -34,12 +34,7 @@ BODY_ROWS = 200
 OPEN_ATTEMPT = "(SELECT run, round FROM attempt WHERE id = r.attempt_id AND closed_at IS NULL LIMIT 1)"
 WAITING_JOB = "(SELECT FROM job WHERE id = r.job_id AND state = 'pending' AND (run, round) = (a.run, a.round) LIMIT 1)"
 
-# Of a parked call d: outside of the window of its batch none begins at once either, so it has to move before the last end.
-MOVES_BY = """coalesce((
-    SELECT b.closes_at FROM job o JOIN batch b ON b.id = o.batch_id
-    WHERE o.id = d.job_id AND b.closes_at < d.due_at AND b.reopens_at >= d.due_at), d.due_at)"""
-
-_PARK = f"""
+_PARK = """
 WITH input AS (
     SELECT * FROM unnest(%(attempt_id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(provider)b::text[],
                          %(model)b::text[], %(body)b::bytea[], %(call)b::jsonb[], %(due_at)b::timestamptz[])
@@ -52,7 +47,7 @@ WITH input AS (
     FROM leased_job l WHERE j.id = l.id RETURNING j.id
 ), parked_call AS (
     INSERT INTO provider_batch_call (attempt_id, job_id, provider, model, body_bytes, body, call, due_at)
-    SELECT d.attempt_id, d.job_id, d.provider, d.model, length(d.body), d.body, d.call, {MOVES_BY}
+    SELECT d.attempt_id, d.job_id, d.provider, d.model, length(d.body), d.body, d.call, d.due_at
     FROM input d JOIN parked_job p ON p.id = d.job_id
     RETURNING attempt_id
 )

@@ -13,6 +13,7 @@ from schemas.job import JobRequest, Recheck
 from schemas.model_call import Completion, Correction, Prompt
 from schemas.record import GenerationRecord
 from schemas.states import Step
+from schemas.window import gap_before
 from tasks.ports import (
     ANY_RESCUES,
     ROUNDS_PER_LEVEL,
@@ -49,7 +50,7 @@ RISK = "CASE WHEN rescues > 0 THEN least(1, 4.0 ^ rescues / 256) ELSE 0 END"
 LEASED_JOBS = f"""
 SELECT t.*, nightdesk_now() AS now,
        EXISTS (SELECT FROM attempt u WHERE u.job_id = t.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL) AS unpriced,
-       b.not_before, b.max_cost_usd, b.cancelling_by, EXISTS (SELECT FROM tenant_budget u WHERE u.tenant = t.tenant) AS has_budget, r.request, r.contract_version,
+       b.not_before, b.call_window, b.max_cost_usd, b.cancelling_by, EXISTS (SELECT FROM tenant_budget u WHERE u.tenant = t.tenant) AS has_budget, r.request, r.contract_version,
        r.prompt AS replay_prompt, a.*, w.*, v.*
 FROM new_lease t
 CROSS JOIN LATERAL (SELECT * FROM batch WHERE id = t.batch_id LIMIT 1) b
@@ -378,6 +379,7 @@ def leased_job(row: Any, token: UUID) -> Leased:
         rescues=row.rescues,
         request_bytes=row.request_bytes,
         time_left=None if row.deadline is None else row.deadline - row.now,
+        window_gap=gap_before(row.call_window, row.deadline) if row.call_window and row.deadline else timedelta(0),
         replay=None if row.replay_of is None else _replay(row.replay_of, row.replay_prompt),
     )
 

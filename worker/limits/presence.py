@@ -9,6 +9,7 @@ from time import monotonic
 
 from schemas.states import Step
 from tasks.errors import NightdeskError
+from tasks.lanes.unserved import UnservedLane
 from worker.cancellation import cancel
 from worker.ledger.fleet import Fleet
 from worker.limits.lanes import Lanes, Unreachable
@@ -47,6 +48,8 @@ class Heartbeat:
         self._lane_retry = lane_retry
         self.unreachable: Callable[[], Sequence[Unreachable]] = tuple
         """Gives the unreachable providers; the limiter's, once that is made."""
+        self.unserved: Sequence[UnservedLane] = ()
+        """The lanes whose waiting calls this worker may be unable to look after."""
         self._beating: asyncio.Task[None] | None = None
 
     async def start(self, try_lane: Callable[[str], None]) -> None:
@@ -76,6 +79,7 @@ class Heartbeat:
 
     async def _beat(self, try_lane: Callable[[str], None]) -> None:
         away = [asdict(provider) for provider in self.unreachable()]
+        away += [asdict(calls) for lane in self.unserved for calls in lane.all()]
         began = monotonic()
         present = await self._fleet.beat(self._name, self._own, away)
         self.workers, self.steps = present.workers, present.steps

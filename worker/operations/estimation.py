@@ -125,7 +125,7 @@ class _Planner:
                 if job.request.config.lane is not Lane.STANDARD:
                     await self._lanes.refresh(job.request.config)
                     await self._forecaster.refresh_judge(job.request.config)
-                lease = first_lease(job.job_id, job.request, self.batch, job.replay)
+                lease = first_lease(job.job_id, job.request, self.batch, job.replay, self.at)
                 forecasts.append(self._forecaster.forecast(lease))
         keys_of_answers = [each.answer.share_key for each in forecasts if each.answer and each.answer.share_key]
         stored: set[bytes] = set()
@@ -220,7 +220,10 @@ async def estimate_batch(
     """Estimates a stored batch by what was known when it was submitted, with the truth beside it; raises ``NotFound``."""
     status = await ledger.reading.batch_status(batch_id)
     history = await ledger.history.past(status.tenant, status.created_at, trial)
-    batch = NewBatch(batch_id, status.tenant, max_cost_usd=status.max_cost_usd)
+    batch = NewBatch(
+        batch_id, status.tenant, not_before=status.not_before, window=status.window, deadline=status.deadline,
+        max_cost_usd=status.max_cost_usd,
+    )  # fmt: skip
     planner = _Planner(settings, ledger, batch, history, status.created_at)
     async for page in _pages(ledger, batch_id):
         await planner.add(page)

@@ -220,6 +220,7 @@ class WorkerRuntime:
         lanes, pace = self._lane_chooser(providers), lane_pace(self._settings)
         batches = BatchLane(self._ledger.remote_batches, settlement, lanes, pace)
         background = BackgroundLane(self._ledger.remote_responses, settlement, lanes, pace)
+        self._present.unserved = (batches.unserved, background.unserved)
         for name, lane in (("provider batches", batches), ("background responses", background)):
             self._stack.push_async_callback(cancel, asyncio.create_task(lane.run(), name=name))
 

@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 
 from schemas.job import JobRequest
 from schemas.states import JobState, Step
+from schemas.window import gap_before
 from tasks.ports import (
     ROUNDS_PER_LEVEL,
     Advance,
@@ -114,6 +115,9 @@ class MemoryQueue(Queue):
             request_bytes=len(job.new.request),
             replay=job.new.replay,
             time_left=None if job.deadline is None else job.deadline - now,
+            window_gap=gap_before(window, job.deadline)
+            if (window := job.batch.new.window) and job.deadline
+            else timedelta(0),
         )
 
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> Renewal:

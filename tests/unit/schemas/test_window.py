@@ -70,6 +70,12 @@ def test_a_window_is_open_as_a_clock_on_the_wall_says(
     assert (interval.begins_at, interval.ends_at) == expected
     assert window.opening(at) == max(at, interval.begins_at)
     assert window.after(interval).begins_at >= interval.ends_at
+    last = window.last_moment(at)
+    if interval.begins_at < at:
+        assert last == at
+    else:
+        assert window.interval(last - timedelta(microseconds=1)).ends_at == last
+        assert window.interval(last) == interval
 
 
 @settings(max_examples=15)

@@ -175,3 +175,29 @@ def test_an_intent_is_given_up_only_when_the_list_proves_it_empty(
     batch = OpenBatch(intent, None, 1, has_jobs=True, cancelled=False)
     asyncio.run(lane(batches=store, providers=registry)._look_after(batch))
     assert store.writes == expected
+
+
+def test_calls_that_no_batch_can_be_made_of_here_are_said_once_a_cause_and_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    registry = Registry(ScriptedProvider())
+    registry.remote = cast("Any", Listing(Candidates()))
+    calls = lane(providers=registry)
+    now = 0.0
+    calls.unserved.clock = lambda: now
+    for _ in range(3):
+        assert calls._remote("gone") is None
+    (record,) = caplog.records
+    assert record.message.endswith("and this worker can't look after them: no provider 'gone' is configured")
+    (waiting,) = calls.unserved.all()
+    assert (waiting.provider, waiting.lane, waiting.kind) == ("gone", "provider_batch", "configuration")
+    now = 301.0
+    assert calls.unserved.all() == [], "none was seen for five minutes"
+
+    registry.remote = None
+    assert calls._remote("scripted") is None
+    assert [each.provider for each in calls.unserved.all()] == ["scripted"]
+    registry.remote = cast("Any", Listing(Candidates()))
+    assert calls._remote("scripted") is registry.remote
+    assert calls.unserved.all() == []
+    assert len(caplog.records) == 2

@@ -1,0 +1,64 @@
+"""Calls that wait in a lane which this process can't look after: logged once a cause, and reported while they wait."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic, time
+
+from schemas.failure import FailureKind
+
+log = logging.getLogger(__name__)
+
+OVER_S = 300.0
+"""Seconds without such calls after which none wait any more: a batch is looked for again within five minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnservedCalls:
+    """Calls to a provider that wait for a worker with other settings.
+
+    Attributes:
+        provider: its name.
+        since_s: Unix time of the first look.
+        why: the cause, which says what to do.
+        lane: the lane in which they wait.
+        kind: the cause as a failure.
+    """
+
+    provider: str
+    since_s: float
+    why: str
+    lane: str
+    kind: str = FailureKind.CONFIGURATION.value
+
+
+@dataclass(slots=True)
+class UnservedLane:
+    """The providers whose waiting calls in one lane this process can't look after."""
+
+    lane: str
+    clock: Callable[[], float] = monotonic
+    _calls: dict[str, tuple[UnservedCalls, float]] = field(default_factory=dict)
+    """By provider, with the time of the last look."""
+
+    def note(self, provider: str, why: str) -> None:
+        """Notes that calls wait for a provider that can't be asked here; a new cause is logged."""
+        entry = self._calls.get(provider)
+        if entry is None or entry[0].why != why:
+            log.warning(
+                "calls to %s wait in the lane %s, and this worker can't look after them: %s", provider, self.lane, why
+            )
+            entry = UnservedCalls(provider, time(), why, self.lane), 0.0
+        self._calls[provider] = entry[0], self.clock()
+
+    def clear(self, provider: str) -> None:
+        """Notes that the calls of a provider are looked after."""
+        if self._calls.pop(provider, None) is not None:
+            log.info("the calls to %s in the lane %s are looked after again", provider, self.lane)
+
+    def all(self) -> list[UnservedCalls]:
+        """The calls that wait now, for operators; those that were not seen for a while wait no more."""
+        for provider in [name for name, (_, at) in self._calls.items() if self.clock() - at > OVER_S]:
+            del self._calls[provider]
+            log.info("no calls to %s wait in the lane %s any more", provider, self.lane)
+        return [calls for calls, _ in self._calls.values()]
