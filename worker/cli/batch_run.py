@@ -14,6 +14,7 @@ from tasks.errors import SameInputSubmitted, ServiceUnavailable
 from tasks.ports import InputLine, JobView, Refused, Repeated
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.growing_output import GrowingOutput, grows, place_of
+from worker.cli.interruption import NOTHING_SUBMITTED, Interruption, fate_of
 from worker.cli.outfile import check_output, is_replaced, keep_previous, writing
 from worker.cli.preflight_messages import announce, ask_models
 from worker.cli.progress import Reporter, reporting
@@ -211,6 +212,12 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
 
     Raises: what its parts raise, see ``exits``; KeyboardInterrupt after saying how to go on.
     """
+    interruption = Interruption()
+    with interruption.told(lambda: "" if request.resume is not None else NOTHING_SUBMITTED):
+        return _run_batch(settings, request, interruption)
+
+
+def _run_batch(settings: Settings, request: RunRequest, interruption: Interruption) -> Report:
     began = time.monotonic()
     check_output(request.output, request.files)
     submission = None
@@ -244,11 +251,8 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
         if submission is not None and looks and not whole_run.take_earlier(opened) and request.preflight:
             ask_models(settings, submission, certain=certain)
         try:
-            with reporting(quiet=request.quiet) as reporter:
+            with interruption.told(lambda: whole_run.how_to_go_on(opened)), reporting(quiet=request.quiet) as reporter:
                 return run_interruptible(whole_run.run(opened, reporter))
-        except KeyboardInterrupt:
-            tell(f"Interrupted. {whole_run.how_to_go_on()}")
-            raise
         except (ServiceUnavailable, LocalServerError):
             tell(whole_run.how_to_go_on())
             raise
@@ -263,8 +267,8 @@ class _WholeRun:
     results_so_far: int = 0
     """In the output, when the wait ended."""
 
-    def how_to_go_on(self) -> str:
-        """The whereabouts of the jobs, and the command that takes the run up again."""
+    def how_to_go_on(self, opened: Session | None = None) -> str:
+        """The whereabouts of the jobs, and the command that takes the run up again; a ledger that is open is asked."""
         if self.batch_id is not None:
             so_far = (
                 f" {count_of(self.results_so_far, 'result')} so far: {self.request.output}."
@@ -277,6 +281,9 @@ class _WholeRun:
             )
         if self.submission is not None and self.submission.receipt is not None:
             return "The jobs stay in the ledger, those that are done too. The same command finds them again."
+        if self.submission is not None and opened is not None:
+            fate, self.batch_id = fate_of(opened, self.submission)
+            return fate if self.batch_id is None else self.how_to_go_on()
         if self.submission is not None:
             return f"Nothing was submitted, unless 'nightdesk status {self.submission.batch.id}' knows of it."
         return ""

@@ -1,5 +1,6 @@
 """``nightdesk run``, ``check`` and ``submit``: files in, results out, or only files in."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from tasks.ports import Refused, Repeated
 from worker.cli import options
 from worker.cli.batch_run import BatchRun, RunRequest, earlier_batch, known_batch, new_submission, run_batch
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
+from worker.cli.interruption import NOTHING_SUBMITTED, Interruption, fate_of
 from worker.cli.preflight_messages import announce, ask_models
 from worker.cli.progress import Reporter
 from worker.cli.session import Session, has_ledger, session
@@ -22,7 +24,7 @@ from worker.operations.input_columns import ColumnMap
 from worker.operations.input_content import same_input_of
 from worker.operations.json_lines import check_files
 from worker.operations.output_forms import form_of
-from worker.settings import load_settings
+from worker.settings import Settings, load_settings
 from worker.wiring import embedded
 
 
@@ -218,42 +220,67 @@ def submit(
         callback_url=callback_url,
     )
     reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
-    submission = new_submission(
-        files,
-        batch,
-        settings,
-        strict=strict,
-        columns=reading,
-        tell=tell,
-        same_input=same_input_of(again=again),
-        priority=priority or 0,
-    )
-    if submission.empty:
-        warn(f"none of {count_of(submission.intake.lines, 'line')} holds a valid job; nothing was submitted")
-        return BAD_INPUT
-    looks = submission.may_be_known and (not embedded(settings) or has_ledger(settings))
-    announce(settings, submission, files, quiet=as_json, certain=embedded(settings))
+    interruption = Interruption()
+    with interruption.told(lambda: NOTHING_SUBMITTED):
+        submission = new_submission(
+            files,
+            batch,
+            settings,
+            strict=strict,
+            columns=reading,
+            tell=tell,
+            same_input=same_input_of(again=again),
+            priority=priority or 0,
+        )
+        if submission.empty:
+            warn(f"none of {count_of(submission.intake.lines, 'line')} holds a valid job; nothing was submitted")
+            return BAD_INPUT
+        announce(settings, submission, files, quiet=as_json, certain=embedded(settings))
+        handed_in = _hand_in(settings, submission, interruption, preflight=preflight)
+    return _tell_handed_in(handed_in, batch, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _HandedIn:
+    """The outcome of a submission."""
+
+    accepted: Accepted
+    earlier: BatchStatus | None
+    """The batch that the same input has already."""
+    waits_for_workers: bool
+    """No worker of this home runs, and jobs wait for one."""
+
+
+def _hand_in(settings: Settings, submission: Submission, interruption: Interruption, *, preflight: bool) -> _HandedIn:
+    """Submits, unless the same input is there already."""
+    local = embedded(settings)
+    looks = submission.may_be_known and (not local or has_ledger(settings))
     if not looks and preflight:
-        ask_models(settings, submission, certain=embedded(settings))
+        ask_models(settings, submission, certain=local)
     # Only 'migrate' and 'up' change a server's schema; an embedded one is migrated here.
-    with session(settings, writes=embedded(settings)) as opened:
+    with session(settings, writes=local) as opened, interruption.told(lambda: fate_of(opened, submission)[0]):
         earlier = run_interruptible(earlier_batch(opened, submission)) if looks else None
         if looks and earlier is None and preflight:
-            ask_models(settings, submission, certain=embedded(settings))
+            ask_models(settings, submission, certain=local)
         if earlier is None:
             accepted, earlier = run_interruptible(_submit(opened, submission))
         else:
             accepted = run_interruptible(_accepted(opened, earlier))
         works = bool(opened.supervisor.running()) or (earlier is not None and earlier.final == earlier.jobs)
+    return _HandedIn(accepted, earlier, local and not works)
+
+
+def _tell_handed_in(handed_in: _HandedIn, batch: dict[str, Any], *, as_json: bool) -> int:
+    accepted = handed_in.accepted
     if as_json:
         write_json(_document(accepted))
     else:
         for batch_id in [accepted.batch_id] if accepted.batch_id else accepted.holders:
             write_line(str(batch_id))
-        tell(describe(accepted) + ("" if earlier is None else "; --again pays anew"))
+        tell(describe(accepted) + ("" if handed_in.earlier is None else "; --again pays anew"))
         if accepted.created and (times := options.describe_window(batch)):
             tell(times)
-        if embedded(settings) and not works:
+        if handed_in.waits_for_workers:
             tell("no worker runs: 'nightdesk up' starts them")
     if not accepted.jobs:
         return BAD_INPUT

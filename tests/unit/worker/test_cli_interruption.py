@@ -1,0 +1,65 @@
+"""An interrupted submission: the person learns from the ledger that all of it was taken, or nothing, and learns it once."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tasks.errors import LedgerUnavailable
+from tests.fakes.ledger import MemoryLedger
+from worker.cli.interruption import NOTHING_SUBMITTED, Interruption, fate_of
+from worker.operations.file_submission import Submission
+from worker.settings import Settings
+
+
+def opened(ledger: MemoryLedger | None) -> Any:
+    """A session with a ledger; None: it is away."""
+
+    @asynccontextmanager
+    async def connect() -> Any:
+        if ledger is None:
+            raise LedgerUnavailable("PostgreSQL can't be reached")
+        yield ledger
+
+    return SimpleNamespace(ledger=connect)
+
+
+@pytest.fixture
+def submission(tmp_path: Path) -> Submission:
+    path = tmp_path / "in.jsonl"
+    path.write_text(json.dumps({"query": "When?", "context": ["At nine."]}) + "\n")
+    return Submission([str(path)], {}, Settings(provider="extractive"), strict=False)
+
+
+def test_a_submission_that_was_written_is_named_with_its_jobs(submission: Submission) -> None:
+    ledger = MemoryLedger()
+    asyncio.run(submission.write(ledger))
+    text, batch_id = fate_of(opened(ledger), submission)
+    assert batch_id == submission.batch.id
+    assert text.startswith(f"Batch {batch_id} was submitted whole: 1 job."), text
+    assert f"nightdesk status {batch_id}" in text
+
+
+def test_a_submission_that_was_not_written_left_nothing(submission: Submission) -> None:
+    assert fate_of(opened(MemoryLedger()), submission) == (NOTHING_SUBMITTED, None)
+
+
+def test_without_a_ledger_the_command_that_tells_is_named(submission: Submission) -> None:
+    text, batch_id = fate_of(opened(None), submission)
+    assert batch_id is None
+    assert f"unless 'nightdesk status {submission.batch.id}' knows of it" in text
+
+
+def test_the_innermost_place_tells_and_only_it(capsys: pytest.CaptureFixture[str]) -> None:
+    interruption = Interruption()
+    with (
+        pytest.raises(KeyboardInterrupt),
+        interruption.told(lambda: "outer"),
+        interruption.told(lambda: "inner"),
+    ):
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == "Interrupted. inner\n"

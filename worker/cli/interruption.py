@@ -1,0 +1,53 @@
+"""Says what a command that Ctrl-C or SIGTERM ended had submitted by then: all of its input, or nothing."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+from schemas.batch import BatchStatus
+from tasks.errors import LedgerError, NotFound, ServiceUnavailable
+from worker.cli.exits import run_interruptible
+from worker.cli.session import Session
+from worker.cli.terminal import tell
+from worker.operations.counts import count_of
+from worker.operations.file_submission import Submission
+
+NOTHING_SUBMITTED = "Nothing was submitted."
+
+
+class Interruption:
+    """Tells a person once, at the innermost place that knows, what the interruption left."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+
+    @contextmanager
+    def told(self, fate: Callable[[], str]) -> Iterator[None]:
+        """Tells the fate of the work when the block is interrupted."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not self._is_told:
+                self._is_told = True
+                tell(f"Interrupted. {fate()}".rstrip())
+            raise
+
+
+def fate_of(opened: Session, submission: Submission) -> tuple[str, UUID | None]:
+    """The fate of an interrupted submission, by the ledger, and the batch if it is there: it was written whole or not at all."""
+    batch_id = submission.batch.id
+    try:
+        status = run_interruptible(_status(opened, batch_id))
+    except NotFound:
+        return NOTHING_SUBMITTED, None
+    except (KeyboardInterrupt, ServiceUnavailable, LedgerError):
+        return f"Nothing was submitted, unless 'nightdesk status {batch_id}' knows of it.", None
+    return (
+        f"Batch {batch_id} was submitted whole: {count_of(status.jobs, 'job')}. Look at it with: nightdesk status {batch_id}",
+        batch_id,
+    )
+
+
+async def _status(opened: Session, batch_id: UUID) -> BatchStatus:
+    async with opened.ledger() as ledger:
+        return await ledger.reading.batch_status(batch_id)
