@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 
 from schemas.job import GenerationConfig
 from tasks.errors import ConfigurationError, ServiceUnavailable
-from worker.operations.preflight import FirstJobs, check_models, disk_line, low_disk_line, models_line
+from worker.operations.preflight import FirstJobs, check_models, disk_line, judges_line, low_disk_line, models_line
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
 
@@ -77,13 +77,16 @@ def vendor() -> Iterator[Vendor]:
         thread.join()
 
 
-def look(url: str, config: GenerationConfig | None = None, **settings: Any) -> list[str]:
+def look(
+    url: str, config: GenerationConfig | None = None, *, judges: Sequence[str | None] = (), **settings: Any
+) -> list[str]:
     environment = {
         "OPENAI_API_KEY": "key", "OPENAI_BASE_URL": f"{url}/v1",
         "ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": url,
     }  # fmt: skip
-    providers = ConfiguredProviders(Settings(**settings), environment)
-    return asyncio.run(check_models(providers, [config or GenerationConfig()]))
+    given = Settings(**settings)
+    configs = [] if judges else [config or GenerationConfig()]
+    return asyncio.run(check_models(ConfiguredProviders(given, environment), given, configs, judges))
 
 
 @pytest.mark.parametrize(
@@ -147,6 +150,35 @@ def test_an_address_that_refuses_is_named_with_its_variable() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (401, REFUSED_KEY, "Correct the key in OPENAI_API_KEY. Nothing was submitted"),
+        (
+            404,
+            OPENAI_404,
+            "Name another judge in NIGHTDESK_JUDGE, or in config.judge of the jobs. Nothing was submitted",
+        ),
+    ],
+)
+@pytest.mark.parametrize("judge", ["openai:x", None])
+def test_a_judge_that_can_not_be_asked_stops_answers_that_wait_for_it(
+    vendor: Vendor, status: int, body: Any, message: str, judge: str | None
+) -> None:
+    vendor.answer(status, body)
+    with pytest.raises(ConfigurationError, match=message):
+        look(vendor.url, judges=[judge], judge="openai:x" if judge is None else None)
+
+
+def test_a_judge_that_is_there_is_named_and_a_missing_one_too(vendor: Vendor) -> None:
+    vendor.answer(200, {"id": "gpt-5-mini", "object": "model", "created": 1, "owned_by": "x"})
+    assert look(vendor.url, judges=["openai:gpt-5-mini"]) == []
+    assert "set NIGHTDESK_JUDGE" in look(vendor.url, judges=[None])[0]
+    settings = Settings(judge="openai:gpt-5-mini")
+    line = judges_line(ConfiguredProviders(settings, {"OPENAI_API_KEY": "k"}), settings, [None])
+    assert line == "judged by openai:gpt-5-mini: 0.25 USD a million tokens in, 2 out (by NIGHTDESK_JUDGE)"
+
+
 def test_the_first_line_tells_who_answers_the_price_and_the_setting_that_chose() -> None:
     def line(environment: dict[str, str], *configs: GenerationConfig, **settings: Any) -> str:
         chosen = Settings(**settings)
@@ -167,7 +199,7 @@ def test_the_first_line_tells_who_answers_the_price_and_the_setting_that_chose()
 def test_too_little_disk_is_told_before_and_while_a_batch_runs(tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_bytes(b"x" * 1_000_000)
-    settings, jobs = Settings(home=tmp_path), FirstJobs((), 1_000, 2_000)
+    settings, jobs = Settings(home=tmp_path), FirstJobs((), (), 1_000, 2_000)
     # A thousand jobs of 22.4 KB, and as much again for PostgreSQL's log.
     warning = disk_line(settings, [str(path)], jobs, free=240_000_000)
     assert "need about 45 MB" in warning

@@ -61,6 +61,17 @@ def test_a_queue_has_no_worker_while_jobs_wait_and_none_is_present(database_url:
         assert await ledger.fleet.unserved() == []
         await asyncio.to_thread(advance_clock, database_url, timedelta(seconds=30))
         assert sorted(await ledger.fleet.unserved()) == ["check", "generate"]
+        # A worker of a busy machine may be late with its presence, and renews its leases all the same.
+        receipt = await ledger.submission.submit(make_batch(), [make_jobs(make_request("b?"))])
+        (job,) = await ledger.queue.lease(Step.GENERATE, "b", LEASE, 1)
+        assert await ledger.fleet.unserved() == ["check"]
+
+        delay = Advance(JobState.SCHEDULED, job.step, job.round, timedelta(minutes=2), event="snooze")
+        assert await ledger.fleet.next_try(job.batch_id) is None, "it does not wait"
+        assert await ledger.queue.defer(LeaseKey(job.job_id, job.token), delay)
+        (view,) = await ledger.reading.views([job.job_id])
+        assert await ledger.fleet.next_try(job.batch_id) == view.scheduled_at
+        assert await ledger.fleet.next_try(receipt.batch_id) is None
 
     over(database_url, scenario)
 

@@ -1,20 +1,27 @@
 """The console that things for people are written to, and text and times that are fit to be written there."""
 
+import os
 from datetime import datetime
 
 from rich.console import Console
 from rich.text import Text
 
-from worker.cli.terminal import printable, wrap
+from worker.cli.terminal import LOG_COLUMNS, printable, wrap
 
 WIDE = 100
 """Columns from which a table with an id has room; narrower, words would be cut in two."""
 
 
 def console() -> Console:
-    """Standard output: colours on a terminal only, and as wide as the terminal, or 120 columns where there is none."""
+    """Standard output: colours on a terminal only, and as wide as it; elsewhere COLUMNS wide, or 80 as a mail or a ticket."""
     out = Console(highlight=False)
-    return out if out.is_terminal else Console(width=120, highlight=False)
+    # Not the width of a terminal that only reads commands or shows messages.
+    return out if out.is_terminal else Console(width=_columns(), highlight=False)
+
+
+def _columns() -> int:
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) else LOG_COLUMNS
 
 
 def safe(text: str, style: str = "") -> Text:

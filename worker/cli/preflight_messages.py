@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from worker.cli.exits import run_interruptible
 from worker.cli.terminal import tell, warn
 from worker.operations.file_submission import Submission
-from worker.operations.preflight import check_models, disk_line, first_jobs, models_line
+from worker.operations.preflight import check_models, disk_line, first_jobs, judges_line, models_line
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
 
@@ -27,18 +27,21 @@ def announce(settings: Settings, submission: Submission, files: Sequence[str], *
     jobs = first_jobs(submission.first_jobs)
     if line := disk_line(settings, files, jobs):
         warn(line)
-    if quiet or not certain or not jobs.configs:
+    if quiet or not certain or not (jobs.configs or jobs.judges):
         return
-    if line := models_line(ConfiguredProviders(settings), settings, jobs.configs):
-        tell(line)
+    providers = ConfiguredProviders(settings)
+    for line in (models_line(providers, settings, jobs.configs), judges_line(providers, settings, jobs.judges)):
+        if line:
+            tell(line)
 
 
 def ask_models(settings: Settings, submission: Submission, *, certain: bool) -> None:
-    """Asks the providers of the first jobs for their models; warns of what they did not tell.
+    """Asks the providers of the first jobs for their models and judges; warns of what they did not tell.
 
     Raises: ConfigurationError, ServiceUnavailable for what every call would meet.
     """
-    configs = first_jobs(submission.first_jobs).configs
-    if certain and configs:
-        for line in run_interruptible(check_models(ConfiguredProviders(settings), configs)):
+    jobs = first_jobs(submission.first_jobs)
+    if certain and (jobs.configs or jobs.judges):
+        providers = ConfiguredProviders(settings)
+        for line in run_interruptible(check_models(providers, settings, jobs.configs, jobs.judges)):
             warn(line)

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from schemas.batch import BatchStatus
 from schemas.states import JobState
 from schemas.window import parse_window
-from worker.cli.terminal import tell
+from worker.cli.terminal import LOG_COLUMNS, tell
 from worker.operations.counts import count_of
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 SPINNER_COLUMNS = 4
 """Columns of the spinner and of the space between the columns."""
-
-LOG_COLUMNS = 120
-"""Columns of a line where there is no terminal."""
 
 LINE_EVERY_S = 5.0
 """Seconds between two plain lines."""
@@ -41,13 +38,22 @@ MINUTES_FROM_S = 100
 class Rate:
     """The jobs a second that became final lately."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._looks: deque[tuple[float, int]] = deque()
+        self._looked_at: float | None = None
+        self._idle_s = 0.0
         self.per_s = 0.0
 
-    def update(self, final: int) -> None:
-        """Takes note of a count; jobs that were final before the first one do not count."""
-        now = time.monotonic()
+    def update(self, final: int, *, idle: bool = False) -> None:
+        """Takes note of a count; jobs that were final before the first one do not count.
+
+        ``idle`` tells that no job can be worked on, as in an outage of the provider: that time says nothing of the pace.
+        """
+        at = self._clock()
+        if idle and self._looked_at is not None:
+            self._idle_s += at - self._looked_at
+        self._looked_at, now = at, at - self._idle_s
         self._looks.append((now, final))
         while len(self._looks) > LEAST_LOOKS and self._looks[0][0] < now - RATE_OVER_S:
             self._looks.popleft()
@@ -57,10 +63,17 @@ class Rate:
     def describe(self, status: BatchStatus) -> str:
         """Rate and remaining time of the jobs that can end by themselves; empty while nothing moves, or nothing remains."""
         remaining = status.jobs - status.final - sum(status.held.values())
-        if remaining <= 0 or self.per_s <= 0:
+        if remaining <= 0 or self.per_s <= 0 or (status.window is None and all_wait(status)):
             return ""
         seconds = _with_closed_hours(status, remaining / self.per_s)
         return f"{self.per_s:.1f}/s, {duration(seconds)} left{_lateness(status, seconds)}"
+
+
+def all_wait(status: BatchStatus) -> bool:
+    """Tells that each job that is not final and not held waits for its time: the next try, or the beginning."""
+    moving = (JobState.AVAILABLE, JobState.RUNNING, JobState.PENDING)
+    waiting = status.states.get(JobState.SCHEDULED, 0) - sum(status.held.values())
+    return waiting > 0 and not any(status.states.get(state) for state in moving)
 
 
 def _with_closed_hours(status: BatchStatus, seconds: float) -> float:
@@ -110,10 +123,22 @@ def _amount(usd: Decimal) -> str:
     return f"{usd.quantize(Decimal(1).scaleb(usd.adjusted() - 2)).normalize():f}"
 
 
-def status_line(status: BatchStatus, rate: Rate, columns: int) -> str:
-    """The state of a batch in one line that fits: done, pace and money first, then as many counts as there is room for."""
+def _next_text(status: BatchStatus, next_at: datetime) -> str:
+    """The time at which the next job is tried, or the first one begins, by the clocks here."""
+    begins = status.not_before is not None and status.not_before > datetime.now(UTC)
+    day = "" if next_at.astimezone().date() == datetime.now(UTC).astimezone().date() else "%Y-%m-%d "
+    return f"{'begins' if begins else 'next try'} at {next_at.astimezone().strftime(f'{day}%H:%M:%S')}"
+
+
+def status_line(status: BatchStatus, rate: Rate, columns: int, next_at: datetime | None = None) -> str:
+    """The state of a batch in one line that fits: done, pace and money first, then as many counts as there is room for.
+
+    ``next_at`` is the time at which the first of its waiting jobs goes on.
+    """
     parts = [f"{status.final:,} of {status.jobs:,} final"]
     waits = _window_state(status) if status.window is not None and status.states.get(JobState.SCHEDULED) else ""
+    if next_at is not None and not waits:
+        waits = _next_text(status, next_at)
     parts += [part for part in (rate.describe(status), waits, money_line(status)) if part]
     line = ", ".join(parts)
     separator = ": "
@@ -159,8 +184,8 @@ class Reporter:
     def submitting(self, jobs: int) -> None:
         """Reports how many jobs have been read."""
 
-    def status(self, status: BatchStatus) -> None:
-        """Reports the counts of a batch, its rate and the remaining time."""
+    def status(self, status: BatchStatus, next_at: datetime | None = None) -> None:
+        """Reports the counts of a batch, its rate and the remaining time; ``next_at`` as ``status_line`` has it."""
 
     def pages(self, verb: str, jobs: int, total: int | None) -> None:
         """Reports how many jobs a command has gone through."""
@@ -187,10 +212,10 @@ class LineReporter(Reporter):
         """See ``Reporter``."""
         self._write(f"submitting: {count_of(jobs, 'job')} so far")
 
-    def status(self, status: BatchStatus) -> None:
+    def status(self, status: BatchStatus, next_at: datetime | None = None) -> None:
         """See ``Reporter``."""
-        self._rate.update(status.final)
-        self._write(status_line(status, self._rate, LOG_COLUMNS))
+        self._rate.update(status.final, idle=all_wait(status))
+        self._write(status_line(status, self._rate, LOG_COLUMNS, next_at))
 
     def pages(self, verb: str, jobs: int, total: int | None) -> None:
         """See ``Reporter``."""
@@ -209,12 +234,12 @@ class BarReporter(Reporter):
         """See ``Reporter``."""
         self._progress.update(self._task, description="submitting", counts=count_of(jobs, "job"))
 
-    def status(self, status: BatchStatus) -> None:
+    def status(self, status: BatchStatus, next_at: datetime | None = None) -> None:
         """See ``Reporter``."""
-        self._rate.update(status.final)
+        self._rate.update(status.final, idle=all_wait(status))
         self._progress.update(
             self._task,
-            description=status_line(status, self._rate, self._progress.console.width - SPINNER_COLUMNS),
+            description=status_line(status, self._rate, self._progress.console.width - SPINNER_COLUMNS, next_at),
             total=status.jobs,
             completed=status.final,
             counts="",

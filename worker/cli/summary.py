@@ -92,11 +92,13 @@ def earlier_lines(status: BatchStatus, batch: "NewBatch") -> list[str]:
     """The batch that the same input has already, with the way to pay anew, and the ceiling that it keeps."""
     name = f" ({status.name})" if status.name else ""
     state = "takes its answers" if status.final == status.jobs else "goes on with it"
-    done = f"{status.final:,} of {status.jobs:,} final"
-    lines = [f"same input and settings as batch {status.batch_id}{name}, {done}: {state}; --again pays anew"]
+    lines = [
+        f"same input as batch {status.batch_id}{name}",
+        f"{status.final:,} of {status.jobs:,} jobs final: {state}; --again pays anew",
+    ]
     if batch.max_cost_usd not in {None, status.max_cost_usd}:
         lines.append(
-            f"its ceiling stays as it is; to change it: nightdesk release {status.batch_id} --max-cost-usd {batch.max_cost_usd}"
+            f"its ceiling stays as it is; to change it:\n  nightdesk release {status.batch_id} --max-cost-usd {batch.max_cost_usd}"
         )
     return lines
 

@@ -12,6 +12,9 @@ import orjson
 
 _CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 
+LOG_COLUMNS = 80
+"""Columns where there is no terminal."""
+
 INTERRUPTED = 130
 """Exit code of a command that SIGINT or SIGTERM ended, as shells count it."""
 

@@ -12,7 +12,7 @@ from schemas.batch import BatchStatus, FailureCause
 from schemas.generation import WINDOWS
 from schemas.states import FINAL_STATES, HeldReason, JobState
 from tasks.errors import LedgerUnavailable
-from worker.cli.progress import Reporter
+from worker.cli.progress import Reporter, all_wait
 from worker.cli.session import Session
 from worker.ledger.postgres import PostgresLedger
 from worker.local import LocalServerError
@@ -143,7 +143,7 @@ class Watch:
             self.keep_workers()
             began = time.monotonic()
             status = await self.patiently(lambda: self.ledger.reading.batch_status(batch_id))
-            self.reporter.status(status)
+            self.reporter.status(status, await self._next_try(status))
             await self._look_at_lanes()
             await self._look_at_batches(status)
             self._look_at_disk()
@@ -162,6 +162,12 @@ class Watch:
             stuck_before = stuck
             pause = (time.monotonic() - began) / LOOK_SHARE
             await asyncio.sleep(min(max(pause, FASTEST_LOOK_S), SLOWEST_LOOK_S))
+
+    async def _next_try(self, status: BatchStatus) -> datetime | None:
+        """The time at which the first job goes on, while all of them wait for theirs."""
+        if not all_wait(status):
+            return None
+        return await self.patiently(lambda: self.ledger.fleet.next_try(status.batch_id))
 
     async def failure_causes(self, status: BatchStatus | None) -> tuple[FailureCause, ...]:
         """The causes of the jobs that failed, if any did."""
@@ -215,7 +221,11 @@ class Watch:
             OWN_UNSERVED_S if self._expected else UNSERVED_S
         ):
             self._unserved_noted = True
-            self.reporter.note(unserved_line(queues))
+            self.reporter.note(unserved_line(queues, self._started_queues()))
+
+    def _started_queues(self) -> set[str]:
+        """The queues of the worker processes of this home, whether they take jobs or not."""
+        return {queue for process in self.session.supervisor.running().values() for queue in process.spec.queues}
 
     async def _look_at_batches(self, status: BatchStatus) -> None:
         """Reports once each provider batch and background lane in which jobs wait, and its cancel."""

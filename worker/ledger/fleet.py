@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import orjson
 
@@ -117,11 +118,25 @@ GROUP BY provider, lane, kind
 ORDER BY since, provider, model
 """
 
+# Of the jobs that are due first in the whole ledger: no index is kept for this alone.
+_NEXT_TRY = """
+SELECT (
+    SELECT d.scheduled_at FROM (
+        SELECT batch_id, scheduled_at FROM job WHERE state = 'scheduled' AND held_reason IS NULL
+        ORDER BY scheduled_at LIMIT %(most)s
+    ) d WHERE d.batch_id = %(batch_id)s ORDER BY d.scheduled_at LIMIT 1
+) AS at
+"""
+
+MOST_DUE = 5_000
+"""Jobs that are looked through for the next one of a batch."""
+
 # Jobs for the local model go on without it after a while.
 _UNSERVED = """
 SELECT s.step FROM unnest(ARRAY['generate', 'check']) AS s(step)
 WHERE EXISTS (SELECT FROM job j WHERE j.state = 'available' AND j.step = s.step)
   AND NOT EXISTS (SELECT FROM worker w WHERE w.seen_at > nightdesk_now() - %(present_for)s AND s.step = ANY (w.steps))
+  AND NOT EXISTS (SELECT FROM job j WHERE j.state = 'running' AND j.step = s.step AND j.lease_until > nightdesk_now())
 """
 
 # Jobs of every paused lane are held for the same reason; those whose lane stays paused are held again when called.
@@ -194,8 +209,14 @@ class Fleet:
         return [(row.provider, row.lane, row.model) for row in await self._db.rows(_RETRY_LANES, parameters)]
 
     async def unserved(self) -> list[str]:
-        """The queues with available jobs that no worker takes."""
+        """The queues with available jobs that no worker takes; one whose presence is late still renews its leases."""
         return [row.step for row in await self._db.rows(_UNSERVED, {"present_for": PRESENT_FOR})]
+
+    async def next_try(self, batch_id: UUID) -> datetime | None:
+        """The time at which the first waiting job of a batch goes on; None where thousands of other batches are due before."""
+        (row,) = await self._db.rows(_NEXT_TRY, {"batch_id": batch_id, "most": MOST_DUE})
+        at: datetime | None = row.at
+        return at
 
     async def lane_notices(self) -> list[LaneNotice]:
         """The lanes in which no calls are made, and the providers that the workers can't reach; the oldest first."""

@@ -1,7 +1,7 @@
 """Collects the state of batches, with the lanes that make no calls."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, tzinfo
 from decimal import Decimal
@@ -95,9 +95,14 @@ def moment_text(moment: datetime, zone: tzinfo) -> str:
     return f"{moment.astimezone(zone):%Y-%m-%d %H:%M %Z}"
 
 
-def unserved_line(queues: Sequence[str]) -> str:
-    """The words for queues with available jobs that no worker takes."""
+def unserved_line(queues: Sequence[str], started: Collection[str] = ()) -> str:
+    """The words for queues with available jobs that no worker takes; ``started`` have worker processes of this home."""
     names = " and ".join(queues)
+    if set(queues) <= set(started):
+        return (
+            f"the workers of this home do not take jobs of the queue{'s' if len(queues) > 1 else ''} {names} yet: they are starting, "
+            "or the machine is overloaded; if it stays so, see their logs in 'logs' of the home"
+        )
     return f"no worker takes jobs of the queue{'s' if len(queues) > 1 else ''} {names}; 'nightdesk up' starts what is missing"
 
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from schemas.failure import FailureKind
-from schemas.generation import Lane
+from schemas.generation import CheckerName, Lane
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Usage
 from tasks.errors import ConfigurationError, ServiceUnavailable
@@ -35,6 +35,10 @@ PACKED = 4
 
 _NOTHING = "Nothing was submitted; --no-preflight submits without asking"
 
+_MODEL = "Name another model in NIGHTDESK_MODEL, or in config.model of the jobs"
+_JUDGE = "Name another judge in NIGHTDESK_JUDGE, or in config.judge of the jobs"
+_NO_JUDGE = "jobs ask for a judge, and there is none: set NIGHTDESK_JUDGE, or config.judge of the jobs; else their answers say that it is missing"
+
 _MANY = 3
 """Models named in the first line."""
 
@@ -45,6 +49,8 @@ class FirstJobs:
 
     configs: Sequence[GenerationConfig]
     """Of those that call a model, each once."""
+    judges: Sequence[str | None]
+    """Those that jobs ask for, each once; None: the judge of the settings."""
     lines_bytes: float
     """Mean size of their lines, about."""
     stored_bytes: float
@@ -59,10 +65,13 @@ def first_jobs(jobs: Sequence[NewJob]) -> FirstJobs:
         for request in requests
         if not request.check_only
     }
+    asking = (request.config for request in requests if CheckerName.JUDGE in request.config.checkers)
+    judges = tuple(dict.fromkeys(config.judge for config in asking))
     texts = sum(
         100 + len(request.query) + sum(len(source.content) + 30 for source in request.context) for request in requests
     )
-    return FirstJobs(tuple(configs.values()), texts / len(jobs), sum(len(job.request) for job in jobs) / len(jobs))
+    stored_bytes = sum(len(job.request) for job in jobs) / len(jobs)
+    return FirstJobs(tuple(configs.values()), judges, texts / len(jobs), stored_bytes)
 
 
 # ---- who answers -----------------------------------------------------------------------------------------------------
@@ -79,6 +88,26 @@ def models_line(providers: ConfiguredProviders, settings: Settings, configs: Ite
         return ""
     more = f"; and {len(parts) - _MANY} more models" if len(parts) > _MANY else ""
     return f"answers by {'; '.join([*parts][:_MANY])}{more}"
+
+
+def judges_line(providers: ConfiguredProviders, settings: Settings, judges: Iterable[str | None]) -> str:
+    """The judges that jobs ask for with their prices, for people; empty where none does."""
+    parts = [
+        _described(providers, turn, Lane.STANDARD) + (" (by NIGHTDESK_JUDGE)" if by_settings else "")
+        for turn, by_settings in _judge_turns(settings, judges).items()
+        if providers.kind_of(turn.provider) is not None
+    ]
+    return f"judged by {'; '.join(parts)}" if parts else ""
+
+
+def _judge_turns(settings: Settings, judges: Iterable[str | None]) -> dict[Turn, bool]:
+    """The judges that are there, each with whether the settings name it."""
+    named = {name: name is None for name in judges}
+    return {
+        Turn.parse(name or settings.judge or ""): by_settings
+        for name, by_settings in named.items()
+        if name or settings.judge
+    }
 
 
 def _described(providers: ConfiguredProviders, turn: Turn, lane: Lane) -> str:
@@ -122,30 +151,41 @@ def _reason(providers: ConfiguredProviders, settings: Settings, config: Generati
 # ---- whether they can ------------------------------------------------------------------------------------------------
 
 
-async def check_models(providers: ConfiguredProviders, configs: Iterable[GenerationConfig]) -> list[str]:
+async def check_models(
+    providers: ConfiguredProviders,
+    settings: Settings,
+    configs: Iterable[GenerationConfig],
+    judges: Sequence[str | None] = (),
+) -> list[str]:
     """Asks each provider for key and model by a call without cost.
 
-    Returns: what is wrong with models that have another one to fall back on.
+    Returns: what is wrong with models that have another one to fall back on, and that a judge is missing.
     Raises: ConfigurationError, ServiceUnavailable with the remedy.
     """
-    warnings = []
+    warnings = [_NO_JUDGE] if None in judges and not settings.judge else []
     turns: dict[Turn, bool] = {}
     for config in configs:
         first, *fallbacks = providers.turns(config)
         turns[first] = turns.get(first, True) and not fallbacks
     try:
         for turn, alone in turns.items():
-            if (error := await _objection(providers, turn)) is None:
+            if (error := await _objection(providers, turn, _MODEL)) is None:
                 continue
             if alone:
                 raise error
             warnings.append(f"{error}; the fallbacks are asked instead")
+        for turn in _judge_turns(settings, judges):
+            if turn not in turns and (error := await _objection(providers, turn, _JUDGE)) is not None:
+                raise error
     finally:
         await providers.close()
     return warnings
 
 
-async def _objection(providers: ConfiguredProviders, turn: Turn) -> ConfigurationError | ServiceUnavailable | None:
+async def _objection(
+    providers: ConfiguredProviders, turn: Turn, other: str
+) -> ConfigurationError | ServiceUnavailable | None:
+    """The failure of each call of a model; ``other`` says how to name another one."""
     name = turn.provider
     kind = providers.kind_of(name)
     if kind is None or kind is ProviderKind.EXTRACTIVE or providers.missing_key(name) is not None:
@@ -166,7 +206,7 @@ async def _objection(providers: ConfiguredProviders, turn: Turn) -> Configuratio
     remedy = {
         FailureKind.AUTHENTICATION: f"Correct the key in {key}" if key else "Give it a key by api_key_env",
         FailureKind.QUOTA: "Raise the limit of the account",
-    }.get(error.kind, "Name another model in NIGHTDESK_MODEL, or in config.model of the jobs")
+    }.get(error.kind, other)
     return ConfigurationError(f"{str(error).rstrip('.')}. {remedy}. {_NOTHING}")
 
 

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import struct
 import termios
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from schemas.batch import BatchStatus
 from tests.unit.worker.test_cli_waiting import status
-from worker.cli.progress import BarReporter, Rate, status_line, window_text
+from worker.cli.progress import BarReporter, Rate, all_wait, status_line, window_text
 
 HOUR = timedelta(hours=1)
 
@@ -80,6 +81,29 @@ def test_a_terminal_shows_the_whole_line_in_its_width(columns: int) -> None:
     os.close(leader)
     assert "331 of 183,867 final, 312.50 of 400.00 USD: 1.25 USD reserved" in output
     assert ("23 partial" in output, "…" in output) == (columns > 80, False)
+
+
+def test_an_outage_is_told_with_the_next_try_and_leaves_the_pace_as_it_was() -> None:
+    times = iter([0.0, 10.0, 15.0, 300.0, 310.0])
+    rate = Rate(lambda: next(times))
+    for final in (0, 20):
+        rate.update(final)
+    assert rate.per_s == 2.0
+    away = status({"completed": 20, "scheduled": 80})
+    for _ in range(2):
+        rate.update(20, idle=all_wait(away))
+    assert rate.describe(away) == "", "nothing moves"
+    later = datetime.now(UTC) + 2 * HOUR
+    assert re.search(
+        rf"next try at (\d{{4}}-\d\d-\d\d )?{later.astimezone():%H:%M:%S}", status_line(away, rate, 80, later)
+    )
+
+    rate.update(40)
+    assert rate.per_s == 2.0, "five minutes without the provider do not count"
+    assert rate.describe(status({"completed": 40, "running": 60})) == "2.0/s, 30 s left"
+
+    tonight = status({"scheduled": 80}, not_before=datetime.now(UTC) + 2 * HOUR)
+    assert "0 of 80 final, begins at " in status_line(tonight, Rate(), 80, later)
 
 
 def test_a_closed_window_says_when_it_goes_on_and_counts_in_the_remaining_time() -> None:

@@ -30,6 +30,7 @@ from worker.settings import Settings
 from worker.supervise.workers import WorkerSpec
 
 BATCH = uuid4()
+NEXT_TRY = datetime(2026, 11, 24, 3, 7, 30, tzinfo=UTC)
 
 
 def status(states: dict[str, int], holds: dict[str, int] | None = None, **fields: Any) -> BatchStatus:
@@ -46,9 +47,11 @@ class RecordingPrinter(Reporter):
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.looks: list[BatchStatus] = []
+        self.next_tries: list[datetime | None] = []
 
-    def status(self, status: BatchStatus) -> None:
+    def status(self, status: BatchStatus, next_at: datetime | None = None) -> None:
         self.looks.append(status)
+        self.next_tries.append(next_at)
 
     def note(self, message: str) -> None:
         self.notes.append(message)
@@ -62,6 +65,9 @@ class ScriptedLedger:
         self.restarts = 0
         self.reading = self
         self.remote_overview = self
+        self.fleet = self
+        self.supervisor = self
+        self.processes: dict[str, Any] = {}
         self.remote: list[RemoteNotice] = []
         self.settings = Settings()
 
@@ -73,6 +79,12 @@ class ScriptedLedger:
 
     async def views(self, _: Sequence[UUID]) -> list[JobView]:
         return []
+
+    async def next_try(self, _: UUID) -> datetime | None:
+        return NEXT_TRY
+
+    def running(self) -> dict[str, Any]:
+        return self.processes
 
     async def notices(self, _: UUID) -> list[RemoteNotice]:
         return self.remote
@@ -115,7 +127,7 @@ def test_a_provider_batch_is_named_once_and_again_when_it_is_cancelled(monkeypat
     scripted, printer = ScriptedLedger(*[status({"pending": 7})] * 4, status({"completed": 7})), RecordingPrinter()
     scripted.remote = [replace(open_notice, remote_id=None), open_notice]
 
-    def look(current: BatchStatus) -> None:
+    def look(current: BatchStatus, _: datetime | None = None) -> None:
         printer.looks.append(current)
         if len(printer.looks) == 3:
             scripted.remote = [cancelled]
@@ -154,7 +166,9 @@ def test_workers_that_this_command_starts_have_time_to_start() -> None:
 
     printer = RecordingPrinter()
     ledger = SimpleNamespace(fleet=SimpleNamespace(unserved=unserved))
-    watch = Watch(cast("Session", None), cast("PostgresLedger", ledger), printer)
+    session = ScriptedLedger()
+    session.processes = {"generate-1": SimpleNamespace(spec=WorkerSpec("generate-1", ("generate", "check")))}
+    watch = Watch(cast("Session", session), cast("PostgresLedger", ledger), printer)
     watch._expected = {"generate-1": cast("WorkerSpec", None)}
 
     async def look(*times: float) -> None:
@@ -164,7 +178,8 @@ def test_workers_that_this_command_starts_have_time_to_start() -> None:
     asyncio.run(look(0.0, waiting.UNSERVED_S + 1, waiting.OWN_UNSERVED_S - 1))
     assert printer.notes == []
     asyncio.run(look(waiting.OWN_UNSERVED_S))
-    assert len(printer.notes) == 1
+    (note,) = printer.notes
+    assert note.startswith("the workers of this home do not take jobs of the queue generate yet: they are starting")
 
 
 def test_the_wait_ends_when_all_remaining_jobs_stay_held() -> None:
@@ -182,8 +197,9 @@ def test_the_wait_ends_when_all_remaining_jobs_stay_held() -> None:
 
 
 def test_jobs_that_wait_for_their_time_are_not_held() -> None:
-    end, _, _ = wait(*[status({"scheduled": 1})] * 5, status({"completed": 1}))
+    end, printer, _ = wait(*[status({"scheduled": 1})] * 5, status({"completed": 1}))
     assert end.final == 1
+    assert printer.next_tries == [NEXT_TRY] * 5 + [None]
 
 
 def test_the_wait_outlasts_a_short_outage_of_the_ledger() -> None:
@@ -229,7 +245,7 @@ def test_the_list_of_batches_cuts_no_word(columns: int, monkeypatch: pytest.Monk
     listed = status(
         {"completed": 99_990, "failed": 10}, name="tonight", outcomes={"answered": 98_000, "abstained": 1_990}
     )
-    batch_list._show_batches(Overview([listed], []), workers=2)
+    batch_list._show_batches(Overview([listed], []), {})
 
     assert isinstance(out.file, io.StringIO)
     lines = out.file.getvalue().splitlines()

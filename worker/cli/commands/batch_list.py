@@ -1,6 +1,6 @@
 """``nightdesk status``: the state of batches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -19,6 +19,7 @@ from worker.operations.counts import count_of
 from worker.operations.failure_causes import failure_lines
 from worker.operations.overview import Overview, batch_overview, overview, status_document, unserved_line
 from worker.settings import load_settings
+from worker.supervise.workers import WorkerProcess
 
 
 def status(
@@ -40,13 +41,13 @@ def status(
         documents = [status_document(each, present.lanes) for each in present.batches]
         write_json(documents if batch_id is None else documents[0])
     elif batch_id is None:
-        _show_batches(present, workers=len(workers))
+        _show_batches(present, workers)
     else:
-        _show_batch(present.batches[0], present)
+        _show_batch(present.batches[0], present, workers)
     return OK
 
 
-def _show_batches(present: Overview, *, workers: int) -> None:
+def _show_batches(present: Overview, workers: Mapping[str, WorkerProcess]) -> None:
     """A line a batch, or two where the terminal is narrow, and one for each lane without calls."""
     out = console()
     if not present.batches:
@@ -61,8 +62,12 @@ def _show_batches(present: Overview, *, workers: int) -> None:
     for lane in present.lanes:
         write_text(out, f"{lane.event}. To fix it: {lane.remedy}")
     if present.unserved:
-        write_text(out, unserved_line(present.unserved))
-    out.print(_staff(workers))
+        write_text(out, unserved_line(present.unserved, _queues_of(workers)))
+    out.print(_staff(len(workers)))
+
+
+def _queues_of(workers: Mapping[str, WorkerProcess]) -> set[str]:
+    return {queue for process in workers.values() for queue in process.spec.queues}
 
 
 def _staff(workers: int) -> str:
@@ -93,7 +98,7 @@ def _table(batches: Sequence[BatchStatus]) -> Table:
     return table
 
 
-def _show_batch(status: BatchStatus, present: Overview) -> None:
+def _show_batch(status: BatchStatus, present: Overview, workers: Mapping[str, WorkerProcess]) -> None:
     """Everything on one batch."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim")
@@ -107,7 +112,7 @@ def _show_batch(status: BatchStatus, present: Overview) -> None:
     lines = failure_lines(status.batch_id, status.failures or ())
     lines += held_lines(status, present.lanes, present.budgets)
     if present.unserved and status.final < status.jobs:
-        lines.append(unserved_line(present.unserved))
+        lines.append(unserved_line(present.unserved, _queues_of(workers)))
     lines += [
         f"{lane.event}. To fix it: {lane.remedy}"
         for lane in present.lanes

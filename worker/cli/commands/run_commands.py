@@ -151,6 +151,7 @@ def check(
     columns: options.Map = None,
     source_delimiter: options.SourceDelimiter = None,
     encoding: options.Encoding = None,
+    preflight: options.Preflight = True,
     workers: options.Workers = True,
     strict: options.Strict = False,
     again: options.Again = False,
@@ -158,7 +159,7 @@ def check(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Check answers that already exist against their sources; no provider is called.
+    """Check answers that already exist against their sources; no provider but a judge is called.
 
     A row holds 'response' (or 'answer'), 'context' (or 'sources'), and if wanted 'query' (or 'question') and the other
     fields of a job; unknown keys go to its metadata. Otherwise as 'run': one result per row, in order.
@@ -172,6 +173,7 @@ def check(
         with_workers=workers,
         check_only=True,
         columns=ColumnMap.parse(columns or (), source_delimiter, encoding),
+        preflight=preflight,
         form=form_of(output, form),
         same_input=same_input_of(again=again),
         force=force,
