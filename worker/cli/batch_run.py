@@ -213,7 +213,7 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
     Raises: what its parts raise, see ``exits``; KeyboardInterrupt after saying how to go on.
     """
     interruption = Interruption()
-    with interruption.told(lambda: "" if request.resume is not None else NOTHING_SUBMITTED):
+    with interruption.tell_fate(lambda: "" if request.resume is not None else NOTHING_SUBMITTED):
         return _run_batch(settings, request, interruption)
 
 
@@ -251,7 +251,10 @@ def _run_batch(settings: Settings, request: RunRequest, interruption: Interrupti
         if submission is not None and looks and not whole_run.take_earlier(opened) and request.preflight:
             ask_models(settings, submission, certain=certain)
         try:
-            with interruption.told(lambda: whole_run.how_to_go_on(opened)), reporting(quiet=request.quiet) as reporter:
+            with (
+                interruption.tell_fate(lambda: whole_run.how_to_go_on(opened)),
+                reporting(quiet=request.quiet) as reporter,
+            ):
                 return run_interruptible(whole_run.run(opened, reporter))
         except (ServiceUnavailable, LocalServerError):
             tell(whole_run.how_to_go_on())

@@ -19,16 +19,16 @@ class Interruption:
     """Tells a person once, at the innermost place that knows, what the interruption left."""
 
     def __init__(self) -> None:
-        self._is_told = False
+        self._is_over = False
 
     @contextmanager
-    def told(self, fate: Callable[[], str]) -> Iterator[None]:
+    def tell_fate(self, fate: Callable[[], str]) -> Iterator[None]:
         """Tells the fate of the work when the block is interrupted."""
         try:
             yield
         except KeyboardInterrupt:
-            if not self._is_told:
-                self._is_told = True
+            if not self._is_over:
+                self._is_over = True
                 tell(f"Interrupted. {fate()}".rstrip())
             raise
 

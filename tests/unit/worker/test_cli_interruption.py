@@ -58,8 +58,8 @@ def test_the_innermost_place_tells_and_only_it(capsys: pytest.CaptureFixture[str
     interruption = Interruption()
     with (
         pytest.raises(KeyboardInterrupt),
-        interruption.told(lambda: "outer"),
-        interruption.told(lambda: "inner"),
+        interruption.tell_fate(lambda: "outer"),
+        interruption.tell_fate(lambda: "inner"),
     ):
         raise KeyboardInterrupt
     assert capsys.readouterr().err == "Interrupted. inner\n"

@@ -223,7 +223,7 @@ def submit(
     )
     reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
     interruption = Interruption()
-    with interruption.told(lambda: NOTHING_SUBMITTED):
+    with interruption.tell_fate(lambda: NOTHING_SUBMITTED):
         submission = new_submission(
             files,
             batch,
@@ -260,7 +260,7 @@ def _hand_in(settings: Settings, submission: Submission, interruption: Interrupt
     if not looks and preflight:
         ask_models(settings, submission, certain=local)
     # Only 'migrate' and 'up' change a server's schema; an embedded one is migrated here.
-    with session(settings, writes=local) as opened, interruption.told(lambda: fate_of(opened, submission)[0]):
+    with session(settings, writes=local) as opened, interruption.tell_fate(lambda: fate_of(opened, submission)[0]):
         earlier = run_interruptible(earlier_batch(opened, submission)) if looks else None
         if looks and earlier is None and preflight:
             ask_models(settings, submission, certain=local)
