@@ -113,6 +113,7 @@ class BatchStatus(Contract):
     deadline: datetime | None
     paused: bool
     cancelled_at: datetime | None
+    cancelling: bool = Field(default=False, description="its cancel is not through all of its jobs yet")
     erased_at: datetime | None = Field(default=None, description="when the content of its last job was erased")
     max_cost_usd: Usd | None
     reserved_usd: Usd

@@ -304,8 +304,7 @@ def _review(watched: Watched, batch: str) -> int:
         caught = sum(name.startswith("worst-") for name in first)
         print(f"of the {WORST} worst of {ALL:,} answers {caught} are the first of the queue")  # noqa: T201
         assert caught >= WORST - 1, first
-        sample = [str(link.get_attribute("href")) for link in page.locator("main table").nth(1).locator("th a").all()]
-        judged = len(sample)
+        judged = 0
         page.get_by_role("link", name="Begin with the first").click()
         for number in range(WORST):
             claims = page.locator(".claims li").count()
@@ -315,11 +314,19 @@ def _review(watched: Watched, batch: str) -> int:
                 page.wait_for_load_state()
             pressed = page.locator(".claims button[aria-pressed=true]").count()
             assert pressed == claims, f"answer {number}: {pressed} of {claims} labels show"
-            page.get_by_role("link", name="Next answer").click()
+            page.get_by_role("link", name="Next answer").first.click()
+        page.goto(f"{watched.address}/view/review?batch={batch}")
+        sample = [str(link.get_attribute("href")) for link in page.locator("main table").nth(1).locator("th a").all()]
+        judged += len(sample)
+        page.goto(watched.address + sample[0])
         for link in sample:
-            page.goto(watched.address + link)
+            assert page.url.startswith(watched.address + link.partition("?")[0]), (
+                "the next answer is that of the sample"
+            )
+            assert page.locator(".claims li").count() > 0, "an answer without doubt shows its claims"
             page.get_by_role("group", name="Your label on the answer").get_by_role("button", name="Accept").click()
             page.wait_for_load_state()
+            page.get_by_role("link", name="Next answer").first.click()
         return judged
 
 

@@ -115,7 +115,8 @@ async def test_a_batch_is_cancelled_as_a_whole(ledger: Ledger, clock: Clock) -> 
 
     assert await ledger.actions.cancel_batch(batch.id, ACTOR) == [receipt.job_ids[1]]
 
-    assert (await ledger.reading.batch_status(batch.id)).cancelled_at is not None
+    status = await ledger.reading.batch_status(batch.id)
+    assert (status.cancelled_at is not None, status.cancelling) == (True, False)
     assert await states(ledger, receipt.job_ids) == [JobState.COMPLETED, JobState.CANCELLED]
     assert await state(ledger, stranger.job_ids[0]) is JobState.AVAILABLE
     assert await ledger.actions.cancel_batch(batch.id, ACTOR) == []

@@ -199,6 +199,10 @@ def test_the_worst_answer_comes_first_is_judged_and_leaves_the_queue(door: Door,
         .headers["location"]
         .startswith(f"/view/jobs/{own.jobs[2]}")
     )
+    sampled = door.http.get(f"/view/jobs/{own.jobs[0]}?doubtful=1&queue={own.batch}~3")
+    following = next(link for link in Page(sampled).values("a", "href") if "/review/next?" in link)
+    assert following == f"/view/review/next?batch={own.batch}&seed=3&position=0"
+    assert door.http.get(following).headers["location"] == f"/view/review?batch={own.batch}"
     labels = door.http.get(f"/v1/jobs/{own.jobs[1]}/record").json()["labels"]
     assert [(label["claim"], label["verdict"], label["actor"], label["note"]) for label in labels] == [
         (1, "contradicted", "local", HOSTILE)

@@ -31,6 +31,7 @@ from worker.ledger.postgres import PostgresLedger
 # One service and one worker for all of them.
 pytestmark = pytest.mark.xdist_group("responses")
 
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 SOURCE = "The notice period is three months. The rent is 900 euros."
 QUOTE = "The notice period is three months."
 ANSWER = "The notice period is three months [1]. It is easy to end."
@@ -117,9 +118,19 @@ def hands(door: Door) -> Iterator[Hands]:
 
 
 def test_an_answer_comes_with_citations_usage_cost_and_verdicts(client: openai.OpenAI, hands: Hands) -> None:
-    hands.answer()
-    response = client.responses.create(model="nightdesk", input=INPUT, metadata={"case": "7"}, instructions="Be kind.")
+    traces: list[str | None] = []
 
+    def traced(job: Leased) -> FinalJob:
+        traces.append(job.request.traceparent)
+        return answered(job)
+
+    hands.answer(traced)
+    response = client.responses.create(
+        model="nightdesk", input=INPUT, metadata={"case": "7"}, instructions="Be kind.",
+        extra_headers={"traceparent": TRACE},
+    )  # fmt: skip
+
+    assert traces == [TRACE]
     assert (response.status, response.output_text) == ("completed", ANSWER)
     (annotation,) = response.output[0].content[0].annotations  # type: ignore[union-attr]
     assert (annotation.type, annotation.filename) == ("file_citation", "lease.txt")  # type: ignore[union-attr]

@@ -20,7 +20,7 @@ from worker.http.authentication import Caller
 from worker.http.bodies import parse_json, read_body
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import OPENAI_PROBLEMS
-from worker.http.jobs import INLINE_BYTES, IdempotencyKey
+from worker.http.jobs import INLINE_BYTES, IdempotencyKey, TraceParent, with_trace
 from worker.http.problems import Problem, not_found, problem_of
 from worker.http.response_document import document_of, response_id
 from worker.http.response_events import first_events, last_events, line_of
@@ -70,14 +70,18 @@ _BODY = {
 
 @router.post("", response_model=None, openapi_extra=_BODY)
 async def create(
-    request: Request, service: ServiceOf, caller: Submitter, idempotency_key: IdempotencyKey = None
+    request: Request,
+    service: ServiceOf,
+    caller: Submitter,
+    idempotency_key: IdempotencyKey = None,
+    traceparent: TraceParent = None,
 ) -> Response:
     """Answer one question from its sources. The answer comes when it is checked; with `background` the response at once."""
     body = await read_body(request, MAX_LINE_BYTES)
 
     async def write(ledger: PostgresLedger) -> tuple[CreateResponse, Submitted]:
         order = parse_order(parse_json(body))
-        job = job_of(order, service.catalog.knows)
+        job = with_trace(job_of(order, service.catalog.knows), traceparent)
         try:
             return order, await submit_job(
                 ledger,

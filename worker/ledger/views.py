@@ -132,7 +132,7 @@ _LATE = _of_batch(
 
 STATUS = f"""
 SELECT b.id AS batch_id, b.key, b.name, b.tenant, b.created_at, b.not_before, b.call_window AS window, b.opens_at, b.closes_at, b.deadline, b.paused, b.cancelled_at,
-       b.erased_at, b.max_cost_usd, b.reserved_usd, j.*, (
+       b.cancelling_by IS NOT NULL AS cancelling, b.erased_at, b.max_cost_usd, b.reserved_usd, j.*, (
            SELECT jsonb_build_object(
                'url', split_part(c.url, '?', 1), 'tries', c.tries, 'last_error', c.last_error,
                'next_at', CASE WHEN c.ended_at IS NULL THEN c.next_at END,

@@ -20,7 +20,7 @@ from tasks.errors import ProviderError
 from tasks.lanes.choice import LaneChooser
 from tasks.lanes.collection import BatchLane
 from tasks.lanes.pace import LanePace
-from tasks.lanes.parking import call_of, document_of
+from tasks.lanes.parking import call_of, document_of, open_call
 from tasks.lanes.settlement import Settlement
 from tasks.ports import Leased, NewBatch
 from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall
@@ -99,7 +99,8 @@ def test_pauses_between_looks_grow_to_ten_times_the_first() -> None:
 
 
 def test_a_parked_call_is_read_again_as_it_was_and_an_erased_one_without_its_words() -> None:
-    leased, provider = job(), ScriptedProvider()
+    provider, trace = ScriptedProvider(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    leased = replace(job(), request=job().request.model_copy(update={"traceparent": trace}))
     call = provider.plan(leased.request, render(leased.request, provider.protocol(leased.request.config)))
     document = orjson.loads(document_of(call, {"queue": 1.0}, ["openai: refused"]))
     attempt = replace(
@@ -111,6 +112,8 @@ def test_a_parked_call_is_read_again_as_it_was_and_an_erased_one_without_its_wor
         reserved_usd=call.reserve_usd,
     )
     again = call_of(PendingCall(leased, attempt, document, 0.0))
+    opened = open_call(PendingCall(leased, attempt, document, 90.0), provider)
+    assert (opened.job.request.traceparent, opened.ms) == (trace, 90.0), "its span is of the producer's trace"
     # The schema of the reply and the body are only for the call itself.
     prompt = call.prompt.model_copy(update={"reply_schema": None})
     assert again == replace(call, body=b"", prompt=prompt)

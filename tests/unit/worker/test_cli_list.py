@@ -26,6 +26,8 @@ NOW = datetime.now(UTC)
         ("waiting", {"scheduled": 3}, {}, {"not_before": NOW + timedelta(hours=1)}),
         ("active", {"scheduled": 3}, {}, {"not_before": NOW - timedelta(hours=1)}),
         ("cancelled", {"cancelled": 3}, {}, {"cancelled_at": NOW}),
+        ("cancelled", {"cancelled": 2, "running": 1}, {}, {"cancelled_at": NOW, "cancelling": True}),
+        ("active", {"cancelled": 2, "running": 1}, {}, {"cancelled_at": NOW}),
         ("erased", {"completed": 3}, {}, {"erased_at": NOW}),
     ],
 )

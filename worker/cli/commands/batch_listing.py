@@ -62,7 +62,8 @@ def state_of(status: BatchStatus, now: datetime) -> str:
     remaining = status.jobs - status.final
     words = {
         "erased": status.erased_at is not None,
-        "cancelled": status.cancelled_at is not None,
+        # Jobs that run again after it make the batch an active one.
+        "cancelled": status.cancelled_at is not None and (status.cancelling or not remaining),
         "final": not remaining,
         "paused": status.paused,
         "held": remaining == sum(status.held.values()),

@@ -106,7 +106,7 @@ class Progress:
         """A word for the state of the batch."""
         if self.done:
             return "ended"
-        if self.status.cancelled_at is not None:
+        if self.status.cancelling:
             return "being cancelled"
         if self.status.paused:
             return "paused"

@@ -1,5 +1,6 @@
 """The page of a job, its sources, and two answers side by side."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -21,6 +22,7 @@ from worker.http.pages import waterfall
 from worker.http.pages.judging import REPLAY_USD
 from worker.http.pages.page_texts import anchor, answer_pieces, source_views, spans_of, stretches
 from worker.http.pages.rendering import page
+from worker.http.pages.review_pages import place_in_queue
 from worker.http.pages.visitors import PageRoute, Visitor, VisitorOf
 from worker.http.problems import not_found
 from worker.ledger.postgres import PostgresLedger
@@ -35,6 +37,9 @@ CLAIMS = 40
 
 RAW_CHARACTERS = 20_000
 """Characters of a raw answer or a message that a page shows; the record has all of them."""
+
+_MADE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""An id that no person chose."""
 
 DOUBTFUL = {Verdict.CONTRADICTED, Verdict.UNSUPPORTED, Verdict.UNCHECKED}
 
@@ -61,7 +66,7 @@ async def job(
 
 @dataclass(slots=True)
 class _ClaimList:
-    """The claims on a page, with what people said of them."""
+    """The claims on a page, with what people said of them; all of them where none is doubtful."""
 
     audit: Audit
     visitor: Visitor
@@ -71,6 +76,7 @@ class _ClaimList:
     labels: dict[int | None, list[dict[str, Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.doubtful = self.doubtful and any(claim.verdict in DOUBTFUL for claim in self.audit.result.claims)
         for label in self.audit.detail.labels:
             if label["run"] == self.audit.detail.view.run:
                 self.labels.setdefault(label["claim"], []).append(label)
@@ -140,6 +146,7 @@ def _context(audit: Audit, visitor: Visitor, claims: "_ClaimList", queue: str) -
         "metadata": _pretty(view.request.metadata) if view.request.metadata else None,
         "remedy": remedy(view.batch_id, result.failure.kind) if result.failure else None,
         "queue": queue,
+        "queue_place": place_in_queue(queue, view.job_id, view.position, result.confidence) if queue else None,
         "most": RAW_CHARACTERS,
         "replay_usd": REPLAY_USD,
     }
@@ -171,7 +178,8 @@ def _pretty(value: Any) -> str:
 def name_of(source: SourceContext) -> str:
     """A name for a source that people recognise, with its place."""
     metadata = source.metadata
-    title = next((str(metadata[key]) for key in ("title", "source_path") if metadata.get(key)), source.document_id)
+    own_id = "a source without a title" if _MADE_ID.fullmatch(source.document_id) else source.document_id
+    title = next((str(metadata[key]) for key in ("title", "source_path") if metadata.get(key)), own_id)
     places = [f"{key} {metadata[key]}" for key in ("article", "section", "page") if metadata.get(key) not in {None, ""}]
     return ", ".join([title, *places])
 

@@ -37,6 +37,9 @@ SIGNS = {
 }
 """The sign of a verdict, so that colour is never the only one."""
 
+MISSING = "\N{EN DASH}"
+"""In place of a value that there is none of."""
+
 _TURNS = {
     code: f"[U+{code:04X}]"
     for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -109,19 +112,19 @@ def _count(value: float | None) -> str:
 
 
 def _score(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+    return MISSING if value is None else f"{value:.2f}"
 
 
 def _moment(at: datetime | str | None) -> Markup | str:
     if at is None:
-        return "-"
+        return MISSING
     moment = (datetime.fromisoformat(at) if isinstance(at, str) else at).astimezone(UTC)
     return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), f"{moment:%Y-%m-%d %H:%M:%S} UTC")
 
 
 def _duration(milliseconds: float | None) -> str:
     if milliseconds is None:
-        return "-"
+        return MISSING
     seconds = milliseconds / 1000
     if seconds < 1:
         return f"{milliseconds:.0f} ms"

@@ -1,7 +1,9 @@
 """The queue of reviewers: the answers of lowest confidence first, and a random sample of the rest."""
 
 import random
+from dataclasses import dataclass
 from typing import Annotated
+from urllib.parse import urlencode
 from uuid import UUID
 
 from fastapi import APIRouter, Query
@@ -56,13 +58,49 @@ async def review(
 
 
 @router.get("/review/next")
-async def following(service: ServiceOf, visitor: VisitorOf, batch: BatchOf = None, after: After = "") -> Response:
-    """Leads to the answer after a place in the queue; at its end back to the queue."""
-    selection = await _selection(service, visitor, batch, after)
-    rows = await service.ledger.browsing.queue(selection, 1)
+async def following(
+    service: ServiceOf,
+    visitor: VisitorOf,
+    batch: BatchOf = None,
+    after: After = "",
+    seed: Annotated[int | None, Query(ge=0, lt=2**31, description="of the random sample to go on in")] = None,
+    position: Annotated[int, Query(ge=0, lt=2**31)] = 0,
+) -> Response:
+    """Leads to the answer after a place in the queue, or in a random sample; at its end back to the queue."""
+    selection = await _selection(service, visitor, batch, "" if seed is not None else after)
+    if batch is not None and seed is not None:
+        worst = await service.ledger.browsing.queue(selection, QUEUE)
+        rows = await _sample(service, selection, worst, seed, behind=position) if worst else []
+        queue = f"{batch}~{seed}"
+    else:
+        rows = await service.ledger.browsing.queue(selection, 1)
+        queue = str(batch or "all")
     if not rows:
         return RedirectResponse(f"/view/review{f'?batch={batch}' if batch else ''}", 303)
-    return RedirectResponse(f"/view/jobs/{rows[0].id}?doubtful=1&queue={batch or 'all'}", 303)
+    return RedirectResponse(f"/view/jobs/{rows[0].id}?doubtful=1&queue={queue}", 303)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """The addresses around an answer in a queue or a random sample."""
+
+    following: str
+    queue: str
+    seed: str = ""
+    """Of the sample."""
+
+
+def place_in_queue(queue: str, job_id: UUID, position: int, confidence: float | None) -> QueuePlace:
+    """The place of an answer; ``queue`` is all, a batch, or a batch and the seed of its sample."""
+    batch, _, seed = queue.partition("~")
+    options = {} if batch == "all" else {"batch": batch}
+    here: dict[str, object] = {"seed": seed, "position": position} if seed else {"after": f"{confidence or 0}_{job_id}"}
+    of_queue = options | ({"seed": seed} if seed else {})
+    return QueuePlace(
+        f"/view/review/next?{urlencode(options | here)}",
+        f"/view/review?{urlencode(of_queue)}" if of_queue else "/view/review",
+        seed,
+    )
 
 
 def place_of(row: JobRow) -> str:
@@ -83,11 +121,18 @@ async def _selection(service: ServiceOf, visitor: Visitor, batch: UUID | None, a
     return QueueSelection(visitor.caller.tenant, visitor.caller.name, batch, place)
 
 
-async def _sample(service: ServiceOf, selection: QueueSelection, rows: list[JobRow], seed: int) -> list[JobRow]:
-    """Answers at random that are not among the least confident; the same for the same seed."""
+async def _sample(
+    service: ServiceOf, selection: QueueSelection, rows: list[JobRow], seed: int, behind: int | None = None
+) -> list[JobRow]:
+    """Answers at random that are not among the least confident, in the same order for the same seed.
+
+    ``behind`` is the position of an answer of the sample after which it goes on.
+    """
     assert selection.batch_id is not None
     last = await service.ledger.browsing.last_position(selection.batch_id)
     positions = random.Random(seed).sample(range(last + 1), min(DRAWN, last + 1))  # noqa: S311 - nobody gains by guessing
+    if behind in positions:
+        positions = positions[positions.index(behind) + 1 :]
     worst = rows[-1]
-    behind = QueueSelection(selection.tenant, selection.actor, selection.batch_id, (worst.confidence or 0.0, worst.id))
-    return await service.ledger.browsing.sample(behind, positions, SAMPLE)
+    rest = QueueSelection(selection.tenant, selection.actor, selection.batch_id, (worst.confidence or 0.0, worst.id))
+    return await service.ledger.browsing.sample(rest, positions, SAMPLE)
