@@ -1,13 +1,21 @@
 """The averages of earlier calls, by model, lane and purpose; those of different prompts add up."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
+from tasks.calls.linear_fit import Fit, batch_deviation
 from tasks.ports import Call
 
 LEAST_CALLS = 20
 """Earlier calls from which on their averages are used instead of a prior."""
+
+OUTPUT_DEVIATION = math.log(2) / 1.96
+"""A batch's answers may be half or twice as long as those of another batch, before several batches were observed."""
+
+INPUT_DEVIATION = 0.075
+"""A batch's input may be billed a seventh lower or higher for the same count: other languages, texts and lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +30,14 @@ class Moments:
         return Moments(self.count + other.count, self.total + other.total, self.squares + other.squares)
 
     @property
+    def fit(self) -> Fit:
+        """The same values without a size."""
+        return Fit(self.count, amounts=self.total, amount_squares=self.squares)
+
+    @property
     def mean(self) -> float:
         """The average; 0 without values."""
         return self.total / self.count if self.count else 0.0
-
-    def deviation_of_sum(self, count: int) -> float:
-        """The standard deviation of the sum of ``count`` further values, with the error of the mean itself."""
-        if self.count < 2:  # noqa: PLR2004 - one value has no deviation
-            return 0.0
-        variance = max(0.0, self.squares - self.total * self.total / self.count) / (self.count - 1)
-        return math.sqrt(variance * (count + count * count / self.count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,12 @@ class PastCalls:
         jobs: answers that they may have followed, with and without such a call.
         prompt: name of their prompt.
         counted_by: counter of the prompt tokens in their records.
-        ratio: tokens billed for each counted token of the prompt.
+        input_fit: billed input by the counted tokens of the prompt.
+        output_fit: output by the counted tokens of the prompt.
+        batch: the batch of the calls; None: several.
+        input_deviation: that of a batch's input about the fit of all; 0 for calls of the same questions.
+        output_deviation: the same of the output.
+        batches: number of batches.
         inputs: input tokens of a call.
         outputs: output tokens of a call.
         cache_reads: share of the input read from the provider's cache.
@@ -59,7 +70,12 @@ class PastCalls:
     calls: int
     outputs: Moments
     inputs: Moments = Moments()
-    ratio: Moments = Moments()
+    input_fit: Fit = field(default_factory=Fit)
+    output_fit: Fit = field(default_factory=Fit)
+    batch: UUID | None = None
+    input_deviation: float = 0.0
+    output_deviation: float = 0.0
+    batches: int = 1
     answer: tuple[str, str | None] | None = None
     judge: bool = False
     jobs: int = 0
@@ -84,12 +100,21 @@ class History:
 
     calls: Sequence[PastCalls] = ()
     paces: Mapping[tuple[str, str | None], Pace] = field(default_factory=dict)
+    same_kind: bool = False
+    """The calls are a trial of the questions to be estimated."""
+    _pools: dict[tuple[object, ...], PastCalls | None] = field(default_factory=dict, compare=False, repr=False)
 
     def answers(self, call: Call) -> PastCalls | None:
         """Earlier answers of the same model: of its lane with the same prompt, of any lane with it, then with any prompt.
 
         A lane changes the price and the time, and not the length of an answer. None for too few.
         """
+        key = (call.provider, call.model, call.lane, call.prompt.name, call.prompt.snapshot.counted_by)
+        if key not in self._pools:
+            self._pools[key] = self._pool(call)
+        return self._pools[key]
+
+    def _pool(self, call: Call) -> PastCalls | None:
         same = [
             past
             for past in self.calls
@@ -98,7 +123,7 @@ class History:
         prompt = [past for past in same if past.prompt == call.prompt.name]
         for choice in ([past for past in prompt if past.lane == call.lane], prompt, same):
             if sum(past.calls for past in choice) >= LEAST_CALLS:
-                return _pooled(choice, call.lane, call.prompt.snapshot.counted_by)
+                return _pooled(choice, call.lane, call.prompt.snapshot.counted_by, same_kind=self.same_kind)
         return None
 
     def follow_ups(self, provider: str, model: str | None, *, judge: bool) -> list[PastCalls]:
@@ -115,10 +140,24 @@ class History:
         return jobs if jobs >= LEAST_CALLS else 0
 
 
-def _pooled(choice: Sequence[PastCalls], lane: str, counted_by: str | None) -> PastCalls:
-    """The sum of earlier calls; the ratio is that of one counter, and the latency that of one lane."""
+def _by_batch(choice: Sequence[PastCalls], fit: Callable[[PastCalls], Fit]) -> list[Fit]:
+    """The fits of all batches with enough calls, and of the others together."""
+    fits: dict[UUID | None, Fit] = {}
+    for past in choice:
+        fits[past.batch] = fits.get(past.batch, Fit()) + fit(past)
+    small = sum((each for each in fits.values() if each.count < LEAST_CALLS), Fit())
+    return [each for each in (*fits.values(), small) if each.count >= LEAST_CALLS]
+
+
+def _pooled(choice: Sequence[PastCalls], lane: str, counted_by: str | None, *, same_kind: bool) -> PastCalls:
+    """The sum of earlier calls; sizes are those of one counter, and the latency that of one lane."""
     first, calls = choice[0], sum(past.calls for past in choice)
     same_lane = [past for past in choice if past.lane == lane]
+    same_counter = [past for past in choice if past.counted_by == counted_by]
+    sized = sum(past.output_fit.count for past in same_counter) >= LEAST_CALLS
+    # Without sizes an answer is as long as the others on average.
+    outputs = (lambda past: past.output_fit) if sized else (lambda past: past.outputs.fit)
+    writers = same_counter if sized else choice
     return PastCalls(
         first.provider,
         first.model,
@@ -126,7 +165,15 @@ def _pooled(choice: Sequence[PastCalls], lane: str, counted_by: str | None) -> P
         first.purpose,
         calls,
         outputs=sum((past.outputs for past in choice), Moments()),
-        ratio=sum((past.ratio for past in choice if past.counted_by == counted_by), Moments()),
+        input_fit=sum((past.input_fit for past in same_counter), Fit()),
+        output_fit=sum(map(outputs, writers), Fit()),
+        input_deviation=0.0
+        if same_kind
+        else batch_deviation(_by_batch(same_counter, lambda past: past.input_fit), INPUT_DEVIATION, Fit.scale),
+        output_deviation=0.0
+        if same_kind
+        else batch_deviation(_by_batch(writers, outputs), OUTPUT_DEVIATION, Fit.predict),
+        batches=len({past.batch for past in choice}),
         counted_by=counted_by,
         cache_reads=sum(past.cache_reads * past.calls for past in choice) / calls,
         cache_writes=sum(past.cache_writes * past.calls for past in choice) / calls,

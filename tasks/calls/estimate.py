@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from schemas.generation import Lane
 from schemas.model_call import Usage
 from schemas.states import Outcome
-from tasks.calls.call_history import History, Moments, PastCalls
+from tasks.calls.call_history import History, PastCalls
 from tasks.calls.forecast import Forecast, PlannedAnswer
 from tasks.ports import Purpose, Turn
 from tasks.prompting.sources.pack import ESTIMATE
@@ -227,12 +227,16 @@ class Estimator:
 
     def _answers(self, provider: str, model: str | None, lane: str, group: _Group) -> ModelEstimate:
         past, calls = group.past, group.calls
-        if past is not None and past.ratio.count:
+        if past is not None and past.input_fit.count:
             # Before a tokenizer: providers bill their own form of the schema, which none of them counts.
-            usual = group.counted * past.ratio.mean
-            error = Z * past.ratio.deviation_of_sum(calls) * group.counted / calls
-            inputs = Spread(max(0.0, usual - error), usual, usual + error)
-            counted_by = f"{past.counted_by} x {past.ratio.mean:.2f}, as billed in {past.ratio.count:,} calls"
+            if past.input_deviation or past.input_fit.of_one_size:
+                usual, deviation = past.input_fit.scale(calls, group.counted)
+            else:
+                # Of the same questions the part that grows with the prompt is known.
+                usual, deviation = past.input_fit.predict(calls, group.counted, reach=math.inf)
+            inputs = _around(usual, deviation, past.input_deviation)
+            share = usual / group.counted if group.counted else 0.0
+            counted_by = f"{past.counted_by} x {share:.2f}, as billed in {past.input_fit.count:,} calls"
         elif group.counted_by != ESTIMATE:
             inputs, counted_by = Spread(*(group.tokens * share for share in TOKENIZER)), group.counted_by
         else:
@@ -242,8 +246,10 @@ class Estimator:
             outputs = Spread(group.cap * LOW_FILL, group.cap * USUAL_FILL, group.cap)
             output_from = f"a quarter of max_tokens ({group.cap // calls:,}); no earlier calls"
         else:
-            outputs = _sum_of(past.outputs, calls, most=group.cap)
+            outputs = _around(*past.output_fit.predict(calls, group.counted), past.output_deviation, most=group.cap)
             output_from = f"{past.calls:,} earlier calls"
+            if past.output_deviation:
+                output_from += f", of {past.batches:,} {'batch' if past.batches == 1 else 'batches'}"
         cost_usd = self._cost(Turn(provider, model), lane, calls, inputs, outputs, past)
         latency_s = past.latency_s if past is not None else None
         count = Spread(calls, calls, calls)
@@ -422,9 +428,12 @@ def _only(value: float) -> Spread:
     return Spread(value, value, value)
 
 
-def _sum_of(moments: Moments, calls: int, *, most: float) -> Spread:
-    usual, error = calls * moments.mean, Z * moments.deviation_of_sum(calls)
-    return Spread(*(min(most, value) for value in (max(0.0, usual - error), usual, usual + error)))
+def _around(usual: float, deviation: float, of_batch: float, *, most: float = math.inf) -> Spread:
+    """A total with its bounds, by its own deviation and, as a share, by that of a batch among others."""
+    if not usual:
+        return Spread(0.0, 0.0, min(most, Z * deviation))
+    factor = math.exp(Z * math.hypot(deviation / usual, of_batch))
+    return Spread(*(min(most, value) for value in (usual / factor, usual, usual * factor)))
 
 
 def _merged(rows: Iterable[ModelEstimate]) -> Iterable[ModelEstimate]:

@@ -109,7 +109,7 @@ class Forecaster:
                 lane=call.lane,
                 past=past,
                 counted=call.prompt.snapshot.prompt_tokens or 0,
-                tokens=prompt_tokens(call, counter) if past is None or not past.ratio.count else 0,
+                tokens=prompt_tokens(call, counter) if past is None or not past.input_fit.count else 0,
                 counted_by=counter.name if counter else ESTIMATE,
                 cap=call.request.config.max_tokens,
                 reserve_usd=call.reserve_usd,

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from tasks.calls.call_history import History, Moments, Pace, PastCalls
+from tasks.calls.linear_fit import Fit
 from worker.ledger.database import Database
 
 NEWEST = 20_000
@@ -15,6 +16,9 @@ NEWEST = 20_000
 
 SAMPLE = 500
 """Attempts of each model and purpose that count; the completions of no more are read."""
+
+SAMPLE_OF_BATCH = 100
+"""Attempts of a batch among them, so that several batches tell how far one may be from another."""
 
 LEAST_JOBS = 20
 """Calls of a batch from which on its pace counts."""
@@ -27,12 +31,15 @@ WITH newest AS (
      LIMIT %(newest)s)
 ), sample AS (
     SELECT * FROM (
-        SELECT n.*, j.batch_id, coalesce(r.request #> '{config,checkers}' ? 'judge', false) AS judge,
-               row_number() OVER (PARTITION BY n.provider, n.model, n.lane, n.purpose ORDER BY n.id DESC) AS place
-        FROM newest n JOIN job j ON j.id = n.job_id AND j.tenant = %(tenant)s
-                      JOIN job_request r ON r.job_id = j.id
-        WHERE n.outcome = 'ok' AND n.shared_from IS NULL AND n.usage IS NOT NULL
-    ) s WHERE place <= %(sample)s
+        SELECT b.*, row_number() OVER (PARTITION BY provider, model, lane, purpose ORDER BY id DESC) AS place FROM (
+            SELECT n.*, j.batch_id,
+                   row_number() OVER (PARTITION BY n.provider, n.model, n.lane, n.purpose, j.batch_id ORDER BY n.id DESC) AS batch_place
+            FROM newest n JOIN job j ON j.id = n.job_id AND j.tenant = %(tenant)s
+            WHERE n.outcome = 'ok' AND n.shared_from IS NULL AND n.usage IS NOT NULL
+        ) b WHERE batch_place <= %(of_batch)s
+    ) s CROSS JOIN LATERAL (
+        SELECT coalesce(request #> '{config,checkers}' ? 'judge', false) AS judge FROM job_request WHERE job_id = s.job_id LIMIT 1
+    ) r WHERE place <= %(sample)s
 ), used AS (
     SELECT s.*, (usage ->> 'input_tokens')::float8 AS input, (usage ->> 'output_tokens')::float8 AS output,
            (usage ->> 'cached_input_tokens')::float8 AS cached, (usage ->> 'cache_write_tokens')::float8 AS written,
@@ -47,12 +54,14 @@ _ANSWERS = (
 SELECT provider, model, lane, judge, c.prompt ->> 'name' AS prompt, c.prompt #>> '{snapshot,counted_by}' AS counted_by,
        count(*) AS calls, sum(output) AS outputs, sum(output * output) AS output_squares,
        sum(input) AS inputs, sum(cached) AS cached, sum(written) AS written, avg(seconds) AS seconds,
-       count(*) FILTER (WHERE counted > 0) AS ratios, coalesce(sum(input / nullif(counted, 0)), 0) AS ratio,
-       coalesce(sum((input / nullif(counted, 0)) ^ 2), 0) AS ratio_squares
+       batch_id, count(*) FILTER (WHERE counted > 0) AS sized, sum(counted) AS sizes, sum(counted * counted) AS size_squares,
+       sum(input) FILTER (WHERE counted > 0) AS billed, sum(input * input) FILTER (WHERE counted > 0) AS billed_squares,
+       sum(input * counted) AS billed_products, sum(output) FILTER (WHERE counted > 0) AS sized_outputs,
+       sum(output * output) FILTER (WHERE counted > 0) AS sized_output_squares, sum(output * counted) AS output_products
 FROM used u JOIN completion c ON c.attempt_id = u.id
 CROSS JOIN LATERAL (SELECT (c.prompt #>> '{snapshot,prompt_tokens}')::float8 AS counted) t
 WHERE u.purpose = 'generate'
-GROUP BY provider, model, lane, judge, c.prompt ->> 'name', c.prompt #>> '{snapshot,counted_by}'
+GROUP BY provider, model, lane, judge, batch_id, c.prompt ->> 'name', c.prompt #>> '{snapshot,counted_by}'
 """
 )
 
@@ -137,15 +146,16 @@ class CallHistory:
             "before": last,
             "newest": NEWEST,
             "sample": SAMPLE,
+            "of_batch": SAMPLE_OF_BATCH if batch_id is None else SAMPLE,
             "least": LEAST_JOBS,
         }
         calls = [_answers(row) for row in await self._db.rows(_ANSWERS, key)]
         calls += [_follow_ups(row) for row in await self._db.rows(_FOLLOW_UPS, key)]
         paces = {
             (row.provider, row.model): Pace(float(row.slowest), float(row.quickest))
-            for row in await self._db.rows(_PACES, key)
+            for row in await self._db.rows(_PACES, {**key, "of_batch": SAMPLE})
         }
-        return History(tuple(calls), paces)
+        return History(tuple(calls), paces, same_kind=batch_id is not None)
 
     async def stored_keys(
         self, tenant: str, keys: Sequence[bytes], within: timedelta, at: datetime | None = None
@@ -181,7 +191,9 @@ def _answers(row: Any) -> PastCalls:
         row.calls,
         outputs=Moments(row.calls, row.outputs, row.output_squares),
         inputs=Moments(row.calls, row.inputs),
-        ratio=Moments(row.ratios, row.ratio, row.ratio_squares),
+        input_fit=_fit(row, row.billed, row.billed_squares, row.billed_products),
+        output_fit=_fit(row, row.sized_outputs, row.sized_output_squares, row.output_products),
+        batch=row.batch_id,
         judge=row.judge,
         prompt=row.prompt,
         counted_by=row.counted_by,
@@ -189,6 +201,12 @@ def _answers(row: Any) -> PastCalls:
         cache_writes=row.written / (row.inputs or 1.0),
         latency_s=row.seconds or 0.0,
     )
+
+
+def _fit(row: Any, amounts: float, amount_squares: float, products: float) -> Fit:
+    if not row.sized:
+        return Fit()
+    return Fit(row.sized, row.sizes, amounts, row.size_squares, amount_squares, products)
 
 
 def _follow_ups(row: Any) -> PastCalls:

@@ -1,5 +1,6 @@
 """The estimate of jobs by the planning code: tokens, cost, time, and jobs that make no call."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -15,6 +16,7 @@ from schemas.states import Outcome, Step
 from tasks.calls.call_history import History, Moments, Pace, PastCalls
 from tasks.calls.estimate import CallLimits, Estimate, Estimator
 from tasks.calls.forecast import Forecaster, first_lease
+from tasks.calls.linear_fit import Fit, batch_deviation
 from tasks.calls.response_cache import SharePolicy
 from tasks.ports import Leased, NewBatch
 from tests.builders import make_request
@@ -45,10 +47,17 @@ def leased(request: JobRequest) -> Leased:
 def past(outputs: Sequence[float], **changes: Any) -> PastCalls:
     fields: dict[str, Any] = {
         "provider": "scripted", "model": "scripted-1", "lane": "standard", "purpose": "generate", "calls": len(outputs),
-        "outputs": moments(outputs), "ratio": moments([0.5] * len(outputs)), "prompt": "grounded",
+        "outputs": moments(outputs), "input_fit": fit([(1_000, 500.0)] * len(outputs)), "prompt": "grounded",
         "counted_by": "estimate", "latency_s": 2.0,
     }  # fmt: skip
     return PastCalls(**{**fields, **changes})
+
+
+def fit(pairs: Sequence[tuple[float, float]]) -> Fit:
+    return Fit(
+        len(pairs), sum(x for x, _ in pairs), sum(y for _, y in pairs), sum(x * x for x, _ in pairs),
+        sum(y * y for _, y in pairs), sum(x * y for x, y in pairs),
+    )  # fmt: skip
 
 
 def moments(values: Sequence[float]) -> Moments:
@@ -86,7 +95,7 @@ def test_without_earlier_calls_the_cap_is_the_bound_and_no_call_is_made() -> Non
 
 
 def test_earlier_calls_narrow_the_answers_and_correct_the_input() -> None:
-    history = History((past([100, 120] * 20),))
+    history = History((past([100, 120] * 20),), same_kind=True)
     (before,) = estimate(make_request()).models
     (row,) = estimate(*[make_request()] * 100, history=history).models
     assert row.output_tokens.usual == pytest.approx(11_000)
@@ -95,6 +104,41 @@ def test_earlier_calls_narrow_the_answers_and_correct_the_input() -> None:
     assert row.input_tokens.usual < before.input_tokens.usual * 100
     assert row.counted_by == "estimate x 0.50, as billed in 40 calls"
     assert row.output_from == "40 earlier calls"
+
+
+def test_answers_of_one_earlier_batch_may_be_half_or_twice_as_long_as_those_of_another() -> None:
+    earlier = [past([100, 120] * 20, batch=uuid7()) for _ in range(6)]
+    (row,) = estimate(*[make_request()] * 100, history=History(tuple(earlier[:1]))).models
+    assert row.output_tokens.low == pytest.approx(5_500, rel=0.02)
+    assert row.output_tokens.high == pytest.approx(22_000, rel=0.02)
+    assert row.output_from == "40 earlier calls, of 1 batch"
+    (row,) = estimate(*[make_request()] * 100, history=History(tuple(earlier))).models
+    assert 7_000 < row.output_tokens.low < 11_000 < row.output_tokens.high < 17_000, "six alike tell more"
+
+
+def test_answers_follow_the_size_of_the_prompt_within_what_was_seen() -> None:
+    sizes = [float(size) for size in range(1_000, 1_200)]
+    earlier = fit([(size, 0.2 * size + size % 7) for size in sizes])
+    usual, deviation = earlier.predict(100, 100 * 1_050)
+    assert usual == pytest.approx(100 * 213, rel=0.01)
+    assert deviation < 100
+    beyond, _ = earlier.predict(100, 100 * 9_000)
+    assert beyond == pytest.approx(100 * (0.2 * 1_215 + 3), rel=0.01), "at most two deviations beyond"
+    billed = fit([(size, 300 + 1.1 * size) for size in sizes])
+    assert billed.predict(10, 10 * 400, reach=math.inf)[0] == pytest.approx(10 * (300 + 440))
+    alike = fit([(500.0, 250.0)] * 30)
+    assert alike.of_one_size
+    assert alike.scale(2, 800) == (pytest.approx(400), pytest.approx(0, abs=1e-3))
+    assert alike.predict(2, 800)[0] == pytest.approx(500), "of one size nothing is learned about size"
+
+
+def test_the_deviation_among_batches_is_learned() -> None:
+    alike, apart = [fit([(1_000.0, 100.0)] * 50)] * 10, [fit([(1_000.0, each)] * 50) for each in (50.0, 200.0) * 5]
+    assert (
+        batch_deviation([], 0.35, Fit.predict) == batch_deviation(alike[:1], 0.35, Fit.predict) == pytest.approx(0.35)
+    )
+    assert batch_deviation(alike, 0.35, Fit.predict) < 0.2
+    assert batch_deviation(apart, 0.35, Fit.predict) > 0.6
 
 
 def test_few_or_foreign_calls_are_no_basis() -> None:

@@ -31,6 +31,12 @@ from worker.wiring import embedded
 
 COLUMNS = 80
 
+WORTH_A_TRIAL = 300
+"""Calls from which on a trial of a hundred is small beside them."""
+
+WIDE = 1.5
+"""The upper bound of the cost as a multiple of the usual one, beyond which a trial is suggested."""
+
 
 def estimate(
     files: Annotated[
@@ -244,6 +250,15 @@ def _total(estimation: Estimation) -> list[str]:
     lines += _ceiling(estimation)
     if not estimation.history:
         lines.append("there is no ledger here yet to learn from: answers of earlier batches narrow the estimate")
+    if (
+        estimation.truth is None
+        and estimate.calls >= WORTH_A_TRIAL
+        and estimate.cost_usd.high > WIDE * estimate.cost_usd.usual
+    ):
+        lines.append(
+            "the bounds are wide, for the answers to these questions may be shorter or longer than others: run a hundred of "
+            "the lines, then estimate with --like and the batch of those"
+        )
     return lines
 
 
