@@ -275,8 +275,8 @@ class AsciiSearch:
     """A search for a pattern in ASCII text alone; any other text may hold it.
 
     Where many alternatives begin at any place, Rust takes a twentieth of the time of Python's engine. Its patterns are kept
-    small by ASCII's classes of characters; assertions, which it lacks, are left out, so that it finds too much and never
-    too little.
+    small by ASCII's classes of characters; assertions, which it lacks, are left out, and the case of letters does not
+    count, so that it finds too much and never too little.
 
     Args:
         pattern: the function that makes the pattern for Python, called for the first search.
@@ -290,13 +290,16 @@ class AsciiSearch:
         pattern = _ASSERTION.sub("", self._pattern())
         for python, rust in _FOR_ASCII:
             pattern = pattern.replace(python, rust)
+        # Both sides in lower case: a pattern that disregards case takes Rust 130 ms to compile, this one 4.
+        pattern = _CAPITALS.sub(lambda capitals: capitals[0].lower(), pattern.removeprefix("(?i)"))
         return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
 
     def may_match(self, text: str) -> bool:
         """Tells whether the pattern may match within a text."""
-        return not text.isascii() or self._validator.isinstance_python(text)
+        return not text.isascii() or self._validator.isinstance_python(text.lower())
 
 
+_CAPITALS = re.compile(r"(?<!\\)[A-Z]")
 _ASSERTION = re.compile(r"\(\?(?:[=!]|<[=!])[^()]*\)")
 _FOR_ASCII = (
     ("[^", "[^[:^ascii:]"),
