@@ -12,7 +12,8 @@ import pytest
 
 from schemas.job import GenerationConfig
 from tasks.errors import ConfigurationError, ServiceUnavailable
-from worker.operations.preflight import FirstJobs, check_models, disk_line, judges_line, low_disk_line, models_line
+from worker.operations.free_disk import low_disk_line
+from worker.operations.preflight import FirstJobs, check_models, disk_line, judges_line, models_line
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
 

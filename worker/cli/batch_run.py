@@ -13,6 +13,7 @@ from schemas.states import HeldReason
 from tasks.errors import SameInputSubmitted, ServiceUnavailable
 from tasks.ports import InputLine, JobView, Refused, Repeated
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
+from worker.cli.full_disk import naming_full_disk
 from worker.cli.growing_output import GrowingOutput, grows, place_of
 from worker.cli.interruption import NOTHING_SUBMITTED, Interruption, fate_of
 from worker.cli.outfile import check_output, is_replaced, keep_previous, writing
@@ -252,6 +253,7 @@ def _run_batch(settings: Settings, request: RunRequest, interruption: Interrupti
             ask_models(settings, submission, certain=certain)
         try:
             with (
+                naming_full_disk(settings),
                 interruption.tell_fate(lambda: whole_run.how_to_go_on(opened)),
                 reporting(quiet=request.quiet) as reporter,
             ):

@@ -12,6 +12,7 @@ from worker.ledger.database import STATEMENT_S
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import migrate
 from worker.local import Endpoints
+from worker.operations.free_disk import full_disk_line
 from worker.settings import Settings
 from worker.supervise.processes import send_signal
 from worker.supervise.state_directory import StateDirectory
@@ -145,8 +146,7 @@ def stop_workers(supervisor: Supervisor, names: list[str], settings: Settings) -
     try:
         remaining = supervisor.await_exit(terminating, QUIET_STOP_S)
         if remaining:
-            tell(f"waiting for the calls in flight of {_named(remaining)}; Ctrl-C cuts them off")
-            remaining = supervisor.await_exit(remaining, settings.drain_s + STOP_MARGIN_S)
+            remaining = supervisor.await_exit(remaining, _patience(remaining, settings))
     except KeyboardInterrupt:
         tell("cutting off the calls in flight")
         remaining = supervisor.await_exit(terminating, 0)
@@ -157,6 +157,15 @@ def stop_workers(supervisor: Supervisor, names: list[str], settings: Settings) -
         warn(f"{_named(killed)} had to be killed: calls in flight count as unknown, their jobs go on in a minute")
     if remaining:
         raise WorkerFailed(f"{_named(remaining)} can't be killed")
+
+
+def _patience(remaining: list[WorkerProcess], settings: Settings) -> float:
+    """Seconds for the calls in flight to end, which the person is told of."""
+    if full_disk_line(settings):
+        tell(f"cutting off the calls in flight of {_named(remaining)}: the disk is full, their answers can't be stored")
+        return 0
+    tell(f"waiting for the calls in flight of {_named(remaining)}; Ctrl-C cuts them off")
+    return settings.drain_s + STOP_MARGIN_S
 
 
 def _named(processes: list[WorkerProcess]) -> str:

@@ -12,12 +12,13 @@ from schemas.batch import BatchStatus, FailureCause
 from schemas.generation import WINDOWS
 from schemas.states import FINAL_STATES, HeldReason, JobState
 from tasks.errors import LedgerUnavailable
+from worker.cli.full_disk import DiskFull
 from worker.cli.progress import Reporter, all_wait
 from worker.cli.session import Session
 from worker.ledger.postgres import PostgresLedger
 from worker.local import LocalServerError
+from worker.operations.free_disk import full_disk_line, low_disk_line
 from worker.operations.overview import budget_line, budgets_in_short, unserved_line
-from worker.operations.preflight import low_disk_line
 from worker.supervise.workers import WorkerFailed, WorkerSpec
 
 LEDGER_PATIENCE_S = 60.0
@@ -25,6 +26,9 @@ LEDGER_PATIENCE_S = 60.0
 
 LANES_EVERY_S = 2.0
 """Seconds between two looks at the lanes."""
+
+FULL_PATIENCE_S = 20.0
+"""Seconds to wait for room on a full disk, before giving up."""
 
 DISK_EVERY_S = 10.0
 """Seconds between two looks at the free disk."""
@@ -85,6 +89,7 @@ class Watch:
     _batches_noted: set[tuple[str | None, bool]] = field(default_factory=set)
     _batches_read_at: float = float("-inf")
     _disk_noted: bool = False
+    _full_since: float | None = None
     _disk_read_at: float = float("-inf")
 
     def staff(self) -> None:
@@ -118,8 +123,10 @@ class Watch:
                 return await look()
             except LedgerUnavailable as error:
                 if deadline is None:
-                    deadline = time.monotonic() + LEDGER_PATIENCE_S
-                    self.reporter.note(f"{self._outage(error)}; waiting for it for up to {LEDGER_PATIENCE_S:.0f} s")
+                    # No restart helps a server without room.
+                    patience = FULL_PATIENCE_S if full_disk_line(self.session.settings) else LEDGER_PATIENCE_S
+                    deadline = time.monotonic() + patience
+                    self.reporter.note(f"{self._outage(error)}; waiting for it for up to {patience:.0f} s")
                 if time.monotonic() >= deadline:
                     raise LedgerUnavailable(self._outage(error)) from error
                 try:
@@ -130,7 +137,8 @@ class Watch:
 
     def _outage(self, error: LedgerUnavailable) -> str:
         """The cause of an outage: a full disk, where the embedded server has one, says more than a refused connection."""
-        return low_disk_line(self.session.settings) or str(error)
+        settings = self.session.settings
+        return full_disk_line(settings) or low_disk_line(settings) or str(error)
 
     async def wait_for_batch(self, batch_id: UUID, elsewhere: Iterable[UUID] = ()) -> BatchStatus:
         """Returns when no job of a batch can move by itself: all are final, or those that are not are held.
@@ -248,14 +256,28 @@ class Watch:
                 self.reporter.note(budget_line(budget))
 
     def _look_at_disk(self) -> None:
-        """Reports once that the disk is nearly full."""
+        """Reports once that the disk is nearly full; raises ``DiskFull`` once it has been full for a while."""
         now = time.monotonic()
-        if self._disk_noted or now - self._disk_read_at < DISK_EVERY_S:
+        if now - self._disk_read_at < DISK_EVERY_S:
             return
         self._disk_read_at = now
+        if line := full_disk_line(self.session.settings):
+            self._bear_full_disk(line, now)
+            return
+        self._full_since = None
+        if self._disk_noted:
+            return
         if line := low_disk_line(self.session.settings):
             self._disk_noted = True
             self.reporter.note(line)
+
+    def _bear_full_disk(self, line: str, now: float) -> None:
+        """Waits for room for a while: calls that are paid now could not be stored, so the workers have to end then."""
+        if self._full_since is None:
+            self._full_since = now
+            self.reporter.note(f"{line}. This command waits for it for {FULL_PATIENCE_S:.0f} s")
+        elif now - self._full_since >= FULL_PATIENCE_S:
+            raise DiskFull(line)
 
     async def _still_moving(self, ids: list[UUID]) -> list[UUID]:
         """The jobs that can still move; looks only as far as the first few that can."""

@@ -1,6 +1,5 @@
 """Makes sure, before anything is submitted, that the first jobs can be answered: provider, key, model, price, disk."""
 
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,7 +12,7 @@ from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Usage
 from tasks.errors import ConfigurationError, ServiceUnavailable
 from tasks.ports import NewJob, Turn
-from worker import local
+from worker.operations.free_disk import LEAST_FREE, free_bytes, megabytes
 from worker.providers.registry import VENDORS, ConfiguredProviders
 from worker.settings import ProviderKind, Settings
 from worker.wiring import embedded
@@ -26,9 +25,6 @@ REQUEST_SHARE = 1.2
 
 LOG_BYTES = 1 << 30
 """Most that PostgreSQL's own log takes beside."""
-
-LEAST_FREE = 200_000_000
-"""Free bytes below which a running PostgreSQL is near its end."""
 
 PACKED = 4
 """Times that a packed file grows, about."""
@@ -225,30 +221,9 @@ def disk_line(settings: Settings, files: Sequence[str], jobs: FirstJobs, free: i
     if free >= needed + LEAST_FREE:
         return ""
     return (
-        f"these jobs need about {_megabytes(needed)} on the disk of {settings.home}, {_megabytes(LEAST_FREE)} should stay free for "
-        f"PostgreSQL itself, and {_megabytes(free)} are free: make room, or move NIGHTDESK_HOME to a larger disk"
+        f"these jobs need about {megabytes(needed)} on the disk of {settings.home}, {megabytes(LEAST_FREE)} should stay free for "
+        f"PostgreSQL itself, and {megabytes(free)} are free: make room, or move NIGHTDESK_HOME to a larger disk"
     )
-
-
-def low_disk_line(settings: Settings, free: int | None = None) -> str:
-    """A warning that the disk of the embedded PostgreSQL is nearly full; else empty."""
-    if not embedded(settings):
-        return ""
-    free = free_bytes(settings) if free is None else free
-    if free >= LEAST_FREE:
-        return ""
-    return (
-        f"only {_megabytes(free)} are free on the disk of {settings.home}: a PostgreSQL without room stops, and the jobs wait. "
-        "Make room; no job is lost"
-    )
-
-
-def free_bytes(settings: Settings) -> int:
-    """Free bytes where the embedded PostgreSQL keeps its data, or will."""
-    path = local.status(settings.home.expanduser().absolute()).postgres.data
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return shutil.disk_usage(path).free
 
 
 def _size(path: Path) -> int:
@@ -258,7 +233,3 @@ def _size(path: Path) -> int:
     with path.open("rb") as file:
         packed = file.read(4).startswith((b"\x1f\x8b", b"PAR1"))
     return path.stat().st_size * (PACKED if packed else 1)
-
-
-def _megabytes(count: float) -> str:
-    return f"{count / 1e6:,.0f} MB"

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import io
 import re
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from tasks.errors import LedgerUnavailable
 from tasks.ports import JobView
 from worker.cli import waiting
 from worker.cli.commands import batch_list
+from worker.cli.full_disk import DiskFull, naming_full_disk
 from worker.cli.progress import Reporter, counts_of, duration
 from worker.cli.session import Session
 from worker.cli.summary import held_lines
@@ -256,7 +258,7 @@ def test_the_list_of_batches_cuts_no_word(columns: int, monkeypatch: pytest.Monk
 
 def test_a_disk_that_is_nearly_full_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.cli.waiting.DISK_EVERY_S", 0.0)
-    monkeypatch.setattr("worker.operations.preflight.free_bytes", lambda _: 100_000_000)
+    monkeypatch.setattr("worker.operations.free_disk.free_bytes", lambda _: 100_000_000)
     notes: list[str] = []
     reporter = Reporter()
     monkeypatch.setattr(reporter, "note", notes.append)
@@ -266,3 +268,34 @@ def test_a_disk_that_is_nearly_full_is_told_once(monkeypatch: pytest.MonkeyPatch
     watch._look_at_disk()
     assert len(notes) == 1
     assert notes[0].startswith("only 100 MB are free on the disk of ")
+
+
+def test_a_full_disk_ends_the_wait_and_a_moment_of_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.cli.waiting.DISK_EVERY_S", 0.0)
+    free = [1_000_000]
+    monkeypatch.setattr("worker.operations.free_disk.free_bytes", lambda _: free[0])
+    printer = RecordingPrinter()
+    watch = Watch(cast("Session", ScriptedLedger()), cast("PostgresLedger", None), printer)
+    for free[0] in (1_000_000, 1_000_000, 900_000_000, 1_000_000):
+        watch._look_at_disk()
+    assert [" is full (1 MB free)" in note for note in printer.notes] == [True, True], "each time that it becomes full"
+    monkeypatch.setattr("worker.cli.waiting.FULL_PATIENCE_S", 0.0)
+    with pytest.raises(DiskFull, match="make room there"):
+        watch._look_at_disk()
+
+
+@pytest.mark.parametrize(
+    ("error", "free", "expected"),
+    [
+        (LedgerUnavailable("server closed the connection"), 1_000_000, DiskFull),
+        (OSError(errno.ENOSPC, "No space left on device"), 1_000_000, DiskFull),
+        (LedgerUnavailable("server closed the connection"), 10**9, LedgerUnavailable),
+        (OSError(errno.EACCES, "Permission denied"), 1_000_000, PermissionError),
+    ],
+)
+def test_the_effects_of_a_full_disk_are_told_as_a_full_disk(
+    error: Exception, free: int, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.operations.free_disk.free_bytes", lambda _: free)
+    with pytest.raises(expected), naming_full_disk(Settings()):
+        raise error

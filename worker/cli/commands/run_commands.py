@@ -11,6 +11,7 @@ from tasks.ports import Refused, Repeated
 from worker.cli import options
 from worker.cli.batch_run import BatchRun, RunRequest, earlier_batch, known_batch, new_submission, run_batch
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
+from worker.cli.full_disk import naming_full_disk
 from worker.cli.interruption import NOTHING_SUBMITTED, Interruption, fate_of
 from worker.cli.preflight_messages import announce, ask_models
 from worker.cli.progress import Reporter
@@ -260,7 +261,11 @@ def _hand_in(settings: Settings, submission: Submission, interruption: Interrupt
     if not looks and preflight:
         ask_models(settings, submission, certain=local)
     # Only 'migrate' and 'up' change a server's schema; an embedded one is migrated here.
-    with session(settings, writes=local) as opened, interruption.tell_fate(lambda: fate_of(opened, submission)[0]):
+    with (
+        session(settings, writes=local) as opened,
+        naming_full_disk(settings),
+        interruption.tell_fate(lambda: fate_of(opened, submission)[0]),
+    ):
         earlier = run_interruptible(earlier_batch(opened, submission)) if looks else None
         if looks and earlier is None and preflight:
             ask_models(settings, submission, certain=local)

@@ -1,0 +1,52 @@
+"""Looks at the free disk of the embedded PostgreSQL, and says when it is nearly or wholly used up."""
+
+import shutil
+
+from worker import local
+from worker.settings import Settings
+from worker.wiring import embedded
+
+LEAST_FREE = 200_000_000
+"""Free bytes below which a running PostgreSQL is near its end."""
+
+FULL = 20_000_000
+"""Free bytes below which it can't write: its log grows by files of 16 MB."""
+
+
+def low_disk_line(settings: Settings, free: int | None = None) -> str:
+    """A warning that the disk of the embedded PostgreSQL is nearly full; else empty."""
+    if not embedded(settings):
+        return ""
+    free = free_bytes(settings) if free is None else free
+    if free >= LEAST_FREE:
+        return ""
+    return (
+        f"only {megabytes(free)} are free on the disk of {settings.home}: a PostgreSQL without room stops, and the jobs wait. "
+        "Make room; no job is lost"
+    )
+
+
+def full_disk_line(settings: Settings, free: int | None = None) -> str:
+    """The words for a disk without room for the embedded PostgreSQL to write at all; else empty."""
+    if not embedded(settings):
+        return ""
+    free = free_bytes(settings) if free is None else free
+    if free >= FULL:
+        return ""
+    return (
+        f"the disk of {settings.home} is full ({megabytes(free)} free), so nothing can be stored: make room there, then go on. "
+        "No job is lost"
+    )
+
+
+def free_bytes(settings: Settings) -> int:
+    """Free bytes where the embedded PostgreSQL keeps its data, or will."""
+    path = local.status(settings.home.expanduser().absolute()).postgres.data
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def megabytes(count: float) -> str:
+    """A number of bytes for people."""
+    return f"{count / 1e6:,.0f} MB"
