@@ -11,10 +11,11 @@ from tasks.ports import NewBatch, Submitter
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('nightdesk:key:' || %(key_id)s, 0))"
 """Until the end of the transaction: of two submissions with a key at once the second counts what the first wrote."""
 
-# By the indexes of jobs that are not final, as the cap on a tenant's is counted, and no further than the limit.
+# By the indexes of jobs that are not final, as the cap on a tenant's is counted. By batch first: with hundreds of thousands of
+# another key's jobs, a look at the batch of each would take four times as long as these jobs themselves.
 _UNFINISHED = """
-SELECT count(*) AS jobs FROM (
-    SELECT FROM (
+SELECT coalesce(sum(j.jobs), 0)::bigint AS jobs FROM (
+    SELECT batch_id, count(*) AS jobs FROM (
         (SELECT batch_id FROM job WHERE state = 'available' AND step = 'generate' AND tenant = %(tenant)s)
         UNION ALL
         (SELECT batch_id FROM job WHERE state = 'available' AND step = 'check' AND tenant = %(tenant)s)
@@ -26,8 +27,8 @@ SELECT count(*) AS jobs FROM (
         (SELECT batch_id FROM job WHERE held_reason IS NOT NULL AND tenant = %(tenant)s)
         UNION ALL
         (SELECT batch_id FROM job WHERE state = 'running' AND tenant = %(tenant)s)
-    ) j JOIN batch b ON b.id = j.batch_id AND b.key_id = %(key_id)s::uuid LIMIT %(most)s
-) unfinished
+    ) unfinished GROUP BY batch_id
+) j JOIN batch b ON b.id = j.batch_id AND b.key_id = %(key_id)s::uuid
 """
 
 _COUNT = """
@@ -54,16 +55,14 @@ class KeyRoom:
     batch: NewBatch
     submitter: Submitter
     present: int = 0
-    """Jobs of the key that are not final, counted up to one over the limit."""
+    """Jobs of the key that are not final."""
 
     async def count(self) -> None:
         """Counts the jobs of the key before the first of the batch is written."""
         submitter = self.submitter
         if submitter.jobs_waiting is None:
             return
-        parameters = {
-            "key_id": str(submitter.key_id), "tenant": self.batch.tenant, "most": submitter.jobs_waiting + 1,
-        }  # fmt: skip
+        parameters = {"key_id": str(submitter.key_id), "tenant": self.batch.tenant}
         await self.connection.execute(_LOCK, parameters)
         row = await (await self.connection.execute(_UNFINISHED, parameters)).fetchone()
         assert row is not None
