@@ -1,11 +1,20 @@
 import json
+import os
 import re
 import subprocess
 import sys
+import threading
 import tomllib
+from collections.abc import Iterator
 from fnmatch import fnmatch
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
 
 from tests.deployment import DOCKERFILE, REPOSITORY, pods_user
+
+HEALTH = REPOSITORY / "deploy" / "healthcheck.sh"
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -67,3 +76,44 @@ def test_it_runs_as_the_user_that_kubernetes_names() -> None:
     assert instruction_arguments("USER") == ["10001:10001"]
     assert pods_user() == {(10001, 10001)}
     assert "ca-certificates" in " ".join(instruction_arguments("RUN"))
+
+
+@pytest.fixture
+def healthz() -> Iterator[int]:
+    """The port of a service that answers /healthz alone."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/healthz" else 404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Writes nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def test_the_health_of_a_container_is_that_of_its_command(tmp_path: Path, healthz: int) -> None:
+    alive, none = tmp_path / "alive", tmp_path / "none"
+    alive.touch()
+    old = tmp_path / "old"
+    old.touch()
+    os.utime(old, (0, 0))
+    (check,) = instruction_arguments("HEALTHCHECK")
+    assert check.endswith('CMD ["sh", "/opt/nightdesk/bin/healthcheck"]')
+
+    def is_well(command: str, file: Path = none) -> bool:
+        line = tmp_path / "cmdline"
+        line.write_text("\0".join([*command.split(), ""]))
+        environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "NIGHTDESK_ALIVE_FILE": str(file)}
+        return not subprocess.run(["sh", HEALTH, line], env=environment, capture_output=True, check=False).returncode
+
+    worker = "/sbin/docker-init -- nightdesk worker --queues check"
+    assert [is_well(worker, file) for file in (alive, old, none)] == [True, False, False]
+    service = "/opt/nightdesk/bin/python /opt/nightdesk/bin/nightdesk serve --host 0.0.0.0 --port"
+    assert is_well(f"{service} {healthz}")
+    assert not is_well(f"{service} 1")
+    assert is_well("nightdesk migrate")
