@@ -96,7 +96,7 @@ test-k8s: $(BIN)/python ## what each overlay of deploy/k8s renders to, by the sc
 	$(VENV)/k8s/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt cloudcoil.models.keda kubernetes-validate pyyaml
 	$(VENV)/k8s/bin/python -m tests.kubernetes
 
-tutorial: $(VENV)/.developing ## the commands of docs/first-night.md, in order, against a stand-in for OpenAI
+tutorial: $(VENV)/.developing ## the commands of docs/first-night.md and docs/overnight.md, in order, against a stand-in for OpenAI
 	$(PYTEST) -n 0 -m tutorial tests/tutorial
 
 # The model comes as a plugin of another program, which is not needed to read its file.
@@ -189,7 +189,7 @@ fuzz-http: $(VENV)/.developing ## requests that nobody means against the HTTP se
 	$(PIP_INSTALL) schemathesis
 	$(BIN)/python -m tests.http_fuzz
 
-test-browser: $(VENV)/.developing ## each page of the viewer in headless Chromium of the system, with axe (BROWSER_ARGS="--screenshots docs/viewer")
+test-browser: $(VENV)/.developing ## each page of the viewer, and reports from disk without a network, in headless Chromium of the system, with axe (BROWSER_ARGS="--screenshots docs/viewer")
 	$(PIP_INSTALL) playwright axe-playwright-python pillow
 	$(BIN)/python -m tests.browser $(BROWSER_ARGS)
 

@@ -23,6 +23,7 @@ from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.browser.answers import ALL, LONG_CLAIMS, WORST, lines, special_lines, write
+from tests.browser.report import try_report
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 FLAGS = [
@@ -55,13 +56,14 @@ class Watched:
     def context(self, **options: Any) -> Iterator[BrowserContext]:
         """A context whose pages are watched."""
         context = self.browser.new_context(**options)
-        context.on("page", self._watch)
+        context.on("page", self.watch)
         try:
             yield context
         finally:
             context.close()
 
-    def _watch(self, page: Page) -> None:
+    def watch(self, page: Page) -> None:
+        """Notes the page's messages, errors, dialogs and requests to other addresses."""
         page.on(
             "console", lambda message: self._note(page, "console", message.text, message.type in {"error", "warning"})
         )
@@ -111,6 +113,7 @@ def main() -> None:
     """Tries everything; raises at the first thing that is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--screenshots", type=Path, help="directory for the pictures of the docs")
+    parser.add_argument("--report", type=Path, help="directory for the pictures of docs/overnight.md")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="nightdesk-browser-") as directory:
         home = Path(directory) / "home"
@@ -127,8 +130,9 @@ def main() -> None:
                     _try_long_job(watched, pages)
                     _try_live_progress(watched, home, Path(directory), options.screenshots)
                     judged = _review(watched, batch)
+                    reports = _try_reports(browser, home, Path(directory), (batch, special), options.report)
                     browser.close()
-                assert not watched.faults, "\n".join(watched.faults)
+                assert not watched.faults + reports, "\n".join(watched.faults + reports)
             _calibrate(home, Path(directory), judged)
         finally:
             nightdesk(home, "down", codes=(0, 1))
@@ -328,6 +332,20 @@ def _review(watched: Watched, batch: str) -> int:
             page.wait_for_load_state()
             page.get_by_role("link", name="Next answer").first.click()
         return judged
+
+
+def _try_reports(
+    browser: Browser, home: Path, directory: Path, batches: tuple[str, ...], pictures: Path | None
+) -> list[str]:
+    """The reports of both batches, of which one has hostile texts; returns what they should not have done."""
+    faults: list[str] = []
+    for number, batch in enumerate(batches):
+        path = directory / f"report-{number}.html"
+        nightdesk(home, "report", batch, "-o", str(path), "--with-estimate", codes=(0, 1))
+        watched = Watched(browser, path.as_uri())
+        try_report(browser, path, watched, pictures if number == 0 else None)
+        faults += watched.faults
+    return faults
 
 
 def _calibrate(home: Path, directory: Path, judged: int) -> None:

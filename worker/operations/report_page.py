@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,9 @@ def page(document: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(usd=_usd, count=_count, percent=_percent, span=_span, moment=_moment, word=_word)
+    environment.filters.update(
+        usd=_usd, amount=_amount, count=_count, percent=_percent, span=_span, moment=_moment, word=_word
+    )
     style, _, _ = environment.loader.get_source(environment, "report.css.j2")  # type: ignore[union-attr]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return environment.get_template("report.html.j2").render(
@@ -180,10 +183,13 @@ def _sum(values: Iterable[Any]) -> float:
 
 
 def _usd(value: Any) -> str:
-    if value is None:
-        return "unknown"
+    return "unknown" if value is None else f"{_amount(value)} USD"
+
+
+def _amount(value: Any) -> str:
+    """An amount of USD with three digits where it is small, never as a power of ten."""
     amount = float(value)
-    return f"{amount:,.2f} USD" if amount >= 1 or not amount else f"{amount:.4g} USD"
+    return f"{amount:,.2f}" if amount >= 1 or not amount else f"{Decimal(f'{amount:.3g}'):f}"
 
 
 def _count(value: float | None) -> str:

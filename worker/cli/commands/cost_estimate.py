@@ -54,6 +54,10 @@ def estimate(
     max_cost_usd: options.MaxCost = None,
     escalate: options.Escalate = None,
     *,
+    lane: options.CallLane = None,
+    not_before: options.NotBefore = None,
+    window: options.CallWindow = None,
+    deadline: options.Deadline = None,
     columns: options.Map = None,
     source_delimiter: options.SourceDelimiter = None,
     encoding: options.Encoding = None,
@@ -67,11 +71,16 @@ def estimate(
     """
     if bool(files) == (batch is not None):
         raise InputError("give either FILE or --batch")
-    if batch is not None and (max_cost_usd is not None or escalate):
-        raise InputError("a batch has its ceiling and its models: leave --max-cost-usd and --escalate out")
+    fields = options.batch_fields(
+        None, None, max_cost_usd, lane, escalate, not_before=not_before, window=window, deadline=deadline
+    )
+    if batch is not None and fields:
+        raise InputError(
+            "a batch has its ceiling, models, lane and times: leave --max-cost-usd, --escalate, --lane, --not-before, "
+            "--window and --deadline out"
+        )
     trial = None if like is None else options.batch_id(like)
     if batch is None:
-        fields = options.batch_fields(None, None, max_cost_usd, escalate=escalate)
         reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
         return estimate_input(list(files or ()), fields, reading, as_json=as_json, trial=trial)
     batch_id = options.batch_id(batch)
