@@ -1,6 +1,7 @@
 """``nightdesk calibrate``: labels in, a calibration file out that the check takes."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tasks.grounding.model import Calibration, shipped
 from tasks.grounding.recalibration import LabelledAnswer, claims_of, recalibrate
 from tests.scorers import NamedScorer
 from worker import cli
+from worker.cli.commands import calibration_fit
 
 WORDS = (
     "harbour lantern granite meadow copper violin orchard glacier pepper saddle compass turbine velvet walnut".split()
@@ -109,6 +111,16 @@ def test_the_confidence_of_answers_of_several_claims_matches_their_labels() -> N
         "2026-01-01",
     )
     assert alone.calibration.dependence == shipped().dependence
+
+
+def test_a_calibration_that_is_no_better_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = calibration_fit.read_labels(str(labels(tmp_path / "labels.jsonl", count=24)), None, print)
+    better = recalibrate(lines.answers, "2026-11-23")
+    warnings = []
+    for result in (better, replace(better, after=better.before)):
+        calibration_fit._report(result, "-")
+        warnings.append("no better than before" in capsys.readouterr().err)
+    assert warnings == [False, True]
 
 
 def test_too_few_labels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,6 +88,11 @@ def _report(result: Recalibrated, output: str) -> None:
         )
         _table([("before", result.before), ("after", result.after), ("with local model", result.with_local)])
         tell(f"supported from a probability of {result.calibration.supported_at:.2f}")
+        if result.after.brier >= result.before.brier:
+            warn(
+                "on rows left out its probabilities are no better than before (Brier score): label more answers before you "
+                "use it, at best a random sample of them"
+            )
     for judge in result.judges:
         weights = judge.weights
         tell(
