@@ -64,7 +64,7 @@ def test_responses_are_created_once_collected_and_paid_by_their_window(url: str,
         await harness.look()
         await harness.look()
         (notice,) = [each for each in await harness.ledger.remote_overview.notices() if each.lane is Lane.BACKGROUND]
-        assert notice.event.startswith("3 calls to openai:gpt-6-luna are in the lane background since ")
+        assert notice.event.startswith("3 calls to openai:gpt-6-luna have been in the lane background for ")
         detail = await harness.ledger.reading.job_detail(eight[0])
         assert detail.attempts[0]["provider_batch_name"] in stub.background.responses
         finish(stub)

@@ -240,12 +240,12 @@ def test_operators_see_where_calls_wait_and_what_was_moved(url: str, stub: Stub)
         batch_id = (await ledger.reading.job_detail(job_id)).view.batch_id
         (waiting,) = await ledger.remote_overview.notices(batch_id)
         assert waiting.event.startswith(f"{JOBS} calls to openai:gpt-")
-        assert " wait to be sent in a batch since " in waiting.event
+        assert re.search(" have waited for [0-9]+ s to be sent in a batch$", waiting.event)
         (attempt,) = (await ledger.reading.job_detail(job_id)).attempts
         assert (attempt["provider_batch_name"], attempt["lane_reason"][:17]) == (None, "8 h to the deadli")
         await harness.lane.turn()
         (open_notice,) = (await batch_overview(ledger, batch_id)).remote
-        pattern = f"{JOBS} calls are in the openai batch batch_0 since [0-9]+ (s|min), promised by [0-9-]+ [0-9:]+"
+        pattern = f"{JOBS} calls have been in the openai batch batch_0 for [0-9]+ (s|min), promised by [0-9-]+ [0-9:]+"
         assert re.fullmatch(pattern, open_notice.event)
         assert await ledger.remote_overview.notices(uuid4()) == []
         assert list(check_remote([open_notice])) == []

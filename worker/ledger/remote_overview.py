@@ -81,17 +81,19 @@ class RemoteNotice:
     @property
     def event(self) -> str:
         """One sentence."""
-        calls = f"{self.calls:,} {'call' if self.calls == 1 else 'calls'}"
+        calls, have = f"{self.calls:,} calls", "have"
+        if self.calls == 1:
+            calls, have = "1 call", "has"
         if self.sent_at is None:
-            return f"{calls} to {self.provider}:{self.model} wait to be sent in a batch since {in_words(self.age)}"
+            return (
+                f"{calls} to {self.provider}:{self.model} {have} waited for {in_words(self.age)} to be sent in a batch"
+            )
         name = self.remote_id or "that is being created"
-        text = f"{calls} are in the {self.provider} batch {name} since {in_words(self.age)}"
+        text = f"{calls} {have} been in the {self.provider} batch {name} for {in_words(self.age)}"
         means = "promised"
         if self.lane in WINDOWS:
             means = "meant to end"
-            text = (
-                f"{calls} to {self.provider}:{self.model} are in the lane {self.lane.value} since {in_words(self.age)}"
-            )
+            text = f"{calls} to {self.provider}:{self.model} {have} been in the lane {self.lane.value} for {in_words(self.age)}"
         if self.spilled_at is not None:
             what = "they are" if self.lane in WINDOWS else "it is"
             return (
