@@ -3,10 +3,11 @@
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, time, timedelta
 from functools import wraps
 from types import NoneType
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -17,6 +18,9 @@ from schemas.job import GenerationConfig
 from schemas.window import Window, parse_window
 from tasks.errors import InputError
 from worker.operations.output_form import OutputForm
+
+if TYPE_CHECKING:
+    from worker.operations.input_columns import ColumnMap
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary; errors are still shown.")]
@@ -133,6 +137,54 @@ _BY_HAND = (
 """Fields of a job's config that a person sets for a whole batch; files name the others."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """The options of a command that submits files: of their batch, and of how they are read."""
+
+    name: Name = None
+    key: Key = None
+    max_cost_usd: MaxCost = None
+    lane: CallLane = None
+    not_before: NotBefore = None
+    window: CallWindow = None
+    callback_url: CallbackUrl = None
+    deadline: Deadline = None
+    escalate: Escalate = None
+    priority: Priority = None
+    columns: Map = None
+    source_delimiter: SourceDelimiter = None
+    encoding: Encoding = None
+    preflight: Preflight = True
+    strict: Strict = False
+    again: Again = False
+    config: dict[str, Any] = field(default_factory=dict)
+    """The fields of a job's config that are options, too."""
+
+    @property
+    def batch(self) -> dict[str, Any]:
+        """The options on the batch, as ``BatchRequest`` takes them."""
+        return batch_fields(
+            self.name,
+            self.key,
+            self.max_cost_usd,
+            self.lane,
+            self.escalate,
+            config=self.config,
+            not_before=self.not_before,
+            deadline=self.deadline,
+            window=self.window,
+            callback_url=self.callback_url,
+        )
+
+    @property
+    def reading(self) -> "ColumnMap":
+        """The columns of the files."""
+        # Only commands with files pay for it.
+        from worker.operations.input_columns import ColumnMap  # noqa: PLC0415
+
+        return ColumnMap.parse(self.columns or (), self.source_delimiter, self.encoding)
+
+
 def stored_tenant(name: str | None) -> str | None:
     """The tenant of an option that looks for what is stored; raises ``InputError``, also for a variable that is empty."""
     return None if name is None else named_tenant(name)
@@ -155,17 +207,24 @@ def _tenant(name: str, check: Callable[[str], str]) -> str:
         raise InputError(str(error), field="--tenant") from None
 
 
-def with_config(command: Callable[..., int]) -> Callable[..., int]:
-    """Gives a command an option for each field that a person sets by hand; they reach it as ``config``."""
+def with_handover(command: Callable[..., int]) -> Callable[..., int]:
+    """Gives a command the options of a handover, and one for each field that a person sets by hand."""
     signature = inspect.signature(command, eval_str=True)
+    hints = get_type_hints(Handover, include_extras=True)
+    shared = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
+        for each in fields(Handover)
+        if each.name != "config"
+    ]
 
     @wraps(command)
     def call(**values: Any) -> int:
-        config = {name: values.pop(name) for name in _BY_HAND}
-        return command(**values, config={name: value for name, value in config.items() if value is not None})
+        options = {each.name: values.pop(each.name) for each in shared}
+        config = {name: value for name in _BY_HAND if (value := values.pop(name)) is not None}
+        return command(**values, handover=Handover(**options, config=config))
 
-    own = [each for each in signature.parameters.values() if each.name != "config"]
-    parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in own] + [_config_option(name) for name in _BY_HAND]
+    own = [each.replace(kind=each.KEYWORD_ONLY) for each in signature.parameters.values() if each.name != "handover"]
+    parameters = own + shared + [_config_option(name) for name in _BY_HAND]
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     # Typer reads these for the types of what the signature has; of the others it takes the signature's.
     call.__annotations__ = {}

@@ -29,10 +29,10 @@ from worker.settings import Settings, load_settings
 from worker.wiring import embedded
 
 
-@options.with_config
+@options.with_handover
 def run(
     *,
-    config: dict[str, Any],
+    handover: options.Handover,
     output: Annotated[
         str | None,
         typer.Option(
@@ -50,23 +50,7 @@ def run(
     resume: Annotated[
         str | None, typer.Option(metavar="BATCH", help="Go on with a batch instead of submitting files.")
     ] = None,
-    name: options.Name = None,
-    key: options.Key = None,
-    max_cost_usd: options.MaxCost = None,
-    lane: options.CallLane = None,
-    not_before: options.NotBefore = None,
-    window: options.CallWindow = None,
-    callback_url: options.CallbackUrl = None,
-    deadline: options.Deadline = None,
-    escalate: options.Escalate = None,
-    priority: options.Priority = None,
-    columns: options.Map = None,
-    source_delimiter: options.SourceDelimiter = None,
-    encoding: options.Encoding = None,
-    preflight: options.Preflight = True,
     workers: options.Workers = True,
-    strict: options.Strict = False,
-    again: options.Again = False,
     force: options.Force = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -86,31 +70,19 @@ def run(
     writes one result per row of input, and stops what it started. Interrupted, the jobs stay in the ledger, and
     --resume goes on with them.
     """
-    batch = options.batch_fields(
-        name,
-        key,
-        max_cost_usd,
-        lane,
-        escalate,
-        config=config,
-        not_before=not_before,
-        deadline=deadline,
-        window=window,
-        callback_url=callback_url,
-    )
-    if resume is not None and (files or batch or priority is not None or again):
+    batch = handover.batch
+    if resume is not None and (files or batch or handover.priority is not None or handover.again):
         raise InputError(
             "--resume goes on with a batch as it is: give no FILE, --name, --key, --max-cost-usd, --lane, --escalate, "
             "--not-before, --window, --deadline, --callback-url, --priority, --again or options of a job"
         )
-    reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
     if dry_run:
         if resume is not None:
             raise InputError("--dry-run estimates files; of a batch: nightdesk estimate --batch BATCH")
         # Only an estimate pays for the planning of calls.
         from worker.cli.commands.cost_estimate import estimate_input  # noqa: PLC0415
 
-        return estimate_input(list(files or ()), batch, reading, as_json=as_json, with_workers=workers)
+        return estimate_input(list(files or ()), batch, handover.reading, as_json=as_json, with_workers=workers)
     if output is None:
         raise InputError("name where the results go: -o OUT, or - for standard output")
     request = RunRequest(
@@ -118,16 +90,16 @@ def run(
         list(files or ()),
         batch,
         resume=None if resume is None else options.batch_id(resume),
-        strict=strict,
+        strict=handover.strict,
         quiet=quiet,
         with_workers=workers,
         estimate=estimate,
-        columns=reading,
-        preflight=preflight,
+        columns=handover.reading,
+        preflight=handover.preflight,
         form=form_of(output, form),
-        same_input=same_input_of(again=again),
+        same_input=same_input_of(again=handover.again),
         force=force,
-        priority=priority or 0,
+        priority=handover.priority or 0,
     )
     if estimate and resume is None:
         from worker.operations.first_estimate import check_readable_twice  # noqa: PLC0415 - as above
@@ -182,27 +154,11 @@ def check(
     return sum_up(run_batch(load_settings(), request), request, as_json=as_json)
 
 
-@options.with_config
+@options.with_handover
 def submit(
     files: options.Files,
     *,
-    config: dict[str, Any],
-    name: options.Name = None,
-    key: options.Key = None,
-    max_cost_usd: options.MaxCost = None,
-    lane: options.CallLane = None,
-    not_before: options.NotBefore = None,
-    window: options.CallWindow = None,
-    callback_url: options.CallbackUrl = None,
-    deadline: options.Deadline = None,
-    escalate: options.Escalate = None,
-    priority: options.Priority = None,
-    columns: options.Map = None,
-    source_delimiter: options.SourceDelimiter = None,
-    encoding: options.Encoding = None,
-    preflight: options.Preflight = True,
-    strict: options.Strict = False,
-    again: options.Again = False,
+    handover: options.Handover,
     as_json: options.Json = False,
 ) -> int:
     """Hand in the questions of files as one batch and return at once.
@@ -210,36 +166,24 @@ def submit(
     Workers take it from there: those of 'nightdesk up', or any that use the same database.
     """
     settings = load_settings()
-    batch = options.batch_fields(
-        name,
-        key,
-        max_cost_usd,
-        lane,
-        escalate,
-        config=config,
-        not_before=not_before,
-        deadline=deadline,
-        window=window,
-        callback_url=callback_url,
-    )
-    reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
+    batch = handover.batch
     interruption = Interruption()
     with interruption.tell_fate(lambda: NOTHING_SUBMITTED):
         submission = new_submission(
             files,
             batch,
             settings,
-            strict=strict,
-            columns=reading,
+            strict=handover.strict,
+            columns=handover.reading,
             tell=tell,
-            same_input=same_input_of(again=again),
-            priority=priority or 0,
+            same_input=same_input_of(again=handover.again),
+            priority=handover.priority or 0,
         )
         if submission.empty:
             warn(f"none of {count_of(submission.intake.lines, 'line')} holds a valid job; nothing was submitted")
             return BAD_INPUT
         announce(settings, submission, files, quiet=as_json, certain=embedded(settings))
-        handed_in = _hand_in(settings, submission, interruption, preflight=preflight)
+        handed_in = _hand_in(settings, submission, interruption, preflight=handover.preflight)
     return _tell_handed_in(handed_in, batch, as_json=as_json)
 
 
