@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -68,14 +69,21 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None: ...
 
 
-@pytest.fixture(scope="module")
-def vendor() -> Iterator[Vendor]:
+@contextmanager
+def running_vendor() -> Iterator[Vendor]:
+    """A vendor in a thread of its own."""
     with Vendor() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture(scope="module")
+def vendor() -> Iterator[Vendor]:
+    with running_vendor() as server:
+        yield server
 
 
 def look(

@@ -59,6 +59,7 @@ def test_a_queue_has_no_worker_while_jobs_wait_and_none_is_present(database_url:
         assert await ledger.fleet.unserved() == ["generate"]
         await ledger.fleet.beat("b", {Step.GENERATE})
         assert await ledger.fleet.unserved() == []
+        assert await ledger.fleet.workers() == 2
         await asyncio.to_thread(advance_clock, database_url, timedelta(seconds=30))
         assert sorted(await ledger.fleet.unserved()) == ["check", "generate"]
         # A worker of a busy machine may be late with its presence, and renews its leases all the same.

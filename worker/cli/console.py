@@ -31,7 +31,7 @@ def safe(text: str, style: str = "") -> Text:
 
 def write_text(out: Console, text: str) -> None:
     """Writes a message at word ends, with ids and commands whole, so that they can be copied."""
-    out.print(Text(wrap(printable(text), out.width)), soft_wrap=True)
+    out.print(Text(wrap(printable(text), out.width - 1)), soft_wrap=True)
 
 
 def moment(at: datetime | None) -> str:

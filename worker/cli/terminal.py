@@ -55,7 +55,8 @@ def columns() -> int | None:
 def tell(message: str) -> None:
     """Writes one message for people, at word ends where a terminal is narrower."""
     text, width = printable(message), columns()
-    sys.stderr.write(f"{text if width is None else wrap(text, width)}\n")
+    # A full row leaves the cursor at its end, where some terminals begin another one.
+    sys.stderr.write(f"{text if width is None else wrap(text, width - 1)}\n")
     sys.stderr.flush()
 
 

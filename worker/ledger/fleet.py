@@ -212,6 +212,12 @@ class Fleet:
         """The queues with available jobs that no worker takes; one whose presence is late still renews its leases."""
         return [row.step for row in await self._db.rows(_UNSERVED, {"present_for": PRESENT_FOR})]
 
+    async def workers(self) -> int:
+        """The number of workers that are alive, wherever they run."""
+        query = "SELECT count(*) AS n FROM worker WHERE seen_at > nightdesk_now() - %(present_for)s"
+        (row,) = await self._db.rows(query, {"present_for": PRESENT_FOR})
+        return int(row.n)
+
     async def next_try(self, batch_id: UUID) -> datetime | None:
         """The time at which the first waiting job of a batch goes on; None where thousands of other batches are due before."""
         (row,) = await self._db.rows(_NEXT_TRY, {"batch_id": batch_id, "most": MOST_DUE})

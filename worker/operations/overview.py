@@ -27,6 +27,8 @@ class Overview:
     """Provider batches in which the jobs of a single batch wait."""
     unserved: Sequence[str] = ()
     """Queues with available jobs that no worker takes."""
+    workers: int = 0
+    """Those that are alive, of this home and elsewhere."""
     budgets: Sequence[BudgetStatus] = ()
     """Budgets of its tenant, where jobs of a single batch wait for one."""
 
@@ -34,7 +36,8 @@ class Overview:
 async def overview(ledger: PostgresLedger, *, newest: int) -> Overview:
     """The newest batches."""
     lanes, unserved = await ledger.fleet.lane_notices(), await ledger.fleet.unserved()
-    return Overview(await ledger.reading.batches(newest), lanes, unserved=unserved)
+    workers = await ledger.fleet.workers()
+    return Overview(await ledger.reading.batches(newest), lanes, unserved=unserved, workers=workers)
 
 
 async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
@@ -53,7 +56,7 @@ async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
     }
     lanes, unserved = await ledger.fleet.lane_notices(), await ledger.fleet.unserved()
     budgets = await budgets_in_short(ledger, status)
-    return Overview([status.model_copy(update=further)], lanes, remote, unserved, budgets)
+    return Overview([status.model_copy(update=further)], lanes, remote, unserved, budgets=budgets)
 
 
 async def budgets_in_short(ledger: PostgresLedger, status: BatchStatus) -> list[BudgetStatus]:

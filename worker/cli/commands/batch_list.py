@@ -63,17 +63,20 @@ def _show_batches(present: Overview, workers: Mapping[str, WorkerProcess]) -> No
         write_text(out, f"{lane.event}. To fix it: {lane.remedy}")
     if present.unserved:
         write_text(out, unserved_line(present.unserved, _queues_of(workers)))
-    out.print(_staff(len(workers)))
+    out.print(_staff(len(workers), present.workers))
 
 
 def _queues_of(workers: Mapping[str, WorkerProcess]) -> set[str]:
     return {queue for process in workers.values() for queue in process.spec.queues}
 
 
-def _staff(workers: int) -> str:
-    if not workers:
-        return "no worker of this home runs"
-    return count_of(workers, "worker of this home runs", "workers of this home run")
+def _staff(own: int, present: int) -> str:
+    """The workers of this home, and those that reach the same ledger by its URL."""
+    here = (
+        count_of(own, "worker of this home runs", "workers of this home run") if own else "no worker of this home runs"
+    )
+    elsewhere = present - own
+    return here if elsewhere <= 0 else f"{here}; {elsewhere:,} elsewhere with the same ledger"
 
 
 def _table(batches: Sequence[BatchStatus]) -> Table:
