@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from celery import Celery
 from celery.result import AsyncResult
 
 from tests.acceptance.conftest import System, questions
+from tests.celery_client import celery_client
 from tests.forking import PROGRAM
 from tests.left_homes import watch
 from tests.seeded_homes import seed
@@ -239,9 +240,9 @@ class Lab(System):
             return True
         return False
 
-    def celery(self) -> Celery:
+    def celery(self) -> AbstractContextManager[Celery]:
         """A producer's app."""
-        return Celery(broker=self.redis_url, backend=self.redis_url)
+        return celery_client(self.redis_url)
 
     # ---- the account ----
 
@@ -295,13 +296,12 @@ class Lab(System):
         return report
 
     def _without_result(self) -> list[str]:
-        app = self.celery()
         missing = []
-        for (job_id,) in self.rows("SELECT id FROM job"):
-            result: Any = AsyncResult(str(job_id), app=app)
-            if not result.ready() or result.get(timeout=10)["job_id"] != str(job_id):
-                missing.append(str(job_id))
-        app.close()
+        with self.celery() as app:
+            for (job_id,) in self.rows("SELECT id FROM job"):
+                result: Any = AsyncResult(str(job_id), app=app)
+                if not result.ready() or result.get(timeout=10)["job_id"] != str(job_id):
+                    missing.append(str(job_id))
         return missing
 
 

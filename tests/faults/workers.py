@@ -186,13 +186,12 @@ def doubled_hints(lab: Lab) -> Report:
     workers = [lab.work(), lab.work()]
     ids = [str(job_id) for (job_id,) in lab.rows("SELECT id FROM job")]
     chance = random.Random(5)
-    app = lab.celery()
-    for _ in range(6):
-        chance.shuffle(ids)
-        for step in ("check", "generate"):
-            for at in range(0, len(ids), 20):
-                app.send_task(f"nightdesk.{step}", args=[ids[at : at + 20]], queue=step, ignore_result=True)
-    app.close()
+    with lab.celery() as app:
+        for _ in range(6):
+            chance.shuffle(ids)
+            for step in ("check", "generate"):
+                for at in range(0, len(ids), 20):
+                    app.send_task(f"nightdesk.{step}", args=[ids[at : at + 20]], queue=step, ignore_result=True)
     lab.start_recovery()
     report = lab.report(JOBS)
     assert all(worker.poll() is None for worker in workers)

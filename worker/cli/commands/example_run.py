@@ -127,6 +127,12 @@ class _Sums:
             self.groundings.append(result["grounding_score"])
         self.citations += len(result["citations"])
 
+    @property
+    def further(self) -> str:
+        """The outcomes that have no column."""
+        columns = {outcome.value for outcome in COLUMNS}
+        return ", ".join(f"{count} {name}" for name, count in self.outcomes.items() if name not in columns)
+
 
 def _show_kinds(out: Console, results: Iterable[Mapping[str, Any]]) -> None:
     """A line per ``metadata.kind`` and one for all; what no column counts is in the last one."""
@@ -136,21 +142,22 @@ def _show_kinds(out: Console, results: Iterable[Mapping[str, Any]]) -> None:
         kinds[str(result["metadata"].get("kind") or "other")].add(result)
         everything.add(result)
     table = Table(box=None, pad_edge=False)
-    for heading in ("kind", "jobs", *(outcome.value for outcome in COLUMNS), "mean grounding", "citations", "other"):
+    further = bool(everything.further)
+    headings = ["kind", "jobs", *(outcome.value for outcome in COLUMNS), "grounding", "citations", *["other"] * further]
+    for heading in headings:
         table.add_column(heading, justify="left" if heading in {"kind", "other"} else "right")
     for kind, sums in sorted(kinds.items()):
-        table.add_row(safe(kind), *_cells(sums))
+        table.add_row(safe(kind), *_cells(sums, with_further=further))
     table.add_section()
-    table.add_row(safe("all", "bold"), *_cells(everything))
+    table.add_row(safe("all", "bold"), *_cells(everything, with_further=further))
     out.print(table)
 
 
-def _cells(sums: _Sums) -> list[str]:
-    columns = {outcome.value for outcome in COLUMNS}
+def _cells(sums: _Sums, *, with_further: bool) -> list[str]:
     return [
         str(sums.jobs),
         *(str(sums.outcomes.get(outcome.value, 0)) for outcome in COLUMNS),
         f"{sum(sums.groundings) / len(sums.groundings):.2f}" if sums.groundings else "",
         str(sums.citations),
-        ", ".join(f"{count} {name}" for name, count in sums.outcomes.items() if name not in columns),
+        *([sums.further] if with_further else []),
     ]
