@@ -21,5 +21,6 @@ def close_client(app: Celery) -> None:
     """Close all connections of an app."""
     backend: Any = app.backend
     backend.result_consumer.stop()
-    backend.client.close()
+    # Its client was given the pool, so it does not close it.
+    backend.client.connection_pool.disconnect()
     app.close()
