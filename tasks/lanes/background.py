@@ -16,7 +16,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from tasks.errors import ConfigurationError, ProviderError, failure_of
 from tasks.lanes.choice import LaneChooser, SentCalls
-from tasks.lanes.pace import LanePace, take_turns
+from tasks.lanes.pace import Found, LanePace, take_turns
 from tasks.lanes.settlement import Answer, Settlement
 from tasks.lanes.unserved import UnservedLane
 from tasks.ports.remote_batches import RemoteResult
@@ -53,8 +53,8 @@ class BackgroundLane:
         """Looks after responses until cancelled."""
         await take_turns("background responses", self.turn, self.pace.tick)
 
-    async def turn(self) -> bool:
-        """Looks after a page of responses; True if there may be more to do at once."""
+    async def turn(self) -> Found:
+        """Looks after a page of responses."""
         page = await self.responses.take_due(PAGE, self.pace.keep_for)
         by_provider: dict[str, list[OpenResponse]] = defaultdict(list)
         for response in page:
@@ -66,7 +66,9 @@ class BackgroundLane:
         for provider, responses in by_provider.items():
             if (remote := self._remote(provider)) is not None:
                 await self._look_after(responses, remote)
-        return len(page) == PAGE
+        if not page:
+            return Found.NOTHING
+        return Found.MORE if len(page) == PAGE else Found.WAITING
 
     def _remote(self, provider: str) -> RemoteResponses | None:
         try:

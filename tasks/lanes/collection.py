@@ -6,6 +6,7 @@ time: the provider's own list says whether the batch exists.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -14,11 +15,11 @@ from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from tasks.errors import ConfigurationError, ProviderError, failure_of
 from tasks.lanes.choice import LaneChooser, SentCalls, in_words
-from tasks.lanes.pace import LanePace, take_turns
+from tasks.lanes.pace import Found, LanePace, take_turns
 from tasks.lanes.settlement import UNDONE, Answer, Settlement
 from tasks.lanes.unserved import UnservedLane
 from tasks.ports import Permit
-from tasks.ports.remote_batches import Intent, OpenBatch, RemoteBatches, RemoteCalls
+from tasks.ports.remote_batches import Intent, OpenBatch, RemoteBatches, RemoteCalls, WaitingCalls
 
 log = logging.getLogger(__name__)
 
@@ -47,14 +48,17 @@ class BatchLane:
         """Looks after parked calls and batches until cancelled."""
         await take_turns("provider batches", self.turn, self.pace.tick)
 
-    async def turn(self) -> bool:
-        """Sends what is gathered and looks after one batch; True if there may be more to do at once."""
+    async def turn(self) -> Found:
+        """Sends what is gathered and looks after one batch."""
         busy = await self._withdraw()
-        busy |= await self._send_gathered()
+        waiting = await self.batches.waiting()
+        busy |= await self._send_gathered(waiting)
         batch = await self.batches.take_due(self.pace.keep_for)
         if batch is not None:
             await self._look_after(batch)
-        return busy or batch is not None
+        if busy or batch is not None:
+            return Found.MORE
+        return Found.WAITING if waiting else Found.NOTHING
 
     async def _withdraw(self) -> bool:
         """Closes the attempts of parked calls that are not to be sent: nothing is paid; True if there were any."""
@@ -65,9 +69,9 @@ class BatchLane:
 
     # ---- creation ----
 
-    async def _send_gathered(self) -> bool:
+    async def _send_gathered(self, gathered: Sequence[WaitingCalls]) -> bool:
         busy = False
-        for waiting in await self.batches.waiting():
+        for waiting in gathered:
             needed = self.lanes.terms.needed(waiting.provider, waiting.model, waiting.calls, waiting.body_bytes)
             if waiting.due_in is not None and waiting.due_in <= needed:
                 log.info("%d calls to %s leave the provider batch for their deadline", waiting.calls, waiting.provider)

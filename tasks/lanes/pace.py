@@ -5,11 +5,15 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import Enum, auto
 
 from tasks.errors import LedgerUnavailable
 from tasks.ports.remote_batches import Gathering
 
 log = logging.getLogger(__name__)
+
+MOST_IDLE = 5
+"""Pauses of a lane without work in the place of one: few seconds beside the minutes that its calls take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +34,30 @@ class LanePace:
         return self.first_look * min(10.0, 1.5**looks)
 
 
-async def take_turns(what: str, turn: Callable[[], Awaitable[bool]], pause: timedelta) -> None:
-    """Takes turns until cancelled, with a pause after each one that left nothing to do at once."""
+class Found(Enum):
+    """What a turn found to do."""
+
+    NOTHING = auto()
+    WAITING = auto()
+    """Nothing that can be done at once."""
+    MORE = auto()
+    """There may be more to do at once."""
+
+
+async def take_turns(what: str, turn: Callable[[], Awaitable[Found]], pause: timedelta) -> None:
+    """Takes turns until cancelled, with a pause after each one that left nothing to do at once.
+
+    Most workers never see such a lane: the pause grows to ``MOST_IDLE`` times as much while turns find nothing at all.
+    """
+    idle_turns = 0
     while True:
+        found = Found.WAITING
         try:
-            busy = await turn()
+            found = await turn()
         except LedgerUnavailable as error:
             log.warning("%s wait for the ledger: %s", what, error)
-            busy = False
         except Exception:
             log.exception("looking after %s broke", what)
-            busy = False
-        if not busy:
-            await asyncio.sleep(pause.total_seconds())
+        idle_turns = idle_turns + 1 if found is Found.NOTHING else 0
+        if found is not Found.MORE:
+            await asyncio.sleep(pause.total_seconds() * min(max(1, idle_turns), MOST_IDLE))

@@ -19,7 +19,7 @@ from tasks.calls.retry import Fail, Hold, Retry, RetryPolicy, Snooze
 from tasks.errors import ProviderError
 from tasks.lanes.choice import LaneChooser
 from tasks.lanes.collection import BatchLane
-from tasks.lanes.pace import LanePace
+from tasks.lanes.pace import Found, LanePace, take_turns
 from tasks.lanes.parking import call_of, document_of, open_call
 from tasks.lanes.settlement import Settlement
 from tasks.ports import Leased, NewBatch
@@ -29,6 +29,27 @@ from tests.builders import make_attempt
 from tests.scripted_provider import Registry, ScriptedProvider
 
 K = FailureKind
+
+
+def test_a_lane_without_work_is_looked_at_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = [*[Found.NOTHING] * 7, Found.MORE, Found.WAITING, ValueError("?"), Found.NOTHING, Found.NOTHING]
+    pauses: list[float] = []
+
+    async def turn() -> Found:
+        if not turns:
+            raise asyncio.CancelledError
+        found = turns.pop(0)
+        if isinstance(found, ValueError):
+            raise found
+        return found
+
+    async def note(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("tasks.lanes.pace.asyncio.sleep", note)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(take_turns("calls", turn, timedelta(seconds=2)))
+    assert pauses == [2, 4, 6, 8, 10, 10, 10, 2, 2, 2, 4]
 
 
 def job(**config: Any) -> Leased:
