@@ -16,7 +16,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from tasks.errors import ConfigurationError, ProviderError, failure_of
 from tasks.lanes.choice import LaneChooser, SentCalls
-from tasks.lanes.pace import Found, LanePace, take_turns
+from tasks.lanes.pace import LanePace, Work, take_turns
 from tasks.lanes.settlement import Answer, Settlement
 from tasks.lanes.unserved import UnservedLane
 from tasks.ports.remote_batches import RemoteResult
@@ -53,7 +53,7 @@ class BackgroundLane:
         """Looks after responses until cancelled."""
         await take_turns("background responses", self.turn, self.pace.tick)
 
-    async def turn(self) -> Found:
+    async def turn(self) -> Work:
         """Looks after a page of responses."""
         page = await self.responses.take_due(PAGE, self.pace.keep_for)
         by_provider: dict[str, list[OpenResponse]] = defaultdict(list)
@@ -67,8 +67,8 @@ class BackgroundLane:
             if (remote := self._remote(provider)) is not None:
                 await self._look_after(responses, remote)
         if not page:
-            return Found.NOTHING
-        return Found.MORE if len(page) == PAGE else Found.WAITING
+            return Work.NOTHING
+        return Work.MORE if len(page) == PAGE else Work.WAITING
 
     def _remote(self, provider: str) -> RemoteResponses | None:
         try:

@@ -15,7 +15,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from tasks.errors import ConfigurationError, ProviderError, failure_of
 from tasks.lanes.choice import LaneChooser, SentCalls, in_words
-from tasks.lanes.pace import Found, LanePace, take_turns
+from tasks.lanes.pace import LanePace, Work, take_turns
 from tasks.lanes.settlement import UNDONE, Answer, Settlement
 from tasks.lanes.unserved import UnservedLane
 from tasks.ports import Permit
@@ -48,7 +48,7 @@ class BatchLane:
         """Looks after parked calls and batches until cancelled."""
         await take_turns("provider batches", self.turn, self.pace.tick)
 
-    async def turn(self) -> Found:
+    async def turn(self) -> Work:
         """Sends what is gathered and looks after one batch."""
         busy = await self._withdraw()
         waiting = await self.batches.waiting()
@@ -57,8 +57,8 @@ class BatchLane:
         if batch is not None:
             await self._look_after(batch)
         if busy or batch is not None:
-            return Found.MORE
-        return Found.WAITING if waiting else Found.NOTHING
+            return Work.MORE
+        return Work.WAITING if waiting else Work.NOTHING
 
     async def _withdraw(self) -> bool:
         """Closes the attempts of parked calls that are not to be sent: nothing is paid; True if there were any."""

@@ -34,8 +34,8 @@ class LanePace:
         return self.first_look * min(10.0, 1.5**looks)
 
 
-class Found(Enum):
-    """What a turn found to do."""
+class Work(Enum):
+    """The work that a turn came upon."""
 
     NOTHING = auto()
     WAITING = auto()
@@ -44,20 +44,20 @@ class Found(Enum):
     """There may be more to do at once."""
 
 
-async def take_turns(what: str, turn: Callable[[], Awaitable[Found]], pause: timedelta) -> None:
+async def take_turns(what: str, turn: Callable[[], Awaitable[Work]], pause: timedelta) -> None:
     """Takes turns until cancelled, with a pause after each one that left nothing to do at once.
 
     Most workers never see such a lane: the pause grows to ``MOST_IDLE`` times as much while turns find nothing at all.
     """
     idle_turns = 0
     while True:
-        found = Found.WAITING
+        work = Work.WAITING
         try:
-            found = await turn()
+            work = await turn()
         except LedgerUnavailable as error:
             log.warning("%s wait for the ledger: %s", what, error)
         except Exception:
             log.exception("looking after %s broke", what)
-        idle_turns = idle_turns + 1 if found is Found.NOTHING else 0
-        if found is not Found.MORE:
+        idle_turns = idle_turns + 1 if work is Work.NOTHING else 0
+        if work is not Work.MORE:
             await asyncio.sleep(pause.total_seconds() * min(max(1, idle_turns), MOST_IDLE))

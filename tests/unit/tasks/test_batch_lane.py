@@ -19,7 +19,7 @@ from tasks.calls.retry import Fail, Hold, Retry, RetryPolicy, Snooze
 from tasks.errors import ProviderError
 from tasks.lanes.choice import LaneChooser
 from tasks.lanes.collection import BatchLane
-from tasks.lanes.pace import Found, LanePace, take_turns
+from tasks.lanes.pace import LanePace, Work, take_turns
 from tasks.lanes.parking import call_of, document_of, open_call
 from tasks.lanes.settlement import Settlement
 from tasks.ports import Leased, NewBatch
@@ -32,16 +32,16 @@ K = FailureKind
 
 
 def test_a_lane_without_work_is_looked_at_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = [*[Found.NOTHING] * 7, Found.MORE, Found.WAITING, ValueError("?"), Found.NOTHING, Found.NOTHING]
+    turns = [*[Work.NOTHING] * 7, Work.MORE, Work.WAITING, ValueError("?"), Work.NOTHING, Work.NOTHING]
     pauses: list[float] = []
 
-    async def turn() -> Found:
+    async def turn() -> Work:
         if not turns:
             raise asyncio.CancelledError
-        found = turns.pop(0)
-        if isinstance(found, ValueError):
-            raise found
-        return found
+        work = turns.pop(0)
+        if isinstance(work, ValueError):
+            raise work
+        return work
 
     async def note(seconds: float) -> None:
         pauses.append(seconds)
