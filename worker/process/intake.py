@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 import kombu.transport
+import redis
 from celery import Celery
 from celery.worker.consumer import Consumer
 from celery.worker.request import Request
@@ -79,6 +80,7 @@ class GuardedConsumer(Consumer):
 class GuardedChannel(redis_transport.Channel):
     """Drops strings that are no message: the list in Redis may hold any."""
 
+    connection: Any
     connection_errors: tuple[type[BaseException], ...]
     replies: ClassVar[dict[str, float]] = {}
     """Times (monotonic) of the last replies from the queues and from the control channel, to any channel of the process."""
@@ -96,6 +98,13 @@ class GuardedChannel(redis_transport.Channel):
             delivered = True
         self.replies["queues"] = monotonic()
         return delivered
+
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - kombu's
+        if self.connection.client is None:
+            # kombu would raise AttributeError, which ends the worker; of a lost connection Celery makes a new one.
+            raise redis.ConnectionError("the connection was closed while a channel of it connected again")
+        parameters: dict[str, Any] = super()._connparams(asynchronous=asynchronous)  # type: ignore[misc]
+        return parameters
 
     def _receive_one(self, client: Any) -> Any:
         message = super()._receive_one(client)  # type: ignore[misc]

@@ -1,12 +1,13 @@
 """The watchdog trusts a consumer that reads, and pings one that does not."""
 
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from celery import Celery
 
-from worker.process.intake import GuardedChannel, consumer_reads
+from worker.process.intake import GuardedChannel, GuardedTransport, consumer_reads
 from worker.process.main import WATCH_EVERY_S, Watchdog
 
 
@@ -47,3 +48,10 @@ def test_only_a_consumer_that_does_not_read_is_pinged(replies: dict[str, float],
     replies.clear()
     assert not watchdog._listens()
     assert [ping["destination"] for ping in pings] == [["nightdesk@here"]]
+
+
+def test_a_channel_of_a_closed_connection_has_lost_it() -> None:
+    channel = GuardedChannel.__new__(GuardedChannel)
+    channel.connection = SimpleNamespace(client=None)
+    with pytest.raises(GuardedTransport.connection_errors, match="was closed"):
+        channel._connparams(asynchronous=True)
