@@ -20,6 +20,8 @@ class Interruption:
 
     def __init__(self) -> None:
         self._is_over = False
+        self._last_fate: Callable[[], str] | None = None
+        """Of the inner block that ended: what is left is the end of the command."""
 
     @contextmanager
     def tell_fate(self, fate: Callable[[], str]) -> Iterator[None]:
@@ -29,8 +31,9 @@ class Interruption:
         except KeyboardInterrupt:
             if not self._is_over:
                 self._is_over = True
-                tell(f"Interrupted. {fate()}".rstrip())
+                tell(f"Interrupted. {(self._last_fate or fate)()}".rstrip())
             raise
+        self._last_fate = self._last_fate or fate
 
 
 def fate_of(opened: Session, submission: Submission) -> tuple[str, UUID | None]:

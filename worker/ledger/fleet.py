@@ -136,7 +136,10 @@ _UNSERVED = """
 SELECT s.step FROM unnest(ARRAY['generate', 'check']) AS s(step)
 WHERE EXISTS (SELECT FROM job j WHERE j.state = 'available' AND j.step = s.step)
   AND NOT EXISTS (SELECT FROM worker w WHERE w.seen_at > nightdesk_now() - %(present_for)s AND s.step = ANY (w.steps))
-  AND NOT EXISTS (SELECT FROM job j WHERE j.state = 'running' AND j.step = s.step AND j.lease_until > nightdesk_now())
+  AND NOT EXISTS (
+      SELECT FROM job j JOIN worker w ON w.name = j.worker AND s.step = ANY (w.steps)
+      WHERE j.state = 'running' AND j.step = s.step AND j.lease_until > nightdesk_now()
+  )
 """
 
 # Jobs of every paused lane are held for the same reason; those whose lane stays paused are held again when called.
@@ -209,14 +212,16 @@ class Fleet:
         return [(row.provider, row.lane, row.model) for row in await self._db.rows(_RETRY_LANES, parameters)]
 
     async def unserved(self) -> list[str]:
-        """The queues with available jobs that no worker takes; one whose presence is late still renews its leases."""
+        """The queues with available jobs that no worker takes.
+
+        A worker whose presence is late still renews its leases; one that checks its own answers does not take others' to check.
+        """
         return [row.step for row in await self._db.rows(_UNSERVED, {"present_for": PRESENT_FOR})]
 
-    async def workers(self) -> int:
-        """The number of workers that are alive, wherever they run."""
-        query = "SELECT count(*) AS n FROM worker WHERE seen_at > nightdesk_now() - %(present_for)s"
-        (row,) = await self._db.rows(query, {"present_for": PRESENT_FOR})
-        return int(row.n)
+    async def workers(self) -> list[str]:
+        """The names of the workers that said lately that they are alive, wherever they run."""
+        query = "SELECT name FROM worker WHERE seen_at > nightdesk_now() - %(present_for)s"
+        return [row.name for row in await self._db.rows(query, {"present_for": PRESENT_FOR})]
 
     async def next_try(self, batch_id: UUID) -> datetime | None:
         """The time at which the first waiting job of a batch goes on; None where thousands of other batches are due before."""

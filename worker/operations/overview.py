@@ -27,8 +27,8 @@ class Overview:
     """Provider batches in which the jobs of a single batch wait."""
     unserved: Sequence[str] = ()
     """Queues with available jobs that no worker takes."""
-    workers: int = 0
-    """Those that are alive, of this home and elsewhere."""
+    workers: Sequence[str] = ()
+    """Names of those that are alive, of this home and elsewhere."""
     budgets: Sequence[BudgetStatus] = ()
     """Budgets of its tenant, where jobs of a single batch wait for one."""
 

@@ -63,3 +63,17 @@ def test_the_innermost_place_tells_and_only_it(capsys: pytest.CaptureFixture[str
     ):
         raise KeyboardInterrupt
     assert capsys.readouterr().err == "Interrupted. inner\n"
+
+
+def test_what_is_submitted_stays_so_while_the_command_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    interruption = Interruption()
+
+    def submit() -> None:
+        with interruption.tell_fate(lambda: "Nothing was submitted."):
+            with interruption.tell_fate(lambda: "Batch 1 was submitted whole."):
+                pass
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        submit()
+    assert capsys.readouterr().err == "Interrupted. Batch 1 was submitted whole.\n"

@@ -1,6 +1,7 @@
 import asyncio
 import errno
 import io
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -28,7 +29,7 @@ from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.remote_overview import RemoteNotice
 from worker.operations.overview import Overview
-from worker.settings import Settings
+from worker.settings import Settings, worker_name
 from worker.supervise.workers import WorkerSpec
 
 BATCH = uuid4()
@@ -256,6 +257,14 @@ def test_the_list_of_batches_cuts_no_word(columns: int, monkeypatch: pytest.Monk
     assert all(len(line) <= columns for line in lines)
     words = re.findall(r"\d+(?:,\d+)+|[\w-]+", " ".join(lines))
     assert {str(BATCH), "answered", "abstained", "failed", "100,000"} <= {*words}
+
+
+def test_a_worker_that_was_killed_is_not_elsewhere() -> None:
+    present = [worker_name(), worker_name(4_194_305), "another-host:7"]
+    assert batch_list._staff({os.getpid()}, present) == "1 worker of this home runs; 1 elsewhere with the same ledger"
+    assert batch_list._staff({os.getpid(), 5}, present[:2]) == "2 workers of this home run"
+    # Started from a terminal, or by another home.
+    assert batch_list._staff((), present[:1]) == "no worker of this home runs; 1 elsewhere with the same ledger"
 
 
 def test_a_disk_that_is_nearly_full_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

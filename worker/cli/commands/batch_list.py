@@ -1,8 +1,9 @@
 """``nightdesk status``: the state of batches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated
 
+import psutil
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -18,7 +19,7 @@ from worker.cli.terminal import write_json
 from worker.operations.counts import count_of
 from worker.operations.failure_causes import failure_lines
 from worker.operations.overview import Overview, batch_overview, overview, status_document, unserved_line
-from worker.settings import load_settings
+from worker.settings import load_settings, worker_name
 from worker.supervise.workers import WorkerProcess
 
 
@@ -63,20 +64,28 @@ def _show_batches(present: Overview, workers: Mapping[str, WorkerProcess]) -> No
         write_text(out, f"{lane.event}. To fix it: {lane.remedy}")
     if present.unserved:
         write_text(out, unserved_line(present.unserved, _queues_of(workers)))
-    out.print(_staff(len(workers), present.workers))
+    out.print(_staff({process.pid for process in workers.values()}, present.workers))
 
 
 def _queues_of(workers: Mapping[str, WorkerProcess]) -> set[str]:
     return {queue for process in workers.values() for queue in process.spec.queues}
 
 
-def _staff(own: int, present: int) -> str:
-    """The workers of this home, and those that reach the same ledger by its URL."""
+def _staff(own: Collection[int], present: Iterable[str]) -> str:
+    """The workers of this home by their process ids, and those that reach the same ledger by its URL."""
     here = (
-        count_of(own, "worker of this home runs", "workers of this home run") if own else "no worker of this home runs"
+        count_of(len(own), "worker of this home runs", "workers of this home run")
+        if own
+        else "no worker of this home runs"
     )
-    elsewhere = present - own
-    return here if elsewhere <= 0 else f"{here}; {elsewhere:,} elsewhere with the same ledger"
+    elsewhere = sum(not _is_of(name, own) for name in present)
+    return f"{here}; {elsewhere:,} elsewhere with the same ledger" if elsewhere else here
+
+
+def _is_of(name: str, own: Collection[int]) -> bool:
+    """True for a worker of this home, and for one of this host that has ended: its presence outlives it by seconds."""
+    pid = int(name.rpartition(":")[2])
+    return name == worker_name(pid) and (pid in own or not psutil.pid_exists(pid))
 
 
 def _table(batches: Sequence[BatchStatus]) -> Table:
