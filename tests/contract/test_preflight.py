@@ -87,15 +87,15 @@ def vendor() -> Iterator[Vendor]:
 
 
 def look(
-    url: str, config: GenerationConfig | None = None, *, judges: Sequence[str | None] = (), **settings: Any
+    url: str, *configs: GenerationConfig, judges: Sequence[str | None] = (), **settings: Any
 ) -> list[str]:
     environment = {
         "OPENAI_API_KEY": "key", "OPENAI_BASE_URL": f"{url}/v1",
         "ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": url,
     }  # fmt: skip
     given = Settings(**settings)
-    configs = [] if judges else [config or GenerationConfig()]
-    return asyncio.run(check_models(ConfiguredProviders(given, environment), given, configs, judges))
+    asked = configs or (() if judges else (GenerationConfig(),))
+    return asyncio.run(check_models(ConfiguredProviders(given, environment), given, asked, judges))
 
 
 @pytest.mark.parametrize(
@@ -177,6 +177,17 @@ def test_a_judge_that_can_not_be_asked_stops_answers_that_wait_for_it(
     vendor.answer(status, body)
     with pytest.raises(ConfigurationError, match=message):
         look(vendor.url, judges=[judge], judge="openai:x" if judge is None else None)
+
+
+def test_a_judge_that_is_a_model_with_fallbacks_too_stops_them(vendor: Vendor) -> None:
+    vendor.answer(404, OPENAI_404)
+    model = GenerationConfig(provider="openai", model="x", fallbacks=("extractive",))
+    with pytest.raises(ConfigurationError, match="Name another judge in NIGHTDESK_JUDGE"):
+        look(vendor.url, model, judges=["openai:x"])
+    vendor.answer(200, {"id": "x", "object": "model", "created": 1, "owned_by": "x"})
+    vendor.paths.clear()
+    assert look(vendor.url, model, judges=["openai:x"]) == []
+    assert len(vendor.paths) == 1, "what was asked as a model is not asked again as a judge"
 
 
 def test_a_judge_that_is_there_is_named_and_a_missing_one_too(vendor: Vendor) -> None:

@@ -163,15 +163,18 @@ async def check_models(
     for config in configs:
         first, *fallbacks = providers.turns(config)
         turns[first] = turns.get(first, True) and not fallbacks
+    passed: set[Turn] = set()
     try:
         for turn, alone in turns.items():
             if (error := await _objection(providers, turn, _MODEL)) is None:
+                passed.add(turn)
                 continue
             if alone:
                 raise error
             warnings.append(f"{error}; the fallbacks are asked instead")
         for turn in _judge_turns(settings, judges):
-            if turn not in turns and (error := await _objection(providers, turn, _JUDGE)) is not None:
+            # A judge has no fallbacks: that a model has some does not excuse it.
+            if turn not in passed and (error := await _objection(providers, turn, _JUDGE)) is not None:
                 raise error
     finally:
         await providers.close()
