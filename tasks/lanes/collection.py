@@ -78,7 +78,11 @@ class BatchLane:
                 await self.batches.recall(waiting, needed)
                 busy = True
                 continue
-            if not waiting.ripe(self.pace.gathering, FULL) or (remote := self._remote(waiting.provider)) is None:
+            if not waiting.ripe(self.pace.gathering, FULL):
+                continue
+            # Another worker may have the key, and send younger ones in this second.
+            remote = self._remote(waiting.provider, report=waiting.oldest >= self.pace.unserved_after)
+            if remote is None:
                 continue
             intent = await self.batches.intend(
                 waiting.provider,
@@ -93,16 +97,17 @@ class BatchLane:
                 busy = True
         return busy
 
-    def _remote(self, provider: str) -> RemoteCalls | None:
+    def _remote(self, provider: str, *, report: bool = True) -> RemoteCalls | None:
+        why = f"the provider {provider!r} has no batches with these settings"
+        remote = None
         try:
             remote = self.settlement.providers.remote_calls(provider)
         except ConfigurationError as error:
-            self.unserved.note(provider, str(error))
-            return None
-        if remote is None:
-            self.unserved.note(provider, f"the provider {provider!r} has no batches with these settings")
-        else:
+            why = str(error)
+        if remote is not None:
             self.unserved.clear(provider)
+        elif report:
+            self.unserved.note(provider, why)
         return remote
 
     async def _create(self, intent: Intent, remote: RemoteCalls) -> None:

@@ -29,6 +29,11 @@ class LanePace:
     keep_for: timedelta = timedelta(seconds=30)
     """A worker that looks after a batch says so again within this time, or another one does."""
 
+    @property
+    def unserved_after(self) -> timedelta:
+        """Age of parked calls at which no worker can send them: one that can is busy with a creation at most, and then sends them."""
+        return self.gathering.longest + self.create_within
+
     def next_look(self, looks: int) -> timedelta:
         """The pause after so many looks at a batch."""
         return self.first_look * min(10.0, 1.5**looks)

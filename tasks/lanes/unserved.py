@@ -10,7 +10,10 @@ from schemas.failure import FailureKind
 log = logging.getLogger(__name__)
 
 OVER_S = 300.0
-"""Seconds without such calls after which none wait any more: a batch is looked for again within five minutes."""
+"""Seconds without such calls after which none are reported: a batch is looked for again within five minutes."""
+
+FORGET_S = 6 * 3_600.0
+"""Seconds without them after which they are forgotten: each look goes to one of many workers, so one worker's next is long in coming."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class UnservedLane:
 
     def note(self, provider: str, why: str) -> None:
         """Notes that calls wait for a provider that can't be asked here; a new cause is logged."""
+        self._forget()
         entry = self._calls.get(provider)
         if entry is None or entry[0].why != why:
             log.warning(
@@ -57,8 +61,11 @@ class UnservedLane:
             log.info("the calls to %s in the lane %s are looked after again", provider, self.lane)
 
     def all(self) -> list[UnservedCalls]:
-        """The calls that wait now, for operators; those that were not seen for a while wait no more."""
-        for provider in [name for name, (_, at) in self._calls.items() if self.clock() - at > OVER_S]:
+        """The calls that wait now, for operators; those that were not seen for a while are left out."""
+        self._forget()
+        return [calls for calls, at in self._calls.values() if self.clock() - at <= OVER_S]
+
+    def _forget(self) -> None:
+        for provider in [name for name, (_, at) in self._calls.items() if self.clock() - at > FORGET_S]:
             del self._calls[provider]
             log.info("no calls to %s wait in the lane %s any more", provider, self.lane)
-        return [calls for calls, _ in self._calls.values()]

@@ -86,9 +86,7 @@ def vendor() -> Iterator[Vendor]:
         yield server
 
 
-def look(
-    url: str, *configs: GenerationConfig, judges: Sequence[str | None] = (), **settings: Any
-) -> list[str]:
+def look(url: str, *configs: GenerationConfig, judges: Sequence[str | None] = (), **settings: Any) -> list[str]:
     environment = {
         "OPENAI_API_KEY": "key", "OPENAI_BASE_URL": f"{url}/v1",
         "ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": url,

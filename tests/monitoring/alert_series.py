@@ -65,6 +65,10 @@ CASES = (
         (level('nightdesk_lanes_paused{provider="openai", lane="standard", cause="quota"}', 1, 0),),
     ),
     Case(
+        "NightdeskLaneUnserved", {"provider": "openai", "lane": "provider_batch"},
+        (level('nightdesk_lanes_unserved{provider="openai", lane="provider_batch"}', 1, 0),),
+    ),
+    Case(
         "NightdeskProviderUnreachable", {"provider": "openai"},
         (level('nightdesk_providers_unreachable{provider="openai"}', 1, 0),),
     ),

@@ -12,6 +12,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from schemas.failure import FailureKind
 from tasks.errors import LedgerError, ServiceUnavailable
 from worker.http.documents import Readiness
 from worker.ledger.gauges import GaugeReading
@@ -72,6 +73,9 @@ class LedgerFigures(Collector):
         findings["quarantined"] = len(health.quarantined)
         findings["provider_batch_late"] = sum(notice.late for notice in health.remote)
         paused = [lane for lane in health.lanes if lane.paused]
+        waiting = [lane for lane in health.lanes if not lane.paused]
+        unserved = [lane for lane in waiting if lane.kind is FailureKind.CONFIGURATION]
+        unreachable = [lane for lane in waiting if lane.kind is not FailureKind.CONFIGURATION]
         self._samples = {
             names.JOBS: [(row[:3], row[3]) for row in totals],
             names.AVAILABLE: [((step.value,), jobs) for step, jobs in health.available.items()],
@@ -80,7 +84,8 @@ class LedgerFigures(Collector):
             names.WORKERS: [((step,), workers) for step, workers in reading.workers.items()],
             names.WORKING: [((), health.working)],
             names.LANES_PAUSED: _counted((lane.provider, lane.lane, lane.kind.value) for lane in paused),
-            names.UNREACHABLE: _counted((lane.provider,) for lane in health.lanes if not lane.paused),
+            names.LANES_UNSERVED: _counted((lane.provider, lane.lane) for lane in unserved),
+            names.UNREACHABLE: _counted((lane.provider,) for lane in unreachable),
             names.LED: [((), reading.led)],
             names.LEADER_BROKER: [((), reading.leader_has_broker)],
             names.CHECK_BEHIND: [((), reading.check_behind)],

@@ -70,6 +70,9 @@ FINDINGS = Metric("nightdesk_findings", Kind.GAUGE, "Faults, as nightdesk doctor
 WORKERS = Metric("nightdesk_workers", Kind.GAUGE, "Workers seen within 20 seconds, by the step they serve", ("step",))
 WORKING = Metric("nightdesk_workers_with_jobs", Kind.GAUGE, "Workers that hold a lease")
 LANES_PAUSED = Metric("nightdesk_lanes_paused", Kind.GAUGE, "Lanes without calls", ("provider", "lane", "cause"))
+LANES_UNSERVED = Metric(
+    "nightdesk_lanes_unserved", Kind.GAUGE, "Lanes whose calls wait for a worker with the key", ("provider", "lane")
+)
 UNREACHABLE = Metric("nightdesk_providers_unreachable", Kind.GAUGE, "Providers without a connection", ("provider",))
 LED = Metric("nightdesk_duties_led", Kind.GAUGE, "1 if a worker leads the duties of dispatch")
 LEADER_BROKER = Metric("nightdesk_leader_reaches_redis", Kind.GAUGE, "1 if the worker that leads reaches Redis")
@@ -117,8 +120,8 @@ DROPPED = Metric("nightdesk_observations_dropped", Kind.COUNTER, "Jobs and calls
 
 PROCESS = (HTTP_REQUESTS, HTTP_SECONDS, HTTP_OPEN, LEDGER_UP, LEDGER_READ_SECONDS, REDIS_UP)
 LEDGER = (
-    JOBS, AVAILABLE, QUEUE_AGE, FINDINGS, WORKERS, WORKING, LANES_PAUSED, UNREACHABLE, LED, LEADER_BROKER, CHECK_BEHIND,
-    BATCH_JOBS, BATCH_FINAL,
+    JOBS, AVAILABLE, QUEUE_AGE, FINDINGS, WORKERS, WORKING, LANES_PAUSED, LANES_UNSERVED, UNREACHABLE, LED,
+    LEADER_BROKER, CHECK_BEHIND, BATCH_JOBS, BATCH_FINAL,
 )  # fmt: skip
 TOTALS = (
     FINISHED, EDGES, JOB_SECONDS, CALLS, CALL_SECONDS, CALL_TOKENS, CALL_COST, UNPRICED, PERMIT_SECONDS, SHARED, CLAIMS,

@@ -22,8 +22,9 @@ from tasks.lanes.collection import BatchLane
 from tasks.lanes.pace import LanePace, Work, take_turns
 from tasks.lanes.parking import call_of, document_of, open_call
 from tasks.lanes.settlement import Settlement
+from tasks.lanes.unserved import FORGET_S
 from tasks.ports import Leased, NewBatch
-from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall
+from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall, WaitingCalls
 from tasks.prompting.messages import render
 from tests.builders import make_attempt
 from tests.scripted_provider import Registry, ScriptedProvider
@@ -217,11 +218,29 @@ def test_calls_that_no_batch_can_be_made_of_here_are_said_once_a_cause_and_repor
     assert (waiting.provider, waiting.lane, waiting.kind) == ("gone", "provider_batch", "configuration")
     now = 301.0
     assert calls.unserved.all() == [], "none was seen for five minutes"
+    now = 600.0
+    assert calls._remote("gone") is None
+    assert calls.unserved.all() == [waiting], "the next look of this worker keeps their beginning"
+    assert len(caplog.records) == 1, "and logs nothing again"
+    now += FORGET_S + 1
+    assert calls.unserved.all() == []
+    assert calls._remote("gone") is None
+    assert len(caplog.records) == 2, "after hours they are new"
 
     registry.remote = None
     assert calls._remote("scripted") is None
-    assert [each.provider for each in calls.unserved.all()] == ["scripted"]
+    assert [each.provider for each in calls.unserved.all()] == ["gone", "scripted"]
     registry.remote = cast("Any", Listing(Candidates()))
     assert calls._remote("scripted") is registry.remote
-    assert calls.unserved.all() == []
-    assert len(caplog.records) == 2
+    assert [each.provider for each in calls.unserved.all()] == ["gone"]
+    assert len(caplog.records) == 3
+
+
+def test_parked_calls_are_unserved_once_no_worker_sent_them_for_long() -> None:
+    calls = lane()
+    young = WaitingCalls("gone", "m", None, 3, 100, quiet=timedelta(minutes=14), oldest=timedelta(minutes=14))
+    assert asyncio.run(calls._send_gathered([young])) is False
+    assert calls.unserved.all() == [], "another worker may have the key, and create another batch just now"
+    old = replace(young, oldest=calls.pace.gathering.longest + calls.pace.create_within)
+    assert asyncio.run(calls._send_gathered([old])) is False
+    assert [each.provider for each in calls.unserved.all()] == ["gone"]

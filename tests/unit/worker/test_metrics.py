@@ -1,6 +1,8 @@
 """The counters of a worker, their way into the exposition, and the names that docs use."""
 
 import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from schemas.states import JobState, Outcome, Step
 from tasks.ports import Advance, CacheResult, CacheStatus, CallFacts, ClosedAttempt, FinalJob, Purpose
 from tests.builders import make_answer
 from worker.http.exposition import LedgerFigures
+from worker.ledger.fleet import LaneNotice
 from worker.ledger.gauges import GaugeReading
 from worker.ledger.inspection import LedgerHealth
 from worker.ledger.metric_totals import Total
@@ -45,14 +48,14 @@ def a_close(outcome: str = "ok", model: str = "m-1", **changes: Any) -> ClosedAt
     return ClosedAttempt(uuid4(), uuid4(), uuid4(), Step.GENERATE, outcome, spent=False, facts=facts, **changes)
 
 
-def exposition(*tallies: Tally) -> str:
+def exposition(*tallies: Tally, lanes: Iterable[LaneNotice] = ()) -> str:
     """The text for Prometheus after the sums of some workers came together in the ledger."""
     sums: dict[Any, float] = {}
     for tally in tallies:
         for series, value in tally.take().items():
             sums[series] = sums.get(series, 0.0) + value
     figures = LedgerFigures()
-    health = LedgerHealth(dict.fromkeys(Step, 3), 0, 0, 0, 0, 0, 0, 0)
+    health = LedgerHealth(dict.fromkeys(Step, 3), 0, 0, 0, 0, 0, 0, 0, lanes=list(lanes))
     reading = GaugeReading(
         dict.fromkeys(Step, 7.5), {"check": 2}, led=True, leader_has_broker=False, check_behind=False, batches=[]
     )
@@ -100,6 +103,18 @@ def test_calls_count_by_outcome_with_cost_tokens_and_waits() -> None:
     assert 'nightdesk_permit_wait_seconds_count{provider="openai"} 4.0' in text
     assert 'nightdesk_job_edges_total{event="snooze"} 1.0' in text
     assert "nightdesk_shared_answers_total 1.0" in text
+
+
+def test_a_lane_without_a_key_is_not_a_provider_without_a_connection() -> None:
+    def waits(lane: str, kind: FailureKind) -> LaneNotice:
+        return LaneNotice("openai", lane, "", datetime.now(UTC), kind, "why", paused=False)
+
+    text = exposition(lanes=[waits("provider_batch", FailureKind.CONFIGURATION)])
+    assert 'nightdesk_lanes_unserved{lane="provider_batch",provider="openai"} 1.0' in text
+    assert "nightdesk_providers_unreachable{" not in text
+    text = exposition(lanes=[waits("", FailureKind.UNAVAILABLE)])
+    assert 'nightdesk_providers_unreachable{provider="openai"} 1.0' in text
+    assert "nightdesk_lanes_unserved{" not in text
 
 
 def test_sums_of_several_workers_come_together() -> None:
