@@ -67,6 +67,9 @@ READ_FIRST = timedelta(seconds=READ_FIRST_S)
 
 What it writes meanwhile names its old lease, so the ledger takes no more than the answer."""
 
+WAITING_LOOK = timedelta(milliseconds=100)
+"""How often a process that stops looks for jobs that wait for a permit."""
+
 CANCEL_AGAIN = timedelta(seconds=5)
 """How long a job that is cut off may take to note it, before it is cut off again."""
 
@@ -225,6 +228,7 @@ class Feed:
         run: Callable[[Leased], Awaitable[Leased | None]],
         then: Callable[[Leased], None] | None = None,
         permitted: Callable[[], Room | None] = lambda: None,
+        waits: Callable[[UUID], bool] = lambda _: False,
         load: Load | None = None,
         gather_wait: timedelta | None = None,
         lease_ahead: bool = False,
@@ -241,6 +245,8 @@ class Feed:
         self._then = then
         self._permitted = permitted
         """How many more jobs may wait for permits; None: as many as there are slots."""
+        self._waits = waits
+        """Tells by its id whether a job waits for a permit now."""
         self._gather_wait = gather_wait
         """How long freed slots are gathered; None: ``GATHER_WAIT``."""
         self._load = load or Load()
@@ -512,13 +518,19 @@ class Feed:
                 hints.popleft().done.set()
 
     async def drain(self, within: timedelta) -> int:
-        """Lets running jobs end; interrupts the unfinished ones after ``within`` and returns their number."""
+        """Lets running jobs end; interrupts the unfinished ones after ``within`` and returns their number.
+
+        Those that wait for a permit go back: a process that stops makes no new calls.
+        """
+        end = monotonic() + within.total_seconds()
         self.stop_admitting()
         if self._pump is not None:
             await self._pump
         await self._give_back(self._ahead.keys())
-        if self._running:
-            await asyncio.wait(self._running, timeout=within.total_seconds())
+        while self._running and (left_s := end - monotonic()) > 0:
+            await self._give_back_waiting()
+            if self._running:
+                await asyncio.wait(self._running, timeout=min(left_s, WAITING_LOOK.total_seconds()))
         unfinished = dict(self._running)
         waiting = set(unfinished)
         while waiting:
@@ -528,6 +540,16 @@ class Feed:
             _, waiting = await asyncio.wait(waiting, timeout=CANCEL_AGAIN.total_seconds())
         await self._hand_back([LeaseKey(job.job_id, job.token) for job in unfinished.values()])
         return len(unfinished)
+
+    async def _give_back_waiting(self) -> None:
+        """Interrupts the jobs that wait for a permit, and lets others have them."""
+        waiting = {task: job for task, job in self._running.items() if self._waits(job.job_id)}
+        if not waiting:
+            return
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting, timeout=CANCEL_AGAIN.total_seconds())
+        await self._hand_back([LeaseKey(job.job_id, job.token) for job in waiting.values()])
 
     async def _hand_back(self, leases: Sequence[LeaseKey]) -> None:
         """Releases the leases of interrupted jobs at once, but for those with open calls, whose outcome is not known yet."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic, time
 from typing import Protocol
+from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
@@ -92,6 +93,8 @@ class RateLimiter(Limits):
         self._on_room = on_room
         self._period_s = period_s
         self._queues: dict[tuple[str, str], PermitQueue] = {}
+        self._waiting: set[UUID] = set()
+        """Jobs that wait for a permit."""
         self._health = LaneHealth(settings.unreachable_s)
         self._slow_starts: dict[tuple[str, str], SlowStart] = {}
         self._slot_renewal: asyncio.Task[None] | None = None
@@ -111,6 +114,17 @@ class RateLimiter(Limits):
 
     async def permit(self, job: Leased, call: Call) -> Permit | Denied:
         """See ``tasks.ports.Limits``."""
+        self._waiting.add(job.job_id)
+        try:
+            return await self._permit(job, call)
+        finally:
+            self._waiting.discard(job.job_id)
+
+    def waits(self, job_id: UUID) -> bool:
+        """Tells whether a job waits for a permit."""
+        return job_id in self._waiting
+
+    async def _permit(self, job: Leased, call: Call) -> Permit | Denied:
         began = monotonic()
         if await self._paused(call):
             return Denied(DenyReason.LANE_PAUSED, timedelta(0))

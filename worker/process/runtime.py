@@ -319,6 +319,7 @@ class WorkerRuntime:
             then=then,
             load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion),
             permitted=limits.room if generates else lambda: None,
+            waits=limits.waits,
             gather_wait=None if generates else CPU_GATHER_WAIT,
             lease_ahead=generates,
         )

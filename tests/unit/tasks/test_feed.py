@@ -43,6 +43,7 @@ class Works:
         load: Load | None = None,
         gather_wait: timedelta | None = None,
         lease_ahead: bool = False,
+        waits: Callable[[UUID], bool] = lambda _: False,
     ) -> None:
         self.ledger = MemoryLedger()
         self.keys = Keys()
@@ -63,7 +64,7 @@ class Works:
         self.ledger.queue.lease = counted  # type: ignore[method-assign]
         self.feed = Feed(
             Step.GENERATE, slots=slots, worker="w", lease_for=timedelta(seconds=60),
-            queue=self.ledger.queue, keeper=self.keys, run=self._run, permitted=permitted, load=load,
+            queue=self.ledger.queue, keeper=self.keys, run=self._run, permitted=permitted, waits=waits, load=load,
             gather_wait=gather_wait, lease_ahead=lease_ahead,
         )  # fmt: skip
 
@@ -380,6 +381,24 @@ def test_an_answer_that_waits_when_its_lease_is_lost_is_read() -> None:
         await works.feed.drain(timedelta(seconds=1))
 
         assert works.interrupted_ids == []
+
+    run(scenario())
+
+
+def test_a_stopping_feed_gives_back_jobs_that_wait_for_a_permit() -> None:
+    async def scenario() -> None:
+        works = Works(free=False, waits=lambda job_id: job_id == waits)
+        waits, calls = await works.submit(2)
+        works.feed.start()
+        await works.until_ran(2)
+        draining = asyncio.create_task(works.feed.drain(timedelta(seconds=60)))
+        await until(lambda: works.feed.in_use == 1)
+        works.gate.set()
+
+        assert await draining == 0
+        assert works.interrupted_ids == [waits]
+        first, second = await works.ledger.reading.views([waits, calls])
+        assert (first.state, second.state) == (JobState.AVAILABLE, JobState.RUNNING)
 
     run(scenario())
 
