@@ -271,6 +271,8 @@ job = Table(
     # Without lease_until, so that a renewal changes no index and stays on its page (HOT).
     Index("job_replay_of", "replay_of", postgresql_where=text("replay_of IS NOT NULL")),
     Index("job_running", "worker", postgresql_where=text("state = 'running'")),
+    # For the caps on jobs that are not final; a job that is never parked at a provider is never in it.
+    Index("job_pending", "tenant", "batch_id", postgresql_where=text("state = 'pending'")),
     Index("job_deadline", "deadline", postgresql_where=text("deadline IS NOT NULL AND finished_at IS NULL")),
     Index(
         "job_unpublished",

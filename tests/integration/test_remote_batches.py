@@ -12,10 +12,11 @@ import psycopg
 import pytest
 
 from schemas.states import JobState, Step
-from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, Opened
+from tasks.errors import KeyLimitReached, QueueFull
+from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, NewBatch, Opened, Submitter
 from tasks.ports.remote_batches import Gathering, Intent, ParkedCall
 from tests.builders import make_attempt, make_batch, make_jobs, make_request
-from tests.contract.situations import LEASE, submit_and_take
+from tests.contract.situations import LEASE, submit, submit_and_take
 from tests.deadlines import until
 from tests.servers import Servers, advance_clock
 from worker.ledger.postgres import PostgresLedger
@@ -39,8 +40,8 @@ def over(url: str, scenario: Callable[[PostgresLedger], Awaitable[None]]) -> Non
     asyncio.run(work())
 
 
-async def opened(ledger: PostgresLedger) -> tuple[Leased, NewAttempt]:
-    job = await submit_and_take(ledger)
+async def opened(ledger: PostgresLedger, batch: NewBatch | None = None) -> tuple[Leased, NewAttempt]:
+    job = await submit_and_take(ledger, batch=batch)
     attempt = replace(make_attempt(job), lane="provider_batch", model="m", reserved_usd=Decimal("0.01"))
     assert await ledger.attempts.open_attempts([attempt]) == [Opened.OPENED]
     return job, attempt
@@ -78,6 +79,21 @@ def test_only_the_holder_of_the_lease_parks_and_a_repeated_try_finds_it_parked(u
         assert await ledger.remote_batches.park([parked_call(attempt)]) == {attempt.id}
         assert await state(ledger, attempt.job_id) is JobState.PENDING
         assert await ledger.remote_batches.park([parked_call(attempt)]) == {attempt.id}
+
+    over(url, scenario)
+
+
+def test_a_parked_job_counts_under_the_caps_on_jobs_that_are_not_final(url: str) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
+        key = Submitter(uuid4(), "night", jobs_waiting=1)
+        _, attempt = await opened(ledger, make_batch(submitter=key))
+        assert await ledger.remote_batches.park([parked_call(attempt)]) == {attempt.id}
+        with pytest.raises(QueueFull, match=r"may have 1 .* has 1 already"):
+            await submit(ledger, make_request("of the tenant?"), batch=make_batch(max_queued=1))
+        with pytest.raises(KeyLimitReached, match="'night' may have 1 jobs that are not final"):
+            await submit(ledger, make_request("of the key?"), batch=make_batch(submitter=key))
+        await ledger.actions.cancel([attempt.job_id], "a person")
+        assert (await submit(ledger, make_request("again?"), batch=make_batch(submitter=key, max_queued=1))).created
 
     over(url, scenario)
 

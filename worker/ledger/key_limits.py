@@ -27,6 +27,8 @@ SELECT coalesce(sum(j.jobs), 0)::bigint AS jobs FROM (
         (SELECT batch_id FROM job WHERE held_reason IS NOT NULL AND tenant = %(tenant)s)
         UNION ALL
         (SELECT batch_id FROM job WHERE state = 'running' AND tenant = %(tenant)s)
+        UNION ALL
+        (SELECT batch_id FROM job WHERE state = 'pending' AND tenant = %(tenant)s)
     ) unfinished GROUP BY batch_id
 ) j JOIN batch b ON b.id = j.batch_id AND b.key_id = %(key_id)s::uuid
 """

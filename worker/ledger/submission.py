@@ -171,8 +171,8 @@ SELECT 'job_id', NULL, j.* FROM unnest(%(job_ids)s::uuid[]) AS d(id) CROSS JOIN 
 _LOCK_TENANT = "SELECT pg_advisory_xact_lock(hashtextextended('nightdesk:queued:' || %s, 0))"
 """Until the end of the transaction: of two submissions of a tenant at once the second counts what the first wrote."""
 
-# Each part by the index of its state, and none further than the cap: no index is kept for this alone. Jobs that are
-# parked at a provider are left out.
+# Each part by the index of its state, and none further than the cap. Only that of jobs parked at a provider is kept for
+# this count and that of a key alone: jobs which are not parked are never in it.
 _QUEUED = """
 SELECT count(*) AS jobs FROM (
     (SELECT FROM job WHERE state = 'available' AND step = 'generate' AND tenant = %(tenant)s LIMIT %(most)s)
@@ -186,6 +186,8 @@ SELECT count(*) AS jobs FROM (
     (SELECT FROM job WHERE held_reason IS NOT NULL AND tenant = %(tenant)s LIMIT %(most)s)
     UNION ALL
     (SELECT FROM job WHERE state = 'running' AND tenant = %(tenant)s LIMIT %(most)s)
+    UNION ALL
+    (SELECT FROM job WHERE state = 'pending' AND tenant = %(tenant)s LIMIT %(most)s)
     LIMIT %(most)s
 ) queued
 """

@@ -202,6 +202,8 @@ CREATE INDEX job_needs ON job (batch_id, held_reason, needs_usd, id) WHERE needs
 
 CREATE INDEX job_needs_of_tenant ON job (tenant, held_reason, needs_usd, id) WHERE needs_usd IS NOT NULL AND finished_at IS NULL;
 
+CREATE INDEX job_pending ON job (tenant, batch_id) WHERE state = 'pending';
+
 CREATE INDEX job_replay_of ON job (replay_of) WHERE replay_of IS NOT NULL;
 
 CREATE INDEX job_running ON job (worker) WHERE state = 'running';
