@@ -18,6 +18,9 @@ from tasks.prompting.sources.pack import ESTIMATE
 Z = 1.96
 """Standard errors on each side of a usual value: 19 of 20 totals are within."""
 
+WIDEST = 100
+"""Times a usual value that a bound of it is away at most: beyond, the deviation is too great to be a share of the value."""
+
 USUAL_ESCALATED = 0.25
 """Share of the jobs that come to a further model of a cascade."""
 LOW_FILL, USUAL_FILL = 1 / 16, 1 / 4
@@ -234,9 +237,9 @@ class Estimator:
             else:
                 # Of the same questions the part that grows with the prompt is known.
                 usual, deviation = past.input_fit.predict(calls, group.counted, reach=math.inf)
-            inputs = _around(usual, deviation, past.input_deviation)
+            inputs, wide = _around(usual, deviation, past.input_deviation)
             share = usual / group.counted if group.counted else 0.0
-            counted_by = f"{past.counted_by} x {share:.2f}, as billed in {past.input_fit.count:,} calls"
+            counted_by = f"{past.counted_by} x {share:.2f}, as billed in {past.input_fit.count:,} calls{wide}"
         elif group.counted_by != ESTIMATE:
             inputs, counted_by = Spread(*(group.tokens * share for share in TOKENIZER)), group.counted_by
         else:
@@ -246,10 +249,12 @@ class Estimator:
             outputs = Spread(group.cap * LOW_FILL, group.cap * USUAL_FILL, group.cap)
             output_from = f"a quarter of max_tokens ({group.cap // calls:,}); no earlier calls"
         else:
-            outputs = _around(*past.output_fit.predict(calls, group.counted), past.output_deviation, most=group.cap)
+            total = past.output_fit.predict(calls, group.counted)
+            outputs, wide = _around(*total, past.output_deviation, most=group.cap)
             output_from = f"{past.calls:,} earlier calls"
             if past.output_deviation:
                 output_from += f", of {past.batches:,} {'batch' if past.batches == 1 else 'batches'}"
+            output_from += wide
         cost_usd = self._cost(Turn(provider, model), lane, calls, inputs, outputs, past)
         latency_s = past.latency_s if past is not None else None
         count = Spread(calls, calls, calls)
@@ -428,12 +433,19 @@ def _only(value: float) -> Spread:
     return Spread(value, value, value)
 
 
-def _around(usual: float, deviation: float, of_batch: float, *, most: float = math.inf) -> Spread:
-    """A total with its bounds, by its own deviation and, as a share, by that of a batch among others."""
-    if not usual:
-        return Spread(0.0, 0.0, min(most, Z * deviation))
-    factor = math.exp(Z * math.hypot(deviation / usual, of_batch))
-    return Spread(*(min(most, value) for value in (usual / factor, usual, usual * factor)))
+def _around(usual: float, deviation: float, of_batch: float, *, most: float = math.inf) -> tuple[Spread, str]:
+    """A total with its bounds, by its own deviation and, as a share, by that of a batch among others.
+
+    The text tells of bounds that are cut at ``WIDEST`` times; else it is empty.
+    """
+    beyond = usual + Z * deviation
+    if beyond >= WIDEST * usual:
+        # Nearly nothing: the deviation is no share of it.
+        return Spread(0.0, min(most, usual), min(most, beyond)), ""
+    exponent, widest = Z * math.hypot(deviation / usual, of_batch), math.log(WIDEST)
+    factor = math.exp(min(exponent, widest))
+    spread = Spread(*(min(most, value) for value in (usual / factor, usual, usual * factor)))
+    return spread, f", up to {WIDEST} times more or fewer: they differ much" if exponent > widest else ""
 
 
 def _merged(rows: Iterable[ModelEstimate]) -> Iterable[ModelEstimate]:

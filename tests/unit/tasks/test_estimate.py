@@ -132,6 +132,28 @@ def test_answers_follow_the_size_of_the_prompt_within_what_was_seen() -> None:
     assert alike.predict(2, 800)[0] == pytest.approx(500), "of one size nothing is learned about size"
 
 
+@pytest.mark.parametrize("least", [1e-300, 1e-6, 0.01])
+def test_a_total_of_nearly_nothing_has_the_bound_of_its_deviation(least: float) -> None:
+    # Of one call in many that answered at all, the line through its size goes down to just above 0.
+    sums = Fit(40, 40_000.0, 40 * least, 40 * 1_000.0**2, 40 * 30.0**2, 40_000.0 * least)
+    (row,) = estimate(make_request(), history=History((past([20] * 40, output_fit=sums),), same_kind=True)).models
+    assert (row.output_tokens.low, row.output_tokens.usual) == (0, pytest.approx(least))
+    assert row.output_tokens.high == pytest.approx(1.96 * 30.0, rel=0.1)
+    assert row.output_from == "40 earlier calls"
+    assert row.cost_usd is not None
+
+
+def test_bounds_are_at_most_a_hundred_times_apart_and_say_so() -> None:
+    billed = fit([(1_000, 400.0)] * 39 + [(1_000, 9_000.0)])
+    unlike = past([1] * 39 + [3_000], input_fit=billed)
+    (row,) = estimate(make_request(), history=History((unlike,), same_kind=True)).models
+    for spread, most in ((row.input_tokens, math.inf), (row.output_tokens, 1_024)):
+        assert spread.low == pytest.approx(spread.usual / 100)
+        assert spread.high == pytest.approx(min(most, spread.usual * 100))
+    for source in (row.counted_by, row.output_from):
+        assert source.endswith(" calls, up to 100 times more or fewer: they differ much")
+
+
 def test_the_deviation_among_batches_is_learned() -> None:
     alike, apart = [fit([(1_000.0, 100.0)] * 50)] * 10, [fit([(1_000.0, each)] * 50) for each in (50.0, 200.0) * 5]
     assert (
