@@ -6,7 +6,7 @@ from datetime import datetime
 from rich.console import Console
 from rich.text import Text
 
-from worker.cli.terminal import LOG_COLUMNS, printable, wrap
+from worker.cli.terminal import LOG_COLUMNS, printable, text_columns, wrap
 
 WIDE = 100
 """Columns from which a table with an id has room; narrower, words would be cut in two."""
@@ -31,7 +31,7 @@ def safe(text: str, style: str = "") -> Text:
 
 def write_text(out: Console, text: str) -> None:
     """Writes a message at word ends, with ids and commands whole, so that they can be copied."""
-    out.print(Text(wrap(printable(text), out.width - 1)), soft_wrap=True)
+    out.print(Text(wrap(printable(text), text_columns(out.width))), soft_wrap=True)
 
 
 def moment(at: datetime | None) -> str:

@@ -52,11 +52,18 @@ def columns() -> int | None:
         return None
 
 
+def text_columns(width: int) -> int:
+    """The columns for text in a terminal of some width.
+
+    One less, for a full row leaves the cursor at its end, where some terminals begin another one; but at least one.
+    """
+    return max(1, width - 1)
+
+
 def tell(message: str) -> None:
     """Writes one message for people, at word ends where a terminal is narrower."""
     text, width = printable(message), columns()
-    # A full row leaves the cursor at its end, where some terminals begin another one.
-    sys.stderr.write(f"{text if width is None else wrap(text, width - 1)}\n")
+    sys.stderr.write(f"{text if width is None else wrap(text, text_columns(width))}\n")
     sys.stderr.flush()
 
 

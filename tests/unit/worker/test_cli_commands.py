@@ -23,8 +23,10 @@ from tasks.errors import (
     SchemaMismatch,
 )
 from worker import cli
+from worker.cli import terminal
 from worker.cli.commands import COMMANDS
 from worker.cli.commands.contract import MODELS, json_schema
+from worker.cli.console import write_text
 from worker.cli.exits import exit_code_of
 from worker.cli.job_view import show_answer
 from worker.cli.terminal import tell, wrap
@@ -174,6 +176,16 @@ def test_a_narrow_terminal_breaks_messages_at_words_and_no_command() -> None:
     quoted = wrap("the workers that run keep their settings; 'nightdesk down' and 'nightdesk up' apply them", 50)
     assert "\n'nightdesk down' and" in quoted
     assert wrap("a\n\nb", 60) == "a\n\nb"
+
+
+def test_a_terminal_of_one_column_gets_its_messages(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "columns", lambda: 1)
+    tell("no job waits")
+    assert capsys.readouterr().err.split() == ["no", "job", "waits"]
+    write_text(Console(file=(out := io.StringIO()), width=1), "no job waits")
+    assert out.getvalue().split() == ["no", "job", "waits"]
 
 
 def test_a_value_that_is_none_of_the_choices_is_named_without_the_words_of_the_parser(
