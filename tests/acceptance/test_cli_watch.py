@@ -25,7 +25,7 @@ def submitted(home: Home, tmp_path: Path, *lines: object) -> str:
 def test_a_batch_is_followed_to_its_end_also_after_an_interrupt(home: Home, tmp_path: Path) -> None:
     batch = submitted(home, tmp_path, *(question(number, scheduled_at="2999-01-01T00:00:00Z") for number in range(3)))
     command = home.start("watch", batch, "--json")
-    command.await_message(r"0 of 3 final, next try at 2999-01-01 .*: 3 scheduled")
+    command.await_message(r"0 of 3 final, next job at 2999-01-01 .*: 3 scheduled")
     command.process.send_signal(signal.SIGINT)
     assert command.ended().code == 130
     assert f"Look again with: nightdesk watch {batch}" in command.ended().err

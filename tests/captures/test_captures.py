@@ -141,7 +141,7 @@ def test_an_endpoint_that_goes_down_is_told_with_the_next_try(
 ) -> None:
     run = ask(home, columns, four, "--no-preflight", "--provider", provider)
     assert run.code == 1, run.text
-    assert any(re.search(r"0 of 4 final, next try at \d\d:\d\d:\d\d", line) for line in run.progress), run.progress
+    assert any(re.search(r"0 of 4 final, next job at \d\d:\d\d:\d\d", line) for line in run.progress), run.progress
     assert re.search(rf"{provider} can't be reached since .* refuses connections", run.text), run.text
     assert re.search(rf"4 held \(lane_paused\).*nightdesk release {ID}", run.text), run.text
 

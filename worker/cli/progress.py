@@ -124,10 +124,13 @@ def _amount(usd: Decimal) -> str:
 
 
 def _next_text(status: BatchStatus, next_at: datetime) -> str:
-    """The time at which the next job is tried, or the first one begins, by the clocks here."""
+    """The time at which the next job goes on, or the first one begins, by the clocks here; empty once it is past."""
+    if next_at <= datetime.now(UTC):
+        # Due, and not taken up yet: no worker may run, and others may be busy.
+        return ""
     begins = status.not_before is not None and status.not_before > datetime.now(UTC)
     day = "" if next_at.astimezone().date() == datetime.now(UTC).astimezone().date() else "%Y-%m-%d "
-    return f"{'begins' if begins else 'next try'} at {next_at.astimezone().strftime(f'{day}%H:%M:%S')}"
+    return f"{'begins' if begins else 'next job'} at {next_at.astimezone().strftime(f'{day}%H:%M:%S')}"
 
 
 def status_line(status: BatchStatus, rate: Rate, columns: int, next_at: datetime | None = None) -> str:

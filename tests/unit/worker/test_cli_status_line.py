@@ -95,8 +95,11 @@ def test_an_outage_is_told_with_the_next_try_and_leaves_the_pace_as_it_was() -> 
     assert rate.describe(away) == "", "nothing moves"
     later = datetime.now(UTC) + 2 * HOUR
     assert re.search(
-        rf"next try at (\d{{4}}-\d\d-\d\d )?{later.astimezone():%H:%M:%S}", status_line(away, rate, 80, later)
+        rf"next job at (\d{{4}}-\d\d-\d\d )?{later.astimezone():%H:%M:%S}", status_line(away, rate, 80, later)
     )
+
+    past = datetime.now(UTC) - timedelta(minutes=1)
+    assert status_line(away, Rate(), 80, past) == "20 of 100 final: 80 scheduled", "due, and no worker takes it up"
 
     rate.update(40)
     assert rate.per_s == 2.0, "five minutes without the provider do not count"
