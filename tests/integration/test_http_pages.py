@@ -245,6 +245,13 @@ def test_a_replay_and_a_recheck_begin_from_the_page(door: Door) -> None:
     assert replayed.status_code == 303
     replay = door.http.get(f"/v1/jobs/{replayed.headers['location'].rpartition('/')[2]}").json()
     assert door.http.get(f"/v1/batches/{replay['batch_id']}").json()["max_cost_usd"] == "1"
+    bounded = door.http.post(f"{job}/replay", data={**form, "model": "vllm:qwen", "max_cost_usd": "1"})
+    assert bounded.status_code == 409
+    unpriced = door.http.post(f"{job}/replay", data={**form, "model": "vllm:qwen"})
+    assert unpriced.status_code == 303, "a model of unknown price can't be asked under a ceiling"
+    location = unpriced.headers["location"]
+    unpriced_job = door.http.get(f"/v1/jobs/{location.rpartition('/')[2]}").json()
+    assert door.http.get(f"/v1/batches/{unpriced_job['batch_id']}").json().get("max_cost_usd") is None
     assert f"/view/compare?a={own.jobs[0]}&amp;b=" in door.http.get(replayed.headers["location"]).text
     assert door.http.post(f"{job}/recheck", data=form).headers["location"] == job
     assert "run 2" in door.http.get(job).text

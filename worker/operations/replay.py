@@ -3,7 +3,8 @@
 import hashlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 from uuid import UUID
@@ -46,6 +47,7 @@ class ReplayOrder:
         lane: way of calling the provider; None: as before.
         again: ask anew though the same replay, or a stored answer that may be shared, is there.
         max_cost_usd: ceiling of the new batch.
+        default_usd: its ceiling where ``max_cost_usd`` names none and the price of every model is known here.
         submitter: the key of the HTTP service that ordered it; its limits on jobs apply.
     """
 
@@ -56,6 +58,7 @@ class ReplayOrder:
     lane: Lane | None = None
     again: bool = False
     max_cost_usd: str | None = None
+    default_usd: Decimal | None = None
     submitter: Submitter | None = None
 
 
@@ -157,6 +160,8 @@ class ReplayPlan:
     refused: list[Refused] = field(default_factory=list)
     """Jobs that can't be asked again."""
     warnings: dict[str, int] = field(default_factory=dict)
+    priced: bool = True
+    """The price of every model is known, by the settings of this process."""
 
     def add(self, job: NewJob) -> None:
         """Adds a new job."""
@@ -165,7 +170,7 @@ class ReplayPlan:
         prompt = job.replay.prompt.model_dump_json() if job.replay.prompt is not None else None
         digest, old_id = job.request_hash.hex(), str(job.replay.of)
         head = [
-            str(job.id), job.position, digest, job.custom_id, job.idempotency_key, job.priority, old_id, prompt,
+            str(job.id), job.position, digest, job.custom_id, job.idempotency_key, job.priority, old_id, prompt, job.unpriced,
         ]  # fmt: skip
         # JSON holds no line break of its own.
         self.file.write(orjson.dumps(head) + b"\n" + job.request + b"\n")
@@ -175,13 +180,14 @@ class ReplayPlan:
         self.file.seek(0)
         while head := self.file.readline():
             request = self.file.readline().rstrip(b"\n")
-            job_id, position, digest, custom_id, key, priority, old_id, prompt = orjson.loads(head)
+            job_id, position, digest, custom_id, key, priority, old_id, prompt, unpriced = orjson.loads(head)
             yield NewJob(
                 id=UUID(job_id),
                 position=position,
                 tenant=self.batch.tenant,
                 step=Step.GENERATE,
                 request=request,
+                unpriced=None if unpriced is None else (unpriced[0], unpriced[1]),
                 request_hash=bytes.fromhex(digest),
                 contract_version=CONTRACT_VERSION,
                 custom_id=custom_id,
@@ -204,6 +210,8 @@ async def replay_plan(ledger: PostgresLedger, order: ReplayOrder, settings: Sett
             _add(plan, view, position, order, catalog)
         if plan is None:
             raise InputError(f"batch {order.target} has no jobs")
+        if order.max_cost_usd is None and order.default_usd is not None and plan.priced:
+            plan.batch = replace(plan.batch, max_cost_usd=order.default_usd)
         yield plan
 
 
@@ -221,6 +229,10 @@ def _add(plan: ReplayPlan, view: JobView, position: int, order: ReplayOrder, cat
         for warning in check_served(request, catalog, priced=plan.batch.max_cost_usd is not None):
             plan.warnings[warning] = plan.warnings.get(warning, 0) + 1
         unpriced = unknown_price(request, catalog)
+        with_ceiling, without = (
+            catalog.objections(request.config, generates=True, priced=each) for each in (True, False)
+        )
+        plan.priced &= with_ceiling == without
         stored, request_hash = canonical(request)
     except InputError as error:
         plan.refused.append(Refused(position, str(error), error.field, view.custom_id, f"job {view.job_id}"))
@@ -273,6 +285,8 @@ class ReplayReceipt:
 async def write_replay(ledger: PostgresLedger, plan: ReplayPlan) -> ReplayReceipt:
     """Writes the new jobs as one batch, in one transaction; a replay that was ordered before is found, not written."""
     receipt: Receipt = await ledger.submission.submit(plan.batch, chunked(plan.jobs(), CHUNK), refused=plan.refused)
+    # The ledger knows more: the tenant may have a budget, under which a call needs a price.
+    plan.refused += receipt.refused
     ids = receipt.ids_by_position(position for position, _ in plan.origins)
     hint = 0 < len(receipt.available) <= SMALL
     return ReplayReceipt(

@@ -1,5 +1,6 @@
 """The forms of a job: a person's label on a claim or the answer, a replay, a recheck."""
 
+from decimal import Decimal
 from uuid import UUID
 
 from fastapi import APIRouter
@@ -24,8 +25,8 @@ router = APIRouter(route_class=PageRoute)
 MOST_MODEL_CHARACTERS = 300
 MOST_AMOUNT_CHARACTERS = 30
 
-REPLAY_USD = "1"
-"""Ceiling of a replay whose form names none: a button must not spend without bound."""
+REPLAY_USD = Decimal(1)
+"""Ceiling of a replay whose form names none, where prices are known: a button must not spend without bound."""
 
 
 @router.post("/jobs/{job_id}/labels")
@@ -58,7 +59,10 @@ def _is_number(text: str) -> bool:
 
 @router.post("/jobs/{job_id}/replay")
 async def replay(job_id: UUID, service: ServiceOf, order: Order) -> Response:
-    """Sends the stored messages again, as a new job under a ceiling and the limits of the key, and leads to it."""
+    """Sends the stored messages again, as a new job under the limits of the key, and leads to it.
+
+    It has a ceiling unless the form names none and the price of its model is not known.
+    """
     visitor, form = order
     await service.ledger.tenancy.job(job_id, visitor.caller.tenant)
     model = checked_text(form.text("model"), "model", MOST_MODEL_CHARACTERS)
@@ -66,7 +70,8 @@ async def replay(job_id: UUID, service: ServiceOf, order: Order) -> Response:
         job_id,
         model=Turn.parse(model) if model else None,
         again=bool(form.text("again")),
-        max_cost_usd=checked_text(form.text("max_cost_usd"), "max_cost_usd", MOST_AMOUNT_CHARACTERS) or REPLAY_USD,
+        max_cost_usd=checked_text(form.text("max_cost_usd"), "max_cost_usd", MOST_AMOUNT_CHARACTERS) or None,
+        default_usd=REPLAY_USD,
         submitter=visitor.caller.submitter,
     )
 
