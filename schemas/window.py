@@ -77,22 +77,31 @@ class Window:
 
     def last_moment(self, before: datetime) -> datetime:
         """The end of the last interval that begins before a moment; the moment itself if that is inside."""
-        earlier = before - timedelta(days=_LONGEST_BREAK - 2)
-        ends = [each.ends_at for each in self._intervals(earlier) if each.begins_at < before]
-        return min([before, *ends[-1:]])
+        return next((min(before, each.ends_at) for each in self._earlier(before)), before)
 
     def _intervals(self, at: datetime) -> Iterator[Interval]:
+        """The intervals from that of yesterday on."""
+        for day in self._days(at, range(-1, _LONGEST_BREAK)):
+            begins_at, ends_at = _first_moment(day, self.begin, self.zone), self._end_of(day)
+            if begins_at < ends_at:
+                yield Interval(begins_at, ends_at)
+
+    def _earlier(self, before: datetime) -> Iterator[Interval]:
+        """The intervals that begin before a moment, the last one first."""
+        # From tomorrow: clocks that were put back past midnight may have shown its beginning already.
+        for day in self._days(before, range(1, -_LONGEST_BREAK, -1)):
+            begins_at = _first_moment(day, self.begin, self.zone)
+            if begins_at < before and begins_at < (ends_at := self._end_of(day)):
+                yield Interval(begins_at, ends_at)
+
+    def _days(self, at: datetime, offsets: range) -> Iterator[date]:
+        """Days of the window, by their distance from that of a moment."""
         today = at.astimezone(self.zone).date()
-        for offset in range(-1, _LONGEST_BREAK):
-            day = today + timedelta(days=offset)
-            if day.weekday() in self.days:
-                last_day = day + timedelta(days=1) if self.end <= self.begin else day
-                begins_at, ends_at = (
-                    _first_moment(day, self.begin, self.zone),
-                    _first_moment(last_day, self.end, self.zone),
-                )
-                if begins_at < ends_at:
-                    yield Interval(begins_at, ends_at)
+        days = (today + timedelta(days=offset) for offset in offsets)
+        return (day for day in days if day.weekday() in self.days)
+
+    def _end_of(self, day: date) -> datetime:
+        return _first_moment(day + timedelta(days=1) if self.end <= self.begin else day, self.end, self.zone)
 
 
 def _first_moment(day: date, at: time, zone: ZoneInfo) -> datetime:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from schemas.window import parse_period, parse_window
+import schemas.window
+from schemas.window import Window, parse_period, parse_window
 
 MINUTE = timedelta(minutes=1)
 NEAR = timedelta(hours=3)
@@ -76,6 +77,29 @@ def test_a_window_is_open_as_a_clock_on_the_wall_says(
     else:
         assert window.interval(last - timedelta(microseconds=1)).ends_at == last
         assert window.interval(last) == interval
+    assert last == last_moment_by_search(window, at)
+
+
+def last_moment_by_search(window: Window, before: datetime) -> datetime:
+    """The end of the last interval that begins before a moment, found forwards from two weeks earlier."""
+    each = window.interval(before - timedelta(days=14))
+    while (following := window.after(each)).begins_at < before:
+        each = following
+    return min(before, each.ends_at)
+
+
+def test_the_last_moment_is_found_without_a_walk_through_weeks(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each job that is leased asks for that before its deadline.
+    nights, find, looks = parse_window("22:00-06:00 Europe/Berlin"), schemas.window._first_moment, 0
+
+    def count(day: date, at: time, zone: ZoneInfo) -> datetime:
+        nonlocal looks
+        looks += 1
+        return find(day, at, zone)
+
+    monkeypatch.setattr(schemas.window, "_first_moment", count)
+    assert nights.last_moment(datetime(2026, 11, 24, 7, tzinfo=UTC)) == datetime(2026, 11, 24, 5, tzinfo=UTC)
+    assert looks <= 4
 
 
 @settings(max_examples=15)
