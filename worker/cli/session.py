@@ -63,11 +63,8 @@ class Session:
     def staff_if_missing(self, *, check_only: bool = False) -> list[WorkerSpec]:
         """Starts workers for as long as this command lasts, unless each step has one already."""
         running = self.supervisor.running().values()
-        if any(process.settings != self.supervisor.fingerprint for process in running):
-            warn(
-                "the workers that run were started with other settings, and keep them; "
-                "'nightdesk down' and 'nightdesk up' apply the present ones"
-            )
+        if difference := self.supervisor.difference():
+            warn(difference)
         local = local_model_processes(self.settings)
         needed = {"check"} | (set() if check_only else {"generate"}) | ({"local"} if local else set())
         if needed <= {queue for process in running for queue in process.spec.queues}:

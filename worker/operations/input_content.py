@@ -12,7 +12,8 @@ import orjson
 from schemas.job import JobRequest
 from tasks.ports import Content, NewJob
 from tasks.prompting.templates import load
-from worker.providers.registry import VENDORS, ConfiguredProviders
+from worker.providers.registry import ConfiguredProviders
+from worker.providers.vendors import VENDORS
 from worker.settings import Settings
 
 _DECISIVE = {

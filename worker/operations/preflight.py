@@ -13,7 +13,8 @@ from schemas.model_call import Usage
 from tasks.errors import ConfigurationError, ServiceUnavailable
 from tasks.ports import NewJob, Turn
 from worker.operations.free_disk import LEAST_FREE, free_bytes, megabytes
-from worker.providers.registry import VENDORS, ConfiguredProviders
+from worker.providers.registry import ConfiguredProviders
+from worker.providers.vendors import VENDORS
 from worker.settings import ProviderKind, Settings
 from worker.wiring import embedded
 

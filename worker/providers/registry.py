@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from schemas.generation import WINDOWS, CheckerName, Lane
 from schemas.job import GenerationConfig
@@ -15,28 +15,12 @@ from tasks.ports import Catalog, CheapJudge, Objection, Provider, Turn
 from tasks.ports.remote_batches import RemoteCalls
 from tasks.ports.remote_responses import RemoteResponses
 from worker.providers.presets import CHEAP_JUDGES, DEFAULT_MODELS, LEAST_JUDGE_BYTES, PRESETS
+from worker.providers.vendors import VENDORS
 from worker.settings import ProviderKind, ProviderSettings, Settings, plain_http
 
 if TYPE_CHECKING:
     from worker.plugins import Plugin
 
-
-class Vendor(NamedTuple):
-    """A vendor's own API: the SDK's variables and base URL (openai 3.54, anthropic 2.12), its name in ``genai-prices``."""
-
-    key_variable: str
-    base_url_variable: str
-    base_url: str
-    prices: str
-
-
-_OPENAI = Vendor("OPENAI_API_KEY", "OPENAI_BASE_URL", "https://api.openai.com/v1", "openai")
-VENDORS = {
-    ProviderKind.OPENAI: _OPENAI,
-    ProviderKind.OPENAI_DECISIONS: _OPENAI._replace(prices="openai-decisions"),
-    ProviderKind.ANTHROPIC: Vendor("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "https://api.anthropic.com", "anthropic"),
-}
-"""By kind; the base URL tells the prices of the other kinds."""
 
 DEFAULTS = (ProviderKind.OPENAI, ProviderKind.ANTHROPIC)
 """The providers of an installation that sets none: the first whose key is there."""

@@ -18,6 +18,7 @@ import psutil
 
 from tasks.errors import ServiceUnavailable
 from worker.ledger.database import hosts_of
+from worker.providers.vendors import provider_variables
 from worker.settings import Settings
 from worker.supervise.files import tail, write_atomically
 from worker.supervise.processes import Identity, find, find_or_wait, hold_guard, is_alive, poll, send_signal, spawn
@@ -88,7 +89,7 @@ class WorkerProcess:
     ephemeral: bool
     """True if the last command that uses the home stops it."""
     settings: str
-    """Fingerprint of the settings it was started with."""
+    """Fingerprint of the settings it was started with, and of the keys and addresses of its providers."""
 
     @property
     def pid(self) -> int:
@@ -102,7 +103,7 @@ class Supervisor:
     Args:
         state: the state directory of the home.
         servers: distinguishes the servers of the workers of one home; empty for the embedded ones.
-        fingerprint: of the settings that workers are started with.
+        fingerprint: of the settings that workers are started with, and of the keys and addresses of their providers.
     """
 
     def __init__(self, state: StateDirectory, servers: str = "", fingerprint: str = "") -> None:
@@ -118,6 +119,19 @@ class Supervisor:
         """The running workers of our servers, by name."""
         workers = (_worker_of(record) for record in self._records())
         return {worker.spec.name: worker for worker in workers if worker is not None}
+
+    def difference(self) -> str:
+        """The warning of workers that run with other settings, keys or addresses than ours; empty without one."""
+        others = [worker.settings for worker in self.running().values() if worker.settings != self.fingerprint]
+        if not others:
+            return ""
+        own = self.fingerprint.partition("-")[0]
+        only_providers = all(other.partition("-")[0] == own for other in others)
+        what = "another key or address of a provider" if only_providers else "other settings"
+        return (
+            f"the workers that run were started with {what}, and keep them; "
+            "to apply the present ones: nightdesk down; nightdesk up"
+        )
 
     def exited(self) -> set[str]:
         """Names of the workers that ended without a stop."""
@@ -256,9 +270,17 @@ def _worker_of(record: Path) -> WorkerProcess | None:
 
 def supervisor_of(settings: Settings, state: StateDirectory) -> Supervisor:
     """The supervisor of a home's workers for the servers of the settings."""
-    # Secrets go in masked: it tells whether two processes have the same settings, no more.
-    fingerprint = hashlib.sha256(settings.model_dump_json(exclude={"home"}).encode()).hexdigest()[:16]
-    return Supervisor(state, "" if embedded(settings) else _server_key(settings), fingerprint)
+    return Supervisor(state, "" if embedded(settings) else _server_key(settings), _fingerprint(settings))
+
+
+def _fingerprint(settings: Settings) -> str:
+    """Tells whether two processes have the same settings, and the same keys and addresses of providers; no more.
+
+    Secrets of the settings go in masked. Keys go in as 32 bits of a hash over all of them: too little to find one again.
+    """
+    own = hashlib.sha256(settings.model_dump_json(exclude={"home"}).encode()).hexdigest()[:16]
+    values = [(name, os.environ.get(name) or "") for name in provider_variables(settings)]
+    return f"{own}-{hashlib.sha256(repr(values).encode()).hexdigest()[:8]}"
 
 
 def supervisors_in(state: StateDirectory) -> list[Supervisor]:

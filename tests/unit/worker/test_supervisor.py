@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from worker.cli.commands import services
+from worker.cli.session import Session
+from worker.local import Endpoints
 from worker.settings import Settings
 from worker.supervise.state_directory import InUse, StateDirectory
 from worker.supervise.workers import (
@@ -154,3 +157,35 @@ def test_the_ephemeral_mark_of_servers_outlives_the_command(state: StateDirector
     state.mark_servers(ephemeral=False)
     state.mark_servers(ephemeral=False)
     assert not state.servers_are_ephemeral
+
+
+def test_workers_with_another_key_address_or_setting_are_noticed(
+    state: StateDirectory,
+    sleeper: "subprocess.Popen[bytes]",
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings = Settings(providers={"mine": {"kind": "openai_chat", "base_url": "https://x/v1", "api_key_env": "MINE"}})
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-first-key-of-the-workers")
+    first = supervisor_of(settings, state)
+    _write_record(
+        state.workers / "generate.pid",
+        sleeper.pid,
+        WorkerSpec("generate", ()),
+        ephemeral=False,
+        settings=first.fingerprint,
+    )
+    assert "sk-first" not in (state.workers / "generate.pid").read_text()
+    assert supervisor_of(settings, state).difference() == ""
+
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "MINE"):
+        with monkeypatch.context() as changed:
+            changed.setenv(name, "https://other/v1")
+            message = supervisor_of(settings, state).difference()
+            assert "started with another key or address of a provider" in message, name
+            assert message.endswith("nightdesk down; nightdesk up")
+    other = supervisor_of(settings.model_copy(update={"max_concurrency": 3}), state)
+    assert "started with other settings" in other.difference()
+
+    services._report(Session(settings, state, Endpoints("", "", frozenset()), other), set(), set(), as_json=False)
+    assert "started with other settings" in capsys.readouterr().err

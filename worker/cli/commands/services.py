@@ -63,8 +63,8 @@ def up(
 
 def _report(opened: Session, started: set[str], ended: set[str], *, as_json: bool) -> None:
     running = opened.supervisor.running()
-    if any(worker_process.settings != opened.supervisor.fingerprint for worker_process in running.values()):
-        warn("some workers run with earlier settings; 'nightdesk down' and 'up' apply the present ones")
+    if difference := opened.supervisor.difference():
+        warn(difference)
     rows: list[dict[str, Any]] = [
         {
             "name": name,
