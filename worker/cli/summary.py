@@ -131,12 +131,20 @@ def run_lines(report: "Report", output: str) -> list[str]:
         lines.append(f"errors of claims: {named_counts(errors)}")
     if refused := report.refused:
         lines.append(f"{len(refused):,} of {count_of(report.tally.lines, 'line')} not valid: in the output as failed")
-    lines.append(
-        f"{count_of(report.tally.lines, 'result')} written to {'standard output' if output == '-' else output}"
-    )
+    lines.append(f"{_result_counts(report)} written to {'standard output' if output == '-' else output}")
     if report.page is not None:
         lines.append(f"look at them: {report.page}")
     return lines
+
+
+def _result_counts(report: "Report") -> str:
+    """The lines of the output, those without an answer yet apart."""
+    total, waiting = report.tally.lines, report.tally.waiting
+    return (
+        count_of(total, "result")
+        if not waiting
+        else f"{count_of(total - waiting, 'result')} and {waiting:,} without an answer yet"
+    )
 
 
 def _document(report: "Report", output: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.grounding import Claim
 from schemas.job import JobRequest
 from schemas.record import JobResult
-from schemas.states import JobState
+from schemas.states import FINAL_STATES, JobState
 from tasks.answers.texts import INVALID
 from tasks.ports import InputLine, JobView, Ledger, Reading, Refused, Repeated, ResultLine, StoredResult
 from worker.operations.output_form import OutputForm
@@ -41,6 +41,11 @@ class Tally:
     def error_kinds(self) -> dict[str, int]:
         """Claims by the kind of their error, most frequent first."""
         return {kind.value: count for kind, count in sorted(self.errors.items(), key=lambda each: (-each[1], each[0]))}
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that are not final: held, or under way."""
+        return sum(self.states[state.value] for state in JobState if state not in FINAL_STATES)
 
     @property
     def all_well(self) -> bool:

@@ -122,11 +122,11 @@ class Supervisor:
 
     def difference(self) -> str:
         """The warning of workers that run with other settings, keys or addresses than ours; empty without one."""
-        others = [worker.settings for worker in self.running().values() if worker.settings != self.fingerprint]
-        if not others:
+        fingerprints = [worker.settings for worker in self.running().values() if worker.settings != self.fingerprint]
+        if not fingerprints:
             return ""
         own = self.fingerprint.partition("-")[0]
-        only_providers = all(other.partition("-")[0] == own for other in others)
+        only_providers = all(other.partition("-")[0] == own for other in fingerprints)
         what = "another key or address of a provider" if only_providers else "other settings"
         return (
             f"the workers that run were started with {what}, and keep them; "

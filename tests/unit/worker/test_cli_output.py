@@ -3,6 +3,7 @@ import gzip
 import io
 import os
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -19,9 +20,11 @@ from tasks.results import result_of
 from tasks.submit import new_job, parse_request
 from tests.fakes.ledger import MemoryLedger
 from tests.unit.tasks.test_restyle import SEGMENTS, view
-from worker.cli.commands.stored_results import Styling
+from worker.cli.batch_run import Report
+from worker.cli.commands.stored_results import Styling, failed_lines
 from worker.cli.exits import OutputFailed
 from worker.cli.outfile import check_output, keep_previous, writing
+from worker.cli.summary import named_counts, run_lines
 from worker.operations.result_lines import Tally, write_results
 
 
@@ -161,3 +164,23 @@ def test_results_of_another_batch_are_kept_beside(tmp_path: Path) -> None:
     assert moves == [None, None, tmp_path / "answers.previous.jsonl"]
     assert b'"more"' in (tmp_path / "answers.previous.jsonl").read_bytes()
     assert path.read_bytes() == b"of tonight"
+
+
+def test_the_end_of_a_run_tells_results_from_jobs_that_wait() -> None:
+    tally = Tally(1_200, Counter(completed=1_017, failed=1, scheduled=180, running=2))
+    assert run_lines(Report(None, None, tally, (), 1.0), "o.csv") == [
+        "1,018 results and 182 without an answer yet written to o.csv"
+    ]
+    done = Tally(1_200, Counter(completed=1_200))
+    assert run_lines(Report(None, None, done, (), 1.0), "-") == ["1,200 results written to standard output"]
+    assert named_counts(tally.states).startswith("1,017 completed, 1 failed")
+
+
+def test_only_jobs_that_failed_are_to_be_asked_again() -> None:
+    assert list(failed_lines(0, 1, "f.csv")) == [
+        "no job of the batch ended without an answer: there is nothing to ask again",
+        "1 refused line not in it: the text is in the input alone; correct it there",
+    ]
+    assert list(failed_lines(2, 0, "f.csv")) == [
+        "2 jobs without an answer written to f.csv; ask again: nightdesk run f.csv -o OUT"
+    ]

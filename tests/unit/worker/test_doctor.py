@@ -69,7 +69,7 @@ def test_the_worst_comes_first_and_all_are_summed_up(capsys: pytest.CaptureFixtu
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:-1:2]] == ["unreachable", "note", "note"]
     assert [line.strip() for line in lines[1:-1:2]] == ["→ do it"] * 3
-    assert lines[-1] == "looked at jobs; found 1 unreachable, 2 note"
+    assert lines[-1] == "looked at jobs; found 1 unreachable, 2 notes"
 
 
 def test_text_from_outside_can_not_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

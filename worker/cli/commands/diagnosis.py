@@ -11,6 +11,7 @@ from worker.cli.console import console, safe
 from worker.cli.exits import INCOMPLETE, OK, UNREACHABLE, run_interruptible
 from worker.cli.terminal import write_json
 from worker.doctor import Report, Severity, answers_here, examine
+from worker.operations.counts import count_of
 from worker.settings import load_settings
 from worker.wiring import endpoints
 
@@ -83,7 +84,11 @@ def _summary(report: Report) -> str:
     counts = {
         severity: sum(finding.severity is severity for finding in report.findings) for severity in reversed(Severity)
     }
-    texts = [f"{count} {severity.value}" for severity, count in counts.items() if count]
+    texts = [
+        count_of(count, severity.value, severity.value if severity is Severity.UNREACHABLE else "")
+        for severity, count in counts.items()
+        if count
+    ]
     return f"found {', '.join(texts)}" if texts else "all is well"
 
 

@@ -1,5 +1,6 @@
 """``nightdesk results`` and ``show``: stored results of a batch, and everything known of one job."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 from uuid import UUID
@@ -20,6 +21,7 @@ from worker.cli.job_view import show_job
 from worker.cli.outfile import check_output, writing
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
+from worker.cli.summary import named_counts
 from worker.cli.terminal import tell, write_json
 from worker.cli.waiting import Watch
 from worker.operations.audit import audit_of, find_job, to_json
@@ -115,8 +117,7 @@ def results(
         tally = run_interruptible(_write(opened, batch_id, output, reporter, styling, form=form, wait=wait))
         rows = run_interruptible(_write_judged(opened, batch_id, judged)) if judged is not None else 0
     if not quiet:
-        states = ", ".join(f"{count} {state}" for state, count in tally.states.items())
-        tell(f"{count_of(tally.lines, 'result')}: {states or 'none'}")
+        tell(f"{count_of(tally.lines, 'result')}: {named_counts(tally.states) or 'none'}")
         if judged is not None:
             tell(f"{count_of(rows, 'judged claim')} written to {judged}")
     return OK if tally.all_well else INCOMPLETE
@@ -150,13 +151,21 @@ def _export_failed(batch_id: UUID, output: str, form: OutputForm, *, quiet: bool
     with session(load_settings(), writes=False) as opened:
         tally, refused = run_interruptible(export())
     if not quiet:
-        target = "standard output" if output == "-" else output
-        tell(
-            f"{count_of(tally.lines, 'job')} without an answer written to {target}; ask again: nightdesk run {output} -o OUT"
-        )
-        if refused:
-            tell(f"{count_of(refused, 'refused line')} not in it: the text is in the input alone; correct it there")
+        for line in failed_lines(tally.lines, refused, output):
+            tell(line)
     return OK
+
+
+def failed_lines(jobs: int, refused: int, output: str) -> Iterator[str]:
+    """The end of ``results --failed``, for people."""
+    if jobs:
+        target = "standard output" if output == "-" else output
+        again = f"nightdesk run {output} -o OUT"
+        yield f"{count_of(jobs, 'job')} without an answer written to {target}; ask again: {again}"
+    else:
+        yield "no job of the batch ended without an answer: there is nothing to ask again"
+    if refused:
+        yield f"{count_of(refused, 'refused line')} not in it: the text is in the input alone; correct it there"
 
 
 async def _write_judged(opened: Session, batch_id: UUID, output: str) -> int:
