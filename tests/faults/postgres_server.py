@@ -9,6 +9,7 @@ import psycopg
 
 from tests.faults.lab import Lab, Report
 from tests.faults.registry import JOBS, experiment
+from worker import local
 
 
 @experiment("PostgreSQL killed and restarted")
@@ -43,6 +44,37 @@ def postgres_away_and_worker_killed(lab: Lab) -> Report:
     lab.start_recovery()
     lab.work(lease_s=30)
     return lab.report(JOBS)
+
+
+@experiment("the embedded servers killed one after the other, nobody types a command", latency_s=2.0)
+def servers_of_the_home_killed(lab: Lab) -> Report:
+    # No URL: these workers know that the servers are those of their home.
+    home = {"home": lab.home, "database_url": "", "redis_url": "", "lease_s": 20}
+    workers = [lab.work(**home), lab.work(**home)]
+    lab.until_answered(10)
+    lab.crash("postgres")
+    lab.until(lambda: local.status(lab.home).running, what="PostgreSQL runs again")
+    lab.until_answered(30)
+    lab.crash("valkey")
+    lab.until(lambda: local.status(lab.home).running, what="Valkey runs again")
+    lab.start_recovery()
+    report = lab.report(JOBS)
+    logs = [lab.log(number) for number in range(len(workers))]
+    for title in ("PostgreSQL", "Valkey"):
+        notices = sum(log.count(f"{title} of this home had ended; it is started again") for log in logs)
+        assert notices == 1, f"{title}: {notices} notices"
+    # As 'nightdesk down': what is stopped after the workers stays so.
+    lab.crash("postgres")
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        worker.wait(90)
+    local.stop(lab.home)
+    lab.pause(5)
+    status = local.status(lab.home)
+    assert not status.postgres.running
+    assert not status.valkey.running
+    return report
 
 
 @contextmanager

@@ -103,6 +103,18 @@ def status(path: Path) -> LocalStatus:
     return LocalStatus(home=home.root, postgres=postgres, valkey=valkey)
 
 
+def ended(path: Path) -> frozenset[str]:
+    """Returns the names of the servers that have data in this home and no process; connects to nothing.
+
+    Raises: HomeError if the home is not the caller's.
+    """
+    home = Home.at(path)
+    if not home.exists():
+        return frozenset()
+    servers = [server for server in _known_servers(home) if server.directory.is_dir()]
+    return frozenset(server.name for server in servers if find(server.identity) is None)
+
+
 def remove(path: Path, options: LocalOptions | None = None) -> None:
     """Stops the servers of a home and deletes their data, logs and passwords for good; the home itself stays.
 

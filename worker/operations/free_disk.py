@@ -34,8 +34,8 @@ def full_disk_line(settings: Settings, free: int | None = None) -> str:
     if free >= FULL:
         return ""
     return (
-        f"the disk of {settings.home} is full ({megabytes(free)} free), so nothing can be stored: make room there, then go on. "
-        "No job is lost"
+        f"the disk of {settings.home} is full ({megabytes(free)} free), so nothing can be stored: make room there. "
+        "PostgreSQL then starts again within a minute where workers of this home run, else with 'nightdesk up'. No job is lost"
     )
 
 

@@ -104,7 +104,7 @@ def unserved_line(queues: Sequence[str], started: Collection[str] = ()) -> str:
     if set(queues) <= set(started):
         return (
             f"the workers of this home do not take jobs of the queue{'s' if len(queues) > 1 else ''} {names} yet: they are starting, "
-            "or the machine is overloaded; if it stays so, see their logs in 'logs' of the home"
+            "a server of the home had ended and they connect to it again, or the machine is overloaded; if it stays so, see their logs in 'logs' of the home"
         )
     return f"no worker takes jobs of the queue{'s' if len(queues) > 1 else ''} {names}; 'nightdesk up' starts what is missing"
 

@@ -28,6 +28,7 @@ from worker.process.celery_app import QUEUES, make_app
 from worker.process.intake import consumer_reads, trust_nothing
 from worker.process.logs import configure_logging, passwords_of
 from worker.process.runtime import WorkerRuntime
+from worker.process.server_keeper import keep_servers
 from worker.providers.registry import ConfiguredProviders
 from worker.scorers import scorer_of
 from worker.settings import Settings, worker_name
@@ -96,10 +97,11 @@ def _run(settings: Settings, where: Endpoints, queues: Sequence[str]) -> int:
         dead=_loop_is_dead,
     )
     process.runtime = runtime.start(providers)
-    try:
-        code = _listen(app, runtime, where.redis_url, queues, settings.threads)
-    finally:
-        interrupted = runtime.stop()
+    with keep_servers(settings, where):
+        try:
+            code = _listen(app, runtime, where.redis_url, queues, settings.threads)
+        finally:
+            interrupted = runtime.stop()
     if interrupted:
         log.warning("%d jobs were cut off; their calls count as unknown", interrupted)
     return code
