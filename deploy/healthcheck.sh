@@ -8,6 +8,15 @@ case $command in
     ;;
 *" serve "*)
     port=$(printf %s "$command" | sed -n 's/.* --port[ =]\([0-9]*\) .*/\1/p')
-    exec python -IS -c 'import sys, urllib.request as r; r.urlopen(f"http://127.0.0.1:{sys.argv[1]}/healthz", timeout=5)' "${port:-8080}"
+    host=$(printf %s "$command" | sed -n 's/.* --host[ =]\([^ ]*\) .*/\1/p')
+    case $host in
+    "" | 0.0.0.0) host=127.0.0.1 ;;
+    ::) host=::1 ;;
+    esac
+    case $host in
+    *:*) host="[$host]" ;;
+    esac
+    # No proxy of the environment is asked: the service is in this container.
+    exec python -IS -c 'import sys, urllib.request as r; r.build_opener(r.ProxyHandler({})).open(f"http://{sys.argv[1]}:{sys.argv[2]}/healthz", timeout=5)' "$host" "${port:-8080}"
     ;;
 esac

@@ -16,7 +16,7 @@ import redis
 from tests.acceptance.conftest import System, questions
 from tests.deadlines import scale_to_load
 from tests.debian import free_port
-from tests.deployment import Process, compose, compose_processes, kubernetes_processes
+from tests.deployment import HEALTH, Process, compose, compose_processes, kubernetes_processes
 from tests.forking import run_command, start_command
 from tests.servers import Servers
 from worker.doctor.environment import check_redis
@@ -67,11 +67,17 @@ def start(process: Process, system: System) -> "subprocess.Popen[bytes]":
 
 def is_well(process: Process, system: System) -> bool:
     assert process.probes
-    file = process.environment["NIGHTDESK_ALIVE_FILE"]
+    file, alive = process.environment["NIGHTDESK_ALIVE_FILE"], str(system.logs / "alive")
     for probe in set(process.probes):
-        assert file in probe[-1], "the probe looks at the file that the worker touches"
-        command = [*probe[:-1], probe[-1].replace(file, str(system.logs / "alive"))]
-        if subprocess.run(command, capture_output=True, check=False).returncode:
+        if probe[-1] == str(HEALTH):
+            line = system.logs / "cmdline"
+            line.write_text("\0".join(["nightdesk", *process.arguments, ""]))
+            command = [*probe, str(line)]
+        else:
+            assert file in probe[-1], "the probe looks at the file that the worker touches"
+            command = [*probe[:-1], probe[-1].replace(file, alive)]
+        variables = {**os.environ, "NIGHTDESK_ALIVE_FILE": alive}
+        if subprocess.run(command, env=variables, capture_output=True, check=False).returncode:
             return False
     return True
 

@@ -24,7 +24,7 @@ def prepare(path: Path) -> None:
             pass
     except OSError as error:
         raise ConfigurationError(
-            f"NIGHTDESK_ALIVE_FILE: {path} can't be written ({error.strerror}); name a file in a folder that can be"
+            f"NIGHTDESK_ALIVE_FILE: {path} can't be written ({error.strerror}); name a file in a folder that can be, or mount a tmpfs there"
         ) from error
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.deployment import DOCKERFILE, REPOSITORY, pods_user
+from tests.deployment import DOCKERFILE, HEALTH, REPOSITORY, pods_user
 
-HEALTH = REPOSITORY / "deploy" / "healthcheck.sh"
+OWN_HOST = "127.0.0.2"
+"""An address of loopback that is not the usual one."""
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -90,7 +91,7 @@ def healthz() -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             """Writes nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+    with HTTPServer((OWN_HOST, 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server.server_port
         server.shutdown()
@@ -108,12 +109,37 @@ def test_the_health_of_a_container_is_that_of_its_command(tmp_path: Path, health
     def is_well(command: str, file: Path = none) -> bool:
         line = tmp_path / "cmdline"
         line.write_text("\0".join([*command.split(), ""]))
-        environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "NIGHTDESK_ALIVE_FILE": str(file)}
+        environment = {
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "NIGHTDESK_ALIVE_FILE": str(file),
+            "http_proxy": "http://127.0.0.1:1",
+        }
         return not subprocess.run(["sh", HEALTH, line], env=environment, capture_output=True, check=False).returncode
 
     worker = "/sbin/docker-init -- nightdesk worker --queues check"
     assert [is_well(worker, file) for file in (alive, old, none)] == [True, False, False]
-    service = "/opt/nightdesk/bin/python /opt/nightdesk/bin/nightdesk serve --host 0.0.0.0 --port"
+    service = f"/opt/nightdesk/bin/python /opt/nightdesk/bin/nightdesk serve --host {OWN_HOST} --port"
     assert is_well(f"{service} {healthz}")
     assert not is_well(f"{service} 1")
     assert is_well("nightdesk migrate")
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ("", "127.0.0.1 8080"),
+        ("--host 0.0.0.0", "127.0.0.1 8080"),
+        ("--port=81 --host=::", "[::1] 81"),
+        ("--host fd00::7 --port 81", "[fd00::7] 81"),
+        ("--port 81 --host 10.0.0.7", "10.0.0.7 81"),
+    ],
+)
+def test_a_service_is_asked_where_it_listens(tmp_path: Path, options: str, place: str) -> None:
+    python, line = tmp_path / "python", tmp_path / "cmdline"
+    python.write_text('#!/bin/sh\necho "$4 $5"\n')
+    python.chmod(0o755)
+    line.write_text("\0".join(["nightdesk", "serve", *options.split(), ""]))
+    done = subprocess.run(
+        ["sh", HEALTH, line], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{place}\n"
