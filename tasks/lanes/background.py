@@ -14,7 +14,7 @@ from uuid import UUID
 
 from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
-from tasks.errors import ConfigurationError, ProviderError, failure_of
+from tasks.errors import ProviderError, failure_of
 from tasks.lanes.choice import LaneChooser, SentCalls
 from tasks.lanes.pace import LanePace, Work, take_turns
 from tasks.lanes.settlement import Answer, Settlement
@@ -71,16 +71,7 @@ class BackgroundLane:
         return Work.MORE if len(page) == PAGE else Work.WAITING
 
     def _remote(self, provider: str) -> RemoteResponses | None:
-        try:
-            remote = self.settlement.providers.remote_responses(provider)
-        except ConfigurationError as error:
-            self.unserved.note(provider, str(error))
-            return None
-        if remote is None:
-            self.unserved.note(provider, f"the provider {provider!r} has no background with these settings")
-        else:
-            self.unserved.clear(provider)
-        return remote
+        return self.unserved.open(provider, self.settlement.providers.remote_responses, "background")
 
     async def _look_after(self, responses: Sequence[OpenResponse], remote: RemoteResponses) -> None:
         leave = [each for each in responses if not each.cancelled and self._leaves(each)]

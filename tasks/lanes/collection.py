@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
-from tasks.errors import ConfigurationError, ProviderError, failure_of
+from tasks.errors import ProviderError, failure_of
 from tasks.lanes.choice import LaneChooser, SentCalls, in_words
 from tasks.lanes.pace import LanePace, Work, take_turns
 from tasks.lanes.settlement import UNDONE, Answer, Settlement
@@ -98,17 +98,7 @@ class BatchLane:
         return busy
 
     def _remote(self, provider: str, *, report: bool = True) -> RemoteCalls | None:
-        why = f"the provider {provider!r} has no batches with these settings"
-        remote = None
-        try:
-            remote = self.settlement.providers.remote_calls(provider)
-        except ConfigurationError as error:
-            why = str(error)
-        if remote is not None:
-            self.unserved.clear(provider)
-        elif report:
-            self.unserved.note(provider, why)
-        return remote
+        return self.unserved.open(provider, self.settlement.providers.remote_calls, "batches", report=report)
 
     async def _create(self, intent: Intent, remote: RemoteCalls) -> None:
         try:

@@ -4,10 +4,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic, time
+from typing import TypeVar
 
 from schemas.failure import FailureKind
+from tasks.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
+
+Remote = TypeVar("Remote")
 
 OVER_S = 300.0
 """Seconds without such calls after which none are reported: a batch is looked for again within five minutes."""
@@ -43,6 +47,21 @@ class UnservedLane:
     clock: Callable[[], float] = monotonic
     _calls: dict[str, tuple[UnservedCalls, float]] = field(default_factory=dict)
     """By provider, with the time of the last look."""
+
+    def open(
+        self, provider: str, remote_of: Callable[[str], Remote | None], name: str, *, report: bool = True
+    ) -> Remote | None:
+        """The part of a provider that serves this lane; None, with a note if ``report``: it has none here."""
+        why, remote = f"the provider {provider!r} has no {name} with these settings", None
+        try:
+            remote = remote_of(provider)
+        except ConfigurationError as error:
+            why = str(error)
+        if remote is not None:
+            self.clear(provider)
+        elif report:
+            self.note(provider, why)
+        return remote
 
     def note(self, provider: str, why: str) -> None:
         """Notes that calls wait for a provider that can't be asked here; a new cause is logged."""

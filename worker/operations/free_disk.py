@@ -15,10 +15,8 @@ FULL = 20_000_000
 
 def low_disk_line(settings: Settings, free: int | None = None) -> str:
     """A warning that the disk of the embedded PostgreSQL is nearly full; else empty."""
-    if not embedded(settings):
-        return ""
-    free = free_bytes(settings) if free is None else free
-    if free >= LEAST_FREE:
+    free = _below(LEAST_FREE, settings, free)
+    if free is None:
         return ""
     return (
         f"only {megabytes(free)} are free on the disk of {settings.home}: a PostgreSQL without room stops, and the jobs wait. "
@@ -28,15 +26,21 @@ def low_disk_line(settings: Settings, free: int | None = None) -> str:
 
 def full_disk_line(settings: Settings, free: int | None = None) -> str:
     """The words for a disk without room for the embedded PostgreSQL to write at all; else empty."""
-    if not embedded(settings):
-        return ""
-    free = free_bytes(settings) if free is None else free
-    if free >= FULL:
+    free = _below(FULL, settings, free)
+    if free is None:
         return ""
     return (
         f"the disk of {settings.home} is full ({megabytes(free)} free), so nothing can be stored: make room there. "
         "PostgreSQL then starts again within a minute where workers of this home run, else with 'nightdesk up'. No job is lost"
     )
+
+
+def _below(least: int, settings: Settings, free: int | None) -> int | None:
+    """The free bytes of the embedded PostgreSQL where they are fewer than so many; else None."""
+    if not embedded(settings):
+        return None
+    free = free_bytes(settings) if free is None else free
+    return free if free < least else None
 
 
 def free_bytes(settings: Settings) -> int:
