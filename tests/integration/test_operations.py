@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from decimal import Decimal
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 
 from schemas.failure import FailureKind
@@ -13,6 +15,7 @@ from tasks.errors import InputError, NotFound
 from tests.builders import make_failed
 from tests.contract.situations import submit_many, take
 from tests.servers import Servers, advance_clock
+from worker.cli.commands.job_commands import next_step
 from worker.ledger.pages import PAGE_ROWS
 from worker.ledger.postgres import PostgresLedger
 from worker.local import Endpoints
@@ -59,11 +62,24 @@ def test_a_batch_is_cancelled_and_retried_in_pages_that_are_counted(database_url
     operate(database_url, servers.redis_url, scenario)
 
 
+def spend(database_url: str, batch_id: UUID, usd: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE batch SET spent_usd = %s WHERE id = %s", [usd, batch_id])
+
+
 def test_held_jobs_are_released_by_reason(database_url: str, servers: Servers) -> None:
     async def scenario(operator: Operator, _: list[str]) -> None:
         receipt = await submit_many(operator.ledger, 2)
         await operator.ledger.actions.pause_batch(receipt.batch_id, "ada", paused=True)
         assert await job_changes.release(operator, receipt.batch_id, JobPages(), reasons=[HeldReason.BUDGET]) == 0
+        assert "no worker runs: 'nightdesk up'" in await next_step(operator, receipt.batch_id)
+        await operator.ledger.fleet.beat("w")
+        assert await next_step(operator, receipt.batch_id) == "workers take it from here"
+        await asyncio.to_thread(spend, database_url, receipt.batch_id, "0.0062")
+        with pytest.raises(InputError, match=r"0\.005 is below what the calls of the batch cost already, 0\.0062 USD"):
+            await job_changes.release(
+                operator, receipt.batch_id, JobPages(), reasons=list(HeldReason), max_cost_usd=Decimal("0.005")
+            )
         assert await job_changes.release(operator, receipt.batch_id, JobPages(), reasons=list(HeldReason)) == 2
         (status,) = (await overview(operator.ledger, newest=5)).batches
         assert status.states == {JobState.AVAILABLE: 2}

@@ -41,12 +41,18 @@ async def release(
 ) -> int:
     """Releases the jobs of a batch that are held for these reasons; returns how many are no longer held.
 
-    ``max_cost_usd`` is a new ceiling on the cost of the batch.
+    ``max_cost_usd`` is a new ceiling on the cost of the batch. Raises ``InputError`` for one below what is spent.
     """
     ledger = operator.ledger
     before = await ledger.reading.batch_status(batch_id)
     pages.total = sum(count for reason, count in before.held.items() if reason in reasons)
     if max_cost_usd is not None:
+        if before.spent_usd is not None and max_cost_usd < before.spent_usd:
+            raise InputError(
+                f"{max_cost_usd} is below what the calls of the batch cost already, {before.spent_usd.normalize():f} USD: "
+                "none of its jobs could go on; nothing changed",
+                field="--max-cost-usd",
+            )
         await ledger.actions.set_budget(batch_id, max_cost_usd, operator.name)
     for reason in reasons:
         if reason is HeldReason.BATCH_PAUSED and before.paused:

@@ -4,6 +4,7 @@ import io
 import os
 import threading
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -21,6 +22,7 @@ from tasks.submit import new_job, parse_request
 from tests.fakes.ledger import MemoryLedger
 from tests.unit.tasks.test_restyle import SEGMENTS, view
 from worker.cli.batch_run import Report
+from worker.cli.commands.job_commands import release_line
 from worker.cli.commands.stored_results import Styling, failed_lines
 from worker.cli.exits import OutputFailed
 from worker.cli.outfile import check_output, keep_previous, writing
@@ -184,3 +186,9 @@ def test_only_jobs_that_failed_are_to_be_asked_again() -> None:
     assert list(failed_lines(2, 0, "f.csv")) == [
         "2 jobs without an answer written to f.csv; ask again: nightdesk run f.csv -o OUT"
     ]
+
+
+def test_a_release_says_what_changed() -> None:
+    assert release_line(2, None, "go") == "2 jobs released; go"
+    assert release_line(0, None, "") == "no job was held; nothing changed"
+    assert release_line(0, Decimal(1), "") == "no job was held; the batch's ceiling is 1 USD now"

@@ -18,13 +18,14 @@ from tasks.results import parse_job_ids
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import Reporter, reporting
-from worker.cli.session import Session, session
+from worker.cli.session import Session, session, state_of
 from worker.cli.terminal import actor, tell, warn, write_json
 from worker.operations import content_removal, job_changes
 from worker.operations.content_removal import ErasureScope, PruneScope, Removal
 from worker.operations.counts import count_of
 from worker.operations.operator import JobPages, Operator
 from worker.settings import load_settings
+from worker.supervise.workers import supervisor_of
 
 MOST_NAMED = 20
 """Jobs that can't be changed, named one by one."""
@@ -139,20 +140,42 @@ def release(
     batch_id = options.batch_id(batch)
     ceiling = None if max_cost_usd is None else _amount(max_cost_usd)
     reasons = list(HeldReason) if reason is None else [reason]
-    released, pages = operate(
+
+    async def operation(operator: Operator, pages: JobPages) -> tuple[int, str]:
+        count = await job_changes.release(operator, batch_id, pages, reasons=reasons, max_cost_usd=ceiling)
+        return count, await next_step(operator, batch_id) if count else ""
+
+    (released, step), pages = operate(
         "released",
-        lambda operator, pages: job_changes.release(operator, batch_id, pages, reasons=reasons, max_cost_usd=ceiling),
+        operation,
         again=f"'nightdesk release {batch_id}' releases the rest",
     )
     if as_json:
         write_json({"batch_id": str(batch_id), "released": released})
     else:
-        tell(
-            f"{count_of(released, 'job')} released; workers take it from here"
-            if released
-            else "no job was held; nothing changed"
-        )
+        tell(release_line(released, ceiling, step))
     return INCOMPLETE if pages.refused else OK
+
+
+def release_line(count: int, ceiling: Decimal | None, step: str) -> str:
+    """The outcome of a release, for people."""
+    parts = [f"{count_of(count, 'job')} released" if count else "no job was held"]
+    if ceiling is not None:
+        parts.append(f"the batch's ceiling is {ceiling:f} USD now")
+    elif not count:
+        parts.append("nothing changed")
+    return "; ".join([*parts, *([step] if step else [])])
+
+
+async def next_step(operator: Operator, batch_id: UUID | None) -> str:
+    """The way on of jobs that wait for a call, for people; warns of workers with another key or other settings."""
+    supervisor = supervisor_of(operator.settings, state_of(operator.settings))
+    if difference := supervisor.difference():
+        warn(difference)
+    if supervisor.running() or await operator.ledger.fleet.workers():
+        return "workers take it from here"
+    resume = "" if batch_id is None else f", or go on with: nightdesk run --resume {batch_id} -o OUT"
+    return f"no worker runs: 'nightdesk up' starts them{resume}"
 
 
 def _amount(text: str) -> Decimal:
@@ -184,17 +207,20 @@ def retry(
     targets = [options.job_target(text, "a batch's or a job's") for text in batch_or_jobs]
     names = f"{' '.join(batch_or_jobs[:MOST_SHOWN])}{' ...' if len(targets) > MOST_SHOWN else ''}"
 
-    async def operation(operator: Operator, pages: JobPages) -> list[UUID]:
+    async def operation(operator: Operator, pages: JobPages) -> tuple[list[UUID], str]:
         locate = operator.ledger.reading.locate
         ids = [await locate(first, name) if name else first for first, name in targets]
-        return await job_changes.retry(operator, ids, pages, causes=causes or ())
+        changed = await job_changes.retry(operator, ids, pages, causes=causes or ())
+        batch_id = ids[0] if len(ids) == 1 and ids != changed else None
+        return changed, await next_step(operator, batch_id) if changed else ""
 
-    retried, pages = operate(
+    (retried, step), pages = operate(
         "retried",
         operation,
         again=f"'nightdesk retry {names}' takes the rest",
     )
     text = f"{count_of(len(retried), 'job')} {'starts' if len(retried) == 1 else 'start'} a new run"
+    text += f"; {step}" if step else ""
     return _sum_up("retried", retried, pages, text, as_json=as_json)
 
 
