@@ -4,6 +4,7 @@ Under ``home/local``: ``lock``, ``secrets.json``, ``ports.json``, ``logs/``, one
 which is a directory, or a symbolic link if the servers' account cannot reach home (a home under /root).
 """
 
+import errno
 import json
 import os
 import secrets
@@ -223,9 +224,10 @@ class Home:
             write_atomically(note, str(self.root))  # the home was moved, not copied
 
     def _not_ours(self, error: OSError) -> HomeError:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return HomeError(f"the disk of {self.root} is full: make room there. Nothing that was stored is lost")
         return HomeError(
-            f"{self.root} cannot be used ({error}): run this as its owner, make room if the disk is full, or set "
-            f"NIGHTDESK_HOME to a directory of your own."
+            f"{self.root} cannot be used ({error}): run this as its owner, or set NIGHTDESK_HOME to a directory of your own."
         )
 
 
