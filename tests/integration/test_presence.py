@@ -142,6 +142,17 @@ def test_lanes_are_tried_again_after_their_time_and_not_before(database_url: str
         assert len(await ledger.queue.lease(Step.GENERATE, "w", LEASE, 9)) == 2
         assert await ledger.fleet.paused_lanes() == []
 
+        await ledger.fleet.pause_lane("openai", "standard", "401", kind=FailureKind.AUTHENTICATION)
+        await ledger.fleet.pause_lane("openai", "flex", "403", model="m", kind=FailureKind.PERMISSION)
+        await ledger.fleet.pause_lane("openai", "flex", "403", model="other", kind=FailureKind.PERMISSION)
+        await ledger.fleet.pause_lane("anthropic", "standard", "no credit")
+        await hold_two(ledger)
+        assert await ledger.fleet.resume_lanes([("anthropic", "c")], "ada") == ([], 0), "a key pays no bill"
+        assert await ledger.queue.lease(Step.GENERATE, "w", LEASE, 9) == []
+        assert await ledger.fleet.resume_lanes([("anthropic", "c"), ("openai", "m")], "ada") == (["openai"], 2)
+        assert len(await ledger.queue.lease(Step.GENERATE, "w", LEASE, 9)) == 2
+        assert await ledger.fleet.paused_lanes() == [("anthropic", "standard", ""), ("openai", "flex", "other")]
+
     over(database_url, scenario)
 
 

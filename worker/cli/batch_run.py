@@ -17,7 +17,7 @@ from worker.cli.full_disk import naming_full_disk
 from worker.cli.growing_output import GrowingOutput, grows, place_of
 from worker.cli.interruption import NOTHING_SUBMITTED, Interruption, fate_of
 from worker.cli.outfile import check_output, is_replaced, keep_previous, writing
-from worker.cli.preflight_messages import announce, ask_models
+from worker.cli.preflight_messages import announce, ask_models, ask_models_again, resume_lanes
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, has_ledger, session
 from worker.cli.summary import describe, earlier_lines
@@ -245,12 +245,15 @@ def _run_batch(settings: Settings, request: RunRequest, interruption: Interrupti
     looks = submission is not None and submission.may_be_known and (not embedded(settings) or has_ledger(settings))
     if submission is not None:
         announce(settings, submission, request.files, quiet=request.quiet, certain=certain)
-        if not looks and request.preflight:
-            ask_models(settings, submission, certain=certain)
     whole_run = _WholeRun(request, submission, began, request.resume)
+    if submission is not None and not looks and request.preflight:
+        whole_run.accepted = ask_models(settings, submission, certain=certain)
     with session(settings, writes=submission is not None, staffs=request.with_workers) as opened:
-        if submission is not None and looks and not whole_run.take_earlier(opened) and request.preflight:
-            ask_models(settings, submission, certain=certain)
+        if submission is not None and looks:
+            earlier = whole_run.take_earlier(opened)
+            if request.preflight and (earlier is None or HeldReason.LANE_PAUSED in earlier.held):
+                ask = ask_models if earlier is None else ask_models_again
+                whole_run.accepted = ask(settings, submission, certain=certain)
         try:
             with (
                 naming_full_disk(settings),
@@ -271,6 +274,8 @@ class _WholeRun:
     batch_id: UUID | None
     results_so_far: int = 0
     """In the output, when the wait ended."""
+    accepted: Sequence[tuple[str, str]] = ()
+    """Providers and models that did not refuse the key."""
 
     def how_to_go_on(self, opened: Session | None = None) -> str:
         """The whereabouts of the jobs, and the command that takes the run up again; a ledger that is open is asked."""
@@ -293,14 +298,13 @@ class _WholeRun:
             return f"Nothing was submitted, unless 'nightdesk status {self.submission.batch.id}' knows of it."
         return ""
 
-    def take_earlier(self, opened: Session) -> bool:
+    def take_earlier(self, opened: Session) -> BatchStatus | None:
         """Goes on with the batch that the same input has already, if there is one, and says so."""
         assert self.submission is not None
         earlier = run_interruptible(earlier_batch(opened, self.submission))
-        if earlier is None:
-            return False
-        self._take(earlier, self.submission)
-        return True
+        if earlier is not None:
+            self._take(earlier, self.submission)
+        return earlier
 
     def _take(self, earlier: BatchStatus, submission: Submission) -> None:
         if not self.request.quiet:
@@ -314,6 +318,7 @@ class _WholeRun:
         async with opened.ledger(statement_s=HOT_S) as ledger:
             watch = Watch(opened, ledger, reporter, check_only=request.check_only)
             run = BatchRun(watch, self.batch_id, force=request.force)
+            await resume_lanes(ledger, opened, self.accepted)
             if self.submission is not None:
                 await self._submit(run, self.submission)
             else:

@@ -143,10 +143,7 @@ WHERE EXISTS (SELECT FROM job j WHERE j.state = 'available' AND j.step = s.step)
 """
 
 # Jobs of every paused lane are held for the same reason; those whose lane stays paused are held again when called.
-_RETRY_LANES = """
-WITH resumed_lane AS (
-    DELETE FROM lane_pause WHERE paused_at < nightdesk_now() - %(older_than)s RETURNING provider, lane, model
-), released_job AS (
+_RELEASED_JOB = """released_job AS (
     UPDATE job j
     SET state = CASE WHEN b.paused OR j.scheduled_at > nightdesk_now() THEN 'scheduled' ELSE 'available' END,
         held_reason = CASE WHEN b.paused THEN 'batch_paused' END, available_at = nightdesk_now(), hinted_at = NULL
@@ -156,9 +153,24 @@ WITH resumed_lane AS (
     RETURNING j.id, j.run
 ), event AS (
     INSERT INTO job_event (job_id, run, kind, actor, detail)
-    SELECT id, run, 'release', 'dispatch', jsonb_build_object('held_reason', %(reason)s::text) FROM released_job
-)
+    SELECT id, run, 'release', %(actor)s, jsonb_build_object('held_reason', %(reason)s::text) FROM released_job
+)"""
+
+_RETRY_LANES = f"""
+WITH resumed_lane AS (
+    DELETE FROM lane_pause WHERE paused_at < nightdesk_now() - %(older_than)s RETURNING provider, lane, model
+), {_RELEASED_JOB}
 SELECT provider, lane, model FROM resumed_lane
+"""
+
+_RESUME_LANES = f"""
+WITH resumed_lane AS (
+    DELETE FROM lane_pause p USING unnest(%(providers)s::text[], %(models)s::text[]) AS a(provider, model)
+    WHERE p.provider = a.provider AND p.model IN ('', a.model) AND p.kind = ANY (%(kinds)s::text[])
+    RETURNING p.provider
+), {_RELEASED_JOB}
+SELECT ARRAY(SELECT DISTINCT provider FROM resumed_lane ORDER BY 1) AS providers,
+       (SELECT count(*) FROM released_job) AS jobs
 """
 
 
@@ -208,8 +220,28 @@ class Fleet:
 
     async def retry_lanes(self, older_than: timedelta) -> list[tuple[str, str, str]]:
         """Let lanes go on that were paused for so long, with the jobs held for it; returns those lanes."""
-        parameters = {"older_than": older_than, "reason": HeldReason.LANE_PAUSED.value}
+        parameters = {"older_than": older_than, "reason": HeldReason.LANE_PAUSED.value, "actor": "dispatch"}
         return [(row.provider, row.lane, row.model) for row in await self._db.rows(_RETRY_LANES, parameters)]
+
+    async def resume_lanes(self, models: Iterable[tuple[str, str]], actor: str) -> tuple[list[str], int]:
+        """Let lanes go on that a refused key paused, with the jobs held for it, now that the key is accepted.
+
+        Args:
+            models: each a provider and its model.
+            actor: in the events of the jobs.
+
+        Returns: the providers with such a lane, and the number of jobs.
+        """
+        pairs = list(models)
+        parameters = {
+            "providers": [provider for provider, _ in pairs],
+            "models": [model for _, model in pairs],
+            "kinds": [FailureKind.AUTHENTICATION.value, FailureKind.PERMISSION.value],
+            "reason": HeldReason.LANE_PAUSED.value,
+            "actor": actor,
+        }
+        (row,) = await self._db.rows(_RESUME_LANES, parameters)
+        return list(row.providers), int(row.jobs)
 
     async def unserved(self) -> list[str]:
         """The queues with available jobs that no worker takes.

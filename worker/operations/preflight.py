@@ -1,6 +1,6 @@
 """Makes sure, before anything is submitted, that the first jobs can be answered: provider, key, model, price, disk."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib import import_module
@@ -30,7 +30,7 @@ LOG_BYTES = 1 << 30
 PACKED = 4
 """Times that a packed file grows, about."""
 
-_NOTHING = "Nothing was submitted; --no-preflight submits without asking"
+NOTHING = "Nothing was submitted; --no-preflight submits without asking"
 
 _MODEL = "Name another model in NIGHTDESK_MODEL, or in config.model of the jobs"
 _JUDGE = "Name another judge in NIGHTDESK_JUDGE, or in config.judge of the jobs"
@@ -153,8 +153,11 @@ async def check_models(
     settings: Settings,
     configs: Iterable[GenerationConfig],
     judges: Sequence[str | None] = (),
+    on_accepted: Callable[[tuple[str, str]], object] = lambda _: None,
 ) -> list[str]:
     """Asks each provider for key and model by a call without cost.
+
+    ``on_accepted`` gets each provider and model that did not refuse the key.
 
     Returns: what is wrong with models that have another one to fall back on, and that a judge is missing.
     Raises: ConfigurationError, ServiceUnavailable with the remedy.
@@ -169,6 +172,8 @@ async def check_models(
         for turn, alone in turns.items():
             if (error := await _objection(providers, turn, _MODEL)) is None:
                 passed.add(turn)
+                if (target := _target(providers, turn)) is not None:
+                    on_accepted(target)
                 continue
             if alone:
                 raise error
@@ -180,6 +185,15 @@ async def check_models(
     finally:
         await providers.close()
     return warnings
+
+
+def _target(providers: ConfiguredProviders, turn: Turn) -> tuple[str, str] | None:
+    """The provider and model of a turn, if there is a key that could be refused."""
+    name = turn.provider
+    if providers.kind_of(name) is None or providers.key_variable(name) is None or providers.missing_key(name):
+        return None
+    model = providers.model_of(name, turn.model)
+    return None if model is None else (name, model)
 
 
 async def _objection(
@@ -201,13 +215,13 @@ async def _objection(
         return None
     if error.kind is FailureKind.UNAVAILABLE:
         variable = providers.address_variable(name) or f"base_url of {name!r} in NIGHTDESK_PROVIDERS"
-        return ServiceUnavailable(f"{error}. Start it, or correct {variable}. {_NOTHING}")
+        return ServiceUnavailable(f"{error}. Start it, or correct {variable}. {NOTHING}")
     key = providers.key_variable(name)
     remedy = {
         FailureKind.AUTHENTICATION: f"Correct the key in {key}" if key else "Give it a key by api_key_env",
         FailureKind.QUOTA: "Raise the limit of the account",
     }.get(error.kind, other)
-    return ConfigurationError(f"{str(error).rstrip('.')}. {remedy}. {_NOTHING}")
+    return ConfigurationError(f"{str(error).rstrip('.')}. {remedy}. {NOTHING}")
 
 
 # ---- room for the jobs -----------------------------------------------------------------------------------------------

@@ -133,6 +133,11 @@ class Supervisor:
             "to apply the present ones: nightdesk down; nightdesk up"
         )
 
+    def has_other_keys(self) -> bool:
+        """Tells whether a worker runs with other keys or addresses of the providers than ours."""
+        own = self.fingerprint.partition("-")[2]
+        return any(worker.settings.partition("-")[2] != own for worker in self.running().values())
+
     def exited(self) -> set[str]:
         """Names of the workers that ended without a stop."""
         return {record.stem.removesuffix(self._suffix) for record in self._records()} - self.running().keys()
