@@ -3,15 +3,20 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import cast
 from uuid import UUID
 
 import psycopg
+import pytest
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState, Step
 from tasks.ports import Advance, LeaseKey
 from tests.builders import make_batch, make_config, make_jobs, make_request
 from tests.servers import advance_clock
+from worker.cli.preflight_messages import resume_lanes
+from worker.cli.session import Session
 from worker.ledger.fleet import Present
 from worker.ledger.postgres import PostgresLedger
 
@@ -131,7 +136,9 @@ def test_a_release_lets_paused_lanes_and_their_jobs_go_on_together(database_url:
     over(database_url, scenario)
 
 
-def test_lanes_are_tried_again_after_their_time_and_not_before(database_url: str) -> None:
+def test_lanes_are_tried_again_after_their_time_and_not_before(
+    database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         await ledger.fleet.pause_lane("openai", "standard", "no credit")
         await hold_two(ledger)
@@ -149,7 +156,12 @@ def test_lanes_are_tried_again_after_their_time_and_not_before(database_url: str
         await hold_two(ledger)
         assert await ledger.fleet.resume_lanes([("anthropic", "c")], "ada") == ([], 0), "a key pays no bill"
         assert await ledger.queue.lease(Step.GENERATE, "w", LEASE, 9) == []
-        assert await ledger.fleet.resume_lanes([("anthropic", "c"), ("openai", "m")], "ada") == (["openai"], 2)
+        accepted = [("anthropic", "c"), ("openai", "m")]
+        for other_keys in (True, False):
+            supervisor = SimpleNamespace(has_other_keys=lambda answer=other_keys: answer)
+            await resume_lanes(ledger, cast("Session", SimpleNamespace(supervisor=supervisor)), accepted)
+            stderr = capsys.readouterr().err
+            assert ("openai accepts the key now: 2 held jobs released" in stderr) is not other_keys
         assert len(await ledger.queue.lease(Step.GENERATE, "w", LEASE, 9)) == 2
         assert await ledger.fleet.paused_lanes() == [("anthropic", "standard", ""), ("openai", "flex", "other")]
 
