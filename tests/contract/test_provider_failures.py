@@ -84,9 +84,11 @@ def test_an_answer_that_came_while_the_process_stood_still_is_read(
     stub.then(faults.slow(0.1))
 
     async def work(provider: Provider) -> Answered:
-        # After the request went out.
-        asyncio.get_running_loop().call_later(0.05, sleep, 0.5)
-        return await provider.call(plan(provider, question(timeout_s=0.3)))
+        calling = asyncio.create_task(provider.call(plan(provider, question(timeout_s=1.0))))
+        while not stub.requests and not calling.done():  # noqa: ASYNC110 - the stub runs in another thread
+            await asyncio.sleep(0.001)
+        sleep(1.3)  # noqa: ASYNC251 - the process stands still
+        return await calling
 
     assert using(kind.at(stub), work).completion.text
     assert len(stub.requests) == 1

@@ -217,7 +217,8 @@ def test_auto_asks_at_once_where_the_model_has_no_window(url: str, stub: Stub) -
 
 def test_many_responses_are_looked_after_in_pages(url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
-        stub.background.check_s = 0.05
+        # Long enough for all of them to be under way at once, also on a busy machine.
+        stub.background.check_s = 0.5
         await harness.submit(*lane_jobs(50, Lane.BACKGROUND))
         await harness.generate()
         finish(stub)
