@@ -15,7 +15,7 @@ from uuid import UUID
 from schemas.job import MAX_REQUEST_BYTES
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable, NightdeskError
-from tasks.ports import READ_FIRST_S, Leased, LeaseKey, LeaseRoom, Queue, Room, risk_of
+from tasks.ports import Leased, LeaseKey, LeaseRoom, Queue, Room, risk_of
 
 log = logging.getLogger(__name__)
 
@@ -61,11 +61,6 @@ RATE_S = 0.5
 
 STUCK_S = 2.0
 """Seconds after which a job that found no slot is given back: another worker may have one."""
-
-READ_FIRST = timedelta(seconds=READ_FIRST_S)
-"""How long a job whose lease is lost goes on, to read its answer.
-
-What it writes meanwhile names its old lease, so the ledger takes no more than the answer."""
 
 WAITING_LOOK = timedelta(milliseconds=100)
 """How often a process that stops looks for jobs that wait for a permit."""
@@ -567,6 +562,6 @@ def _may_have_crossed(room: LeaseRoom, jobs: Sequence[Leased]) -> bool:
 
 def _cancel(task: asyncio.Task[None]) -> Callable[[], None]:
     def lost() -> None:
-        task.get_loop().call_later(READ_FIRST.total_seconds(), task.cancel)
+        task.cancel()
 
     return lost

@@ -1,6 +1,5 @@
 """The leader of the duties and the knowledge of the other workers: one leader at a time, replaced when it is gone."""
 
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -82,8 +81,11 @@ async def test_an_empty_ledger_has_no_work(ledger: Ledger) -> None:
     outlook = await attend(ledger, "a")
 
     assert outlook.server_age >= timedelta(0)
-    # PostgreSQL may still count the rows of an earlier test in its statistics.
-    assert replace(outlook, outgrown=False) == Outlook(leads=True, server_age=outlook.server_age)
+    while outlook.outgrown:
+        # PostgreSQL learns late that the rows of an earlier test are gone.
+        await ledger.duties.refresh_statistics()
+        outlook = await attend(ledger, "a")
+    assert outlook == Outlook(leads=True, server_age=outlook.server_age)
 
 
 async def test_a_leader_sees_what_is_due_late_and_lost(ledger: Ledger, clock: Clock) -> None:

@@ -10,7 +10,6 @@ import psycopg
 from tests.faults.lab import Lab, Report
 from tests.faults.registry import JOBS, experiment
 from worker import local
-from worker.settings import worker_name
 
 
 @experiment("PostgreSQL killed and restarted")
@@ -227,8 +226,7 @@ def rows_locked(lab: Lab) -> Report:
 
 @experiment("the database's clock jumps an hour on, and back")
 def clock_jumps(lab: Lab) -> Report:
-    # By that clock its leases run out, as those of a frozen one do; its calls are made again, and it reads their answers.
-    lab.frozen.add(worker_name(lab.work().pid))
+    lab.work()
     lab.until_calling(5)
     for jump in ("1 hour", "-1 hour", "0"):
         lab.execute(

@@ -5,6 +5,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import UUID
 
 import psycopg
@@ -88,6 +90,31 @@ def test_the_holder_of_a_lost_lease_is_notified(database_url: str, loop: Loop) -
 
     assert loss.wait(scale_to_load(10))
     asyncio.run(keeper.stop())
+
+
+def test_a_loop_that_stood_still_reads_what_came_before_it_is_told_of_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, later, losses = time.monotonic(), [], []
+    monkeypatch.setattr(lease_renewer, "monotonic", lambda: now)
+    loop = SimpleNamespace(call_later=lambda seconds, _: later.append(seconds))
+    keeper = LeaseRenewer("postgresql://nobody@127.0.0.1:1/none", LEASE, cast("Any", loop))
+
+    def lose() -> tuple[int, int]:
+        """Loses a lease; how many losses were told at once by then, and later."""
+        keeper._lose(lambda: losses.append(now))
+        return len(losses), later.count(lease_renewer.READ_FIRST_S)
+
+    now += 1.5
+    assert lose() == (1, 0)
+    now += 3
+    assert lose() == (1, 1), "its sign of life is overdue"
+    keeper._beat()
+    now += 1
+    assert lose() == (1, 2), "it was, a moment ago"
+    for _ in range(10):
+        keeper._beat()
+        now += 1
+    assert lose() == (2, 2)
+    keeper._own_loop.close()
 
 
 def test_a_row_that_another_transaction_has_locked_holds_up_no_other_lease(database_url: str, loop: Loop) -> None:

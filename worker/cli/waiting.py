@@ -215,7 +215,7 @@ class Watch:
             key = (lane.provider, lane.lane, lane.model, lane.paused)
             if key not in self._lanes_noted:
                 self._lanes_noted.add(key)
-                self.reporter.note(f"{lane.event}. I{lane.consequence[1:]}. To fix it: {lane.remedy}")
+                self.reporter.note(f"{lane.event}. {lane.consequence.capitalize()}. To fix it: {lane.remedy}")
         await self._look_at_workers(now)
 
     async def _look_at_workers(self, now: float) -> None:

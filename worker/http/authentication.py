@@ -29,6 +29,9 @@ LONGEST_KEY = 200
 BURST_S = 10.0
 """Seconds of a key's pace that may come at once."""
 
+KNOWN_S = 600.0
+"""Seconds before the ledger went away in which a key must have been valid, to count as known meanwhile."""
+
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
 """A name or an address, and a port."""
 
@@ -65,6 +68,8 @@ class Access:
         self._failure: ServiceUnavailable | LedgerError | None = None
         self._failed_at = float("-inf")
         self._looks: OrderedDict[bytes, _Look] = OrderedDict()
+        self._answered_at = float("-inf")
+        """Time of the ledger's last answer about a key."""
         self._paces: dict[tuple[UUID, float], float] = {}
         self._turn = asyncio.Lock()
 
@@ -83,7 +88,7 @@ class Access:
     async def caller_as_known(self, request: Request) -> Caller:
         """The caller of a request; while the ledger is away, as this process last knew the key. Raises ``Problem``.
 
-        Only for what shows nothing that the same key has not seen: a key revoked meanwhile is not noticed.
+        Only for what shows nothing that the same key has not seen: a key revoked in the last minutes before is not noticed.
         """
         try:
             return await self.caller(request)
@@ -94,7 +99,7 @@ class Access:
             secret = _bearer(request)
             key_hash = b"" if secret is None else hash_of(secret)
             look = self._looks.get(key_hash)
-            if look is None:
+            if look is None or look.until < self._answered_at - KNOWN_S:
                 raise
             self._pace(look.key)
             return _caller_of(look.key, key_hash)
@@ -146,6 +151,7 @@ class Access:
         look = self._looks.get(key_hash)
         if look is None or time.monotonic() > look.until:
             key = await self._keys.by_hash(key_hash)
+            self._answered_at = time.monotonic()
             if key is None:
                 self._looks.pop(key_hash, None)
                 return None

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,6 +10,7 @@ from datetime import timedelta
 from time import monotonic
 
 from tasks.errors import NightdeskError
+from tasks.ports import READ_FIRST_S, STALL_S
 from worker.ledger.journal import HeldLeases
 from worker.ledger.postgres import PostgresLedger
 
@@ -28,6 +30,12 @@ RETRY_S = 0.5
 
 CONNECTIONS = 2
 """Renewals alternate between them: when one is silent, the other one is open and was used a moment ago."""
+
+BEAT_S = 1.0
+"""Seconds between two signs of life of the loop."""
+
+AFTER_STALL_S = 10.0
+"""Seconds after a stall of the loop in which a lost lease may be lost by it."""
 
 STALLED_LEASES = 3
 """A loop that gave no sign of life for so many lease times is dead: its leases are no longer renewed."""
@@ -63,6 +71,7 @@ class LeaseRenewer:
         self._own_loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._alive_at = monotonic()
+        self._stalled_at = -math.inf
         self._thread = threading.Thread(target=self._run, name="lease renewer", daemon=True)
 
     def start(self) -> None:
@@ -78,9 +87,24 @@ class LeaseRenewer:
         await asyncio.to_thread(self._thread.join)
 
     def _beat(self) -> None:
+        if self._is_late():
+            self._stalled_at = monotonic()
         self._alive_at = monotonic()
         if not self._stopping:
-            self._loop.call_later(1.0, self._beat)
+            self._loop.call_later(BEAT_S, self._beat)
+
+    def _is_late(self) -> bool:
+        return monotonic() - self._alive_at > BEAT_S + STALL_S
+
+    def _lose(self, lost: Callable[[], None]) -> None:
+        """Tells a holder of its loss, on the loop; one that stood still first reads the answers that wait in its sockets.
+
+        They are paid for. What a job writes meanwhile names its old lease, so the ledger takes no more than the answer.
+        """
+        if self._is_late() or monotonic() - self._stalled_at < AFTER_STALL_S:
+            self._loop.call_later(READ_FIRST_S, lost)
+        else:
+            lost()
 
     def _run(self) -> None:
         try:
@@ -142,7 +166,7 @@ class LeaseRenewer:
         for key in keys:
             if key.job_id in renewal.lost and (lost := self.leases.drop(key)) is not None:
                 log.info("the lease of job %s is gone; its work is dropped", key.job_id)
-                self._loop.call_soon_threadsafe(lost)
+                self._loop.call_soon_threadsafe(self._lose, lost)
         locked = {key for key in keys if key.job_id in renewal.locked}
         # Only now, without the lost leases.
         self.leases.note_renewal(locked, None if only_locked else requested_at)

@@ -279,8 +279,6 @@ def test_a_stop_during_the_check_gives_the_job_to_another_worker() -> None:
 
 
 def test_a_lease_lost_during_the_check_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.scheduling.feed.READ_FIRST", timedelta(milliseconds=20))
-
     async def scenario() -> None:
         harness = DirectHarness()
         began = asyncio.Event()

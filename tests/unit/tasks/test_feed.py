@@ -103,7 +103,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "IDLE_LOOK", timedelta(milliseconds=20))
     monkeypatch.setattr(feed, "GATHER_WAIT", timedelta(milliseconds=1))
     monkeypatch.setattr(feed, "URGENT_LOOK", timedelta(milliseconds=10))
-    monkeypatch.setattr(feed, "READ_FIRST", timedelta(milliseconds=30))
     monkeypatch.setattr(feed, "URGENT_SHARE", 0.05)
 
 
@@ -362,25 +361,6 @@ def test_a_lost_lease_cuts_its_job_off() -> None:
         lost()
         await until(lambda: works.interrupted_ids == [job_id])
         assert await works.feed.drain(timedelta(seconds=1)) == 0
-
-    run(scenario())
-
-
-def test_an_answer_that_waits_when_its_lease_is_lost_is_read() -> None:
-    async def scenario() -> None:
-        works = Works(free=False)
-        await works.submit(1)
-        works.feed.start()
-        await works.until_ran(1)
-        (lost,) = works.keys.releases.values()
-        lost()
-        for _ in range(5):  # as many turns of the loop as a transport may take to hand an answer over
-            await asyncio.sleep(0)
-        works.gate.set()
-        await until(lambda: works.feed.in_use == 0)
-        await works.feed.drain(timedelta(seconds=1))
-
-        assert works.interrupted_ids == []
 
     run(scenario())
 

@@ -93,6 +93,9 @@ def test_without_the_ledger_a_scraper_is_let_in_that_was_let_in_before() -> None
             await access.caller_as_known(request("desk"))
         with pytest.raises(LedgerUnavailable):
             await access.caller(scraper)
+        access._answered_at += authentication.KNOWN_S
+        with pytest.raises(LedgerUnavailable):
+            await access.caller_as_known(scraper)
         keys.is_lost, keys.key = False, None
         with pytest.raises(Problem):
             await access.caller_as_known(scraper)
