@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import AfterValidator, Field
 
 from schemas.base import Contract, Moment
+from schemas.budget import BudgetStatus
 from schemas.claim_error import ErrorKind
 from schemas.failure import FailureKind
 from schemas.generation import Lane
@@ -141,6 +142,11 @@ class BatchStatus(Contract):
     spilled: int | None = Field(
         default=None,
         description="jobs that left a provider batch to meet their deadline; filled in by 'nightdesk status BATCH', else null",
+    )
+    budgets: tuple[BudgetStatus, ...] | None = Field(
+        default=None,
+        description="of its tenant and its key, that its held jobs wait for; filled in by 'nightdesk status BATCH' and GET of the "
+        "batch, else null",
     )
     callback: CallbackStatus | None = None
     lanes: tuple[LaneStatus, ...] = Field(

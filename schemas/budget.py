@@ -1,6 +1,7 @@
-"""A budget of a tenant for a day or for recurring hours, as it stands now."""
+"""A budget of a tenant or of one of its keys, as it stands now."""
 
 from datetime import datetime
+from uuid import UUID
 
 from pydantic import Field
 
@@ -9,10 +10,16 @@ from schemas.model_call import Usd
 
 
 class BudgetStatus(Contract):
-    """The most that a tenant's calls may cost in each period, and the sums of one."""
+    """The most that the calls of a tenant, or of a key, may cost in each period, and the sums of one."""
 
     tenant: str
-    period: str = Field(description="a calendar day, 'day ZONE', or recurring hours, '22:00-06:00 ZONE'")
+    key: str | None = Field(
+        default=None, description="the key of the HTTP service whose jobs it bounds; null: all of the tenant"
+    )
+    key_id: UUID | None = None
+    period: str = Field(
+        description="a calendar day, 'day ZONE', or recurring hours, '22:00-06:00 ZONE'; of a key also 'total'"
+    )
     max_cost_usd: Usd
     begins_at: datetime | None = Field(description="of the present period, else of the last one; null: none has begun")
     ends_at: datetime | None
@@ -20,4 +27,4 @@ class BudgetStatus(Contract):
     reserved_usd: Usd = Field(description="the worst case of the calls under way")
     used_up: bool = Field(description="it had no room for a job that waits")
     next_at: datetime | None = Field(description="the beginning of the next period; null: not known yet")
-    waiting: int = Field(description="jobs of the tenant that wait for any of its budgets")
+    waiting: int = Field(description="jobs that wait for any budget of the tenant, or of the key")

@@ -49,6 +49,8 @@ class HeldReason(StrEnum):
 
     BUDGET = "budget"
     BATCH_PAUSED = "batch_paused"
+    KEY_BUDGET = "key_budget"
+    """The key that submitted it has no money left, in all or for its day; the next day goes on by itself."""
     LANE_PAUSED = "lane_paused"
     PRICE_UNKNOWN = "price_unknown"
     """Its call has no known price, so that a ceiling or budget could not be kept; accepted before that was set."""

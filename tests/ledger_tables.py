@@ -166,6 +166,8 @@ job = Table(
     Column("custom_id", Text),
     Column("message_id", Text),
     Column("tenant", Text, nullable=False),
+    # That submitted it over HTTP: its budgets are looked up where calls are opened.
+    Column("key_id", Uuid),
     Column("idempotency_key", Text),
     Column("state", Text, nullable=False),
     Column("step", Text, nullable=False),
@@ -259,6 +261,14 @@ job = Table(
         "needs_usd",
         "id",
         postgresql_where=text("needs_usd IS NOT NULL AND finished_at IS NULL"),
+    ),
+    Index(
+        "job_needs_of_key",
+        "key_id",
+        "held_reason",
+        "needs_usd",
+        "id",
+        postgresql_where=text("key_id IS NOT NULL AND needs_usd IS NOT NULL AND finished_at IS NULL"),
     ),
     Index(
         "job_needs_of_tenant",
@@ -635,12 +645,14 @@ tenant_budget = Table(
     metadata,
     Column("id", Uuid, primary_key=True),
     Column("tenant", Text, nullable=False),
-    # A day or recurring hours of a time zone, in one spelling.
+    # Of one key of the tenant; NULL: of all its jobs.
+    Column("key_id", Uuid, ForeignKey("api_key.id")),
+    # A day or recurring hours of a time zone, in one spelling; of a key also "total".
     Column("period", Text, nullable=False),
     Column("max_cost_usd", _MONEY, nullable=False),
     Column("created_at", _INSTANT, nullable=False, server_default=NOW),
     Column("changed_by", Text, nullable=False),
-    UniqueConstraint("tenant", "period"),
+    UniqueConstraint("tenant", "key_id", "period", postgresql_nulls_not_distinct=True),
     CheckConstraint("max_cost_usd >= 0", name="not_negative"),
 )
 
@@ -650,6 +662,7 @@ budget_period = Table(
     Column("id", Uuid, primary_key=True),
     Column("budget_id", Uuid, ForeignKey("tenant_budget.id", ondelete="CASCADE"), nullable=False),
     Column("tenant", Text, nullable=False),
+    Column("key_id", Uuid),
     Column("begins_at", _INSTANT, nullable=False),
     Column("ends_at", _INSTANT, nullable=False),
     # Not over yet, or the last one that is known: so a budget is never without a period.

@@ -27,6 +27,11 @@ def test_keys_are_made_listed_and_revoked(system: System) -> None:
     assert listed.split() == ["intake", "submit", "acme", "valid", *"at most 600 requests a minute".split()]
     limited = nightdesk("keys", "limit", "intake", "--jobs-per-day", "5000", "--requests-per-minute", "0")
     assert (limited.code, "the key intake: 5,000 jobs a day;" in limited.err) == (0, True)
+    money = nightdesk("keys", "limit", "intake", "--max-cost-usd", "200", "--max-cost-usd-per-day", "7.50")
+    assert "the key intake: 5,000 jobs a day, 7.5 USD a day (UTC), 200 USD in all;" in money.err
+    wrong = nightdesk("keys", "limit", "intake", "--max-cost-usd", "much")
+    assert (wrong.code, "--max-cost-usd: 'much' is no amount" in wrong.err) == (2, True)
+    assert "acme, key intake, total: 0 USD of 200 USD spent" in nightdesk("budget", "list").out
     assert nightdesk("keys", "revoke", "intake").code == 0
     assert nightdesk("keys", "revoke", "intake").code == 2
     (key,) = nightdesk("keys", "list", "--json").json()

@@ -85,7 +85,7 @@ class Watch:
     _settled_since: float | None = None
     _unserved_since: float | None = None
     _unserved_noted: bool = False
-    _budgets_noted: set[tuple[str, datetime | None]] = field(default_factory=set)
+    _budgets_noted: set[tuple[str | None, str, datetime | None]] = field(default_factory=set)
     _batches_noted: set[tuple[str | None, bool]] = field(default_factory=set)
     _batches_read_at: float = float("-inf")
     _disk_noted: bool = False
@@ -162,9 +162,13 @@ class Watch:
                     return status
             if self.on_look is not None:
                 await self.patiently(self.on_look)
-            await self._look_at_budgets(status)
+            renewed = await self._look_at_budgets(status)
             # Seen twice, so that a hold that is being released is not taken for the end. The next period comes by itself.
-            stuck = 0 < remaining == sum(status.held.values()) and HeldReason.TENANT_BUDGET not in status.held
+            stuck = (
+                0 < remaining == sum(status.held.values())
+                and HeldReason.TENANT_BUDGET not in status.held
+                and not renewed
+            )
             if stuck and stuck_before:
                 return status
             stuck_before = stuck
@@ -248,12 +252,14 @@ class Watch:
                 self._batches_noted.add(key)
                 self.reporter.note(notice.event)
 
-    async def _look_at_budgets(self, status: BatchStatus) -> None:
-        """Reports once for each period that jobs wait for the budget of their tenant."""
-        for budget in await self.patiently(lambda: budgets_in_short(self.ledger, status)):
-            if (key := (budget.period, budget.begins_at)) not in self._budgets_noted:
+    async def _look_at_budgets(self, status: BatchStatus) -> bool:
+        """Reports once for each period that jobs wait for a budget; true if one of these has a next period."""
+        budgets = await self.patiently(lambda: budgets_in_short(self.ledger, status))
+        for budget in budgets:
+            if (key := (budget.key, budget.period, budget.begins_at)) not in self._budgets_noted:
                 self._budgets_noted.add(key)
                 self.reporter.note(budget_line(budget))
+        return any(budget.next_at is not None for budget in budgets)
 
     def _look_at_disk(self) -> None:
         """Reports once that the disk is nearly full; raises ``DiskFull`` once it has been full for a while."""

@@ -31,6 +31,10 @@ RELEASES = {
         "the batch's budget is used up",
         "'nightdesk release {batch} --reason budget --max-cost-usd USD' with a new ceiling for the whole batch",
     ),
+    HeldReason.KEY_BUDGET: (
+        "the key that submitted them has no money left",
+        "'nightdesk budget list' shows what it may spend; more with 'nightdesk keys limit KEY --max-cost-usd USD' or '--max-cost-usd-per-day USD'",
+    ),
     HeldReason.LANE_PAUSED: (
         "no calls are made to their provider (see the paused lanes)",
         "fix what the paused lane reports, then 'nightdesk release {batch} --reason lane_paused'",

@@ -30,6 +30,7 @@ from worker.operations.file_submission import Accepted, InputBounds, Submission
 from worker.operations.operator import JobPages
 from worker.operations.output_form import OutputForm
 from worker.operations.output_forms import form_of
+from worker.operations.overview import budgets_in_short
 from worker.operations.report_page import page as report_page
 from worker.operations.result_lines import stream_results
 from worker.operations.result_tables import stream_table
@@ -219,7 +220,10 @@ def _position(cursor: str) -> tuple[datetime, UUID]:
 async def status(batch_id: UUID, service: ServiceOf, caller: Reader) -> Response:
     """Jobs of a batch by state and outcome, what is held and why, cost."""
     await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
-    return _json(await service.ledger.reading.batch_status(batch_id))
+    present = await service.ledger.reading.batch_status(batch_id)
+    if budgets := await budgets_in_short(service.ledger, present):
+        present = present.model_copy(update={"budgets": tuple(budgets)})
+    return _json(present)
 
 
 @router.get(

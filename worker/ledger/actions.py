@@ -130,7 +130,7 @@ WITH locked_job AS (
         -- In a batch that is paused a job goes on only when the batch does.
         held_reason = CASE WHEN b.paused THEN 'batch_paused' END,
         available_at = nightdesk_now(), hinted_at = NULL,
-        needs_usd = CASE WHEN %(reason)s NOT IN ('budget', 'tenant_budget') THEN j.needs_usd END
+        needs_usd = CASE WHEN %(reason)s NOT IN ('budget', 'key_budget', 'tenant_budget') THEN j.needs_usd END
     FROM (SELECT l.id, l.batch_id, CASE WHEN l.step = 'generate' THEN w.opens_at END AS opens_at
           FROM locked_job l JOIN batches w ON w.id = l.batch_id) c
     JOIN batches b ON b.id = c.batch_id

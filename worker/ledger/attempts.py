@@ -20,7 +20,7 @@ from tasks.ports import (
 from worker.ledger.budgets import HAS_ROOM_NOW, fund
 from worker.ledger.database import Database, First
 from worker.ledger.pages import lock_batches, lock_periods, pay_periods
-from worker.ledger.tenant_budgets import TENANTS_WITH_ROOM, fund_tenant
+from worker.ledger.tenant_budgets import OWNERS_WITH_ROOM, Owner, fund_owner
 
 # Of a row d that has terms for sharing, and its job j: the newest answer that it may take.
 SHAREABLE = """
@@ -74,7 +74,7 @@ WITH RECURSIVE input AS (
     SELECT b.id, CASE WHEN b.closes_at <= nightdesk_now() THEN b.reopens_at ELSE b.opens_at END AS opens_at
     FROM batch b WHERE b.id = ANY(%(batch_id)b::uuid[]) AND (b.opens_at IS NOT NULL OR b.closes_at IS NOT NULL)
 ), leased_call AS (
-    SELECT d.*, j.needs_usd, j.tenant,
+    SELECT d.*, j.needs_usd, j.tenant, j.key_id,
            EXISTS (SELECT FROM completion c WHERE c.job_id = d.job_id AND c.run = d.run AND c.round = d.round
                                               AND c.purpose = d.purpose AND c.won) AS answered,
            CASE WHEN d.share_key IS NULL THEN false ELSE EXISTS ("""
@@ -101,45 +101,49 @@ WITH RECURSIVE input AS (
 ), period AS ("""
     + lock_periods(
         """p.live AND p.begins_at <= nightdesk_now() AND p.tenant = ANY (ARRAY(
-            SELECT tenant FROM leased_call WHERE NOT (answered OR repeated OR duplicate OR closed) AND reserve > 0))""",
+            SELECT tenant FROM leased_call WHERE NOT (answered OR repeated OR duplicate OR closed) AND reserve > 0))
+           AND (p.key_id IS NULL OR p.key_id = ANY (ARRAY(SELECT key_id FROM leased_call)))""",
         "room",
         # One that is over, while no later one is known, has nothing left.
-        "p.id, p.budget_id, p.ends_at, p.tenant, CASE WHEN p.ends_at > nightdesk_now() "
+        "p.id, p.budget_id, p.ends_at, p.tenant, p.key_id, CASE WHEN p.ends_at > nightdesk_now() "
         "THEN p.max_cost_usd - p.reserved_usd - p.spent_usd ELSE 0 END AS usd",
     )
     + """
 ), contender AS (
     SELECT o.* FROM leased_call o WHERE NOT (o.answered OR o.repeated OR o.duplicate OR o.closed)
 ), ceiling AS (
-    -- Those of each call: of its batch, and of the periods of its tenant.
-    SELECT c.id, c.ord, c.reserve, r.id AS purse, r.usd, true AS of_batch
+    -- Those of each call: of its batch, and of the periods of its tenant and of its key.
+    SELECT c.id, c.ord, c.reserve, r.id AS purse, r.usd, true AS of_batch, false AS of_key
     FROM contender c JOIN room r ON r.id = c.batch_id WHERE c.reserve > 0 AND r.usd IS NOT NULL
     UNION ALL
-    SELECT c.id, c.ord, c.reserve, p.id, p.usd, false FROM contender c JOIN period p ON p.tenant = c.tenant WHERE c.reserve > 0
+    SELECT c.id, c.ord, c.reserve, p.id, p.usd, false, p.key_id IS NOT NULL
+    FROM contender c JOIN period p ON p.tenant = c.tenant AND (p.key_id IS NULL OR p.key_id = c.key_id) WHERE c.reserve > 0
 ), short_purse AS (
     SELECT purse, usd, row_number() OVER (ORDER BY purse) AS number
     FROM ceiling GROUP BY purse, usd HAVING sum(reserve) > usd
 ), rival AS (
     SELECT c.id, c.reserve, row_number() OVER (ORDER BY c.ord) AS place, array_agg(s.number) AS numbers,
-           min(s.number) FILTER (WHERE c.of_batch) AS batch_number
+           min(s.number) FILTER (WHERE c.of_batch) AS batch_number, array_agg(s.number) FILTER (WHERE c.of_key) AS key_numbers
     FROM ceiling c JOIN short_purse s ON s.purse = c.purse GROUP BY c.id, c.ord, c.reserve
 ), fill AS (
     -- Where there is no room for all, one after the other, from all purses or none: what does not fit leaves its room to
     -- the next.
     SELECT 0::bigint AS place, NULL::uuid AS id, ARRAY(SELECT usd FROM short_purse ORDER BY number) AS rooms, false AS fits,
-           false AS fits_batch
+           false AS fits_batch, false AS fits_key
     WHERE EXISTS (SELECT FROM short_purse)
     UNION ALL
     SELECT r.place, r.id,
            CASE WHEN e.fits THEN ARRAY(
                SELECT CASE WHEN n = ANY (r.numbers) THEN usd - r.reserve ELSE usd END
                FROM unnest(f.rooms) WITH ORDINALITY AS left_over(usd, n) ORDER BY n) ELSE f.rooms END,
-           e.fits, r.batch_number IS NULL OR f.rooms[r.batch_number] >= r.reserve
+           e.fits, r.batch_number IS NULL OR f.rooms[r.batch_number] >= r.reserve,
+           NOT EXISTS (SELECT FROM unnest(r.key_numbers) AS n WHERE f.rooms[n] < r.reserve)
     FROM fill f JOIN rival r ON r.place = f.place + 1
     CROSS JOIN LATERAL (SELECT NOT EXISTS (
         SELECT FROM unnest(r.numbers) AS n WHERE f.rooms[n] < r.reserve) AS fits) e
 ), allocation AS (
-    SELECT a.*, coalesce(f.fits, true) AS fits, coalesce(f.fits_batch, true) AS fits_batch
+    SELECT a.*, coalesce(f.fits, true) AS fits, coalesce(f.fits_batch, true) AS fits_batch,
+           coalesce(f.fits_key, true) AS fits_key
     FROM contender a LEFT JOIN fill f ON f.id = a.id
 ), refusal AS (
     -- A second round has an answer already: its worker goes on with that one. So it does without a call that is not required.
@@ -149,7 +153,8 @@ WITH RECURSIVE input AS (
       AND NOT EXISTS (SELECT FROM attempt a
                       WHERE a.job_id = f.job_id AND a.lease_token = f.token AND a.closed_at IS NULL)
 ), on_hold AS (
-    SELECT job_id, CASE WHEN fits_batch THEN 'tenant_budget' ELSE 'budget' END AS held_reason, reserve AS needs_usd,
+    SELECT job_id, CASE WHEN NOT fits_batch THEN 'budget' WHEN NOT fits_key THEN 'key_budget' ELSE 'tenant_budget' END AS held_reason,
+           reserve AS needs_usd,
            nightdesk_now() AS scheduled_at, ARRAY(
                -- The budgets that refused it; one that is over bounds nothing any more.
                SELECT p.budget_id FROM fill f CROSS JOIN short_purse s
@@ -186,7 +191,7 @@ WITH RECURSIVE input AS (
 ), period_reservation AS (
     UPDATE budget_period p SET reserved_usd = p.reserved_usd + s.usd, short = p.short OR s.refused
     FROM (SELECT c.purse, coalesce(sum(c.reserve) FILTER (WHERE a.fits), 0) AS usd,
-                 bool_or(a.job_id IN (SELECT id FROM held_job WHERE held_reason = 'tenant_budget'))
+                 bool_or(a.job_id IN (SELECT id FROM held_job WHERE held_reason IN ('key_budget', 'tenant_budget')))
                      AND c.purse IN (SELECT purse FROM short_purse) AS refused
           FROM ceiling c JOIN allocation a ON a.id = c.id WHERE NOT c.of_batch GROUP BY c.purse) s
     WHERE p.id = s.purse AND (s.usd > 0 OR s.refused)
@@ -194,7 +199,8 @@ WITH RECURSIVE input AS (
     INSERT INTO attempt (id, job_id, run, round, purpose, number, lane, provider, model, request_hash, lease_token,
                          reserved_usd, share_key, budget_periods)
     SELECT id, job_id, run, round, purpose, number, lane, provider, model, hash, token, reserve, share_key,
-           CASE WHEN reserve > 0 THEN nullif(ARRAY(SELECT p.id FROM period p WHERE p.tenant = a.tenant), '{}') END
+           CASE WHEN reserve > 0 THEN nullif(ARRAY(
+               SELECT p.id FROM period p WHERE p.tenant = a.tenant AND (p.key_id IS NULL OR p.key_id = a.key_id)), '{}') END
     FROM allocation a WHERE fits
     RETURNING id
 )
@@ -285,7 +291,7 @@ WITH input AS (
         "locked_batch",
     )
     + """
-    RETURNING p.tenant, p.max_cost_usd - p.reserved_usd - p.spent_usd AS usd, p.reserved_usd
+    RETURNING p.tenant, p.key_id, p.max_cost_usd - p.reserved_usd - p.spent_usd AS usd, p.reserved_usd
 ), moved_job AS (
     UPDATE job j
     SET cost_usd = j.cost_usd + m.spent_usd,
@@ -324,8 +330,8 @@ WITH input AS (
 SELECT id, false AS is_batch, NULL AS tenant FROM moved_job WHERE moves AND (keeps OR next_state <> 'running')
 UNION ALL SELECT job_id, false, NULL FROM closing WHERE repeated
 UNION ALL SELECT id, true, NULL FROM paid_batch WHERE has_room
-UNION ALL SELECT NULL, false, tenant FROM ("""
-    + TENANTS_WITH_ROOM
+UNION ALL SELECT key_id, false, tenant FROM ("""
+    + OWNERS_WITH_ROOM
     + """) t
 """
 )
@@ -355,27 +361,29 @@ class PostgresAttempts(Attempts):
     async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
         advanced: set[UUID] = set()
         with_room: set[UUID] = set()
-        tenants: set[str] = set()
+        owners: set[Owner] = set()
         for wave in _one_per_job(closed):
             for row in await self._db.rows(_CLOSE, _closing_columns(wave)):
                 if row.tenant is not None:
-                    tenants.add(row.tenant)
+                    owners.add(Owner(row.tenant, row.id))
                 else:
                     (with_room if row.is_batch else advanced).add(row.id)
-        if with_room or tenants:
-            await self._fund(with_room, tenants)
+        if with_room or owners:
+            await self._fund(with_room, owners)
         return advanced
 
-    async def _fund(self, batch_ids: Collection[UUID], tenants: Collection[str]) -> None:
+    async def _fund(self, batch_ids: Collection[UUID], owners: Collection[Owner]) -> None:
         try:
             if batch_ids:
                 await fund(self._db, sorted(batch_ids))
-            for tenant in sorted(tenants):
-                await fund_tenant(self._db, tenant)
+            for owner in owners:
+                await fund_owner(self._db, owner)
         except (LedgerUnavailable, LedgerError) as error:
             # What was closed is committed, and the duty looks again within a second.
-            owners = len(batch_ids) + len(tenants)
-            log.warning("jobs of %d batches or tenants that wait for money are left to dispatch: %s", owners, error)
+            number = len(batch_ids) + len(owners)
+            log.warning(
+                "jobs of %d batches, tenants or keys that wait for money are left to dispatch: %s", number, error
+            )
 
 
 def _one_per_job(closed: Sequence[ClosedAttempt]) -> Collection[list[ClosedAttempt]]:

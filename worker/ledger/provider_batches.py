@@ -173,8 +173,8 @@ WHERE id = %(id)s AND ended_at IS NULL
 PENDING = (
     """
 WITH new_lease AS (
-    SELECT j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at, j.rescues,
-           j.request_bytes, coalesce(j.started_at, j.created_at) AS started_at, j.available_at, j.limited_ms, j.deadline,
+    SELECT j.id, j.batch_id, j.tenant, j.key_id, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at,
+           j.rescues, j.request_bytes, coalesce(j.started_at, j.created_at) AS started_at, j.available_at, j.limited_ms, j.deadline,
            j.cost_usd, j.correction, j.recheck, j.replay_of, p.id AS parked_id, p.run AS parked_run, p.round AS parked_round,
            p.purpose AS parked_purpose, p.number AS parked_number, p.lane, p.provider, p.model, p.request_hash,
            p.lease_token, p.reserved_usd, r.call, nightdesk_now() - r.parked_at AS parked_for

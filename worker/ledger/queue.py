@@ -50,7 +50,9 @@ RISK = "CASE WHEN rescues > 0 THEN least(1, 4.0 ^ rescues / 256) ELSE 0 END"
 LEASED_JOBS = f"""
 SELECT t.*, nightdesk_now() AS now,
        EXISTS (SELECT FROM attempt u WHERE u.job_id = t.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL) AS unpriced,
-       b.not_before, b.call_window, b.max_cost_usd, b.cancelling_by, EXISTS (SELECT FROM tenant_budget u WHERE u.tenant = t.tenant) AS has_budget, r.request, r.contract_version,
+       b.not_before, b.call_window, b.max_cost_usd, b.cancelling_by, EXISTS (
+           SELECT FROM tenant_budget u WHERE u.tenant = t.tenant AND (u.key_id IS NULL OR u.key_id = t.key_id)
+       ) AS has_budget, r.request, r.contract_version,
        r.prompt AS replay_prompt, a.*, w.*, v.*
 FROM new_lease t
 CROSS JOIN LATERAL (SELECT * FROM batch WHERE id = t.batch_id LIMIT 1) b
@@ -93,7 +95,7 @@ fitting_job AS (
     SET state = 'running', lease_token = %(token)s, lease_until = nightdesk_now() + %(lease_for)s, worker = %(worker)s,
         started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
     WHERE j.id = ANY (ARRAY(SELECT id FROM fitting_job))
-    RETURNING j.id, j.batch_id, j.tenant, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at, j.rescues, j.request_bytes,
+    RETURNING j.id, j.batch_id, j.tenant, j.key_id, j.position, j.custom_id, j.step, j.run, j.round, j.priority, j.created_at, j.rescues, j.request_bytes,
               j.started_at, j.available_at, j.limited_ms, j.deadline, j.cost_usd, j.correction, j.recheck,
               j.replay_of
 ), old_hint AS (

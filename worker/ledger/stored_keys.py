@@ -33,6 +33,10 @@ UPDATE api_key SET {", ".join(f"{limit} = nullif(coalesce(%({limit})s::integer, 
 WHERE name = %(name)s AND revoked_at IS NULL RETURNING {_COLUMNS}
 """
 
+_NEWEST = f"""
+SELECT {_COLUMNS} FROM api_key WHERE name = %(name)s ORDER BY revoked_at IS NULL DESC, id DESC LIMIT 1
+"""
+
 _USE = """
 SELECT k.name, u.day, u.jobs FROM api_key_use u JOIN api_key k ON k.id = u.key_id
 WHERE k.revoked_at IS NULL AND u.day = (nightdesk_now() AT TIME ZONE 'UTC')::date
@@ -98,6 +102,13 @@ class ApiKeys:
     async def limit(self, name: str, limits: Mapping[str, int | None]) -> ApiKey:
         """Changes limits of a key: None leaves one, 0 ends it. Raises ``NotFound``."""
         rows = await self._db.rows(_LIMIT, {**dict.fromkeys(LIMITS), **limits, "name": name})
+        if not rows:
+            raise _unknown(name)
+        return _key(rows[0])
+
+    async def newest(self, name: str) -> ApiKey:
+        """The valid key of a name, else the last one that was revoked; raises ``NotFound``."""
+        rows = await self._db.rows(_NEWEST, {"name": name})
         if not rows:
             raise _unknown(name)
         return _key(rows[0])

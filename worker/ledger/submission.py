@@ -132,7 +132,8 @@ _INSERT_BATCH = """
 INSERT INTO batch (id, key, name, tenant, not_before, call_window, deadline, max_cost_usd, defaults, estimate, key_id)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb, %s)
 ON CONFLICT (tenant, key) WHERE key IS NOT NULL DO NOTHING
-RETURNING nightdesk_now() AS now, EXISTS (SELECT FROM tenant_budget b WHERE b.tenant = batch.tenant) AS has_budget
+RETURNING nightdesk_now() AS now, EXISTS (
+    SELECT FROM tenant_budget b WHERE b.tenant = batch.tenant AND (b.key_id IS NULL OR b.key_id = batch.key_id)) AS has_budget
 """
 
 _JOBS_OF_KEY = """
@@ -193,12 +194,12 @@ SELECT count(*) AS jobs FROM (
 """
 
 _COPY_JOBS = """
-COPY job (id, batch_id, position, custom_id, message_id, tenant, idempotency_key, state, step, request_bytes, priority,
+COPY job (id, batch_id, position, custom_id, message_id, tenant, key_id, idempotency_key, state, step, request_bytes, priority,
           scheduled_at, available_at, deadline, created_at, replay_of)
 FROM STDIN (FORMAT BINARY)
 """
 _JOB_TYPES = [
-    "uuid", "uuid", "int4", "text", "text", "text", "text", "text", "text", "int4", "int2",
+    "uuid", "uuid", "int4", "text", "text", "text", "uuid", "text", "text", "text", "int4", "int2",
     "timestamptz", "timestamptz", "timestamptz", "timestamptz", "uuid",
 ]  # fmt: skip
 
@@ -450,6 +451,7 @@ async def _copy(connection: AsyncConnection[Any], batch: NewBatch, jobs: Sequenc
         return []
     available: list[UUID] = []
     window = None if batch.window is None else parse_window(batch.window)
+    key_id = batch.submitter and batch.submitter.key_id
     cursor = connection.cursor()
     async with cursor.copy(_COPY_JOBS) as copy:
         copy.set_types(_JOB_TYPES)
@@ -461,7 +463,7 @@ async def _copy(connection: AsyncConnection[Any], batch: NewBatch, jobs: Sequenc
             if ready:
                 available.append(job.id)
             await copy.write_row((
-                job.id, batch.id, job.position, job.custom_id, job.message_id, job.tenant, job.idempotency_key,
+                job.id, batch.id, job.position, job.custom_id, job.message_id, job.tenant, key_id, job.idempotency_key,
                 JobState.AVAILABLE.value if ready else JobState.SCHEDULED.value, job.step.value, len(job.request), job.priority,
                 now if ready else due, now if ready else None, job.deadline or batch.deadline, now,
                 job.replay.of if job.replay else None,

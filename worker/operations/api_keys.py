@@ -4,11 +4,13 @@ import hashlib
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from schemas.access import Role
 from schemas.base import check_tenant
-from tasks.errors import InputError
+from tasks.errors import InputError, NotFound
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.stored_keys import LIMITS, ApiKey
 
@@ -30,6 +32,8 @@ class KeyRequest:
     role: Role
     limits: Mapping[str, int | None] = field(default_factory=dict)
     """By their names in the ledger (``LIMITS``); None and 0: no limit."""
+    money: Mapping[str, Decimal] = field(default_factory=dict)
+    """The most that its jobs may cost, by period (``TOTAL``, ``DAY``); 0: no limit."""
 
 
 def hash_of(key: str) -> bytes:
@@ -52,4 +56,30 @@ async def add_key(ledger: PostgresLedger, request: KeyRequest, actor: str) -> tu
         "role": request.role.value,
         **{limit: request.limits.get(limit) or None for limit in LIMITS},
     }
-    return await ledger.api_keys.add(fields, hash_of(secret), actor), secret
+    key = await ledger.api_keys.add(fields, hash_of(secret), actor)
+    # Before its secret is shown to anyone.
+    await set_money(ledger, key, request.money, actor)
+    return key, secret
+
+
+async def limit_key(
+    ledger: PostgresLedger, name: str, limits: Mapping[str, int | None], money: Mapping[str, Decimal], actor: str
+) -> ApiKey:
+    """Changes limits of a key, and what its jobs may cost; raises ``NotFound``.
+
+    Jobs of a key that was revoked may still wait for money: of that alone it is given more.
+    """
+    only_money = money and all(limit is None for limit in limits.values())
+    key = await (ledger.api_keys.newest(name) if only_money else ledger.api_keys.limit(name, limits))
+    await set_money(ledger, key, money, actor)
+    return key
+
+
+async def set_money(ledger: PostgresLedger, key: ApiKey, money: Mapping[str, Decimal], actor: str) -> None:
+    """Sets the budgets of a key by period; 0 ends one."""
+    for period, usd in money.items():
+        if usd:
+            await ledger.budgets.set(key.tenant, period, usd, actor, key_id=key.id)
+        else:
+            with suppress(NotFound):
+                await ledger.budgets.remove(key.tenant, period, key_id=key.id)

@@ -31,21 +31,23 @@ def budget_name(tenant: str, period: str) -> BudgetName:
         raise InputError(str(error), field="PERIOD") from None
 
 
-def amount(text: str) -> Decimal:
-    """Reads an amount of money; raises ``InputError``."""
+def amount(text: str, field: str = "USD") -> Decimal:
+    """Reads an amount of money; raises ``InputError``, which names the field."""
     try:
         usd = Decimal(text)
     except InvalidOperation:
         usd = Decimal(-1)
     if not (usd.is_finite() and 0 <= usd <= MOST_USD):
-        raise InputError(f"{text!r} is no amount: give dollars from 0 to {MOST_USD}, such as 20 or 7.50", field="USD")
+        raise InputError(f"{text!r} is no amount: give dollars from 0 to {MOST_USD}, such as 20 or 7.50", field=field)
     stored = usd.quantize(UNIT_USD)
     if stored != usd:
-        raise InputError(f"{text!r} has more than the 8 decimals that amounts are kept with", field="USD")
+        raise InputError(f"{text!r} has more than the 8 decimals that amounts are kept with", field=field)
     return stored
 
 
 async def set_budget(ledger: PostgresLedger, name: BudgetName, usd: Decimal, actor: str) -> BudgetStatus:
     """Sets a budget; returns it as it stands then."""
     await ledger.budgets.set(name.tenant, name.period, usd, actor)
-    return next(budget for budget in await ledger.budgets.all(name.tenant) if budget.period == name.period)
+    return next(
+        budget for budget in await ledger.budgets.all(name.tenant) if (budget.key, budget.period) == (None, name.period)
+    )

@@ -15,6 +15,7 @@ from schemas.window import parse_period
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.remote_overview import RemoteNotice
+from worker.ledger.tenant_budgets import DAY, TOTAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +57,21 @@ async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
     }
     lanes, unserved = await ledger.fleet.lane_notices(), await ledger.fleet.unserved()
     budgets = await budgets_in_short(ledger, status)
+    further["budgets"] = tuple(budgets) or None
     return Overview([status.model_copy(update=further)], lanes, remote, unserved, budgets=budgets)
+
+
+_SCOPES = {HeldReason.TENANT_BUDGET: False, HeldReason.KEY_BUDGET: True}
+"""Holds for budgets; True: of the key, not of the tenant."""
 
 
 async def budgets_in_short(ledger: PostgresLedger, status: BatchStatus) -> list[BudgetStatus]:
     """The budgets for which jobs of a batch wait; none where none does."""
-    if HeldReason.TENANT_BUDGET not in status.held:
+    scopes = {of_key for reason, of_key in _SCOPES.items() if reason in status.held}
+    if not scopes:
         return []
-    budgets = await ledger.budgets.all(status.tenant, status.batch_id)
+    all_budgets = await ledger.budgets.all(status.tenant, status.batch_id)
+    budgets = [budget for budget in all_budgets if (budget.key is not None) in scopes]
     # Money that is promised to others may leave too little, too.
     return [budget for budget in budgets if budget.used_up] or budgets
 
@@ -74,6 +82,12 @@ def budget_line(budget: BudgetStatus) -> str:
     if budget.reserved_usd:
         spent += f" and {dollars(budget.reserved_usd)} reserved for calls under way"
     when = "" if budget.next_at is None else f", at the latest on {next_period(budget)}, when its next period begins"
+    if budget.key is not None:
+        goes_on = "need more money" if budget.next_at is None else f"go on by themselves{when}; sooner"
+        return (
+            f"the key {budget.key} may spend {dollars(budget.max_cost_usd)} {words_of(budget.period)} and has no room for the next "
+            f"call ({spent}): its jobs {goes_on} with: nightdesk keys limit {budget.key} {OPTIONS[budget.period]} USD"
+        )
     # A name of old may have a line break.
     tenant = budget.tenant if budget.tenant.isprintable() else repr(budget.tenant)
     return (
@@ -86,6 +100,15 @@ def budget_line(budget: BudgetStatus) -> str:
 def next_period(budget: BudgetStatus) -> str:
     """The beginning of the next period of a budget, by its own clocks; empty where it is not known."""
     return "" if budget.next_at is None else moment_text(budget.next_at, parse_period(budget.period).zone)
+
+
+OPTIONS = {TOTAL: "--max-cost-usd", DAY: "--max-cost-usd-per-day"}
+"""Of ``nightdesk keys``: those that set the budgets of a key, by their periods."""
+
+
+def words_of(period: str) -> str:
+    """The period of a budget of a key, in words."""
+    return "in all" if period == TOTAL else "a day (UTC)"
 
 
 def dollars(usd: Decimal) -> str:

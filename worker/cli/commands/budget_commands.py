@@ -52,6 +52,7 @@ def budget(
 
     Every call is paid from the budgets of its tenant and the ceiling of its batch, or it is not made. A job that meets a
     budget that is used up waits, and goes on by itself in the next period, or at once when the budget is raised.
+    'list' has those of keys, too, which 'nightdesk keys limit' sets.
     """
     for word in (period, usd):
         if word is not None and word.startswith("--"):
@@ -106,11 +107,13 @@ def _show(budgets: list[BudgetStatus], *, as_json: bool) -> int:
 
 
 def _line(budget: BudgetStatus) -> str:
-    parts = [f"{budget.tenant}, {budget.period}: {dollars(budget.spent_usd)} of {dollars(budget.max_cost_usd)} spent"]
+    period = budget.period if budget.key is None else f"key {budget.key}, {budget.period}"
+    parts = [f"{budget.tenant}, {period}: {dollars(budget.spent_usd)} of {dollars(budget.max_cost_usd)} spent"]
     if budget.reserved_usd:
         parts.append(f"{dollars(budget.reserved_usd)} reserved")
     if budget.next_at is not None:
         parts.append(f"next period from {next_period(budget)}")
     if budget.waiting:
-        parts.append(f"{count_of(budget.waiting, 'job')} of the tenant held for money")
+        owner = "tenant" if budget.key is None else "key"
+        parts.append(f"{count_of(budget.waiting, 'job')} of the {owner} held for money")
     return ", ".join(parts)

@@ -1,13 +1,15 @@
 """``nightdesk keys``: the keys of callers over HTTP."""
 
-from collections.abc import Callable, Coroutine
-from dataclasses import asdict
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import asdict, dataclass
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from schemas.access import Role
+from schemas.budget import BudgetStatus
 from tasks.errors import InputError
 from worker.cli import options
 from worker.cli.exits import run_interruptible
@@ -15,7 +17,11 @@ from worker.cli.session import session
 from worker.cli.terminal import actor, tell, write_json, write_line
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.stored_keys import ApiKey
-from worker.operations.api_keys import KeyRequest, add_key
+from worker.ledger.tenant_budgets import DAY, TOTAL
+from worker.operations.api_keys import KeyRequest, add_key, limit_key
+from worker.operations.budget_changes import amount
+from worker.operations.counts import count_of
+from worker.operations.overview import OPTIONS, dollars, words_of
 from worker.settings import load_settings
 from worker.wiring import embedded
 
@@ -54,6 +60,13 @@ def keys(
     ] = None,
     jobs_per_minute: Annotated[int | None, _limit("Most jobs submitted a minute; 0: no limit.")] = None,
     jobs_per_day: Annotated[int | None, _limit("Most jobs submitted a day (UTC); 0: no limit.")] = None,
+    max_cost_usd: Annotated[
+        str | None,
+        typer.Option(metavar="USD", help="The most that all jobs submitted with the key may cost; 0: no limit."),
+    ] = None,
+    max_cost_usd_per_day: Annotated[
+        str | None, typer.Option(metavar="USD", help="The most that their calls of a day (UTC) may cost; 0: no limit.")
+    ] = None,
     as_json: options.Json = False,
 ) -> int:
     """Make, list, limit or revoke keys of callers over HTTP ('nightdesk serve').
@@ -68,10 +81,15 @@ def keys(
         "jobs_per_minute": jobs_per_minute,
         "jobs_per_day": jobs_per_day,
     }
+    money = {
+        period: amount(usd, field=OPTIONS[period])
+        for period, usd in ((TOTAL, max_cost_usd), (DAY, max_cost_usd_per_day))
+        if usd is not None
+    }
     if (name is None) is not (action is Action.LIST):
         raise InputError("list takes no name, the others take one: nightdesk keys add NAME", field="NAME")
     if action is Action.LIST:
-        _show(*_with_ledger(_keys_and_use), as_json=as_json)
+        _show(_with_ledger(_all_keys), as_json=as_json)
         return 0
     assert name is not None
     if action is Action.REVOKE:
@@ -82,9 +100,10 @@ def keys(
             tell(f"the key {key.name} is revoked; requests with it are refused within seconds")
         return 0
     if action is Action.LIMIT:
-        _tell_limits(_with_ledger(lambda ledger: ledger.api_keys.limit(name, limits)), as_json=as_json)
+        _tell_limits(_with_ledger(lambda ledger: _limited(ledger, name, limits, money)), as_json=as_json)
         return 0
-    request = KeyRequest(name, load_settings().tenant if tenant is None else options.new_tenant(tenant), role, limits)
+    owner = load_settings().tenant if tenant is None else options.new_tenant(tenant)
+    request = KeyRequest(name, owner, role, limits, money)
     key, secret = _with_ledger(lambda ledger: add_key(ledger, request, actor()))
     if as_json:
         write_json({**asdict(key), "key": secret})
@@ -105,43 +124,77 @@ def _with_ledger(work: Callable[[PostgresLedger], Coroutine[Any, Any, Result]]) 
         return run_interruptible(run(opened.ledger()))
 
 
-async def _keys_and_use(ledger: PostgresLedger) -> tuple[list[ApiKey], dict[str, int]]:
-    return await ledger.api_keys.all(), await ledger.api_keys.jobs_today()
+@dataclass(frozen=True, slots=True)
+class _KeyState:
+    """A key with what it used."""
 
+    key: ApiKey
+    budgets: list[BudgetStatus]
+    jobs_today: int | None = None
+    """None: its jobs are not counted."""
 
-def _tell_limits(key: ApiKey, *, as_json: bool) -> None:
-    if as_json:
-        write_json(asdict(key))
-    else:
-        tell(f"the key {key.name}: {', '.join(_limits_of(key)) or 'no limits'}; in force within seconds")
+    def document(self) -> dict[str, Any]:
+        """For programs."""
+        budgets = [each.model_dump(mode="json") for each in self.budgets]
+        return {**asdict(self.key), "jobs_today": self.jobs_today, "budgets": budgets}
 
-
-def _limits_of(key: ApiKey) -> list[str]:
-    """The limits of a key in words."""
-    return [
-        f"{most:,} {text}"
-        for most, text in (
+    def limits(self) -> list[str]:
+        """The limits of the key in words, with what is used of its money."""
+        key = self.key
+        numbers = (
             (key.requests_per_second, "requests a second"),
             (key.requests_per_minute, "requests a minute"),
             (key.jobs_waiting, "jobs that are not final"),
             (key.jobs_per_minute, "jobs a minute"),
             (key.jobs_per_day, "jobs a day"),
         )
-        if most is not None
+        money = [f"{dollars(each.max_cost_usd)} {words_of(each.period)}{_used(each)}" for each in self.budgets]
+        return [f"{most:,} {text}" for most, text in numbers if most is not None] + money
+
+
+def _used(budget: BudgetStatus) -> str:
+    parts = [f"{dollars(budget.spent_usd)} spent"] if budget.spent_usd else []
+    parts += [f"{dollars(budget.reserved_usd)} reserved"] if budget.reserved_usd else []
+    parts += [f"{count_of(budget.waiting, 'job')} held for money"] if budget.waiting else []
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+async def _all_keys(ledger: PostgresLedger) -> list[_KeyState]:
+    jobs_today, budgets = await ledger.api_keys.jobs_today(), await ledger.budgets.all()
+    return [
+        _KeyState(key, _budgets_of(key, budgets), None if key.revoked_at else jobs_today.get(key.name))
+        for key in await ledger.api_keys.all()
     ]
 
 
-def _show(all_keys: list[ApiKey], jobs_today: dict[str, int], *, as_json: bool) -> None:
+async def _limited(
+    ledger: PostgresLedger, name: str, limits: Mapping[str, int | None], money: Mapping[str, Decimal]
+) -> _KeyState:
+    key = await limit_key(ledger, name, limits, money, actor())
+    return _KeyState(key, _budgets_of(key, await ledger.budgets.all(key.tenant)))
+
+
+def _budgets_of(key: ApiKey, budgets: list[BudgetStatus]) -> list[BudgetStatus]:
+    return [budget for budget in budgets if budget.key_id == key.id]
+
+
+def _tell_limits(state: _KeyState, *, as_json: bool) -> None:
     if as_json:
-        write_json(
-            [{**asdict(key), "jobs_today": None if key.revoked_at else jobs_today.get(key.name)} for key in all_keys]
-        )
+        write_json(state.document())
+    else:
+        tell(f"the key {state.key.name}: {', '.join(state.limits()) or 'no limits'}; in force within seconds")
+
+
+def _show(states: list[_KeyState], *, as_json: bool) -> None:
+    if as_json:
+        write_json([state.document() for state in states])
         return
-    if not all_keys:
+    if not states:
         tell("there are no keys: 'nightdesk serve' answers whatever runs on its own machine")
-    for key in all_keys:
+    for state in states:
+        key = state.key
         end = f"revoked {key.revoked_at:%Y-%m-%d %H:%M} UTC by {key.revoked_by}" if key.revoked_at else "valid"
         write_line(f"{key.name:<20} {key.role.value:<7} {key.tenant:<16} {end}")
-        if not key.revoked_at and (limits := _limits_of(key)):
-            today = f"; {jobs_today[key.name]:,} jobs today" if key.name in jobs_today else ""
+        if (not key.revoked_at or state.budgets) and (limits := state.limits()):
+            today = "" if state.jobs_today is None else f"; {state.jobs_today:,} jobs today"
             write_line(f"{'':<20} at most {', '.join(limits)}{today}")

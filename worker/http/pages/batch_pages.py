@@ -22,7 +22,7 @@ from worker.http.problems import invalid
 from worker.http.service import Service
 from worker.ledger.browsing import BatchFilter, BatchOrder, BatchSelection, JobSelection
 from worker.operations.failure_causes import remedy
-from worker.operations.overview import Overview, batch_overview
+from worker.operations.overview import Overview, batch_overview, budget_line, budgets_in_short
 
 router = APIRouter(route_class=PageRoute)
 
@@ -161,7 +161,10 @@ async def progress(batch_id: UUID, service: ServiceOf, visitor: VisitorOf) -> Re
     # Less than for the whole page: an open page asks again and again.
     status = await service.ledger.reading.batch_status(batch_id)
     overview = Overview(
-        [status], await service.ledger.fleet.lane_notices(), unserved=await service.ledger.fleet.unserved()
+        [status],
+        await service.ledger.fleet.lane_notices(),
+        unserved=await service.ledger.fleet.unserved(),
+        budgets=await budgets_in_short(service.ledger, status),
     )
     return page("progress", _figures(overview))
 
@@ -191,6 +194,7 @@ def _figures(overview: Overview) -> dict[str, Any]:
             (reason, count, *(text.format(batch=status.batch_id) for text in RELEASES[HeldReason(reason)]))
             for reason, count in status.held.items()
         ],
+        "budgets": list(map(budget_line, overview.budgets)),
         "moving": not row.done,
         "retryable": sum(status.states.get(state, 0) for state in FINAL_STATES - {JobState.COMPLETED}),
     }

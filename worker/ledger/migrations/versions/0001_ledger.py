@@ -129,6 +129,7 @@ CREATE TABLE job (
     custom_id TEXT,
     message_id TEXT,
     tenant TEXT NOT NULL,
+    key_id UUID,
     idempotency_key TEXT,
     state TEXT NOT NULL,
     step TEXT NOT NULL,
@@ -170,7 +171,7 @@ CREATE TABLE job (
     CONSTRAINT job_outcome_known CHECK (outcome IS NULL OR outcome IN ('abstained', 'answered', 'no_evidence', 'partial', 'refused', 'rejected')),
     CONSTRAINT job_lease_iff_running CHECK ((state = 'running') = (lease_token IS NOT NULL) AND (lease_token IS NULL) = (lease_until IS NULL)),
     CONSTRAINT job_held_only_scheduled CHECK (held_reason IS NULL OR state = 'scheduled'),
-    CONSTRAINT job_held_reason_known CHECK (held_reason IS NULL OR held_reason IN ('batch_paused', 'budget', 'lane_paused', 'price_unknown', 'tenant_budget', 'unknown_outcome')),
+    CONSTRAINT job_held_reason_known CHECK (held_reason IS NULL OR held_reason IN ('batch_paused', 'budget', 'key_budget', 'lane_paused', 'price_unknown', 'tenant_budget', 'unknown_outcome')),
     CONSTRAINT job_published_only_final CHECK (result_published_at IS NULL OR finished_at IS NOT NULL),
     CONSTRAINT job_erased_only_final CHECK (erased_at IS NULL OR finished_at IS NOT NULL),
     CONSTRAINT job_batch_id_fkey FOREIGN KEY(batch_id) REFERENCES batch (id)
@@ -201,6 +202,8 @@ CREATE UNIQUE INDEX job_message_id ON job (tenant, coalesce(message_id, id::text
 CREATE INDEX job_needs ON job (batch_id, held_reason, needs_usd, id) WHERE needs_usd IS NOT NULL AND finished_at IS NULL;
 
 CREATE INDEX job_needs_of_tenant ON job (tenant, held_reason, needs_usd, id) WHERE needs_usd IS NOT NULL AND finished_at IS NULL;
+
+CREATE INDEX job_needs_of_key ON job (key_id, held_reason, needs_usd, id) WHERE key_id IS NOT NULL AND needs_usd IS NOT NULL AND finished_at IS NULL;
 
 CREATE INDEX job_pending ON job (tenant, batch_id) WHERE state = 'pending';
 
@@ -479,19 +482,22 @@ CREATE TABLE api_key_use (
 CREATE TABLE tenant_budget (
     id UUID NOT NULL,
     tenant TEXT NOT NULL,
+    key_id UUID,
     period TEXT NOT NULL,
     max_cost_usd NUMERIC(14, 8) NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
     changed_by TEXT NOT NULL,
     CONSTRAINT tenant_budget_pkey PRIMARY KEY (id),
-    CONSTRAINT tenant_budget_tenant_period_key UNIQUE (tenant, period),
-    CONSTRAINT tenant_budget_not_negative CHECK (max_cost_usd >= 0)
+    CONSTRAINT tenant_budget_tenant_key_id_period_key UNIQUE NULLS NOT DISTINCT (tenant, key_id, period),
+    CONSTRAINT tenant_budget_not_negative CHECK (max_cost_usd >= 0),
+    CONSTRAINT tenant_budget_key_id_fkey FOREIGN KEY(key_id) REFERENCES api_key (id)
 );
 
 CREATE TABLE budget_period (
     id UUID NOT NULL,
     budget_id UUID NOT NULL,
     tenant TEXT NOT NULL,
+    key_id UUID,
     begins_at TIMESTAMP WITH TIME ZONE NOT NULL,
     ends_at TIMESTAMP WITH TIME ZONE NOT NULL,
     live BOOLEAN DEFAULT true NOT NULL,

@@ -1,0 +1,145 @@
+"""Budgets of keys of the HTTP service: never exceeded by all batches of a key together, and of no other's concern."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+
+from schemas.access import Role
+from schemas.states import HeldReason, JobState
+from tasks.errors import JobsRefused
+from tasks.ports import NewBatch, Opened, Submitter
+from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_job, to_check
+from tests.contract.situations import ACTOR, open_one, state, submit_and_take, submit_many, take, take_one, view
+from tests.postgres import advance_clock, make_postgres_ledger
+from worker.ledger.postgres import PostgresLedger
+from worker.ledger.stored_keys import ApiKey
+from worker.ledger.tenant_budgets import DAY, TOTAL
+from worker.operations.api_keys import KeyRequest, add_key, limit_key
+
+pytestmark = pytest.mark.usefixtures("runner")
+
+PRICE = Decimal("0.25")
+
+
+@asynccontextmanager
+async def opened(url: str, **money: str) -> AsyncIterator[tuple[PostgresLedger, ApiKey]]:
+    """A ledger with a key and what it may spend by period."""
+    async with make_postgres_ledger(url) as ledger:
+        amounts = {{"total": TOTAL, "day": DAY}[period]: Decimal(usd) for period, usd in money.items()}
+        key, _ = await add_key(ledger, KeyRequest("intake", "desk", Role.SUBMIT, money=amounts), ACTOR)
+        yield ledger, key
+        assert await ledger.inspection.violations() == []
+
+
+def batch_of(key: ApiKey, **changes: Decimal) -> NewBatch:
+    """A batch that a key submits."""
+    return make_batch(key.tenant, submitter=Submitter(key.id, key.name), **changes)
+
+
+async def sums(ledger: PostgresLedger) -> dict[str, tuple[Decimal, Decimal]]:
+    """Reserved and spent by key or tenant, and period."""
+    all_budgets = await ledger.budgets.all()
+    return {f"{each.key or each.tenant} {each.period}": (each.reserved_usd, each.spent_usd) for each in all_budgets}
+
+
+async def refused_job(ledger: PostgresLedger, batch: NewBatch) -> UUID:
+    """A job whose call found no room."""
+    leased = await submit_and_take(ledger, batch=batch)
+    assert await ledger.attempts.open_attempts([make_attempt(leased, reserved_usd=PRICE)]) == [Opened.ON_HOLD]
+    assert (await view(ledger, leased.job_id)).held_reason == HeldReason.KEY_BUDGET
+    return leased.job_id
+
+
+async def test_many_reservers_never_exceed_it(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url, total="1.25", day="100") as (ledger, key):
+        other, _ = await add_key(
+            ledger, KeyRequest("other", "desk", Role.SUBMIT, money={TOTAL: Decimal("0.50")}), ACTOR
+        )
+        await ledger.budgets.set("desk", "day UTC", Decimal(2), ACTOR)
+        batches = [batch_of(key, max_cost_usd=Decimal(100)), batch_of(key), batch_of(other), make_batch()]
+        leased = [job for batch in batches for job in await take(ledger, (await submit_many(ledger, 6, batch)).job_ids)]
+        attempts = [make_attempt(job, reserved_usd=PRICE) for at in range(6) for job in leased[at::6]]
+
+        groups = [attempts[n : n + 3] for n in range(0, len(attempts), 3)]
+        statuses = await asyncio.gather(*(ledger.attempts.open_attempts(group) for group in groups))
+
+        assert Counter(status for group in statuses for status in group)[Opened.OPENED] == 8, (
+            "all of the tenant's money"
+        )
+        present = await sums(ledger)
+        assert present["desk day UTC"] == (Decimal(2), 0)
+        assert present["intake total"] == present["intake day UTC"]
+        assert present["intake total"][0] <= Decimal("1.25")
+        assert present["other total"][0] <= Decimal("0.50")
+        reserved = [(await ledger.reading.batch_status(batch.id)).reserved_usd for batch in batches]
+        assert sum(reserved) == Decimal(2)
+        assert (reserved[0] + reserved[1], reserved[2]) == (present["intake total"][0], present["other total"][0])
+
+
+async def test_its_jobs_alone_are_held_and_go_on_when_it_is_raised(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url, total="0.30") as (ledger, key):
+        batch = batch_of(key)
+        receipt = await submit_many(ledger, 4, batch)
+        first = await take_one(ledger, receipt.job_ids[0])
+        attempt = await open_one(ledger, first, reserved_usd=PRICE)
+        await refused_job(ledger, batch_of(key))
+        second = await take_one(ledger, receipt.job_ids[1])
+        assert await ledger.attempts.open_attempts([make_attempt(second, reserved_usd=PRICE)]) == [Opened.ON_HOLD]
+        await open_one(ledger, await submit_and_take(ledger), reserved_usd=PRICE)
+
+        assert await ledger.duties.settle_budgets(10) == 2, "those of its batch that did not begin"
+        assert (await ledger.reading.batch_status(batch.id)).held == {HeldReason.KEY_BUDGET: 3}
+        (budget,) = await ledger.budgets.all("desk", batch.id)
+        assert (budget.key, budget.used_up, budget.waiting, budget.next_at) == ("intake", True, 4, None)
+
+        # Money that comes back goes to the next of them at once; no later closing brings more.
+        answer = make_answer(cost_usd=Decimal("0.05"))
+        await ledger.attempts.close_attempts([closed_ok(first, attempt, answer=answer, then=to_check(first))])
+        assert await sums(ledger) == {"intake total": (0, Decimal("0.05"))}
+        assert (await ledger.budgets.all())[0].waiting == 3
+
+        await limit_key(ledger, "intake", {}, {TOTAL: Decimal(10)}, ACTOR)
+        assert (await ledger.budgets.all())[0].waiting == 0
+
+
+async def test_its_next_day_goes_on_by_itself(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url, total="10", day="0.30") as (ledger, key):
+        await open_one(ledger, await submit_and_take(ledger, batch=batch_of(key)), reserved_usd=PRICE)
+        waiting = await refused_job(ledger, batch_of(key))
+        assert await ledger.duties.settle_budgets(10) == 0
+
+        advance_clock(postgres_database_url, timedelta(days=1))
+
+        assert await ledger.duties.settle_budgets(10) == 1
+        await open_one(ledger, await take_one(ledger, waiting), reserved_usd=PRICE)
+        assert await sums(ledger) == {"intake day UTC": (PRICE, 0), "intake total": (2 * PRICE, 0)}
+
+
+async def test_a_revoked_key_spends_no_more_until_an_operator_says_so(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url, total="0.10") as (ledger, key):
+        waiting = await refused_job(ledger, batch_of(key))
+        await ledger.api_keys.revoke("intake", ACTOR)
+        await ledger.duties.settle_budgets(10)
+        assert await state(ledger, waiting) is JobState.SCHEDULED
+
+        await limit_key(ledger, "intake", {}, {TOTAL: Decimal(0)}, ACTOR)
+
+        assert await state(ledger, waiting) is JobState.AVAILABLE
+        assert await ledger.budgets.all() == []
+
+
+async def test_it_needs_known_prices_of_its_own_jobs_alone(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url, day="1") as (ledger, key):
+        unpriced = replace(make_job(), unpriced=("config.model", "the price of model x is unknown"))
+        with pytest.raises(JobsRefused, match="the price of model x is unknown"):
+            await ledger.submission.submit(batch_of(key), [[unpriced]])
+        assert (await ledger.submission.submit(make_batch(), [[replace(unpriced, id=make_job().id)]])).refused == ()
+        assert (await submit_and_take(ledger, batch=batch_of(key))).tenant_budget
+        assert not (await submit_and_take(ledger)).tenant_budget
