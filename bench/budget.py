@@ -1,11 +1,13 @@
 """Measures a budget over several workers: never exceeded, used to the last call, and resumed by raising it.
 
-    python -m bench.budget [--jobs 2000] [--paid 700] [--latency 0.5] [--workers 4] [--slots 40] [--tenant]
+    python -m bench.budget [--jobs 2000] [--paid 700] [--latency 0.5] [--workers 4] [--slots 40]
+                           [--tenant] [--lane provider_batch]
 
 A first run without a ceiling has only jobs that are paid for; the second has all jobs, and money for those; then the ceiling
 is raised, and the rest is answered. During the second run the money that is spent and reserved is compared with the ceiling
 again and again, by the ledger's sums and by the provider's own count of billed calls. With ``--tenant`` the ceiling is a budget
-of the tenant for the day, in place of that of the batch.
+of the tenant for the day, in place of that of the batch. With ``--lane provider_batch`` the calls ride in batches of the provider,
+each of which takes ``--latency`` seconds: a batch reserves the worst case of all its calls until it ends.
 
 Statements are counted by the server (pg_stat_statements). The second run's surplus of openings, holds and fundings, by refused
 job, is the price of a refusal; its surplus of leases and closings belongs to jobs that are paid for, whose last ones come in
@@ -39,6 +41,14 @@ SELECT kind, sum(calls)::int FROM (
     FROM pg_stat_statements
 ) s WHERE kind IS NOT NULL GROUP BY kind
 """
+_BATCHES = {
+    "default_judge_share": 0,
+    "provider_batch_gather_s": 2,
+    "provider_batch_look_s": 1,
+    "provider_batch_create_s": 10,
+}
+"""Settings with which batches of the provider take seconds, and not hours."""
+
 _ON_HOLD = "coalesce(held_reason, '') IN ('budget', 'tenant_budget')"
 _MOVING = f"job WHERE finished_at IS NULL AND NOT {_ON_HOLD}"
 
@@ -95,7 +105,8 @@ def run(lab: Lab, jobs: int, options: argparse.Namespace, price: Decimal, ceilin
     lab.admin("SELECT pg_stat_statements_reset()")
     if options.tenant and ceiling is not None:
         set_day(lab, ceiling)
-    batch_id, _ = lab.submit(questions(jobs), max_cost_usd=None if options.tenant else ceiling)
+    asks = [{**job, "config": {"lane": options.lane}} for job in questions(jobs)]
+    batch_id, _ = lab.submit(asks, max_cost_usd=None if options.tenant else ceiling)
     witness = Witness(lab, batch_id, price, ceiling)
     workers = [lab.work(slots=options.slots) for _ in range(options.workers)]
     started = time.monotonic()
@@ -107,6 +118,7 @@ def run(lab: Lab, jobs: int, options: argparse.Namespace, price: Decimal, ceilin
         witness.look()
         if lab.count(_MOVING) or lab.count("attempt WHERE closed_at IS NULL"):
             quiet_since = time.monotonic()
+            return False
         # Money of the tenant that comes back is shared out by the next tick of dispatch.
         return time.monotonic() - quiet_since >= (_TICKS_S if options.tenant else 0)
 
@@ -168,11 +180,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4, help="processes")
     parser.add_argument("--slots", type=int, default=40, help="calls in flight of each")
     parser.add_argument("--tenant", action="store_true", help="a budget of the tenant in place of the batch's ceiling")
+    parser.add_argument("--lane", choices=("standard", "provider_batch"), default="standard")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="nightdesk-bench-") as folder,
         open_lab(Path(folder), 0, latency_s=options.latency) as lab,
     ):
+        if options.lane == "provider_batch":
+            lab.settings |= _BATCHES
+            lab.stub.remote.ends_after_s = options.latency
         lab.admin("ALTER SYSTEM SET shared_preload_libraries = 'pg_stat_statements'")
         local.stop(lab.home)
         lab.restart()
@@ -181,7 +197,9 @@ def main() -> None:
         price = Decimal(lab.scalar("SELECT max(cost_usd) FROM attempt"))
         paid, _ = run(lab, options.paid, options, price, None)
         ceiling = (price * options.paid).quantize(Decimal("0.000001"))
+        before = lab.count("provider_batch")
         bounded, batch_id = run(lab, options.jobs, options, price, ceiling)
+        batches = lab.count("provider_batch") - before
         resumed = resume(lab, batch_id, options.jobs, options)
     more = {kind: count - paid.statements.get(kind, 0) for kind, count in bounded.statements.items()}
     refusing = sum(more.get(kind, 0) for kind in ("open", "hold", "fund"))
@@ -189,6 +207,7 @@ def main() -> None:
         "paid_for": paid.__dict__,
         "used_up": bounded.__dict__,
         "ceiling_usd": str(ceiling),
+        "provider_batches": batches,
         "resumed": resumed,
         "statements_per_refused_job": round(refusing / bounded.held_jobs, 3),
         "with_the_smaller_groups_at_the_end": round(sum(more.values()) / bounded.held_jobs, 3),

@@ -55,7 +55,7 @@ class BackgroundLane:
 
     async def turn(self) -> Work:
         """Looks after a page of responses."""
-        page = await self.responses.take_due(PAGE, self.pace.keep_for)
+        page = await self.responses.take_due(PAGE, self.pace.keep_for, self.unserved.providers)
         by_provider: dict[str, list[OpenResponse]] = defaultdict(list)
         for response in page:
             by_provider[response.provider].append(response)
@@ -64,14 +64,18 @@ class BackgroundLane:
             for key in {(response.provider, response.model) for response in page}:
                 await self.lanes.refresh_times(*key)
         for provider, responses in by_provider.items():
-            if (remote := self._remote(provider)) is not None:
+            # Those that others left so long are served by none of them.
+            is_late = max(response.overdue for response in responses) >= self.pace.keep_for
+            if (remote := self._remote(provider, report=is_late)) is not None:
                 await self._look_after(responses, remote)
+            else:
+                await self.responses.put_off({response.id: timedelta(0) for response in responses})
         if not page:
             return Work.NOTHING
         return Work.MORE if len(page) == PAGE else Work.WAITING
 
-    def _remote(self, provider: str) -> RemoteResponses | None:
-        return self.unserved.open(provider, self.settlement.providers.remote_responses, "background")
+    def _remote(self, provider: str, *, report: bool) -> RemoteResponses | None:
+        return self.unserved.open(provider, self.settlement.providers.remote_responses, "background", report=report)
 
     async def _look_after(self, responses: Sequence[OpenResponse], remote: RemoteResponses) -> None:
         leave = [each for each in responses if not each.cancelled and self._leaves(each)]

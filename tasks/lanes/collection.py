@@ -53,7 +53,7 @@ class BatchLane:
         busy = await self._withdraw()
         waiting = await self.batches.waiting()
         busy |= await self._send_gathered(waiting)
-        batch = await self.batches.take_due(self.pace.keep_for)
+        batch = await self.batches.take_due(self.pace.keep_for, self.unserved.providers)
         if batch is not None:
             await self._look_after(batch)
         if busy or batch is not None:
@@ -97,7 +97,7 @@ class BatchLane:
                 busy = True
         return busy
 
-    def _remote(self, provider: str, *, report: bool = True) -> RemoteCalls | None:
+    def _remote(self, provider: str, *, report: bool) -> RemoteCalls | None:
         return self.unserved.open(provider, self.settlement.providers.remote_calls, "batches", report=report)
 
     async def _create(self, intent: Intent, remote: RemoteCalls) -> None:
@@ -140,8 +140,10 @@ class BatchLane:
     # ---- looking after ----
 
     async def _look_after(self, batch: OpenBatch) -> None:
-        remote = self._remote(batch.intent.provider)
+        # One that others left so long is served by none of them.
+        remote = self._remote(batch.intent.provider, report=batch.overdue >= self.pace.keep_for)
         if remote is None:
+            await self.batches.put_off(batch.intent.id, timedelta(0))
             return
         if batch.due_in is not None:
             await self.lanes.refresh_times(batch.intent.provider, batch.intent.model)

@@ -1,7 +1,7 @@
 """Calls that wait in a lane which this process can't look after: logged once a cause, and reported while they wait."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import TypeVar
@@ -47,6 +47,12 @@ class UnservedLane:
     clock: Callable[[], float] = monotonic
     _calls: dict[str, tuple[UnservedCalls, float]] = field(default_factory=dict)
     """By provider, with the time of the last look."""
+    _closed: set[str] = field(default_factory=set)
+
+    @property
+    def providers(self) -> Collection[str]:
+        """The providers that could not be opened: other workers may, so what is due is theirs first."""
+        return frozenset(self._closed)
 
     def open(
         self, provider: str, remote_of: Callable[[str], Remote | None], name: str, *, report: bool = True
@@ -58,10 +64,13 @@ class UnservedLane:
         except ConfigurationError as error:
             why = str(error)
         if remote is not None:
+            self._closed.discard(provider)
             self.clear(provider)
-        elif report:
+            return remote
+        self._closed.add(provider)
+        if report:
             self.note(provider, why)
-        return remote
+        return None
 
     def note(self, provider: str, why: str) -> None:
         """Notes that calls wait for a provider that can't be asked here; a new cause is logged."""

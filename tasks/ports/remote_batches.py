@@ -1,6 +1,6 @@
 """Provider batches: the provider's side, which makes many calls at half the price, and the ledger's side, which parks them."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -159,6 +159,8 @@ class OpenBatch:
     """The provider was asked to end it."""
     due_in: timedelta | None = None
     """Until the earliest deadline of its jobs that may be moved to another lane."""
+    overdue: timedelta = timedelta(0)
+    """Time since it was due to be looked after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +247,11 @@ class RemoteBatches(Protocol):
     async def note_created(self, batch_id: UUID, remote_id: str, look_after: timedelta) -> bool:
         """Write the remote id; False if the batch has one already, or the id is another's."""
 
-    async def take_due(self, keep_for: timedelta) -> OpenBatch | None:
-        """The batch that is due to be looked after; others leave it alone for ``keep_for``."""
+    async def take_due(self, keep_for: timedelta, unserved: Collection[str] = ()) -> OpenBatch | None:
+        """The batch that is due to be looked after; others leave it alone for ``keep_for``.
+
+        Those of ``unserved`` providers only once no other worker took them for so long.
+        """
 
     async def put_off(self, batch_id: UUID, look_after: timedelta, detail: Mapping[str, Any] | None = None) -> None:
         """Look after a batch again later."""

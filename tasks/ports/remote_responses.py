@@ -1,6 +1,6 @@
 """Responses in a provider's background: the provider's side, and the ledger's side, which keeps their ids."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -48,6 +48,7 @@ class OpenResponse:
         cancelled: the provider was asked to end it.
         spilled: it is to end for the deadline of its job, which goes on by another lane.
         due_in: until that deadline; None: its job stays in this lane.
+        overdue: time since it was due to be looked after.
     """
 
     id: UUID
@@ -62,6 +63,7 @@ class OpenResponse:
     cancelled: bool
     spilled: bool
     due_in: timedelta | None = None
+    overdue: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,11 @@ class Responses(Protocol):
         A response whose job was taken away meanwhile is written too, so that it is cancelled and paid for.
         """
 
-    async def take_due(self, limit: int, keep_for: timedelta) -> Sequence[OpenResponse]:
-        """The responses that are due to be looked after; others leave them alone for ``keep_for``."""
+    async def take_due(self, limit: int, keep_for: timedelta, unserved: Collection[str] = ()) -> Sequence[OpenResponse]:
+        """The responses that are due to be looked after; others leave them alone for ``keep_for``.
+
+        Those of ``unserved`` providers only once no other worker took them for so long.
+        """
 
     async def put_off(self, pauses: Mapping[UUID, timedelta]) -> None:
         """Look after responses again later."""

@@ -174,6 +174,14 @@ def test_one_worker_at_a_time_looks_after_a_batch(url: str) -> None:
         assert again is not None
         assert (again.has_jobs, again.looks) == (False, 2)
 
+        # Put off to now, it is left to others for so long by a worker that can't serve its provider.
+        await ledger.remote_batches.put_off(intent.id, timedelta(0))
+        assert await ledger.remote_batches.take_due(KEEP, [attempt.provider]) is None
+        await asyncio.to_thread(advance_clock, url, 3 * KEEP)
+        late = await ledger.remote_batches.take_due(KEEP, [attempt.provider])
+        assert late is not None
+        assert late.overdue >= KEEP
+
     over(url, scenario)
 
 

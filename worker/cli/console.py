@@ -35,5 +35,5 @@ def write_text(out: Console, text: str) -> None:
 
 
 def moment(at: datetime | None) -> str:
-    """A time for people, in local time."""
-    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else ""
+    """A time for people, in local time, with its zone."""
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z") if at else ""

@@ -3,7 +3,7 @@
 Each is a provider batch of one call, whose id is that of the attempt.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -50,14 +50,17 @@ SELECT attempt_id FROM input
 
 _TAKE_DUE = f"""
 WITH due AS (
-    SELECT id FROM provider_batch WHERE lane <> 'provider_batch' AND ended_at IS NULL AND next_at <= nightdesk_now()
+    SELECT id, nightdesk_now() - next_at AS overdue FROM provider_batch
+    WHERE lane <> 'provider_batch' AND ended_at IS NULL AND next_at <= nightdesk_now()
+      -- What another worker can look after is left to it.
+      AND (provider <> ALL (%(unserved)b::text[]) OR next_at <= nightdesk_now() - %(keep_for)s)
     ORDER BY next_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
 UPDATE provider_batch b SET next_at = nightdesk_now() + %(keep_for)s, looks = b.looks + 1
 FROM due WHERE b.id = due.id
 RETURNING b.id, b.remote_id, b.provider, b.model, b.lane, nightdesk_now() - b.intended_at AS age, b.looks,
           b.cancelled_at IS NOT NULL AS cancelled, b.spilled_at IS NOT NULL AS spilled, b.due_at - nightdesk_now() AS due_in,
-          NOT EXISTS (SELECT FROM attempt WHERE id = b.id AND closed_at IS NULL) AS closed,
+          due.overdue, NOT EXISTS (SELECT FROM attempt WHERE id = b.id AND closed_at IS NULL) AS closed,
           EXISTS (SELECT FROM provider_batch_call r CROSS JOIN LATERAL {OPEN_ATTEMPT} a CROSS JOIN LATERAL {WAITING_JOB} j
                   WHERE r.attempt_id = b.id) AS has_job
 """
@@ -113,8 +116,8 @@ class PostgresResponses(Responses):
         }
         return {row.attempt_id for row in await self._db.rows(_PARK, parameters)}
 
-    async def take_due(self, limit: int, keep_for: timedelta) -> Sequence[OpenResponse]:
-        rows = await self._db.rows(_TAKE_DUE, {"limit": limit, "keep_for": keep_for})
+    async def take_due(self, limit: int, keep_for: timedelta, unserved: Collection[str] = ()) -> Sequence[OpenResponse]:
+        rows = await self._db.rows(_TAKE_DUE, {"limit": limit, "keep_for": keep_for, "unserved": list(unserved)})
         return [OpenResponse(**{**row._asdict(), "lane": Lane(row.lane)}) for row in rows]
 
     async def put_off(self, pauses: Mapping[UUID, timedelta]) -> None:

@@ -1,6 +1,6 @@
 """Parked calls and provider batches: jobs become pending, calls become batches, and answers find their calls."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -153,13 +153,16 @@ SELECT id FROM created
 
 _TAKE_DUE = f"""
 WITH due AS (
-    SELECT id FROM provider_batch WHERE lane = 'provider_batch' AND ended_at IS NULL AND next_at <= nightdesk_now()
+    SELECT id, nightdesk_now() - next_at AS overdue FROM provider_batch
+    WHERE lane = 'provider_batch' AND ended_at IS NULL AND next_at <= nightdesk_now()
+      -- What another worker can look after is left to it.
+      AND (provider <> ALL (%(unserved)b::text[]) OR next_at <= nightdesk_now() - %(keep_for)s)
     ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 UPDATE provider_batch b SET next_at = nightdesk_now() + %(keep_for)s, looks = b.looks + 1
 FROM due WHERE b.id = due.id
 RETURNING b.id, b.provider, b.model, b.calls, b.intended_at, nightdesk_now() - b.intended_at AS age, b.remote_id, b.looks,
-          b.cancelled_at IS NOT NULL AS cancelled, b.body_bytes, b.spilled_at, b.due_at - nightdesk_now() AS due_in,
+          b.cancelled_at IS NOT NULL AS cancelled, b.body_bytes, b.spilled_at, b.due_at - nightdesk_now() AS due_in, due.overdue,
           EXISTS (SELECT FROM provider_batch_call r CROSS JOIN LATERAL {OPEN_ATTEMPT} a CROSS JOIN LATERAL {WAITING_JOB} j
                   WHERE r.provider_batch_id = b.id) AS wanted
 """
@@ -289,12 +292,12 @@ class PostgresRemoteBatches(RemoteBatches):
         parameters = {"id": batch_id, "remote_id": remote_id, "look_after": look_after}
         return bool(await self._db.rows(_CREATED, parameters, within_s=TRANSACTION_S))
 
-    async def take_due(self, keep_for: timedelta) -> OpenBatch | None:
-        rows = await self._db.rows(_TAKE_DUE, {"keep_for": keep_for})
+    async def take_due(self, keep_for: timedelta, unserved: Collection[str] = ()) -> OpenBatch | None:
+        rows = await self._db.rows(_TAKE_DUE, {"keep_for": keep_for, "unserved": list(unserved)})
         if not rows:
             return None
         row = rows[0]
-        return OpenBatch(_intent(row), row.remote_id, row.looks, row.wanted, row.cancelled, row.due_in)
+        return OpenBatch(_intent(row), row.remote_id, row.looks, row.wanted, row.cancelled, row.due_in, row.overdue)
 
     async def put_off(self, batch_id: UUID, look_after: timedelta, detail: Mapping[str, Any] | None = None) -> None:
         document = None if detail is None else orjson.dumps(detail).decode()

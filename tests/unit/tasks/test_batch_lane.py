@@ -202,6 +202,19 @@ def test_an_intent_is_given_up_only_when_the_list_proves_it_empty(
     assert store.writes == expected
 
 
+def test_a_batch_that_another_worker_can_serve_is_left_to_it_at_once() -> None:
+    store = Store()
+    calls = lane(batches=store)
+    intent = Intent(uuid4(), "gone", "m", 2, datetime.now(UTC), timedelta(minutes=5))
+    batch = OpenBatch(intent, "batch_1", 1, has_jobs=True, cancelled=False)
+
+    asyncio.run(calls._look_after(batch))
+
+    assert (store.writes, calls.unserved.all(), calls.unserved.providers) == ([("put off",)], [], {"gone"})
+    asyncio.run(calls._look_after(replace(batch, overdue=calls.pace.keep_for)))
+    assert [each.provider for each in calls.unserved.all()] == ["gone"], "none took it for so long"
+
+
 def test_calls_that_no_batch_can_be_made_of_here_are_said_once_a_cause_and_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -211,7 +224,7 @@ def test_calls_that_no_batch_can_be_made_of_here_are_said_once_a_cause_and_repor
     now = 0.0
     calls.unserved.clock = lambda: now
     for _ in range(3):
-        assert calls._remote("gone") is None
+        assert calls._remote("gone", report=True) is None
     (record,) = caplog.records
     assert record.message.endswith("and this worker can't look after them: no provider 'gone' is configured")
     (waiting,) = calls.unserved.all()
@@ -219,20 +232,21 @@ def test_calls_that_no_batch_can_be_made_of_here_are_said_once_a_cause_and_repor
     now = 301.0
     assert calls.unserved.all() == [], "none was seen for five minutes"
     now = 600.0
-    assert calls._remote("gone") is None
+    assert calls._remote("gone", report=True) is None
     assert calls.unserved.all() == [waiting], "the next look of this worker keeps their beginning"
     assert len(caplog.records) == 1, "and logs nothing again"
     now += FORGET_S + 1
     assert calls.unserved.all() == []
-    assert calls._remote("gone") is None
+    assert calls._remote("gone", report=True) is None
     assert len(caplog.records) == 2, "after hours they are new"
 
     registry.remote = None
-    assert calls._remote("scripted") is None
+    assert calls._remote("scripted", report=True) is None
     assert [each.provider for each in calls.unserved.all()] == ["gone", "scripted"]
     registry.remote = cast("Any", Listing(Candidates()))
-    assert calls._remote("scripted") is registry.remote
+    assert calls._remote("scripted", report=True) is registry.remote
     assert [each.provider for each in calls.unserved.all()] == ["gone"]
+    assert calls.unserved.providers == {"gone"}
     assert len(caplog.records) == 3
 
 
