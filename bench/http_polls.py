@@ -1,7 +1,8 @@
-"""Measures 500 pollers over HTTP beside SELECT 1 at the same pace, with a batch that comes in, and without Redis; and submission over HTTP beside the command line's (make bench-api)."""
+"""Measures 500 pollers over HTTP beside SELECT 1 at the same pace, while batches come in, and without Redis; and submission over HTTP beside the command line's (make bench-api)."""
 
 import argparse
 import asyncio
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -9,7 +10,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ import psutil
 from psycopg_pool import AsyncConnectionPool
 
 from tests.servers import running_servers
+
+LINES = {"Content-Type": "application/x-ndjson"}
 
 
 def question(number: int) -> dict[str, Any]:
@@ -47,6 +51,57 @@ def lines_of(count: int) -> bytes:
     return b"\n".join(orjson.dumps(question(number)) for number in range(count))
 
 
+class Lateness:
+    """Lateness of the loop of the pollers itself, before which they see no answer."""
+
+    def __init__(self) -> None:
+        self._late_ms = 0.0
+
+    async def watch(self) -> None:
+        """Looks at the clock each 5 ms."""
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(0.005)
+            self._late_ms = max(self._late_ms, (time.perf_counter() - before) * 1000 - 5)
+
+    def take(self) -> float:
+        """The most milliseconds since the last call."""
+        late_ms, self._late_ms = self._late_ms, 0.0
+        return late_ms
+
+
+def send_batches(url: str, count: int, orders: "Connection[Any, Any]") -> None:
+    """Submits batches one after the other, from the first order to the second; a process of its own."""
+
+    async def send() -> None:
+        body, lines = lines_of(count), 0
+        async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=None)) as http:
+            orders.send("ready")
+            orders.recv()
+            began = time.perf_counter()
+            while not orders.poll():
+                async with http.post("/v1/batches", data=body, headers=LINES) as answer:
+                    assert (await answer.json())["jobs"] == count
+                lines += count
+            orders.send(lines / (time.perf_counter() - began))
+
+    asyncio.run(send())
+
+
+@contextmanager
+def sender(url: str, count: int) -> "Iterator[Connection[Any, Any]]":
+    """A process that sends batches, ready to begin."""
+    context = multiprocessing.get_context("spawn")
+    own, other = context.Pipe()
+    process = context.Process(target=send_batches, args=(url, count, other))
+    process.start()
+    try:
+        own.recv()
+        yield own
+    finally:
+        process.join(60)
+
+
 def show(name: str, times: list[float]) -> float:
     cuts = statistics.quantiles(times, n=100)
     print(f"{name:<44} {len(times):>7,} looks, p50 {cuts[49]:7.1f} ms, p99 {cuts[98]:7.1f} ms")
@@ -62,15 +117,13 @@ async def measure(
     errors: list[int] = []
     async with aiohttp.ClientSession(url, connector=connector) as http, pool:
 
-        async def submit(count: int) -> tuple[str, float]:
-            body = lines_of(count)
-            began = time.perf_counter()
-            async with http.post("/v1/batches", data=body, headers={"Content-Type": "application/x-ndjson"}) as answer:
+        async def submit(count: int) -> str:
+            async with http.post("/v1/batches", data=lines_of(count), headers=LINES) as answer:
                 accepted = await answer.json()
                 assert accepted["jobs"] == count, accepted
-            return accepted["batch_id"], count / (time.perf_counter() - began)
+            return str(accepted["batch_id"])
 
-        batch, _ = await submit(options.pollers)
+        batch = await submit(options.pollers)
         async with http.get(f"/v1/batches/{batch}/results") as answer:
             jobs = [orjson.loads(line)["job_id"] async for line in answer.content]
 
@@ -84,26 +137,40 @@ async def measure(
             async with pool.connection() as connection:
                 await connection.execute("SELECT 1")
 
+        late = Lateness()
+        watch = asyncio.create_task(late.watch())
         for turn in range(options.rounds):
             select_ms = show("SELECT 1", await pace(options.pollers, options.seconds, select))
             before = _cpu_ms(service)
+            late.take()
             looks = await pace(options.pollers, options.seconds, poll)
             polls = show("polls", looks)
             print(f"{'CPU of the service for a poll':<44} {(_cpu_ms(service) - before) / len(looks):.2f} ms")
-            submission = asyncio.create_task(submit(options.submit))
-            busy = show("polls while a batch comes in", await pace(options.pollers, options.seconds, poll))
-            _, rate = await submission
+            quiet_late = late.take()
+            with sender(url, options.submit) as orders:
+                late.take()
+                orders.send("begin")
+                busy = show("polls while batches come in", await pace(options.pollers, options.seconds, poll))
+                busy_late = late.take()
+                orders.send("end")
+                rate = await asyncio.to_thread(orders.recv)
             print(
-                f"round {turn + 1}, {'with' if redis else 'without'} Redis: p99 of polls {polls / select_ms:.1f} times that of SELECT 1, {busy / select_ms:.1f} times with"
+                f"round {turn + 1}, {'with' if redis else 'without'} Redis: p99 of polls {polls / select_ms:.1f} times that of SELECT 1; "
+                f"{busy / polls:.1f} times that while batches of {options.submit:,} lines come in, {rate:,.0f} a second"
             )
-            print(f"         {options.submit:,} lines coming in, {rate:,.0f} a second; errors: {len(errors)}")
+            print(
+                f"         the pollers themselves were late by at most {quiet_late:.0f} and {busy_late:.0f} ms; errors: {len(errors)}"
+            )
+        watch.cancel()
+        with suppress(asyncio.CancelledError):
+            await watch
 
 
 async def submit_large(url: str, body: bytes) -> float:
     """Send one large batch; returns its seconds."""
     async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=None)) as http:
         began = time.perf_counter()
-        async with http.post("/v1/batches", data=body, headers={"Content-Type": "application/x-ndjson"}) as answer:
+        async with http.post("/v1/batches", data=body, headers=LINES) as answer:
             assert answer.status == 202, await answer.text()
         return time.perf_counter() - began
 

@@ -19,7 +19,7 @@ NightdeskError
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from schemas.failure import Failure, FailureKind
 
@@ -29,6 +29,16 @@ if TYPE_CHECKING:
 
 class NightdeskError(Exception):
     """Base of all errors raised on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Lets an error pass between processes as it is, whatever its class is made of."""
+        return _remade, (type(self), self.args), self.__dict__
+
+
+def _remade(kind: type[NightdeskError], arguments: tuple[Any, ...]) -> NightdeskError:
+    error = kind.__new__(kind)
+    error.args = arguments
+    return error
 
 
 class InputError(NightdeskError):

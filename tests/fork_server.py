@@ -70,6 +70,7 @@ MODULES = (
     "worker.cli.commands.worker_process",
     "worker.doctor",
     "worker.http.app",
+    "worker.http.submission_child",
     "worker.ledger.postgres",
     "worker.ledger.upgrade",
     "worker.local.servers",

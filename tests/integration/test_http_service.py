@@ -13,13 +13,16 @@ from uuid import UUID, uuid4
 
 import httpx2
 import orjson
+import psutil
 import psycopg
 import pytest
 
 from tests.deadlines import scale_to_load, until
 from tests.faults.proxy import running_proxy
+from tests.forking import start_module
 from tests.http_service import LINES, Door, body_of, running_service
 from tests.servers import Servers
+from worker.http import submission_process
 
 PROBLEM = "application/problem+json"
 
@@ -196,6 +199,82 @@ def test_a_batch_comes_in_pieces_and_packed(door: Door) -> None:
     assert other.status_code == 409
     broken = door.http.post("/v1/batches", content=packed[:-9], headers=LINES)
     assert (broken.status_code, broken.json()["title"]) == (400, "Invalid gzip")
+
+
+@pytest.fixture(scope="module")
+def forked_child() -> Iterator[None]:
+    """Let the process for large submissions be a fork of one that has loaded its modules."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(submission_process, "start_child", start_module)
+        yield
+
+
+def large_body(count: int = 11) -> bytes:
+    """Lines that take more than a megabyte, of which the last is bad."""
+    text = "Nothing else is promised. " * 4_000
+    lines = [question(number, custom_id=f"large {number}") for number in range(count)]
+    return body_of(
+        [*({**line, "context": [*line["context"], text]} for line in lines), {"query": 7, "custom_id": "bad"}]
+    )
+
+
+@pytest.mark.usefixtures("forked_child")
+def test_a_large_batch_is_taken_in_by_another_process_with_the_same_answers(door: Door) -> None:
+    body, key = large_body(), {**LINES, "Idempotency-Key": "large"}
+    answer = door.http.post("/v1/batches", content=body, headers=key)
+    again = door.http.post("/v1/batches", content=gzip.compress(body), headers=key)
+    other = door.http.post("/v1/batches", content=large_body(12), headers=key)
+    strict = door.http.post("/v1/batches", content=body, headers=LINES, params={"strict": "true"})
+
+    link = door.service.large._link
+    assert link is not None
+    assert psutil.Process(link.process.pid).is_running()
+    accepted = answer.json()
+    assert (answer.status_code, accepted["jobs"], accepted["refused"]) == (202, 11, 1)
+    assert [(error["line"], error["custom_id"], error["field"]) for error in accepted["errors"]] == [
+        (12, "bad", "query")
+    ]
+    assert (again.status_code, again.json()["batch_id"]) == (200, accepted["batch_id"])
+    assert (other.status_code, other.json()["field"]) == (409, "key")
+    assert (strict.status_code, strict.json()["errors"][0]["line"]) == (422, 12)
+    results = door.http.get(f"/v1/batches/{accepted['batch_id']}/results").text.splitlines()
+    assert [orjson.loads(line)["custom_id"] for line in results] == [
+        *(f"large {number}" for number in range(11)),
+        "bad",
+    ]
+    assert not list(door.service.uploads.iterdir())
+
+
+@pytest.mark.usefixtures("forked_child")
+@pytest.mark.parametrize("end", ["killed", "left by the service"])
+def test_a_large_batch_cut_off_by_the_end_of_its_process_is_not_there_and_can_be_sent_again(
+    door: Door, end: str
+) -> None:
+    key = {**LINES, "Idempotency-Key": end}
+    answers: list[httpx2.Response] = []
+    with psycopg.connect(door.database_url) as holder:
+        holder.execute("LOCK TABLE batch IN SHARE MODE")
+        sender = threading.Thread(
+            target=lambda: answers.append(door.http.post("/v1/batches", content=large_body(), headers=key))
+        )
+        sender.start()
+        waits = "SELECT count(*) FROM pg_locks WHERE relation = 'batch'::regclass AND NOT granted"
+        assert until(lambda: holder.execute(waits).fetchone() == (1,), 30)
+        link = door.service.large._link
+        assert link is not None
+        if end == "killed":
+            link.process.kill()
+        else:
+            link.process.terminate()  # the end of the service alone ends it
+            assert link.reading is not None
+            link.reading.get_loop().call_soon_threadsafe(link.writer.close)
+        sender.join(30)
+    link.process.wait(30)
+    again = door.http.post("/v1/batches", content=large_body(), headers=key)
+
+    assert [answer.status_code for answer in answers] == [503]
+    assert "same Idempotency-Key" in answers[0].json()["detail"]
+    assert (again.status_code, again.json()["created"]) == (202, True)
 
 
 def test_a_batch_without_a_good_line_or_with_strict_is_refused_whole(door: Door) -> None:

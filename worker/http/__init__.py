@@ -3,5 +3,6 @@
 ``server`` runs it, ``service`` holds what the requests share, ``app`` puts the routes together: ``jobs``, ``events``,
 ``batches``, ``openai_files``, ``openai_batches``, ``openai_responses`` (``response_order`` comes in, ``response_document``
 and ``response_events`` go out), ``health``. ``access`` knows the callers, ``metrics`` names all metrics. ``bodies`` reads requests within limits, ``problems`` turns errors into answers, ``job_watch`` lets requests
-wait for jobs, ``bulk_loop`` computes what takes long beside the loop that answers.
+wait for jobs, ``bulk_loop`` computes what takes long beside the loop that answers. ``submission_process`` starts and uses the
+process of ``submission_child``, which takes large submissions in.
 """

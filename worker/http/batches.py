@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -14,11 +13,7 @@ from pydantic import BaseModel
 
 from schemas.batch import BatchStatus
 from schemas.record import JobResult
-from schemas.states import Step
-from tasks.errors import InputError
-from tasks.ports import Refused
-from worker.http.authentication import Caller
-from worker.http.bodies import json_object, on_disk
+from worker.http.bodies import declared_size, json_object, on_disk
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import BatchPage, Cancelled, SubmittedBatch, problems
 from worker.http.jobs import PRIVATE, Tag, Wait, poll_job
@@ -26,7 +21,7 @@ from worker.http.problems import invalid, line_errors, problem_of
 from worker.http.service import OPERATION_WAIT_S
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import batch_report, job_changes
-from worker.operations.file_submission import Accepted, InputBounds, Submission
+from worker.operations.body_submission import LinesOrder, LinesOutcome, submit_lines
 from worker.operations.operator import JobPages
 from worker.operations.output_form import OutputForm
 from worker.operations.output_forms import form_of
@@ -34,7 +29,6 @@ from worker.operations.overview import budgets_in_short
 from worker.operations.report_page import page as report_page
 from worker.operations.result_lines import stream_results
 from worker.operations.result_tables import stream_table
-from worker.settings import Settings
 
 router = APIRouter(prefix="/v1/batches", tags=["batches"])
 
@@ -50,10 +44,6 @@ FORMS = {
 MOST_BATCHES = 100
 """Batches on a page of the list."""
 
-MOST_REFUSED = 10_000
-"""Lines that may be refused of a body: with more, it is hardly what its sender meant, and nothing is accepted."""
-
-MOST_WARNINGS = 100
 WORST = 20
 """Answers that a report shows."""
 
@@ -121,64 +111,41 @@ async def submit(
     strict: Annotated[bool, Query(description="accept all lines or none")] = False,
 ) -> Response:
     """Submit a batch, one job a line. Lines that are no valid job are refused alone, each with its line and field."""
-    async with on_disk(request, service.uploads, service.settings.http_max_body_bytes) as name, service.bulk.uploads:
-        upload = _Upload(name, options.fields, caller, strict=strict)
-        accepted, hints = await service.bulk.run(lambda ledger: upload.write(ledger, service.settings))
-    service.hint(hints, urgent=True)
-    return _submitted(accepted, upload.warnings)
+    service.large.prepare(declared_size(request))
+    async with on_disk(request, service.uploads, service.settings.http_max_body_bytes) as body:
+        order = LinesOrder(body.name, options.fields, strict, caller.tenant, caller.submitter)
+        outcome = await service.take_in(submit_lines, order, size=body.size)
+    _require_accepted(outcome)
+    service.hint(outcome.hints, urgent=True)
+    return _submitted(outcome)
 
 
-@dataclass(slots=True)
-class _Upload:
-    """A body of lines on disk, on its way into the ledger."""
-
-    name: str
-    options: dict[str, Any]
-    caller: Caller
-    strict: bool
-    refused: list[Refused] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-    async def write(self, ledger: PostgresLedger, settings: Settings) -> tuple[Accepted, dict[Step, list[UUID]]]:
-        """Writes the jobs; on the bulk loop. Raises ``Problem`` where no line can be accepted."""
-        try:
-            submission = Submission(
-                [self.name],
-                self.options,
-                settings,
-                strict=self.strict,
-                tenant=self.caller.tenant,
-                submitter=self.caller.submitter,
-                bounds=InputBounds(settings.http_max_lines, MOST_REFUSED),
-                on_refused=self.refused.append,
-                warn=self.warnings.append,
-            )
-            accepted = None if submission.empty else await submission.write(ledger)
-        except InputError as error:
-            problem = problem_of(error)
-            problem.errors = problem.errors or line_errors(self.refused)
-            raise problem from error
-        if accepted is None or not accepted.jobs:
-            problem = invalid(f"none of {submission.intake.lines:,} lines can be accepted; nothing was submitted")
-            problem.errors = line_errors(self.refused)
-            raise problem
-        return accepted, submission.hints()
+def _require_accepted(outcome: LinesOutcome) -> None:
+    """Raises ``Problem`` where no line was accepted."""
+    if outcome.error is None and outcome.jobs:
+        return
+    if outcome.error is None:
+        problem = invalid(f"none of {outcome.lines:,} lines can be accepted; nothing was submitted")
+    else:
+        problem = problem_of(outcome.error)
+    problem.errors = problem.errors or line_errors(outcome.refused_lines)
+    raise problem from outcome.error
 
 
-def _submitted(accepted: Accepted, warnings: list[str]) -> Response:
+def _submitted(outcome: LinesOutcome) -> Response:
     document = SubmittedBatch(
-        batch_id=accepted.batch_id,
-        created=accepted.created,
-        jobs=accepted.jobs,
-        refused=len(accepted.refused),
-        errors=tuple(line_errors(accepted.refused)),
-        repeated=len(accepted.repeated),
-        held_by=dict(accepted.holders),
-        submitted_at=accepted.submitted_at,
-        warnings=tuple(warnings[:MOST_WARNINGS]),
+        batch_id=outcome.batch_id,
+        created=outcome.created,
+        jobs=outcome.jobs,
+        refused=outcome.refused,
+        errors=tuple(line_errors(outcome.refused_lines)),
+        repeated=outcome.repeated,
+        held_by=dict(outcome.holders),
+        submitted_at=outcome.submitted_at,
+        warnings=outcome.warnings,
     )
-    headers = {} if accepted.batch_id is None else {"Location": f"/v1/batches/{accepted.batch_id}"}
-    return _json(document, 202 if accepted.created else 200, headers)
+    headers = {} if outcome.batch_id is None else {"Location": f"/v1/batches/{outcome.batch_id}"}
+    return _json(document, 202 if outcome.created else 200, headers)
 
 
 def _json(document: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:

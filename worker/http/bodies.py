@@ -6,6 +6,7 @@ import time
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,15 @@ def _too_large(most: int) -> Problem:
     return Problem(413, "too-large", "Too large", detail, headers={"Connection": "close"})
 
 
+def declared_size(request: Request) -> int:
+    """The bytes that a body will have, by its header; 0 where that tells none."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdecimal() else 0
+
+
 async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
     """A body as it comes; raises ``Problem`` when it is too large or stops coming."""
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > most:
+    if declared_size(request) > most:
         raise _too_large(most)
     stream, size = request.stream(), 0
     try:
@@ -82,8 +88,8 @@ def parse_json(body: bytes) -> Any:
 
 
 @asynccontextmanager
-async def on_disk(request: Request, folder: Path, most: int) -> AsyncIterator[str]:
-    """Writes a body of JSON lines to a file, whose name it yields; removed afterwards.
+async def on_disk(request: Request, folder: Path, most: int) -> AsyncIterator["StoredBody"]:
+    """Writes a body of JSON lines to a file, which is removed afterwards.
 
     A transaction must never wait for a slow sender, and a large body must never be in memory.
     """
@@ -97,9 +103,18 @@ async def on_disk(request: Request, folder: Path, most: int) -> AsyncIterator[st
                 await asyncio.to_thread(file.write, bytes(collected))
                 collected.clear()
         await asyncio.to_thread(file.end, bytes(collected))
-        yield file.name
+        yield StoredBody(file.name, file.size)
     finally:
         await asyncio.to_thread(file.close)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBody:
+    """A body on disk."""
+
+    name: str
+    size: int
+    """Unpacked."""
 
 
 class _Spool:
@@ -108,13 +123,13 @@ class _Spool:
     def __init__(self, file: Any, most: int) -> None:
         self._file = file
         self._most = most
-        self._size = 0
+        self.size = 0
         self._unpacker: Any = None
         self.name: str = file.name
 
     def write(self, piece: bytes) -> None:
         """Writes a piece; raises ``Problem``."""
-        if not self._size and self._unpacker is None and piece.startswith(GZIP):
+        if not self.size and self._unpacker is None and piece.startswith(GZIP):
             self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
         try:
             if self._unpacker is None:
@@ -129,7 +144,7 @@ class _Spool:
     def _unpack(self, piece: bytes) -> None:
         while piece:
             unpacked = self._unpacker.decompress(piece, DISK_BYTES)
-            if not self._size and unpacked.startswith(GZIP):
+            if not self.size and unpacked.startswith(GZIP):
                 raise Problem(400, "invalid-gzip", "Invalid gzip", "the body is gzip within gzip; pack it once")
             self._keep(unpacked)
             piece = self._unpacker.unconsumed_tail
@@ -139,8 +154,8 @@ class _Spool:
                 self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16) if piece else self._unpacker
 
     def _keep(self, content: bytes) -> None:
-        self._size += len(content)
-        if self._size > self._most:
+        self.size += len(content)
+        if self.size > self._most:
             raise _too_large(self._most)
         self._file.write(content)
 

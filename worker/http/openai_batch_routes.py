@@ -63,13 +63,9 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
         upload = await service.ledger.uploads.find(upload_id, caller.tenant)
     except NotFound:
         raise invalid(f"there is no file {order.input_file_id}", "input_file_id") from None
-    wish = BatchOrder(timedelta(hours=int(order.completion_window.removesuffix("h"))), order.metadata or {})
-    async with service.bulk.uploads:
-        upload = await service.bulk.run(
-            lambda ledger: submit_upload(
-                ledger, service.settings, upload, wish, service.uploads, submitter=caller.submitter
-            )
-        )
+    window = timedelta(hours=int(order.completion_window.removesuffix("h")))
+    wish = BatchOrder(window, order.metadata or {}, caller.submitter)
+    upload = await service.take_in(submit_upload, upload, wish, service.uploads, size=upload.bytes)
     return _json(await _document(service, upload))
 
 

@@ -27,16 +27,15 @@ from tasks.errors import (
     Unstorable,
 )
 from tasks.ports import Refused
+from worker.http.submission_process import ProcessEnded
 from worker.ledger.outage import OutageLasts
+from worker.operations.body_submission import MOST_NAMED
 
 log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_S = 5
 """Seconds after which a caller may try again."""
-
-MOST_ERRORS = 1_000
-"""Refused lines that an answer names one by one."""
 
 
 OPENAI = "/openai/"
@@ -63,7 +62,7 @@ class ProblemDetails(BaseModel):
     status: int
     detail: str = Field(description="what happened, why, and what to do")
     field: str | None = Field(default=None, description="dotted path of the first field at fault")
-    errors: tuple[FieldError, ...] = Field(default=(), description=f"of each part at fault, at most {MOST_ERRORS:,}")
+    errors: tuple[FieldError, ...] = Field(default=(), description=f"of each part at fault, at most {MOST_NAMED:,}")
 
 
 @dataclass(slots=True)
@@ -113,7 +112,7 @@ def line_errors(refused: Sequence[Refused]) -> list[FieldError]:
     """The first refused lines of a body, each with its line and field."""
     return [
         FieldError(message=line.message, field=line.field, line=_line_of(line), custom_id=line.custom_id)
-        for line in refused[:MOST_ERRORS]
+        for line in refused[:MOST_NAMED]
     ]
 
 
@@ -126,6 +125,11 @@ _AWAY = "the ledger (PostgreSQL) can't be reached now; nothing was done, try aga
 _LOST = (
     "the ledger (PostgreSQL) did not answer; no accepted job is lost. Try again in some seconds: a submission with the same "
     "Idempotency-Key, because this one may have been accepted"
+)
+
+_CUT_OFF = (
+    "the process of the service that takes large submissions ended; no accepted job is lost. Send the submission again "
+    "with the same Idempotency-Key, because it may have been accepted"
 )
 
 
@@ -154,7 +158,8 @@ def problem_of(error: NightdeskError) -> Problem:
             problem = Problem(503, "unavailable", "Unavailable", _AWAY, headers=retry)
         case ServiceUnavailable():
             log.warning("a request can't be served now: %s", error)
-            problem = Problem(503, "unavailable", "Unavailable", _LOST, headers=retry)
+            detail = _CUT_OFF if isinstance(error, ProcessEnded) else _LOST
+            problem = Problem(503, "unavailable", "Unavailable", detail, headers=retry)
         case LedgerError():
             log.error("a request can't be served: %s", error)
             detail = "the ledger did not answer as it should; the log of the service says more"

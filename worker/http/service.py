@@ -24,6 +24,7 @@ from worker.http.bulk_loop import BulkLoop
 from worker.http.exposition import Metrics
 from worker.http.job_watch import JobWatch
 from worker.http.readiness import Lookout
+from worker.http.submission_process import SubmissionProcess, Work
 from worker.ledger.outage import PROBE_S, Outage
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.tenancy import JobVersion
@@ -63,6 +64,7 @@ class Service:
     access: Access
     ledger: PostgresLedger
     bulk: BulkLoop
+    large: SubmissionProcess
     watch: JobWatch
     catalog: Installation
     doorbell: CeleryDoorbell
@@ -89,6 +91,13 @@ class Service:
         if version is None:
             raise NotFound(f"no job {job_id}")
         return version
+
+    async def take_in(self, work: Work[Result], *arguments: Any, size: int) -> Result:
+        """Writes a submission of so many bytes: a large one in the process for them, another one on the bulk loop."""
+        async with self.bulk.uploads:
+            if self.large.takes(size):
+                return await self.large.run(work, *arguments)
+            return await self.bulk.run(lambda ledger: work(ledger, self.settings, *arguments))
 
     def operator(self, name: str, ledger: PostgresLedger) -> Operator:
         """The caller of a request as the one who gives an order."""
@@ -128,6 +137,8 @@ async def open_service(
         bulk = BulkLoop(where.database_url, outage)
         await bulk.start()
         stack.push_async_callback(bulk.stop)
+        large = SubmissionProcess(settings, where, probe_s=probe_s)
+        stack.push_async_callback(large.close)
         app = make_app(settings, where.redis_url)
         doorbell = CeleryDoorbell(
             app, where.redis_url, key_prefix=settings.key_prefix, results_kept_s=settings.results_kept_s
@@ -157,6 +168,7 @@ async def open_service(
             Access(ledger.api_keys, settings.tenant, loopback=loopback),
             ledger,
             bulk,
+            large,
             watch,
             Installation(settings, same_for_workers=embedded(settings)),
             doorbell,

@@ -35,6 +35,8 @@ class BatchOrder:
 
     window: timedelta
     metadata: Mapping[str, str]
+    submitter: Submitter | None = None
+    """The key of the HTTP service that it came with."""
 
 
 async def submit_upload(
@@ -43,8 +45,6 @@ async def submit_upload(
     upload: Upload,
     order: BatchOrder,
     folder: Path,
-    *,
-    submitter: Submitter | None = None,
 ) -> Upload:
     """Makes the batch of a file; again for the same file it is the same batch.
 
@@ -77,7 +77,7 @@ async def submit_upload(
             settings,
             strict=False,
             tenant=upload.tenant,
-            submitter=submitter,
+            submitter=order.submitter,
             bounds=bounds,
             on_refused=refused.append,
         )
