@@ -107,6 +107,8 @@ batch = Table(
     # SHA-256 of the first jobs and of all, with what decides their answers; NULL: not to be found by its content.
     Column("content_head", LargeBinary),
     Column("content_hash", LargeBinary),
+    # SHA-256 of what decides its answers alone: unchanged jobs of another input may take those.
+    Column("content_basis", LargeBinary),
     # The key of the HTTP service that it came with.
     Column("key_id", Uuid),
     Column("erased_at", _INSTANT),
@@ -118,6 +120,13 @@ batch = Table(
         "content_head",
         "content_hash",
         unique=True,
+        postgresql_where=text("content_head IS NOT NULL"),
+    ),
+    Index(
+        "batch_content_basis",
+        "tenant",
+        "content_basis",
+        text("created_at DESC"),
         postgresql_where=text("content_head IS NOT NULL"),
     ),
     Index("batch_newest", text("created_at DESC")),

@@ -63,6 +63,7 @@ from tasks.ports.rows import (
     StoredCompletion,
     StoredResult,
     Submitter,
+    UnchangedJob,
     no_page,
     own_id_key,
     risk_of,

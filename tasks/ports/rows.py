@@ -47,8 +47,18 @@ class NewBatch:
     """Only the id of the key is stored."""
     estimate: dict[str, Any] | None = None
     """Made before the submission, for a comparison with the truth."""
+    unchanged: "Mapping[int, UnchangedJob]" = field(default_factory=dict)
+    """By position the jobs of earlier batches that its jobs are, while they are the same; not stored as its own."""
     content: "Callable[[], Content] | None" = None
     """Called once the jobs are read; None: the batch is not found again by its content."""
+
+
+class UnchangedJob(NamedTuple):
+    """A job of an earlier batch that a line of another input has again."""
+
+    job_id: UUID
+    batch_id: UUID
+    request_hash: bytes
 
 
 class Content(NamedTuple):
@@ -57,6 +67,8 @@ class Content(NamedTuple):
     head: bytes
     """Of the first jobs alone: known before the others are read."""
     whole: bytes
+    basis: bytes
+    """Of what decides the answers alone."""
     replaces: bool = False
     """The batch is found from now on in place of an earlier one with the same content."""
 

@@ -67,7 +67,7 @@ def test_a_batch_is_found_by_its_content_until_its_answers_are_gone(database_url
                 await ledger.submission.submit(batch, [make_jobs(make_request("Why?"), tenant=tenant)])
                 return batch.id
 
-            same, other = Content(b"head", b"whole"), Content(b"head", b"other")
+            same, other = Content(b"head", b"whole", b"basis"), Content(b"head", b"other", b"basis")
             first = await submit(same)
             assert await ledger.contents.find("default", same) == first
             assert await ledger.contents.find("default", other) is None

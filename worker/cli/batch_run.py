@@ -20,7 +20,7 @@ from worker.cli.outfile import check_output, is_replaced, keep_previous, writing
 from worker.cli.preflight_messages import announce, ask_models, ask_models_again, resume_lanes
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, has_ledger, session
-from worker.cli.summary import describe, earlier_lines
+from worker.cli.summary import describe, earlier_lines, unchanged_line
 from worker.cli.terminal import tell, warn
 from worker.cli.waiting import Watch
 from worker.ledger.database import HOT_S
@@ -116,9 +116,13 @@ async def earlier_batch(opened: Session, submission: Submission) -> BatchStatus 
 
 
 async def known_batch(ledger: PostgresLedger, submission: Submission) -> BatchStatus | None:
-    """The same, from an open ledger."""
+    """The same, from an open ledger; an input that an earlier batch has in part takes that part, and says so."""
     batch_id = await submission.known_batch(ledger.contents)
-    return None if batch_id is None else await ledger.reading.batch_status(batch_id)
+    if batch_id is not None:
+        return await ledger.reading.batch_status(batch_id)
+    if (unchanged := await submission.take_unchanged(ledger.contents)) is not None:
+        tell(unchanged_line(unchanged))
+    return None
 
 
 def new_submission(files: list[str], batch: dict[str, Any], settings: Settings, **options: Any) -> Submission:

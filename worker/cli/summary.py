@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from worker.cli.batch_run import Report, RunRequest
     from worker.ledger.fleet import LaneNotice
     from worker.operations.file_submission import Accepted
+    from worker.operations.second_reading import Unchanged
 
 _RELEASES = {
     HeldReason.BUDGET: (
@@ -77,11 +78,14 @@ def describe(accepted: "Accepted") -> str:
         text = f"batch {accepted.batch_id} was submitted before, at {at}: {jobs}, nothing new"
     elif accepted.created:
         text = f"batch {accepted.batch_id}: {jobs} submitted"
-        if accepted.repeated:
+        if accepted.unchanged:
+            text += f"; {len(accepted.repeated):,} of them in other batches"
+        elif accepted.repeated:
             text += f"; {len(accepted.repeated):,} of them known from before by their idempotency key"
             text += f", in {holders}" if holders else ""
     elif accepted.jobs:
-        text = f"nothing new: {jobs} known from before by their idempotency key, in {holders}; no batch was made"
+        how = "unchanged" if accepted.unchanged else "known from before by their idempotency key"
+        text = f"nothing new: {jobs} {how}, in {holders}; no batch was made"
     else:
         text = "nothing was submitted"
     if accepted.refused:
@@ -102,6 +106,17 @@ def earlier_lines(status: BatchStatus, batch: "NewBatch") -> list[str]:
             f"its ceiling stays as it is; to change it:\n  nightdesk release {status.batch_id} --max-cost-usd {batch.max_cost_usd}"
         )
     return lines
+
+
+def unchanged_line(unchanged: "Unchanged") -> str:
+    """The part of an input that takes the answers of earlier batches, and the way to pay anew."""
+    (batch_id, _), *rest_of_batches = unchanged.jobs.most_common()
+    more = f" and {count_of(len(rest_of_batches), 'other')}" if rest_of_batches else ""
+    rest = unchanged.lines - unchanged.jobs.total()
+    return (
+        f"{unchanged.jobs.total():,} of {count_of(unchanged.lines, 'line')} are unchanged since batch {batch_id}{more}: "
+        f"they keep the answers from there, {rest:,} {'is' if rest == 1 else 'are'} new; --again pays all anew"
+    )
 
 
 def refused_document(lines: "Iterable[Refused]") -> list[dict[str, Any]]:

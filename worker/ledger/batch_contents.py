@@ -1,5 +1,6 @@
 """Finds a batch by what was submitted with it, and keeps of two with the same content the later one from being found."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -7,7 +8,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from tasks.errors import SameInputSubmitted
-from tasks.ports import Content
+from tasks.ports import Content, UnchangedJob
 from worker.ledger.database import Database
 
 # A cancelled batch has no answers to take; erased and pruned jobs took the content of their batch with them.
@@ -27,7 +28,48 @@ WHERE tenant = %(tenant)s AND content_head = %(head)s AND content_hash = %(whole
   AND (%(replaces)s OR cancelled_at IS NOT NULL)
 """
 
-_CLAIM = "UPDATE batch SET content_head = %(head)s, content_hash = %(whole)s WHERE id = %(id)s"
+_CLAIM = """
+UPDATE batch SET content_head = %(head)s, content_hash = %(whole)s, content_basis = %(basis)s WHERE id = %(id)s
+"""
+
+NEWEST = 20
+"""Batches that are looked at for jobs in common."""
+
+FIRST_LINES = 1_000
+"""Lines of each that are compared with the first jobs of another input."""
+
+MOST_LINES = 200_000
+"""Lines of earlier batches whose jobs may be taken: each is held in memory."""
+
+# Its own jobs, and those that it found in earlier batches itself.
+_LINES = """
+    SELECT position, id AS job_id FROM job WHERE batch_id = {batch} {and_first}
+    UNION ALL
+    SELECT position, job_id FROM input_line WHERE batch_id = {batch} AND job_id IS NOT NULL {and_first}
+"""
+
+_LIKE = f"""
+SELECT b.id FROM (
+    SELECT b.id, b.created_at FROM batch b
+    WHERE b.tenant = %(tenant)s AND b.content_basis = %(basis)s AND b.content_head IS NOT NULL AND b.cancelled_at IS NULL
+    ORDER BY b.created_at DESC LIMIT {NEWEST}
+) b
+WHERE EXISTS (
+    SELECT FROM ({_LINES.format(batch="b.id", and_first=f"AND position < {FIRST_LINES}")}) l
+    CROSS JOIN LATERAL (SELECT * FROM job_request WHERE job_id = l.job_id LIMIT 1) r
+    WHERE r.request_hash = ANY(%(hashes)b::bytea[]))
+ORDER BY b.created_at DESC
+"""
+
+# A job that failed is asked again; one that was erased, or is in another batch that was cancelled, has no answer.
+_UNCHANGED = f"""
+SELECT j.id, j.batch_id, r.request_hash
+FROM unnest(%(ids)b::uuid[]) WITH ORDINALITY AS b(id, place)
+CROSS JOIN LATERAL ({_LINES.format(batch="b.id", and_first="")}) l
+JOIN job j ON j.id = l.job_id JOIN job_request r ON r.job_id = l.job_id
+WHERE j.erased_at IS NULL AND (j.state = 'completed' OR j.finished_at IS NULL)
+ORDER BY b.place, l.position LIMIT {MOST_LINES}
+"""
 
 FORGET = """
 UPDATE batch b SET content_head = NULL, content_hash = NULL
@@ -52,6 +94,16 @@ class BatchContents:
         parameters = {"tenant": tenant, "head": content.head, "whole": content.whole}
         rows = await self._db.rows(_FIND, parameters)
         return rows[0].id if rows else None
+
+    async def like(self, tenant: str, basis: bytes, hashes: Sequence[bytes]) -> list[UUID]:
+        """The batches with one of these requests among their first, whose answers were decided by the same; newest first."""
+        rows = await self._db.rows(_LIKE, {"tenant": tenant, "basis": basis, "hashes": list(hashes)})
+        return [row.id for row in rows]
+
+    async def unchanged(self, batch_ids: Sequence[UUID]) -> list[UnchangedJob]:
+        """The jobs of batches that have an answer or will have one, each once, in their order."""
+        rows = await self._db.rows(_UNCHANGED, {"ids": list(batch_ids)})
+        return list({row.id: UnchangedJob(row.id, row.batch_id, row.request_hash) for row in rows}.values())
 
 
 async def claim_content(connection: AsyncConnection[Any], batch_id: UUID, tenant: str, content: Content) -> None:

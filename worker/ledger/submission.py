@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +16,17 @@ from psycopg import AsyncConnection
 from schemas.states import JobState, Step
 from schemas.window import parse_window
 from tasks.errors import IdempotencyConflict, JobsRefused, MessageTaken, QueueFull
-from tasks.ports import InputLine, NewBatch, NewJob, Receipt, Refused, Repeated, Submission, own_id_key
+from tasks.ports import (
+    InputLine,
+    NewBatch,
+    NewJob,
+    Receipt,
+    Refused,
+    Repeated,
+    Submission,
+    UnchangedJob,
+    own_id_key,
+)
 from worker.ledger.batch_contents import claim_content
 from worker.ledger.call_windows import OPEN_WINDOWS, times_of
 from worker.ledger.database import CONFLICT_TRIES, Database
@@ -76,19 +87,27 @@ class Sorted:
         self.holders += other.holders
 
 
-def sort(jobs: Iterable[NewJob], present: Present, batch_id: UUID, *, priced: bool = False) -> Sorted:
+def sort(
+    jobs: Iterable[NewJob],
+    present: Present,
+    batch_id: UUID,
+    *,
+    priced: bool = False,
+    unchanged: Mapping[int, UnchangedJob] = MappingProxyType({}),
+) -> Sorted:
     """Sorts jobs; of two with the same id the first has it. ``present`` takes up the fresh ones.
 
-    With ``priced`` new jobs whose calls have no known price are refused.
+    With ``priced`` new jobs whose calls have no known price are refused. ``unchanged`` are jobs of earlier batches by position.
     """
     done = Sorted()
     for job in jobs:
         holder = None if job.idempotency_key is None else present.keys.get(job.idempotency_key)
-        if holder is not None and holder.request_hash == job.request_hash:
-            done.ids.append(holder.job_id)
-            done.existing[job.position] = holder.job_id
-            if holder.batch_id != batch_id:
-                done.holders[holder.batch_id] += 1
+        same = holder or unchanged.get(job.position)
+        if same is not None and same.request_hash == job.request_hash:
+            done.ids.append(same.job_id)
+            done.existing[job.position] = same.job_id
+            if same.batch_id != batch_id:
+                done.holders[same.batch_id] += 1
         elif (refused := _conflict_of(job, holder, present)) is not None:
             done.refused.append(refused)
         elif priced and job.unpriced is not None:
@@ -329,7 +348,7 @@ async def _write_page(
     for remaining in reversed(range(CONFLICT_TRIES)):
         everything = remaining < CONFLICT_TRIES - 1
         present = await _present(connection, batch.tenant, batch.id, page, everything=everything)
-        sorted_jobs = sort(page, present, batch.id, priced=batch_row.has_budget)
+        sorted_jobs = sort(page, present, batch.id, priced=batch_row.has_budget, unchanged=batch.unchanged)
         room.check(len(sorted_jobs.fresh))
         try:
             # A savepoint: what was written of other chunks stays.

@@ -31,6 +31,7 @@ from worker.operations.input_content import ContentDigest, SameInput, basis_of, 
 from worker.operations.input_rows import LINES, Row, Rows, reading
 from worker.operations.json_lines import check_files, display_name
 from worker.operations.public_address import refuse_private
+from worker.operations.second_reading import HEAD, Unchanged, read_again
 from worker.operations.spellings import require_answer
 from worker.process.doorbell import ring
 from worker.providers.registry import Installation
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     # Most submissions look for no earlier batch.
     from worker.ledger.batch_contents import BatchContents
 
-CHUNK = 20
+CHUNK = HEAD
 """Jobs read at a time, in a millisecond; then the ledger's connection is served, which writes those read before."""
 
 SMALL = 50
@@ -194,6 +195,8 @@ class Accepted:
     """Time of the first submission, where the key of the batch was known."""
     holders: Mapping[UUID, int] = field(default_factory=dict)
     """Number of jobs known from before, by the batch that holds them."""
+    unchanged: bool = False
+    """They are known because an earlier batch has the same lines, not by their idempotency keys."""
 
     @property
     def input_lines(self) -> list[InputLine]:
@@ -295,15 +298,25 @@ class Submission:
         tenant = self.batch.tenant
         if not await contents.begins_like(tenant, digest.content(lines=0).head):
             return None
-        digest = ContentDigest(self._basis)
-        again = replace(
-            self.intake, on_refused=lambda _: None, tell=lambda _: None, digest=digest, strict=False,
-            lines=0, accepted=0, refused=[], warnings=Counter(), first={}, _places={},
-        )  # fmt: skip
-        for number, _ in enumerate(chunked(again.jobs(), CHUNK)):
-            if not number:
-                digest.end_head()
-        return await contents.find(tenant, digest.content(lines=again.lines))
+        again = read_again(self.intake, self._basis)
+        return await contents.find(tenant, again.content())
+
+    async def take_unchanged(self, contents: "BatchContents") -> Unchanged | None:
+        """Lets lines that an earlier batch has, with the same settings, be the jobs of that one; reads all lines only then."""
+        digest = self.intake.digest
+        if digest is None or not self.may_be_known:
+            return None
+        basis = digest.basis()
+        earlier = await contents.like(self.batch.tenant, basis, [job.request_hash for job in self.first_jobs])
+        if not earlier:
+            return None
+        jobs = await contents.unchanged(earlier)
+        again = read_again(self.intake, self._basis, jobs)
+        # Another prompt may stand further down.
+        if not again.unchanged or again.digest.basis() != basis:
+            return None
+        self.batch = replace(self.batch, unchanged=again.unchanged)
+        return Unchanged(Counter(job.batch_id for job in again.unchanged.values()), again.lines)
 
     def _content(self) -> Content:
         assert self.intake.digest is not None
@@ -340,6 +353,7 @@ class Submission:
             tuple(Repeated(position, job_id) for position, job_id in receipt.elsewhere.items()),
             receipt.submitted_at,
             receipt.holders,
+            bool(self.batch.unchanged),
         )
 
     def hints(self) -> dict[Step, list[UUID]]:

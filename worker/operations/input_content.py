@@ -42,6 +42,7 @@ class ContentDigest:
     """SHA-256 over the jobs of an input in their order, and over what decides their answers; grows as they are read."""
 
     def __init__(self, basis: bytes) -> None:
+        self._basis = basis
         self._digest = hashlib.sha256(basis)
         self._prompts: set[tuple[str, str | None]] = set()
         self._head = b""
@@ -59,12 +60,17 @@ class ContentDigest:
 
     def content(self, *, lines: int, replaces: bool = False) -> Content:
         """The digests, once ``lines`` lines were read."""
-        whole = self._digest.copy()
+        whole, prompts = self._digest.copy(), self._prompt_hashes()
+        whole.update(prompts + lines.to_bytes(8, "big"))
+        return Content(self._head, whole.digest(), self.basis(), replaces)
+
+    def basis(self) -> bytes:
+        """The digest of what decides the answers of the jobs so far, without these."""
+        return hashlib.sha256(self._basis + self._prompt_hashes()).digest()
+
+    def _prompt_hashes(self) -> bytes:
         # A template may change under a version's name, and the newest version may be another tomorrow.
-        for sha256 in sorted(load(name, version).sha256 for name, version in self._prompts):
-            whole.update(sha256.encode())
-        whole.update(lines.to_bytes(8, "big"))
-        return Content(self._head, whole.digest(), replaces)
+        return "".join(sorted(load(name, version).sha256 for name, version in self._prompts)).encode()
 
 
 def basis_of(settings: Settings, *, check_only: bool, environment: Mapping[str, str] | None = None) -> bytes:

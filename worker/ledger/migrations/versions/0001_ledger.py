@@ -45,6 +45,7 @@ CREATE TABLE batch (
     estimate JSONB,
     content_head BYTEA,
     content_hash BYTEA,
+    content_basis BYTEA,
     key_id UUID,
     erased_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT batch_pkey PRIMARY KEY (id),
@@ -54,6 +55,8 @@ CREATE TABLE batch (
 CREATE UNIQUE INDEX batch_key ON batch (tenant, key) WHERE key IS NOT NULL;
 
 CREATE UNIQUE INDEX batch_content ON batch (tenant, content_head, content_hash) WHERE content_head IS NOT NULL;
+
+CREATE INDEX batch_content_basis ON batch (tenant, content_basis, created_at DESC) WHERE content_head IS NOT NULL;
 
 CREATE INDEX batch_newest ON batch (created_at DESC);
 

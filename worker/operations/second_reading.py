@@ -1,0 +1,60 @@
+"""Reads an input a second time, to compare it with an earlier batch before anything is written."""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from tasks.ports import Content, UnchangedJob
+from tasks.submit import chunked
+from worker.operations.input_content import ContentDigest
+
+if TYPE_CHECKING:
+    from worker.operations.file_submission import Intake
+
+HEAD = 20
+"""Jobs that are compared before the others are read."""
+
+
+class Unchanged(NamedTuple):
+    """The lines of an input that earlier batches have already."""
+
+    jobs: Counter[UUID]
+    """Numbers of them by batch."""
+    lines: int
+    """All lines of the input."""
+
+
+@dataclass(slots=True)
+class SecondReading:
+    """An input as it was read again."""
+
+    digest: ContentDigest
+    lines: int = 0
+    unchanged: dict[int, UnchangedJob] = field(default_factory=dict)
+    """By position the jobs of an earlier batch, each of which is taken once."""
+
+    def content(self) -> Content:
+        """The digests of all lines."""
+        return self.digest.content(lines=self.lines)
+
+
+def read_again(intake: "Intake", basis: bytes, earlier: Iterable[UnchangedJob] = ()) -> SecondReading:
+    """Reads all lines, without a word, and finds each among earlier jobs."""
+    reading = SecondReading(ContentDigest(basis))
+    again = replace(
+        intake, on_refused=lambda _: None, tell=lambda _: None, digest=reading.digest, strict=False,
+        lines=0, accepted=0, refused=[], warnings=Counter(), first={}, _places={},
+    )  # fmt: skip
+    jobs_by_hash: dict[bytes, deque[UnchangedJob]] = defaultdict(deque)
+    for each in earlier:
+        jobs_by_hash[each.request_hash].append(each)
+    for number, chunk in enumerate(chunked(again.jobs(), HEAD)):
+        if not number:
+            reading.digest.end_head()
+        for job in chunk:
+            if same := jobs_by_hash.get(job.request_hash):
+                reading.unchanged[job.position] = same.popleft()
+    reading.lines = again.lines
+    return reading
