@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tasks.errors import ConfigurationError
 from worker.http.problems import OPENAI, RETRY_S, Problem
+from worker.process.garbage import spare_the_modules
 from worker.settings import Settings
 
 HEADER_BYTES = 32_768
@@ -179,6 +180,11 @@ def listen(host: str, port: int) -> socket.socket:
 
 def serve(app: FastAPI, settings: Settings, listener: socket.socket, on_started: Callable[[], None]) -> None:
     """Answers requests until SIGTERM or SIGINT."""
-    server = make_server(app, settings, on_started)
+
+    def begin() -> None:
+        spare_the_modules()
+        on_started()
+
+    server = make_server(app, settings, begin)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(server.serve([listener]))

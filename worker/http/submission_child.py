@@ -8,6 +8,7 @@ import socket
 import sys
 import traceback
 from contextlib import AsyncExitStack
+from importlib import import_module
 from typing import Any
 
 import uvloop
@@ -15,6 +16,7 @@ import uvloop
 from worker.cancellation import cancel
 from worker.ledger.outage import Outage
 from worker.ledger.postgres import PostgresLedger
+from worker.process.garbage import spare_the_modules
 from worker.process.logs import configure_logging, passwords_of
 
 CONNECTIONS = 4
@@ -25,6 +27,9 @@ NICENESS = 5
 
 READY = -1
 """Number of the message that the process has started."""
+
+ORDERED = ("worker.operations.body_submission", "worker.operations.uploaded_batches")
+"""Modules of the work that is ordered here: loaded before the first order."""
 
 _HEAD_BYTES = 8
 
@@ -114,6 +119,9 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
+    for module in ORDERED:
+        import_module(module)
+    spare_the_modules()
     connection = socket.socket(fileno=os.dup(sys.stdin.fileno()))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_main(connection))

@@ -25,6 +25,7 @@ from tasks.ports import process
 from worker.local import Endpoints
 from worker.process.alive_file import prepare
 from worker.process.celery_app import QUEUES, make_app
+from worker.process.garbage import spare_the_modules
 from worker.process.intake import consumer_reads, trust_nothing
 from worker.process.logs import configure_logging, passwords_of
 from worker.process.runtime import WorkerRuntime
@@ -40,9 +41,6 @@ LOCAL_QUEUE = Step.LOCAL.value
 WATCH_EVERY_S = 30.0
 DEAF_PINGS = 4
 """Unanswered pings in a row, with a Redis that answers, after which the consumer counts as deaf."""
-GC_THRESHOLDS = (10_000, 20, 20)
-"""Python's own is (700, 10, 10). A job makes hundreds of objects that live as long as its call and hardly any cycle, so
-that at 700 the search for garbage among what is in use takes a tenth of a worker's CPU."""
 BROKEN_EXIT = 70
 """Exit code of a worker with a deaf consumer or a dead loop (EX_SOFTWARE): the supervisor starts a new one."""
 
@@ -133,13 +131,6 @@ def _listen(app: Celery, runtime: WorkerRuntime, redis_url: str, queues: Sequenc
     finally:
         watchdog.stop()
     return int(worker.exitcode or 0)
-
-
-def spare_the_modules() -> None:
-    """Begins to search for garbage: seldom, and not among what is loaded by now, which stays for good."""
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.enable()
 
 
 def _keep_logging(**_: Any) -> None:

@@ -15,7 +15,8 @@ from tasks.grounding.objections import Objection, use_strictness
 from worker.cli.commands.worker_process import _all
 from worker.local import Endpoints
 from worker.process.alive_file import prepare
-from worker.process.main import GC_THRESHOLDS, _prepare_check, run_worker, spare_the_modules
+from worker.process.garbage import GC_THRESHOLDS, spare_the_modules
+from worker.process.main import _prepare_check, run_worker
 from worker.settings import Settings, load_settings
 
 NOWHERE = Endpoints("postgresql://127.0.0.1:1/none", "redis://127.0.0.1:1/0")
