@@ -11,6 +11,7 @@ import pytest
 from schemas.states import JobState
 from tests.contract.situations import ACTOR, state
 from worker.ledger.postgres import PostgresLedger
+from worker.operations.estimation import estimate_files
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_content import SameInput
 from worker.operations.second_reading import Unchanged
@@ -56,6 +57,13 @@ def test_lines_that_did_not_change_keep_their_jobs(database_url: str, tmp_path: 
             assert await state(ledger, jobs[5]) is JobState.CANCELLED
             assert second.batch_id is not None
             assert (await ledger.reading.batch_status(second.batch_id)).jobs == 3
+
+            files, settings = [str(path)], Settings(provider="extractive")
+            estimation = await estimate_files(files, {}, settings, ledger)
+            assert (estimation.lines, estimation.unchanged, estimation.estimate.jobs) == (31, 31, 0)
+            assert (
+                await estimate_files(files, {}, settings, ledger, same_input=SameInput.PAY_ANEW)
+            ).estimate.jobs == 31
 
             # Taken back, from the batch that has each of them by now.
             unchanged, third, _ = await hand_in(ledger, path, [*reversed(LINES)])

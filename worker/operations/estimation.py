@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +24,9 @@ from worker.ledger.postgres import PostgresLedger
 from worker.limits.rates import lane_terms, rates_of
 from worker.operations.file_submission import Intake
 from worker.operations.input_columns import ColumnMap
+from worker.operations.input_content import ContentDigest, SameInput, basis_of, readable_twice
 from worker.operations.json_lines import check_files
+from worker.operations.second_reading import HEAD, find_unchanged
 from worker.providers.registry import ConfiguredProviders, Installation
 from worker.settings import Settings
 from worker.wiring import embedded
@@ -58,6 +60,8 @@ class Estimation:
     truth: Truth | None = None
     first: dict[str, Any] | None = None
     """The estimate that was made when the batch was submitted, if it was asked for."""
+    unchanged: int = 0
+    """Jobs that earlier batches with the same settings have: a run would take those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +184,7 @@ async def estimate_files(
     on_refused: Callable[[Refused], None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
     with_workers: bool = True,
+    same_input: SameInput = SameInput.TAKE_EARLIER,
 ) -> Estimation:
     """Estimates files as they would be submitted; raises ``InputError``.
 
@@ -193,17 +198,25 @@ async def estimate_files(
         on_refused: receives each line that would be refused.
         tell: receives how a file is read, where that is not plain from its lines.
         with_workers: the workers run here, with the same settings.
+        same_input: the way of lines that earlier batches have, with the same settings.
     """
     check_files(files)
     batch = new_batch(dict(options), tenant=settings.tenant)
     catalog = Installation(settings, same_for_workers=with_workers or embedded(settings))
     reading = columns or ColumnMap()
+    basis = basis_of(settings, check_only=False)
     intake = Intake(
-        list(files), batch, strict=False, on_refused=on_refused, catalog=catalog, columns=reading, tell=tell
-    )
+        list(files), batch, strict=False, on_refused=on_refused, catalog=catalog, columns=reading, tell=tell,
+        digest=ContentDigest(basis),
+    )  # fmt: skip
     history = await ledger.history.past(settings.tenant, batch_id=trial) if ledger is not None else History()
     planner = _Planner(settings, ledger, batch, history)
-    await planner.add_all(intake.jobs())
+    jobs = intake.jobs()
+    first, again = list(islice(jobs, HEAD)), None
+    if ledger is not None and same_input is SameInput.TAKE_EARLIER and batch.key is None and readable_twice(files):
+        again = await find_unchanged(ledger.contents, intake, batch.tenant, basis, first)
+    unchanged = again.unchanged if again is not None else {}
+    await planner.add_all(job for job in chain(first, jobs) if job.position not in unchanged)
     return Estimation(
         planner.estimator.result(),
         intake.lines,
@@ -211,6 +224,7 @@ async def estimate_files(
         planner.repeats,
         batch.max_cost_usd,
         history=ledger is not None,
+        unchanged=len(unchanged),
     )
 
 
@@ -260,6 +274,7 @@ def to_json(estimation: Estimation) -> dict[str, Any]:
         "calls": estimate.calls,
         "no_call": {outcome.value: count for outcome, count in estimate.uncalled.items()},
         "stored_answers": estimate.stored,
+        "unchanged": estimation.unchanged,
         "check_only": estimate.check_only,
         "known_jobs": estimation.repeats,
         "problems": dict(estimate.problems),

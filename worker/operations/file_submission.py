@@ -31,7 +31,7 @@ from worker.operations.input_content import ContentDigest, SameInput, basis_of, 
 from worker.operations.input_rows import LINES, Row, Rows, reading
 from worker.operations.json_lines import check_files, display_name
 from worker.operations.public_address import refuse_private
-from worker.operations.second_reading import HEAD, Unchanged, read_again
+from worker.operations.second_reading import HEAD, Unchanged, find_unchanged, read_again
 from worker.operations.spellings import require_answer
 from worker.process.doorbell import ring
 from worker.providers.registry import Installation
@@ -303,17 +303,10 @@ class Submission:
 
     async def take_unchanged(self, contents: "BatchContents") -> Unchanged | None:
         """Lets lines that an earlier batch has, with the same settings, be the jobs of that one; reads all lines only then."""
-        digest = self.intake.digest
-        if digest is None or not self.may_be_known:
+        if not self.may_be_known or self.intake.digest is None:
             return None
-        basis = digest.basis()
-        earlier = await contents.like(self.batch.tenant, basis, [job.request_hash for job in self.first_jobs])
-        if not earlier:
-            return None
-        jobs = await contents.unchanged(earlier)
-        again = read_again(self.intake, self._basis, jobs)
-        # Another prompt may stand further down.
-        if not again.unchanged or again.digest.basis() != basis:
+        again = await find_unchanged(contents, self.intake, self.batch.tenant, self._basis, self.first_jobs)
+        if again is None:
             return None
         self.batch = replace(self.batch, unchanged=again.unchanged)
         return Unchanged(Counter(job.batch_id for job in again.unchanged.values()), again.lines)

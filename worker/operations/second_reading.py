@@ -1,16 +1,17 @@
 """Reads an input a second time, to compare it with an earlier batch before anything is written."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from tasks.ports import Content, UnchangedJob
+from tasks.ports import Content, NewJob, UnchangedJob
 from tasks.submit import chunked
 from worker.operations.input_content import ContentDigest
 
 if TYPE_CHECKING:
+    from worker.ledger.batch_contents import BatchContents
     from worker.operations.file_submission import Intake
 
 HEAD = 20
@@ -38,6 +39,27 @@ class SecondReading:
     def content(self) -> Content:
         """The digests of all lines."""
         return self.digest.content(lines=self.lines)
+
+
+async def find_unchanged(
+    contents: "BatchContents", intake: "Intake", tenant: str, basis: bytes, first: Sequence[NewJob]
+) -> SecondReading | None:
+    """The input read again beside earlier batches; None where none has any of its first jobs, or other facts decide.
+
+    Args:
+        contents: of the ledger.
+        intake: of which the first jobs were read.
+        tenant: whose batches are looked at.
+        basis: the settings that decide answers.
+        first: the first jobs.
+    """
+    decisive = intake.digest.basis() if intake.digest is not None else b""
+    earlier = await contents.like(tenant, decisive, [job.request_hash for job in first])
+    if not earlier:
+        return None
+    again = read_again(intake, basis, await contents.unchanged(earlier))
+    # Another prompt may stand further down.
+    return again if again.unchanged and again.digest.basis() == decisive else None
 
 
 def read_again(intake: "Intake", basis: bytes, earlier: Iterable[UnchangedJob] = ()) -> SecondReading:

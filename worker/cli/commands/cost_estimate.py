@@ -26,6 +26,7 @@ from worker.operations.counts import count_of
 from worker.operations.estimation import Estimation, estimate_batch, estimate_files, to_json, truth_document
 from worker.operations.first_estimate import deviation_lines
 from worker.operations.input_columns import ColumnMap
+from worker.operations.input_content import SameInput
 from worker.settings import Settings, load_settings
 from worker.wiring import embedded
 
@@ -101,6 +102,7 @@ def estimate_input(
     as_json: bool,
     with_workers: bool = True,
     trial: UUID | None = None,
+    same_input: SameInput = SameInput.TAKE_EARLIER,
 ) -> int:
     """Estimates files that would be submitted as one batch with these options, and shows it."""
     refused: list[Refused] = []
@@ -116,6 +118,7 @@ def estimate_input(
             on_refused=refused.append,
             tell=tell,
             with_workers=with_workers,
+            same_input=same_input,
         )
 
     try:
@@ -178,6 +181,7 @@ def _facts(estimation: Estimation) -> list[str]:
         (estimate.check_only, "are only checked"),
         *((count, f"end as {outcome.value}, without a call") for outcome, count in estimate.uncalled.items()),
         (estimation.repeats, "are known by their idempotency key"),
+        (estimation.unchanged, "keep the answers of an earlier batch"),
         (len(estimation.refused), "would be refused"),
     ]
     texts = ", ".join(f"{count:,} {text}" for count, text in counts if count)
@@ -264,11 +268,18 @@ def _total(estimation: Estimation) -> list[str]:
         and estimate.calls >= WORTH_A_TRIAL
         and estimate.cost_usd.high > WIDE * estimate.cost_usd.usual
     ):
-        lines.append(
-            "the bounds are wide, for the answers to these questions may be shorter or longer than others: run a hundred of "
-            "the lines, then estimate with --like and the batch of those"
-        )
+        lines += _TRIAL
     return lines
+
+
+_TRIAL = (
+    "the bounds are wide: nothing tells how long these answers will be. Better after",
+    "a trial of a hundred lines, whose answers a run of the whole file keeps:",
+    "  head -n 100 FILE > trial.jsonl",
+    "  nightdesk run trial.jsonl -o trial-out.jsonl",
+    "  nightdesk estimate FILE --like BATCH",
+)
+"""The way to narrow an estimate."""
 
 
 def _ceiling(estimation: Estimation) -> list[str]:

@@ -57,6 +57,12 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only estimate tokens, cost and time; submit nothing.")
     ] = False,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BATCH", help="With --dry-run: go by the calls of this batch alone, as 'nightdesk estimate'."
+        ),
+    ] = None,
     estimate: Annotated[
         bool,
         typer.Option(
@@ -82,7 +88,17 @@ def run(
         # Only an estimate pays for the planning of calls.
         from worker.cli.commands.cost_estimate import estimate_input  # noqa: PLC0415
 
-        return estimate_input(list(files or ()), batch, handover.reading, as_json=as_json, with_workers=workers)
+        return estimate_input(
+            list(files or ()),
+            batch,
+            handover.reading,
+            as_json=as_json,
+            with_workers=workers,
+            trial=None if like is None else options.batch_id(like),
+            same_input=same_input_of(again=handover.again),
+        )
+    if like is not None:
+        raise InputError("goes with --dry-run, which estimates by the calls of that batch", field="--like")
     if output is None:
         raise InputError("name where the results go: -o OUT, or - for standard output")
     request = RunRequest(
