@@ -160,6 +160,21 @@ def test_a_batch_is_cancelled(client: openai.OpenAI) -> None:
     assert json.loads(first)["error"]["code"] == "batch_cancelled"
 
 
+def test_a_cancelled_batch_whose_jobs_are_ordered_again_is_in_progress(door: Door, client: openai.OpenAI) -> None:
+    batch = create(client, upload(client, line("again")))
+
+    async def cancel_and_retry() -> None:
+        async with PostgresLedger(door.database_url, connections=1) as ledger:
+            upload = await ledger.uploads.find(UUID(batch.id.removeprefix("batch_")), "acme")
+            assert upload.batch_id is not None
+            cancelled = await ledger.actions.cancel_batch(upload.batch_id, "ada")
+            assert await ledger.actions.retry(cancelled, "ada") == cancelled
+
+    asyncio.run(cancel_and_retry())
+    again = client.batches.retrieve(batch.id)
+    assert (again.status, again.cancelling_at) == ("in_progress", None)
+
+
 def test_batches_are_listed_page_by_page(client: openai.OpenAI) -> None:
     new = [create(client, upload(client, line(f"p{each}"))).id for each in range(3)]
 

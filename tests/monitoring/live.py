@@ -139,6 +139,36 @@ class Drill:
         self.wait_for_end()
         self._over("NightdeskProviderUnreachable")
 
+    def no_key(self) -> None:
+        """Calls that a worker parked wait in the background for the key, which the next worker has not."""
+        for worker in self.lab.workers:
+            self.lab.kill(worker)
+        self.lab.stub.background.ends_after_s = 5
+        self.ask(5, config={"lane": "background"})
+        worker = self.lab.work(provider_batch_look_s=5)
+        self.lab.until(lambda: self.lab.count("job WHERE state = 'pending'") == 5, within_s=60, what="parked calls")
+        self.lab.kill(worker)
+        key = os.environ.pop("OPENAI_API_KEY")
+        worker = self.lab.work(provider_batch_look_s=5)
+        os.environ["OPENAI_API_KEY"] = key
+        self._expect("NightdeskLaneUnserved")
+        self.lab.kill(worker)
+        self.lab.work(provider_batch_look_s=5)
+        self.wait_for_end()
+        self._over("NightdeskLaneUnserved")
+
+    def small_counters(self) -> None:
+        """More jobs end between two looks of the counters than they keep."""
+        for worker in self.lab.workers:
+            self.lab.kill(worker)
+        program, self.lab.program = self.lab.program, ("-m", "tests.monitoring.small_counters")
+        worker = self.lab.work()
+        self.lab.program = program
+        self._while_asking("NightdeskCountsIncomplete")
+        self.wait_for_end()
+        self.lab.kill(worker)
+        self.lab.work()
+
     def late_check(self) -> None:
         """More answers wait than the check may have before it, and the only worker checks none."""
         for worker in self.lab.workers:
@@ -229,7 +259,8 @@ class Drill:
 # Wrong answers early: right ones of the other faults would make their share too small.
 FAULTS: tuple[Callable[[Drill], None], ...] = (
     Drill.no_workers, Drill.wrong_answers, Drill.killed_worker, Drill.refusing_provider, Drill.used_up_quota,
-    Drill.expired_jobs, Drill.late_check, Drill.unreachable_provider, Drill.redis_away, Drill.postgres_away, Drill.service_away,
+    Drill.expired_jobs, Drill.late_check, Drill.no_key, Drill.small_counters, Drill.unreachable_provider, Drill.redis_away,
+    Drill.postgres_away, Drill.service_away,
 )  # fmt: skip
 
 

@@ -182,7 +182,8 @@ def _ends(upload: Upload, status: BatchStatus) -> dict[str, Any]:
     if upload.ended_at is None and status.final == status.jobs:
         return {"status": "finalizing", **cancelling}
     if upload.ended_at is None:
-        return {"status": "cancelling" if cancelling else "in_progress", **cancelling}
+        # After a cancel that is through, jobs which are not final were ordered again.
+        return {"status": "cancelling", **cancelling} if status.cancelling else {"status": "in_progress"}
     ended = _seconds(upload.ended_at)
     if status.states.get(JobState.EXPIRED):
         return {"status": "expired", "expired_at": ended, **cancelling}
