@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest $(if $(CI),-p no:randomly)
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian captures test-llamaindex test-onnx test-parquet test-k8s test-local-llm bench bench-offline bench-idle bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job limits faults test-upgrade test-restore test-flower soak fuzz-http test-monitoring test-otel test-browser audit tutorial clean
+.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian captures test-llamaindex test-onnx test-parquet test-k8s test-local-llm bench bench-offline bench-idle bench-memory bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job limits faults test-upgrade test-restore test-flower soak fuzz-http test-monitoring test-otel test-browser audit tutorial clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -113,6 +113,9 @@ bench-offline: $(VENV)/.developing ## throughput and CPU per job with the offlin
 
 bench-republish: $(VENV)/.developing ## Redis emptied with half a million results of the last day (half an hour)
 	$(BIN)/python -m bench.republish
+
+bench-memory: $(VENV)/.developing $(VENV)/.evaluating ## memory of a worker with 1,000 calls in flight over twenty minutes, with a plot (MEMORY_ARGS="--minutes 5")
+	$(BIN)/python -m bench.memory $(MEMORY_ARGS)
 
 bench-idle: $(VENV)/.developing ## CPU and commits of two workers with nothing to do (three minutes)
 	$(BIN)/python -m bench.idle

@@ -89,10 +89,11 @@ def provider(load: Load) -> Iterator[str]:
             server.terminate()
 
 
-def _statistics(url: str) -> dict[str, int]:
+def statistics(url: str) -> dict[str, int]:
+    """Calls so far, and the most in flight since the last look, as the stand-in counted them."""
     with urllib.request.urlopen(f"{url}/statistics", timeout=30) as answer:
-        statistics: dict[str, int] = orjson.loads(answer.read())
-    return statistics
+        counted: dict[str, int] = orjson.loads(answer.read())
+    return counted
 
 
 def _program(load: Load, url: str, command: list[str]) -> Measurement:
@@ -154,8 +155,22 @@ def celery_chain(load: Load) -> Measurement:
             return _measurement(load, url, seconds, Used(cpu, starting + program.starting_s), trees)
 
 
-def nightdesk(load: Load) -> Measurement:
-    """This system: submitted by the command, called, checked, recorded, published, exported by the command."""
+@dataclass(frozen=True)
+class System:
+    """This system as it runs: the stand-in's address, its servers, the environment of its commands, and its processes."""
+
+    url: str
+    servers: Servers
+    environment: dict[str, str]
+    trees: Trees
+
+
+COMMAND = (sys.executable, "-m", "worker.cli")
+
+
+@contextmanager
+def system(load: Load) -> Iterator[System]:
+    """Servers and workers as ``nightdesk up`` starts them, beside the stand-in; ended afterwards."""
     with provider(load) as url, embedded_servers() as servers:
         environment = {
             **servers.environment,
@@ -164,46 +179,48 @@ def nightdesk(load: Load) -> Measurement:
             ).decode(),
             "NIGHTDESK_PROVIDER": "stand_in",
         }
-        command = [sys.executable, "-m", "worker.cli"]
-        # As ``nightdesk up`` starts them.
         specs = worker_specs(load.calls, load.workers)
         with _workers(
-            {spec.name: [*command, "worker", "--queues", ",".join(spec.queues)] for spec in specs},
+            {spec.name: [*COMMAND, "worker", "--queues", ",".join(spec.queues)] for spec in specs},
             {**environment, "NIGHTDESK_SLOTS": str(specs[0].slots or load.calls)},
             servers.home,
         ) as workers:
             status = local.status(servers.home)
             assert status.postgres.pid
-            trees = Trees(
-                {
-                    **{name: [process] for name, process in workers.items()},
-                    "postgres": [psutil.Process(status.postgres.pid)],
-                    "valkey": [_valkey(servers)],
-                }
-            )
-            return _nightdesk(load, url, servers, environment, trees)
+            roots = {
+                **{name: [process] for name, process in workers.items()},
+                "postgres": [psutil.Process(status.postgres.pid)],
+                "valkey": [_valkey(servers)],
+            }
+            yield System(url, servers, environment, Trees(roots))
 
 
-def _nightdesk(load: Load, url: str, servers: Servers, environment: dict[str, str], trees: Trees) -> Measurement:
-    command = [sys.executable, "-m", "worker.cli"]
+def nightdesk(load: Load) -> Measurement:
+    """This system: submitted by the command, called, checked, recorded, published, exported by the command."""
+    with system(load) as running:
+        return _nightdesk(load, running)
+
+
+def _nightdesk(load: Load, running: System) -> Measurement:
+    url, servers, environment, trees = running.url, running.servers, running.environment, running.trees
     first = load.workload.questions.with_suffix(".first.jsonl")
     with load.workload.questions.open("rb") as lines:
         first.write_bytes(b"".join(next(lines) for _ in range(50)))
     # The workers are up, and their imports done, when they have answered a small batch.
-    small_s = cpu_of([*command, "submit", "--again", str(first)], environment, REPOSITORY)
+    small_s = cpu_of([*COMMAND, "submit", "--again", str(first)], environment, REPOSITORY)
     _await_final(servers.endpoints.database_url, 50)
     starting = sum(trees.cpu_s().values())
-    _statistics(url)
+    statistics(url)
     before, wal, started = trees.cpu_s(), _wal(servers), time.perf_counter()
     with trees.sampled():
-        submit_s = cpu_of([*command, "submit", "--again", str(load.workload.questions)], environment, REPOSITORY)
+        submit_s = cpu_of([*COMMAND, "submit", "--again", str(load.workload.questions)], environment, REPOSITORY)
         submitted = time.perf_counter()
         _await_final(servers.endpoints.database_url, 50 + load.workload.count)
         final = time.perf_counter()
         after = trees.cpu_s()
     batch = _last_batch(servers.endpoints.database_url)
     out = load.workload.questions.with_suffix(".nightdesk.jsonl")
-    export_s = cpu_of([*command, "results", batch, "-o", str(out)], environment, REPOSITORY)
+    export_s = cpu_of([*COMMAND, "results", batch, "-o", str(out)], environment, REPOSITORY)
     exported = time.perf_counter()
     _assert_lines(out, load.workload.count)
     cpu = {name: after[name] - before[name] for name in after}
@@ -228,15 +245,15 @@ class Used:
 
 
 def _measurement(load: Load, url: str, seconds: float, used: Used, trees: Trees, **notes: float) -> Measurement:
-    jobs, statistics = load.workload.count, _statistics(url)
+    jobs, counted = load.workload.count, statistics(url)
     return Measurement(
         jobs,
         seconds,
         {name: part_s * 1000 / jobs for name, part_s in used.working_s.items()},
         used.starting_s,
         dict(trees.peak_mb),
-        statistics["most_in_flight"],
-        statistics["calls"],
+        counted["most_in_flight"],
+        counted["calls"],
         notes,
     )
 

@@ -45,7 +45,7 @@ class Trees:
     def _sample(self, ended: threading.Event) -> None:
         while not ended.wait(SAMPLE_S):
             for name, roots in self.roots.items():
-                size = sum(map(_tree_mb, roots))
+                size = sum(map(tree_mb, roots))
                 self.peak_mb[name] = max(self.peak_mb.get(name, 0.0), size)
 
 
@@ -70,7 +70,7 @@ def _tree_cpu_s(root: psutil.Process) -> float:
     return total
 
 
-def _tree_mb(root: psutil.Process) -> float:
+def tree_mb(root: psutil.Process) -> float:
     """Proportional shares where the system tells them: PostgreSQL's processes share their buffers."""
     total = 0
     for process in _tree(root):

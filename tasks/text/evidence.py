@@ -174,7 +174,8 @@ _END_OF = itemgetter(1)
 # ---- searching the sources of one answer -----------------------------------------------------------------------
 
 
-_numbers_in = lru_cache(maxsize=512)(numbers_in)
+# 10 KB each, with the source.
+_numbers_in = lru_cache(maxsize=128)(numbers_in)
 
 _EQUAL = 1e-9
 """Largest difference of equal sums of weights."""

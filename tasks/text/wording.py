@@ -218,7 +218,7 @@ def rounds_to(value: str, numbers: frozenset[str]) -> bool:
     return False
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=128)
 def _amounts(numbers: frozenset[str]) -> tuple[tuple[float, str], ...]:
     """The numbers that have one value, no dates and no versions, in order; cached, for all claims of an answer ask for them."""
     return tuple(sorted((float(other), other) for other in numbers if other.replace(".", "", 1).isdecimal()))

@@ -26,6 +26,7 @@ from worker.local import Endpoints
 from worker.process.alive_file import prepare
 from worker.process.celery_app import QUEUES, make_app
 from worker.process.garbage import spare_the_modules
+from worker.process.heap import tidy_heap
 from worker.process.intake import consumer_reads, trust_nothing
 from worker.process.logs import configure_logging, passwords_of
 from worker.process.runtime import WorkerRuntime
@@ -59,7 +60,8 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
     # Until all modules are loaded: they make many objects and no garbage to speak of.
     gc.disable()
     try:
-        return _run(settings, where, queues)
+        with tidy_heap():
+            return _run(settings, where, queues)
     finally:
         gc.enable()
 
