@@ -6,7 +6,7 @@ import importlib.util
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -218,6 +218,10 @@ def large_body(count: int = 11) -> bytes:
     )
 
 
+def _ended(link: submission_process._Link) -> Callable[[], bool]:
+    return lambda: link.reading is not None and link.reading.done()
+
+
 @pytest.mark.usefixtures("forked_child")
 def test_a_large_batch_is_taken_in_by_another_process_with_the_same_answers(door: Door) -> None:
     body, key = large_body(), {**LINES, "Idempotency-Key": "large"}
@@ -269,12 +273,31 @@ def test_a_large_batch_cut_off_by_the_end_of_its_process_is_not_there_and_can_be
             assert link.reading is not None
             link.reading.get_loop().call_soon_threadsafe(link.writer.close)
         sender.join(30)
-    link.process.wait(30)
+    assert until(_ended(link), 30)
     again = door.http.post("/v1/batches", content=large_body(), headers=key)
 
     assert [answer.status_code for answer in answers] == [503]
     assert "same Idempotency-Key" in answers[0].json()["detail"]
     assert (again.status_code, again.json()["created"]) == (202, True)
+
+
+@pytest.mark.usefixtures("forked_child")
+def test_a_process_without_work_ends_and_the_next_large_batch_starts_another(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links = []
+    for idle_s in (0.0, submission_process.IDLE_S):
+        # So short a time passes amid the work, too, which goes on.
+        monkeypatch.setattr(submission_process, "IDLE_S", idle_s)
+        assert door.http.post("/v1/batches", content=large_body(), headers=LINES).status_code == 202
+        links.append(door.service.large._link)
+        assert links[-1] is not None
+        if not idle_s:
+            assert until(_ended(links[-1]), 30)
+            assert links[-1].process.returncode == 0
+    assert links[0] is not links[1]
+    assert links[1] is not None
+    assert links[1].is_open
 
 
 def test_a_batch_without_a_good_line_or_with_strict_is_refused_whole(door: Door) -> None:

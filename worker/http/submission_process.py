@@ -59,6 +59,11 @@ class _Link:
         self.is_open = False
         self.writer.close()
 
+    def close_idle(self) -> None:
+        """Does so unless there is work, which may have come since the last look."""
+        if not self.pending:
+            self.close()
+
 
 class SubmissionProcess:
     """Runs work in a process of its own, which is started when there is some; belongs to the loop that answers."""
@@ -131,8 +136,7 @@ class SubmissionProcess:
         """Ends a process that has nothing to do for long."""
         if self._rest is not None:
             self._rest.cancel()
-        if not link.pending:
-            self._rest = asyncio.get_running_loop().call_later(IDLE_S, link.close)
+        self._rest = asyncio.get_running_loop().call_later(IDLE_S, link.close_idle)
 
     async def _read(self, link: _Link) -> None:
         """Passes on what the process answers, until it ends."""
