@@ -238,8 +238,11 @@ def _statements(
             ):
                 positions.append(position)
                 position += 1
-            numbers = (n for place, listed in unknown.items() if clause.start <= place < end for n in listed)
+            numbers = [n for place, listed in unknown.items() if clause.start <= place < end for n in listed]
             cited.append((tuple(positions), tuple(numbers)))
+        if len(spans) == 1:
+            yield Statement(spans[0].start, spans[0].end, *cited[0], sentence=number)
+            continue
         for at, clause in enumerate(spans):
             # A clause without a citation shares that of the next one in its sentence, the last one that of the one before.
             near = next((pair for pair in [*cited[at:], *reversed(cited[:at])] if any(pair)), ((), ()))

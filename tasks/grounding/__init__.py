@@ -336,7 +336,11 @@ def fuse(
     of_layers = cast("Mapping[str, ClaimFinding]", findings)
     everything = {**own, **of_layers} if own else of_layers
     order = (*own, *DECIDING) if own else DECIDING
-    decider = next((name for name in order if name in everything and everything[name].verdict is not None), None)
+    decider: str | None = None
+    for name in order:
+        if name in everything and everything[name].verdict is not None:
+            decider = name
+            break
     decided = everything[decider] if decider else ClaimFinding()
     judged = decider is CheckerName.JUDGE and decided.verdict is not Verdict.UNCHECKED
     # A word that the lexical layer misses is no remark where a judge has read the text.

@@ -1,9 +1,9 @@
 """The common form of all checkers, and the two that always run: words by a fitted model, and the form of citations."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from schemas.answer import Citation
 from schemas.claim_error import ClaimError, ErrorKind
@@ -23,8 +23,7 @@ from tasks.text.statements import Reading, Vocabulary, read_statement
 # ---- input and output of a checker -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Attribution:
+class Attribution(NamedTuple):
     """Citations of one claim: whether they support it, their number, and the number of precise ones."""
 
     recalled: bool
@@ -230,8 +229,7 @@ _BELOW = 0.01
 """Distance from the threshold of a claim that its words alone would support."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(NamedTuple):
     """A claim in one scope of sources: its measurement, its objection, and the verdict of both."""
 
     measurement: Measurement
@@ -291,7 +289,7 @@ class _Reader:
         if objection is None:
             verdict = Verdict.SUPPORTED if by_words >= threshold else Verdict.UNSUPPORTED
             return _Reading(measurement, None, by_words, verdict)
-        measurement = replace(measurement, features=features._replace(differs=1.0))
+        measurement = measurement._replace(features=features._replace(differs=1.0))
         if not objection.counts(self._answer.request.config.strictness):
             verdict = Verdict.SUPPORTED if by_words >= threshold else Verdict.UNSUPPORTED
             return _Reading(measurement, objection, by_words, verdict)
@@ -301,8 +299,7 @@ class _Reader:
         return _Reading(measurement, objection, score, verdict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
+class _Judged(NamedTuple):
     """A claim with its measurement and verdict."""
 
     search: SourceSearch
@@ -405,6 +402,9 @@ class Structure:
         ]
 
 
+_NO_FINDING = ClaimFinding()
+
+
 def _finding(claim: CheckedClaim, *, wants_citation: bool, missing: int) -> ClaimFinding:
     remarks = []
     if claim.unknown:
@@ -417,4 +417,6 @@ def _finding(claim: CheckedClaim, *, wants_citation: bool, missing: int) -> Clai
         if missing:
             remarks.append(f"the answer has {missing} citation(s) too few")
     broken = (claim.citations or claim.unknown) and unlocated == len(claim.citations)
+    if not broken and not remarks:
+        return _NO_FINDING
     return ClaimFinding(verdict=Verdict.UNSUPPORTED if broken else None, reason="; ".join(remarks))

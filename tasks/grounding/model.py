@@ -124,8 +124,7 @@ def _names(text: str, tokens: Sequence[str], content: frozenset[str]) -> list[tu
     return [(word, stem) for stem, word in names.items()]
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(NamedTuple):
     """Measurement of a claim in a scope of sources."""
 
     features: Features

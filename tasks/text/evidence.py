@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from operator import itemgetter
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from schemas.job import SHOWN_METADATA, SourceContext
 from tasks.text.sentences import BREAK, Passage, Span, passage_spans, sentence_spans, words, words_of_spans
@@ -177,12 +177,13 @@ _END_OF = itemgetter(1)
 # 10 KB each, with the source.
 _numbers_in = lru_cache(maxsize=128)(numbers_in)
 
+_MOST_WEIGHED = 256
+"""Statements times sources whose windows stay weighed; bounds the memory of a check, some 10 KB each in a long source."""
 _EQUAL = 1e-9
 """Largest difference of equal sums of weights."""
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """The best window of one source for a statement: ``score`` in [0, 1], ``window`` its first passage there.
 
     ``place``: the passages in which the statement stands word for word, where it does.
@@ -264,8 +265,10 @@ class SourceSearch:
     def __init__(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> None:
         self._sources = sources
         self._vocabulary = frozenset(vocabulary)
-        self._latest: tuple[frozenset[str], dict[int, dict[int, float]]] = (_NO_WORDS, {})
-        self._copies: dict[tuple[str, int], int | None] = {}
+        self._window_memo: dict[tuple[frozenset[str], int], dict[int, float]] = {}
+        self._weight_memo: dict[frozenset[str], float] = {}
+        self._copies: dict[tuple[str, int], tuple[Match | None] | None] = {}
+        self._numbers: dict[int, frozenset[str]] = {}
         self._bounds: dict[frozenset[str], dict[int, float]] = {}
         self._spans: dict[int, tuple[Passage, ...]] = {}
 
@@ -309,7 +312,14 @@ class SourceSearch:
 
     def weight(self, statement: Iterable[str]) -> float:
         """The total weight of words of the vocabulary, independent of their order."""
-        return math.fsum([self.weights[word] for word in statement])
+        weights = self.weights
+        return math.fsum([weights[word] for word in statement])
+
+    def _total(self, statement: frozenset[str]) -> float:
+        """The weight of a whole statement, computed once: each of its windows is a share of it."""
+        if (total := self._weight_memo.get(statement)) is None:
+            total = self._weight_memo[statement] = self.weight(statement)
+        return total
 
     def content(self, source_index: int) -> str:
         """The text of a source."""
@@ -334,10 +344,11 @@ class SourceSearch:
     def _states_number(self, values: Collection[str], source: int) -> bool:
         ensure_time()
         content = self._sources[source].content
-        # Mostly its numbers are known already.
-        numbers = frozenset(self._indexes[source].numbers)
-        if not numbers or not self._vocabulary.issuperset(values) or has_other_readings(content):
-            numbers = _numbers_in(content)
+        if source not in self._numbers:
+            # Mostly its numbers are known already.
+            numbers = frozenset(self._indexes[source].numbers)
+            self._numbers[source] = numbers if numbers and not has_other_readings(content) else _numbers_in(content)
+        numbers = self._numbers[source] if self._vocabulary.issuperset(values) else _numbers_in(content)
         return contains_number(values, numbers, content)
 
     def denies(self, match: Match) -> bool:
@@ -355,9 +366,10 @@ class SourceSearch:
             # Each sentence is looked for twice: to locate its citations, and to check it.
             key = (text, source)
             if key not in self._copies:
-                self._copies[key] = _find_words(text, self._sources[source].content)
-            if (start := self._copies[key]) is not None:
-                return self._place(source, start, start + len(text))
+                start = _find_words(text, self._sources[source].content)
+                self._copies[key] = None if start is None else (self._place(source, start, start + len(text)),)
+            if (copy := self._copies[key]) is not None:
+                return copy[0]
         return None
 
     def _place(self, source: int, start: int, end: int) -> Match | None:
@@ -375,6 +387,8 @@ class SourceSearch:
 
         A source is searched only if all its words together can beat the best window so far.
         """
+        if scope is not None and len(scope) == 1:
+            return self.best(statement, *scope)
         best: Match | None = None
         bounds = [(self._bound(statement, source), source) for source in self._within(scope)]
         for bound, source in sorted(bounds, key=lambda candidate: (-candidate[0], candidate[1])):
@@ -394,7 +408,7 @@ class SourceSearch:
         bounds = self._bounds.setdefault(statement, {})
         if source not in bounds:
             matched = self._postings[source].keys() & statement
-            total = self.weight(statement)
+            total = self._total(statement)
             bounds[source] = self.weight(matched | (self._titles[source] & statement)) / total if total else 0.0
         return bounds[source]
 
@@ -412,15 +426,13 @@ class SourceSearch:
         match = Match(source_index, weights[window], window)
         titled = self._titles[source_index] & statement
         score = weights[window] + (self.weight(titled - self._in_window(titled, match)) if titled else 0.0)
-        return Match(source_index, min(1.0, score / self.weight(statement)), window)
+        return Match(source_index, min(1.0, score / self._total(statement)), window)
 
     def _window_weights(self, statement: frozenset[str], source_index: int) -> dict[int, float]:
         """The weight of the statement's words in each window with any of them, by the window's first passage."""
-        if self._latest[0] != statement:
-            self._latest = (statement, {})
-        weighed = self._latest[1]
-        if source_index in weighed:
-            return weighed[source_index]
+        key = (statement, source_index)
+        if key in self._window_memo:
+            return self._window_memo[key]
         postings, of_word = self._postings[source_index], self.weights
         weights: defaultdict[int, float] = defaultdict(float)
         for word in sorted(postings.keys() & statement):
@@ -433,7 +445,9 @@ class SourceSearch:
                 while following <= passage:
                     weights[following] += weight
                     following += 1
-        weighed[source_index] = weights
+        if len(self._window_memo) >= _MOST_WEIGHED:
+            self._window_memo.clear()
+        self._window_memo[key] = weights
         return weights
 
     def several(self, statement: frozenset[str], source_index: int, most: int, near: float = 1.0) -> list[Match]:
@@ -444,7 +458,7 @@ class SourceSearch:
         counted = self._window_weights(statement, source_index)
         if not counted:
             return []
-        total = self.weight(statement)
+        total = self._total(statement)
         matches: list[Match] = []
         least = min(total, max(counted.values())) - near * total - _EQUAL
         windows = [window for window in counted.items() if window[1] >= least]

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from tasks.text.lexicon import Lexicon, Pole
 from tasks.text.quantities import PERCENT, Quantity, number
-from tasks.text.wording import NEGATION, stems_of
+from tasks.text.wording import NEGATION, stem_of, stems_of
 
 HAN_NUMBER = "零〇一二两兩三四五六七八九十百千万萬亿億"
 SIGNS = {"%": PERCENT, "€": "€", "$": "$", "£": "£", "¥": "¥"}
@@ -101,12 +101,12 @@ def split_tokens(text: str, words: Lexicon) -> FactText:
     """Splits a text into tokens, with the stem and the place of each."""
     pattern = _HAN_TOKEN if not words.spaced else _SPACED_THOUSANDS if words.code == "fr" else _TOKEN
     matches = list(pattern.finditer(text))
-    tokens = [match.group() for match in matches]
+    tokens = [match[0] for match in matches]
     spans = [match.span() for match in matches]
-    lows = [token.lower() if token[0].isalpha() else _without_letters(token) for token in tokens]
+    lows = list(map(_LOWS.__getitem__, tokens))
     if words.code == "ar":
         lows = [_without_prefix(low, words) for low in lows]
-    stems = stems_of([low if low[0].isalnum() else "the" for low in lows])
+    stems = list(map(_STEMS_OF_LOWS.__getitem__, lows))
     gaps = [1.0] * len(stems)
     breaks = []
     positions: dict[str, list[int]] = {}
@@ -128,6 +128,36 @@ def split_tokens(text: str, words: Lexicon) -> FactText:
             positions[stem] = [position]
     positions.pop(NEGATION, None)
     return FactText(text, lows, spans, stems, list(accumulate(gaps)), frozenset(breaks), positions)
+
+
+class _Lows(dict[str, str]):
+    """Cache of the normal form of each token, per process."""
+
+    def __missing__(self, token: str) -> str:
+        low = token.lower() if token[0].isalpha() else _without_letters(token)
+        return _keep(self, token, low)
+
+
+class _StemsOfLows(dict[str, str]):
+    """Cache of the stem of each normal form, empty for punctuation, per process."""
+
+    def __missing__(self, low: str) -> str:
+        return _keep(self, low, stem_of(low) if low[0].isalnum() else "")
+
+
+def _keep(cache: dict[str, str], key: str, value: str) -> str:
+    if len(key) <= _LONGEST_TOKEN:
+        if len(cache) >= _MOST_TOKENS:
+            cache.clear()
+        cache[key] = value
+    return value
+
+
+_MOST_TOKENS = 50_000
+_LONGEST_TOKEN = 40
+"""Most tokens in a cache, and the characters of the longest: 10 MB in each."""
+_LOWS = _Lows()
+_STEMS_OF_LOWS = _StemsOfLows()
 
 
 def _without_letters(token: str) -> str:

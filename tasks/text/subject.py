@@ -9,7 +9,7 @@ repeats its subject.
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add, and_, itemgetter, or_
@@ -29,7 +29,7 @@ from tasks.text.question_words import (
     moments,
 )
 from tasks.text.sentences import Span, plain_arabic, words
-from tasks.text.wording import NEGATION, content_words, number_word, stems_of
+from tasks.text.wording import NEGATION, content_words, number_word, stem_of, stems_of, words_of_number
 
 _SPECIFIC_WEIGHT = 2.0
 _GENERIC_WEIGHT = 1.0
@@ -433,22 +433,53 @@ def read_quotes(
 ) -> tuple[int, int, Masks]:
     """The bits of the evidence itself, of the metadata of its sources, and of words that surely are in these."""
     bits = {stem: 1 << position for position, stem in enumerate(question.stems)}
-    inside = metadata = 0
-    title_share = 0.0
-    for source, span in evidence:
-        context = sources[source]
-        quote = content_words(words(_whole_words(context.content, span)))
-        inside |= sum(bits[stem] for stem in quote & bits.keys())
-        metadata |= sum(bits[stem] for stem in metadata_stems(context.metadata) & bits.keys())
-        title_share = max(title_share, _title_share(question, context.metadata))
+    quotes = [_whole_words(sources[source].content, span) for source, span in evidence]
+    inside = sum(bits[stem] for stem in stems_in(quotes, question.stems))
+    cited = {source for source, _ in evidence}
+    about = [sources[source].metadata for source in cited]
+    metadata = sum(bits[stem] for stem in frozenset[str]().union(*map(metadata_stems, about)) & bits.keys())
+    title_share = max((_title_share(question, each) for each in about), default=0.0)
     whole = inside | metadata
     tokens = words(question.text)
     elsewhere = [(token, bits[stem]) for token, stem in zip(tokens, stems_of(tokens), strict=True) if stem in bits]
-    for source in {source for source, _ in evidence}:
+    for source in cited:
         missing = [(token, bit) for token, bit in elsewhere if not whole & bit]
         text = sources[source].content.lower() if missing else ""
         whole |= reduce(or_, (bit for token, bit in missing if _has_word(text, token)), 0)
     return inside, inside, Masks([], metadata, whole, title_share)
+
+
+def stems_in(texts: Sequence[str], stems: Collection[str]) -> set[str]:
+    """The stems whose words stand in any of some texts; to look for a few is faster than to read all words."""
+    joined = "\n".join(texts)
+    if not joined.isascii():
+        return set().union(*(content_words(words(text)) for text in texts)).intersection(stems)
+    lowered = joined.lower()
+    numbers = frozenset(map(stem_of, _NUMBERS.findall(lowered))) if any(stem[0] <= "9" for stem in stems) else ()
+    return {stem for stem in stems if stem in numbers or (stem.isascii() and _has_stem(lowered, stem))}
+
+
+def _has_stem(text: str, stem: str) -> bool:
+    """Tells whether a word of letters with a stem stands in a text of ASCII in lower case."""
+    if stem[0] <= "9":
+        return any(_begins_word(text, word, stem) for word in words_of_number(stem))
+    # Words keep the letters of their stem, but for a y at its end.
+    return _begins_word(text, stem.removesuffix("i"), stem)
+
+
+def _begins_word(text: str, beginning: str, stem: str) -> bool:
+    start = text.find(beginning)
+    while start >= 0:
+        if not start or not text[start - 1].isalpha():
+            word = _LETTERS.match(text, start)
+            if word is not None and stem_of(word[0]) == stem:
+                return True
+        start = text.find(beginning, start + 1)
+    return False
+
+
+_LETTERS = re.compile("[a-z]+")
+_NUMBERS = re.compile(r"\d+(?:[.,']\d+)*")
 
 
 def _has_word(text: str, word: str) -> bool:

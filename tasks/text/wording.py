@@ -182,6 +182,19 @@ def number_word(word: str) -> str | None:
     return digits
 
 
+def words_of_number(digits: str) -> Sequence[str]:
+    """The words for a number in all languages."""
+    return _number_words().get(digits, ())
+
+
+@cache
+def _number_words() -> Mapping[str, Sequence[str]]:
+    listed: dict[str, list[str]] = {}
+    for word, digits in word_values("words").items():
+        listed.setdefault(digits, []).append(word)
+    return listed
+
+
 def readings(word: str, following: str = "") -> set[str]:
     """The readings of a number with the word after it: itself, its scaled value, or the parts of a date."""
     date = _POINTED_DATE.match(word)
@@ -353,6 +366,8 @@ _NUMBER = r"(?<!\d)\d(?:[\d.,]{0,18}\d)?"
 _SIGNS = "[€$£¥₹₩₽¢%‰％٪]"
 _SIGNED = (re.compile(rf"{_NUMBER}\s?{_SIGNS}"), re.compile(rf"{_SIGNS}\s?\d"), re.compile(r"百分之\d"))
 
+_HAS_SIGN = WordSearch(patterns=(f"{_SIGNS}|百分之",))
+
 
 @cache
 def _compile(*codes: str) -> _Patterns:
@@ -495,7 +510,8 @@ def hedging(answer: str) -> Hedging:
 def figures(answer: str) -> int:
     """Counts amounts, percentages, times and ages in an answer."""
     text, patterns = _ready(answer)
-    return sum(len(pattern.findall(text)) for pattern in (*_SIGNED, *(language.figure for language in patterns)))
+    signed = _SIGNED if _HAS_SIGN(text) else ()
+    return sum(len(pattern.findall(text)) for pattern in (*signed, *(language.figure for language in patterns)))
 
 
 DENIAL = "it only says that the sources do not answer"

@@ -16,8 +16,9 @@ from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
 from tasks.policy.scores import DEFAULTS, Assessment, Signals, assess, measure, reasoning, score, word_count
 from tasks.text.language import SUPPORTED, language_tables
-from tasks.text.sentences import Span
-from tasks.text.subject import SubjectScore, read_question, read_quotes, read_sources
+from tasks.text.sentences import Span, words
+from tasks.text.subject import SubjectScore, read_question, read_quotes, read_sources, stems_in
+from tasks.text.wording import content_words
 
 RENT = "The rent may rise once a year, by 4% at most. The landlord shall give notice of a rise 60 days before."
 PETS = "Small pets are allowed without consent. Dogs need the written consent of the landlord."
@@ -379,6 +380,19 @@ def test_the_words_of_the_evidence_alone_never_say_more_than_its_sources(data: s
     for question in read_question(data.draw(st.sampled_from(SUBJECT_QUESTIONS))):
         score = SubjectScore(question).score
         assert score(*read_quotes(question, sources, spans)) <= score(*read_sources(question, sources, spans)) + 1e-9
+
+
+ODD_WORDS = st.lists(
+    st.sampled_from(
+        "city cities cit party parti twelve 12 007 1,200.50 1'200 mp3 x_city e.g. Don't two-city 1.2.3 é".split()
+    )
+)
+
+
+@given(ODD_WORDS, st.lists(ODD_WORDS.map(" ".join)))
+def test_words_are_found_in_quotes_as_if_all_were_read(sought: list[str], quotes: list[str]) -> None:
+    stems = content_words(words(" ".join(sought)))
+    assert stems_in(quotes, stems) == stems & content_words(words(" \n ".join(quotes)))
 
 
 def test_a_part_of_a_word_is_no_word_of_the_evidence() -> None:
