@@ -1,12 +1,12 @@
 """Measures a budget over several workers: never exceeded, used to the last call, and resumed by raising it.
 
     python -m bench.budget [--jobs 2000] [--paid 700] [--latency 0.5] [--workers 4] [--slots 40]
-                           [--tenant] [--lane provider_batch]
+                           [--tenant | --key] [--lane provider_batch]
 
 A first run without a ceiling has only jobs that are paid for; the second has all jobs, and money for those; then the ceiling
 is raised, and the rest is answered. During the second run the money that is spent and reserved is compared with the ceiling
 again and again, by the ledger's sums and by the provider's own count of billed calls. With ``--tenant`` the ceiling is a budget
-of the tenant for the day, in place of that of the batch. With ``--lane provider_batch`` the calls ride in batches of the provider,
+of the tenant for the day, in place of that of the batch, with ``--key`` the money of a key of the HTTP service. With ``--lane provider_batch`` the calls ride in batches of the provider,
 each of which takes ``--latency`` seconds: a batch reserves the worst case of all its calls until it ends.
 
 Statements are counted by the server (pg_stat_statements). The second run's surplus of openings, holds and fundings, by refused
@@ -26,10 +26,14 @@ from uuid import UUID
 
 import psycopg
 
+from schemas.access import Role
+from tasks.ports import Submitter
 from tests.acceptance.conftest import questions
 from tests.faults.lab import Lab, open_lab
 from worker import local
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.tenant_budgets import TOTAL
+from worker.operations.api_keys import KeyRequest, add_key, limit_key
 
 _PROBE = 20
 _TICKS_S = 4.0
@@ -49,7 +53,7 @@ _BATCHES = {
 }
 """Settings with which batches of the provider take seconds, and not hours."""
 
-_ON_HOLD = "coalesce(held_reason, '') IN ('budget', 'tenant_budget')"
+_ON_HOLD = "coalesce(held_reason, '') IN ('budget', 'key_budget', 'tenant_budget')"
 _MOVING = f"job WHERE finished_at IS NULL AND NOT {_ON_HOLD}"
 
 
@@ -90,23 +94,29 @@ class Witness:
             assert billed <= self._ceiling, f"{billed} USD billed of {self._ceiling}"
 
 
-def set_day(lab: Lab, usd: Decimal) -> None:
-    """Sets the budget of the tenant for the day, and lets jobs go on that wait for it."""
+def set_day(lab: Lab, usd: Decimal, *, of_key: bool) -> Submitter | None:
+    """Sets the budget of the tenant for the day, or the total of the key, and lets jobs go on that wait for it."""
 
-    async def change(ledger: object) -> None:
+    async def change(ledger: object) -> Submitter | None:
         assert isinstance(ledger, PostgresLedger)
-        await ledger.budgets.set("default", "day UTC", usd, "bench")
+        if not of_key:
+            await ledger.budgets.set("default", "day UTC", usd, "bench")
+            return None
+        if not await ledger.api_keys.all():
+            await add_key(ledger, KeyRequest("bench", "default", Role.SUBMIT), "bench")
+        return (await limit_key(ledger, "bench", {}, {TOTAL: usd}, "bench")).submitter
 
-    lab.with_ledger(change)
+    return lab.with_ledger(change)
 
 
 def run(lab: Lab, jobs: int, options: argparse.Namespace, price: Decimal, ceiling: Decimal | None) -> tuple[Run, UUID]:
     """Submits jobs, lets workers do what they can, and counts."""
     lab.admin("SELECT pg_stat_statements_reset()")
-    if options.tenant and ceiling is not None:
-        set_day(lab, ceiling)
+    shared, submitter = options.tenant or options.key, None
+    if shared and ceiling is not None:
+        submitter = set_day(lab, ceiling, of_key=options.key)
     asks = [{**job, "config": {"lane": options.lane}} for job in questions(jobs)]
-    batch_id, _ = lab.submit(asks, max_cost_usd=None if options.tenant else ceiling)
+    batch_id, _ = lab.submit(asks, max_cost_usd=None if shared else ceiling, submitter=submitter)
     witness = Witness(lab, batch_id, price, ceiling)
     workers = [lab.work(slots=options.slots) for _ in range(options.workers)]
     started = time.monotonic()
@@ -120,7 +130,7 @@ def run(lab: Lab, jobs: int, options: argparse.Namespace, price: Decimal, ceilin
             quiet_since = time.monotonic()
             return False
         # Money of the tenant that comes back is shared out by the next tick of dispatch.
-        return time.monotonic() - quiet_since >= (_TICKS_S if options.tenant else 0)
+        return time.monotonic() - quiet_since >= (_TICKS_S if shared else 0)
 
     try:
         lab.until(settled, within_s=600)
@@ -146,8 +156,8 @@ def resume(lab: Lab, batch_id: UUID, jobs: int, options: argparse.Namespace) -> 
         assert isinstance(ledger, PostgresLedger)
         await ledger.actions.set_budget(batch_id, Decimal(1000), "bench")
 
-    if options.tenant:
-        set_day(lab, Decimal(1000))
+    if options.tenant or options.key:
+        set_day(lab, Decimal(1000), of_key=options.key)
     else:
         lab.with_ledger(raise_ceiling)
     workers = [lab.work(slots=options.slots) for _ in range(options.workers)]
@@ -180,6 +190,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4, help="processes")
     parser.add_argument("--slots", type=int, default=40, help="calls in flight of each")
     parser.add_argument("--tenant", action="store_true", help="a budget of the tenant in place of the batch's ceiling")
+    parser.add_argument("--key", action="store_true", help="the same of a key of the HTTP service, in all")
     parser.add_argument("--lane", choices=("standard", "provider_batch"), default="standard")
     options = parser.parse_args()
     with (

@@ -684,7 +684,7 @@ budget_period = Table(
     Column("spent_usd", _MONEY, nullable=False, server_default=text("0")),
     UniqueConstraint("budget_id", "begins_at"),
     CheckConstraint("reserved_usd >= 0", name="reserved_not_negative"),
-    Index("budget_period_live", "tenant", postgresql_where=text("live")),
+    Index("budget_period_live", "tenant", "key_id", postgresql_where=text("live")),
     postgresql_with=_BATCH,
 )
 

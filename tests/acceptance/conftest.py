@@ -16,7 +16,7 @@ import psycopg
 import pytest
 import redis
 
-from tasks.ports import Ledger
+from tasks.ports import Ledger, Submitter
 from tasks.submit import new_batch, submit
 from tests.deadlines import scale_to_load, until
 from tests.forking import start_command
@@ -75,12 +75,19 @@ class System:
         return (self.logs / f"worker-{number}.log").read_text()
 
     def submit(
-        self, raw_jobs: list[dict[str, Any]], *, tenant: str = "default", **batch: Any
+        self,
+        raw_jobs: list[dict[str, Any]],
+        *,
+        tenant: str = "default",
+        submitter: Submitter | None = None,
+        **batch: Any,
     ) -> tuple[UUID, list[UUID]]:
         """Write jobs to the ledger; no hint is sent, dispatch or an idle claim finds them."""
 
         async def work(ledger: Ledger) -> tuple[UUID, list[UUID]]:
-            submitted = await submit(ledger.submission, raw_jobs, batch=new_batch(batch, tenant=tenant))
+            submitted = await submit(
+                ledger.submission, raw_jobs, batch=new_batch(batch, tenant=tenant, submitter=submitter)
+            )
             assert submitted.refused == ()
             assert submitted.receipt is not None
             return submitted.receipt.batch_id, [job_id for job_id in submitted.job_ids if job_id]

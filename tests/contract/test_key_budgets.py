@@ -122,8 +122,15 @@ async def test_its_next_day_goes_on_by_itself(postgres_database_url: str) -> Non
         assert await sums(ledger) == {"intake day UTC": (PRICE, 0), "intake total": (2 * PRICE, 0)}
 
 
-async def test_a_revoked_key_spends_no_more_until_an_operator_says_so(postgres_database_url: str) -> None:
+async def test_it_needs_known_prices_of_its_own_jobs_and_outlives_its_revocation(postgres_database_url: str) -> None:
     async with opened(postgres_database_url, total="0.10") as (ledger, key):
+        unpriced = replace(make_job(), unpriced=("config.model", "the price of model x is unknown"))
+        with pytest.raises(JobsRefused, match="the price of model x is unknown"):
+            await ledger.submission.submit(batch_of(key), [[unpriced]])
+        assert (await ledger.submission.submit(make_batch(), [[replace(unpriced, id=make_job().id)]])).refused == ()
+        assert (await submit_and_take(ledger, batch=batch_of(key))).tenant_budget
+        assert not (await submit_and_take(ledger)).tenant_budget
+
         waiting = await refused_job(ledger, batch_of(key))
         await ledger.api_keys.revoke("intake", ACTOR)
         await ledger.duties.settle_budgets(10)
@@ -133,13 +140,3 @@ async def test_a_revoked_key_spends_no_more_until_an_operator_says_so(postgres_d
 
         assert await state(ledger, waiting) is JobState.AVAILABLE
         assert await ledger.budgets.all() == []
-
-
-async def test_it_needs_known_prices_of_its_own_jobs_alone(postgres_database_url: str) -> None:
-    async with opened(postgres_database_url, day="1") as (ledger, key):
-        unpriced = replace(make_job(), unpriced=("config.model", "the price of model x is unknown"))
-        with pytest.raises(JobsRefused, match="the price of model x is unknown"):
-            await ledger.submission.submit(batch_of(key), [[unpriced]])
-        assert (await ledger.submission.submit(make_batch(), [[replace(unpriced, id=make_job().id)]])).refused == ()
-        assert (await submit_and_take(ledger, batch=batch_of(key))).tenant_budget
-        assert not (await submit_and_take(ledger)).tenant_budget

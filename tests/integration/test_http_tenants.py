@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import hashlib
+import html
 import re
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +17,9 @@ import psycopg
 import pytest
 
 from schemas.access import Role
+from tasks.ports import Opened
+from tests.builders import make_attempt
+from tests.contract.situations import take_one
 from tests.deadlines import until
 from tests.http_routes import BROWSER, RULES, routes_of
 from tests.http_service import LINES, Door, body_of, running_service
@@ -23,7 +28,8 @@ from tests.servers import Servers
 from worker.http import authentication, events
 from worker.http.pages.visitors import COOKIE
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.api_keys import KeyRequest, add_key
+from worker.ledger.tenant_budgets import TOTAL
+from worker.operations.api_keys import KeyRequest, add_key, limit_key
 
 ABSENT = "019d0000-0000-7000-8000-000000000000"
 JOB = {"query": "How long is the warranty?", "context": ["The warranty lasts two years."]}
@@ -282,6 +288,33 @@ def test_a_key_submits_no_more_jobs_than_it_may(door: Door, limits: dict[str, in
         assert free.post("/v1/batches", content=lines, headers=LINES).status_code == 202, "another key of the tenant"
         client.post(f"/v1/jobs/{first.json()['job_id']}/cancel")
         assert client.post("/v1/jobs", json=JOB).status_code == (202 if name == "jobs_waiting" else 429)
+
+
+def test_a_batch_says_for_which_money_of_its_key_it_waits(door: Door) -> None:
+    async def spend(batch_id: UUID) -> None:
+        async with PostgresLedger(door.database_url, connections=1) as ledger:
+            await limit_key(ledger, "poor", {}, {TOTAL: Decimal("0.10")}, "ada")
+            (view,) = [view async for view in ledger.reading.batch_views(batch_id)]
+            attempt = make_attempt(await take_one(ledger, view.job_id), reserved_usd=Decimal("0.25"))
+            assert await ledger.attempts.open_attempts([attempt]) == [Opened.ON_HOLD]
+
+    with caller(door, "poor", "poor") as client:
+        batch_id = client.post("/v1/jobs", json=JOB).json()["batch_id"]
+        asyncio.run(spend(UUID(batch_id)))
+        status = client.get(f"/v1/batches/{batch_id}").json()
+        (budget,) = status["budgets"]
+        assert status["held"] == {"key_budget": 1}
+        assert (budget["key"], budget["period"], budget["max_cost_usd"], budget["used_up"]) == (
+            "poor",
+            "total",
+            "0.1",
+            True,
+        )
+        client.cookies = {COOKIE: BROWSER}
+        page = client.get(f"/view/batches/{batch_id}")
+        text = html.unescape(page.text)
+        assert "The key poor may spend 0.1 USD in all and has no room for the next call (0 USD spent)" in text
+        assert "nightdesk keys limit poor --max-cost-usd USD" in text
 
 
 def test_the_first_key_closes_a_service_that_was_open(

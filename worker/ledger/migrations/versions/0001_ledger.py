@@ -514,7 +514,7 @@ CREATE TABLE budget_period (
     CONSTRAINT budget_period_budget_id_fkey FOREIGN KEY(budget_id) REFERENCES tenant_budget (id) ON DELETE CASCADE
 );
 
-CREATE INDEX budget_period_live ON budget_period (tenant) WHERE live;
+CREATE INDEX budget_period_live ON budget_period (tenant, key_id) WHERE live;
 
 CREATE TABLE viewer_session (
     hash BYTEA NOT NULL,
