@@ -186,7 +186,7 @@ def start_module(command: Sequence[str], connection: socket.socket) -> "subproce
     """Do as ``start_child`` of the HTTP service, for a command ``PYTHON -m MODULE``."""
     _, option, module = command
     assert option == "-m"
-    code = f"import runpy; runpy.run_module({module!r}, run_name='__main__')"
+    code = f"from {module} import main; main()"
     with Path(os.devnull).open("wb") as nothing:
         return _server().fork(
             [], os.environ, nothing.fileno(), sys.stderr.fileno(), session=True, stdin=connection.fileno(), code=code

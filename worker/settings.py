@@ -519,11 +519,16 @@ def load_settings(**overrides: Any) -> Settings:
             for problem in error.errors(include_input=False, include_url=False)
         )
         raise ConfigurationError(problems) from None
+    use_own_templates(settings)
+    _check_prompts(settings)
+    return settings
+
+
+def use_own_templates(settings: Settings) -> None:
+    """Makes this process read the templates of the settings; raises ``ConfigurationError`` for one that can't be used."""
     if settings.templates_dir is not None:
         # Only those with templates of their own, or with an experiment, pay for the template engine here.
         import_module("tasks.prompting.own_templates").use_templates(settings.templates_dir.expanduser().absolute())
-    _check_prompts(settings)
-    return settings
 
 
 def _check_prompts(settings: Settings) -> None:

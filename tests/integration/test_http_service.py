@@ -24,6 +24,7 @@ from tests.http_service import LINES, Door, body_of, running_service
 from tests.servers import Servers
 from worker.http import submission_process
 
+TEMPLATES = Path(__file__).parents[2] / "examples" / "extensions" / "templates"
 PROBLEM = "application/problem+json"
 
 
@@ -31,7 +32,9 @@ PROBLEM = "application/problem+json"
 def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     with (
         servers.database() as database_url,
-        running_service(database_url, servers.redis_url, tmp_path_factory.mktemp("home")) as door,
+        running_service(
+            database_url, servers.redis_url, tmp_path_factory.mktemp("home"), templates_dir=TEMPLATES
+        ) as door,
     ):
         yield door
 
@@ -210,9 +213,10 @@ def forked_child() -> Iterator[None]:
 
 
 def large_body(count: int = 11) -> bytes:
-    """Lines that take more than a megabyte, of which the last is bad."""
+    """Lines that take more than a megabyte, with a template of the installation's own; the last one is bad."""
     text = "Nothing else is promised. " * 4_000
-    lines = [question(number, custom_id=f"large {number}") for number in range(count)]
+    config = {"prompt_name": "terse"}
+    lines = [question(number, custom_id=f"large {number}", config=config) for number in range(count)]
     return body_of(
         [*({**line, "context": [*line["context"], text]} for line in lines), {"query": 7, "custom_id": "bad"}]
     )

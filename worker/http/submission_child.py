@@ -18,6 +18,7 @@ from worker.ledger.outage import Outage
 from worker.ledger.postgres import PostgresLedger
 from worker.process.garbage import spare_the_modules
 from worker.process.logs import configure_logging, passwords_of
+from worker.settings import use_own_templates
 
 CONNECTIONS = 4
 """To PostgreSQL: one for each submission that is written at once, and one for short statements."""
@@ -64,6 +65,7 @@ class _Child:
         """Takes orders; the end of the service, however it came, ends everything and rolls back what is not committed."""
         self._settings, self._where, probe_s = await receive(self._reader)
         configure_logging(self._settings.log_level, passwords_of(self._where.database_url, self._where.redis_url))
+        use_own_templates(self._settings)
         async with self._stack:
             self._writer.write(frame((READY, None, None)))
             self._outage = await self._stack.enter_async_context(Outage(self._where.database_url, probe_s=probe_s))
