@@ -24,6 +24,9 @@ DEFAULTS = QualityConstants()
 
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
 _SPACED_WORD = re.compile(r"\w\S*")
+_MARKS = bytes(code for code in range(128) if not (chr(code).isalnum() or chr(code).isspace() or chr(code) == "_"))
+_SPACES = bytes(ord(" ") if chr(code).isspace() else code for code in range(256))
+"""For ASCII: without its marks a text has a piece for each word between spaces, in a fifth of the time of a search."""
 _LETTERS_A_WORD = 2
 """Characters of a script without spaces that count as one word: most Chinese words have two."""
 _NAMED_PHRASES = 3
@@ -134,7 +137,7 @@ def _length_factor(length: int, constants: QualityConstants) -> float:
 def word_count(text: str) -> int:
     """Number of words of a text; in scripts without spaces two characters count as one word."""
     if text.isascii():
-        return len(_SPACED_WORD.findall(text))
+        return len(text.encode("ascii").translate(_SPACES, delete=_MARKS).split())
     unspaced = sum(map(len, _UNSPACED.findall(text)))
     spaced = len(_SPACED_WORD.findall(_UNSPACED.sub(" ", text) if unspaced else text))
     return spaced + math.ceil(unspaced / _LETTERS_A_WORD)

@@ -361,8 +361,11 @@ class _Patterns:
     figure: re.Pattern[str]
 
 
-_NUMBER = r"(?<!\d)\d(?:[\d.,]{0,18}\d)?"
-"""An amount of bounded length; without the bound a row of digits and commas takes seconds."""
+_NUMBER = r"\d(?<!\d\d)(?:[\d.,]{0,18}\d)?"
+"""An amount of bounded length; without the bound a row of digits and commas takes seconds.
+
+It begins with the digit itself, so that a search skips all other characters at once.
+"""
 _SIGNS = "[€$£¥₹₩₽¢%‰％٪]"
 _SIGNED = (re.compile(rf"{_NUMBER}\s?{_SIGNS}"), re.compile(rf"{_SIGNS}\s?\d"), re.compile(r"百分之\d"))
 
