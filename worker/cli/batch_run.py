@@ -396,7 +396,7 @@ class _WholeRun:
     async def _take_up(self, run: BatchRun) -> None:
         batch_id = run.batch_id
         assert batch_id is not None
-        await run.input_lines()
+        elsewhere = [line.job_id for line in await run.input_lines() if isinstance(line, Repeated)]
         status = await run.watch.patiently(lambda: run.watch.ledger.reading.batch_status(batch_id))
-        if self.request.with_workers and status.final < status.jobs:
+        if self.request.with_workers and (status.final < status.jobs or await run.watch.still_moving(elsewhere)):
             run.watch.staff()

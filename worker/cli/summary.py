@@ -148,6 +148,9 @@ def run_lines(report: "Report", output: str) -> list[str]:
     if refused := report.refused:
         lines.append(f"{len(refused):,} of {count_of(report.tally.lines, 'line')} not valid: in the output as failed")
     lines.append(f"{_result_counts(report)} written to {'standard output' if output == '-' else output}")
+    if report.tally.waiting and (status is None or status.final == status.jobs):
+        jobs = count_of(report.tally.waiting, "line waits for a job", "lines wait for jobs")
+        lines.append(f"{jobs} of other batches that are held: 'nightdesk status' names those, then run this again")
     if report.page is not None:
         lines.append(f"look at them: {report.page}")
     return lines

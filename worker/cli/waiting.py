@@ -157,7 +157,7 @@ class Watch:
             self._look_at_disk()
             remaining = status.jobs - status.final
             if not remaining:
-                moving = await self._still_moving(moving)
+                moving = await self.still_moving(moving)
                 if not moving and not self._waits_for_callback(status):
                     return status
             if self.on_look is not None:
@@ -205,7 +205,7 @@ class Watch:
     async def wait_for_jobs(self, job_ids: Iterable[UUID]) -> None:
         """Returns when none of these jobs, of any batch, can move by itself."""
         moving = list(dict.fromkeys(job_ids))
-        while moving := await self._still_moving(moving):
+        while moving := await self.still_moving(moving):
             self.keep_workers()
             await self._look_at_lanes()
             await asyncio.sleep(FASTEST_LOOK_S)
@@ -285,7 +285,7 @@ class Watch:
         elif now - self._full_since >= FULL_PATIENCE_S:
             raise DiskFull(line)
 
-    async def _still_moving(self, ids: list[UUID]) -> list[UUID]:
+    async def still_moving(self, ids: list[UUID]) -> list[UUID]:
         """The jobs that can still move; looks only as far as the first few that can."""
         for start in range(0, len(ids), VIEWS_AT_ONCE):
             page = ids[start : start + VIEWS_AT_ONCE]

@@ -171,7 +171,8 @@ def test_results_of_another_batch_are_kept_beside(tmp_path: Path) -> None:
 def test_the_end_of_a_run_tells_results_from_jobs_that_wait() -> None:
     tally = Tally(1_200, Counter(completed=1_017, failed=1, scheduled=180, running=2))
     assert run_lines(Report(None, None, tally, (), 1.0), "o.csv") == [
-        "1,018 results and 182 without an answer yet written to o.csv"
+        "1,018 results and 182 without an answer yet written to o.csv",
+        "182 lines wait for jobs of other batches that are held: 'nightdesk status' names those, then run this again",
     ]
     done = Tally(1_200, Counter(completed=1_200))
     assert run_lines(Report(None, None, done, (), 1.0), "-") == ["1,200 results written to standard output"]
