@@ -204,22 +204,19 @@ def test_a_batch_comes_in_pieces_and_packed(door: Door) -> None:
     assert (broken.status_code, broken.json()["title"]) == (400, "Invalid gzip")
 
 
-@pytest.fixture(scope="module")
-def forked_child() -> Iterator[None]:
-    """Let the process for large submissions be a fork of one that has loaded its modules."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(submission_process, "start_child", start_module)
-        yield
+@pytest.fixture
+def forked_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the process for large submissions be a fork of one that has loaded its modules, and a small body be large."""
+    monkeypatch.setattr(submission_process, "start_child", start_module)
+    monkeypatch.setattr(submission_process, "WAIT_BYTES", 1_000)
+    monkeypatch.setattr(submission_process, "START_BYTES", 1_000)
 
 
 def large_body(count: int = 11) -> bytes:
-    """Lines that take more than a megabyte, with a template of the installation's own; the last one is bad."""
-    text = "Nothing else is promised. " * 4_000
+    """Lines that count as large, with a template of the installation's own; the last one is bad."""
     config = {"prompt_name": "terse"}
     lines = [question(number, custom_id=f"large {number}", config=config) for number in range(count)]
-    return body_of(
-        [*({**line, "context": [*line["context"], text]} for line in lines), {"query": 7, "custom_id": "bad"}]
-    )
+    return body_of([*lines, {"query": 7, "custom_id": "bad"}])
 
 
 def _ended(link: submission_process._Link) -> Callable[[], bool]:
