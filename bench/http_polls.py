@@ -148,6 +148,8 @@ async def measure(
             print(f"{'CPU of the service for a poll':<44} {(_cpu_ms(service) - before) / len(looks):.2f} ms")
             quiet_late = late.take()
             with sender(url, options.submit) as orders:
+                # The start of the sender kept this loop waiting.
+                await asyncio.sleep(0.1)
                 late.take()
                 orders.send("begin")
                 busy = show("polls while batches come in", await pace(options.pollers, options.seconds, poll))
