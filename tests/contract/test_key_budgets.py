@@ -9,13 +9,15 @@ from datetime import timedelta
 from decimal import Decimal
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from schemas.access import Role
 from schemas.states import HeldReason, JobState
 from tasks.errors import JobsRefused
-from tasks.ports import NewBatch, Opened, Submitter
-from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_job, to_check
+from tasks.ports import Leased, NewAttempt, NewBatch, Opened, Submitter
+from tasks.ports.remote_batches import ParkedCall
+from tests.builders import closed_ok, closed_unknown, make_answer, make_attempt, make_batch, make_job, to_check
 from tests.contract.situations import ACTOR, open_one, state, submit_and_take, submit_many, take, take_one, view
 from tests.postgres import advance_clock, make_postgres_ledger
 from worker.ledger.postgres import PostgresLedger
@@ -140,3 +142,76 @@ async def test_it_needs_known_prices_of_its_own_jobs_and_outlives_its_revocation
 
         assert await state(ledger, waiting) is JobState.AVAILABLE
         assert await ledger.budgets.all() == []
+
+
+async def pay(ledger: PostgresLedger, leased: Leased, usd: str) -> None:
+    """Answers a job for a price, below its reserve."""
+    attempt = await open_one(ledger, leased, reserved_usd=PRICE)
+    answer = make_answer(cost_usd=Decimal(usd))
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))])
+
+
+async def sent(ledger: PostgresLedger, key: ApiKey) -> tuple[UUID, NewAttempt]:
+    """A call in a provider batch, with the id of that."""
+    leased = await submit_and_take(ledger, batch=batch_of(key))
+    attempt = await open_one(ledger, leased, reserved_usd=PRICE, lane="provider_batch", model="m")
+    document = b'{"protocol": "markers", "timeout_s": 60, "endpoint": null, "prompt": null}'
+    call = ParkedCall(attempt.id, attempt.job_id, attempt.token, attempt.provider, "m", b"{}", document)
+    assert await ledger.remote_batches.park([call]) == {attempt.id}
+    minute = timedelta(minutes=1)
+    intent = await ledger.remote_batches.intend(attempt.provider, "m", max_calls=9, max_bytes=999, keep_for=minute)
+    assert intent is not None
+    return intent.id, attempt
+
+
+async def test_one_that_is_set_later_counts_what_its_jobs_cost_before(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url) as (ledger, key):
+        await pay(ledger, await submit_and_take(ledger, batch=batch_of(key)), "0.05")
+        advance_clock(postgres_database_url, timedelta(days=1))
+        lost = await submit_and_take(ledger, batch=batch_of(key))
+        unknown = await open_one(ledger, lost, reserved_usd=PRICE)
+        await ledger.attempts.close_attempts([closed_unknown(lost, unknown)])
+        remote_id, parked = await sent(ledger, key)
+        await pay(ledger, await submit_and_take(ledger), "0.25")
+
+        limits = {TOTAL: Decimal("0.60"), DAY: Decimal("0.60")}
+        await limit_key(ledger, "intake", {}, limits, ACTOR)
+
+        counted = {"intake day UTC": (PRICE, PRICE), "intake total": (PRICE, PRICE + Decimal("0.05"))}
+        assert await sums(ledger) == counted
+        await refused_job(ledger, batch_of(key))
+        await limit_key(ledger, "intake", {}, dict.fromkeys(limits, Decimal(0)), ACTOR)
+        await limit_key(ledger, "intake", {}, limits, ACTOR)
+        assert await sums(ledger) == counted, "nothing is forgotten"
+
+        # What becomes known later of earlier calls is settled in both.
+        late = closed_ok(lost, unknown, answer=make_answer(cost_usd=Decimal("0.10")))
+        await ledger.attempts.close_attempts([late])
+        (pending,) = await ledger.remote_batches.pending(remote_id, [parked.id])
+        answer = make_answer(cost_usd=Decimal("0.02"))
+        await ledger.attempts.close_attempts([closed_ok(pending.job, parked, answer=answer)])
+        assert await sums(ledger) == {
+            "intake day UTC": (0, Decimal("0.12")),
+            "intake total": (0, Decimal("0.17")),
+        }
+
+
+SLOW = """
+CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.05); RETURN NEW; END';
+CREATE TRIGGER wait BEFORE INSERT ON attempt FOR EACH ROW EXECUTE FUNCTION wait();
+"""
+"""Keeps a call that is opened out of sight for a moment."""
+
+
+async def test_a_call_that_is_opened_while_it_is_set_counts(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url) as (ledger, key):
+        attempt = make_attempt(await submit_and_take(ledger, batch=batch_of(key)), reserved_usd=PRICE)
+        with psycopg.connect(postgres_database_url, autocommit=True) as connection:
+            connection.execute(SLOW)
+
+        (status,), _ = await asyncio.gather(
+            ledger.attempts.open_attempts([attempt]), limit_key(ledger, "intake", {}, {TOTAL: Decimal(100)}, ACTOR)
+        )
+
+        assert status is Opened.OPENED
+        assert await sums(ledger) == {"intake total": (PRICE, 0)}

@@ -23,6 +23,7 @@ from schemas.budget import BudgetStatus
 from schemas.window import Interval, parse_period
 from tasks.errors import NotFound
 from worker.ledger.database import Database
+from worker.ledger.earlier_costs import COUNT_EARLIER, LOCK_CALLS_OUT
 from worker.ledger.pages import lock_periods
 
 PAGE_ROWS = 500
@@ -308,13 +309,19 @@ class TenantBudgets:
     ) -> None:
         """Sets the budget of an owner for a period in one spelling; jobs that wait for it go on as far as it allows.
 
-        Calls that are open count in no budget that is set meanwhile.
+        One of a tenant counts from this moment, without the calls that are open. One of a key counts what its jobs cost
+        before, too: since the beginning of its day, or in all.
         """
         owner = Owner(tenant, key_id)
         values = {"id": uuid7(), **owner._asdict(), "period": period, "max_cost_usd": max_cost_usd, "actor": actor}
         async with self._db.connection() as connection, connection.transaction():
+            if key_id is not None:
+                await connection.execute(LOCK_CALLS_OUT)
             row = await (await connection.execute(_SET, values)).fetchone()
-            await connection.execute(_ADD_PERIODS, _next_periods([row]))
+            periods = _next_periods([row])
+            await connection.execute(_ADD_PERIODS, periods)
+            if key_id is not None:
+                await connection.execute(COUNT_EARLIER, {"id": periods["id"], "key_id": key_id})
             await connection.execute(_CHANGE_PERIODS, {"id": row.id, "max_cost_usd": max_cost_usd})  # type: ignore[union-attr]
         await _settle(self._db, owner)
 

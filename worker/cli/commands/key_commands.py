@@ -62,7 +62,9 @@ def keys(
     jobs_per_day: Annotated[int | None, _limit("Most jobs submitted a day (UTC); 0: no limit.")] = None,
     max_cost_usd: Annotated[
         str | None,
-        typer.Option(metavar="USD", help="The most that all jobs submitted with the key may cost; 0: no limit."),
+        typer.Option(
+            metavar="USD", help="The most that all jobs submitted with the key may cost, past ones too; 0: no limit."
+        ),
     ] = None,
     max_cost_usd_per_day: Annotated[
         str | None, typer.Option(metavar="USD", help="The most that their calls of a day (UTC) may cost; 0: no limit.")
