@@ -3,6 +3,8 @@
 import csv
 import gzip
 import importlib.util
+import os
+import signal
 import socket
 import threading
 import time
@@ -251,17 +253,78 @@ def test_a_large_batch_is_taken_in_by_another_process_with_the_same_answers(door
 
 
 @pytest.mark.usefixtures("forked_child")
-@pytest.mark.parametrize("end", ["killed", "left by the service"])
-def test_a_large_batch_cut_off_by_the_end_of_its_process_is_not_there_and_can_be_sent_again(
-    door: Door, end: str
+def test_while_the_process_for_large_batches_hangs_small_ones_are_taken_in(door: Door) -> None:
+    assert door.http.post("/v1/batches", content=large_body(), headers=LINES).status_code == 202
+    link = door.service.large._link
+    assert link is not None
+    answers: list[httpx2.Response] = []
+
+    def send() -> None:
+        answers.append(httpx2.post(f"{door.url}/v1/batches", content=large_body(), headers=LINES, timeout=60))
+
+    senders = [threading.Thread(target=send) for _ in range(submission_process.AT_ONCE)]
+    os.kill(link.process.pid, signal.SIGSTOP)
+    try:
+        for sender in senders:
+            sender.start()
+        assert until(lambda: len(link.pending) == len(senders), 30)
+        assert door.submit(question(1))["jobs"] == 1
+        assert not answers
+    finally:
+        os.kill(link.process.pid, signal.SIGCONT)
+    for sender in senders:
+        sender.join(30)
+    assert [answer.status_code for answer in answers] == [202] * len(senders)
+
+
+@pytest.mark.usefixtures("forked_child")
+def test_where_the_process_for_large_batches_cannot_start_a_thread_takes_them_in(
+    door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def fail(*_: object) -> Any:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(submission_process, "start_child", fail)
+    monkeypatch.setattr(door.service.large, "_link", None)  # the one of other tests
+    monkeypatch.setattr(door.service.large, "_retry_at", 0.0)
+    assert door.submit(*(question(number) for number in range(11)))["jobs"] == 11
+
+
+def send_lines(door: Door, end: str) -> Callable[[], httpx2.Response]:
     key = {**LINES, "Idempotency-Key": end}
+    return lambda: door.http.post("/v1/batches", content=large_body(), headers=key)
+
+
+def send_file(door: Door, _: str) -> Callable[[], httpx2.Response]:
+    """Upload a file as OpenAI's client does; make its batch."""
+    lines = [
+        {"custom_id": f"f{number}", "method": "POST", "url": "/v1/answers", "body": question(number)}
+        for number in range(11)
+    ]
+    file = door.http.post(
+        "/openai/v1/files", files={"file": ("night.jsonl", body_of(lines))}, data={"purpose": "batch"}
+    )
+    order = {"input_file_id": file.json()["id"], "endpoint": "/v1/answers", "completion_window": "24h"}
+    return lambda: door.http.post("/openai/v1/batches", json=order)
+
+
+@pytest.mark.usefixtures("forked_child")
+@pytest.mark.parametrize(
+    ("end", "make_sender", "remedy"),
+    [
+        ("killed", send_lines, "same Idempotency-Key"),
+        ("left by the service", send_lines, "same Idempotency-Key"),
+        ("killed", send_file, "Create the batch of the same file again"),
+    ],
+)
+def test_a_large_batch_cut_off_by_the_end_of_its_process_is_not_there_and_can_be_sent_again(
+    door: Door, end: str, make_sender: Callable[[Door, str], Callable[[], httpx2.Response]], remedy: str
+) -> None:
+    send = make_sender(door, end)
     answers: list[httpx2.Response] = []
     with psycopg.connect(door.database_url) as holder:
         holder.execute("LOCK TABLE batch IN SHARE MODE")
-        sender = threading.Thread(
-            target=lambda: answers.append(door.http.post("/v1/batches", content=large_body(), headers=key))
-        )
+        sender = threading.Thread(target=lambda: answers.append(send()))
         sender.start()
         waits = "SELECT count(*) FROM pg_locks WHERE relation = 'batch'::regclass AND NOT granted"
         assert until(lambda: holder.execute(waits).fetchone() == (1,), 30)
@@ -275,11 +338,15 @@ def test_a_large_batch_cut_off_by_the_end_of_its_process_is_not_there_and_can_be
             link.reading.get_loop().call_soon_threadsafe(link.writer.close)
         sender.join(30)
     assert until(_ended(link), 30)
-    again = door.http.post("/v1/batches", content=large_body(), headers=key)
+    assert not list(door.service.uploads.iterdir())
+    again = send()
 
     assert [answer.status_code for answer in answers] == [503]
-    assert "same Idempotency-Key" in answers[0].json()["detail"]
-    assert (again.status_code, again.json()["created"]) == (202, True)
+    assert remedy in answers[0].text
+    if make_sender is send_lines:
+        assert (again.status_code, again.json()["created"]) == (202, True)
+    else:
+        assert (again.status_code, again.json()["request_counts"]["total"]) == (200, 11)
 
 
 @pytest.mark.usefixtures("forked_child")

@@ -4,7 +4,7 @@ import asyncio
 import re
 from datetime import timedelta
 from typing import Annotated, Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request
@@ -15,13 +15,14 @@ from schemas.batch import BatchStatus
 from schemas.states import JobState
 from tasks.errors import NotFound
 from tasks.submit import validated
-from worker.http.bodies import parse_json, read_body
+from worker.http.bodies import parse_json, read_body, remove_files
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import OPENAI_PROBLEMS
 from worker.http.openai_files import file_id
 from worker.http.openai_metadata import Metadata
-from worker.http.problems import invalid, not_found
+from worker.http.problems import invalid, not_found, problem_of
 from worker.http.service import Service
+from worker.http.submission_process import ProcessEnded
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.uploads import Upload
 from worker.operations import job_changes
@@ -37,6 +38,11 @@ _BATCH = re.compile(r"batch_([0-9a-f]{32})")
 
 END_S = 2.0
 """Seconds that a request waits for the sizes of the results of a batch that ended."""
+
+_CUT_OFF = (
+    "the process of the service that takes large files in ended before its answer. Create the batch of the same file "
+    "again: nothing is done twice"
+)
 
 BatchId = Annotated[str, Path(max_length=100)]
 
@@ -65,8 +71,19 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
         raise invalid(f"there is no file {order.input_file_id}", "input_file_id") from None
     window = timedelta(hours=int(order.completion_window.removesuffix("h")))
     wish = BatchOrder(window, order.metadata or {}, caller.submitter)
-    upload = await service.take_in(submit_upload, upload, wish, service.uploads, size=upload.bytes)
-    return _json(await _document(service, upload))
+    return _json(await _document(service, await _take_in(service, upload, wish)))
+
+
+async def _take_in(service: Service, upload: Upload, wish: BatchOrder) -> Upload:
+    """Makes the batch; what a killed process leaves of it on disk is removed."""
+    files = service.uploads / uuid4().hex
+    try:
+        return await service.take_in(submit_upload, upload, wish, files, size=upload.bytes)
+    except ProcessEnded as error:
+        await asyncio.to_thread(remove_files, files)
+        problem = problem_of(error)
+        problem.detail = _CUT_OFF
+        raise problem from error
 
 
 @router.get("", response_model=None)

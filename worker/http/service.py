@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -24,7 +24,7 @@ from worker.http.bulk_loop import BulkLoop
 from worker.http.exposition import Metrics
 from worker.http.job_watch import JobWatch
 from worker.http.readiness import Lookout
-from worker.http.submission_process import SubmissionProcess, Work
+from worker.http.submission_process import NotStarted, SubmissionProcess, Work
 from worker.ledger.outage import PROBE_S, Outage
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.tenancy import JobVersion
@@ -94,9 +94,11 @@ class Service:
 
     async def take_in(self, work: Work[Result], *arguments: Any, size: int) -> Result:
         """Writes a submission of so many bytes: a large one in the process for them, another one on the bulk loop."""
-        async with self.bulk.uploads:
-            if self.large.takes(size):
+        # One that hangs there must not keep the others waiting.
+        if self.large.takes(size):
+            with suppress(NotStarted):
                 return await self.large.run(work, *arguments)
+        async with self.bulk.uploads:
             return await self.bulk.run(lambda ledger: work(ledger, self.settings, *arguments))
 
     def operator(self, name: str, ledger: PostgresLedger) -> Operator:

@@ -29,6 +29,9 @@ NICENESS = 5
 READY = -1
 """Number of the message that the process has started."""
 
+ALIVE = -2
+"""Number of a message that its loop runs."""
+
 ORDERED = ("worker.operations.body_submission", "worker.operations.uploaded_batches")
 """Modules of the work that is ordered here: loaded before the first order."""
 
@@ -63,11 +66,12 @@ class _Child:
 
     async def run(self) -> None:
         """Takes orders; the end of the service, however it came, ends everything and rolls back what is not committed."""
-        self._settings, self._where, probe_s = await receive(self._reader)
+        self._settings, self._where, probe_s, beat_s = await receive(self._reader)
         configure_logging(self._settings.log_level, passwords_of(self._where.database_url, self._where.redis_url))
         use_own_templates(self._settings)
         async with self._stack:
             self._writer.write(frame((READY, None, None)))
+            self._stack.push_async_callback(cancel, asyncio.create_task(self._beat(beat_s)))
             self._outage = await self._stack.enter_async_context(Outage(self._where.database_url, probe_s=probe_s))
             try:
                 while True:
@@ -81,15 +85,20 @@ class _Child:
                 for task in list(self._tasks.values()):
                     await cancel(task)
 
+    async def _beat(self, every_s: float) -> None:
+        """Tells that the loop runs, until cancelled."""
+        while True:
+            await asyncio.sleep(every_s)
+            self._writer.write(frame((ALIVE, None, None)))
+
     async def _do(self, number: int, function: Any, arguments: tuple[Any, ...]) -> None:
-        message: tuple[int, Any, Exception | None]
         try:
-            message = (number, await function(await self._opened(), self._settings, *arguments), None)
+            answer = frame((number, await function(await self._opened(), self._settings, *arguments), None))
         except Exception as error:  # noqa: BLE001 - it is raised where the work was ordered
-            message = (number, None, _portable(error))
+            answer = frame((number, None, _portable(error)))
         finally:
             del self._tasks[number]
-        self._writer.write(frame(message))
+        self._writer.write(answer)
 
     async def _opened(self) -> PostgresLedger:
         """The ledger, opened at the first need: PostgreSQL may be away when this process starts."""
