@@ -17,6 +17,7 @@ class BudgetStatus(Contract):
         default=None, description="the key of the HTTP service whose jobs it bounds; null: all of the tenant"
     )
     key_id: UUID | None = None
+    key_revoked: bool = Field(default=False, description="the key was revoked; jobs of it wait for this money")
     period: str = Field(
         description="a calendar day, 'day ZONE', or recurring hours, '22:00-06:00 ZONE'; of a key also 'total'"
     )

@@ -14,7 +14,7 @@ import pytest
 
 from schemas.access import Role
 from schemas.states import HeldReason, JobState
-from tasks.errors import JobsRefused
+from tasks.errors import JobsRefused, NotFound
 from tasks.ports import Leased, NewAttempt, NewBatch, Opened, Submitter
 from tasks.ports.remote_batches import ParkedCall
 from tests.builders import closed_ok, closed_unknown, make_answer, make_attempt, make_batch, make_job, to_check
@@ -24,6 +24,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.ledger.stored_keys import ApiKey
 from worker.ledger.tenant_budgets import DAY, TOTAL
 from worker.operations.api_keys import KeyRequest, add_key, limit_key
+from worker.operations.overview import budget_line
 
 pytestmark = pytest.mark.usefixtures("runner")
 
@@ -215,3 +216,30 @@ async def test_a_call_that_is_opened_while_it_is_set_counts(postgres_database_ur
 
         assert status is Opened.OPENED
         assert await sums(ledger) == {"intake total": (PRICE, 0)}
+
+
+async def test_jobs_of_a_revoked_key_get_money_by_its_id_beside_a_later_key_of_its_name(
+    postgres_database_url: str,
+) -> None:
+    async with opened(postgres_database_url, total="0.10") as (ledger, key):
+        waiting = await refused_job(ledger, batch_of(key))
+        await ledger.api_keys.revoke("intake", ACTOR)
+        later, _ = await add_key(ledger, KeyRequest("intake", "desk", Role.SUBMIT, money={TOTAL: Decimal(2)}), ACTOR)
+
+        assert (await limit_key(ledger, "intake", {}, {TOTAL: Decimal(3)}, ACTOR)).id == later.id
+        assert await state(ledger, waiting) is JobState.SCHEDULED
+        (short,) = await ledger.budgets.all("desk", (await view(ledger, waiting)).batch_id)
+        line = budget_line(short)
+        assert line.startswith(f"the revoked key intake ({key.id}) may spend 0.1 USD in all")
+        assert line.endswith(f"nightdesk keys limit {key.id} --max-cost-usd USD")
+        assert {(each.key_revoked, each.key_id) for each in await ledger.budgets.all()} == {
+            (True, key.id),
+            (False, later.id),
+        }
+
+        with pytest.raises(NotFound, match="no key 'intake' that is valid"):
+            await limit_key(ledger, str(key.id), {"jobs_per_day": 5}, {}, ACTOR)
+        assert (await limit_key(ledger, str(key.id), {}, {TOTAL: PRICE}, ACTOR)).id == key.id
+        assert await state(ledger, waiting) is JobState.AVAILABLE
+        (budget,) = await ledger.budgets.all()
+        assert (budget.key_id, budget.max_cost_usd) == (later.id, Decimal(3))

@@ -30,11 +30,12 @@ _BY_HASH = f"SELECT {_COLUMNS} FROM api_key WHERE hash = %(hash)s AND revoked_at
 # A limit that is not given stays; 0 ends one.
 _LIMIT = f"""
 UPDATE api_key SET {", ".join(f"{limit} = nullif(coalesce(%({limit})s::integer, {limit}), 0)" for limit in LIMITS)}
-WHERE name = %(name)s AND revoked_at IS NULL RETURNING {_COLUMNS}
+WHERE id = %(id)s AND revoked_at IS NULL RETURNING {_COLUMNS}
 """
 
 _NEWEST = f"""
-SELECT {_COLUMNS} FROM api_key WHERE name = %(name)s ORDER BY revoked_at IS NULL DESC, id DESC LIMIT 1
+SELECT {_COLUMNS} FROM api_key WHERE name = %(name)s OR id::text = %(name)s
+ORDER BY id::text = %(name)s DESC, revoked_at IS NULL DESC, id DESC LIMIT 1
 """
 
 _USE = """
@@ -99,15 +100,15 @@ class ApiKeys:
         """All keys, also the revoked ones, oldest first."""
         return [_key(row) for row in await self._db.rows(f"SELECT {_COLUMNS} FROM api_key ORDER BY id")]
 
-    async def limit(self, name: str, limits: Mapping[str, int | None]) -> ApiKey:
-        """Changes limits of a key: None leaves one, 0 ends it. Raises ``NotFound``."""
-        rows = await self._db.rows(_LIMIT, {**dict.fromkeys(LIMITS), **limits, "name": name})
+    async def limit(self, key: ApiKey, limits: Mapping[str, int | None]) -> ApiKey:
+        """Changes limits of a key: None leaves one, 0 ends it. Raises ``NotFound`` if it was revoked."""
+        rows = await self._db.rows(_LIMIT, {**dict.fromkeys(LIMITS), **limits, "id": key.id})
         if not rows:
-            raise _unknown(name)
+            raise _unknown(key.name)
         return _key(rows[0])
 
     async def newest(self, name: str) -> ApiKey:
-        """The valid key of a name, else the last one that was revoked; raises ``NotFound``."""
+        """The key of an id; of a name the valid one, else the last that was revoked. Raises ``NotFound``."""
         rows = await self._db.rows(_NEWEST, {"name": name})
         if not rows:
             raise _unknown(name)

@@ -281,7 +281,7 @@ def _all(scope: _Scope) -> str:
   AND (k.revoked_at IS NULL OR EXISTS (SELECT FROM job j WHERE j.key_id = b.key_id AND {_waiting(scope)}))"""
     jobs = f"SELECT FROM job j WHERE j.{scope.column} = b.{scope.column} AND {_waiting(scope)}"
     return f"""
-SELECT b.tenant, k.name AS key, b.key_id, b.period, b.max_cost_usd, p.begins_at, p.ends_at, coalesce(p.spent_usd, 0) AS spent_usd,
+SELECT b.tenant, k.name AS key, b.key_id, k.revoked_at IS NOT NULL AS key_revoked, b.period, b.max_cost_usd, p.begins_at, p.ends_at, coalesce(p.spent_usd, 0) AS spent_usd,
        coalesce(p.reserved_usd, 0) AS reserved_usd,
        EXISTS ({jobs} AND j.batch_id = coalesce(%(batch_id)s::uuid, j.batch_id) AND b.id = ANY (j.short_of)) AS used_up,
        (SELECT min(n.begins_at) FROM budget_period n

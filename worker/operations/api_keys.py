@@ -65,12 +65,14 @@ async def add_key(ledger: PostgresLedger, request: KeyRequest, actor: str) -> tu
 async def limit_key(
     ledger: PostgresLedger, name: str, limits: Mapping[str, int | None], money: Mapping[str, Decimal], actor: str
 ) -> ApiKey:
-    """Changes limits of a key, and what its jobs may cost; raises ``NotFound``.
+    """Changes limits of a key, by its name or id, and what its jobs may cost; raises ``NotFound``.
 
-    Jobs of a key that was revoked may still wait for money: of that alone it is given more.
+    Jobs of a key that was revoked may still wait for money: of that alone it is given more. By its id, where a later key
+    has its name.
     """
-    only_money = money and all(limit is None for limit in limits.values())
-    key = await (ledger.api_keys.newest(name) if only_money else ledger.api_keys.limit(name, limits))
+    key = await ledger.api_keys.newest(name)
+    if not money or any(limit is not None for limit in limits.values()):
+        key = await ledger.api_keys.limit(key, limits)
     await set_money(ledger, key, money, actor)
     return key
 

@@ -84,9 +84,11 @@ def budget_line(budget: BudgetStatus) -> str:
     when = "" if budget.next_at is None else f", at the latest on {next_period(budget)}, when its next period begins"
     if budget.key is not None:
         goes_on = "need more money" if budget.next_at is None else f"go on by themselves{when}; sooner"
+        # A later key may have its name.
+        name = budget.key_id if budget.key_revoked else budget.key
         return (
-            f"the key {budget.key} may spend {dollars(budget.max_cost_usd)} {words_of(budget.period)} and has no room for the next "
-            f"call ({spent}): its jobs {goes_on} with: nightdesk keys limit {budget.key} {OPTIONS[budget.period]} USD"
+            f"the {key_words(budget)} may spend {dollars(budget.max_cost_usd)} {words_of(budget.period)} and has no room for the next "
+            f"call ({spent}): its jobs {goes_on} with: nightdesk keys limit {name} {OPTIONS[budget.period]} USD"
         )
     # A name of old may have a line break.
     tenant = budget.tenant if budget.tenant.isprintable() else repr(budget.tenant)
@@ -95,6 +97,11 @@ def budget_line(budget: BudgetStatus) -> str:
         f"the next call ({spent}): its jobs go on by themselves{when}; sooner with: "
         f"nightdesk budget set {budget.period!r} USD --tenant {shlex.quote(tenant)}"
     )
+
+
+def key_words(budget: BudgetStatus) -> str:
+    """The key of a budget in words: one that was revoked with its id, for a later one may have its name."""
+    return f"revoked key {budget.key} ({budget.key_id})" if budget.key_revoked else f"key {budget.key}"
 
 
 def next_period(budget: BudgetStatus) -> str:

@@ -15,7 +15,7 @@ from worker.cli.terminal import actor, tell, write_json, write_line
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import budget_changes
 from worker.operations.counts import count_of
-from worker.operations.overview import dollars, next_period
+from worker.operations.overview import dollars, key_words, next_period
 from worker.settings import Settings, load_settings
 from worker.wiring import embedded
 
@@ -107,7 +107,7 @@ def _show(budgets: list[BudgetStatus], *, as_json: bool) -> int:
 
 
 def _line(budget: BudgetStatus) -> str:
-    period = budget.period if budget.key is None else f"key {budget.key}, {budget.period}"
+    period = budget.period if budget.key is None else f"{key_words(budget)}, {budget.period}"
     parts = [f"{budget.tenant}, {period}: {dollars(budget.spent_usd)} of {dollars(budget.max_cost_usd)} spent"]
     if budget.reserved_usd:
         parts.append(f"{dollars(budget.reserved_usd)} reserved")

@@ -21,7 +21,7 @@ from worker.ledger.tenant_budgets import DAY, TOTAL
 from worker.operations.api_keys import KeyRequest, add_key, limit_key
 from worker.operations.budget_changes import amount
 from worker.operations.counts import count_of
-from worker.operations.overview import OPTIONS, dollars, words_of
+from worker.operations.overview import OPTIONS, budget_line, dollars, words_of
 from worker.settings import load_settings
 from worker.wiring import embedded
 
@@ -43,7 +43,9 @@ def _limit(text: str) -> Any:
 
 def keys(
     action: Annotated[Action, typer.Argument(help="add, list, limit or revoke.")],
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Of the key to add, limit or revoke.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Of the key to add, limit or revoke; to limit, its id, too.")
+    ] = None,
     *,
     role: Annotated[
         Role, typer.Option(help="read; submit (and cancel, and read); review (and read); admin.")
@@ -134,6 +136,8 @@ class _KeyState:
     budgets: list[BudgetStatus]
     jobs_today: int | None = None
     """None: its jobs are not counted."""
+    revoked: tuple[BudgetStatus, ...] = ()
+    """Budgets of earlier keys of its name, for which jobs wait."""
 
     def document(self) -> dict[str, Any]:
         """For programs."""
@@ -173,7 +177,9 @@ async def _limited(
     ledger: PostgresLedger, name: str, limits: Mapping[str, int | None], money: Mapping[str, Decimal]
 ) -> _KeyState:
     key = await limit_key(ledger, name, limits, money, actor())
-    return _KeyState(key, _budgets_of(key, await ledger.budgets.all(key.tenant)))
+    budgets = await ledger.budgets.all()
+    revoked = [each for each in budgets if each.key == key.name and each.key_revoked and each.key_id != key.id]
+    return _KeyState(key, _budgets_of(key, budgets), revoked=tuple(revoked))
 
 
 def _budgets_of(key: ApiKey, budgets: list[BudgetStatus]) -> list[BudgetStatus]:
@@ -181,10 +187,16 @@ def _budgets_of(key: ApiKey, budgets: list[BudgetStatus]) -> list[BudgetStatus]:
 
 
 def _tell_limits(state: _KeyState, *, as_json: bool) -> None:
+    key = state.key
     if as_json:
         write_json(state.document())
+    elif key.revoked_at:
+        money = ", ".join(state.limits()) or "no job waits for money"
+        tell(f"the revoked key {key.name} ({key.id}): {money}")
     else:
-        tell(f"the key {state.key.name}: {', '.join(state.limits()) or 'no limits'}; in force within seconds")
+        tell(f"the key {key.name}: {', '.join(state.limits()) or 'no limits'}; in force within seconds")
+    for budget in state.revoked:
+        tell(f"this gives nothing to jobs of an earlier key of that name: {budget_line(budget)}")
 
 
 def _show(states: list[_KeyState], *, as_json: bool) -> None:
@@ -200,3 +212,7 @@ def _show(states: list[_KeyState], *, as_json: bool) -> None:
         if (not key.revoked_at or state.budgets) and (limits := state.limits()):
             today = "" if state.jobs_today is None else f"; {state.jobs_today:,} jobs today"
             write_line(f"{'':<20} at most {', '.join(limits)}{today}")
+            if key.revoked_at:
+                short = [budget for budget in state.budgets if budget.used_up] or state.budgets
+                money = " ".join(f"{OPTIONS[budget.period]} USD" for budget in short)
+                write_line(f"{'':<20} more: nightdesk keys limit {key.id} {money}")
