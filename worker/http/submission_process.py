@@ -58,7 +58,7 @@ _NOT_STARTED = (
     "in %.0f s. See whether memory or the number of processes is at its limit"
 )
 
-_HUNG = "the process for large submissions gave no sign of life for %.0f s and is killed: nothing of its work is there"
+_HUNG = "the process for large submissions gave no sign of life for %.0f s and is killed; senders are told to try again"
 
 
 class NotStarted(Exception):

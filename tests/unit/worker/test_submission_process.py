@@ -120,7 +120,7 @@ def test_a_process_that_ends_or_hangs_at_its_start_leaves_the_work_to_others(
 
 @pytest.mark.parametrize("conduct", ["hangs", "answers what can't be read"])
 def test_a_process_that_answers_no_more_is_killed_and_its_work_told_of(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, conduct: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, conduct: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     peer = Peer(monkeypatch)
     if conduct == "hangs":
@@ -144,6 +144,7 @@ def test_a_process_that_answers_no_more_is_killed_and_its_work_told_of(
 
     asyncio.run(asyncio.wait_for(main(), 30))
     assert peer.kills == 1
+    assert ("no sign of life" if conduct == "hangs" else "can't be read") in caplog.text
 
 
 async def answer_oddly(*_: object) -> object:
