@@ -59,6 +59,17 @@ class UnchangedJob(NamedTuple):
     job_id: UUID
     batch_id: UUID
     request_hash: bytes
+    final: bool = True
+    """It has its answer; otherwise it runs by its own terms, which follow."""
+    priority: int = 0
+    deadline: datetime | None = None
+
+    def serves(self, job: "NewJob", batch: NewBatch) -> bool:
+        """Tells whether it is as good as a new job: it has its answer, or comes as early and is tried as long."""
+        if self.final or self.deadline is None:
+            return self.final or self.priority >= job.priority
+        latest = job.deadline or batch.deadline
+        return self.priority >= job.priority and latest is not None and self.deadline >= latest
 
 
 class Content(NamedTuple):

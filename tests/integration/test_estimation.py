@@ -134,7 +134,9 @@ def test_the_estimate_of_a_submission_is_kept_with_its_batch_without_texts(datab
         path = tmp_path / "in.jsonl"
         path.write_text(json.dumps({"query": "Why?", "context": ["The desk takes the copy of the day."]}) + "\n{secret")
         settings = Settings(provider="extractive")
-        batch, estimation = await with_estimate(make_batch("default"), [str(path)], {}, settings, ledger)
+        batch, estimation = await with_estimate(
+            make_batch("default"), [str(path)], {}, settings, ledger, same_input=None
+        )
         await submit(ledger, batch=batch)
         assert "1 calls" in estimate_line(estimation)
         assert "secret" not in json.dumps(batch.estimate)

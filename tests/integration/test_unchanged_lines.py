@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from schemas.states import JobState
+from tests.builders import make_batch
 from tests.contract.situations import ACTOR, state
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.estimation import estimate_files
 from worker.operations.file_submission import Accepted, Submission
+from worker.operations.first_estimate import with_estimate
 from worker.operations.input_content import SameInput
 from worker.operations.second_reading import Unchanged
 from worker.settings import Settings
@@ -18,21 +22,39 @@ from worker.settings import Settings
 LINES = [{"query": f"Question {n}?", "context": ["Because."]} for n in range(30)]
 
 
-async def hand_in(
+async def look(
     ledger: PostgresLedger,
     path: Path,
     lines: Sequence[dict[str, Any]],
     same: SameInput = SameInput.TAKE_EARLIER,
+    batch: dict[str, Any] | None = None,
+    priority: int = 0,
     **settings: Any,
+) -> tuple[Unchanged | None, Submission]:
+    """Looks for the lines of an input that is not known as a whole, before it is written."""
+    await asyncio.to_thread(path.write_text, "\n".join(map(json.dumps, lines)))
+    chosen = Settings(**{"provider": "extractive", **settings})
+    submission = Submission([str(path)], batch or {}, chosen, strict=False, same_input=same, priority=priority)
+    assert await submission.known_batch(ledger.contents) is None
+    return await submission.take_unchanged(ledger.contents), submission
+
+
+async def hand_in(
+    ledger: PostgresLedger, path: Path, lines: Sequence[dict[str, Any]], **options: Any
 ) -> tuple[Unchanged | None, Accepted, Submission]:
     """Submits lines as a command does whose input is not known as a whole."""
-    await asyncio.to_thread(path.write_text, "\n".join(map(json.dumps, lines)))
-    submission = Submission(
-        [str(path)], {}, Settings(**{"provider": "extractive", **settings}), strict=False, same_input=same
-    )
-    assert await submission.known_batch(ledger.contents) is None
-    unchanged = await submission.take_unchanged(ledger.contents)
+    unchanged, submission = await look(ledger, path, lines, **options)
     return unchanged, await submission.write(ledger), submission
+
+
+def corrected(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same lines with another source of the last."""
+    return [*lines[:-1], {**lines[-1], "context": [f"{lines[-1]['context'][0]} Indeed."]}]
+
+
+def questions(word: str) -> list[dict[str, Any]]:
+    """A few lines that no other input has."""
+    return [{"query": f"{word} {n}?", "context": ["Because."]} for n in range(4)]
 
 
 def test_lines_that_did_not_change_keep_their_jobs(database_url: str, tmp_path: Path) -> None:
@@ -45,8 +67,8 @@ def test_lines_that_did_not_change_keep_their_jobs(database_url: str, tmp_path: 
             jobs = submission.receipt.job_ids
             await ledger.actions.cancel([jobs[5]], ACTOR)
 
-            corrected = [*LINES[:3], {**LINES[3], "context": ["Because of that."]}, *LINES[4:], LINES[0]]
-            unchanged, second, submission = await hand_in(ledger, path, corrected)
+            changed = [*LINES[:3], {**LINES[3], "context": ["Because of that."]}, *LINES[4:], LINES[0]]
+            unchanged, second, submission = await hand_in(ledger, path, changed)
 
             assert unchanged == ({first.batch_id: 28}, 31), "not the one that was cancelled, and no job twice"
             assert (second.jobs, second.unchanged, dict(second.holders)) == (31, True, {first.batch_id: 28})
@@ -62,6 +84,10 @@ def test_lines_that_did_not_change_keep_their_jobs(database_url: str, tmp_path: 
             assert (
                 await estimate_files(files, {}, settings, ledger, same_input=SameInput.PAY_ANEW)
             ).estimate.jobs == 31
+            for same, jobs_asked in ((SameInput.TAKE_EARLIER, 0), (SameInput.PAY_ANEW, 31)):
+                stored, _ = await with_estimate(make_batch("default"), files, {}, settings, ledger, same_input=same)
+                assert stored.estimate is not None
+                assert stored.estimate["jobs"] == jobs_asked
 
             # Taken back, from the batch that has each of them by now.
             unchanged, third, _ = await hand_in(ledger, path, [*reversed(LINES)])
@@ -70,7 +96,61 @@ def test_lines_that_did_not_change_keep_their_jobs(database_url: str, tmp_path: 
 
             # Asked for, or with settings that decide answers otherwise.
             for other in ({"same": SameInput.PAY_ANEW}, {"strictness": "lenient"}):
-                unchanged, last, _ = await hand_in(ledger, path, LINES[1:], **other)  # type: ignore[arg-type]
+                unchanged, last, _ = await hand_in(ledger, path, LINES[1:], **other)
                 assert (unchanged, last.repeated) == (None, ())
+
+    asyncio.run(work())
+
+
+EARLY, LATE = "2126-01-01T00:00:00Z", "2126-06-01T00:00:00Z"
+
+
+def test_jobs_without_an_answer_are_taken_only_where_they_run_as_new_ones_would(
+    database_url: str, tmp_path: Path
+) -> None:
+    async def shared(ledger: PostgresLedger, word: str, earlier: dict[str, Any], later: dict[str, Any]) -> int:
+        path, lines = tmp_path / "in.jsonl", questions(word)
+        _, first, _ = await hand_in(ledger, path, lines, batch=earlier)
+        if word == "Paused":
+            assert first.batch_id is not None
+            await ledger.actions.pause_batch(first.batch_id, ACTOR, paused=True)
+        unchanged, second, _ = await hand_in(ledger, path, corrected(lines), **later)
+        assert (unchanged.jobs.total() if unchanged else 0) == len(second.repeated)
+        return len(second.repeated)
+
+    async def work() -> None:
+        async with PostgresLedger(database_url, connections=1) as ledger:
+            assert await shared(ledger, "Free", {"name": "free"}, {}) == 3
+            assert await shared(ledger, "Begun", {"not_before": "2020-01-01T00:00:00Z"}, {}) == 3
+            assert await shared(ledger, "As long", {"deadline": LATE}, {"batch": {"deadline": EARLY}}) == 3
+            assert await shared(ledger, "Paused", {}, {}) == 0
+            assert await shared(ledger, "Begins later", {"not_before": EARLY}, {}) == 0
+            assert await shared(ledger, "Window", {"window": "22:00-06:00 UTC"}, {}) == 0
+            assert await shared(ledger, "Ceiling", {"max_cost_usd": "0.01"}, {}) == 0
+            assert await shared(ledger, "Ends", {"deadline": EARLY}, {}) == 0
+            assert await shared(ledger, "Ends sooner", {"deadline": EARLY}, {"batch": {"deadline": LATE}}) == 0
+            assert await shared(ledger, "Behind", {}, {"priority": 5}) == 0
+
+    asyncio.run(work())
+
+
+def test_jobs_that_end_or_go_between_the_look_and_the_write_are_asked_anew(database_url: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with PostgresLedger(database_url, connections=1) as ledger:
+            path, lines = tmp_path / "in.jsonl", questions("Meanwhile")
+            _, first, earlier = await hand_in(ledger, path, lines)
+            unchanged, submission = await look(ledger, path, corrected(lines))
+            assert unchanged is not None
+            assert unchanged.jobs.total() == 3
+            assert first.batch_id is not None
+            assert earlier.receipt is not None
+            await ledger.actions.cancel([earlier.receipt.job_ids[0]], ACTOR)
+            async with await psycopg.AsyncConnection.connect(database_url) as connection:
+                await connection.execute("DELETE FROM job WHERE id = %s", (earlier.receipt.job_ids[1],))
+
+            accepted = await submission.write(ledger)
+            assert [line.position for line in accepted.repeated] == [2]
+            assert accepted.batch_id is not None
+            assert (await ledger.reading.batch_status(accepted.batch_id)).jobs == 3
 
     asyncio.run(work())

@@ -109,20 +109,22 @@ class BatchRun:
         return await (self.watch.patiently(write) if is_replaced(output) else write())
 
 
-async def earlier_batch(opened: Session, submission: Submission) -> BatchStatus | None:
-    """The batch that the same input with the same settings has already."""
+async def earlier_batch(opened: Session, submission: Submission, *, quiet: bool) -> BatchStatus | None:
+    """The batch that the same input with the same settings has already.
+
+    An input that earlier batches have in part takes that part, and says so unless asked for quiet.
+    """
     async with opened.ledger(statement_s=HOT_S) as ledger:
-        return await known_batch(ledger, submission)
+        earlier = await known_batch(ledger, submission)
+        if earlier is None and (unchanged := await submission.take_unchanged(ledger.contents)) and not quiet:
+            tell(unchanged_line(unchanged))
+        return earlier
 
 
 async def known_batch(ledger: PostgresLedger, submission: Submission) -> BatchStatus | None:
-    """The same, from an open ledger; an input that an earlier batch has in part takes that part, and says so."""
+    """The same, from an open ledger and of the whole input alone."""
     batch_id = await submission.known_batch(ledger.contents)
-    if batch_id is not None:
-        return await ledger.reading.batch_status(batch_id)
-    if (unchanged := await submission.take_unchanged(ledger.contents)) is not None:
-        tell(unchanged_line(unchanged))
-    return None
+    return None if batch_id is None else await ledger.reading.batch_status(batch_id)
 
 
 def new_submission(files: list[str], batch: dict[str, Any], settings: Settings, **options: Any) -> Submission:
@@ -305,7 +307,7 @@ class _WholeRun:
     def take_earlier(self, opened: Session) -> BatchStatus | None:
         """Goes on with the batch that the same input has already, if there is one, and says so."""
         assert self.submission is not None
-        earlier = run_interruptible(earlier_batch(opened, self.submission))
+        earlier = run_interruptible(earlier_batch(opened, self.submission, quiet=self.request.quiet))
         if earlier is not None:
             self._take(earlier, self.submission)
         return earlier
@@ -368,8 +370,9 @@ class _WholeRun:
 
         request = self.request
         submission.batch, estimation = await with_estimate(
-            submission.batch, request.files, request.batch, settings, ledger, columns=request.columns
-        )
+            submission.batch, request.files, request.batch, settings, ledger,
+            same_input=request.same_input, columns=request.columns, priority=request.priority,
+        )  # fmt: skip
         if not request.quiet:
             tell(estimate_line(estimation))
 

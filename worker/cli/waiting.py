@@ -89,6 +89,7 @@ class Watch:
     _batches_noted: set[tuple[str | None, bool]] = field(default_factory=set)
     _batches_read_at: float = float("-inf")
     _disk_noted: bool = False
+    _elsewhere_noted: bool = False
     _full_since: float | None = None
     _disk_read_at: float = float("-inf")
 
@@ -158,6 +159,7 @@ class Watch:
             remaining = status.jobs - status.final
             if not remaining:
                 moving = await self.still_moving(moving)
+                self._note_elsewhere(moving)
                 if not moving and not self._waits_for_callback(status):
                     return status
             if self.on_look is not None:
@@ -174,6 +176,15 @@ class Watch:
             stuck_before = stuck
             pause = (time.monotonic() - began) / LOOK_SHARE
             await asyncio.sleep(min(max(pause, FASTEST_LOOK_S), SLOWEST_LOOK_S))
+
+    def _note_elsewhere(self, moving: list[UUID]) -> None:
+        """Says once that lines of the input have to wait for jobs of other batches."""
+        if moving and not self._elsewhere_noted:
+            self._elsewhere_noted = True
+            self.reporter.note(
+                "the jobs of this batch are final; lines of the input wait for jobs of other batches, "
+                f"the first of them {moving[0]} (nightdesk show)"
+            )
 
     async def _next_try(self, status: BatchStatus) -> datetime | None:
         """The time at which the first job goes on, while all of them wait for theirs."""

@@ -1,6 +1,6 @@
 """Finds a batch by what was submitted with it, and keeps of two with the same content the later one from being found."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -8,7 +8,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from tasks.errors import SameInputSubmitted
-from tasks.ports import Content, UnchangedJob
+from tasks.ports import Content, NewJob, UnchangedJob
 from worker.ledger.database import Database
 
 # A cancelled batch has no answers to take; erased and pruned jobs took the content of their batch with them.
@@ -61,14 +61,31 @@ WHERE EXISTS (
 ORDER BY b.created_at DESC
 """
 
-# A job that failed is asked again; one that was erased, or is in another batch that was cancelled, has no answer.
+# A job that failed is asked again, and one that was erased has no answer. One that is not final has to come to an answer as
+# a new one would: not in a batch that is paused, cancelled, waits for its time or may run out of money, nor held for what
+# would not hold a new job as well.
+_SERVES = """
+j.erased_at IS NULL AND (j.state = 'completed' OR (
+    j.finished_at IS NULL AND j.key_id IS NULL AND coalesce(j.held_reason IN ('lane_paused', 'tenant_budget'), true)
+    AND NOT own.paused AND own.cancelled_at IS NULL AND own.call_window IS NULL AND own.max_cost_usd IS NULL
+    AND coalesce(own.not_before <= nightdesk_now(), true)))
+"""
+
 _UNCHANGED = f"""
-SELECT j.id, j.batch_id, r.request_hash
+SELECT j.id, j.batch_id, r.request_hash, j.finished_at IS NOT NULL AS final, j.priority, j.deadline
 FROM unnest(%(ids)b::uuid[]) WITH ORDINALITY AS b(id, place)
 CROSS JOIN LATERAL ({_LINES.format(batch="b.id", and_first="")}) l
-JOIN job j ON j.id = l.job_id JOIN job_request r ON r.job_id = l.job_id
-WHERE j.erased_at IS NULL AND (j.state = 'completed' OR j.finished_at IS NULL)
+JOIN job j ON j.id = l.job_id JOIN batch own ON own.id = j.batch_id JOIN job_request r ON r.job_id = l.job_id
+WHERE {_SERVES}
 ORDER BY b.place, l.position LIMIT {MOST_LINES}
+"""
+
+# Each by its id, whatever the statistics say of the table.
+_STILL_SERVE = f"""
+SELECT j.id FROM unnest(%(ids)b::uuid[]) AS d(id)
+CROSS JOIN LATERAL (SELECT * FROM job WHERE id = d.id LIMIT 1) j
+CROSS JOIN LATERAL (SELECT * FROM batch WHERE id = j.batch_id LIMIT 1) own
+WHERE {_SERVES}
 """
 
 FORGET = """
@@ -101,9 +118,22 @@ class BatchContents:
         return [row.id for row in rows]
 
     async def unchanged(self, batch_ids: Sequence[UUID]) -> list[UnchangedJob]:
-        """The jobs of batches that have an answer or will have one, each once, in their order."""
+        """The jobs of batches that have an answer or come to one as a new job would, each once, in their order."""
         rows = await self._db.rows(_UNCHANGED, {"ids": list(batch_ids)})
-        return list({row.id: UnchangedJob(row.id, row.batch_id, row.request_hash) for row in rows}.values())
+        return list({row.id: UnchangedJob(*row) for row in rows}.values())
+
+
+async def still_unchanged(
+    connection: AsyncConnection[Any], unchanged: Mapping[int, UnchangedJob], page: Sequence[NewJob]
+) -> Mapping[int, UnchangedJob]:
+    """Those of a page's lines whose jobs serve even now: since they were found, some may be cancelled, erased or gone."""
+    matches = {job.position: unchanged[job.position] for job in page if job.position in unchanged}
+    if not matches:
+        return matches
+    ids = [job.job_id for job in matches.values()]
+    cursor = await connection.execute(_STILL_SERVE, {"ids": ids}, prepare=False)
+    serving = {row.id for row in await cursor.fetchall()}
+    return {position: job for position, job in matches.items() if job.job_id in serving}
 
 
 async def claim_content(connection: AsyncConnection[Any], batch_id: UUID, tenant: str, content: Content) -> None:

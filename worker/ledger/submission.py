@@ -27,7 +27,7 @@ from tasks.ports import (
     UnchangedJob,
     own_id_key,
 )
-from worker.ledger.batch_contents import claim_content
+from worker.ledger.batch_contents import claim_content, still_unchanged
 from worker.ledger.call_windows import OPEN_WINDOWS, times_of
 from worker.ledger.database import CONFLICT_TRIES, Database
 from worker.ledger.key_limits import KeyRoom
@@ -345,10 +345,11 @@ async def _write_page(
     connection: AsyncConnection[Any], batch: NewBatch, page: Sequence[NewJob], room: "_Room", batch_row: Any
 ) -> tuple[Sorted, list[UUID]]:
     """Write what of a page is new; looks again at all its ids where another job has one after all."""
+    unchanged = await still_unchanged(connection, batch.unchanged, page)
     for remaining in reversed(range(CONFLICT_TRIES)):
         everything = remaining < CONFLICT_TRIES - 1
         present = await _present(connection, batch.tenant, batch.id, page, everything=everything)
-        sorted_jobs = sort(page, present, batch.id, priced=batch_row.has_budget, unchanged=batch.unchanged)
+        sorted_jobs = sort(page, present, batch.id, priced=batch_row.has_budget, unchanged=unchanged)
         room.check(len(sorted_jobs.fresh))
         try:
             # A savepoint: what was written of other chunks stays.

@@ -184,7 +184,8 @@ async def estimate_files(
     on_refused: Callable[[Refused], None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
     with_workers: bool = True,
-    same_input: SameInput = SameInput.TAKE_EARLIER,
+    same_input: SameInput | None = SameInput.TAKE_EARLIER,
+    priority: int = 0,
 ) -> Estimation:
     """Estimates files as they would be submitted; raises ``InputError``.
 
@@ -198,7 +199,8 @@ async def estimate_files(
         on_refused: receives each line that would be refused.
         tell: receives how a file is read, where that is not plain from its lines.
         with_workers: the workers run here, with the same settings.
-        same_input: the way of lines that earlier batches have, with the same settings.
+        same_input: the way of lines that earlier batches have, with the same settings; None: they are paid for anew.
+        priority: of jobs that set none.
     """
     check_files(files)
     batch = new_batch(dict(options), tenant=settings.tenant)
@@ -207,7 +209,7 @@ async def estimate_files(
     basis = basis_of(settings, check_only=False)
     intake = Intake(
         list(files), batch, strict=False, on_refused=on_refused, catalog=catalog, columns=reading, tell=tell,
-        digest=ContentDigest(basis),
+        digest=ContentDigest(basis), priority=priority,
     )  # fmt: skip
     history = await ledger.history.past(settings.tenant, batch_id=trial) if ledger is not None else History()
     planner = _Planner(settings, ledger, batch, history)

@@ -76,7 +76,9 @@ def read_again(intake: "Intake", basis: bytes, earlier: Iterable[UnchangedJob] =
         if not number:
             reading.digest.end_head()
         for job in chunk:
-            if same := jobs_by_hash.get(job.request_hash):
-                reading.unchanged[job.position] = same.popleft()
+            same = jobs_by_hash.get(job.request_hash)
+            while same and job.position not in reading.unchanged:
+                if (candidate := same.popleft()).serves(job, intake.batch):
+                    reading.unchanged[job.position] = candidate
     reading.lines = again.lines
     return reading

@@ -199,7 +199,7 @@ def submit(
             warn(f"none of {count_of(submission.intake.lines, 'line')} holds a valid job; nothing was submitted")
             return BAD_INPUT
         announce(settings, submission, files, quiet=as_json, certain=embedded(settings))
-        handed_in = _hand_in(settings, submission, interruption, preflight=handover.preflight)
+        handed_in = _hand_in(settings, submission, interruption, preflight=handover.preflight, quiet=as_json)
     return _tell_handed_in(handed_in, batch, as_json=as_json)
 
 
@@ -214,7 +214,9 @@ class _HandedIn:
     """No worker of this home runs, and jobs wait for one."""
 
 
-def _hand_in(settings: Settings, submission: Submission, interruption: Interruption, *, preflight: bool) -> _HandedIn:
+def _hand_in(
+    settings: Settings, submission: Submission, interruption: Interruption, *, preflight: bool, quiet: bool
+) -> _HandedIn:
     """Submits, unless the same input is there already."""
     local = embedded(settings)
     looks = submission.may_be_known and (not local or has_ledger(settings))
@@ -226,7 +228,7 @@ def _hand_in(settings: Settings, submission: Submission, interruption: Interrupt
         naming_full_disk(settings),
         interruption.tell_fate(lambda: fate_of(opened, submission)[0]),
     ):
-        earlier = run_interruptible(earlier_batch(opened, submission)) if looks else None
+        earlier = run_interruptible(earlier_batch(opened, submission, quiet=quiet)) if looks else None
         if looks and earlier is None and preflight:
             ask_models(settings, submission, certain=local)
         if earlier is None:
