@@ -152,7 +152,7 @@ async def pay(ledger: PostgresLedger, leased: Leased, usd: str) -> None:
     await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))])
 
 
-async def sent(ledger: PostgresLedger, key: ApiKey) -> tuple[UUID, NewAttempt]:
+async def park(ledger: PostgresLedger, key: ApiKey) -> tuple[UUID, NewAttempt]:
     """A call in a provider batch, with the id of that."""
     leased = await submit_and_take(ledger, batch=batch_of(key))
     attempt = await open_one(ledger, leased, reserved_usd=PRICE, lane="provider_batch", model="m")
@@ -172,7 +172,7 @@ async def test_one_that_is_set_later_counts_what_its_jobs_cost_before(postgres_d
         lost = await submit_and_take(ledger, batch=batch_of(key))
         unknown = await open_one(ledger, lost, reserved_usd=PRICE)
         await ledger.attempts.close_attempts([closed_unknown(lost, unknown)])
-        remote_id, parked = await sent(ledger, key)
+        remote_id, parked = await park(ledger, key)
         await pay(ledger, await submit_and_take(ledger), "0.25")
 
         limits = {TOTAL: Decimal("0.60"), DAY: Decimal("0.60")}
@@ -243,3 +243,26 @@ async def test_jobs_of_a_revoked_key_get_money_by_its_id_beside_a_later_key_of_i
         assert await state(ledger, waiting) is JobState.AVAILABLE
         (budget,) = await ledger.budgets.all()
         assert (budget.key_id, budget.max_cost_usd) == (later.id, Decimal(3))
+
+
+async def test_a_call_in_a_provider_batch_and_a_lost_one_keep_their_reserve(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url, total="0.60") as (ledger, key):
+        lost = await submit_and_take(ledger, batch=batch_of(key))
+        unknown = await open_one(ledger, lost, reserved_usd=PRICE)
+        remote_id, parked = await park(ledger, key)
+        advance_clock(postgres_database_url, timedelta(minutes=2))
+        assert await ledger.duties.rescue(10, None) == [lost.job_id], "what is pending has no lease to lose"
+        assert await sums(ledger) == {"intake total": (PRICE, PRICE)}
+        waiting = await refused_job(ledger, batch_of(key))
+
+        late = closed_ok(lost, unknown, answer=make_answer(cost_usd=Decimal("0.20")))
+        await ledger.attempts.close_attempts([late])
+        assert await ledger.duties.settle_budgets(10) == 0, "0.15 USD are left"
+        (pending,) = await ledger.remote_batches.pending(remote_id, [parked.id])
+        answer = make_answer(cost_usd=Decimal("0.10"))
+        await ledger.attempts.close_attempts(
+            [closed_ok(pending.job, parked, answer=answer, then=to_check(pending.job))]
+        )
+
+        assert await sums(ledger) == {"intake total": (0, Decimal("0.30"))}
+        assert await state(ledger, waiting) is JobState.AVAILABLE
