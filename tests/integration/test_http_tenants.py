@@ -310,7 +310,7 @@ def test_a_batch_says_for_which_money_of_its_key_it_waits(door: Door) -> None:
             "0.1",
             True,
         )
-        with caller(door, "poor reader", "poor", role=Role.READ) as reader:
+        with caller(door, "poor-reader", "poor", role=Role.READ) as reader:
             assert reader.get(f"/v1/batches/{batch_id}").json()["budgets"] == [budget]
         client.cookies = {COOKIE: BROWSER}
         page = client.get(f"/view/batches/{batch_id}")
