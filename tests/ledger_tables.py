@@ -107,7 +107,7 @@ batch = Table(
     # SHA-256 of the first jobs and of all, with what decides their answers; NULL: not to be found by its content.
     Column("content_head", LargeBinary),
     Column("content_hash", LargeBinary),
-    # SHA-256 of what decides its answers alone: unchanged jobs of another input may take those.
+    # SHA-256 of what decides the answers of its first jobs: unchanged jobs of another input may take those.
     Column("content_basis", LargeBinary),
     # The key of the HTTP service that it came with.
     Column("key_id", Uuid),

@@ -79,7 +79,7 @@ class Content(NamedTuple):
     """Of the first jobs alone: known before the others are read."""
     whole: bytes
     basis: bytes
-    """Of what decides the answers alone."""
+    """Of what decides the answers of the first jobs, without these."""
     replaces: bool = False
     """The batch is found from now on in place of an earlier one with the same content."""
 

@@ -102,6 +102,27 @@ def test_lines_that_did_not_change_keep_their_jobs(database_url: str, tmp_path: 
     asyncio.run(work())
 
 
+def test_a_line_by_another_prompt_further_down_is_asked_anew_and_no_other_line(
+    database_url: str, tmp_path: Path
+) -> None:
+    async def work() -> None:
+        async with PostgresLedger(database_url, connections=1) as ledger:
+            path = tmp_path / "in.jsonl"
+            plain = [{"query": f"Mixed {n}?", "context": ["Because."]} for n in range(24)]
+            simple = {**plain[22], "config": {"mode": "simple"}}
+            await hand_in(ledger, path, plain)
+            unchanged, mixed, _ = await hand_in(ledger, path, [*plain[:22], simple, plain[23]])
+            assert unchanged is not None
+            assert (unchanged.jobs.total(), len(mixed.repeated)) == (23, 23)
+            unchanged, _, _ = await hand_in(ledger, path, corrected([*plain[:22], simple, plain[23]]))
+            assert unchanged is not None
+            assert unchanged.jobs.total() == 22, "what the text of that prompt was then is not kept"
+            unchanged, _, _ = await hand_in(ledger, path, [{**plain[0], "config": {"mode": "simple"}}, *plain[1:]])
+            assert unchanged is None
+
+    asyncio.run(work())
+
+
 EARLY, LATE = "2126-01-01T00:00:00Z", "2126-06-01T00:00:00Z"
 
 

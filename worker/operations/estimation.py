@@ -207,14 +207,16 @@ async def estimate_files(
     catalog = Installation(settings, same_for_workers=with_workers or embedded(settings))
     reading = columns or ColumnMap()
     basis = basis_of(settings, check_only=False)
+    digest = ContentDigest(basis)
     intake = Intake(
         list(files), batch, strict=False, on_refused=on_refused, catalog=catalog, columns=reading, tell=tell,
-        digest=ContentDigest(basis), priority=priority,
+        digest=digest, priority=priority,
     )  # fmt: skip
     history = await ledger.history.past(settings.tenant, batch_id=trial) if ledger is not None else History()
     planner = _Planner(settings, ledger, batch, history)
     jobs = intake.jobs()
     first, again = list(islice(jobs, HEAD)), None
+    digest.end_head()
     if ledger is not None and same_input is SameInput.TAKE_EARLIER and batch.key is None and readable_twice(files):
         again = await find_unchanged(ledger.contents, intake, batch.tenant, basis, first)
     unchanged = again.unchanged if again is not None else {}

@@ -46,17 +46,23 @@ class ContentDigest:
         self._digest = hashlib.sha256(basis)
         self._prompts: set[tuple[str, str | None]] = set()
         self._head = b""
+        self._head_prompts: frozenset[tuple[str, str | None]] = frozenset()
+        self.foreign_positions: set[int] | None = None
+        """Positions after the first part of jobs by a prompt that it has not; None: nobody asks for them."""
 
     def add(self, job: NewJob, request: JobRequest) -> None:
         """Takes up the next job."""
         self._digest.update(job.position.to_bytes(8, "big") + job.request_hash)
         if not request.check_only:
             config = request.config
-            self._prompts.add((config.prompt_name or config.mode.value, config.prompt_version))
+            prompt = (config.prompt_name or config.mode.value, config.prompt_version)
+            self._prompts.add(prompt)
+            if self.foreign_positions is not None and self._head and prompt not in self._head_prompts:
+                self.foreign_positions.add(job.position)
 
     def end_head(self) -> None:
         """Ends the part that is known before the rest is read."""
-        self._head = self._digest.digest()
+        self._head, self._head_prompts = self._digest.digest(), frozenset(self._prompts)
 
     def content(self, *, lines: int, replaces: bool = False) -> Content:
         """The digests, once ``lines`` lines were read."""
@@ -65,8 +71,9 @@ class ContentDigest:
         return Content(self._head, whole.digest(), self.basis(), replaces)
 
     def basis(self) -> bytes:
-        """The digest of what decides the answers of the jobs so far, without these."""
-        return hashlib.sha256(self._basis + self._prompt_hashes()).digest()
+        """The digest of what decides the answers of the first part, without its jobs: settings, prompts and their texts."""
+        prompts = sorted((name, version or "", load(name, version).sha256) for name, version in self._head_prompts)
+        return hashlib.sha256(self._basis + orjson.dumps(prompts)).digest()
 
     def _prompt_hashes(self) -> bytes:
         # A template may change under a version's name, and the newest version may be another tomorrow.

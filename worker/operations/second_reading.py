@@ -44,7 +44,7 @@ class SecondReading:
 async def find_unchanged(
     contents: "BatchContents", intake: "Intake", tenant: str, basis: bytes, first: Sequence[NewJob]
 ) -> SecondReading | None:
-    """The input read again beside earlier batches; None where none has any of its first jobs, or other facts decide.
+    """The input read again beside earlier batches; None where none has any of its first jobs with the same facts that decide.
 
     Args:
         contents: of the ledger.
@@ -58,13 +58,15 @@ async def find_unchanged(
     if not earlier:
         return None
     again = read_again(intake, basis, await contents.unchanged(earlier))
-    # Another prompt may stand further down.
-    return again if again.unchanged and again.digest.basis() == decisive else None
+    return again if again.unchanged else None
 
 
 def read_again(intake: "Intake", basis: bytes, earlier: Iterable[UnchangedJob] = ()) -> SecondReading:
     """Reads all lines, without a word, and finds each among earlier jobs."""
     reading = SecondReading(ContentDigest(basis))
+    # Of other prompts than the first jobs have, nothing tells whether the text was the same then.
+    foreign_positions: set[int] = set()
+    reading.digest.foreign_positions = foreign_positions
     again = replace(
         intake, on_refused=lambda _: None, tell=lambda _: None, digest=reading.digest, strict=False,
         lines=0, accepted=0, refused=[], warnings=Counter(), first={}, _places={},
@@ -76,7 +78,7 @@ def read_again(intake: "Intake", basis: bytes, earlier: Iterable[UnchangedJob] =
         if not number:
             reading.digest.end_head()
         for job in chunk:
-            same = jobs_by_hash.get(job.request_hash)
+            same = jobs_by_hash.get(job.request_hash) if job.position not in foreign_positions else None
             while same and job.position not in reading.unchanged:
                 if (candidate := same.popleft()).serves(job, intake.batch):
                     reading.unchanged[job.position] = candidate
