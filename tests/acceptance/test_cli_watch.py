@@ -48,7 +48,7 @@ def test_watch_of_a_completed_batch_succeeds_each_time(home: Home, tmp_path: Pat
 
 
 def test_watch_fails_if_an_input_line_was_refused(home: Home, tmp_path: Path) -> None:
-    batch = submitted(home, tmp_path, question(0), "{")
+    batch = submitted(home, tmp_path, question(2), "{")
     done = home.run("watch", batch)
     assert done.code == 1
     assert "1 line of the input was not valid" in done.err
