@@ -298,7 +298,7 @@ class Check:
     async def _compute(
         self, job: Leased, leased_at: float, limit: TimeLimit, work: Callable[[], Result | ToJudge]
     ) -> Result | ToJudge:
-        return await self._cpu_batcher.do(partial(_safely, job, leased_at, work, limit))
+        return await self._cpu_batcher.do(partial(_safely, job, leased_at, work, limit), urgent=job.priority > 0)
 
     async def _ask_judge(
         self, job: Leased, request: JudgeRequest
@@ -345,7 +345,7 @@ class DirectCheck:
     check: Check
     pieces: LoopPieces
     slots: int
-    """Most jobs in their check here at once; some may wait for their judge."""
+    """Most jobs in their check here at once, and as many urgent ones; some may wait for their judge."""
     count_backlog: Callable[[int], Awaitable[int]] | None = None
     """Counts the answers that wait for a worker of the check, up to a number. None: this process is such a worker."""
     behind: bool = False
@@ -353,9 +353,10 @@ class DirectCheck:
     _overflow: bool = False
     """An answer was left to them since the last look."""
     _free: asyncio.Semaphore = field(init=False)
+    _free_urgent: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
-        self._free = asyncio.Semaphore(self.slots)
+        self._free, self._free_urgent = asyncio.Semaphore(self.slots), asyncio.Semaphore(self.slots)
 
     def takes(self, job: Leased, answered: Answered) -> bool:
         """True if the answer about to be stored is to be checked here."""
@@ -374,13 +375,14 @@ class DirectCheck:
         self._overflow = True
         return False
 
-    async def wait_for_room(self) -> float:
+    async def wait_for_room(self, job: Leased) -> float:
         """Waits until a job may begin its check, and ``run`` is to follow at once; returns the milliseconds."""
-        if not self._free.locked():
-            await self._free.acquire()
+        room = self._room(job)
+        if not room.locked():
+            await room.acquire()
             return 0.0
         started = monotonic()
-        await self._free.acquire()
+        await room.acquire()
         return (monotonic() - started) * 1000
 
     async def run(self, job: Leased) -> None:
@@ -388,7 +390,11 @@ class DirectCheck:
         try:
             await self.check.run(job)
         finally:
-            self._free.release()
+            self._room(job).release()
+
+    def _room(self, job: Leased) -> asyncio.Semaphore:
+        # An urgent job waits for urgent ones alone: hundreds of others may stand here, each with milliseconds of work.
+        return self._free_urgent if job.priority > 0 else self._free
 
     async def look(self) -> None:
         """Looks how many answers wait for the workers of the check, if any was left to them. Raises ``LedgerUnavailable``."""

@@ -322,7 +322,7 @@ class Generate:
         checkable = await self._run(job)
         if checkable is None or self.direct is None:
             return None
-        waited_ms = await self.direct.wait_for_room()
+        waited_ms = await self.direct.wait_for_room(checkable)
         return replace(checkable, waited_ms=waited_ms, age_ms=checkable.age_ms + waited_ms) if waited_ms else checkable
 
     async def _run(self, job: Leased) -> Leased | None:

@@ -287,7 +287,7 @@ class CpuBatcher:
             "pieces of CPU work", self._run, on_error=OnError.RAISE, rows=most, wait=timedelta(0), in_flight=1
         )
 
-    async def do(self, work: Callable[[], Result]) -> Result:
+    async def do(self, work: Callable[[], Result], *, urgent: bool = False) -> Result:  # noqa: ARG002 - for LoopPieces
         """Do a piece of work on the CPU thread; returns its result."""
         result, error = await self._batches.send(work)
         if error is not None:
@@ -306,32 +306,34 @@ class LoopPieces(CpuBatcher):
     """
 
     def __init__(self) -> None:
+        self._urgent: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._pieces: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
 
     @property
     def waiting(self) -> int:
         """Pieces that were not begun."""
-        return len(self._pieces)
+        return len(self._urgent) + len(self._pieces)
 
-    async def do(self, work: Callable[[], Result]) -> Result:
-        """Do a piece of work in a later turn of the loop; returns its result."""
+    async def do(self, work: Callable[[], Result], *, urgent: bool = False) -> Result:
+        """Do a piece of work in a later turn of the loop, an urgent one before all others; returns its result."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Result] = loop.create_future()
-        if not self._pieces:
+        if not self.waiting:
             loop.call_soon(self._turn, loop)
-        self._pieces.append((work, done))
+        (self._urgent if urgent else self._pieces).append((work, done))
         return await done
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        work, done = self._pieces[0]
+        pieces = self._urgent or self._pieces
+        work, done = pieces[0]
         if not done.cancelled():
             result, error = _do(work)
             if error is None:
                 done.set_result(result)
             else:
                 done.set_exception(error)
-        self._pieces.popleft()
-        if self._pieces:
+        pieces.popleft()
+        if self.waiting:
             loop.call_soon(self._turn, loop)
 
 

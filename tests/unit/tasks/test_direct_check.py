@@ -213,6 +213,18 @@ def test_the_loop_has_its_turn_between_two_pieces() -> None:
     run(scenario())
 
 
+def test_an_urgent_piece_goes_first() -> None:
+    async def scenario() -> None:
+        pieces, order = LoopPieces(), []
+        bulk = [asyncio.ensure_future(pieces.do(lambda: order.append("bulk"))) for _ in range(3)]
+        await asyncio.sleep(0)
+        await pieces.do(lambda: order.append("urgent"), urgent=True)
+        await asyncio.gather(*bulk)
+        assert (order.index("urgent"), pieces.waiting) == (0, 0)
+
+    run(scenario())
+
+
 def test_a_piece_that_breaks_breaks_alone() -> None:
     async def scenario() -> None:
         pieces = LoopPieces()
@@ -243,6 +255,32 @@ def test_answers_keep_their_slots_of_generate_while_there_is_no_room_for_their_c
         gate.set()
         await admitting
         await until(lambda: len(harness.finals) == 6)
+        await harness.stop()
+
+    run(scenario())
+
+
+def test_an_urgent_answer_waits_for_no_other_check() -> None:
+    async def scenario() -> None:
+        harness = DirectHarness(backlog=None)
+        gate = asyncio.Event()
+
+        async def check_later(job: Leased) -> None:
+            if job.priority <= 0:
+                await gate.wait()
+            await harness.check.run(job)
+
+        harness.direct.check = Gated(check_later)  # type: ignore[assignment]
+        ids = await harness.submit(*(make_request(f"{n}?") for n in range(8)))
+        harness.feed.start()
+        admitting = asyncio.create_task(harness.feed.admit(ids, urgent=False))
+        await until(lambda: (harness.checks.in_use, harness.feed.in_use) == (4, 3))
+        (urgent,) = await harness.submit(make_request("urgent?", priority=1))
+        await harness.feed.admit([urgent], urgent=True)
+        await until(lambda: [job.job_id for job in harness.finals] == [urgent])
+        gate.set()
+        await admitting
+        await until(lambda: len(harness.finals) == 9)
         await harness.stop()
 
     run(scenario())
