@@ -9,7 +9,7 @@ class Role(StrEnum):
     READ = "read"
     """Look at jobs and batches."""
     SUBMIT = "submit"
-    """Also submit and cancel."""
+    """Also submit, cancel, pause, resume and run again."""
     REVIEW = "review"
     """Look at jobs and batches, and judge answers."""
     ADMIN = "admin"

@@ -11,7 +11,17 @@ from starlette.exceptions import HTTPException
 
 from schemas.job import JobRequest
 from tasks.errors import NightdeskError
-from worker.http import batches, events, health, jobs, openai_batch_routes, openai_files, openai_responses
+from worker.http import (
+    batches,
+    events,
+    health,
+    jobs,
+    labels,
+    openai_batch_routes,
+    openai_files,
+    openai_responses,
+    orders,
+)
 from worker.http.exposition import RequestMetrics
 from worker.http.pages import viewer
 from worker.http.problems import Problem, answer_problem
@@ -58,6 +68,8 @@ def make_application(settings: Settings, where: Endpoints, *, loopback: bool, pr
         jobs.router,
         events.router,
         batches.router,
+        orders.router,
+        labels.router,
         openai_files.router,
         openai_batch_routes.router,
         viewer.root,

@@ -1,6 +1,5 @@
 """The routes of batches: submit lines, list, status, results, one job by its name, report, cancel."""
 
-import asyncio
 import base64
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -18,7 +17,6 @@ from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import BatchPage, Cancelled, SubmittedBatch, problems
 from worker.http.jobs import PRIVATE, Tag, Wait, poll_job
 from worker.http.problems import invalid, line_errors, problem_of
-from worker.http.service import OPERATION_WAIT_S
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import batch_report, job_changes
 from worker.operations.body_submission import LinesOrder, LinesOutcome, submit_lines
@@ -256,12 +254,7 @@ async def report(request: Request, batch_id: UUID, service: ServiceOf, caller: R
 async def cancel(batch_id: UUID, service: ServiceOf, caller: Submitter) -> Response:
     """Cancel all jobs of a batch that are not final. From the answer on no further call is made for it."""
     await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
-
-    async def work(ledger: PostgresLedger) -> list[UUID]:
-        return await job_changes.cancel(service.operator(caller.name, ledger), batch_id, JobPages())
-
-    task = service.go_on(service.bulk.run(work))
-    ended, _ = await asyncio.wait({task}, timeout=OPERATION_WAIT_S)
-    if not ended:
+    ids = await service.operate(caller.name, lambda operator: job_changes.cancel(operator, batch_id, JobPages()))
+    if ids is None:
         return _json(Cancelled(cancelled=None), 202)
-    return _json(Cancelled(cancelled=len(task.result())))
+    return _json(Cancelled(cancelled=len(ids)))

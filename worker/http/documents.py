@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 
 from schemas.batch import BatchStatus
 from worker.http.problems import FieldError, ProblemDetails
+from worker.ledger.labels import LabelVerdict
 
 
 class SubmittedJob(BaseModel):
@@ -43,6 +44,45 @@ class Cancelled(BaseModel):
     """The outcome of a cancel."""
 
     cancelled: int | None = Field(description="jobs that were cancelled; null: still going on, ask for the status")
+
+
+class Paused(BaseModel):
+    """The outcome of a pause."""
+
+    paused: int | None = Field(description="jobs that wait for the resume now; null: still going on")
+
+
+class Resumed(BaseModel):
+    """The outcome of a resume."""
+
+    resumed: int | None = Field(description="jobs that no longer wait; null: still going on")
+
+
+class Retried(BaseModel):
+    """The outcome of a retry."""
+
+    retried: int | None = Field(description="jobs that have a new run; null: still going on")
+
+
+class LabelOrder(BaseModel):
+    """The verdict of a person on an answer."""
+
+    verdict: LabelVerdict = Field(description="1 and 0 do as well")
+    claim: int | None = Field(default=None, ge=1, le=32_767, description="its number, from 1; null: the whole answer")
+    run: int | None = Field(default=None, ge=1, le=32_767, description="whose answer was read; null: the present one")
+    by: str | None = Field(default=None, max_length=100, description="the person, where a program labels for several")
+    note: str | None = Field(default=None, max_length=2_000)
+
+
+class StoredLabel(BaseModel):
+    """A label as the ledger has it."""
+
+    job_id: UUID
+    run: int
+    claim: int | None
+    verdict: str
+    by: str = Field(description="the name of the key, followed by the person whom the program named")
+    note: str | None
 
 
 class Readiness(BaseModel):

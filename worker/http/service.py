@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -117,6 +117,16 @@ class Service:
             await self.doorbell.hint(step, ids, urgent=urgent)
         except BrokerUnavailable as error:
             log.warning("%s; the jobs are accepted and start a few seconds later", error)
+
+    async def operate(self, name: str, operation: Callable[[Operator], Coroutine[Any, Any, Result]]) -> Result | None:
+        """Does an operation in the name of a caller; None: it takes long, and goes on after the answer."""
+
+        async def run(ledger: PostgresLedger) -> Result:
+            return await operation(self.operator(name, ledger))
+
+        task = self.go_on(self.bulk.run(run))
+        ended, _ = await asyncio.wait({task}, timeout=OPERATION_WAIT_S)
+        return task.result() if ended else None
 
     def go_on(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         """Runs a coroutine beside the requests; a stop of the service waits for it."""

@@ -1,23 +1,18 @@
-"""The forms that cancel jobs or give them a new run: of one job, or of a batch."""
+"""The forms that cancel jobs or give them a new run, and those that pause a batch."""
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 from uuid import UUID
 
 from fastapi import APIRouter
 from fastapi.responses import RedirectResponse, Response
 
 from schemas.failure import FailureKind
-from schemas.states import FINAL_STATES
+from schemas.states import FINAL_STATES, HeldReason
 from tasks.errors import InputError
 from worker.http.dependencies import ServiceOf
-from worker.http.pages.visitors import Form, Order, PageRoute, Visitor
+from worker.http.pages.visitors import Form, Order, PageRoute
 from worker.http.problems import Problem, invalid
-from worker.http.service import OPERATION_WAIT_S, Service
-from worker.ledger.postgres import PostgresLedger
 from worker.operations import job_changes
-from worker.operations.operator import JobPages, Operator
+from worker.operations.operator import JobPages
 
 router = APIRouter(route_class=PageRoute)
 
@@ -27,7 +22,7 @@ async def cancel_job(job_id: UUID, service: ServiceOf, order: Order) -> Response
     """Cancels a job that is not final, and leads back to it."""
     visitor, _ = order
     await service.ledger.tenancy.job(job_id, visitor.caller.tenant)
-    await _change(service, visitor, lambda operator: job_changes.cancel(operator, job_id, JobPages()))
+    await service.operate(visitor.caller.name, lambda operator: job_changes.cancel(operator, job_id, JobPages()))
     return RedirectResponse(f"/view/jobs/{job_id}", 303)
 
 
@@ -39,7 +34,7 @@ async def retry_job(job_id: UUID, service: ServiceOf, order: Order) -> Response:
     if version.state not in FINAL_STATES:
         raise InputError("the job is not final yet: cancel it first, or wait for its end")
     pages = JobPages()
-    await _change(service, visitor, lambda operator: job_changes.retry(operator, [job_id], pages))
+    await service.operate(visitor.caller.name, lambda operator: job_changes.retry(operator, [job_id], pages))
     if reason := pages.refused.get(job_id):
         raise Problem(409, "not-retryable", "It can't run again", reason)
     return RedirectResponse(f"/view/jobs/{job_id}", 303)
@@ -50,7 +45,28 @@ async def cancel_batch(batch_id: UUID, service: ServiceOf, order: Order) -> Resp
     """Cancels what is not final in a batch, and leads back to it; a large one goes on after the answer."""
     visitor, _ = order
     await service.ledger.tenancy.require_batch(batch_id, visitor.caller.tenant)
-    await _change(service, visitor, lambda operator: job_changes.cancel(operator, batch_id, JobPages()))
+    await service.operate(visitor.caller.name, lambda operator: job_changes.cancel(operator, batch_id, JobPages()))
+    return RedirectResponse(f"/view/batches/{batch_id}", 303)
+
+
+@router.post("/batches/{batch_id}/pause")
+async def pause_batch(batch_id: UUID, service: ServiceOf, order: Order) -> Response:
+    """Holds the jobs of a batch that wait for a call, and leads back to it."""
+    visitor, _ = order
+    await service.ledger.tenancy.require_batch(batch_id, visitor.caller.tenant)
+    await service.operate(visitor.caller.name, lambda operator: job_changes.pause(operator, batch_id, JobPages()))
+    return RedirectResponse(f"/view/batches/{batch_id}", 303)
+
+
+@router.post("/batches/{batch_id}/resume")
+async def resume_batch(batch_id: UUID, service: ServiceOf, order: Order) -> Response:
+    """Lets a paused batch go on, and leads back to it."""
+    visitor, _ = order
+    await service.ledger.tenancy.require_batch(batch_id, visitor.caller.tenant)
+    reasons = [HeldReason.BATCH_PAUSED]
+    await service.operate(
+        visitor.caller.name, lambda operator: job_changes.release(operator, batch_id, JobPages(), reasons=reasons)
+    )
     return RedirectResponse(f"/view/batches/{batch_id}", 303)
 
 
@@ -60,7 +76,9 @@ async def retry_batch(batch_id: UUID, service: ServiceOf, order: Order) -> Respo
     visitor, form = order
     await service.ledger.tenancy.require_batch(batch_id, visitor.caller.tenant)
     causes = _causes(form)
-    await _change(service, visitor, lambda operator: job_changes.retry(operator, [batch_id], JobPages(), causes=causes))
+    await service.operate(
+        visitor.caller.name, lambda operator: job_changes.retry(operator, [batch_id], JobPages(), causes=causes)
+    )
     return RedirectResponse(f"/view/batches/{batch_id}", 303)
 
 
@@ -71,15 +89,3 @@ def _causes(form: Form) -> list[FailureKind]:
     if cause not in {*FailureKind}:
         raise invalid("the form names no cause of failure; go back and reload the page", "cause")
     return [FailureKind(cause)]
-
-
-async def _change(service: Service, visitor: Visitor, work: Callable[[Operator], Coroutine[Any, Any, Any]]) -> None:
-    """Does the work in the name of the visitor; what takes long goes on after the answer."""
-
-    async def run(ledger: PostgresLedger) -> None:
-        await work(service.operator(visitor.caller.name, ledger))
-
-    task = service.go_on(service.bulk.run(run))
-    ended, _ = await asyncio.wait({task}, timeout=OPERATION_WAIT_S)
-    if ended:
-        task.result()

@@ -1,0 +1,76 @@
+"""The routes of labels: the verdict of a person on an answer or a claim, and the labels of a batch to learn from."""
+
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Request
+from fastapi.responses import Response, StreamingResponse
+
+from tasks.errors import InputError
+from worker.http.bodies import parse_json, read_body
+from worker.http.dependencies import Reader, Reviewer, ServiceOf
+from worker.http.documents import LabelOrder, StoredLabel, problems
+from worker.ledger.postgres import PostgresLedger
+from worker.operations.label_changes import Exported, add_label, exported_labels, read_label
+
+router = APIRouter(prefix="/v1", tags=["labels"])
+
+LINES = "application/x-ndjson"
+
+MOST_BYTES = 100_000
+"""Of the body of a label: a note has at most 2,000 characters."""
+
+MOST_PERSON_CHARACTERS = 100
+
+_LABEL_BODY = {
+    "requestBody": {"required": True, "content": {"application/json": {"schema": LabelOrder.model_json_schema()}}}
+}
+
+
+@router.post(
+    "/jobs/{job_id}/labels",
+    response_model=StoredLabel,
+    responses=problems(400, 404, 408, 413, 415),
+    openapi_extra=_LABEL_BODY,
+)
+async def label(job_id: UUID, request: Request, service: ServiceOf, caller: Reviewer) -> Response:
+    """Store the verdict of a person on the answer of a final job, or on one claim of it; the person's newer one replaces it."""
+    await service.ledger.tenancy.job(job_id, caller.tenant)
+    raw = parse_json(await read_body(request, MOST_BYTES))
+    order = raw if not isinstance(raw, dict) else {**raw, "job_id": str(job_id), "by": _person(raw, caller.name)}
+    stored, _ = await add_label(service.ledger, read_label(order, caller.name, ""))
+    document = StoredLabel(
+        job_id=stored.job_id,
+        run=stored.run,
+        claim=stored.claim,
+        verdict=stored.verdict.value,
+        by=stored.actor,
+        note=stored.note,
+    )
+    return Response(document.model_dump_json(), media_type="application/json")
+
+
+def _person(raw: dict[str, object], key_name: str) -> str:
+    """The name of the key, and of the person whom a program names: no key labels in another one's name."""
+    person = raw.get("by")
+    if person is None or person == "":
+        return key_name
+    if not isinstance(person, str) or len(person) > MOST_PERSON_CHARACTERS:
+        raise InputError(f"must be a text of at most {MOST_PERSON_CHARACTERS} characters", field="by")
+    return f"{key_name}/{person}"
+
+
+@router.get(
+    "/batches/{batch_id}/labels", response_model=None, responses={200: {"content": {LINES: {}}}, **problems(404)}
+)
+async def labels(batch_id: UUID, service: ServiceOf, caller: Reader) -> Response:
+    """The labels of a batch as lines that `nightdesk calibrate` reads, in the order in which they came."""
+    await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
+
+    async def lines(ledger: PostgresLedger) -> AsyncIterator[bytes]:
+        async for line in exported_labels(ledger, Exported(), batch_id):
+            yield orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+
+    headers = {"Cache-Control": "private, no-store"}
+    return StreamingResponse(service.bulk.stream(lines), headers=headers, media_type=LINES)
