@@ -17,7 +17,16 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from schemas.job import SHOWN_METADATA, SourceContext
-from tasks.text.sentences import BREAK, Passage, Span, passage_spans, sentence_spans, words, words_of_spans
+from tasks.text.sentences import (
+    BREAK,
+    Passage,
+    Span,
+    passage_spans,
+    passages_around,
+    sentence_spans,
+    words,
+    words_of_spans,
+)
 from tasks.text.wording import NEGATION, contains_number, content_words, has_other_readings, numbers_in, stem_of
 
 # ---- the time of a check ---------------------------------------------------------------------------------------------
@@ -195,6 +204,10 @@ class Match(NamedTuple):
     place: Span | None = None
 
 
+_UNCOUNTED = -1
+"""Window of a match that has a place: the passages before it are counted only where somebody needs its number."""
+
+
 @dataclass(slots=True)
 class _Shared:
     """The indexes and passages of long sources, and the latest search, of one check."""
@@ -241,6 +254,11 @@ def search_sources(sources: Sequence[SourceContext], vocabulary: Collection[str]
     if shared is not None:
         shared.search = search
     return search
+
+
+def _passage_at(spans: Sequence[Passage], position: int) -> int:
+    """The number of the passage with a position of the text, or of the one before it."""
+    return max(0, bisect_right(spans, position, key=_START) - 1)
 
 
 def _find_words(text: str, content: str) -> int | None:
@@ -375,12 +393,12 @@ class SourceSearch:
     def _place(self, source: int, start: int, end: int) -> Match | None:
         """The passages from ``start`` to ``end`` as a match; None if they are more than a window."""
         ensure_time()
-        spans = self._passages(source)
-        first = bisect_right(spans, start, key=_START) - 1
-        last = bisect_left(spans, end, lo=first, key=_END_OF)
+        spans = passages_around(self._sources[source].content, start, end) or self._passages(source)
+        first = _passage_at(spans, start)
+        last = min(bisect_left(spans, end, lo=first, key=_END_OF), len(spans) - 1)
         if last - first >= WINDOW:
             return None
-        return Match(source, 1.0, first, Span(spans[first][0], spans[last][1]))
+        return Match(source, 1.0, _UNCOUNTED, Span(spans[first][0], spans[last][1]))
 
     def best_of_all(self, statement: frozenset[str], scope: Collection[int] | None = None) -> Match | None:
         """The best window in the sources of a scope (None: all); the earliest source among equals.
@@ -486,14 +504,21 @@ class SourceSearch:
 
     def _in_window(self, statement: Iterable[str], match: Match) -> set[str]:
         postings = self._postings[match.source_index]
+        window = self._window(match)
         matched = set()
         for word in statement:
             passages = postings.get(word)
             if passages is not None:
-                following = bisect_left(passages, match.window)
-                if following < len(passages) and passages[following] < match.window + WINDOW:
+                following = bisect_left(passages, window)
+                if following < len(passages) and passages[following] < window + WINDOW:
                     matched.add(word)
         return matched
+
+    def _window(self, match: Match) -> int:
+        """The first passage of a match's window."""
+        if match.place is None:
+            return match.window
+        return _passage_at(self._passages(match.source_index), match.place.start)
 
     def matched_words(self, match: Match, statement: frozenset[str]) -> set[str]:
         """The words of a statement that are in a match's window or in its source's metadata."""
@@ -521,13 +546,15 @@ class SourceSearch:
 
     def window_span(self, match: Match) -> Span:
         """The whole window of a match."""
-        spans = self._passages(match.source_index)[match.window : match.window + WINDOW]
+        window = self._window(match)
+        spans = self._passages(match.source_index)[window : window + WINDOW]
         return Span(spans[0][0], spans[-1][1])
 
     def around(self, match: Match, most_characters: int) -> Span:
         """A match's window with the passage before and after it if they fit; never less than the window."""
         spans = self._indexes[match.source_index].spans
-        first, last = match.window, min(match.window + WINDOW, len(spans)) - 1
+        first = self._window(match)
+        last = min(first + WINDOW, len(spans)) - 1
         start, end = spans[first][0], spans[last][1]
         if first > 0 and end - spans[first - 1][0] <= most_characters:
             start = spans[first - 1][0]

@@ -417,14 +417,24 @@ _CERTAIN_LETTERS = 4
 @cache
 def _passage_end(*, wide: bool) -> re.Pattern[str]:
     """The end of a passage; its group is there where it is certain: no abbreviation, a full stop, no small letter."""
-    long = {word[-_CERTAIN_LETTERS:] for word in word_set("inner_abbreviations") if len(word) >= _CERTAIN_LETTERS}
-    abbreviations = "|".join(rf"{re.escape(ending)}\." for ending in sorted(long))
-    no_abbreviation = rf"(?:(?<=[a-z]{{{_CERTAIN_LETTERS}}}\.)(?<!{abbreviations})|(?<=[0-9%)]\.))"
-    certain = rf"{no_abbreviation}()\s+(?=[!-`{{-~]|\Z)"
+    certain = _certain_pattern()
     closed = r"[\"')\]”’»]*\s+"
     if wide:
         return re.compile(rf"[.!?\n。！？।۔؟](?:(?<=[\n。！？।۔؟])\s*|{certain}|{closed})")
     return re.compile(rf"[.!?\n](?:(?<=\n)\s*|{certain}|{closed})")
+
+
+def _certain_pattern() -> str:
+    long = {word[-_CERTAIN_LETTERS:] for word in word_set("inner_abbreviations") if len(word) >= _CERTAIN_LETTERS}
+    abbreviations = "|".join(rf"{re.escape(ending)}\." for ending in sorted(long))
+    no_abbreviation = rf"(?:(?<=[a-z]{{{_CERTAIN_LETTERS}}}\.)(?<!{abbreviations})|(?<=[0-9%)]\.))"
+    return rf"{no_abbreviation}()\s+(?=[!-`{{-~]|\Z)"
+
+
+@cache
+def _certain_end() -> re.Pattern[str]:
+    """An end of a passage that holds wherever its passage begins."""
+    return re.compile(rf"\.{_certain_pattern()}")
 
 
 _WIDE = re.compile("[。！？।۔؟]")
@@ -434,9 +444,32 @@ _OPENS_LINE = frozenset("-*+•‣◦|#")
 
 def passage_spans(text: str) -> tuple[Passage, ...]:
     """The passages of a text in order: trimmed, not empty, without overlap, and together all of it but white space."""
+    return tuple(_passages_from(text, len(text) - len(text.lstrip()), len(text)))
+
+
+def passages_around(text: str, start: int, end: int) -> Sequence[Passage] | None:
+    """The passages of a text from a certain end of one before ``start`` up to that of ``end``, the same as in the whole text.
+
+    None where no end is certain nearby.
+    """
+    stop = start
+    for _ in range(_MOST_STOPS):
+        stop = text.rfind(".", 0, stop)
+        if stop < 0:
+            return _passages_from(text, len(text) - len(text.lstrip()), end)
+        if (certain := _certain_end().match(text, stop)) is not None and certain.end() <= start:
+            return _passages_from(text, certain.end(), end)
+    return None
+
+
+_MOST_STOPS = 16
+"""Full stops before a place among which a certain end of a passage is looked for."""
+
+
+def _passages_from(text: str, start: int, until: int) -> list[Passage]:
+    """The passages from the beginning of one up to that in which ``until`` stands."""
     passages: list[Passage] = []
     add = passages.append
-    start = len(text) - len(text.lstrip())
     end_of = _passage_end(wide=not text.isascii() and _WIDE.search(text) is not None)
     for match in end_of.finditer(text, start):
         mark, end = match.span()
@@ -457,8 +490,10 @@ def passage_spans(text: str) -> tuple[Passage, ...]:
         else:
             _add(passages, text, start, end)
         start = end
+        if start > until and passages and passages[-1][1] >= until:
+            return passages
     _add(passages, text, start, len(text))
-    return tuple(passages)
+    return passages
 
 
 def _is_inside(text: str, start: int, mark: int, end: int) -> bool:

@@ -31,7 +31,7 @@ from tasks.grounding.model import (
 )
 from tasks.grounding.objections import use_strictness
 from tasks.text.evidence import SourceSearch, forget, index_source
-from tasks.text.sentences import LONGEST, passage_spans
+from tasks.text.sentences import LONGEST, passage_spans, passages_around
 from tasks.text.wording import content_words
 from tests.unit.tasks.claims import CASES, FERRY, LOAN, MUSEUM, REPORT, Case
 
@@ -152,6 +152,41 @@ def test_passages_are_ordered_trimmed_short_and_lose_nothing(text: str) -> None:
         assert not text[position:start].strip()
         position = end
     assert not text[position:].strip()
+
+
+PROSE = st.lists(
+    st.sampled_from(
+        [
+            "The ferry sails daily. ",
+            "It takes 85 minutes.\n",
+            "- a list\n\n",
+            "e.g. this. ",
+            "Fares (2024). ",
+            "no end ",
+            "。",
+            "a" * 450,
+        ]
+    ),
+    max_size=30,
+).map("".join)
+
+
+@given(st.one_of(ODD.map(lambda text: text * 3), PROSE), st.data())
+def test_passages_around_a_place_are_those_of_the_whole_text(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, len(text)))
+    around = passages_around(text, start, end)
+    everything = passage_spans(text)
+    if around is None:
+        return
+    around = tuple(around)
+    if not around:
+        assert not everything
+        return
+    first = everything.index(around[0])
+    assert everything[first : first + len(around)] == around
+    assert first == 0 or around[0][0] <= start
+    assert around[-1] == everything[-1] or around[-1][1] >= end
 
 
 # ---- the model ----
