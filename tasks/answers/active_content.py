@@ -14,11 +14,13 @@ from markdown_it import MarkdownIt
 
 from schemas.answer import CanonicalAnswer
 from tasks.answers.rendered import Edit, fenced_blocks
+from tasks.text.wording import AsciiSearch
 
 REMOVED = "HTML, script links or images in the answer were removed or made harmless"
 
-MAY_BE_ACTIVE = re.compile(r"<[A-Za-z/!?]|\]\(|!\[|\]:|javascript|vbscript|data:|&#|\bon\w+\s*=", re.IGNORECASE)
+_SIGN = re.compile(r"<[A-Za-z/!?]|\]\(|!\[|\]:|javascript|vbscript|data:|&#|\bon\w+\s*=", re.IGNORECASE)
 """The first sign of active content; most answers have none."""
+_SIGN_IN_ASCII = AsciiSearch(lambda: _SIGN.pattern)
 _INLINE_CODE = re.compile(r"(?<![`\\])(`+)(?!`)[^\n]{1,1000}?(?<!`)\1(?!`)")
 _ELEMENTS = frozenset(
     """a abbr address applet area article aside audio b base basefont bdi bdo bgsound big blink blockquote body br button
@@ -54,6 +56,11 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:")
 _SAFE_SCHEMES = ("http:", "https:", "mailto:", "tel:", "ftp:")
 _PASSES = 4
 """Most passes: a removed tag may leave the halves of another one side by side."""
+
+
+def may_be_active(text: str) -> bool:
+    """Tells whether a text has a sign of active content."""
+    return _SIGN_IN_ASCII.may_match(text) and _SIGN.search(text) is not None
 
 
 def neutralise(answer: CanonicalAnswer) -> tuple[CanonicalAnswer, bool]:

@@ -11,7 +11,7 @@ from schemas.answer import CanonicalAnswer, Citation
 from schemas.generation import CitationStyle, OutputFormat
 from schemas.job import JobRequest
 from schemas.model_call import Completion, FinishReason, Flag, LeftOutReason, Prompt, SourcePart
-from tasks.answers.active_content import MAY_BE_ACTIVE, REMOVED, neutralise
+from tasks.answers.active_content import REMOVED, may_be_active, neutralise
 from tasks.answers.citations import Label, label, locate_citations, marker, name_of
 from tasks.answers.formats import format_problem, resolve_format
 from tasks.answers.layouts import Extras, table_heads, write_items, write_json, write_plain, write_sources, write_table
@@ -94,7 +94,7 @@ def _cleaned(request: JobRequest, read: ParsedAnswer) -> ParsedAnswer:
     """The parsed answer without active content and repetitions."""
     answer, warnings = read.answer, read.warnings
     text = "".join(segment.text for segment in answer.segments)
-    if not request.config.allow_html and MAY_BE_ACTIVE.search(text):
+    if not request.config.allow_html and may_be_active(text):
         answer, changed = neutralise(answer)
         warnings = (*warnings, REMOVED) if changed else warnings
     output_format = request.fixed_format or resolve_format(request)

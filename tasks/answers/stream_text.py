@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 from schemas.answer import CanonicalAnswer, Segment
 from schemas.generation import AnswerProtocol
-from tasks.answers.active_content import MAY_BE_ACTIVE, neutralise
+from tasks.answers.active_content import may_be_active, neutralise
 from tasks.answers.json_reply import is_json_reply, parse_segments, plain_string, whole_segments
 from tasks.answers.markers import find_markers, own_brackets
 from tasks.answers.rendered import fenced_blocks
-from tasks.answers.thoughts import MAY_HOLD, OWN_KEY, thought_start, without_thoughts
+from tasks.answers.thoughts import OWN_KEY, may_hold_thoughts, thought_start, without_thoughts
 
 _NONE = re.compile(r"\s*\[none\][:.]?\s*", re.IGNORECASE)
 _MAY_BE_JSON = re.compile(r"\s*(?:`{0,3}|```\w{0,8}\s*|(?:```\w{0,8}\s*)?[\[{]\W{0,8}\w{0,12}[\"']?\s*)\Z")
@@ -116,7 +116,7 @@ class StreamText:
         text = self._raw
         if not closed and (token := _CHAT_TOKEN.search(text, max(0, len(text) - 40))):
             text = text[: token.start()]
-        if MAY_HOLD.search(text):
+        if may_hold_thoughts(text):
             if (opening := thought_start(text)) is not None and not closed:
                 text = text[:opening]
             text = without_thoughts(text)
@@ -229,7 +229,7 @@ def _open_code(text: str, start: int) -> int:
 
 
 def _neutral(text: str) -> str:
-    if not MAY_BE_ACTIVE.search(text):
+    if not may_be_active(text):
         return text
     answer, _ = neutralise(CanonicalAnswer(segments=(Segment(text=text),)))
     return answer.segments[0].text

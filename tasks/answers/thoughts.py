@@ -12,10 +12,16 @@ _CHAT_TOKEN = re.compile(
     r"(?:<\|start\|>(?:assistant)?|<\|(?:channel\|>final<\|message|[a-z][a-z0-9_]{0,30})\|>"
     r"|</s>\s*\Z|\A\s*<s>|\[/?INST\]|<(?:start|end)_of_turn>)",
 )
-MAY_HOLD = re.compile(r"[<◁]|\[/?(?:THINK|INST)\]", re.IGNORECASE)
+_SIGN = re.compile(r"[<◁]|\[/?(?:THINK|INST)\]", re.IGNORECASE)
 """The first sign of a thought or a control token; most replies have none."""
 OWN_KEY = re.compile(r"\{\s*[\"']?(?:sufficient|segments)[\"']?\s*:")
 """The beginning of an answer in the requested JSON."""
+
+
+def may_hold_thoughts(text: str) -> bool:
+    """Tells whether a text may hold a thought or a control token."""
+    # A look for three characters takes a twentieth of the pattern's time.
+    return ("<" in text or "◁" in text or "[" in text) and _SIGN.search(text) is not None
 
 
 def without_thoughts(text: str) -> str:

@@ -16,7 +16,7 @@ from operator import add, and_, itemgetter, or_
 from typing import Any
 
 from schemas.job import SourceContext
-from tasks.text.evidence import SourceIndex, index_source, metadata_stems, text_stems
+from tasks.text.evidence import SourceIndex, metadata_stems, passages_of, text_stems
 from tasks.text.question_words import (
     Expected,
     asks_for,
@@ -513,20 +513,26 @@ def read_sources(
     question: Question, sources: Sequence[SourceContext], evidence: Iterable[tuple[int, Span]]
 ) -> tuple[int, int, Masks]:
     """The bits of the passages of the evidence, of those beside them, and of their sources."""
+    bits = {stem: 1 << position for position, stem in enumerate(question.stems)}
     inside = beside = metadata = whole = 0
     title_share = 0.0
-    read: dict[int, tuple[SourceIndex, Masks]] = {}
+    listed: dict[int, set[str]] = {}
     for source, span in evidence:
-        if source not in read:
-            index = index_source(sources[source].content)
-            read[source] = index, mask_source(question, index, sources[source].metadata)
-        index, masks = read[source]
-        first = bisect_right(index.spans, span.start, key=_end)
-        last = bisect_left(index.spans, span.end, key=_start)
-        inside |= reduce(or_, masks.passages[first:last], 0)
-        beside |= reduce(or_, masks.passages[max(0, first - 1) : last + 1], 0)
-        metadata, whole = metadata | masks.metadata, whole | masks.whole
-        title_share = max(title_share, masks.title_share)
+        content, about = sources[source].content, sources[source].metadata
+        if source not in listed:
+            # To look for the few words of a question is faster than to index a source.
+            listed[source] = stems_in([content], bits)
+            metadata |= sum(bits[stem] for stem in metadata_stems(about) & bits.keys())
+            whole |= metadata | sum(bits[stem] for stem in listed[source])
+            title_share = max(title_share, _title_share(question, about))
+        spans = passages_of(content)
+        first = bisect_right(spans, span.start, key=_end)
+        last = bisect_left(spans, span.end, key=_start)
+        for_stems = listed[source]
+        if first < last:
+            inside |= sum(bits[stem] for stem in stems_in([content[spans[first][0] : spans[last - 1][1]]], for_stems))
+        if near := spans[max(0, first - 1) : last + 1]:
+            beside |= sum(bits[stem] for stem in stems_in([content[near[0][0] : near[-1][1]]], for_stems))
     return inside, beside, Masks([], metadata, whole, title_share)
 
 
