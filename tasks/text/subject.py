@@ -9,9 +9,9 @@ repeats its subject.
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
 from operator import add, and_, itemgetter, or_
 from typing import Any
 
@@ -198,13 +198,14 @@ def _asking_parts(text: str) -> list[str]:
     return parts
 
 
-def _weigh(text: str) -> dict[str, float]:
-    """The weight of each word of content but those that only form the question."""
+@lru_cache(maxsize=32)
+def _weigh(text: str) -> Mapping[str, float]:
+    """The weight of each word of content but those that only form the question; cached, for a part is weighed twice."""
     shape = form_words()
     return _weigh_words(text, [word for word in words(text) if word not in shape])
 
 
-def _weigh_words(text: str, tokens: Iterable[str]) -> dict[str, float]:
+def _weigh_words(text: str, tokens: Iterable[str]) -> Mapping[str, float]:
     stems = [stem for stem in stems_of(tokens) if stem and stem != NEGATION]
     if not text.isascii():
         stems = [stem for stem in stems if _PARTICLES.isdisjoint(stem)]
@@ -402,7 +403,7 @@ def is_about(
     """Tells whether evidence is about the subject of a question; true for a question of fewer than two words.
 
     The best part of the question counts, and all evidence is read together. Words of the evidence alone are a lower bound:
-    only where it is too low are the passages around them and the whole of their sources read.
+    only where it is too low are these words looked for in their sources, and only then are the passages read.
 
     Args:
         query: the question.
@@ -416,22 +417,30 @@ def is_about(
         return True
     evidence = list(spans)
     quotes = [sources[source].content[span.start : span.end] for source, span in evidence]
-    bonus: list[float] = []
-    for reading in (read_quotes, read_sources):
-        inside, beside, masks = reading(parts[0], sources, evidence)
+    bonus = [EXPECTED * any(is_expected(part, quote) for quote in quotes) for part in parts]
+    for inside, beside, masks in _readings(parts[0], sources, evidence):
         scores = [SubjectScore(part).score(inside, beside, masks) for part in parts]
-        if max(scores) >= least:
-            return True
-        bonus = bonus or [EXPECTED * any(is_expected(part, quote) for quote in quotes) for part in parts]
         if max(map(add, scores, bonus)) >= least:
             return True
     return False
 
 
-def read_quotes(
+Reading = tuple[int, int, Masks]
+"""The bits of some passages, of those beside them, and of their sources."""
+
+
+def _readings(
     question: Question, sources: Sequence[SourceContext], evidence: Sequence[tuple[int, Span]]
-) -> tuple[int, int, Masks]:
-    """The bits of the evidence itself, of the metadata of its sources, and of words that surely are in these."""
+) -> Iterator[Reading]:
+    """Readings of the evidence, each with more words and more work than the one before."""
+    quotes = read_quotes(question, sources, evidence)
+    yield quotes
+    yield with_words_elsewhere(question, sources, evidence, quotes)
+    yield read_sources(question, sources, evidence)
+
+
+def read_quotes(question: Question, sources: Sequence[SourceContext], evidence: Sequence[tuple[int, Span]]) -> Reading:
+    """The bits of the evidence itself, and of the metadata of its sources."""
     bits = {stem: 1 << position for position, stem in enumerate(question.stems)}
     quotes = [_whole_words(sources[source].content, span) for source, span in evidence]
     inside = sum(bits[stem] for stem in stems_in(quotes, question.stems))
@@ -439,14 +448,23 @@ def read_quotes(
     about = [sources[source].metadata for source in cited]
     metadata = sum(bits[stem] for stem in frozenset[str]().union(*map(metadata_stems, about)) & bits.keys())
     title_share = max((_title_share(question, each) for each in about), default=0.0)
-    whole = inside | metadata
+    return inside, inside, Masks([], metadata, inside | metadata, title_share)
+
+
+def with_words_elsewhere(
+    question: Question, sources: Sequence[SourceContext], evidence: Iterable[tuple[int, Span]], quotes: Reading
+) -> Reading:
+    """The reading of quotes, with the bits of the question's words that surely stand elsewhere in their sources."""
+    inside, beside, masks = quotes
+    bits = {stem: 1 << position for position, stem in enumerate(question.stems)}
+    whole = masks.whole
     tokens = words(question.text)
     elsewhere = [(token, bits[stem]) for token, stem in zip(tokens, stems_of(tokens), strict=True) if stem in bits]
-    for source in cited:
+    for source in {source for source, _ in evidence}:
         missing = [(token, bit) for token, bit in elsewhere if not whole & bit]
         text = sources[source].content.lower() if missing else ""
         whole |= reduce(or_, (bit for token, bit in missing if _has_word(text, token)), 0)
-    return inside, inside, Masks([], metadata, whole, title_share)
+    return inside, beside, replace(masks, whole=whole)
 
 
 def stems_in(texts: Sequence[str], stems: Collection[str]) -> set[str]:
@@ -509,9 +527,7 @@ def _whole_words(content: str, span: Span) -> str:
     return content[start:end]
 
 
-def read_sources(
-    question: Question, sources: Sequence[SourceContext], evidence: Iterable[tuple[int, Span]]
-) -> tuple[int, int, Masks]:
+def read_sources(question: Question, sources: Sequence[SourceContext], evidence: Iterable[tuple[int, Span]]) -> Reading:
     """The bits of the passages of the evidence, of those beside them, and of their sources."""
     bits = {stem: 1 << position for position, stem in enumerate(question.stems)}
     inside = beside = metadata = whole = 0

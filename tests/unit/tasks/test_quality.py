@@ -17,7 +17,14 @@ from tasks.grounding import ground
 from tasks.policy.scores import DEFAULTS, Assessment, Signals, assess, measure, reasoning, score, word_count
 from tasks.text.language import SUPPORTED, language_tables
 from tasks.text.sentences import Span, words
-from tasks.text.subject import SubjectScore, read_question, read_quotes, read_sources, stems_in
+from tasks.text.subject import (
+    SubjectScore,
+    read_question,
+    read_quotes,
+    read_sources,
+    stems_in,
+    with_words_elsewhere,
+)
 from tasks.text.wording import content_words
 
 RENT = "The rent may rise once a year, by 4% at most. The landlord shall give notice of a rise 60 days before."
@@ -379,7 +386,10 @@ def test_the_words_of_the_evidence_alone_never_say_more_than_its_sources(data: s
         spans.append((source, Span(start, end)))
     for question in read_question(data.draw(st.sampled_from(SUBJECT_QUESTIONS))):
         score = SubjectScore(question).score
-        assert score(*read_quotes(question, sources, spans)) <= score(*read_sources(question, sources, spans)) + 1e-9
+        quotes = read_quotes(question, sources, spans)
+        elsewhere = with_words_elsewhere(question, sources, spans, quotes)
+        assert score(*quotes) <= score(*elsewhere) + 1e-9
+        assert score(*elsewhere) <= score(*read_sources(question, sources, spans)) + 1e-9
 
 
 ODD_WORDS = st.lists(
