@@ -188,7 +188,7 @@ async def measure(urls: dict[str, str], rounds: int, plans: Plans | None = None)
     """Times of both ledgers, turn by turn."""
     clock = Clock(plans)
     for _ in range(rounds):
-        ledgers = {name: PostgresLedger(url, connections=1) for name, url in urls.items()}
+        ledgers = {name: PostgresLedger(url, connections=1, repeats=True) for name, url in urls.items()}
         for ledger in ledgers.values():
             await ledger.open()
             await live(Clock(), "", ledger)

@@ -33,4 +33,4 @@ def postgres_database_url(servers: Servers) -> Iterator[str]:
 
 def make_postgres_ledger(database_url: str) -> PostgresLedger:
     """A ledger to be opened (``async with``) on the loop that uses it."""
-    return PostgresLedger(database_url, connections=3)
+    return PostgresLedger(database_url, connections=3, repeats=True)

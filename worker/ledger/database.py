@@ -61,6 +61,10 @@ SESSION_OPTIONS = (
     "-c application_name=nightdesk"
 )
 
+PLAN_ONCE = " -c plan_cache_mode=force_generic_plan"
+"""For a process that repeats the same statements all day: each is planned once a connection, whatever its parameters. The larger ones
+take longer to plan than to run for ten jobs, and by its own rule the server plans a lease anew each time."""
+
 _ROW_AT_FAULT = (
     psycopg.DataError,
     psycopg.IntegrityError,
@@ -163,6 +167,7 @@ class Database:
         size: int = 4,
         statement_s: float = STATEMENT_S,
         patience_s: float | None = None,
+        repeats: bool = False,
     ) -> None:
         """Make the pool, unopened.
 
@@ -171,6 +176,7 @@ class Database:
             size: most connections.
             statement_s: seconds that the answer of a statement is waited for, unless it names a time of its own.
             patience_s: keep all connections open, and wait no longer than this for one, or for its answer.
+            repeats: the same few statements come again and again, so each is prepared and planned at its first use.
         """
         self.url = database_url
         self._statement_s = statement_s if patience_s is None else patience_s
@@ -183,7 +189,8 @@ class Database:
             timeout=wait_s,
             kwargs={
                 "autocommit": True,
-                "options": SESSION_OPTIONS,
+                "options": SESSION_OPTIONS + (PLAN_ONCE if repeats else ""),
+                **({"prepare_threshold": 0} if repeats else {}),
                 "connect_timeout": CONNECT_S,
                 "keepalives_idle": 5,
                 "keepalives_interval": 5,

@@ -55,9 +55,15 @@ class PostgresLedger(Ledger):
         statement_s: float = STATEMENT_S,
         patience_s: float | None = None,
         outage: Outage | None = None,
+        repeats: bool = False,
     ) -> None:
-        """See ``Database`` for the times; ``tenant_shares`` are the tenants' weights in leases."""
-        options: dict[str, Any] = {"size": connections, "statement_s": statement_s, "patience_s": patience_s}
+        """See ``Database`` for the times and ``repeats``; ``tenant_shares`` are the tenants' weights in leases."""
+        options: dict[str, Any] = {
+            "size": connections,
+            "statement_s": statement_s,
+            "patience_s": patience_s,
+            "repeats": repeats,
+        }
         if outage is None:
             database = Database(database_url, **options)
         else:

@@ -144,7 +144,7 @@ class LeaseRenewer:
 
     async def _connect(self) -> PostgresLedger:
         patience_s = max(LEAST_PATIENCE_S, PATIENCE * self._every_s)
-        ledger = PostgresLedger(self._url, connections=CONNECTIONS, patience_s=patience_s)
+        ledger = PostgresLedger(self._url, connections=CONNECTIONS, patience_s=patience_s, repeats=True)
         await ledger.open()
         return ledger
 

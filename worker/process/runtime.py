@@ -156,7 +156,7 @@ class WorkerRuntime:
         settings, stack = self._settings, self._stack
         stack.push_async_callback(providers.close)
         self._ledger = await stack.enter_async_context(
-            PostgresLedger(self._database_url, tenant_shares=settings.tenant_shares, statement_s=HOT_S)
+            PostgresLedger(self._database_url, tenant_shares=settings.tenant_shares, statement_s=HOT_S, repeats=True)
         )
         self._doorbell = CeleryDoorbell(
             self._app, self._redis_url, key_prefix=settings.key_prefix, results_kept_s=settings.results_kept_s
