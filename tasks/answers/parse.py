@@ -199,7 +199,8 @@ def _clean_segments(
             citations.extend(SegmentCitation(source=source) for source in sources_in_text if source not in cited)
             named.extend(number for marker in markers for number in marker.numbers)
         if text.strip() or citations:
-            segments.append(Segment(text=text, citations=tuple(citations)))
+            unchanged = text == segment.text and len(citations) == len(segment.citations)
+            segments.append(segment if unchanged else Segment(text=text, citations=tuple(citations)))
     warnings = (_COPIED.format(all_copied),) if all_copied else ()
     cleaned = CanonicalAnswer(segments=tuple(segments), sufficient=answer.sufficient and not _only_hedges(segments))
     return cleaned, (*_unknown_warning(named, source_count), *warnings)
