@@ -40,6 +40,8 @@ RULES: dict[str, Rule] = {
     "HEAD /openapi.json": OPEN,
     "GET /healthz": OPEN,
     "GET /readyz": OPEN,
+    "HEAD /healthz": OPEN,
+    "HEAD /readyz": OPEN,
     "GET /metrics": Rule(Role.ADMIN),
     "POST /v1/jobs": Rule(Role.SUBMIT, {"json": JOB}),
     "GET /v1/jobs/{job_id}": READ,

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx2
 import orjson
 import pytest
+import redis
 
 from schemas.states import Step
 from tests.builders import make_attempt, make_final
@@ -151,3 +153,35 @@ def test_metrics_are_those_of_the_page_and_count(door: Door, monkeypatch: pytest
     assert until(lambda: "nightdesk_http_requests_open 1.0" in door.http.get("/metrics").text, 20)
     # Another test of this file takes the only job there is.
     door.http.post(f"/v1/jobs/{job}/cancel")
+
+
+def test_a_reader_who_hangs_up_leaves_nothing_behind(door: Door, servers: Servers) -> None:
+    job = door.http.post("/v1/jobs", json=JOB).json()["job_id"]
+    with redis.Redis.from_url(servers.redis_url) as client:
+
+        def readers() -> int:
+            return [each["cmd"] for each in client.client_list()].count("xread")
+
+        for _ in range(3):
+            with door.http.stream("GET", f"/v1/jobs/{job}/events") as answer:
+                lines = answer.iter_lines()
+                assert next(lines).startswith("id: ")
+                assert until(lambda: readers() == 1, scale_to_load(20))
+            assert until(lambda: readers() == 0, scale_to_load(20)), "the text is still followed"
+    assert until(lambda: UUID(job) not in door.service.watch._waiters, scale_to_load(20))
+    door.http.post(f"/v1/jobs/{job}/cancel")
+
+
+def test_an_event_of_another_job_is_no_place_in_this_one(door: Door, servers: Servers) -> None:
+    events = []
+    for _ in range(2):
+        job = door.http.post("/v1/jobs", json=JOB).json()["job_id"]
+        first = threading.Event()
+        first.set()
+        write_answer(door, servers.redis_url, first)
+        events.append((job, read_events(door, job, first)))
+    (job, own), (_, second) = events
+
+    foreign = read_events(door, job, first, **{"Last-Event-ID": second[-1][0]})
+
+    assert text_of(foreign) == text_of(own) == "It is two years."

@@ -1,9 +1,11 @@
 """The HTTP service over a real PostgreSQL and Redis: stories that a producer, an operator and an attacker live through."""
 
+import contextlib
 import csv
 import gzip
 import importlib.util
 import os
+import resource
 import signal
 import socket
 import threading
@@ -24,7 +26,7 @@ from tests.faults.proxy import running_proxy
 from tests.forking import start_module
 from tests.http_service import LINES, Door, body_of, running_service
 from tests.servers import Servers
-from worker.http import submission_process
+from worker.http import server, submission_process
 
 TEMPLATES = Path(__file__).parents[2] / "examples" / "extensions" / "templates"
 PROBLEM = "application/problem+json"
@@ -576,3 +578,69 @@ def test_a_stop_answers_those_who_wait_at_once(servers: Servers, tmp_path: Path,
 
     assert answers == [200]
     assert time.monotonic() - began < scale_to_load(15)
+
+
+def test_a_poll_ends_with_its_connection(door: Door) -> None:
+    job = UUID(door.http.post("/v1/jobs", json=question(1)).json()["job_id"])
+    host, port = door.url.removeprefix("http://").split(":")
+    order = b'{"input": "Why?"}'
+    head = b"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(order)
+    for request in (
+        f"GET /v1/jobs/{job}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
+        b"POST /openai/v1/responses HTTP/1.1\r\n" + head + order,
+    ):
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            connection.sendall(request)
+            assert until(lambda: len(door.service.watch._waiters) == 1, scale_to_load(30))
+        assert until(lambda: not door.service.watch._waiters, scale_to_load(10)), "it waits for nobody"
+
+
+def test_a_body_that_is_not_wanted_may_not_come_for_ever(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REST_S", 0.3)
+    host, port = door.url.removeprefix("http://").split(":")
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 1000\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=scale_to_load(30)) as connection:
+        connection.sendall(head + b"a" * 10)
+        assert connection.recv(10_000).startswith(b"HTTP/1.1 415")
+        connection.sendall(b"a")
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(10_000) == b"", "cut off"
+    with socket.create_connection((host, int(port)), timeout=scale_to_load(30)) as connection:
+        connection.sendall(head + b"a" * 10)
+        assert connection.recv(10_000).startswith(b"HTTP/1.1 415")
+        connection.sendall(b"a" * 990 + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(10_000).startswith(b"HTTP/1.1 200"), "the connection goes on"
+
+
+def test_a_parameter_that_is_none_is_refused_before_anything_is_submitted(door: Door) -> None:
+    before = door.http.get("/v1/batches").json()["data"]
+    mistyped = door.http.post("/v1/batches?max_cost_us=3", content=body_of([question(1)]), headers=LINES)
+    assert (mistyped.status_code, mistyped.json()["field"]) == (422, "max_cost_us")
+    assert "max_cost_usd" in mistyped.json()["detail"]
+    assert door.http.post("/v1/jobs?name=night", json=question(1)).json()["field"] == "name"
+    assert door.http.post(f"/v1/batches/{uuid4()}/retry?causes=refused").json()["field"] == "causes"
+    assert door.http.get("/v1/batches").json()["data"] == before
+
+
+def test_a_body_for_which_there_is_no_room_is_refused_and_the_next_one_taken(door: Door) -> None:
+    body = body_of(question(number) for number in range(3_000))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        answers = [
+            door.http.post("/v1/batches", content=content, headers=LINES) for content in (body, gzip.compress(body))
+        ]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert [(answer.status_code, answer.json()["type"]) for answer in answers] == [
+        (507, "urn:nightdesk:problem:no-space")
+    ] * 2
+    assert list(door.service.uploads.iterdir()) == []
+    assert door.http.post("/v1/batches", content=body, headers=LINES).json()["jobs"] == 3_000
+
+
+def test_a_monitor_may_ask_with_head(door: Door) -> None:
+    for path in ("/healthz", "/readyz"):
+        answer = door.http.head(path)
+        assert (answer.status_code, answer.content) == (200, b"")

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from schemas.batch import BatchStatus
 from schemas.record import JobResult
 from worker.http.bodies import declared_size, json_object, on_disk
-from worker.http.dependencies import Reader, ServiceOf, Submitter
+from worker.http.dependencies import KnownParameters, Reader, ServiceOf, Submitter
 from worker.http.documents import BatchPage, Cancelled, SubmittedBatch, problems
 from worker.http.jobs import PRIVATE, Tag, Wait, poll_job
 from worker.http.problems import invalid, line_errors, problem_of
@@ -100,6 +100,7 @@ class BatchOptions:
         **problems(400, 408, 409, 413, 415, 429),
     },
     openapi_extra=_LINES_BODY,
+    dependencies=[KnownParameters],
 )
 async def submit(
     request: Request,
@@ -220,12 +221,18 @@ async def results(
     responses={304: {"description": "not another version"}, **problems(404)},
 )
 async def job(
-    batch_id: UUID, name: str, service: ServiceOf, caller: Reader, wait: Wait = 0, if_none_match: Tag = None
+    request: Request,
+    batch_id: UUID,
+    name: str,
+    service: ServiceOf,
+    caller: Reader,
+    wait: Wait = 0,
+    if_none_match: Tag = None,
 ) -> Response:
     """The result of the job with a custom id, or at a position (from 0), as `/v1/jobs/{job_id}` answers it."""
     await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
     job_id = await service.ledger.reading.locate(batch_id, name)
-    return await poll_job(service, caller, job_id, wait, if_none_match)
+    return await poll_job(request, service, caller, job_id, wait, if_none_match)
 
 
 @router.get("/{batch_id}/report", response_model=None, responses={200: {"content": {HTML: {}}}, **problems(404)})
@@ -250,6 +257,7 @@ async def report(request: Request, batch_id: UUID, service: ServiceOf, caller: R
     "/{batch_id}/cancel",
     response_model=Cancelled,
     responses={202: {"model": Cancelled, "description": "going on"}, **problems(404)},
+    dependencies=[KnownParameters],
 )
 async def cancel(batch_id: UUID, service: ServiceOf, caller: Submitter) -> Response:
     """Cancel all jobs of a batch that are not final. From the answer on no further call is made for it."""

@@ -5,7 +5,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,10 @@ def _check_type(request: Request, accepted: tuple[str, ...]) -> None:
 def _too_large(most: int) -> Problem:
     detail = f"the body is larger than the {most:,} bytes that are taken; send less at a time"
     return Problem(413, "too-large", "Too large", detail, headers={"Connection": "close"})
+
+
+def _no_space(error: OSError) -> Problem:
+    return Problem(507, "no-space", "No space", f"the body can't be stored: {error.strerror}")
 
 
 def declared_size(request: Request) -> int:
@@ -94,7 +98,10 @@ async def on_disk(request: Request, folder: Path, most: int) -> AsyncIterator["S
     A transaction must never wait for a slow sender, and a large body must never be in memory.
     """
     _check_type(request, LINES_TYPES)
-    file = _Spool(await asyncio.to_thread(_new_file, folder), most)
+    try:
+        file = _Spool(await asyncio.to_thread(_new_file, folder), most)
+    except OSError as error:
+        raise _no_space(error) from error
     try:
         collected = bytearray()
         async for piece in pieces_of(request, most):
@@ -139,7 +146,7 @@ class _Spool:
         except zlib.error as error:
             raise Problem(400, "invalid-gzip", "Invalid gzip", f"the body is not valid gzip: {error}") from None
         except OSError as error:
-            raise Problem(507, "no-space", "No space", f"the body can't be stored: {error.strerror}") from error
+            raise _no_space(error) from error
 
     def _unpack(self, piece: bytes) -> None:
         while piece:
@@ -164,11 +171,16 @@ class _Spool:
         self.write(piece)
         if self._unpacker is not None and not self._unpacker.eof:
             raise Problem(400, "invalid-gzip", "Invalid gzip", "the body ends amid its gzip")
-        self._file.flush()
+        try:
+            self._file.flush()
+        except OSError as error:
+            raise _no_space(error) from error
 
     def close(self) -> None:
         """Removes the file."""
-        self._file.close()
+        # It has what could not be written still, and would write it again.
+        with suppress(OSError):
+            self._file.close()
 
 
 def _new_file(folder: Path) -> Any:

@@ -1,12 +1,40 @@
-"""Parameters of routes: the service, and a caller with a right."""
+"""Parameters of routes: the service, a caller with a right, and the end of its connection."""
 
+import asyncio
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from schemas.access import Role
 from worker.http.authentication import Caller, requires
+from worker.http.problems import FieldError, invalid
 from worker.http.service import Service
+
+DEPARTURE = "nightdesk.departure"
+"""Key of the scope of a request: a future that is done once the connection has ended."""
+
+
+def departure_of(request: Request) -> "asyncio.Future[None] | None":
+    """The end of the connection of a request."""
+    departure: asyncio.Future[None] | None = request.scope.get(DEPARTURE)
+    return departure
+
+
+async def refuse_unknown_parameters(request: Request) -> None:
+    """Raises ``Problem`` for parameters that the address does not have: a mistyped ceiling must not be none."""
+    if not request.query_params:
+        return
+    operation = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
+    names = sorted(each["name"] for each in operation.get("parameters", ()) if each["in"] == "query")
+    unknown = [name for name in request.query_params if name not in names]
+    if unknown:
+        choice = f"there are {', '.join(names)}" if names else "there are none"
+        problem = invalid(f"{unknown[0]}: this address has no such parameter; {choice}", unknown[0])
+        problem.errors = [FieldError(message="there is no such parameter", field=name) for name in unknown[:5]]
+        raise problem
+
+
+KnownParameters = Depends(refuse_unknown_parameters)
 
 
 async def _service(request: Request) -> Service:

@@ -36,30 +36,43 @@ LOOK_S = 30.0
 TEXT_END_S = 3.0
 """Seconds that the end of the text may take once the job is final."""
 
+JOB_DIGITS = 12
+"""Of the id of a job in the id of its events; the others are those of its time."""
+
 ROOM = 200
 """Events that wait for a slow reader; then the text waits in Redis."""
 
 
 @dataclass(slots=True)
 class Position:
-    """The place of a reader, as the id of its last event: run, entry of the text, version of the job."""
+    """The place of a reader, as the id of its last event: run, entry of the text, version of the job, job."""
 
     run: int = 0
     entry: str = "0"
     tag: str = ""
+    job: str = ""
+    """The end of the job's id: entries of one job are no places in the text of another."""
 
     @classmethod
     def parse(cls, text: str) -> "Position":
         """Reads an id; raises ``Problem``."""
         run, _, rest = text.partition(".")
-        entry, _, tag = rest.partition(".")
+        entry, _, rest = rest.partition(".")
+        tag, _, job = rest.partition(".")
         parts = entry.split("-")
         if not run.isdecimal() or not all(part.isdecimal() for part in parts) or len(parts) > 2:  # noqa: PLR2004
             raise invalid("is no id of an event of this service; begin without one", "Last-Event-ID")
-        return cls(int(run), entry, tag)
+        return cls(int(run), entry, tag, job)
+
+    def of(self, version: JobVersion) -> "Position":
+        """The place in the events of a run of a job: the beginning where this is one of another job, or of another run."""
+        job = version.job_id.hex[-JOB_DIGITS:]
+        if self.job != job:
+            return Position(version.run, job=job)
+        return self if self.run == version.run else Position(version.run, tag=self.tag, job=job)
 
     def __str__(self) -> str:
-        return f"{self.run}.{self.entry}.{self.tag}"
+        return f"{self.run}.{self.entry}.{self.tag}.{self.job}"
 
 
 @router.get(
@@ -88,7 +101,7 @@ class _Events:
         self._service = service
         self._caller = caller
         self._version = version
-        self._position = position if position.run == version.run else Position(version.run, tag=position.tag)
+        self._position = position.of(version)
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(ROOM)
         self._final = version.final
 
@@ -105,8 +118,9 @@ class _Events:
                     yield event
                     sent_at = time.monotonic()
         finally:
-            await cancel(states)
-            await cancel(text)
+            # The server cancels whatever this waits for, once its reader hung up: the tasks would go on.
+            self._service.go_on(cancel(states))
+            self._service.go_on(cancel(text))
 
     async def _next_event(self) -> bytes | None:
         """The next event; empty after a silence, None at the end."""

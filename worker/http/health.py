@@ -11,12 +11,15 @@ from worker.http.problems import Problem
 router = APIRouter(tags=["health"])
 
 
+# Monitors that ask with HEAD are many.
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz")
 async def alive() -> Response:
     """The process answers. Nothing else is asked: a restart would not bring back a server that is away."""
     return Response(b'{"status":"alive"}', media_type="application/json")
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "not ready"}})
 async def ready(service: ServiceOf) -> Response:
     """PostgreSQL can be reached. Without Redis jobs are accepted and polls answered, and start some seconds later."""

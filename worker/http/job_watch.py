@@ -38,19 +38,32 @@ class JobWatch:
         self.closed = asyncio.Event()
         """Set when the service stops: nothing waits any more."""
 
-    async def change(self, job_id: UUID, tag: str | None, within_s: float) -> None:
-        """Returns when a job is final or, with a ``tag``, of another version; at the latest after ``within_s`` seconds."""
+    async def change(
+        self, job_id: UUID, tag: str | None, within_s: float, departure: asyncio.Future[None] | None = None
+    ) -> None:
+        """Returns when a job is final or, with a ``tag``, of another version; at the latest after ``within_s`` seconds.
+
+        It also returns once ``departure`` is done: nobody waits any more.
+        """
         if self.closed.is_set():
             return
         waiter = _Waiter(tag, asyncio.get_running_loop().create_future())
         self._waiters[job_id].add(waiter)
         if self._looking is None:
             self._looking = asyncio.create_task(self._look(), name="watch jobs")
+
+        def leave(_: object) -> None:
+            _wake(waiter)
+
+        if departure is not None:
+            departure.add_done_callback(leave)
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
                     await waiter.changed
         finally:
+            if departure is not None:
+                departure.remove_done_callback(leave)
             self._waiters[job_id].discard(waiter)
             if not self._waiters[job_id]:
                 del self._waiters[job_id]

@@ -14,7 +14,7 @@ from tasks.results import result_of
 from tasks.submit import Submitted
 from worker.http.authentication import Caller
 from worker.http.bodies import parse_json, read_body
-from worker.http.dependencies import Reader, ServiceOf, Submitter
+from worker.http.dependencies import KnownParameters, Reader, ServiceOf, Submitter, departure_of
 from worker.http.documents import Cancelled, SubmittedJob, problems
 from worker.http.problems import not_found
 from worker.http.service import Service
@@ -72,6 +72,7 @@ _JOB_BODY = {
         **problems(400, 408, 409, 413, 415, 429),
     },
     openapi_extra=_JOB_BODY,
+    dependencies=[KnownParameters],
 )
 async def submit(
     request: Request,
@@ -132,22 +133,22 @@ def _submitted(submitted: Submitted) -> Response:
     "/{job_id}", response_model=JobResult, responses={304: {"description": "not another version"}, **problems(404)}
 )
 async def result(
-    job_id: UUID, service: ServiceOf, caller: Reader, wait: Wait = 0, if_none_match: Tag = None
+    request: Request, job_id: UUID, service: ServiceOf, caller: Reader, wait: Wait = 0, if_none_match: Tag = None
 ) -> Response:
     """The result of a job as it stands: final or not.
 
     With `wait` it answers when the job is final; with `If-None-Match` too, when it differs from that version.
     """
-    return await poll_job(service, caller, job_id, wait, if_none_match)
+    return await poll_job(request, service, caller, job_id, wait, if_none_match)
 
 
 async def poll_job(
-    service: Service, caller: Caller, job_id: UUID, wait_s: float, if_none_match: str | None
+    request: Request, service: Service, caller: Caller, job_id: UUID, wait_s: float, if_none_match: str | None
 ) -> Response:
     """Answers a poll; raises ``NotFound``, and ``Problem`` where the key was revoked during the wait."""
     version = await service.version(job_id, caller.tenant)
     if wait_s and not version.final and (if_none_match is None or _is_same(version, if_none_match)):
-        await service.watch.change(job_id, version.tag if if_none_match else None, wait_s)
+        await service.watch.change(job_id, version.tag if if_none_match else None, wait_s, departure_of(request))
         await service.access.require_valid(caller)
         version = await service.version(job_id, caller.tenant)
     return await _result(service, version, if_none_match)

@@ -1,5 +1,6 @@
 """The routes of responses in the form of OpenAI's API, for its stock client: one question, its sources, a checked answer."""
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -18,7 +19,7 @@ from tasks.results import result_of
 from tasks.submit import Submitted
 from worker.http.authentication import Caller
 from worker.http.bodies import parse_json, read_body
-from worker.http.dependencies import Reader, ServiceOf, Submitter
+from worker.http.dependencies import Reader, ServiceOf, Submitter, departure_of
 from worker.http.documents import OPENAI_PROBLEMS
 from worker.http.jobs import INLINE_BYTES, IdempotencyKey, TraceParent, with_trace
 from worker.http.problems import Problem, not_found, problem_of
@@ -104,7 +105,7 @@ async def create(
     if order.stream:
         return _stream(service, caller, view, -1)
     if not order.background:
-        view = await _final(service, caller, view)
+        view = await _final(service, caller, view, departure_of(request))
     return _json(view)
 
 
@@ -170,9 +171,9 @@ def _json(view: JobView) -> Response:
     )
 
 
-async def _final(service: Service, caller: Caller, view: JobView) -> JobView:
+async def _final(service: Service, caller: Caller, view: JobView, departure: "asyncio.Future[None] | None") -> JobView:
     """Waits for the end of a job; raises ``Problem`` where it does not come in time."""
-    async for final in _wait(service, caller, view.job_id, LONGEST_S):
+    async for final in _wait(service, caller, view.job_id, LONGEST_S, departure):
         if final is not None:
             return final
     # An order that is sent again would be another one, and paid for again.
@@ -182,13 +183,19 @@ async def _final(service: Service, caller: Caller, view: JobView) -> JobView:
     raise Problem(504, "timeout", "Timeout", detail, headers={"X-Should-Retry": "false"})
 
 
-async def _wait(service: Service, caller: Caller, job_id: UUID, within_s: float) -> AsyncIterator[JobView | None]:
-    """Yields None now and then, and the job once it is final; ends without it when the time or the service ends."""
+async def _wait(
+    service: Service, caller: Caller, job_id: UUID, within_s: float, departure: "asyncio.Future[None] | None" = None
+) -> AsyncIterator[JobView | None]:
+    """Yields None now and then, and the job once it is final; ends without it when the time, the service or the connection ends."""
     until = time.monotonic() + within_s
-    while not service.watch.closed.is_set() and time.monotonic() < until:
+    while (
+        not service.watch.closed.is_set()
+        and time.monotonic() < until
+        and not (departure is not None and departure.done())
+    ):
         version = await service.version(job_id, caller.tenant)
         if not version.final:
-            await service.watch.change(job_id, None, BEAT_S)
+            await service.watch.change(job_id, None, BEAT_S, departure)
             await service.access.require_valid(caller)
             yield None
             continue

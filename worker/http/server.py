@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 import uvloop
@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tasks.errors import ConfigurationError
+from worker.http.dependencies import DEPARTURE
 from worker.http.problems import OPENAI, RETRY_S, Problem
 from worker.process.garbage import spare_the_modules
 from worker.settings import Settings
@@ -21,6 +22,9 @@ HEADER_BYTES = 32_768
 
 HEADERS_S = 15.0
 """Seconds that the headers of a request may take, from the connection or its first byte on."""
+
+REST_S = 30.0
+"""Seconds that the rest of a body may take once the request is answered."""
 
 KEEP_ALIVE_S = 75
 """Seconds that a connection may be idle; longer than a load balancer in front usually keeps it."""
@@ -45,19 +49,22 @@ class GuardedProtocol(HttpToolsProtocol):
 
     most_connections = 0
 
+    _departure: asyncio.Future[None]
     _header_bytes = 0
     _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for the first request."""
         super().connection_made(transport)
-        self._wait()
+        self._departure = self.loop.create_future()
+        self._wait(HEADERS_S)
 
     def on_message_begin(self) -> None:
         """Begins to wait for the headers of a request."""
         super().on_message_begin()
+        cast("dict[str, Any]", self.scope)[DEPARTURE] = self._departure
         self._header_bytes = 0
-        self._wait()
+        self._wait(HEADERS_S)
 
     def on_url(self, url: bytes) -> None:
         """Counts a piece of the address."""
@@ -75,6 +82,18 @@ class GuardedProtocol(HttpToolsProtocol):
         is_busy = max(len(self.connections), len(self.tasks)) > self.most_connections
         self.app = _answer_busy if is_busy and not self.url.startswith(ALWAYS) else self.config.loaded_app
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Waits for the next request where this one is answered already: uvicorn itself does so for those alone that it reads."""
+        if self.cycle.response_complete:
+            self._wait(KEEP_ALIVE_S)
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Reads the rest of a body for a while, so that its sender comes to read the answer, such as a 401."""
+        super().on_response_complete()
+        if self.cycle.more_body and self.cycle.response_complete and not self.transport.is_closing():
+            self._wait(REST_S)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the text of uvicorn
         """Answers what the parser can't read."""
@@ -94,8 +113,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the wait."""
+        """Ends the wait, and those of its requests for jobs."""
         self._end_wait()
+        if not self._departure.done():
+            self._departure.set_result(None)
         super().connection_lost(exc)
 
     def _count(self, size: int) -> None:
@@ -103,9 +124,9 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._header_bytes > HEADER_BYTES:
             raise HeaderTooLarge
 
-    def _wait(self) -> None:
+    def _wait(self, seconds: float) -> None:
         self._end_wait()
-        self._patience = self.loop.call_later(HEADERS_S, self.transport.abort)
+        self._patience = self.loop.call_later(seconds, self.transport.abort)
 
     def _end_wait(self) -> None:
         if self._patience is not None:
