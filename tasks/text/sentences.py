@@ -326,9 +326,7 @@ def _as_latin(text: str) -> bytes | None:
     """The text in Latin-1, folded like in ``_tokens``; None if a letter or digit does not fit into Latin-1."""
     if text.isascii():
         return text.encode("ascii")
-    text = text.replace("’", "'")
-    if "\u00a0" in text or "\u202f" in text or "\u2009" in text:
-        text = _SPACED_THOUSANDS.sub("", text)
+    text = _with_plain_marks(text)
     if not _not_ascii(text) <= _PLAIN_LATIN and _is_foreign(text):
         text = unicodedata.normalize("NFKC", text).casefold()
         if any(character > "\xff" and character.isalnum() for character in _not_ascii(text)):
@@ -351,15 +349,28 @@ _ONLY_NUMBERS = bytes(code if chr(code) in f"0123456789{_MARKS_IN_NUMBERS}{BREAK
 _RAW_NUMBER = re.compile(r"\d+(?:[.,']\d+)*")
 
 
-def _tokens(text: str) -> list[str]:
+def ascii_form(text: str) -> str | None:
+    """The text with ``?`` for each mark beyond ASCII; None for one with letters or digits beyond it.
+
+    Most texts are ASCII but for typographic marks, and ASCII matches twice as fast.
+    """
     if text.isascii():
-        return _ASCII_WORD.findall(text.lower())
+        return text
+    text = _with_plain_marks(text)
+    return None if _is_foreign(text) else text.encode("ascii", "replace").decode()
+
+
+def _with_plain_marks(text: str) -> str:
     text = text.replace("’", "'")
     if "\u00a0" in text or "\u202f" in text or "\u2009" in text:
         text = _SPACED_THOUSANDS.sub("", text)
-    if not _is_foreign(text):
-        # Most texts are ASCII but for typographic marks, and ASCII matches twice as fast.
-        return _ASCII_WORD.findall(text.encode("ascii", "replace").decode().lower())
+    return text
+
+
+def _tokens(text: str) -> list[str]:
+    if (plain := ascii_form(text)) is not None:
+        return _ASCII_WORD.findall(plain.lower())
+    text = _with_plain_marks(text)
     text = unicodedata.normalize("NFKC", text).casefold()
     if _ARABIC.search(text):
         # A vowel mark splits a word in two, and the article makes one word look like another.

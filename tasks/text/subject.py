@@ -16,7 +16,7 @@ from operator import add, and_, itemgetter, or_
 from typing import Any
 
 from schemas.job import SourceContext
-from tasks.text.evidence import SourceIndex, metadata_stems, passages_of, text_stems
+from tasks.text.evidence import SourceIndex, index_source, metadata_stems, passages_of, text_stems
 from tasks.text.question_words import (
     Expected,
     asks_for,
@@ -28,7 +28,7 @@ from tasks.text.question_words import (
     may_ask_for,
     moments,
 )
-from tasks.text.sentences import Span, plain_arabic, words
+from tasks.text.sentences import Span, ascii_form, plain_arabic, words
 from tasks.text.wording import NEGATION, content_words, number_word, stem_of, stems_of, words_of_number
 
 _SPECIFIC_WEIGHT = 2.0
@@ -435,8 +435,9 @@ def _readings(
     """Readings of the evidence, each with more words and more work than the one before."""
     quotes = read_quotes(question, sources, evidence)
     yield quotes
-    yield with_words_elsewhere(question, sources, evidence, quotes)
-    yield read_sources(question, sources, evidence)
+    elsewhere = with_words_elsewhere(question, sources, evidence, quotes)
+    yield elsewhere
+    yield read_sources(question, sources, evidence, elsewhere)
 
 
 def read_quotes(question: Question, sources: Sequence[SourceContext], evidence: Sequence[tuple[int, Span]]) -> Reading:
@@ -469,12 +470,18 @@ def with_words_elsewhere(
 
 def stems_in(texts: Sequence[str], stems: Collection[str]) -> set[str]:
     """The stems whose words stand in any of some texts; to look for a few is faster than to read all words."""
-    joined = "\n".join(texts)
-    if not joined.isascii():
+    joined = ascii_form("\n".join(texts))
+    if joined is None:
         return set().union(*(content_words(words(text)) for text in texts)).intersection(stems)
     lowered = joined.lower()
-    numbers = frozenset(map(stem_of, _NUMBERS.findall(lowered))) if any(stem[0] <= "9" for stem in stems) else ()
+    may_stand = any(stem[0] <= "9" and _may_hold(lowered, stem) for stem in stems)
+    numbers = frozenset(map(stem_of, _NUMBERS.findall(lowered))) if may_stand else ()
     return {stem for stem in stems if stem in numbers or (stem.isascii() and _has_stem(lowered, stem))}
+
+
+def _may_hold(text: str, number: str) -> bool:
+    """Tells whether a text may have a number in digits: a mark between its digits stands only before three of them."""
+    return number[-3:] in text if number.isdecimal() else True
 
 
 def _has_stem(text: str, stem: str) -> bool:
@@ -527,29 +534,50 @@ def _whole_words(content: str, span: Span) -> str:
     return content[start:end]
 
 
-def read_sources(question: Question, sources: Sequence[SourceContext], evidence: Iterable[tuple[int, Span]]) -> Reading:
-    """The bits of the passages of the evidence, of those beside them, and of their sources."""
-    bits = {stem: 1 << position for position, stem in enumerate(question.stems)}
-    inside = beside = metadata = whole = 0
-    title_share = 0.0
-    listed: dict[int, set[str]] = {}
+def read_sources(
+    question: Question, sources: Sequence[SourceContext], evidence: Sequence[tuple[int, Span]], quotes: Reading
+) -> Reading:
+    """The bits of the passages of the evidence, of those beside them, and of their sources.
+
+    Args:
+        question: one part of it.
+        sources: all sources of the job.
+        evidence: each as the index of its source and its span there.
+        quotes: the reading of the evidence alone, whose words are not looked for again.
+    """
+    inside, _, masks = quotes
+    within: list[str] = []
+    beside: list[str] = []
     for source, span in evidence:
-        content, about = sources[source].content, sources[source].metadata
-        if source not in listed:
-            # To look for the few words of a question is faster than to index a source.
-            listed[source] = stems_in([content], bits)
-            metadata |= sum(bits[stem] for stem in metadata_stems(about) & bits.keys())
-            whole |= metadata | sum(bits[stem] for stem in listed[source])
-            title_share = max(title_share, _title_share(question, about))
+        content = sources[source].content
         spans = passages_of(content)
         first = bisect_right(spans, span.start, key=_end)
         last = bisect_left(spans, span.end, key=_start)
-        for_stems = listed[source]
         if first < last:
-            inside |= sum(bits[stem] for stem in stems_in([content[spans[first][0] : spans[last - 1][1]]], for_stems))
+            within.append(content[spans[first][0] : spans[last - 1][1]])
         if near := spans[max(0, first - 1) : last + 1]:
-            beside |= sum(bits[stem] for stem in stems_in([content[near[0][0] : near[-1][1]]], for_stems))
-    return inside, beside, Masks([], metadata, whole, title_share)
+            beside.append(content[near[0][0] : near[-1][1]])
+    inside |= _bits_in(within, question, inside)
+    around = inside | _bits_in(beside, question, inside)
+    whole = masks.whole | around
+    for source in {source for source, _ in evidence}:
+        whole |= _bits_in_source(sources[source].content, question, whole)
+    return inside, around, replace(masks, whole=whole)
+
+
+def _bits_in(texts: Sequence[str], question: Question, but: int) -> int:
+    """The bits of a question's words in any of some texts, but for the bits ``but``."""
+    missing = {stem: 1 << bit for bit, stem in enumerate(question.stems) if not but >> bit & 1}
+    return sum(missing[stem] for stem in stems_in(texts, missing)) if missing else 0
+
+
+def _bits_in_source(content: str, question: Question, but: int) -> int:
+    if (plain := ascii_form(content)) is not None:
+        return _bits_in([plain], question, but)
+    # Its words have to be read one by one; mostly the check has done so.
+    index = index_source(content)
+    listed = {*index.stems, *index.numbers}
+    return sum(1 << bit for bit, stem in enumerate(question.stems) if not but >> bit & 1 and stem in listed)
 
 
 _start = itemgetter(0)
