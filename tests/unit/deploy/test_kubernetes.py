@@ -88,7 +88,10 @@ def test_the_optional_http_service_is_probed_and_bounded() -> None:
         "livenessProbe": "/healthz",
         "readinessProbe": "/readyz",
     }
-    assert pod["terminationGracePeriodSeconds"] > DRAIN_S
+    command, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert command == "sleep"
+    assert pod["terminationGracePeriodSeconds"] > DRAIN_S + int(seconds)
+    assert container["resources"]["limits"].keys() == {"memory", "ephemeral-storage"}, "bodies of batches are on disk"
     assert container["ports"][0]["containerPort"] == PORT
     for name in ("securityContext", "enableServiceLinks", "automountServiceAccountToken", "volumes"):
         assert pod[name] == generate[name]
