@@ -5,6 +5,7 @@ import csv
 import gzip
 import importlib.util
 import os
+import re
 import resource
 import signal
 import socket
@@ -429,6 +430,9 @@ def test_the_description_names_every_route(door: Door) -> None:
     body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body == {"$ref": "#/components/schemas/JobRequest"}
     assert "query" in document["components"]["schemas"]["JobRequest"]["properties"]
+    references = re.findall(rb'"\\$ref":"([^"]+)"', orjson.dumps(document))
+    names = {each.rpartition(b"/")[2].decode() for each in references}
+    assert names <= document["components"]["schemas"].keys()
 
 
 def send_raw(door: Door, request: bytes) -> tuple[str, dict[str, Any]]:

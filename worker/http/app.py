@@ -22,6 +22,7 @@ from worker.http import (
     openai_responses,
     orders,
 )
+from worker.http.documents import LabelOrder
 from worker.http.exposition import RequestMetrics
 from worker.http.pages import viewer
 from worker.http.problems import Problem, answer_problem
@@ -93,10 +94,11 @@ class _Document:
         """The document, made once."""
         if self._document is None:
             document = self._make()
-            schema = JobRequest.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            for name, definition in schema.pop("$defs", {}).items():
-                schemas.setdefault(name, definition)
-            schemas["JobRequest"] = schema
+            for model in (JobRequest, LabelOrder):
+                schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+                for name, definition in schema.pop("$defs", {}).items():
+                    schemas.setdefault(name, definition)
+                schemas[model.__name__] = schema
             self._document = document
         return self._document

@@ -10,7 +10,7 @@ from fastapi.responses import Response, StreamingResponse
 from tasks.errors import InputError
 from worker.http.bodies import parse_json, read_body
 from worker.http.dependencies import KnownParameters, Reader, Reviewer, ServiceOf
-from worker.http.documents import LabelOrder, StoredLabel, problems
+from worker.http.documents import StoredLabel, problems
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.label_changes import Exported, add_label, exported_labels, read_label
 
@@ -24,7 +24,10 @@ MOST_BYTES = 100_000
 MOST_PERSON_CHARACTERS = 100
 
 _LABEL_BODY = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": LabelOrder.model_json_schema()}}}
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/LabelOrder"}}},
+    }
 }
 
 
