@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -313,6 +314,8 @@ class Generate:
     """Chooses the lane of jobs that leave it open; None: they are called at once."""
     direct: DirectCheck | None = None
     """Room for checks in this process; None: all answers are left to the workers of the check."""
+    free_slot: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Frees the slot of the running job while its answer is stored: the call is over."""
 
     async def run(self, job: Leased) -> Leased | None:
         """Takes a job through the step; returns it for its check here, still leased.
@@ -451,7 +454,8 @@ class Generate:
             await self._park(paid, watch, chain, answer.remote_id)
             return False, None
         answer = with_way(answer, chain.misses, paid.plan.lane_reason)
-        return False, await finish_first(self._store(paid, answer, watch, chain))
+        with self.free_slot():
+            return False, await finish_first(self._store(paid, answer, watch, chain))
 
     async def _store(self, paid: OpenCall, answer: Answered, watch: Stopwatch, chain: FallbackChain) -> Leased | None:
         """Stores an answer and moves the job on; returns it if this process keeps it for its check."""

@@ -3,13 +3,13 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from schemas.job import MAX_REQUEST_BYTES
@@ -58,6 +58,10 @@ AHEAD_SHARE = 0.2
 
 RATE_S = 0.5
 """Seconds over which the slots that came free are counted."""
+
+STORING_SHARE = 0.1
+"""Of a process's slots: most that are free while the answer of their call is being stored. It takes some hundredths of a second,
+which a call of one second would wait for; more of them may mean that the ledger is away."""
 
 STUCK_S = 2.0
 """Seconds after which a job that found no slot is given back: another worker may have one."""
@@ -255,6 +259,8 @@ class Feed:
         self._reserved = min(max(1, int(slots * URGENT_SHARE)), slots - 1)
         """Slots that only urgent jobs get, so that a bulk batch never fills them all."""
         self._running: dict[asyncio.Task[None], Leased] = {}
+        self._storing: set[asyncio.Task[Any]] = set()
+        """Of these the ones whose slot is free already."""
         self._ahead = LeasedAhead(int(slots * AHEAD_SHARE) if lease_ahead else 0)
         self._urgent: deque[_Hint] = deque()
         self._bulk: deque[_Hint] = deque()
@@ -264,8 +270,23 @@ class Feed:
 
     @property
     def in_use(self) -> int:
-        """Jobs running now."""
-        return len(self._running)
+        """Slots that are taken now."""
+        return len(self._running) - len(self._storing)
+
+    @contextmanager
+    def free_slot(self) -> Iterator[None]:
+        """Lets another job have the slot of the one whose task this is, while its answer is stored."""
+        task = asyncio.current_task()
+        if task not in self._running or len(self._storing) >= self.slots * STORING_SHARE:
+            yield
+            return
+        self._storing.add(task)
+        self._note_free()
+        try:
+            yield
+        finally:
+            # Taken again: an answer that can't be checked yet keeps its slot.
+            self._storing.discard(task)
 
     def start(self) -> None:
         """Begin to lease; needs the running loop."""
@@ -493,11 +514,14 @@ class Feed:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._load.release(self._running.pop(task))
         self._ahead.note_end()
+        self._note_free()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s left an error behind; it is rescued", task.get_name(), exc_info=error)
+
+    def _note_free(self) -> None:
         while self._ahead and not self._stopping and self.slots - self.in_use > self._reserved:
             self._begin(self._ahead.take())
         self._wake.set()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s left an error behind; it is rescued", task.get_name(), exc_info=error)
 
     async def _sleep(self, pause: timedelta) -> None:
         await asyncio.sleep(pause.total_seconds())

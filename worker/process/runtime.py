@@ -308,7 +308,7 @@ class WorkerRuntime:
             slots = min(settings.check_slots, LOCAL_SLOTS)
         else:
             work, slots = self._check(journal, providers, limits, self._cpu), settings.check_slots
-        return Feed(
+        feed = Feed(
             step,
             slots=slots,
             worker=worker_name(),
@@ -323,6 +323,9 @@ class WorkerRuntime:
             gather_wait=None if generates else CPU_GATHER_WAIT,
             lease_ahead=generates,
         )
+        if isinstance(work, Generate):
+            work.free_slot = feed.free_slot
+        return feed
 
     def _calls(self, journal: LedgerJournal, limits: RateLimiter) -> PaidCalls:
         policy = RetryPolicy(hold_unknown=self._settings.hold_unknown)

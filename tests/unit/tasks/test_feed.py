@@ -165,6 +165,37 @@ def test_slots_that_come_free_one_by_one_are_filled_together() -> None:
     run(scenario())
 
 
+def test_a_tenth_of_the_slots_is_free_while_answers_are_stored() -> None:
+    async def scenario() -> None:
+        works = Works(slots=40, free=False)
+        answered, stored = asyncio.Semaphore(0), asyncio.Event()
+
+        async def store() -> None:
+            await answered.acquire()
+            with works.feed.free_slot():
+                await stored.wait()
+            await asyncio.Event().wait()
+
+        works.gate.wait = store  # type: ignore[assignment]
+        await works.submit(60)
+        works.feed.start()
+        await works.until_ran(38)
+        for _ in range(6):
+            answered.release()
+        await works.until_ran(42)
+        await asyncio.sleep(0.05)
+        assert (len(works.ran), works.feed.in_use) == (42, 38)
+
+        # Stored, they wait for their checks, and keep others from being called meanwhile.
+        stored.set()
+        await until(lambda: works.feed.in_use == 42)
+        await asyncio.sleep(0.05)
+        assert len(works.ran) == 42
+        await works.feed.drain(timedelta(0))
+
+    run(scenario())
+
+
 class Busy:
     """A feed of 100 slots, 5 of them for urgent jobs, whose jobs end when told; 20 more are leased ahead when many ended."""
 
