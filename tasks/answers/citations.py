@@ -4,7 +4,7 @@
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -15,7 +15,7 @@ from schemas.generation import CitationStyle
 from schemas.job import JobRequest, SourceContext
 from tasks.answers.parse import storable
 from tasks.answers.rendered import Mark, Rendered, strip_markers
-from tasks.text.evidence import OutOfTime, SourceSearch, ensure_time, search_sources
+from tasks.text.evidence import Match, OutOfTime, SourceSearch, ensure_time, search_sources
 from tasks.text.sentences import Span
 from tasks.text.wording import words_of
 
@@ -96,26 +96,40 @@ class _Places:
         self._search: SourceSearch | None = None
         self._bare = ""
         self._words: list[frozenset[str]] = []
+        self._is_read = False
 
     def of(self, position: int, source_index: int) -> Span | None:
         if self._search is None:
             self._bare = strip_markers(self._text, self._markers)
             self._words = [words_of(self._bare[span.start : span.end]).content for span, _ in self._sentences]
             self._search = search_sources(self._request.context, frozenset[str]().union(*self._words))
-        for (span, reach), sentence_words in zip(self._sentences, self._words, strict=True):
+        for number, (span, reach) in enumerate(self._sentences):
             if span.start <= position <= reach:
-                copied = (
-                    self._bare[span.start : span.end].strip(_AROUND) if len(sentence_words) >= _LEAST_COPIED else ""
-                )
+                sentence_words = self._words[number]
                 # A sentence that the source has word for word needs no search by words, which reads all sources.
-                match = self._search.verbatim(copied, (source_index,)) if copied else None
-                match = match or self._search.best(sentence_words, source_index)
+                match = self._copy(number, (source_index,))
+                if match is None:
+                    if not self._is_read:
+                        self._is_read = True
+                        self._search.expect(
+                            words for other, words in enumerate(self._words) if self._copy(other, None) is None
+                        )
+                    match = self._search.best(sentence_words, source_index)
                 return (
                     self._search.span(match, sentence_words)
                     if match is not None and match.score >= DECENT_MATCH
                     else None
                 )
         return None
+
+    def _copy(self, number: int, scope: Collection[int] | None) -> Match | None:
+        """The place in the sources of a scope that has a sentence word for word."""
+        assert self._search is not None
+        if len(self._words[number]) < _LEAST_COPIED:
+            return None
+        span = self._sentences[number][0]
+        text = self._bare[span.start : span.end].strip(_AROUND)
+        return self._search.verbatim(text, scope) if text else None
 
 
 def _citation(source: SourceContext, source_index: int, mark: Mark, place: Span | None) -> Citation:

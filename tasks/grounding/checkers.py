@@ -1,6 +1,6 @@
 """The common form of all checkers, and the two that always run: words by a fitted model, and the form of citations."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -12,7 +12,7 @@ from schemas.grounding import Evidence, JudgeVerdict, ReusedFrom, Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed, own_words
 from tasks.answers.rendered import strip_markers
-from tasks.grounding.model import ClaimText, Features, LexicalModel, Measurement, measure, read_claim, shipped
+from tasks.grounding.model import ClaimText, Features, LexicalModel, Measurement, copy_of, measure, read_claim, shipped
 from tasks.grounding.objections import LEAST_RECALL, Compared, Objection, absence, objection_to
 from tasks.grounding.rival_numbers import number_conflict
 from tasks.text.evidence import SourceSearch, search_sources
@@ -182,6 +182,11 @@ class Lexical:
     def _judge(self, answer: CheckInput) -> Iterator["_Judged"]:
         texts = [read_claim(claim.text) for claim in answer.claims]
         search = search_sources(answer.request.context, frozenset[str]().union(*(text.content for text in texts)))
+        search.expect(
+            text.content
+            for claim, text in zip(answer.claims, texts, strict=True)
+            if _needs_words(search, text, {citation.source_index for citation in claim.citations})
+        )
         reader = _Reader(self._model, search, answer)
         for claim, text in zip(answer.claims, texts, strict=True):
             yield self._judged(reader, claim, text)
@@ -240,6 +245,11 @@ class _Reading(NamedTuple):
     @property
     def supported(self) -> bool:
         return self.verdict is Verdict.SUPPORTED
+
+
+def _needs_words(search: SourceSearch, claim_text: ClaimText, cited: Collection[int]) -> bool:
+    """Tells whether a claim is searched for by its words: it is no copy, or each of several sources is asked about it."""
+    return len(cited) > 1 or copy_of(search, claim_text, cited or None) is None
 
 
 class _Reader:

@@ -142,7 +142,7 @@ def measure(search: SourceSearch, claim_text: ClaimText, scope: Collection[int] 
     The recall of a scope with several sources is that of the best window, or of their best windows together if the
     scope is the claim's citations: a claim that cites two sources needs both.
     """
-    if len(claim_text.content) >= _LEAST_QUOTED and (place := search.verbatim(claim_text.text, scope)) is not None:
+    if (place := copy_of(search, claim_text, scope)) is not None:
         # The same words say the same: their numbers, names and negations need no second look.
         numbers = math.log1p(min(claim_text.count_of_numbers, _LARGEST_COUNT))
         return Measurement(Features(1.0, 0.0, numbers, 0.0, verbatim=True), (place,), (), (), denies_alone=False)
@@ -158,6 +158,11 @@ def measure(search: SourceSearch, claim_text: ClaimText, scope: Collection[int] 
         verbatim=bool(windows) and not absent and recall >= _WHOLE and _verbatim(search, claim_text, windows[0]),
     )
     return Measurement(features, windows, absent, names, denies_alone)
+
+
+def copy_of(search: SourceSearch, claim_text: ClaimText, scope: Collection[int] | None = None) -> Match | None:
+    """The place in the sources of a scope (None: all) that has a claim word for word."""
+    return search.verbatim(claim_text.text, scope) if len(claim_text.content) >= _LEAST_QUOTED else None
 
 
 def _log_count(items: Sequence[object]) -> float:

@@ -106,6 +106,7 @@ def _first_difference(
         return None
     key = (facts.text, *((window.source_index, window.start) for window in windows))
     if key not in compared:
+        search.look_for(facts.positions)
         compared[key] = next(differences(facts, windows, search.weights, code), None)
     return compared[key]
 

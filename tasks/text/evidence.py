@@ -5,7 +5,7 @@ with a whole source, because a whole source contains the words of almost any sta
 """
 
 import math
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,15 +18,18 @@ from typing import Any, NamedTuple
 
 from schemas.job import SHOWN_METADATA, SourceContext
 from tasks.text.sentences import (
-    BREAK,
     Passage,
     Span,
+    latin_of_spans,
+    letters_of,
+    numbers_of,
     passage_spans,
     passages_around,
     sentence_spans,
     words,
     words_of_spans,
 )
+from tasks.text.word_places import Postings, WordPlaces, postings_of
 from tasks.text.wording import NEGATION, contains_number, content_words, has_other_readings, numbers_in, stem_of
 
 # ---- the time of a check ---------------------------------------------------------------------------------------------
@@ -92,29 +95,9 @@ class SourceIndex:
     stems: tuple[str, ...]
     numbers: tuple[str, ...]
 
-    def postings(self, vocabulary: frozenset[str]) -> dict[str, list[int]]:
+    def postings(self, vocabulary: frozenset[str]) -> Postings:
         """Inverted index of the vocabulary: for each of its words in the source the passages, in order."""
-        postings: dict[str, list[int]] = {}
-        searched = vocabulary if BREAK in vocabulary else vocabulary | _MARK
-        piece = 0
-        for stem in filter(searched.__contains__, self.stems):
-            if stem == BREAK:
-                piece += 1
-            elif (pieces := postings.get(stem)) is None:
-                postings[stem] = [piece]
-            elif pieces[-1] != piece:
-                pieces.append(piece)
-        piece = 0
-        for number in filter(searched.__contains__, self.numbers):
-            if number == BREAK:
-                piece += 1
-            elif piece not in (pieces := postings.setdefault(number, [])):
-                # A number word may stand further on.
-                insort(pieces, piece)
-        return postings
-
-
-_MARK = frozenset({BREAK})
+        return postings_of(vocabulary, self.stems, self.numbers)
 
 
 def index_source(content: str) -> SourceIndex:
@@ -148,6 +131,34 @@ def _index_spans(content: str, spans: tuple[Passage, ...]) -> SourceIndex:
 _cached_index = lru_cache(maxsize=512)(_index)
 
 
+class _SourceText:
+    """A source as its words are searched: its passages, and their text in Latin letters where it has no others."""
+
+    __slots__ = ("_content", "_latin", "_numbers", "spans")
+
+    def __init__(self, content: str) -> None:
+        self.spans = passages_of(content)
+        self._latin = latin_of_spans(content, self.spans)
+        self._content = content
+        self._numbers: tuple[str, ...] | None = None
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The stems of its numbers, with ``BREAK`` between passages; empty for a source with other than Latin letters."""
+        if self._numbers is None:
+            self._numbers = () if self._latin is None else tuple(map(stem_of, numbers_of(self._latin)))
+        return self._numbers
+
+    def postings(self, places: WordPlaces) -> Postings:
+        """The passages of the words that are looked for."""
+        if self._latin is None:
+            return _index_in_time(self._content).postings(places.stems)
+        return places.find(letters_of(self._latin), self.numbers if places.has_numbers else ())
+
+
+_cached_text = lru_cache(maxsize=512)(_SourceText)
+
+
 @lru_cache(maxsize=512)
 def exact_sentences(paragraph: str) -> tuple[Span, ...]:
     """The exact sentences of a paragraph, for quotes; cached like the indexes."""
@@ -157,6 +168,7 @@ def exact_sentences(paragraph: str) -> tuple[Span, ...]:
 def forget() -> None:
     """Empties the caches, for measurements."""
     _cached_index.cache_clear()
+    _cached_text.cache_clear()
     _cached_passages.cache_clear()
     exact_sentences.cache_clear()
     _numbers_in.cache_clear()
@@ -213,6 +225,7 @@ class _Shared:
     """The indexes and passages of long sources, and the latest search, of one check."""
 
     indexes: dict[str, SourceIndex] = field(default_factory=dict)
+    texts: dict[str, _SourceText] = field(default_factory=dict)
     passages: dict[str, tuple[Passage, ...]] = field(default_factory=dict)
     search: "SourceSearch | None" = None
 
@@ -240,9 +253,15 @@ def _index_in_time(content: str) -> "SourceIndex":
     return shared.indexes[content]
 
 
-def _postings_in_time(index: "SourceIndex", vocabulary: frozenset[str]) -> dict[str, list[int]]:
+def _text_in_time(content: str) -> _SourceText:
     ensure_time()
-    return index.postings(vocabulary)
+    if len(content) <= _CACHED_CHARACTERS:
+        return _cached_text(content)
+    if (shared := _SHARED.get()) is None:
+        return _SourceText(content)
+    if content not in shared.texts:
+        shared.texts[content] = _SourceText(content)
+    return shared.texts[content]
 
 
 def search_sources(sources: Sequence[SourceContext], vocabulary: Collection[str]) -> "SourceSearch":
@@ -275,6 +294,8 @@ def _find_words(text: str, content: str) -> int | None:
 class SourceSearch:
     """A search over the sources of one answer for the words of a fixed vocabulary.
 
+    Sources are read when a statement needs it: an answer that quotes them never does.
+
     Args:
         sources: all sources of the job.
         vocabulary: every content word of every statement to search for.
@@ -283,53 +304,63 @@ class SourceSearch:
     def __init__(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> None:
         self._sources = sources
         self._vocabulary = frozenset(vocabulary)
+        self._expected: Collection[str] = ()
+        self._lookups: set[str] = set()
+        self._postings: list[Postings] = [{} for _ in sources]
+        self.weights: dict[str, float] = {}
+        """Weight of each word that was looked for: its smoothed inverse frequency over the passages of all sources, at least 2.
+
+        With few passages the constant keeps one rare word from outweighing the rest of a statement.
+        """
         self._window_memo: dict[tuple[frozenset[str], int], dict[int, float]] = {}
         self._weight_memo: dict[frozenset[str], float] = {}
         self._copies: dict[tuple[str, int], tuple[Match | None] | None] = {}
         self._numbers: dict[int, frozenset[str]] = {}
         self._bounds: dict[frozenset[str], dict[int, float]] = {}
-        self._spans: dict[int, tuple[Passage, ...]] = {}
 
     def covers(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> bool:
         """Tells whether it is a search over these sources for all words of a vocabulary."""
         return sources is self._sources and self._vocabulary.issuperset(vocabulary)
 
-    def _passages(self, source: int) -> tuple[Passage, ...]:
-        if source not in self._spans:
-            self._spans[source] = passages_of(self._sources[source].content)
-        return self._spans[source]
+    def expect(self, statements: Iterable[frozenset[str]]) -> None:
+        """Names statements that will be searched for: their words are looked for together."""
+        self._expected = frozenset[str]().union(*statements)
 
-    # All of these only when they are needed: an answer that quotes its sources never needs most of them.
+    def _passages(self, source: int) -> tuple[Passage, ...]:
+        return self._texts[source].spans if "_texts" in self.__dict__ else passages_of(self._sources[source].content)
 
     @cached_property
-    def _indexes(self) -> list[SourceIndex]:
-        return [_index_in_time(source.content) for source in self._sources]
+    def _texts(self) -> list[_SourceText]:
+        return [_text_in_time(source.content) for source in self._sources]
 
     @cached_property
     def _titles(self) -> list[frozenset[str]]:
         return [metadata_stems(source.metadata) for source in self._sources]
 
-    @cached_property
-    def _postings(self) -> list[dict[str, list[int]]]:
-        searched = self._vocabulary | {NEGATION, BREAK}
-        return [_postings_in_time(index, searched) for index in self._indexes]
-
-    @cached_property
-    def weights(self) -> dict[str, float]:
-        """Weight of each word: its smoothed inverse frequency over the passages of all sources, at least 2.
-
-        With few passages the constant keeps one rare word from outweighing the rest of a statement.
-        """
-        frequency = dict.fromkeys(self._vocabulary, 1)
-        for postings in self._postings:
+    def look_for(self, stems: Collection[str]) -> None:
+        """Looks for those words of the vocabulary that were not looked for before."""
+        if self._lookups.issuperset(stems):
+            return
+        new = self._vocabulary.intersection((*stems, *self._expected)) - self._lookups
+        if not new:
+            return
+        places = WordPlaces(new)
+        listed = []
+        for text in self._texts:
+            ensure_time()
+            listed.append(text.postings(places))
+        counts = dict.fromkeys(new, 1)
+        for postings in listed:
             for word, passages in postings.items():
-                if word in frequency:
-                    frequency[word] += len(passages)
-        total = sum(len(index.spans) for index in self._indexes) + 1
-        return {word: 2.0 + math.log(total / count) for word, count in frequency.items()}
+                counts[word] += len(passages)
+        total = sum(len(text.spans) for text in self._texts) + 1
+        self.weights.update({word: 2.0 + math.log(total / count) for word, count in counts.items()})
+        for postings, more in zip(self._postings, listed, strict=True):
+            postings.update(more)
+        self._lookups |= new
 
     def weight(self, statement: Iterable[str]) -> float:
-        """The total weight of words of the vocabulary, independent of their order."""
+        """The total weight of words of the vocabulary that were looked for, independent of their order."""
         weights = self.weights
         return math.fsum([weights[word] for word in statement])
 
@@ -347,6 +378,7 @@ class SourceSearch:
 
     def holds(self, word: str, scope: Collection[int] | None = None) -> bool:
         """Tells whether any source of a scope (None: all) or its metadata contains a word of the vocabulary."""
+        self.look_for((word,))
         return any(word in self._postings[source] or word in self._titles[source] for source in self._within(scope))
 
     def holds_number(self, values: Collection[str], scope: Collection[int] | None = None) -> bool:
@@ -364,14 +396,17 @@ class SourceSearch:
         content = self._sources[source].content
         if source not in self._numbers:
             # Mostly its numbers are known already.
-            numbers = frozenset(self._indexes[source].numbers)
+            numbers = frozenset(self._texts[source].numbers)
             self._numbers[source] = numbers if numbers and not has_other_readings(content) else _numbers_in(content)
         numbers = self._numbers[source] if self._vocabulary.issuperset(values) else _numbers_in(content)
         return contains_number(values, numbers, content)
 
     def denies(self, match: Match) -> bool:
         """Tells whether a match's window contains a negation."""
-        return bool(self._in_window([NEGATION], match))
+        window = self._window(match)
+        spans = self._passages(match.source_index)[window : window + WINDOW]
+        tokens, _ = words_of_spans(self.content(match.source_index), spans)
+        return NEGATION in map(stem_of, tokens)
 
     def _within(self, scope: Collection[int] | None) -> Iterable[int]:
         return range(len(self._sources)) if scope is None else sorted(scope)
@@ -405,6 +440,7 @@ class SourceSearch:
 
         A source is searched only if all its words together can beat the best window so far.
         """
+        self.look_for(statement)
         if scope is not None and len(scope) == 1:
             return self.best(statement, *scope)
         best: Match | None = None
@@ -436,6 +472,7 @@ class SourceSearch:
         Words in the source's metadata count for each of its windows.
         """
         ensure_time()
+        self.look_for(statement)
         weights = self._window_weights(statement, source_index)
         if not weights:
             return None
@@ -473,6 +510,7 @@ class SourceSearch:
 
         Those more than ``near`` below the best one may be left out.
         """
+        self.look_for(statement)
         counted = self._window_weights(statement, source_index)
         if not counted:
             return []
@@ -489,6 +527,7 @@ class SourceSearch:
 
     def nearly_best(self, statement: frozenset[str], sources: Iterable[int], most: int, near: float) -> list[Match]:
         """The best of the ``several`` of some sources, at most ``near`` below the best one; best first."""
+        self.look_for(statement)
         top = 0.0
         matches: list[Match] = []
         bounds = [(self._bound(statement, source), source) for source in sources]
@@ -522,6 +561,7 @@ class SourceSearch:
 
     def matched_words(self, match: Match, statement: frozenset[str]) -> set[str]:
         """The words of a statement that are in a match's window or in its source's metadata."""
+        self.look_for(statement)
         return self._in_window(statement, match) | (self._titles[match.source_index] & statement)
 
     # ---- spans ----
@@ -531,7 +571,7 @@ class SourceSearch:
         if match.place is not None:
             return match.place
         postings = self._postings[match.source_index]
-        spans = self._indexes[match.source_index].spans
+        spans = self._passages(match.source_index)
         first, last = match.window, min(match.window + WINDOW, len(spans)) - 1
         matched: dict[int, set[str]] = {passage: set() for passage in range(first, last + 1)}
         for word in postings.keys() & statement:
@@ -552,7 +592,7 @@ class SourceSearch:
 
     def around(self, match: Match, most_characters: int) -> Span:
         """A match's window with the passage before and after it if they fit; never less than the window."""
-        spans = self._indexes[match.source_index].spans
+        spans = self._passages(match.source_index)
         first = self._window(match)
         last = min(first + WINDOW, len(spans)) - 1
         start, end = spans[first][0], spans[last][1]

@@ -291,17 +291,35 @@ def words_of_spans(text: str, spans: Sequence[Passage]) -> tuple[list[str], list
     Returns: all words, and all numbers as they are written, both in order with ``BREAK`` between spans. For text beyond
         Latin-1 the words include the numbers.
     """
-    if BREAK in text:
-        text = text.replace(BREAK, " ")
-    joined = _SPACED_BREAK.join([text[start:end] for start, end in spans])
+    joined = _join(text, spans)
     plain = _as_latin(joined)
     if plain is None:
         return _tokens(joined), []
+    return letters_of(plain).decode("latin-1").split(), numbers_of(plain)
+
+
+def latin_of_spans(text: str, spans: Sequence[Passage]) -> bytes | None:
+    """The spans of a text in Latin-1, folded, with ``BREAK`` between them; None if a letter or digit does not fit."""
+    return _as_latin(_join(text, spans))
+
+
+def _join(text: str, spans: Sequence[Passage]) -> str:
+    if BREAK in text:
+        text = text.replace(BREAK, " ")
+    return _SPACED_BREAK.join([text[start:end] for start, end in spans])
+
+
+def letters_of(latin: bytes) -> bytes:
+    """The words of ``latin_of_spans``: all else but ``BREAK`` is a space."""
+    return latin.translate(_ONLY_LETTERS)
+
+
+def numbers_of(latin: bytes) -> list[str]:
+    """The numbers of ``latin_of_spans`` as they are written, with ``BREAK`` between spans."""
     # Cutting the text at all other characters is faster than a search for numbers.
     # Without the marks that end a clause, which would be half of the tokens.
-    digits = plain.replace(b". ", b"  ").replace(b", ", b"  ").translate(_ONLY_NUMBERS).decode("ascii").split()
-    numbers = list(chain.from_iterable(map(_NUMBERS.__getitem__, digits)))
-    return plain.translate(_ONLY_LETTERS).decode("latin-1").split(), numbers
+    digits = latin.replace(b". ", b"  ").replace(b", ", b"  ").translate(_ONLY_NUMBERS).decode("ascii").split()
+    return list(chain.from_iterable(map(_NUMBERS.__getitem__, digits)))
 
 
 class _Numbers(dict[str, tuple[str, ...]]):
@@ -455,7 +473,8 @@ _OPENS_LINE = frozenset("-*+•‣◦|#")
 
 def passage_spans(text: str) -> tuple[Passage, ...]:
     """The passages of a text in order: trimmed, not empty, without overlap, and together all of it but white space."""
-    return tuple(_passages_from(text, len(text) - len(text.lstrip()), len(text)))
+    wide = not text.isascii() and _WIDE.search(text) is not None
+    return tuple(_passages_from(text, len(text) - len(text.lstrip()), len(text), _passage_end(wide=wide)))
 
 
 def passages_around(text: str, start: int, end: int) -> Sequence[Passage] | None:
@@ -463,13 +482,15 @@ def passages_around(text: str, start: int, end: int) -> Sequence[Passage] | None
 
     None where no end is certain nearby.
     """
+    # Both patterns tell the same where there is no wide mark, and a search for one would read all of the text.
+    end_of = _passage_end(wide=not text.isascii())
     stop = start
     for _ in range(_MOST_STOPS):
         stop = text.rfind(".", 0, stop)
         if stop < 0:
-            return _passages_from(text, len(text) - len(text.lstrip()), end)
+            return _passages_from(text, len(text) - len(text.lstrip()), end, end_of)
         if (certain := _certain_end().match(text, stop)) is not None and certain.end() <= start:
-            return _passages_from(text, certain.end(), end)
+            return _passages_from(text, certain.end(), end, end_of)
     return None
 
 
@@ -477,11 +498,10 @@ _MOST_STOPS = 16
 """Full stops before a place among which a certain end of a passage is looked for."""
 
 
-def _passages_from(text: str, start: int, until: int) -> list[Passage]:
+def _passages_from(text: str, start: int, until: int, end_of: re.Pattern[str]) -> list[Passage]:
     """The passages from the beginning of one up to that in which ``until`` stands."""
     passages: list[Passage] = []
     add = passages.append
-    end_of = _passage_end(wide=not text.isascii() and _WIDE.search(text) is not None)
     for match in end_of.finditer(text, start):
         mark, end = match.span()
         stop = mark + 1

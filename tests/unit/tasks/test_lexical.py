@@ -2,12 +2,13 @@
 # ruff: noqa: RUF001 - typographic characters are meant
 
 import json
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.claim_error import ErrorKind
@@ -31,7 +32,7 @@ from tasks.grounding.model import (
 )
 from tasks.grounding.objections import use_strictness
 from tasks.text.evidence import SourceSearch, forget, index_source
-from tasks.text.sentences import LONGEST, passage_spans, passages_around
+from tasks.text.sentences import LONGEST, passage_spans, passages_around, words
 from tasks.text.wording import content_words
 from tests.unit.tasks.claims import CASES, FERRY, LOAN, MUSEUM, REPORT, Case
 
@@ -187,6 +188,34 @@ def test_passages_around_a_place_are_those_of_the_whole_text(text: str, data: st
     assert everything[first : first + len(around)] == around
     assert first == 0 or around[0][0] <= start
     assert around[-1] == everything[-1] or around[-1][1] >= end
+
+
+WORDS = [
+    "The Ferry's", "cities", "city", "party", "Essays", "not", "two", "zwei", "1,200.50", "2018-19", "007", "é", "Müller",
+    "Straße", "ﬁnal", "fees,", "x\u00a0000", "12\u00a0000", "don’t", "running.", "runs.\n\n", "(Companies)", "µm", "Дом", "港口",
+    "a" * 600, "- item\n", "5.", "five", "days", "day", "ies", "yes", "Company's",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join), st.data())
+@settings(max_examples=300)
+def test_words_are_looked_for_as_they_are_indexed(text: str, data: st.DataObject) -> None:
+    everything = content_words([*words(text), *words(" ".join(WORDS))])
+    chosen = frozenset(data.draw(st.lists(st.sampled_from(sorted(everything)), min_size=1)))
+    search = SourceSearch(
+        JobRequest(response="x", context=(text or "x",)).context, everything | {f"z{n}" for n in range(99)}
+    )
+    index = index_source(text or "x").postings(everything)
+
+    # A few of them, and then the rest.
+    for stems in (chosen, search_all := everything | {f"z{n}" for n in range(99)}):
+        search.look_for(stems)
+        for stem in stems & everything:
+            assert search.holds(stem) == (stem in index), stem
+            match = search.best(frozenset({stem}), 0)
+            assert (match and match.window) == (max(0, index[stem][0] - 2) if stem in index else None), stem
+    total = len(passage_spans(text or "x")) + 1
+    assert search.weights == {stem: 2.0 + math.log(total / (1 + len(index.get(stem, ())))) for stem in search_all}
 
 
 # ---- the model ----

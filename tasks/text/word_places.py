@@ -1,0 +1,55 @@
+"""Finds the passages of a source that hold some words."""
+
+from bisect import insort
+from collections.abc import Iterable
+
+from tasks.text.sentences import BREAK
+from tasks.text.wording import stem_of
+
+_DIGIT_END = "9"
+_MARK = frozenset({BREAK})
+Postings = dict[str, list[int]]
+"""The passages of each word, in order."""
+
+
+def postings_of(searched: frozenset[str], stems: Iterable[str], numbers: Iterable[str]) -> Postings:
+    """The passages of each of the searched stems among the stems and numbers of a source, with ``BREAK`` between passages."""
+    searched |= _MARK
+    postings: Postings = {}
+    piece = 0
+    for stem in filter(searched.__contains__, stems):
+        if stem == BREAK:
+            piece += 1
+        elif (pieces := postings.get(stem)) is None:
+            postings[stem] = [piece]
+        elif pieces[-1] != piece:
+            pieces.append(piece)
+    piece = 0
+    for number in filter(searched.__contains__, numbers):
+        if number == BREAK:
+            piece += 1
+        elif piece not in (pieces := postings.setdefault(number, [])):
+            # A number word may stand further on.
+            insort(pieces, piece)
+    return postings
+
+
+class WordPlaces:
+    """A search for the words of some stems in texts of Latin letters.
+
+    Args:
+        stems: no negation among them.
+    """
+
+    def __init__(self, stems: frozenset[str]) -> None:
+        self.stems = stems
+        self.has_numbers = any(stem[0] <= _DIGIT_END for stem in stems)
+
+    def find(self, letters: bytes, numbers: Iterable[str]) -> Postings:
+        """The passages of each stem that a source has.
+
+        Args:
+            letters: the words of its passages in Latin-1 between spaces, with ``BREAK`` between passages.
+            numbers: the stems of its numbers in order, with ``BREAK`` between passages.
+        """
+        return postings_of(self.stems, map(stem_of, letters.decode("latin-1").split()), numbers)
