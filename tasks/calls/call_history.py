@@ -1,11 +1,12 @@
 """The averages of earlier calls, by model, lane and purpose; those of different prompts add up."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from tasks.calls.linear_fit import Fit, batch_deviation
+from tasks.calls.linear_fit import Fit, batch_deviation, share_deviation
 from tasks.ports import Call
 
 LEAST_CALLS = 20
@@ -16,6 +17,12 @@ OUTPUT_DEVIATION = math.log(2) / 1.96
 
 INPUT_DEVIATION = 0.075
 """A batch's input may be billed a seventh lower or higher for the same count: other languages, texts and lengths."""
+
+FOLLOW_UP_DEVIATION = 0.15
+"""Judges and second rounds of a batch may be 30 in 100 answers fewer or more: of any share, half a uniform deviation."""
+
+EXACT_DEVIATION = 0.025
+"""The same, a twentieth, for a count by the model's own tokenizer: other schemas of the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +59,11 @@ class PastCalls:
         counted_by: counter of the prompt tokens in their records.
         input_fit: billed input by the counted tokens of the prompt.
         output_fit: output by the counted tokens of the prompt.
+        exact_fit: billed input by the tokens of the messages in the model's own tokenizer, of a few calls.
         batch: the batch of the calls; None: several.
         input_deviation: that of a batch's input about the fit of all; 0 for calls of the same questions.
         output_deviation: the same of the output.
+        exact_deviation: the same of the input by the model's own tokenizer.
         batches: number of batches.
         inputs: input tokens of a call.
         outputs: output tokens of a call.
@@ -72,9 +81,11 @@ class PastCalls:
     inputs: Moments = Moments()
     input_fit: Fit = field(default_factory=Fit)
     output_fit: Fit = field(default_factory=Fit)
+    exact_fit: Fit = field(default_factory=Fit)
     batch: UUID | None = None
     input_deviation: float = 0.0
     output_deviation: float = 0.0
+    exact_deviation: float = 0.0
     batches: int = 1
     answer: tuple[str, str | None] | None = None
     judge: bool = False
@@ -84,6 +95,28 @@ class PastCalls:
     cache_reads: float = 0.0
     cache_writes: float = 0.0
     latency_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BilledPrompt:
+    """The messages of an earlier call in the tokens of its model's own tokenizer, beside the input that was billed.
+
+    Attributes:
+        prompt: name of the prompt.
+    """
+
+    provider: str
+    model: str | None
+    prompt: str | None
+    batch: UUID | None
+    tokens: int
+    billed: float
+
+    @property
+    def fit(self) -> Fit:
+        """The billed input by the tokens, as a fit of one call."""
+        tokens, billed = self.tokens, self.billed
+        return Fit(1, tokens, billed, tokens * tokens, billed * billed, tokens * billed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +135,8 @@ class History:
     paces: Mapping[tuple[str, str | None], Pace] = field(default_factory=dict)
     same_kind: bool = False
     """The calls are a trial of the questions to be estimated."""
+    prompts: Sequence[BilledPrompt] = ()
+    """A few of the calls of models whose tokenizer is known."""
     _pools: dict[tuple[object, ...], PastCalls | None] = field(default_factory=dict, compare=False, repr=False)
 
     def answers(self, call: Call) -> PastCalls | None:
@@ -123,12 +158,47 @@ class History:
         prompt = [past for past in same if past.prompt == call.prompt.name]
         for choice in ([past for past in prompt if past.lane == call.lane], prompt, same):
             if sum(past.calls for past in choice) >= LEAST_CALLS:
-                return _pooled(choice, call.lane, call.prompt.snapshot.counted_by, same_kind=self.same_kind)
+                pooled = _pooled(choice, call.lane, call.prompt.snapshot.counted_by, same_kind=self.same_kind)
+                return self._with_exact(pooled, {past.prompt for past in choice})
         return None
 
+    def _with_exact(self, pooled: PastCalls, names: set[str | None]) -> PastCalls:
+        """The sum of earlier calls, with the fit of those prompts among them that were counted exactly, if enough were."""
+        fits: dict[UUID | None, Fit] = {}
+        for each in self.prompts:
+            if (each.provider, each.model) == (pooled.provider, pooled.model) and each.prompt in names:
+                fits[each.batch] = fits.get(each.batch, Fit()) + each.fit
+        whole = sum(fits.values(), Fit())
+        if whole.count < LEAST_CALLS:
+            return pooled
+        deviation = 0.0 if self.same_kind else batch_deviation(list(fits.values()), EXACT_DEVIATION, Fit.extend)
+        return replace(pooled, exact_fit=whole, exact_deviation=deviation)
+
     def follow_ups(self, provider: str, model: str | None, *, judge: bool) -> list[PastCalls]:
-        """Earlier calls beside the first ones of a model's answers: judges and second rounds."""
-        return [past for past in self.calls if past.answer == (provider, model) and past.judge is judge]
+        """Earlier calls beside the first ones of a model's answers: judges and second rounds, all batches in one."""
+        kinds: dict[tuple[object, ...], list[PastCalls]] = {}
+        for past in self.calls:
+            if past.answer == (provider, model) and past.judge is judge:
+                kinds.setdefault((past.provider, past.model, past.lane, past.purpose), []).append(past)
+        return [_followers(same) for same in kinds.values()]
+
+    def follow_up_deviation(self, past: PastCalls | None, provider: str, model: str | None, *, judge: bool) -> float:
+        """Standard deviation of a batch's calls of one kind after each answer, about those of all; None: there were none."""
+        if self.same_kind:
+            return 0.0
+        answers: Counter[UUID | None] = Counter()
+        followers: Counter[UUID | None] = Counter()
+        for each in self.calls:
+            if each.answer is None and (each.provider, each.model, each.judge) == (provider, model, judge):
+                answers[each.batch] += each.calls
+            elif past is not None and (each.answer, each.judge) == ((provider, model), judge):
+                kind = (each.provider, each.model, each.lane, each.purpose)
+                followers[each.batch] += (
+                    each.calls if kind == (past.provider, past.model, past.lane, past.purpose) else 0
+                )
+        share = followers.total() / (answers.total() or 1)
+        squares = [(followers[batch] / count - share) ** 2 for batch, count in answers.items() if count >= LEAST_CALLS]
+        return share_deviation(squares, FOLLOW_UP_DEVIATION)
 
     def judged(self, provider: str, model: str | None, *, judge: bool) -> int:
         """Number of a model's answers that a judge may have followed; 0 for too few to go by."""
@@ -138,6 +208,21 @@ class History:
             if past.answer is None and (past.provider, past.model, past.judge) == (provider, model, judge)
         )
         return jobs if jobs >= LEAST_CALLS else 0
+
+
+def _followers(same: Sequence[PastCalls]) -> PastCalls:
+    """The sum of earlier calls of one model, lane and purpose after answers of one model."""
+    calls = sum(past.calls for past in same)
+    return replace(
+        same[0],
+        calls=calls,
+        batch=None,
+        outputs=sum((past.outputs for past in same), Moments()),
+        inputs=sum((past.inputs for past in same), Moments()),
+        cache_reads=sum(past.cache_reads * past.calls for past in same) / calls,
+        cache_writes=sum(past.cache_writes * past.calls for past in same) / calls,
+        latency_s=sum(past.latency_s * past.calls for past in same) / calls,
+    )
 
 
 def _by_batch(choice: Sequence[PastCalls], fit: Callable[[PastCalls], Fit]) -> list[Fit]:

@@ -108,6 +108,7 @@ class Estimate:
     Attributes:
         jobs: jobs that would be accepted.
         calls: jobs that would call a model.
+        unobserved: those among them of whose answers no earlier call tells the length.
         uncalled: jobs that end without a call, by outcome.
         stored: jobs that take a stored answer, or that of an identical job of the same input.
         check_only: jobs whose answer is there.
@@ -126,6 +127,7 @@ class Estimate:
     reserve_usd: Decimal
     models: tuple[ModelEstimate, ...]
     time: TimeEstimate
+    unobserved: int = 0
 
     @property
     def unpriced(self) -> tuple[str, ...]:
@@ -226,17 +228,22 @@ class Estimator:
             reserve_usd=self._reserve,
             models=models,
             time=self._time(models, calls),
+            unobserved=sum(group.calls for group in self._groups.values() if group.past is None),
         )
 
     def _answers(self, provider: str, model: str | None, lane: str, group: _Group) -> ModelEstimate:
         past, calls = group.past, group.calls
-        if past is not None and past.input_fit.count:
-            # Before a tokenizer: providers bill their own form of the schema, which none of them counts.
-            if past.input_deviation or past.input_fit.of_one_size:
+        if past is not None and past.exact_fit.count:
+            usual, deviation = past.exact_fit.extend(calls, group.tokens)
+            inputs, wide = _around(usual, deviation, past.exact_deviation)
+            counted_by = f"{group.counted_by}, as billed in {past.exact_fit.count:,} calls{wide}"
+        elif past is not None and past.input_fit.count:
+            # Before a tokenizer without calls: providers bill their own form of the schema, which none of them counts.
+            if past.input_deviation:
                 usual, deviation = past.input_fit.scale(calls, group.counted)
             else:
                 # Of the same questions the part that grows with the prompt is known.
-                usual, deviation = past.input_fit.predict(calls, group.counted, reach=math.inf)
+                usual, deviation = past.input_fit.extend(calls, group.counted)
             inputs, wide = _around(usual, deviation, past.input_deviation)
             share = usual / group.counted if group.counted else 0.0
             counted_by = f"{past.counted_by} x {share:.2f}, as billed in {past.input_fit.count:,} calls{wide}"
@@ -290,18 +297,41 @@ class Estimator:
             if not count:
                 continue
             if jobs := self.history.judged(provider, model, judge=asks_judge):
+                judged = False
                 for past in self.history.follow_ups(provider, model, judge=asks_judge):
+                    deviation = self.history.follow_up_deviation(past, provider, model, judge=asks_judge)
                     if past.purpose == Purpose.JUDGE:
+                        judged = True
                         # In the lane of now: the price is another one, and the tokens are the same.
                         lanes = [lane for (_, by_default, lane) in group.judges if by_default is not asks_judge]
-                        yield self._follow_up(past, count, jobs, lanes[0] if lanes else past.lane)
+                        yield self._follow_up(past, count, jobs, lanes[0] if lanes else past.lane, deviation)
                     elif past.purpose != Purpose.ESCALATE:
-                        yield self._follow_up(past, count, jobs, answers.lane)
+                        yield self._follow_up(past, count, jobs, answers.lane, deviation)
+                if not judged and (most := self.history.follow_up_deviation(None, provider, model, judge=asks_judge)):
+                    yield from self._unseen_judges(answers, group, asks_judge=asks_judge, share=min(1.0, Z * most))
             else:
                 for (judge, by_default, lane), times in group.judges.items():
                     if by_default is not asks_judge:
                         turn = self._turn(Turn.parse(judge))
                         yield self._first_judge(answers, turn, lane, times, by_default=by_default)
+
+    def _unseen_judges(
+        self, answers: ModelEstimate, group: _Group, *, asks_judge: bool, share: float
+    ) -> Iterable[ModelEstimate]:
+        """Judges that no earlier answer needed: none is expected, and answers to other questions may need some."""
+        for (judge, by_default, lane), times in group.judges.items():
+            if by_default is not asks_judge:
+                turn = self._turn(Turn.parse(judge))
+                first = self._first_judge(answers, turn, lane, times, by_default=by_default)
+                tokens_in, tokens_out = (
+                    Spread(0.0, 0.0, tokens.high * share) for tokens in (first.input_tokens, first.output_tokens)
+                )
+                cost_usd = first.cost_usd and Spread(0.0, 0.0, first.cost_usd.high * share)
+                source = "the earlier answers, of which none needed a judge"
+                yield replace(
+                    first, calls=Spread(0.0, 0.0, times * share), input_tokens=tokens_in, output_tokens=tokens_out,
+                    cost_usd=cost_usd, counted_by=source, output_from=source,
+                )  # fmt: skip
 
     def _escalations(self, answers: ModelEstimate, group: _Group) -> Iterable[ModelEstimate]:
         """Further models of a cascade: a guess, because how often they are asked depends on the questions."""
@@ -321,10 +351,11 @@ class Estimator:
         """The turn with its model, also where that is the provider's default."""
         return Turn(turn.provider, self.tariff.model_of(turn.provider, turn.model))
 
-    def _follow_up(self, past: PastCalls, jobs: int, earlier: int, lane: str) -> ModelEstimate:
+    def _follow_up(self, past: PastCalls, jobs: int, earlier: int, lane: str, of_batch: float) -> ModelEstimate:
         share = past.calls / earlier
         usual = jobs * share
-        error = Z * math.sqrt(max(0.0, min(1.0, share) * (1 - min(1.0, share))) * (jobs + jobs * jobs / earlier))
+        sampled = math.sqrt(max(0.0, min(1.0, share) * (1 - min(1.0, share))) * (jobs + jobs * jobs / earlier))
+        error = Z * math.hypot(sampled, of_batch * jobs)
         calls = Spread(max(0.0, usual - error), usual, usual + error)
         inputs, outputs = (
             Spread(*(count * moments.mean for count in _bounds(calls))) for moments in (past.inputs, past.outputs)

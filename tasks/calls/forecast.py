@@ -1,6 +1,7 @@
 """Plans the first call of a job by the code that makes it, without making it, beside what earlier calls used."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -10,6 +11,7 @@ from uuid_utils.compat import uuid7
 
 from schemas.generation import CheckerName, Lane
 from schemas.job import GenerationConfig, JobRequest
+from schemas.model_call import MessagesSnapshot
 from schemas.states import Outcome, Step
 from schemas.window import gap_before, parse_window
 from tasks.calls.call_history import History, PastCalls
@@ -21,7 +23,7 @@ from tasks.grounding.judge.allowance import wants_default
 from tasks.grounding.judge.lane import choose_lane, model_of
 from tasks.lanes.choice import LaneChooser
 from tasks.ports import Call, Leased, NewBatch, Providers, Replay, Turn
-from tasks.prompting.sources.pack import ESTIMATE, Counter, exact_counter, quarter_tokens
+from tasks.prompting.sources.pack import ESTIMATE, ESTIMATED, Counter, exact_counter
 
 MESSAGE_TOKENS = 4
 """Tokens around each message of a chat, in OpenAI's count."""
@@ -35,7 +37,8 @@ class PlannedAnswer:
 
     Attributes:
         counted: tokens of its prompt in the count of its record.
-        tokens: tokens of the prompt by the tokenizer ``counted_by``, with the schema of the reply.
+        tokens: tokens of the prompt by the tokenizer ``counted_by``: with the schema of the reply, or of the messages alone
+            where calls tell what was billed for these.
         cap: most tokens of the answer.
         reserve_usd: sum that the ledger reserves for the call; None for an unknown price.
         share_key: names identical calls whose answers are shared; None: it shares none.
@@ -109,7 +112,7 @@ class Forecaster:
                 lane=call.lane,
                 past=past,
                 counted=call.prompt.snapshot.prompt_tokens or 0,
-                tokens=prompt_tokens(call, counter) if past is None or not past.input_fit.count else 0,
+                tokens=_tokens(call, counter, past),
                 counted_by=counter.name if counter else ESTIMATE,
                 cap=call.request.config.max_tokens,
                 reserve_usd=call.reserve_usd,
@@ -153,14 +156,28 @@ class Forecaster:
         return (f"{cheap.turn.provider}:{cheap.turn.model or ''}" if cheap else ""), True
 
 
+def _tokens(call: Call, counter: Counter | None, past: PastCalls | None) -> int:
+    """Tokens of a prompt, as far as its estimate needs them."""
+    if past is None or not (past.input_fit.count or past.exact_fit.count):
+        return prompt_tokens(call, counter)
+    if counter is None or not past.exact_fit.count:
+        return 0
+    return message_tokens(call.prompt.snapshot, [source.content for source in call.request.context], counter)
+
+
 def prompt_tokens(call: Call, counter: Counter | None) -> int:
     """Tokens of a call's messages and of the schema of its reply; a quarter of the characters without a tokenizer."""
-    contents = [source.content for source in call.request.context]
-    texts = [text for _, text in call.prompt.snapshot.texts(contents)]
+    counter = counter or ESTIMATED
+    tokens = message_tokens(call.prompt.snapshot, [source.content for source in call.request.context], counter)
     if (schema := call.prompt.reply_schema) is not None:
-        texts.append(json.dumps(schema, separators=(",", ":")))
-    counts = (counter.count(text) if counter else -(-quarter_tokens(text) // 4) for text in texts)
-    return sum(counts) + MESSAGE_TOKENS * len(texts)
+        tokens += counter.count(json.dumps(schema, separators=(",", ":"))) + MESSAGE_TOKENS
+    return tokens
+
+
+def message_tokens(snapshot: MessagesSnapshot, contents: Sequence[str], counter: Counter) -> int:
+    """Tokens of the messages of a call with these sources."""
+    texts = snapshot.texts(contents)
+    return sum(counter.count(text) for _, text in texts) + MESSAGE_TOKENS * len(texts)
 
 
 def first_lease(

@@ -74,6 +74,13 @@ class Fit:
         variance = max(0.0, squares) / max(1, self.count - 1)
         return sizes * self.ratio, math.sqrt(variance * (count + count * count / self.count))
 
+    def extend(self, count: int, sizes: float) -> tuple[float, float]:
+        """The total of further calls whose sizes come to a sum, by a line without an end, and its standard deviation.
+
+        In proportion to the sizes where only one was observed.
+        """
+        return self.scale(count, sizes) if self.of_one_size else self.predict(count, sizes, reach=math.inf)
+
     @property
     def of_one_size(self) -> bool:
         """True if nothing can be learned of the effect of size."""
@@ -91,7 +98,7 @@ def batch_deviation(batches: Sequence[Fit], prior: float, total: Total) -> float
     Args:
         batches: a fit of each earlier batch.
         prior: the same before any was observed.
-        total: ``Fit.predict`` or ``Fit.scale``.
+        total: ``Fit.predict``, ``Fit.scale`` or ``Fit.extend``.
     """
     whole = sum(batches, Fit())
     logs = []
@@ -99,5 +106,10 @@ def batch_deviation(batches: Sequence[Fit], prior: float, total: Total) -> float
         expected, _ = total(whole, batch.count, batch.sizes)
         if expected > 0 and batch.amounts > 0:
             logs.append(math.log(batch.amounts / expected))
-    weight = PRIOR_BATCHES + max(0, len(logs) - 1)
-    return math.sqrt((PRIOR_BATCHES * prior * prior + sum(each * each for each in logs)) / weight)
+    return share_deviation([each * each for each in logs], prior)
+
+
+def share_deviation(squares: Sequence[float], prior: float) -> float:
+    """The standard deviation of a share by the squared deviations of observed batches and a prior beside them."""
+    weight = PRIOR_BATCHES + max(0, len(squares) - 1)
+    return math.sqrt((PRIOR_BATCHES * prior * prior + sum(squares)) / weight)

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
+import pytest
+
 from schemas.model_call import Usage
 from tasks.ports import ShareTerms
 from tests.builders import (
@@ -38,7 +40,9 @@ def scenario(database_url: str, work: Callable[[PostgresLedger], Awaitable[None]
     asyncio.run(run())
 
 
-async def answered(ledger: PostgresLedger, tenant: str, count: int = CALLS) -> object:
+async def answered(
+    ledger: PostgresLedger, tenant: str, count: int = CALLS, provider: str = "extractive", model: str = "extractive-4"
+) -> object:
     """A batch whose jobs have an answer each."""
     batch = make_batch(tenant)
     receipt = await submit(ledger, *(make_request(f"Question {n}?") for n in range(count)), batch=batch)
@@ -50,7 +54,7 @@ async def answered(ledger: PostgresLedger, tenant: str, count: int = CALLS) -> o
         }
     )
     for leased in await take(ledger, receipt.job_ids):
-        attempt = make_attempt(leased, provider="extractive", model="extractive-4")
+        attempt = make_attempt(leased, provider=provider, model=model)
         await ledger.attempts.open_attempts([attempt])
         answer = replace(make_answer(), completion=make_completion(usage=USAGE), prompt=prompt)
         await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))])
@@ -96,6 +100,30 @@ def test_a_file_is_estimated_by_earlier_answers_and_nothing_is_written(database_
         await submit(ledger, make_request(idempotency_key="k"), batch=make_batch("default"))
         again = to_json(await estimate_files([str(path)], {}, Settings(provider="extractive"), ledger))
         assert (again["jobs"], again["known_jobs"]) == (8, 1)
+
+    scenario(database_url, work)
+
+
+def test_prompts_of_earlier_calls_are_counted_by_the_tokenizer_of_their_model(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("rs_bpe")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    settings = Settings(provider="openai")
+
+    async def work(ledger: PostgresLedger) -> None:
+        batch_id = await answered(ledger, "default", provider="openai", model="gpt-6-luna")
+        await answered(ledger, "default", 40)
+        prompts = await ledger.history.prompts("default", ["gpt-6-luna"])
+        assert len(prompts) == 25, "of one batch among others"
+        assert {each.batch_id for each in prompts} == {batch_id}
+        assert {each.snapshot.proves(each.contents) for each in prompts} == {True}
+        assert len(await ledger.history.prompts("default", ["gpt-6-luna"], batch_id=batch_id)) == CALLS
+        assert await ledger.history.prompts("other", ["gpt-6-luna"]) == []
+        path = tmp_path / "in.jsonl"
+        path.write_text(json.dumps({"query": "Why?", "context": ["The desk takes the copy of the day."]}))
+        done = to_json(await estimate_files([str(path)], {}, settings, ledger))
+        assert done["models"][0]["input_counted_by"] == "o200k_base, as billed in 25 calls"
 
     scenario(database_url, work)
 

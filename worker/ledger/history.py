@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from schemas.model_call import MessagesSnapshot
 from tasks.calls.call_history import History, Moments, Pace, PastCalls
 from tasks.calls.linear_fit import Fit
 from worker.ledger.database import Database
@@ -19,6 +20,12 @@ SAMPLE = 500
 
 SAMPLE_OF_BATCH = 100
 """Attempts of a batch among them, so that several batches tell how far one may be from another."""
+
+PROMPTS = 100
+"""Calls of each model whose messages are read, to count them in the model's own tokenizer."""
+
+PROMPTS_OF_BATCH = 25
+"""Calls of a batch among them."""
 
 LEAST_JOBS = 20
 """Calls of a batch from which on its pace counts."""
@@ -65,10 +72,20 @@ GROUP BY provider, model, lane, judge, batch_id, c.prompt ->> 'name', c.prompt #
 """
 )
 
+_PROMPTS = (
+    _RECENT
+    + """
+SELECT provider, model, batch_id, input, c.prompt ->> 'name' AS name, c.prompt -> 'snapshot' AS snapshot,
+       jsonb_path_query_array(q.request, '$.context[*].content') AS contents
+FROM used u JOIN completion c ON c.attempt_id = u.id JOIN job_request q ON q.job_id = u.job_id
+WHERE u.purpose = 'generate' AND u.model = ANY(%(models)b::text[])
+"""
+)
+
 _FOLLOW_UPS = (
     _RECENT
     + """
-SELECT g.provider AS answer_provider, g.model AS answer_model, g.judge, f.provider, f.model, f.lane, f.purpose,
+SELECT g.provider AS answer_provider, g.model AS answer_model, g.judge, f.provider, f.model, f.lane, f.purpose, g.batch_id,
        count(*) AS calls, sum((f.usage ->> 'input_tokens')::float8) AS inputs,
        sum((f.usage ->> 'output_tokens')::float8) AS outputs,
        sum((f.usage ->> 'cached_input_tokens')::float8) AS cached,
@@ -76,7 +93,7 @@ SELECT g.provider AS answer_provider, g.model AS answer_model, g.judge, f.provid
        avg(extract(epoch FROM f.closed_at - f.opened_at))::float8 AS seconds
 FROM used g JOIN attempt f ON f.job_id = g.job_id AND f.run = g.run
 WHERE g.purpose = 'generate' AND f.purpose <> 'generate' AND f.outcome = 'ok' AND f.usage IS NOT NULL
-GROUP BY 1, 2, 3, 4, 5, 6, 7
+GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
 """
 )
 
@@ -117,6 +134,19 @@ _LAST_ID = UUID(int=2**128 - 1)
 
 
 @dataclass(frozen=True, slots=True)
+class SentPrompt:
+    """The messages of an earlier call with the contents of its sources, and the input that was billed."""
+
+    provider: str
+    model: str
+    batch_id: UUID
+    input_tokens: float
+    name: str | None
+    snapshot: MessagesSnapshot
+    contents: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class UsedCalls:
     """The use of the calls of a batch, by model, lane and purpose; ``cost_usd`` is None for an unknown price."""
 
@@ -139,12 +169,8 @@ class CallHistory:
 
     async def past(self, tenant: str, before: datetime | None = None, batch_id: UUID | None = None) -> History:
         """Averages over the newest calls of a tenant, before a moment or of one batch if they are given."""
-        last = _LAST_ID if before is None else UUID(int=int(before.timestamp() * 1000) << 80)
         key = {
-            "batch_id": batch_id,
-            "tenant": tenant,
-            "before": last,
-            "newest": NEWEST,
+            **_scope(tenant, before, batch_id),
             "sample": SAMPLE,
             "of_batch": SAMPLE_OF_BATCH if batch_id is None else SAMPLE,
             "least": LEAST_JOBS,
@@ -156,6 +182,24 @@ class CallHistory:
             for row in await self._db.rows(_PACES, {**key, "of_batch": SAMPLE})
         }
         return History(tuple(calls), paces, same_kind=batch_id is not None)
+
+    async def prompts(
+        self, tenant: str, models: Sequence[str], before: datetime | None = None, batch_id: UUID | None = None
+    ) -> list[SentPrompt]:
+        """Messages of a few of the same calls, for these models."""
+        key = {
+            **_scope(tenant, before, batch_id),
+            "models": list(models),
+            "sample": PROMPTS,
+            "of_batch": PROMPTS_OF_BATCH if batch_id is None else PROMPTS,
+        }
+        return [
+            SentPrompt(
+                row.provider, row.model, row.batch_id, row.input, row.name,
+                MessagesSnapshot.model_validate(row.snapshot), row.contents,
+            )
+            for row in await self._db.rows(_PROMPTS, key)
+        ]  # fmt: skip
 
     async def stored_keys(
         self, tenant: str, keys: Sequence[bytes], within: timedelta, at: datetime | None = None
@@ -180,6 +224,11 @@ class CallHistory:
     async def used(self, batch_id: UUID) -> list[UsedCalls]:
         """The use of the calls of a batch so far."""
         return [UsedCalls(*row) for row in await self._db.rows(_USED, {"batch_id": batch_id})]
+
+
+def _scope(tenant: str, before: datetime | None, batch_id: UUID | None) -> dict[str, Any]:
+    last = _LAST_ID if before is None else UUID(int=int(before.timestamp() * 1000) << 80)
+    return {"batch_id": batch_id, "tenant": tenant, "before": last, "newest": NEWEST}
 
 
 def _answers(row: Any) -> PastCalls:
@@ -218,6 +267,7 @@ def _follow_ups(row: Any) -> PastCalls:
         row.calls,
         outputs=Moments(row.calls, row.outputs),
         inputs=Moments(row.calls, row.inputs),
+        batch=row.batch_id,
         answer=(row.answer_provider, row.answer_model),
         judge=row.judge,
         cache_reads=row.cached / (row.inputs or 1.0),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from itertools import chain, islice
@@ -12,12 +12,13 @@ from uuid import UUID
 from schemas.batch import BatchStatus
 from schemas.generation import Lane
 from schemas.job import JobRequest
-from tasks.calls.call_history import History
+from tasks.calls.call_history import BilledPrompt, History
 from tasks.calls.estimate import CallLimits, Estimate, Estimator, ModelEstimate, Spread
-from tasks.calls.forecast import Forecast, Forecaster, first_lease
+from tasks.calls.forecast import Forecast, Forecaster, first_lease, message_tokens
 from tasks.lanes.choice import LaneChooser
 from tasks.ports import NewBatch, NewJob, Refused, Replay
 from tasks.ports.remote_batches import BatchTimes
+from tasks.prompting.sources.pack import exact_counter
 from tasks.submit import new_batch
 from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
@@ -60,6 +61,8 @@ class Estimation:
     truth: Truth | None = None
     first: dict[str, Any] | None = None
     """The estimate that was made when the batch was submitted, if it was asked for."""
+    trial_calls: int | None = None
+    """Answered calls of the batch that is the basis; None: the newest calls are."""
     unchanged: int = 0
     """Jobs that earlier batches with the same settings have: a run would take those."""
 
@@ -159,6 +162,34 @@ def _planned(job: NewJob) -> PlannedJob:
     return PlannedJob(job.id, JobRequest.model_validate_json(job.request), job.idempotency_key, job.replay)
 
 
+async def _read_history(
+    ledger: PostgresLedger, tenant: str, before: datetime | None = None, trial: UUID | None = None
+) -> History:
+    """Earlier calls of a tenant; where a model's own tokenizer is installed, with a few of their prompts counted by it."""
+    history = await ledger.history.past(tenant, before, trial)
+    counters = {call.model: exact_counter(call.model) for call in history.calls if call.answer is None and call.model}
+    exact = {model: counter for model, counter in counters.items() if model and counter is not None}
+    if not exact:
+        return history
+    messages = await ledger.history.prompts(tenant, list(exact), before, trial)
+    prompts = [
+        BilledPrompt(
+            each.provider,
+            each.model,
+            each.name,
+            each.batch_id,
+            message_tokens(each.snapshot, each.contents, exact[each.model]),
+            each.input_tokens,
+        )
+        for each in messages
+    ]
+    return replace(history, prompts=prompts)
+
+
+def _answered(history: History) -> int:
+    return sum(call.calls for call in history.calls if call.answer is None)
+
+
 async def _unobserved(provider: str, model: str, lane: Lane) -> BatchTimes:  # noqa: ARG001 - as the ledger's
     return BatchTimes()
 
@@ -167,7 +198,7 @@ async def estimate_jobs(
     jobs: Iterable[NewJob], batch: NewBatch, settings: Settings, ledger: PostgresLedger, refused: Sequence[Refused] = ()
 ) -> Estimation:
     """Estimates new jobs that are to be written as a batch, beside those that were refused."""
-    planner = _Planner(settings, ledger, batch, await ledger.history.past(batch.tenant))
+    planner = _Planner(settings, ledger, batch, await _read_history(ledger, batch.tenant))
     count = await planner.add_all(jobs)
     estimate = planner.estimator.result()
     return Estimation(estimate, count + len(refused), refused, planner.repeats, batch.max_cost_usd)
@@ -212,7 +243,7 @@ async def estimate_files(
         list(files), batch, strict=False, on_refused=on_refused, catalog=catalog, columns=reading, tell=tell,
         digest=digest, priority=priority,
     )  # fmt: skip
-    history = await ledger.history.past(settings.tenant, batch_id=trial) if ledger is not None else History()
+    history = await _read_history(ledger, settings.tenant, trial=trial) if ledger is not None else History()
     planner = _Planner(settings, ledger, batch, history)
     jobs = intake.jobs()
     first, again = list(islice(jobs, HEAD)), None
@@ -228,6 +259,7 @@ async def estimate_files(
         planner.repeats,
         batch.max_cost_usd,
         history=ledger is not None,
+        trial_calls=None if trial is None else _answered(history),
         unchanged=len(unchanged),
     )
 
@@ -237,7 +269,7 @@ async def estimate_batch(
 ) -> Estimation:
     """Estimates a stored batch by what was known when it was submitted, with the truth beside it; raises ``NotFound``."""
     status = await ledger.reading.batch_status(batch_id)
-    history = await ledger.history.past(status.tenant, status.created_at, trial)
+    history = await _read_history(ledger, status.tenant, status.created_at, trial)
     batch = NewBatch(
         batch_id, status.tenant, not_before=status.not_before, window=status.window, deadline=status.deadline,
         max_cost_usd=status.max_cost_usd,
@@ -248,7 +280,10 @@ async def estimate_batch(
     truth = await read_truth(ledger, status)
     first = await ledger.history.estimate_of(batch_id)
     estimate = planner.estimator.result()
-    return Estimation(estimate, estimate.jobs, max_cost_usd=status.max_cost_usd, truth=truth, first=first)
+    trial_calls = None if trial is None else _answered(history)
+    return Estimation(
+        estimate, estimate.jobs, max_cost_usd=status.max_cost_usd, truth=truth, first=first, trial_calls=trial_calls
+    )
 
 
 async def read_truth(ledger: PostgresLedger, status: BatchStatus) -> Truth:
@@ -276,6 +311,7 @@ def to_json(estimation: Estimation) -> dict[str, Any]:
         "lines": estimation.lines,
         "jobs": estimate.jobs,
         "calls": estimate.calls,
+        "unobserved_calls": estimate.unobserved,
         "no_call": {outcome.value: count for outcome, count in estimate.uncalled.items()},
         "stored_answers": estimate.stored,
         "unchanged": estimation.unchanged,

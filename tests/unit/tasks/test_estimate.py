@@ -5,20 +5,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 from uuid_utils.compat import uuid7
 
 from schemas.generation import CheckerName, Lane
-from schemas.job import JobRequest
+from schemas.job import JobRequest, SourceContext
 from schemas.model_call import Usage
 from schemas.states import Outcome, Step
-from tasks.calls.call_history import History, Moments, Pace, PastCalls
+from tasks.calls.call_history import BilledPrompt, History, Moments, Pace, PastCalls
 from tasks.calls.estimate import CallLimits, Estimate, Estimator
-from tasks.calls.forecast import Forecaster, first_lease
+from tasks.calls.forecast import Forecaster, first_lease, message_tokens
 from tasks.calls.linear_fit import Fit, batch_deviation
 from tasks.calls.response_cache import SharePolicy
+from tasks.generate import FallbackChain
 from tasks.ports import Leased, NewBatch
+from tasks.prompting.sources.pack import exact_counter
 from tests.builders import make_request
 from tests.scripted_provider import Registry, ScriptedProvider, answers
 
@@ -104,6 +107,33 @@ def test_earlier_calls_narrow_the_answers_and_correct_the_input() -> None:
     assert row.input_tokens.usual < before.input_tokens.usual * 100
     assert row.counted_by == "estimate x 0.50, as billed in 40 calls"
     assert row.output_from == "40 earlier calls"
+
+
+def test_the_tokenizer_of_the_model_tells_the_input_of_questions_unlike_the_earlier_ones() -> None:
+    pytest.importorskip("rs_bpe")
+    counter = exact_counter("gpt-6-luna")
+    assert counter is not None
+    registry = Registry(ScriptedProvider(answers(), model="gpt-6-luna"))
+    table = "| 1,204.50 | 17.2 % | 2031-01-02 |\n" * 40
+    requests = [make_request(f"Which is row {n}?", context=(SourceContext(content=table),)) for n in range(50)]
+    calls = [FallbackChain(leased(request), registry, lambda _: None, {}).take().call for request in requests]
+    counted = sum(message_tokens(call.prompt.snapshot, [table], counter) for call in calls)
+    # As a provider that adds 70 tokens to each prompt, in two batches of prose.
+    batches = uuid7(), uuid7()
+    prompts = [
+        BilledPrompt("scripted", "gpt-6-luna", "grounded", batches[n % 2], 600 + n, 670.0 + n) for n in range(40)
+    ]
+    prose = past([100] * 40, model="gpt-6-luna", input_fit=fit([(700 + n, 670.0 + n) for n in range(40)]))
+    (by_estimate,) = estimate(*requests, history=History((prose,)), registry=registry).models
+    (row,) = estimate(*requests, history=History((prose,), prompts=prompts), registry=registry).models
+    assert row.input_tokens.usual == pytest.approx(counted + 50 * 70, rel=1e-6)
+    assert row.counted_by == "o200k_base, as billed in 40 calls"
+    assert row.input_tokens.low > row.input_tokens.usual * 0.94, "a twentieth, for another schema of the reply"
+    assert by_estimate.input_tokens.usual < row.input_tokens.usual * 0.8, (
+        "four characters a token do not hold for numbers"
+    )
+    for few in (prompts[:19], [replace(each, prompt="summary") for each in prompts]):
+        assert estimate(*requests, history=History((prose,), prompts=few), registry=registry).models == (by_estimate,)
 
 
 def test_answers_of_one_earlier_batch_may_be_half_or_twice_as_long_as_those_of_another() -> None:
@@ -230,6 +260,36 @@ def test_judges_and_second_rounds_follow_as_often_as_before() -> None:
     assert row.calls.low < 40 < row.calls.high
     assert row.cost_usd is not None
     assert row.cost_usd.usual == pytest.approx(40_000e-6 + 800 * 4e-6)
+
+
+def test_other_questions_may_need_a_judge_more_or_less_often_than_those_of_earlier_batches() -> None:
+    def calls(*batches: tuple[UUID, int], same_kind: bool = False) -> tuple[float, float, float]:
+        """The judge's calls for 1,000 answers, after batches of 100 answers of which some needed a judge."""
+        judges = [
+            past(
+                [20] * count, provider="judge", model="j", purpose="judge", calls=count, batch=batch,
+                answer=("scripted", "scripted-1"), inputs=Moments(count, count * 50),
+            )
+            for batch, count in batches
+            if count
+        ]  # fmt: skip
+        answered = [past([100] * 100, batch=batch) for batch, _ in batches]
+        history = History((*answered, *judges), same_kind=same_kind)
+        row = estimate(*[make_request()] * 1_000, history=history, judge="judge:j", judge_share=Decimal("0.1")).models[
+            1
+        ]
+        assert row.purpose == "judge"
+        return row.calls.low, row.calls.usual, row.calls.high
+
+    first, second = uuid7(), uuid7()
+    low, usual, high = calls((first, 28))
+    assert (low, usual) == (0, pytest.approx(280))
+    assert high > 560
+    trial = calls((first, 28), same_kind=True)
+    assert (trial[0] > 150, trial[2] < 400) == (True, True), "of the same questions only the sample is uncertain"
+    assert calls((first, 28), (second, 0))[1] == pytest.approx(140)
+    assert calls(*[(uuid7(), 28) for _ in range(8)])[0] > 100, "batches alike narrow it"
+    assert calls((first, 0)) == (0, 0, pytest.approx(294)), "none so far does not mean none"
 
 
 def test_a_judge_that_jobs_ask_for_is_in_the_estimate_before_its_first_call() -> None:

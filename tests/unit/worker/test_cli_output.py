@@ -15,6 +15,7 @@ import pytest
 from schemas.generation import CitationStyle, OutputFormat
 from schemas.record import JobResult
 from tasks.answers.texts import INVALID
+from tasks.calls.estimate import Estimate, ModelEstimate, Spread, TimeEstimate
 from tasks.errors import InputError
 from tasks.ports import NewBatch, NewJob, Refused
 from tasks.results import result_of
@@ -22,11 +23,13 @@ from tasks.submit import new_job, parse_request
 from tests.fakes.ledger import MemoryLedger
 from tests.unit.tasks.test_restyle import SEGMENTS, view
 from worker.cli.batch_run import Report
+from worker.cli.commands.cost_estimate import show_estimation
 from worker.cli.commands.job_commands import release_line
 from worker.cli.commands.stored_results import Styling, failed_lines
 from worker.cli.exits import OutputFailed
 from worker.cli.outfile import check_output, keep_previous, writing
 from worker.cli.summary import named_counts, run_lines
+from worker.operations.estimation import Estimation
 from worker.operations.result_lines import Tally, write_results
 
 
@@ -187,6 +190,34 @@ def test_only_jobs_that_failed_are_to_be_asked_again() -> None:
     assert list(failed_lines(2, 0, "f.csv")) == [
         "2 jobs without an answer written to f.csv; ask again: nightdesk run f.csv -o OUT"
     ]
+
+
+def estimation(calls: int, **changes: Any) -> Estimation:
+    """An estimate whose answers may be four times as long as usual, of calls that nothing is known of."""
+    wide = Spread(1.0, 4.0, 16.0)
+    row = ModelEstimate("p", "m", "standard", "generate", *[wide] * 4, counted_by="guess", output_from="guess")
+    estimate = Estimate(
+        calls, calls, {}, 0, 0, {}, Decimal(0), (row,), TimeEstimate(None, "no limit is set"), unobserved=calls
+    )  # fmt: skip
+    return Estimation(estimate, calls, **changes)
+
+
+@pytest.mark.parametrize(("files", "name"), [(["my file.jsonl"], "'my file.jsonl'"), (["a.csv"], "FILE"), ([], "FILE")])
+def test_a_wide_estimate_names_the_commands_of_a_trial(
+    files: list[str], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert show_estimation(estimation(300), as_json=False, files=files) == 0
+    out = capsys.readouterr().out
+    assert f"  head -n 100 {name} > trial.jsonl\n" in out
+    assert f"  nightdesk estimate {name} --like trial\n" in out
+    show_estimation(estimation(299), as_json=False, files=files)
+    assert "trial" not in capsys.readouterr().out
+
+
+def test_a_trial_without_enough_calls_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    show_estimation(estimation(10, trial_calls=1), as_json=False)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "--like tells nothing of 10 calls: its batch has 1 answered call, and an estimate goes by 20 or more" in out
 
 
 def test_a_release_says_what_changed() -> None:

@@ -1,6 +1,7 @@
 """``nightdesk estimate``: tokens, cost and time of files before a call, or of a batch beside the truth."""
 
-from collections.abc import Awaitable, Callable
+import shlex
+from collections.abc import Awaitable, Callable, Sequence
 from decimal import Decimal
 from typing import Annotated
 from uuid import UUID
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tasks.calls.call_history import LEAST_CALLS
 from tasks.calls.estimate import ModelEstimate, Spread
 from tasks.errors import InputError
 from tasks.ports import Refused
@@ -34,6 +36,9 @@ COLUMNS = 80
 
 WORTH_A_TRIAL = 300
 """Calls from which on a trial of a hundred is small beside them."""
+
+LINES = (".jsonl", ".ndjson")
+"""Names of files of which a hundred lines are a file again."""
 
 WIDE = 1.5
 """The upper bound of the cost as a multiple of the usual one, beyond which a trial is suggested."""
@@ -125,7 +130,7 @@ def estimate_input(
         estimation = _with_ledger(load_settings(), read)
     finally:
         warn_of(refused)
-    return show_estimation(estimation, as_json=as_json)
+    return show_estimation(estimation, as_json=as_json, files=files)
 
 
 def _with_ledger(
@@ -150,8 +155,8 @@ def _with_ledger(
 # ---- for people ------------------------------------------------------------------------------------------------------
 
 
-def show_estimation(estimation: Estimation, *, as_json: bool) -> int:
-    """Writes an estimate, for people or programs; returns the exit code."""
+def show_estimation(estimation: Estimation, *, as_json: bool, files: Sequence[str] = ()) -> int:
+    """Writes an estimate of these files, for people or programs; returns the exit code."""
     if as_json:
         write_json(to_json(estimation))
     else:
@@ -160,7 +165,7 @@ def show_estimation(estimation: Estimation, *, as_json: bool) -> int:
             out.print(Text(line))
         if estimation.estimate.models:
             _table(out, estimation)
-        for line in _total(estimation):
+        for line in _total(estimation, files):
             out.print(Text(line))
     if not estimation.estimate.jobs:
         return BAD_INPUT if estimation.refused or not estimation.lines else OK
@@ -240,7 +245,7 @@ def _usd(value: float) -> str:
     return f"{value:.2f}" if value >= 100 or not value else f"{value:.4g}"  # noqa: PLR2004 - cents matter below
 
 
-def _total(estimation: Estimation) -> list[str]:
+def _total(estimation: Estimation, files: Sequence[str]) -> list[str]:
     estimate = estimation.estimate
     lines = []
     if estimate.models:
@@ -261,6 +266,11 @@ def _total(estimation: Estimation) -> list[str]:
             lines.append("as it was estimated before the submission:")
             lines += deviation_lines(estimation.first, truth_document(truth))
     lines += _ceiling(estimation)
+    if estimation.trial_calls is not None and estimate.unobserved:
+        lines.append(
+            f"--like tells nothing of {count_of(estimate.unobserved, 'call')}: its batch has "
+            f"{count_of(estimation.trial_calls, 'answered call')}, and an estimate goes by {LEAST_CALLS} or more of the model"
+        )
     if not estimation.history:
         lines.append("there is no ledger here yet to learn from: answers of earlier batches narrow the estimate")
     if (
@@ -268,18 +278,20 @@ def _total(estimation: Estimation) -> list[str]:
         and estimate.calls >= WORTH_A_TRIAL
         and estimate.cost_usd.high > WIDE * estimate.cost_usd.usual
     ):
-        lines += _TRIAL
+        lines += _trial(files)
     return lines
 
 
-_TRIAL = (
-    "the bounds are wide: nothing tells how long these answers will be. Better after",
-    "a trial of a hundred lines, whose answers a run of the whole file keeps:",
-    "  head -n 100 FILE > trial.jsonl",
-    "  nightdesk run trial.jsonl -o trial-out.jsonl",
-    "  nightdesk estimate FILE --like BATCH",
-)
-"""The way to narrow an estimate."""
+def _trial(files: Sequence[str]) -> list[str]:
+    """The way to narrow an estimate, with commands for the shell."""
+    name = shlex.quote(files[0]) if len(files) == 1 and files[0].endswith(LINES) else "FILE"
+    return [
+        "the bounds are wide: nothing tells how long these answers will be. Better after",
+        "a trial of a hundred lines, whose answers a run of the whole file keeps:",
+        f"  head -n 100 {name} > trial.jsonl",
+        "  nightdesk run trial.jsonl -o trial-out.jsonl --name trial",
+        f"  nightdesk estimate {name} --like trial",
+    ]
 
 
 def _ceiling(estimation: Estimation) -> list[str]:
