@@ -119,9 +119,9 @@ class Connection(asyncio.Protocol):
             self._transport.write(head + body)
 
 
-async def _serve(provider: Provider) -> None:
-    server = await asyncio.get_running_loop().create_server(lambda: Connection(provider), "127.0.0.1", 0, backlog=4096)
-    sys.stdout.write(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}\n")
+async def _serve(provider: Provider, host: str) -> None:
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(provider), host, 0, backlog=4096)
+    sys.stdout.write(f"http://{host}:{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     await server.serve_forever()
 
@@ -132,9 +132,10 @@ def main() -> None:
     parser.add_argument("answers", type=Path)
     parser.add_argument("--latency", type=float, default=1.0, help="seconds")
     parser.add_argument("--lognormal", action="store_true")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     options = parser.parse_args()
     provider = Provider(orjson.loads(options.answers.read_bytes()), options.latency, lognormal=options.lognormal)
-    asyncio.run(_serve(provider))
+    asyncio.run(_serve(provider, options.host))
 
 
 if __name__ == "__main__":
