@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest $(if $(CI),-p no:randomly)
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian captures test-llamaindex test-onnx test-parquet test-k8s test-local-llm bench bench-offline bench-idle bench-memory bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job limits faults test-upgrade test-restore test-flower soak fuzz-http test-monitoring test-otel test-browser audit tutorial clean
+.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian captures test-llamaindex test-onnx test-parquet test-k8s test-local-llm bench bench-offline bench-idle bench-memory bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job bench-hosts limits faults test-upgrade test-restore test-flower soak fuzz-http test-monitoring test-otel test-browser audit tutorial clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -168,6 +168,9 @@ bench-one-job: $(VENV)/.developing ## one job by itself from submission to resul
 
 bench-io: $(VENV)/.developing ## submit, polls and export beside COPY and SELECT 1 of the same server (IO_ARGS="--submit 20000")
 	$(BIN)/python -m bench.transfer $(IO_ARGS)
+
+bench-hosts: $(VENV)/.developing $(VENV)/.evaluating ## one to four hosts as network namespaces against one PostgreSQL (needs root; HOSTS_ARGS="--cut" pulls a cable)
+	$(BIN)/python -m bench.hosts $(HOSTS_ARGS)
 
 faults: $(VENV)/.developing ## break things on purpose and count what is lost or called twice (some fourteen minutes)
 	@$(BIN)/python -m tests.faults
