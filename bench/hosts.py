@@ -271,7 +271,7 @@ def measure(prefix: str, load: Load) -> Row:
     return Row(load.hosts, count / seconds, of_workers, used["postgres"], used["valkey"])
 
 
-def cut(prefix: str, load: Load) -> str:
+def isolate(prefix: str, load: Load) -> str:
     """Cuts the last host off at a third of the jobs, and tells what became of them."""
     with system(prefix, load) as running:
         extra, count = 20 * load.hosts, load.workload.count
@@ -286,7 +286,7 @@ def cut(prefix: str, load: Load) -> str:
         )
         running.await_final(extra + count)
         seconds = time.perf_counter() - at
-        made = running.calls() - calls
+        calls_of_jobs = running.calls() - calls
         unknown = running.value("SELECT count(*) FROM attempt WHERE outcome = 'unknown'")
         answers = running.value("SELECT count(*) FROM (SELECT job_id FROM generation_record GROUP BY 1) j") - extra
         plug(load.hosts, "up")
@@ -294,7 +294,7 @@ def cut(prefix: str, load: Load) -> str:
         late = running.value("SELECT count(*) FROM attempt WHERE outcome = 'unknown'")
     return (
         f"{count} jobs on {load.hosts} hosts, one cut off at a third: all final {seconds:.1f} s later, {answers} records,"
-        f" {made} calls, {made - count} of them again; {unknown} calls with an unknown outcome"
+        f" {calls_of_jobs} calls, {calls_of_jobs - count} of them again; {unknown} calls with an unknown outcome"
         f" ({in_flight} of them seen open at the cut), {late} once the host was back."
     )
 
@@ -319,7 +319,7 @@ def main() -> int:
         workload = write_workload(Path(directory), options.jobs)
         if options.cut:
             hosts = max(options.hosts)
-            sys.stdout.write(cut(prefix, Load(workload, hosts, options.calls, options.latency)) + "\n")
+            sys.stdout.write(isolate(prefix, Load(workload, hosts, options.calls, options.latency)) + "\n")
             return 0
         sys.stdout.write(f"CPU in milliseconds a job\n{HEAD}\n")
         for _ in range(options.rounds):
