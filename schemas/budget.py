@@ -29,3 +29,12 @@ class BudgetStatus(Contract):
     used_up: bool = Field(description="it had no room for a job that waits")
     next_at: datetime | None = Field(description="the beginning of the next period; null: not known yet")
     waiting: int = Field(description="jobs that wait for any budget of the tenant, or of the key")
+    least_usd: Usd | None = Field(
+        default=None,
+        description="the least that one of them, of the batch in question, reserves for its call; null: none waits",
+    )
+
+    @property
+    def too_small(self) -> bool:
+        """True if no period has room for the call of a job that waits: only a larger budget helps."""
+        return self.used_up and self.least_usd is not None and self.max_cost_usd < self.least_usd

@@ -153,6 +153,23 @@ async def test_jobs_go_on_at_once_when_it_is_changed(
             await ledger.budgets.remove("desk", "day Europe/Berlin")
 
 
+@pytest.mark.parametrize("usd", ["0", "0.24", "0.25"])
+async def test_a_budget_below_the_price_of_one_call_is_known_to_be_too_small(
+    postgres_database_url: str, usd: str
+) -> None:
+    too_small = Decimal(usd) < PRICE
+    async with opened(postgres_database_url, usd) as ledger:
+        if not too_small:
+            await open_one(ledger, await submit_and_take(ledger), reserved_usd=PRICE)
+        waiting = await refused_job(ledger)
+        batch_id = (await view(ledger, waiting)).batch_id
+        (budget,) = await ledger.budgets.all("desk", batch_id)
+        assert (budget.used_up, budget.least_usd, budget.too_small) == (True, PRICE, too_small)
+        await ledger.budgets.set("desk", budget.period, Decimal(2), ACTOR)
+        (raised,) = await ledger.budgets.all("desk", batch_id)
+        assert (raised.used_up, raised.least_usd, raised.too_small) == (False, None, False)
+
+
 async def test_a_night_that_is_used_up_waits_for_the_next_one(postgres_database_url: str) -> None:
     now = datetime.now(UTC)
     async with opened(postgres_database_url, "0.10", f"{now - HOUR:%H:%M}-{now + HOUR:%H:%M} UTC") as ledger:

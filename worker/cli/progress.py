@@ -26,6 +26,9 @@ SPINNER_COLUMNS = 4
 LINE_EVERY_S = 5.0
 """Seconds between two plain lines."""
 
+SAME_EVERY_S = 600.0
+"""The most between two plain lines that say the same; the pauses between these double up to it."""
+
 RATE_OVER_S = 30.0
 """Seconds over which the rate is taken."""
 LEAST_LOOKS = 2
@@ -201,14 +204,19 @@ class Reporter:
 class LineReporter(Reporter):
     """Writes a line every few seconds, without colours or control characters: for logs."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = Rate()
-        self._last = time.monotonic()
+        self._clock = clock
+        self._written_at = clock()
+        self._line = ""
+        self._pause_s = LINE_EVERY_S
 
     def _write(self, line: str) -> None:
-        now = time.monotonic()
-        if now - self._last >= LINE_EVERY_S:
-            self._last = now
+        now, same = self._clock(), line == self._line
+        if now - self._written_at >= (self._pause_s if same else LINE_EVERY_S):
+            # A night of waiting is no reason for thousands of lines that say the same.
+            self._pause_s = min(SAME_EVERY_S, 2 * self._pause_s) if same else LINE_EVERY_S
+            self._line, self._written_at = line, now
             tell(line)
 
     def submitting(self, jobs: int) -> None:

@@ -165,12 +165,8 @@ class Watch:
             if self.on_look is not None:
                 await self.patiently(self.on_look)
             renewed = await self._look_at_budgets(status)
-            # Seen twice, so that a hold that is being released is not taken for the end. The next period comes by itself.
-            stuck = (
-                0 < remaining == sum(status.held.values())
-                and HeldReason.TENANT_BUDGET not in status.held
-                and not renewed
-            )
+            # Seen twice, so that a hold that is being released is not taken for the end.
+            stuck = 0 < remaining == sum(status.held.values()) and not renewed
             if stuck and stuck_before:
                 return status
             stuck_before = stuck
@@ -264,13 +260,16 @@ class Watch:
                 self.reporter.note(notice.event)
 
     async def _look_at_budgets(self, status: BatchStatus) -> bool:
-        """Reports once for each period that jobs wait for a budget; true if one of these has a next period."""
+        """Reports once for each period that jobs wait for a budget; true if money comes by itself, in the next period."""
         budgets = await self.patiently(lambda: budgets_in_short(self.ledger, status))
         for budget in budgets:
             if (key := (budget.key, budget.period, budget.begins_at)) not in self._budgets_noted:
                 self._budgets_noted.add(key)
                 self.reporter.note(budget_line(budget))
-        return any(budget.next_at is not None for budget in budgets)
+        if any(budget.too_small for budget in budgets):
+            return False
+        # The next period of a tenant's budget comes, whether its beginning is known yet or not.
+        return HeldReason.TENANT_BUDGET in status.held or any(budget.next_at is not None for budget in budgets)
 
     def _look_at_disk(self) -> None:
         """Reports once that the disk is nearly full; raises ``DiskFull`` once it has been full for a while."""

@@ -286,7 +286,8 @@ SELECT b.tenant, k.name AS key, b.key_id, k.revoked_at IS NOT NULL AS key_revoke
        EXISTS ({jobs} AND j.batch_id = coalesce(%(batch_id)s::uuid, j.batch_id) AND b.id = ANY (j.short_of)) AS used_up,
        (SELECT min(n.begins_at) FROM budget_period n
         WHERE n.budget_id = b.id AND n.begins_at > nightdesk_now()) AS next_at,
-       ({jobs.replace("SELECT", "SELECT count(*)")}) AS waiting
+       ({jobs.replace("SELECT", "SELECT count(*)")}) AS waiting,
+       ({jobs.replace("SELECT", "SELECT min(j.needs_usd)")} AND j.batch_id = coalesce(%(batch_id)s::uuid, j.batch_id)) AS least_usd
 FROM tenant_budget b LEFT JOIN api_key k ON k.id = b.key_id LEFT JOIN LATERAL (
     SELECT * FROM budget_period p WHERE p.budget_id = b.id AND p.begins_at <= nightdesk_now()
     ORDER BY p.begins_at DESC LIMIT 1

@@ -82,19 +82,23 @@ def budget_line(budget: BudgetStatus) -> str:
     if budget.reserved_usd:
         spent += f" and {dollars(budget.reserved_usd)} reserved for calls under way"
     when = "" if budget.next_at is None else f", at the latest on {next_period(budget)}, when its next period begins"
+    alone, sooner = f"go on by themselves{when}", "; sooner"
+    if budget.least_usd is not None and budget.too_small:
+        alone, sooner = f"need a larger one, for a call reserves {dollars(budget.least_usd)} or more", ", set"
+    elif budget.key is not None and budget.next_at is None:
+        alone, sooner = "need more money", ""
     if budget.key is not None:
-        goes_on = "need more money" if budget.next_at is None else f"go on by themselves{when}; sooner"
         # A later key may have its name.
         name = budget.key_id if budget.key_revoked else budget.key
         return (
             f"the {key_words(budget)} may spend {dollars(budget.max_cost_usd)} {words_of(budget.period)} and has no room for the next "
-            f"call ({spent}): its jobs {goes_on} with: nightdesk keys limit {name} {OPTIONS[budget.period]} USD"
+            f"call ({spent}): its jobs {alone}{sooner} with: nightdesk keys limit {name} {OPTIONS[budget.period]} USD"
         )
     # A name of old may have a line break.
     tenant = budget.tenant if budget.tenant.isprintable() else repr(budget.tenant)
     return (
         f"the tenant {tenant} has a budget of {dollars(budget.max_cost_usd)} for {budget.period!r} and no room in it for "
-        f"the next call ({spent}): its jobs go on by themselves{when}; sooner with: "
+        f"the next call ({spent}): its jobs {alone}{sooner} with: "
         f"nightdesk budget set {budget.period!r} USD --tenant {shlex.quote(tenant)}"
     )
 

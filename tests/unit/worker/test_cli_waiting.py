@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -15,13 +16,15 @@ import pytest
 from rich.console import Console
 
 from schemas.batch import BatchStatus
+from schemas.budget import BudgetStatus
 from schemas.generation import Lane
 from tasks.errors import LedgerUnavailable
 from tasks.ports import JobView
-from worker.cli import waiting
+from worker.cli import progress, waiting
 from worker.cli.commands import batch_list
+from worker.cli.commands.job_commands import pause_line
 from worker.cli.full_disk import DiskFull, naming_full_disk
-from worker.cli.progress import Reporter, counts_of, duration
+from worker.cli.progress import LineReporter, Reporter, counts_of, duration
 from worker.cli.session import Session
 from worker.cli.summary import held_lines
 from worker.cli.waiting import Watch
@@ -310,3 +313,67 @@ def test_the_effects_of_a_full_disk_are_told_as_a_full_disk(
     monkeypatch.setattr("worker.operations.free_disk.free_bytes", lambda _: free)
     with pytest.raises(expected), naming_full_disk(Settings()):
         raise error
+
+
+@pytest.mark.parametrize(
+    ("count", "states", "line"),
+    [
+        (0, {"completed": 3}, "nothing was paused: all jobs are final"),
+        (1, {"scheduled": 3}, "1 job was paused; to let"),
+        (
+            0,
+            {"pending": 2, "completed": 1},
+            "the batch is paused, and no further job waited for a call; 2 calls under way will end, be paid and be stored; to let",
+        ),
+        (2, {"scheduled": 2, "running": 1}, "2 jobs were paused; 1 call under way will end, be paid"),
+    ],
+)
+def test_a_pause_says_what_waits_and_what_goes_on(count: int, states: dict[str, int], line: str) -> None:
+    assert pause_line(count, status(states)).startswith(line)
+
+
+def test_jobs_that_no_period_of_a_budget_has_room_for_end_the_wait() -> None:
+    budget = BudgetStatus(
+        tenant="default", period="day UTC", max_cost_usd=Decimal("0.10"), begins_at=NEXT_TRY, ends_at=NEXT_TRY,
+        spent_usd=Decimal(0), reserved_usd=Decimal(0), used_up=True, next_at=NEXT_TRY, waiting=2,
+        least_usd=Decimal("0.10"),
+    )  # fmt: skip
+    ledger = ScriptedLedger()
+    budgets = [budget]
+
+    async def all_budgets(*_: object) -> list[BudgetStatus]:
+        return budgets
+
+    ledger.budgets = SimpleNamespace(all=all_budgets)  # type: ignore[attr-defined]
+    waits = status({"completed": 1, "scheduled": 2}, {"tenant_budget": 2})
+    printer = RecordingPrinter()
+    watch = Watch(cast("Session", ledger), cast("PostgresLedger", ledger), printer)
+    ledger._answers = iter([*[waits] * 5, status({"completed": 3})])
+    assert asyncio.run(watch.wait_for_batch(BATCH)).final == 3, "the next day has room for one call after the other"
+    (note,) = printer.notes
+    assert "(0 USD spent): its jobs go on by themselves, at the latest on 2026-11-24 03:07 UTC" in note
+
+    budgets = [budget.model_copy(update={"least_usd": Decimal("0.11"), "begins_at": None})]
+    ledger._answers = iter([waits, waits])
+    assert asyncio.run(watch.wait_for_batch(BATCH)).final == 1
+    assert printer.notes[-1].endswith(
+        "its jobs need a larger one, for a call reserves 0.11 USD or more, set with: "
+        "nightdesk budget set 'day UTC' USD --tenant default"
+    )
+
+
+def test_a_line_that_says_the_same_comes_at_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[tuple[float, str]] = []
+    now = 0.0
+    monkeypatch.setattr(progress, "tell", lambda line: lines.append((now, line)))
+    reporter = LineReporter(lambda: now)
+    for second in range(3 * 3_600):
+        now = float(second)
+        reporter.status(status({"pending": 3}) if second != 3_601 else status({"pending": 2, "completed": 1}))
+    times = [at for at, _ in lines]
+    assert times[:6] == [5, 10, 20, 40, 80, 160]
+    assert 3_601 in times, "news comes at once"
+    after = [at for at in times if at > 3_601]
+    assert after[:3] == [3_606, 3_611, 3_621]
+    assert max(later - sooner for sooner, later in pairwise(times)) == 600
+    assert len(times) < 40

@@ -11,8 +11,9 @@ from uuid import UUID
 
 import typer
 
+from schemas.batch import BatchStatus
 from schemas.failure import FailureKind
-from schemas.states import HeldReason
+from schemas.states import HeldReason, JobState
 from tasks.errors import InputError, LedgerError, ServiceUnavailable
 from tasks.results import parse_job_ids
 from worker.cli import options
@@ -104,18 +105,28 @@ def pause(batch: options.BatchId, as_json: options.Json = False) -> int:
     Goes through the jobs in pages; ended midway, the same command pauses the rest.
     """
     batch_id = options.batch_id(batch)
-    again = f"'nightdesk pause {batch_id}' pauses the rest"
-    paused, pages = operate("paused", lambda operator, pages: job_changes.pause(operator, batch_id, pages), again=again)
+
+    async def operation(operator: Operator, pages: JobPages) -> tuple[int, BatchStatus]:
+        count = await job_changes.pause(operator, batch_id, pages)
+        return count, await operator.ledger.reading.batch_status(batch_id)
+
+    (paused, status), pages = operate("paused", operation, again=f"'nightdesk pause {batch_id}' pauses the rest")
     if as_json:
         write_json({"batch_id": str(batch_id), "paused": paused})
     else:
-        what = (
-            f"{count_of(paused, 'job')} {'was' if paused == 1 else 'were'} paused"
-            if paused
-            else "nothing was paused: all jobs wait already or are final"
-        )
-        tell(f"{what}; to let them go on: nightdesk resume {batch_id}")
+        tell(pause_line(paused, status))
     return INCOMPLETE if pages.refused else OK
+
+
+def pause_line(count: int, status: BatchStatus) -> str:
+    """The outcome of a pause, for people: what waits, and what goes on at the provider."""
+    if not status.jobs - status.final:
+        return "nothing was paused: all jobs are final"
+    on_hold = f"{count_of(count, 'job')} {'was' if count == 1 else 'were'} paused"
+    parts = [on_hold if count else "the batch is paused, and no further job waited for a call"]
+    if under_way := status.states.get(JobState.PENDING, 0) + status.states.get(JobState.RUNNING, 0):
+        parts.append(f"{count_of(under_way, 'call')} under way will end, be paid and be stored")
+    return "; ".join([*parts, f"to let it go on: nightdesk resume {status.batch_id}"])
 
 
 def resume(batch: options.BatchId, as_json: options.Json = False) -> int:
@@ -141,11 +152,13 @@ def release(
     ceiling = None if max_cost_usd is None else _amount(max_cost_usd)
     reasons = list(HeldReason) if reason is None else [reason]
 
-    async def operation(operator: Operator, pages: JobPages) -> tuple[int, str]:
+    async def operation(operator: Operator, pages: JobPages) -> tuple[int, bool, str]:
+        before = await operator.ledger.reading.batch_status(batch_id)
+        resumed = before.paused and HeldReason.BATCH_PAUSED in reasons
         count = await job_changes.release(operator, batch_id, pages, reasons=reasons, max_cost_usd=ceiling)
-        return count, await next_step(operator, batch_id) if count else ""
+        return count, resumed, await next_step(operator, batch_id) if count or resumed else ""
 
-    (released, step), pages = operate(
+    (released, resumed, step), pages = operate(
         "released",
         operation,
         again=f"'nightdesk release {batch_id}' releases the rest",
@@ -153,16 +166,17 @@ def release(
     if as_json:
         write_json({"batch_id": str(batch_id), "released": released})
     else:
-        tell(release_line(released, ceiling, step))
+        tell(release_line(released, ceiling, step, resumed=resumed))
     return INCOMPLETE if pages.refused else OK
 
 
-def release_line(count: int, ceiling: Decimal | None, step: str) -> str:
-    """The outcome of a release, for people."""
-    parts = [f"{count_of(count, 'job')} released" if count else "no job was held"]
+def release_line(count: int, ceiling: Decimal | None, step: str, *, resumed: bool = False) -> str:
+    """The outcome of a release, for people; ``resumed``: the batch was paused, and is no more."""
+    parts = ["the batch is no longer paused"] if resumed and not count else []
+    parts.append(f"{count_of(count, 'job')} released" if count else "no job was held")
     if ceiling is not None:
         parts.append(f"the batch's ceiling is {ceiling:f} USD now")
-    elif not count:
+    elif not count and not resumed:
         parts.append("nothing changed")
     return "; ".join([*parts, *([step] if step else [])])
 
