@@ -96,24 +96,21 @@ class _Places:
         self._search: SourceSearch | None = None
         self._bare = ""
         self._words: list[frozenset[str]] = []
-        self._is_read = False
 
     def of(self, position: int, source_index: int) -> Span | None:
         if self._search is None:
             self._bare = strip_markers(self._text, self._markers)
             self._words = [words_of(self._bare[span.start : span.end]).content for span, _ in self._sentences]
             self._search = search_sources(self._request.context, frozenset[str]().union(*self._words))
+            self._search.expect(
+                lambda: [words for other, words in enumerate(self._words) if self._copy(other, None) is None]
+            )
         for number, (span, reach) in enumerate(self._sentences):
             if span.start <= position <= reach:
                 sentence_words = self._words[number]
                 # A sentence that the source has word for word needs no search by words, which reads all sources.
                 match = self._copy(number, (source_index,))
                 if match is None:
-                    if not self._is_read:
-                        self._is_read = True
-                        self._search.expect(
-                            words for other, words in enumerate(self._words) if self._copy(other, None) is None
-                        )
                     match = self._search.best(sentence_words, source_index)
                 return (
                     self._search.span(match, sentence_words)

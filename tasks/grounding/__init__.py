@@ -319,6 +319,9 @@ def attributions(
     return []
 
 
+_NO_FINDING = ClaimFinding()
+
+
 def fuse(
     text: str, span: Span, findings: Mapping[CheckerName, ClaimFinding], own: Mapping[str, ClaimFinding] | None = None
 ) -> Claim:
@@ -335,19 +338,23 @@ def fuse(
     # A layer's name is a string; only the type of a mapping's keys forbids to say so.
     of_layers = cast("Mapping[str, ClaimFinding]", findings)
     everything = {**own, **of_layers} if own else of_layers
-    order = (*own, *DECIDING) if own else DECIDING
     decider: str | None = None
-    for name in order:
-        if name in everything and everything[name].verdict is not None:
+    for name in (*own, *DECIDING) if own else DECIDING:
+        if (finding := everything.get(name)) is not None and finding.verdict is not None:
             decider = name
             break
-    decided = everything[decider] if decider else ClaimFinding()
+    decided = everything[decider] if decider else _NO_FINDING
     judged = decider is CheckerName.JUDGE and decided.verdict is not Verdict.UNCHECKED
-    # A word that the lexical layer misses is no remark where a judge has read the text.
-    remaining = [name for name in everything if name is not decider and not (judged and name is CheckerName.LEXICAL)]
-    remarks = [decided.reason, *(everything[name].reason for name in remaining)]
+    remarks = [decided.reason] if decided.reason else []
     if decider is None:
         remarks.insert(0, "no checker gave a verdict")
+    for name, finding in everything.items():
+        # A word that the lexical layer misses is no remark where a judge has read the text.
+        if finding.reason and name is not decider and not (judged and name is CheckerName.LEXICAL):
+            remarks.append(finding.reason)
+    error = decided.error
+    if decided.verdict is not Verdict.SUPPORTED:
+        error = next((finding.error for finding in findings.values() if finding.error is not None), None)
     return Claim(
         text=text,
         start_pos=span.start,
@@ -358,11 +365,9 @@ def fuse(
         evidence=decided.evidence,
         checker=str(decider) if decider and decided.verdict is not Verdict.UNCHECKED else None,
         judge=findings[CheckerName.JUDGE].judge if CheckerName.JUDGE in findings else None,
-        reason="; ".join(remark for remark in remarks if remark),
+        reason="; ".join(remarks),
         reused_from=decided.reused_from,
-        error=next((finding.error for finding in findings.values() if finding.error is not None), None)
-        if decided.verdict is not Verdict.SUPPORTED
-        else decided.error,
+        error=error,
     )
 
 

@@ -183,9 +183,11 @@ class Lexical:
         texts = [read_claim(claim.text) for claim in answer.claims]
         search = search_sources(answer.request.context, frozenset[str]().union(*(text.content for text in texts)))
         search.expect(
-            text.content
-            for claim, text in zip(answer.claims, texts, strict=True)
-            if _needs_words(search, text, {citation.source_index for citation in claim.citations})
+            lambda: [
+                text.content
+                for claim, text in zip(answer.claims, texts, strict=True)
+                if _needs_words(search, text, {citation.source_index for citation in claim.citations})
+            ]
         )
         reader = _Reader(self._model, search, answer)
         for claim, text in zip(answer.claims, texts, strict=True):
@@ -340,6 +342,8 @@ def _reasons(judged: _Judged, query: frozenset[str]) -> list[str]:
     reasons = []
     if judged.miscited:
         reasons.append("supported by a source that it does not cite")
+    elif measurement.features.verbatim and judged.reading.supported:
+        return reasons
     reasons.extend(_wrong_facts(judged, query))
     if judged.reading.supported:
         return reasons

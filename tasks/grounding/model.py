@@ -37,6 +37,7 @@ _LEAST_GERMAN = 2
 _TITLE_CASE = 0.6
 """Share of capitalised words from which capitals say nothing (a headline)."""
 _DIGIT_END = "9"
+_DIGIT = re.compile(r"\d")
 _AROUND = " \t\n.,;:!?…"
 
 
@@ -96,6 +97,8 @@ class ClaimText:
     @property
     def count_of_numbers(self) -> int:
         """Different numbers."""
+        if self.raw.isascii() and _DIGIT.search(self.raw) is None:
+            return 0
         return len({word for word in self.words if word[0] <= _DIGIT_END})
 
     def surface(self, stem: str) -> str:

@@ -7,7 +7,7 @@ with a whole source, because a whole source contains the words of almost any sta
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -304,7 +304,7 @@ class SourceSearch:
     def __init__(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> None:
         self._sources = sources
         self._vocabulary = frozenset(vocabulary)
-        self._expected: Collection[str] = ()
+        self._expected: Callable[[], Iterable[frozenset[str]]] = tuple
         self._lookups: set[str] = set()
         self._postings: list[Postings] = [{} for _ in sources]
         self.weights: dict[str, float] = {}
@@ -322,9 +322,9 @@ class SourceSearch:
         """Tells whether it is a search over these sources for all words of a vocabulary."""
         return sources is self._sources and self._vocabulary.issuperset(vocabulary)
 
-    def expect(self, statements: Iterable[frozenset[str]]) -> None:
-        """Names statements that will be searched for: their words are looked for together."""
-        self._expected = frozenset[str]().union(*statements)
+    def expect(self, statements: Callable[[], Iterable[frozenset[str]]]) -> None:
+        """Takes a function that lists statements which will be searched for: the words of all are looked for together."""
+        self._expected = statements
 
     def _passages(self, source: int) -> tuple[Passage, ...]:
         return self._texts[source].spans if "_texts" in self.__dict__ else passages_of(self._sources[source].content)
@@ -341,9 +341,11 @@ class SourceSearch:
         """Looks for those words of the vocabulary that were not looked for before."""
         if self._lookups.issuperset(stems):
             return
-        new = self._vocabulary.intersection((*stems, *self._expected)) - self._lookups
+        new = self._vocabulary.intersection(stems) - self._lookups
         if not new:
             return
+        expected, self._expected = self._expected(), tuple
+        new = new.union(*expected) & self._vocabulary - self._lookups
         places = WordPlaces(new)
         listed = []
         for text in self._texts:
