@@ -22,15 +22,21 @@ from tasks.text.sentences import (
     Span,
     latin_of_spans,
     letters_of,
-    numbers_of,
     passage_spans,
     passages_around,
     sentence_spans,
     words,
     words_of_spans,
 )
-from tasks.text.word_places import Postings, WordPlaces, postings_of
-from tasks.text.wording import NEGATION, contains_number, content_words, has_other_readings, numbers_in, stem_of
+from tasks.text.word_places import Postings, WordPlaces, number_stems, postings_of
+from tasks.text.wording import (
+    NEGATION,
+    contains_number,
+    content_words,
+    has_other_readings,
+    numbers_in,
+    stem_of,
+)
 
 # ---- the time of a check ---------------------------------------------------------------------------------------------
 
@@ -124,8 +130,10 @@ _cached_passages = lru_cache(maxsize=512)(passage_spans)
 
 
 def _index_spans(content: str, spans: tuple[Passage, ...]) -> SourceIndex:
-    tokens, numbers = words_of_spans(content, spans)
-    return SourceIndex(spans, tuple(map(stem_of, tokens)), tuple(map(stem_of, numbers)))
+    latin = latin_of_spans(content, spans)
+    if latin is None:
+        return SourceIndex(spans, tuple(map(stem_of, words_of_spans(content, spans)[0])), ())
+    return SourceIndex(spans, tuple(map(stem_of, letters_of(latin).decode("latin-1").split())), number_stems(latin))
 
 
 _cached_index = lru_cache(maxsize=512)(_index)
@@ -146,7 +154,7 @@ class _SourceText:
     def numbers(self) -> tuple[str, ...]:
         """The stems of its numbers, with ``BREAK`` between passages; empty for a source with other than Latin letters."""
         if self._numbers is None:
-            self._numbers = () if self._latin is None else tuple(map(stem_of, numbers_of(self._latin)))
+            self._numbers = () if self._latin is None else number_stems(self._latin)
         return self._numbers
 
     def postings(self, places: WordPlaces) -> Postings:

@@ -316,28 +316,18 @@ def letters_of(latin: bytes) -> bytes:
 
 def numbers_of(latin: bytes) -> list[str]:
     """The numbers of ``latin_of_spans`` as they are written, with ``BREAK`` between spans."""
+    return list(chain.from_iterable(numbers_of_token(token.decode("ascii")) for token in number_tokens(latin)))
+
+
+def number_tokens(latin: bytes) -> list[bytes]:
+    """The runs of digits and marks within numbers of ``latin_of_spans``, and each ``BREAK``."""
     # Cutting the text at all other characters is faster than a search for numbers.
-    # Without the marks that end a clause, which would be half of the tokens.
-    digits = latin.replace(b". ", b"  ").replace(b", ", b"  ").translate(_ONLY_NUMBERS).decode("ascii").split()
-    return list(chain.from_iterable(map(_NUMBERS.__getitem__, digits)))
+    return latin.translate(_ONLY_NUMBERS).split()
 
 
-class _Numbers(dict[str, tuple[str, ...]]):
-    """Cache of the numbers in each token of digits and marks, per process: mostly one, none in a lone mark."""
-
-    def __missing__(self, token: str) -> tuple[str, ...]:
-        numbers = (BREAK,) if token == BREAK else tuple(_RAW_NUMBER.findall(token))
-        if len(token) <= _LONGEST_TOKEN:
-            if len(self) >= _MOST_TOKENS:
-                self.clear()
-            self[token] = numbers
-        return numbers
-
-
-_MOST_TOKENS = 50_000
-_LONGEST_TOKEN = 20
-"""Most tokens in the cache, and the characters of the longest: 10 MB in all."""
-_NUMBERS = _Numbers()
+def numbers_of_token(token: str) -> tuple[str, ...]:
+    """The numbers in a token of digits and marks: mostly one, none in a lone mark."""
+    return (BREAK,) if token == BREAK else tuple(_RAW_NUMBER.findall(token))
 
 
 def _as_latin(text: str) -> bytes | None:
