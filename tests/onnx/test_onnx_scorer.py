@@ -46,6 +46,14 @@ def test_pairs_of_all_lengths_are_scored_in_their_order(tmp_path: Path) -> None:
     assert scores(tmp_path / "one") == []
 
 
+def test_the_settings_name_the_threads_of_a_computation(tmp_path: Path) -> None:
+    directory = tiny.cross_encoder(tmp_path / "model")
+    for threads in (1, 3):
+        scorer = scorer_of(Settings(local_model=str(directory), local_model_threads=threads))
+        assert isinstance(scorer, OnnxScorer)
+        assert scorer._session.get_session_options().intra_op_num_threads == threads
+
+
 def test_long_evidence_is_cut_at_its_end_and_the_claim_never(tmp_path: Path) -> None:
     directory = tiny.cross_encoder(tmp_path / "model", max_length=32)
     assert scores(directory, (SOURCE + FILLER, SUPPORTED)) == pytest.approx([1])

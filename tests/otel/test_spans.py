@@ -25,6 +25,8 @@ from schemas.model_call import Usage
 from schemas.record import TimingMs
 from tests.builders import make_answer
 from tests.unit.worker.test_metrics import a_close, a_final
+from worker.process.runtime import spans_by
+from worker.settings import Settings
 from worker.telemetry.metering import Metering
 from worker.telemetry.spans import Spans, open_spans
 
@@ -177,6 +179,28 @@ def test_spans_arrive_at_a_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {span.trace_id.hex() for scope in group.scope_spans for span in scope.spans} == {TRACE}
     resource = {item.key: item.value.string_value for item in group.resource.attributes}
     assert resource["service.name"] == "nightdesk"
+
+
+def test_the_settings_turn_spans_on_and_name_their_share_and_their_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(traceparent=None, text="The copy is ready at four.")
+    texts = []
+    with receiver() as (url, received):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
+        for settings in (
+            Settings(traces=True, traces_ratio=1.0, traces_content=True),
+            Settings(traces=True, traces_ratio=1.0),
+            Settings(traces=True, traces_ratio=0.0),
+        ):
+            spans = spans_by(settings)
+            spans.add(case.closed)
+            spans.close()
+            texts.append("".join(map(str, received)))
+            received.clear()
+
+    assert spans_by(Settings()) is None
+    assert ["ready at four" in text for text in texts] == [True, False, False]
+    assert ["chat m-1" in text for text in texts] == [True, True, False]
 
 
 @pytest.mark.parametrize("collector", ["away", "hangs"])

@@ -20,7 +20,9 @@ from tasks.prompting.own_templates import use_templates
 from tasks.text.language import SUPPORTED, language_tables
 from tasks.text.sentences import Span
 from tests.faults.experiments import EXPERIMENTS
+from tests.http_routes import RULES
 from worker.cli.commands import COMMANDS
+from worker.operations.uploaded_batches import ENDPOINT
 from worker.settings import Settings
 
 REPOSITORY = Path(__file__).parents[2]
@@ -120,6 +122,40 @@ def test_every_setting_on_the_pages_is_one() -> None:
     }
 
     assert sorted(item for item in mentioned if item[1] not in settings) == []
+
+
+def _tests() -> str:
+    return "".join(path.read_text() for path in (REPOSITORY / "tests").rglob("*.py") if path != Path(__file__))
+
+
+def test_every_setting_is_set_by_a_test() -> None:
+    text = _tests()
+    unset = [
+        name
+        for name in Settings.model_fields
+        if not re.search(rf"\bNIGHTDESK_{name.upper()}\b|\b{name}=|\[\"{name}\"\]|\"{name}\":", text)
+    ]
+
+    assert unset == []
+
+
+def test_every_command_is_run_by_a_test() -> None:
+    text = _tests()
+
+    assert [name for name in COMMANDS if not re.search(rf"[\[(]\s*\"{name}\"|\"{name}\"\]", text)] == []
+
+
+def test_every_address_on_the_pages_is_a_route_and_every_route_of_programs_is_on_a_page() -> None:
+    """Tests send a request to each of these routes (tests/http_routes.py)."""
+    text = "".join((DOCS / page).read_text() for page in ("http.md", "viewer.md"))
+    routes = {rule.partition(" ")[2] for rule in RULES}
+    patterns = {route: re.sub(r"\{[^}]+\}", "[^/?]+", route.removesuffix("/{path:path}")) for route in routes}
+    mentioned = set(re.findall(r"(?:NIGHTDESK|GET|POST|`)\"? ?(/(?:v1|view|openai)/[^\s\"`?'|)]*)", text)) - {ENDPOINT}
+
+    assert len(mentioned) > 15
+    assert [path for path in mentioned if not any(re.fullmatch(each, path) for each in patterns.values())] == []
+    programs = {route for route in routes if route.startswith("/v1/")}
+    assert [route for route in programs if not any(re.fullmatch(patterns[route], path) for path in mentioned)] == []
 
 
 def test_every_command_on_the_pages_is_one() -> None:

@@ -40,12 +40,14 @@ def _check_type(request: Request, accepted: tuple[str, ...]) -> None:
         raise Problem(415, "unsupported-media-type", "Unsupported media type", detail)
 
 
-def _too_large(most: int) -> Problem:
+def too_large(most: int) -> Problem:
+    """A body beyond its bound."""
     detail = f"the body is larger than the {most:,} bytes that are taken; send less at a time"
     return Problem(413, "too-large", "Too large", detail, headers={"Connection": "close"})
 
 
-def _no_space(error: OSError) -> Problem:
+def no_space(error: OSError) -> Problem:
+    """A body that the disk does not take."""
     return Problem(507, "no-space", "No space", f"the body can't be stored: {error.strerror}")
 
 
@@ -58,7 +60,7 @@ def declared_size(request: Request) -> int:
 async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
     """A body as it comes; raises ``Problem`` when it is too large or stops coming."""
     if declared_size(request) > most:
-        raise _too_large(most)
+        raise too_large(most)
     stream, size = request.stream(), 0
     try:
         while True:
@@ -68,7 +70,7 @@ async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
                 return
             size += len(piece)
             if size > most:
-                raise _too_large(most)
+                raise too_large(most)
             yield piece
     except TimeoutError:
         detail = f"nothing of the body came for {IDLE_S:.0f} s; send it again"
@@ -101,7 +103,7 @@ async def on_disk(request: Request, folder: Path, most: int) -> AsyncIterator["S
     try:
         file = _Spool(await asyncio.to_thread(_new_file, folder), most)
     except OSError as error:
-        raise _no_space(error) from error
+        raise no_space(error) from error
     try:
         collected = bytearray()
         async for piece in pieces_of(request, most):
@@ -146,7 +148,7 @@ class _Spool:
         except zlib.error as error:
             raise Problem(400, "invalid-gzip", "Invalid gzip", f"the body is not valid gzip: {error}") from None
         except OSError as error:
-            raise _no_space(error) from error
+            raise no_space(error) from error
 
     def _unpack(self, piece: bytes) -> None:
         while piece:
@@ -163,7 +165,7 @@ class _Spool:
     def _keep(self, content: bytes) -> None:
         self.size += len(content)
         if self.size > self._most:
-            raise _too_large(self._most)
+            raise too_large(self._most)
         self._file.write(content)
 
     def end(self, piece: bytes) -> None:
@@ -174,7 +176,7 @@ class _Spool:
         try:
             self._file.flush()
         except OSError as error:
-            raise _no_space(error) from error
+            raise no_space(error) from error
 
     def close(self) -> None:
         """Removes the file."""

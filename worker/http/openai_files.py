@@ -12,7 +12,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from uuid_utils.compat import uuid7
 
-from worker.http.bodies import pieces_of
+from worker.http.bodies import no_space, pieces_of, too_large
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import OPENAI_PROBLEMS
 from worker.http.problems import Problem, invalid, not_found
@@ -93,12 +93,16 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
         form = await parser.parse()
     except MultiPartException as error:
         raise invalid(f"the form can't be read: {error.message}") from None
+    except OSError as error:
+        raise no_space(error) from error
     try:
         file = form.get("file")
         if not isinstance(file, UploadFile) or file.size is None:
             raise invalid("send the file in the field 'file'", "file")
         if form.get("purpose") != "batch":
             raise invalid("the only purpose here is 'batch'", "purpose")
+        if file.size > most:
+            raise too_large(most)
         size, name, content = file.size, (file.filename or "")[:200], file.file
         upload = await service.bulk.run(
             lambda ledger: ledger.uploads.add(uuid7(), caller.tenant, name, size, _pieces(content))

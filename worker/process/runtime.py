@@ -108,7 +108,7 @@ class WorkerRuntime:
         self._direct_feed: Feed | None = None
         """Holds the jobs in their check here; leases none itself."""
         self._suspicion = Suspicion()
-        self._metering = Metering(_spans(settings))
+        self._metering = Metering(spans_by(settings))
 
     # ---- called by the main thread ----
 
@@ -430,7 +430,7 @@ def lane_pace(settings: Settings) -> LanePace:
     )
 
 
-def _spans(settings: Settings) -> Any:
+def spans_by(settings: Settings) -> Any:
     """Makes the exporter of traces; None where they are off, and then nothing of it is loaded."""
     if not settings.traces:
         return None
