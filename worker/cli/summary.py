@@ -32,7 +32,7 @@ _RELEASES = {
         "the price of their model is not known, so no ceiling or budget could be kept; 'nightdesk budget remove' lets them go "
         "on, and after another remedy: nightdesk release {batch}"
     ),
-    HeldReason.TENANT_BUDGET: "the budget of their tenant is used up; they go on by themselves: nightdesk budget list",
+    HeldReason.TENANT_BUDGET: "a budget of their tenant has no room for them; when it has: nightdesk budget list",
     HeldReason.UNKNOWN_OUTCOME: (
         "a call was sent and its answer never came, so it may have been billed; to call again: nightdesk release {batch}"
     ),

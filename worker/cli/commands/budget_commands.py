@@ -116,4 +116,6 @@ def _line(budget: BudgetStatus) -> str:
     if budget.waiting:
         owner = "tenant" if budget.key is None else "key"
         parts.append(f"{count_of(budget.waiting, 'job')} of the {owner} held for money")
+    if budget.too_small and budget.least_usd is not None:
+        parts.append(f"too small for any of them: a call reserves {dollars(budget.least_usd)} or more")
     return ", ".join(parts)
