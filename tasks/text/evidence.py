@@ -28,7 +28,7 @@ from tasks.text.sentences import (
     words,
     words_of_spans,
 )
-from tasks.text.word_places import Postings, WordPlaces, number_stems, postings_of
+from tasks.text.word_places import Postings, number_stems, postings_of
 from tasks.text.wording import (
     NEGATION,
     contains_number,
@@ -90,29 +90,61 @@ _CACHED_CHARACTERS = 8_000
 """Longest content whose index is cached for the next job; bounds the memory of the cache."""
 
 
-@dataclass(frozen=True, slots=True)
 class SourceIndex:
-    """The passages of a source in order, with the stems of their words.
+    """The passages of a source in order, with the stems of their words and of their numbers, each read when it is needed.
 
-    ``stems`` holds the stems of all passages, ``numbers`` their numbers, both with ``BREAK`` between passages.
+    Args:
+        content: the source.
     """
 
-    spans: tuple[Passage, ...]
-    stems: tuple[str, ...]
-    numbers: tuple[str, ...]
+    __slots__ = ("_content", "_latin", "_numbers", "_stems", "is_latin", "spans")
+
+    def __init__(self, content: str) -> None:
+        self.spans = passages_of(content)
+        self._content = content
+        self._latin = latin_of_spans(content, self.spans)
+        self.is_latin = self._latin is not None
+        self._stems: tuple[str, ...] | None = None
+        self._numbers: tuple[str, ...] | None = None if self.is_latin else ()
+
+    @property
+    def stems(self) -> tuple[str, ...]:
+        """The stems of all words, with ``BREAK`` between passages; beyond Latin letters those of the numbers, too."""
+        if self._stems is None:
+            if self.is_latin:
+                tokens = letters_of(self._text()).decode("latin-1").split()
+                # It is as large as the stems, which are kept for the next job, and few sources need it again.
+                self._latin = None
+            else:
+                tokens = words_of_spans(self._content, self.spans)[0]
+            self._stems = tuple(map(stem_of, tokens))
+        return self._stems
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The stems of its numbers, with ``BREAK`` between passages; empty for a source with other than Latin letters."""
+        if self._numbers is None:
+            self._numbers = number_stems(self._text())
+        return self._numbers
+
+    def _text(self) -> bytes:
+        """A source of Latin letters in Latin-1."""
+        text = self._latin if self._latin is not None else latin_of_spans(self._content, self.spans)
+        assert text is not None
+        return text
 
     def postings(self, vocabulary: frozenset[str]) -> Postings:
         """Inverted index of the vocabulary: for each of its words in the source the passages, in order."""
-        return postings_of(vocabulary, self.stems, self.numbers)
+        numbers = self.numbers if any(stem[0] <= _DIGIT_END for stem in vocabulary) else ()
+        return postings_of(vocabulary, self.stems, numbers)
+
+
+_DIGIT_END = "9"
 
 
 def index_source(content: str) -> SourceIndex:
     """Indexes a source by passages; short sources are cached, because neighbouring questions share chunks."""
-    return _cached_index(content) if len(content) <= _CACHED_CHARACTERS else _index(content)
-
-
-def _index(content: str) -> SourceIndex:
-    return _index_spans(content, passages_of(content))
+    return _cached_index(content) if len(content) <= _CACHED_CHARACTERS else SourceIndex(content)
 
 
 def passages_of(content: str) -> tuple[Passage, ...]:
@@ -129,42 +161,7 @@ def passages_of(content: str) -> tuple[Passage, ...]:
 _cached_passages = lru_cache(maxsize=512)(passage_spans)
 
 
-def _index_spans(content: str, spans: tuple[Passage, ...]) -> SourceIndex:
-    latin = latin_of_spans(content, spans)
-    if latin is None:
-        return SourceIndex(spans, tuple(map(stem_of, words_of_spans(content, spans)[0])), ())
-    return SourceIndex(spans, tuple(map(stem_of, letters_of(latin).decode("latin-1").split())), number_stems(latin))
-
-
-_cached_index = lru_cache(maxsize=512)(_index)
-
-
-class _SourceText:
-    """A source as its words are searched: its passages, and their text in Latin letters where it has no others."""
-
-    __slots__ = ("_content", "_latin", "_numbers", "spans")
-
-    def __init__(self, content: str) -> None:
-        self.spans = passages_of(content)
-        self._latin = latin_of_spans(content, self.spans)
-        self._content = content
-        self._numbers: tuple[str, ...] | None = None
-
-    @property
-    def numbers(self) -> tuple[str, ...]:
-        """The stems of its numbers, with ``BREAK`` between passages; empty for a source with other than Latin letters."""
-        if self._numbers is None:
-            self._numbers = () if self._latin is None else number_stems(self._latin)
-        return self._numbers
-
-    def postings(self, places: WordPlaces) -> Postings:
-        """The passages of the words that are looked for."""
-        if self._latin is None:
-            return _index_in_time(self._content).postings(places.stems)
-        return places.find(letters_of(self._latin), self.numbers if places.has_numbers else ())
-
-
-_cached_text = lru_cache(maxsize=512)(_SourceText)
+_cached_index = lru_cache(maxsize=512)(SourceIndex)
 
 
 @lru_cache(maxsize=512)
@@ -176,7 +173,6 @@ def exact_sentences(paragraph: str) -> tuple[Span, ...]:
 def forget() -> None:
     """Empties the caches, for measurements."""
     _cached_index.cache_clear()
-    _cached_text.cache_clear()
     _cached_passages.cache_clear()
     exact_sentences.cache_clear()
     _numbers_in.cache_clear()
@@ -233,7 +229,6 @@ class _Shared:
     """The indexes and passages of long sources, and the latest search, of one check."""
 
     indexes: dict[str, SourceIndex] = field(default_factory=dict)
-    texts: dict[str, _SourceText] = field(default_factory=dict)
     passages: dict[str, tuple[Passage, ...]] = field(default_factory=dict)
     search: "SourceSearch | None" = None
 
@@ -251,25 +246,14 @@ def shared_indexes() -> Iterator[None]:
         _SHARED.reset(token)
 
 
-def _index_in_time(content: str) -> "SourceIndex":
+def _index_in_time(content: str) -> SourceIndex:
     ensure_time()
     shared = _SHARED.get()
     if shared is None or len(content) <= _CACHED_CHARACTERS:
         return index_source(content)
     if content not in shared.indexes:
-        shared.indexes[content] = _index(content)
+        shared.indexes[content] = SourceIndex(content)
     return shared.indexes[content]
-
-
-def _text_in_time(content: str) -> _SourceText:
-    ensure_time()
-    if len(content) <= _CACHED_CHARACTERS:
-        return _cached_text(content)
-    if (shared := _SHARED.get()) is None:
-        return _SourceText(content)
-    if content not in shared.texts:
-        shared.texts[content] = _SourceText(content)
-    return shared.texts[content]
 
 
 def search_sources(sources: Sequence[SourceContext], vocabulary: Collection[str]) -> "SourceSearch":
@@ -335,11 +319,13 @@ class SourceSearch:
         self._expected = statements
 
     def _passages(self, source: int) -> tuple[Passage, ...]:
-        return self._texts[source].spans if "_texts" in self.__dict__ else passages_of(self._sources[source].content)
+        return (
+            self._indexes[source].spans if "_indexes" in self.__dict__ else passages_of(self._sources[source].content)
+        )
 
     @cached_property
-    def _texts(self) -> list[_SourceText]:
-        return [_text_in_time(source.content) for source in self._sources]
+    def _indexes(self) -> list[SourceIndex]:
+        return [_index_in_time(source.content) for source in self._sources]
 
     @cached_property
     def _titles(self) -> list[frozenset[str]]:
@@ -354,16 +340,15 @@ class SourceSearch:
             return
         expected, self._expected = self._expected(), tuple
         new = new.union(*expected) & self._vocabulary - self._lookups
-        places = WordPlaces(new)
         listed = []
-        for text in self._texts:
+        for index in self._indexes:
             ensure_time()
-            listed.append(text.postings(places))
+            listed.append(index.postings(new))
         counts = dict.fromkeys(new, 1)
         for postings in listed:
             for word, passages in postings.items():
                 counts[word] += len(passages)
-        total = sum(len(text.spans) for text in self._texts) + 1
+        total = sum(len(index.spans) for index in self._indexes) + 1
         self.weights.update({word: 2.0 + math.log(total / count) for word, count in counts.items()})
         for postings, more in zip(self._postings, listed, strict=True):
             postings.update(more)
@@ -406,7 +391,7 @@ class SourceSearch:
         content = self._sources[source].content
         if source not in self._numbers:
             # Mostly its numbers are known already.
-            numbers = frozenset(self._texts[source].numbers)
+            numbers = frozenset(self._indexes[source].numbers)
             self._numbers[source] = numbers if numbers and not has_other_readings(content) else _numbers_in(content)
         numbers = self._numbers[source] if self._vocabulary.issuperset(values) else _numbers_in(content)
         return contains_number(values, numbers, content)

@@ -7,7 +7,6 @@ from itertools import chain
 from tasks.text.sentences import BREAK, number_tokens, numbers_of_token
 from tasks.text.wording import stem_of
 
-_DIGIT_END = "9"
 _MARK = frozenset({BREAK})
 Postings = dict[str, list[int]]
 """The passages of each word, in order."""
@@ -56,24 +55,3 @@ _MOST_TOKENS = 50_000
 _LONGEST_TOKEN = 20
 """Most tokens in the cache, and the characters of the longest: 10 MB in all."""
 _NUMBER_STEMS = _NumberStems()
-
-
-class WordPlaces:
-    """A search for the words of some stems in texts of Latin letters.
-
-    Args:
-        stems: no negation among them.
-    """
-
-    def __init__(self, stems: frozenset[str]) -> None:
-        self.stems = stems
-        self.has_numbers = any(stem[0] <= _DIGIT_END for stem in stems)
-
-    def find(self, letters: bytes, numbers: Iterable[str]) -> Postings:
-        """The passages of each stem that a source has.
-
-        Args:
-            letters: the words of its passages in Latin-1 between spaces, with ``BREAK`` between passages.
-            numbers: the stems of its numbers in order, with ``BREAK`` between passages.
-        """
-        return postings_of(self.stems, map(stem_of, letters.decode("latin-1").split()), numbers)
