@@ -4,6 +4,7 @@
 """
 
 import argparse
+import io
 import json
 import os
 import re
@@ -38,6 +39,12 @@ PICTURES = {
 }  # fmt: skip
 """The pictures of the docs."""
 
+SHEETS = ("batches", "batch", "under-way", "ended", "job", "source", "review", "compare", "hostile", "login")
+"""The pages that the docs show in each size and colour, a sheet a page."""
+
+SHEET_HEIGHT, SHEET_GAP = 540, 8
+"""Of the four pictures of a sheet, side by side."""
+
 COLOURS = 64
 """Of a picture, so that it stays small."""
 
@@ -51,6 +58,8 @@ class Watched:
     browser: Browser
     address: str
     faults: list[str] = field(default_factory=list)
+    shots: dict[tuple[str, str, str], bytes] = field(default_factory=dict)
+    """Pictures of the pages of sheets, by page, size and colour."""
 
     @contextmanager
     def context(self, **options: Any) -> Iterator[BrowserContext]:
@@ -131,7 +140,10 @@ def main() -> None:
                     _try_live_progress(watched, home, Path(directory), options.screenshots)
                     judged = _review(watched, batch)
                     reports = _try_reports(browser, home, Path(directory), (batch, special), options.report)
+                    _try_login(watched, home, options.screenshots)
                     browser.close()
+                if options.screenshots is not None:
+                    _save_sheets(watched.shots, options.screenshots)
                 assert not watched.faults + reports, "\n".join(watched.faults + reports)
             _calibrate(home, Path(directory), judged)
         finally:
@@ -200,13 +212,56 @@ def _try_pages(
                     width = page.evaluate("document.documentElement.scrollWidth")
                     assert width <= viewport["width"], f"{name} {size}: {width} wide"
                     assert page.evaluate("window.struck === undefined"), f"{name}: text from outside ran"
-                    if pictures is not None and (os.environ.get("ALL_PICTURES") or (name, size, scheme) in PICTURES):
+                    if pictures is None:
+                        continue
+                    if os.environ.get("ALL_PICTURES") or (name, size, scheme) in PICTURES:
                         pictures.mkdir(parents=True, exist_ok=True)
                         picture = pictures / f"{name}-{size}-{scheme}.png"
                         page.screenshot(path=picture)
                         Image.open(picture).convert("RGB").quantize(COLOURS).save(picture, optimize=True)
+                    if name in SHEETS:
+                        watched.shots[name, size, scheme] = page.screenshot()
     # A page that is not there is an error for the console, too.
     watched.faults = [fault for fault in watched.faults if pages.get("absent", "/none") not in fault]
+
+
+def _save_sheets(shots: dict[tuple[str, str, str], bytes], pictures: Path) -> None:
+    """A sheet a page: wide and narrow, light and dark."""
+    for name in SHEETS:
+        parts = []
+        for size in SIZES:
+            for scheme in SCHEMES:
+                part = Image.open(io.BytesIO(shots[name, size, scheme])).convert("RGB")
+                parts.append(part.resize((part.width * SHEET_HEIGHT // part.height, SHEET_HEIGHT)))
+        width = sum(part.width + SHEET_GAP for part in parts) - SHEET_GAP
+        sheet, at = Image.new("RGB", (width, SHEET_HEIGHT), "#808080"), 0
+        for part in parts:
+            sheet.paste(part, (at, 0))
+            at += part.width + SHEET_GAP
+        sheet.quantize(COLOURS).save(pictures / f"sheet-{name}.png", optimize=True)
+
+
+def _try_login(watched: Watched, home: Path, pictures: Path | None) -> None:
+    """The first key closes the pages; it opens them again for the browser that it was given to, by keyboard alone."""
+    key = nightdesk(home, "keys", "add", "ada", "--role", "review").stdout.strip()
+    with httpx2.Client(base_url=watched.address, timeout=60) as http:
+        until = time.monotonic() + 60
+        while http.get("/v1/batches").status_code != 401:
+            assert time.monotonic() < until, "the service stays open"
+            time.sleep(0.5)
+    _try_pages(watched, {"login": "/view/"}, pictures)
+    with watched.context(viewport=SIZES["phone"]) as context:
+        page = context.new_page()
+        page.goto(f"{watched.address}/view/review")
+        page.get_by_label("API key").focus()
+        page.keyboard.type(key)
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/view/review")
+        button = page.get_by_role("button", name="Log out")
+        button.wait_for()
+        assert "ada" in page.locator(".top").inner_text()
+        button.click()
+        page.get_by_role("heading", name="Log in").wait_for()
 
 
 def _try_without_scripts(watched: Watched, pages: dict[str, str]) -> None:
