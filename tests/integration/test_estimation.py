@@ -23,6 +23,7 @@ from tests.builders import (
     to_check,
 )  # fmt: skip
 from tests.contract.situations import open_one, submit, submit_and_take, take
+from worker.cli.commands.cost_estimate import show_estimation
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.estimation import estimate_batch, estimate_files, to_json
 from worker.operations.first_estimate import deviation_lines, estimate_line, first_estimate, with_estimate
@@ -126,6 +127,29 @@ def test_prompts_of_earlier_calls_are_counted_by_the_tokenizer_of_their_model(
         assert done["models"][0]["input_counted_by"] == "o200k_base, as billed in 25 calls"
 
     scenario(database_url, work)
+
+
+def test_a_lane_that_ends_beyond_the_deadline_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    path = tmp_path / "in.jsonl"
+    path.write_text(json.dumps({"query": "Why?", "context": ["The desk takes the copy of the day."]}))
+    now = datetime.now(UTC)
+
+    def late_s(lane: str, deadline: datetime, **options: str) -> float | None:
+        fields = {"defaults": {"lane": lane}, "deadline": deadline.isoformat(), **options}
+        estimation = asyncio.run(estimate_files([str(path)], fields, Settings(provider="openai"), None))
+        show_estimation(estimation, as_json=False)
+        return estimation.late_s
+
+    hour = timedelta(hours=1)
+    assert late_s("provider_batch", now + 2 * hour) == pytest.approx(22 * 3_600, abs=600)
+    assert "beyond the deadline: jobs that are not final then expire" in " ".join(capsys.readouterr().out.split())
+    assert late_s("provider_batch", now + 40 * hour, not_before=(now + 20 * hour).isoformat()) is not None
+    assert late_s("provider_batch", now + 48 * hour) is None
+    assert late_s("auto", now + 2 * hour) is None
+    assert "beyond the deadline" not in capsys.readouterr().out.rpartition("cost")[2]
 
 
 def test_a_batch_is_estimated_as_before_it_with_the_truth_beside(database_url: str) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain, islice
 from typing import Any
@@ -12,6 +12,7 @@ from uuid import UUID
 from schemas.batch import BatchStatus
 from schemas.generation import Lane
 from schemas.job import JobRequest
+from schemas.window import parse_window
 from tasks.calls.call_history import BilledPrompt, History
 from tasks.calls.estimate import CallLimits, Estimate, Estimator, ModelEstimate, Spread
 from tasks.calls.forecast import Forecast, Forecaster, first_lease, message_tokens
@@ -63,8 +64,19 @@ class Estimation:
     """The estimate that was made when the batch was submitted, if it was asked for."""
     trial_calls: int | None = None
     """Answered calls of the batch that is the basis; None: the newest calls are."""
+    time_left_s: float | None = None
+    """From the first call to the last moment for one before the deadline; None: there is no deadline."""
     unchanged: int = 0
     """Jobs that earlier batches with the same settings have: a run would take those."""
+
+    @property
+    def late_s(self) -> float | None:
+        """The usual time beyond the deadline; None: the jobs are in time, or nothing tells."""
+        seconds = self.estimate.time.seconds
+        if seconds is None or self.time_left_s is None or not self.estimate.calls:
+            return None
+        late_s = seconds.usual - self.time_left_s
+        return late_s if late_s > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +198,16 @@ async def _read_history(
     return replace(history, prompts=prompts)
 
 
+def _time_left_s(batch: NewBatch) -> float | None:
+    if batch.deadline is None:
+        return None
+    begin, end = max(filter(None, (datetime.now(UTC), batch.not_before))), batch.deadline
+    if batch.window is not None:
+        window = parse_window(batch.window)
+        begin, end = window.opening(begin), window.last_moment(end)
+    return (end - begin).total_seconds()
+
+
 def _answered(history: History) -> int:
     return sum(call.calls for call in history.calls if call.answer is None)
 
@@ -260,6 +282,7 @@ async def estimate_files(
         batch.max_cost_usd,
         history=ledger is not None,
         trial_calls=None if trial is None else _answered(history),
+        time_left_s=_time_left_s(batch),
         unchanged=len(unchanged),
     )
 
@@ -331,6 +354,7 @@ def to_json(estimation: Estimation) -> dict[str, Any]:
         "max_cost_usd": None if estimation.max_cost_usd is None else f"{estimation.max_cost_usd:f}",
         "seconds": None if seconds is None else {name: round(value, 3) for name, value in asdict(seconds).items()},
         "bound_by": estimate.time.bound_by,
+        "late_s": None if estimation.late_s is None else round(estimation.late_s, 3),
         "history": estimation.history,
         "truth": truth and truth_document(truth),
         "first": estimation.first,

@@ -253,12 +253,7 @@ def _total(estimation: Estimation, files: Sequence[str]) -> list[str]:
         lines.append(f"cost {_usd(cost.usual)} USD, from {_usd(cost.low)} to {_usd(cost.high)}")
     if estimate.unpriced:
         lines.append(f"the price of {', '.join(estimate.unpriced)} is unknown: it is not in this cost")
-    time = estimate.time
-    if time.seconds is None:
-        lines.append(f"time unknown: {time.bound_by}")
-    elif estimate.calls:
-        low, usual, high = (duration(seconds) for seconds in (time.seconds.low, time.seconds.usual, time.seconds.high))
-        lines.append(f"time {usual}, from {low} to {high}, by {time.bound_by}")
+    lines += _time(estimation)
     if estimation.truth is not None:
         truth = estimation.truth
         lines.append(f"it took {duration(truth.seconds)}; {truth.final:,} of {count_of(truth.jobs, 'job')} final")
@@ -279,6 +274,23 @@ def _total(estimation: Estimation, files: Sequence[str]) -> list[str]:
         and estimate.cost_usd.high > WIDE * estimate.cost_usd.usual
     ):
         lines += _trial(files)
+    return lines
+
+
+def _time(estimation: Estimation) -> list[str]:
+    estimate = estimation.estimate
+    time = estimate.time
+    if time.seconds is None:
+        return [f"time unknown: {time.bound_by}"]
+    if not estimate.calls:
+        return []
+    low, usual, high = (duration(seconds) for seconds in (time.seconds.low, time.seconds.usual, time.seconds.high))
+    lines = [f"time {usual}, from {low} to {high}, by {time.bound_by}"]
+    if estimation.late_s is not None:
+        lines.append(
+            f"that is {duration(estimation.late_s)} beyond the deadline: jobs that are not final then expire; the lane "
+            "'auto' takes one that is expected in time, if there is one"
+        )
     return lines
 
 
