@@ -13,6 +13,7 @@ from worker import cli
 from worker.cli.commands.batch_listing import age_of, show, state_of
 
 NOW = datetime.now(UTC)
+HOUR = timedelta(hours=1)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,9 @@ NOW = datetime.now(UTC)
         ("paused", {"scheduled": 3}, {"batch_paused": 3}, {"paused": True}),
         ("waiting", {"scheduled": 3}, {}, {"not_before": NOW + timedelta(hours=1)}),
         ("active", {"scheduled": 3}, {}, {"not_before": NOW - timedelta(hours=1)}),
+        ("waiting", {"scheduled": 3}, {}, {"window": f"{NOW + HOUR:%H:%M}-{NOW + 2 * HOUR:%H:%M} UTC"}),
+        ("active", {"scheduled": 3}, {}, {"window": f"{NOW - HOUR:%H:%M}-{NOW + HOUR:%H:%M} UTC"}),
+        ("active", {"scheduled": 2, "pending": 1}, {}, {"window": f"{NOW + HOUR:%H:%M}-{NOW + 2 * HOUR:%H:%M} UTC"}),
         ("cancelled", {"cancelled": 3}, {}, {"cancelled_at": NOW}),
         ("cancelled", {"cancelled": 2, "running": 1}, {}, {"cancelled_at": NOW, "cancelling": True}),
         ("active", {"cancelled": 2, "running": 1}, {}, {"cancelled_at": NOW}),

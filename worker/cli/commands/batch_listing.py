@@ -12,10 +12,12 @@ from rich.text import Text
 
 from schemas.batch import BatchStatus
 from schemas.states import JobState
+from schemas.window import parse_window
 from tasks.errors import NotFound, ServiceUnavailable
 from worker.cli import options
 from worker.cli.console import WIDE, console, safe, write_text
 from worker.cli.exits import OK, run_interruptible
+from worker.cli.progress import all_wait
 from worker.cli.session import Session, session
 from worker.cli.summary import money
 from worker.cli.terminal import tell, write_json, write_line
@@ -67,7 +69,8 @@ def state_of(status: BatchStatus, now: datetime) -> str:
         "final": not remaining,
         "paused": status.paused,
         "held": remaining == sum(status.held.values()),
-        "waiting": status.not_before is not None and status.not_before > now,
+        "waiting": (status.not_before is not None and status.not_before > now)
+        or (status.window is not None and all_wait(status) and parse_window(status.window).opening(now) > now),
     }
     return next((word for word, holds in words.items() if holds), "active")
 
