@@ -188,7 +188,7 @@ test-flower: $(VENV)/.developing ## Flower on the broker shows a worker with its
 soak: $(VENV)/.developing ## 10,000 jobs in 200 batches with a ceiling while everything dies at random: some twelve minutes (SOAK="--jobs 600 --seconds 60")
 	@$(BIN)/python -m tests.faults.soak $(SOAK)
 
-bench-api: $(VENV)/.developing ## 500 pollers over HTTP beside SELECT 1, and a batch that comes in meanwhile (API_ARGS="--rounds 1")
+bench-api: $(VENV)/.developing ## 500 pollers over HTTP beside SELECT 1, while batches come in and while jobs run (API_ARGS="--rounds 1")
 	$(BIN)/python -m bench.http_polls $(API_ARGS)
 
 fuzz-http: $(VENV)/.developing ## requests that nobody means against the HTTP service, made from its OpenAPI document (some minutes)

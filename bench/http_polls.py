@@ -1,4 +1,4 @@
-"""Measures 500 pollers over HTTP beside SELECT 1 at the same pace, while batches come in, and without Redis; and submission over HTTP beside the command line's (make bench-api)."""
+"""Measures 500 pollers over HTTP beside SELECT 1 at the same pace, while batches come in, while jobs run, and without Redis; and submission over HTTP beside the command line's (make bench-api)."""
 
 import argparse
 import asyncio
@@ -109,8 +109,9 @@ def show(name: str, times: list[float]) -> float:
 
 
 async def measure(
-    url: str, database_url: str, options: argparse.Namespace, service: psutil.Process, *, redis: bool
+    url: str, environment: dict[str, str], options: argparse.Namespace, service: psutil.Process, *, redis: bool
 ) -> None:
+    database_url = environment["NIGHTDESK_DATABASE_URL"]
     connector = aiohttp.TCPConnector(limit=options.pollers)
     pool = AsyncConnectionPool(database_url, min_size=8, max_size=8, open=False)
     await pool.open(wait=True)
@@ -163,9 +164,44 @@ async def measure(
             print(
                 f"         the pollers themselves were late by at most {quiet_late:.0f} and {busy_late:.0f} ms; errors: {len(errors)}"
             )
+        with worker_of(environment):
+            await _until_some_are_final(pool)
+            ended = await _finals(pool)
+            select_ms = show("SELECT 1 while jobs run", await pace(options.pollers, options.seconds, select))
+            polls = show("polls while jobs run", await pace(options.pollers, options.seconds, poll))
+            ended = await _finals(pool) - ended
+        print(
+            f"         p99 of polls {polls / select_ms:.1f} times that of SELECT 1, while {ended:,} jobs ended; errors: {len(errors)}"
+        )
         watch.cancel()
         with suppress(asyncio.CancelledError):
             await watch
+
+
+async def _finals(pool: AsyncConnectionPool) -> int:
+    async with pool.connection() as connection:
+        row = await (await connection.execute("SELECT count(*) FROM job WHERE finished_at IS NOT NULL")).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def _until_some_are_final(pool: AsyncConnectionPool) -> None:
+    for _ in range(600):
+        if await _finals(pool):
+            return
+        await asyncio.sleep(0.2)
+    raise TimeoutError("the worker ends no job")
+
+
+@contextmanager
+def worker_of(environment: dict[str, str]) -> Iterator[None]:
+    """Run a worker until the end of the block."""
+    command = [sys.executable, "-m", "worker.cli", "worker", "--queues", "generate,check,submit"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
+        try:
+            yield
+        finally:
+            worker.terminate()
 
 
 async def submit_large(url: str, body: bytes) -> float:
@@ -246,7 +282,7 @@ def main() -> None:
         for redis_url in (servers.redis_url, "redis://127.0.0.1:1/0"):
             with running(redis_url) as (url, process, environment):
                 redis = redis_url == servers.redis_url
-                asyncio.run(measure(url, environment["NIGHTDESK_DATABASE_URL"], options, process, redis=redis))
+                asyncio.run(measure(url, environment, options, process, redis=redis))
         # The last of all: PostgreSQL is busy for a while after it.
         with running(servers.redis_url) as (url, process, environment):
             compare_submission(url, process, environment, options.large)
