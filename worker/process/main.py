@@ -25,7 +25,7 @@ from tasks.ports import process
 from worker.local import Endpoints
 from worker.process.alive_file import prepare
 from worker.process.celery_app import QUEUES, make_app
-from worker.process.garbage import spare_the_modules
+from worker.process.garbage import WORKER_THRESHOLDS, spare_the_modules
 from worker.process.heap import tidy_heap
 from worker.process.intake import consumer_reads, trust_nothing
 from worker.process.logs import configure_logging, passwords_of
@@ -128,7 +128,7 @@ def _listen(app: Celery, runtime: WorkerRuntime, redis_url: str, queues: Sequenc
             quiet=True,
         )
         watchdog.start()
-        spare_the_modules()
+        spare_the_modules(WORKER_THRESHOLDS)
         worker.start()
     finally:
         watchdog.stop()

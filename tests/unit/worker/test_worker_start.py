@@ -15,7 +15,7 @@ from tasks.grounding.objections import Objection, use_strictness
 from worker.cli.commands.worker_process import _all
 from worker.local import Endpoints
 from worker.process.alive_file import prepare
-from worker.process.garbage import GC_THRESHOLDS, spare_the_modules
+from worker.process.garbage import WORKER_THRESHOLDS, spare_the_modules
 from worker.process.main import _prepare_check, run_worker
 from worker.settings import Settings, load_settings
 
@@ -83,12 +83,12 @@ def test_a_worker_still_collects_garbage_that_its_jobs_make() -> None:
     was_enabled = gc.isenabled()
     try:
         gc.disable()
-        spare_the_modules()
+        spare_the_modules(WORKER_THRESHOLDS)
         cycle = Cycle()
         cycle.itself = cycle
         reference = weakref.ref(cycle)
         del cycle
-        survivors: list[list[int]] = [[] for _ in range(2 * GC_THRESHOLDS[0])]
+        survivors: list[list[int]] = [[] for _ in range(2 * WORKER_THRESHOLDS[0])]
         assert reference() is None, f"not collected after {len(survivors)} further objects"
     finally:
         gc.set_threshold(*before)
