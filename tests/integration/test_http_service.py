@@ -644,6 +644,12 @@ def test_a_body_for_which_there_is_no_room_is_refused_and_the_next_one_taken(doo
     assert door.http.post("/v1/batches", content=body, headers=LINES).json()["jobs"] == 3_000
 
 
+def test_a_deadline_that_is_past_is_told(door: Door) -> None:
+    for moment, words in (("2020-01-01T00:00:00Z", ["the deadline is past"]), ("2090-01-01T00:00:00Z", [])):
+        warnings = door.submit(question(1), deadline=moment)["warnings"]
+        assert [warning.partition(":")[0] for warning in warnings] == words
+
+
 def test_a_monitor_may_ask_with_head(door: Door) -> None:
     for path in ("/healthz", "/readyz"):
         answer = door.http.head(path)

@@ -88,6 +88,9 @@ class BatchOptions:
             "callback_url": callback_url,
             "defaults": json_object(defaults, "defaults") or None,
         }
+        # No error: the same batch may be sent again after its deadline, to learn its id.
+        is_past = deadline is not None and deadline.tzinfo is not None and deadline < datetime.now(UTC)
+        self.warnings = ("the deadline is past: every job expires without an answer",) if is_past else ()
         self.fields = {option: value for option, value in options.items() if value is not None}
 
 
@@ -116,7 +119,7 @@ async def submit(
         outcome = await service.take_in(submit_lines, order, size=body.size)
     _require_accepted(outcome)
     service.hint(outcome.hints, urgent=True)
-    return _submitted(outcome)
+    return _submitted(outcome, options.warnings)
 
 
 def _require_accepted(outcome: LinesOutcome) -> None:
@@ -131,7 +134,7 @@ def _require_accepted(outcome: LinesOutcome) -> None:
     raise problem from outcome.error
 
 
-def _submitted(outcome: LinesOutcome) -> Response:
+def _submitted(outcome: LinesOutcome, warnings: tuple[str, ...]) -> Response:
     document = SubmittedBatch(
         batch_id=outcome.batch_id,
         created=outcome.created,
@@ -141,7 +144,7 @@ def _submitted(outcome: LinesOutcome) -> Response:
         repeated=outcome.repeated,
         held_by=dict(outcome.holders),
         submitted_at=outcome.submitted_at,
-        warnings=outcome.warnings,
+        warnings=(*warnings, *outcome.warnings),
     )
     headers = {} if outcome.batch_id is None else {"Location": f"/v1/batches/{outcome.batch_id}"}
     return _json(document, 202 if outcome.created else 200, headers)
