@@ -6,7 +6,8 @@ share the machine's processors: with two of them the rate of three and four work
 last column how many would fill one PostgreSQL, by the processor time that it takes for each job.
 
 ``--cut`` pulls the network of one host at a third of the jobs and puts it back at the end: the other hosts finish its
-jobs, and only the calls that it had in flight are made again.
+jobs, and only the calls that it had in flight are made again. Their first answers are recorded where they come before the
+host learns that its leases are gone.
 """
 
 import argparse
@@ -16,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -29,8 +29,9 @@ import psycopg
 import redis
 
 from bench.embedded import Servers, embedded_servers
-from bench.side_by_side.measuring import Trees
-from bench.side_by_side.workload import Workload, write_workload
+from bench.side_by_side.contestants import COMMAND, READY_COMMAND, Load, await_final, provider, statistics
+from bench.side_by_side.measuring import Program, Trees
+from bench.side_by_side.workload import write_workload
 from worker import local
 
 REPOSITORY = Path(__file__).parents[1]
@@ -38,22 +39,10 @@ INSIDE = "NIGHTDESK_BENCH_NAMESPACE"
 """Set where this program runs in the namespace of the servers: the names of all namespaces begin with its value."""
 SUBNET = "10.211.7"
 SERVERS = f"{SUBNET}.1"
-COMMAND = (sys.executable, "-m", "worker.cli")
 LEASE_S = 15
 """Shorter than the default, so that the jobs of a host that was cut off come back soon."""
-WAIT_S = 900.0
 LATE_S = 60
-"""Time for the answers that a host which was cut off finds in its connections; TCP tries again ever more seldom."""
-
-
-@dataclass(frozen=True)
-class Load:
-    """One run: the questions, the hosts, the calls in flight of all of them, and the provider's seconds for an answer."""
-
-    workload: Workload
-    hosts: int
-    calls: int
-    latency_s: float
+"""Time for the answers that a host which was cut off may find in its connections; TCP tries again ever more seldom."""
 
 
 @dataclass(frozen=True)
@@ -151,27 +140,14 @@ def open_to_hosts(servers: Servers) -> local.Endpoints:
 
 
 @contextmanager
-def provider(load: Load) -> Iterator[str]:
-    """The stand-in on the bridge; its address."""
-    command = [sys.executable, "-m", "bench.side_by_side.lean_stub", str(load.workload.answers), "--host", SERVERS]
-    command += ["--latency", str(load.latency_s)]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.terminate()
-
-
-@contextmanager
 def workers(prefix: str, load: Load, environment: dict[str, str], home: Path) -> Iterator[dict[str, psutil.Process]]:
     """One worker on each host, each with a home of its own as on a machine of its own; ended afterwards."""
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
-        for number in range(1, load.hosts + 1):
+        for number in range(1, load.workers + 1):
             own_home = home / f"host{number}"
             own_home.mkdir()
-            own = {**environment, "NIGHTDESK_HOME": str(own_home), "NIGHTDESK_SLOTS": str(load.calls // load.hosts)}
+            own = {**environment, "NIGHTDESK_HOME": str(own_home), "NIGHTDESK_SLOTS": str(load.calls // load.workers)}
             command = ["ip", "netns", "exec", host_name(prefix, number), *COMMAND]
             command += ["worker", "--queues", "generate,check,submit"]
             with (own_home / "worker.log").open("wb") as log:
@@ -195,8 +171,7 @@ class Running:
 
     def calls(self) -> int:
         """Calls that the provider counted so far."""
-        with urllib.request.urlopen(f"{self.provider_url}/statistics", timeout=30) as answer:
-            return int(orjson.loads(answer.read())["calls"])
+        return statistics(self.provider_url)["calls"]
 
     def value(self, query: str) -> int:
         """One number of the ledger."""
@@ -205,30 +180,19 @@ class Running:
         assert row
         return int(row[0])
 
-    def submit(self, questions: Path) -> None:
-        """Submits a file with the command."""
-        command = [*COMMAND, "submit", "--again", str(questions)]
-        subprocess.run(command, cwd=REPOSITORY, env=self.environment, check=True, stdout=subprocess.DEVNULL)
+    def submission(self, questions: Path) -> Program:
+        """The command that submits a file, with its modules loaded."""
+        return Program([*READY_COMMAND, "submit", "--again", str(questions)], self.environment, REPOSITORY)
 
     def await_final(self, count: int) -> None:
         """Waits until so many jobs are final and published."""
-        until = time.monotonic() + WAIT_S
-        while (final := self.value(_FINAL)) < count:
-            if time.monotonic() > until:
-                raise TimeoutError(f"{final} of {count} jobs are final after {WAIT_S:.0f} s")
-            time.sleep(0.2)
-
-
-_FINAL = """
-SELECT coalesce(sum(jobs), 0) FROM job_count
-WHERE NOT unpublished AND state IN ('cancelled', 'completed', 'expired', 'failed')
-"""
+        await_final(self.database_url, count)
 
 
 @contextmanager
 def system(prefix: str, load: Load) -> Iterator[Running]:
     """The servers, the stand-in and a worker on each host, warmed by a small batch."""
-    with embedded_servers() as servers, provider(load) as url:
+    with embedded_servers() as servers, provider(load, SERVERS) as url:
         hosts = open_to_hosts(servers)
         stand_in = {"preset": "vllm", "base_url": f"{url}/v1", "model": "stand-in"}
         environment = {
@@ -251,10 +215,10 @@ def system(prefix: str, load: Load) -> Iterator[Running]:
             running = Running(hosts.database_url, url, Trees(roots), environment)
             first = load.workload.questions.with_suffix(".first.jsonl")
             with load.workload.questions.open("rb") as lines:
-                first.write_bytes(b"".join(next(lines) for _ in range(20 * load.hosts)))
+                first.write_bytes(b"".join(next(lines) for _ in range(20 * load.workers)))
             # Each host has imported what it needs when these are done.
-            running.submit(first)
-            running.await_final(20 * load.hosts)
+            running.submission(first).finish()
+            running.await_final(20 * load.workers)
             yield running
 
 
@@ -262,38 +226,39 @@ def measure(prefix: str, load: Load) -> Row:
     """One run over so many hosts."""
     with system(prefix, load) as running:
         count, before = load.workload.count, running.trees.cpu_s()
+        submission = running.submission(load.workload.questions)
         started = time.perf_counter()
-        running.submit(load.workload.questions)
-        running.await_final(20 * load.hosts + count)
+        submission.finish()
+        running.await_final(20 * load.workers + count)
         seconds = time.perf_counter() - started
         used = {name: (after - before[name]) * 1000 / count for name, after in running.trees.cpu_s().items()}
     of_workers = sum(used[name] for name in used if name.startswith("worker"))
-    return Row(load.hosts, count / seconds, of_workers, used["postgres"], used["valkey"])
+    return Row(load.workers, count / seconds, of_workers, used["postgres"], used["valkey"])
 
 
 def isolate(prefix: str, load: Load) -> str:
     """Cuts the last host off at a third of the jobs, and tells what became of them."""
     with system(prefix, load) as running:
-        extra, count = 20 * load.hosts, load.workload.count
+        extra, count = 20 * load.workers, load.workload.count
         calls = running.calls()
-        running.submit(load.workload.questions)
+        running.submission(load.workload.questions).finish()
         running.await_final(extra + count // 3)
-        plug(load.hosts, "down")
+        plug(load.workers, "down")
         at = time.perf_counter()
         in_flight = running.value(
             "SELECT count(*) FROM attempt a JOIN job j ON j.id = a.job_id AND j.lease_token = a.lease_token"
-            f" WHERE a.closed_at IS NULL AND j.worker LIKE '%{running.trees.roots[f'worker {load.hosts}'][0].pid}%'"
+            f" WHERE a.closed_at IS NULL AND j.worker LIKE '%:{running.trees.roots[f'worker {load.workers}'][0].pid}'"
         )
         running.await_final(extra + count)
         seconds = time.perf_counter() - at
         calls_of_jobs = running.calls() - calls
         unknown = running.value("SELECT count(*) FROM attempt WHERE outcome = 'unknown'")
         answers = running.value("SELECT count(*) FROM (SELECT job_id FROM generation_record GROUP BY 1) j") - extra
-        plug(load.hosts, "up")
+        plug(load.workers, "up")
         time.sleep(LATE_S)
         late = running.value("SELECT count(*) FROM attempt WHERE outcome = 'unknown'")
     return (
-        f"{count} jobs on {load.hosts} hosts, one cut off at a third: all final {seconds:.1f} s later, {answers} records,"
+        f"{count} jobs on {load.workers} hosts, one cut off at a third: all final {seconds:.1f} s later, {answers} records,"
         f" {calls_of_jobs} calls, {calls_of_jobs - count} of them again; {unknown} calls with an unknown outcome"
         f" ({in_flight} of them seen open at the cut), {late} once the host was back."
     )
@@ -317,14 +282,18 @@ def main() -> int:
         return _enter(max(options.hosts))
     with tempfile.TemporaryDirectory(prefix="nightdesk-hosts-") as directory:
         workload = write_workload(Path(directory), options.jobs)
+
+        def load_of(hosts: int) -> Load:
+            return Load(workload, options.calls, options.latency, lognormal=False, workers=hosts)
+
         if options.cut:
             hosts = max(options.hosts)
-            sys.stdout.write(isolate(prefix, Load(workload, hosts, options.calls, options.latency)) + "\n")
+            sys.stdout.write(isolate(prefix, load_of(hosts)) + "\n")
             return 0
         sys.stdout.write(f"CPU in milliseconds a job\n{HEAD}\n")
         for _ in range(options.rounds):
             for hosts in options.hosts:
-                row = measure(prefix, Load(workload, hosts, options.calls, options.latency))
+                row = measure(prefix, load_of(hosts))
                 sys.stdout.write(row.line() + "\n")
                 sys.stdout.flush()
     return 0

@@ -77,9 +77,9 @@ class Measurement:
 
 
 @contextmanager
-def provider(load: Load) -> Iterator[str]:
-    """The stand-in in a process of its own; its address."""
-    command = [sys.executable, "-m", "bench.side_by_side.lean_stub", str(load.workload.answers)]
+def provider(load: Load, host: str = "127.0.0.1") -> Iterator[str]:
+    """The stand-in in a process of its own; its address, on the address of a host."""
+    command = [sys.executable, "-m", "bench.side_by_side.lean_stub", str(load.workload.answers), "--host", host]
     command += ["--latency", str(load.latency_s), *(["--lognormal"] if load.lognormal else [])]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -210,7 +210,7 @@ def _nightdesk(load: Load, running: System) -> Measurement:
     # The workers are up, and their imports done, when they have answered a small batch.
     small = Program([*READY_COMMAND, "submit", "--again", str(first)], environment, REPOSITORY)
     small_s = small.finish()
-    _await_final(servers.endpoints.database_url, 50)
+    await_final(servers.endpoints.database_url, 50)
     starting = sum(trees.cpu_s().values())
     statistics(url)
     before, wal = trees.cpu_s(), _wal(servers)
@@ -219,7 +219,7 @@ def _nightdesk(load: Load, running: System) -> Measurement:
     with trees.sampled():
         submit_s = submission.finish()
         submitted = time.perf_counter()
-        _await_final(servers.endpoints.database_url, 50 + load.workload.count)
+        await_final(servers.endpoints.database_url, 50 + load.workload.count)
         final = time.perf_counter()
         after = trees.cpu_s()
     batch = _last_batch(servers.endpoints.database_url)
@@ -307,7 +307,8 @@ WHERE NOT unpublished AND state IN ('cancelled', 'completed', 'expired', 'failed
 """
 
 
-def _await_final(database_url: str, count: int) -> None:
+def await_final(database_url: str, count: int) -> None:
+    """Waits until so many jobs are final and published; raises ``TimeoutError`` after half an hour."""
     until = time.monotonic() + 1800
     with psycopg.connect(database_url, autocommit=True) as connection:
         while True:

@@ -59,7 +59,9 @@ def test_answers_are_shared_for_no_longer_than_they_may(system: System, stub: St
     system.start_worker(provider="openai", share_answers='["default"]', share_wait_s=0, share_within_s=0.1)
     system.until_final(2)
     assert sum(stub.calls.values()) == 2, "none waits for the call of the other"
-    time.sleep(0.2)
+    # The ledger's clock decides, and nothing else happens meanwhile.
+    old = "SELECT max(stored_at) < nightdesk_now() - interval '0.2 s' FROM completion"
+    system.until(lambda: system.scalar(old), what="answers that are older than they may")
     system.submit([{**questions(1)[0], "custom_id": "later"}])
     system.until_final(3)
     assert sum(stub.calls.values()) == 3, "the answers are too old"
