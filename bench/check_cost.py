@@ -36,6 +36,10 @@ from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
 from tasks.text import evidence
+try:
+    from tasks.text.source_index import shared_indexes
+except ImportError:
+    from tasks.text.evidence import shared_indexes
 
 def empty():
     evidence.forget()
@@ -61,10 +65,10 @@ for line in sys.stdin:
     for job in (several, one):
         processed = postprocess(job, None, None)
         empty()
-        with evidence.shared_indexes():
+        with shared_indexes():
             spent.append(milliseconds(lambda: ground(job, processed))[1])
     empty()
-    with evidence.shared_indexes():
+    with shared_indexes():
         processed, took = milliseconds(lambda: postprocess(several, None, None))
         checked = milliseconds(lambda: ground(several, processed))[1]
         spent += [took, checked, took + checked]

@@ -35,7 +35,7 @@ from tasks.grounding.judge.request import plan_request
 from tasks.grounding.judge.triage import claims_to_judge
 from tasks.grounding.local import open_claims
 from tasks.submit import parse_request
-from tasks.text.evidence import SourceSearch
+from tasks.text.evidence import begin_search
 from tasks.text.sentences import sentence_spans, words
 from tasks.text.statements import why_not_checkable
 from tasks.text.wording import content_words
@@ -238,7 +238,7 @@ def _pieces(request: JobRequest) -> Iterator[Piece]:
     response = request.response or ""
     sentences = [response[start:end] for start, end in sentence_spans(response)]
     content = [content_words(words(sentence)) for sentence in sentences]
-    search = SourceSearch(request.context, frozenset[str]().union(*content))
+    search = begin_search(request.context, frozenset[str]().union(*content))
     for sentence, stems in zip(sentences, content, strict=True):
         match = None if why_not_checkable(sentence) else search.best_of_all(stems)
         citations: tuple[tuple[int, str], ...] = ()

@@ -63,7 +63,8 @@ from tasks.ports import (
 from tasks.results import Findings, completed, failed, parse_job_ids, total_ms
 from tasks.scheduling.batching import CpuBatcher, LoopPieces
 from tasks.scheduling.rescue import worker_lost
-from tasks.text.evidence import TimeLimit, shared_indexes, within
+from tasks.text.source_index import shared_indexes
+from tasks.text.time_limit import TimeLimit, within
 
 log = logging.getLogger(__name__)
 

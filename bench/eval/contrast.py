@@ -21,7 +21,7 @@ from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
 from tasks.grounding.checkers import checkable_claims
 from tasks.grounding.model import Features, measure, probability, read_claim
-from tasks.text.evidence import SourceSearch
+from tasks.text.evidence import begin_search
 from tasks.text.sentences import sentence_spans
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -78,7 +78,7 @@ def supported_before(request: JobRequest) -> bool:
     """Tells whether version 3 calls every claim of an answer supported."""
     claims, _ = checkable_claims(request, postprocess(request, None, None))
     texts = [read_claim(claim.text) for claim in claims]
-    search = SourceSearch(request.context, frozenset[str]().union(*(text.content for text in texts)))
+    search = begin_search(request.context, frozenset[str]().union(*(text.content for text in texts)))
     return bool(texts) and all(_version_3().supports(measure(search, text).features) for text in texts)
 
 

@@ -4,7 +4,7 @@
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -15,8 +15,9 @@ from schemas.generation import CitationStyle
 from schemas.job import JobRequest, SourceContext
 from tasks.answers.parse import storable
 from tasks.answers.rendered import Mark, Rendered, strip_markers
-from tasks.text.evidence import Match, OutOfTime, SourceSearch, ensure_time, search_sources
+from tasks.text.evidence import Match, SourceSearch, search_sources
 from tasks.text.sentences import Span
+from tasks.text.time_limit import OutOfTime, ensure_time
 from tasks.text.wording import words_of
 
 SNIPPET_CHARACTERS = 150
@@ -102,31 +103,26 @@ class _Places:
             self._bare = strip_markers(self._text, self._markers)
             self._words = [words_of(self._bare[span.start : span.end]).content for span, _ in self._sentences]
             self._search = search_sources(self._request.context, frozenset[str]().union(*self._words))
-            self._search.expect(
-                lambda: [words for other, words in enumerate(self._words) if self._copy(other, None) is None]
-            )
+            whole = self._search
+            whole.expect(lambda: [words for other, words in enumerate(self._words) if self._copy(other, whole) is None])
         for number, (span, reach) in enumerate(self._sentences):
             if span.start <= position <= reach:
                 sentence_words = self._words[number]
                 # A sentence that the source has word for word needs no search by words, which reads all sources.
-                match = self._copy(number, (source_index,))
+                search = self._search.within((source_index,))
+                match = self._copy(number, search)
                 if match is None:
-                    match = self._search.best(sentence_words, source_index)
-                return (
-                    self._search.span(match, sentence_words)
-                    if match is not None and match.score >= DECENT_MATCH
-                    else None
-                )
+                    match = search.best(sentence_words, source_index)
+                return search.span(match, sentence_words) if match is not None and match.score >= DECENT_MATCH else None
         return None
 
-    def _copy(self, number: int, scope: Collection[int] | None) -> Match | None:
-        """The place in the sources of a scope that has a sentence word for word."""
-        assert self._search is not None
+    def _copy(self, number: int, search: SourceSearch) -> Match | None:
+        """The place in the sources of a search that has a sentence word for word."""
         if len(self._words[number]) < _LEAST_COPIED:
             return None
         span = self._sentences[number][0]
         text = self._bare[span.start : span.end].strip(_AROUND)
-        return self._search.verbatim(text, scope) if text else None
+        return search.verbatim(text) if text else None
 
 
 def _citation(source: SourceContext, source_index: int, mark: Mark, place: Span | None) -> Citation:

@@ -44,9 +44,9 @@ from tasks.grounding.own_checkers import OwnFindings, run_own
 from tasks.grounding.values import check_values
 from tasks.grounding.weights import JudgeWeights
 from tasks.ports.provider import ClaimScorer
-from tasks.text.evidence import OutOfTime, ensure_time
 from tasks.text.sentences import Span
 from tasks.text.statements import Reading, Statement
+from tasks.text.time_limit import OutOfTime, ensure_time
 
 logger = logging.getLogger(__name__)
 

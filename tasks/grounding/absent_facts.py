@@ -1,7 +1,7 @@
 """Finds the numbers and names of a claim that stand in none of the sources and follow from nothing there."""
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tasks.text.evidence import SourceSearch
@@ -36,15 +36,16 @@ class Sources:
 
     Args:
         search: over them; its vocabulary has the words of the claim.
-        texts: their contents.
         near: the windows near to the claim: a number may follow from theirs.
-        scope: their positions in the search; None: all.
     """
 
     search: SourceSearch
-    texts: Sequence[str]
     near: Sequence[FactText] = ()
-    scope: Collection[int] | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """Their contents."""
+        return self.search.contents
 
 
 def absent_facts(claim: FactText, code: str | None, sources: Sources) -> tuple[str, ...]:
@@ -69,7 +70,7 @@ def absent_facts(claim: FactText, code: str | None, sources: Sources) -> tuple[s
 
 def _is_absent(quantity: Quantity, claim: FactText, words: Lexicon, sources: Sources) -> bool:
     texts, near = sources.texts, sources.near
-    if _stands_in(quantity, near) or sources.search.holds_number(_spellings(quantity, claim), sources.scope):
+    if _stands_in(quantity, near) or sources.search.holds_number(_spellings(quantity, claim)):
         return False
     if quantity.kind in {MONTH, WEEKDAY}:
         return not _named(quantity, words, texts)
@@ -131,7 +132,7 @@ def _absent_names(claim: FactText, words: Lexicon, sources: Sources) -> list[str
 
 
 def _holds(claim: FactText, position: int, sources: Sources) -> bool:
-    if sources.search.holds(claim.stems[position], sources.scope):
+    if sources.search.holds(claim.stems[position]):
         return True
     # A function word in capitals (WHO, plan A) is no word of the search.
     label = claim.stems[position]

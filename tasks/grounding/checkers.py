@@ -195,28 +195,31 @@ class Lexical:
 
     def _judged(self, reader: "_Reader", claim: CheckedClaim, claim_text: ClaimText) -> "_Judged":
         cited = frozenset(citation.source_index for citation in claim.citations)
-        reading = reader.read(claim, claim_text, cited or None)
+        everything = reader.search
+        reading = reader.read(claim, claim_text, everything.within(cited or None))
         by_cited = reading.supported
         miscited = False
         if cited and not by_cited:
-            measurement = measure(reader.search, claim_text)
+            measurement = measure(everything, claim_text)
             # Facts never support a claim that its words do not: then they need no second look.
             if not reading.measurement.windows or reader.by_words(measurement) >= self._model.supported_at:
-                everywhere = reader.decide(claim, claim_text, measurement, None)
+                everywhere = reader.decide(claim, claim_text, measurement, everything)
                 miscited = everywhere.supported
                 if miscited or not reading.measurement.windows:
                     reading = everywhere
         if claim.unknown and not cited:
             miscited = by_cited
-        model, search = self._model, reader.search
+        model = self._model
         citations = attribution(
             cited,
             broken=claim.broken,
             unknown=len(set(claim.unknown)),
             supported=by_cited,
-            entails=lambda scope: model.probability(measure(search, claim_text, scope).features) >= model.supported_at,
+            entails=lambda scope: (
+                model.probability(measure(everything.within(scope), claim_text).features) >= model.supported_at
+            ),
         )
-        return _Judged(search, claim_text, reading, miscited, citations)
+        return _Judged(claim_text, reading, miscited, citations)
 
     def _finding(self, judged: "_Judged", query: frozenset[str]) -> ClaimFinding:
         return ClaimFinding(
@@ -239,6 +242,7 @@ _BELOW = 0.01
 class _Reading(NamedTuple):
     """A claim in one scope of sources: its measurement, its objection, and the verdict of both."""
 
+    search: SourceSearch
     measurement: Measurement
     objection: Objection | None
     score: float
@@ -251,7 +255,7 @@ class _Reading(NamedTuple):
 
 def _needs_words(search: SourceSearch, claim_text: ClaimText, cited: Collection[int]) -> bool:
     """Tells whether a claim is searched for by its words: it is no copy, or each of several sources is asked about it."""
-    return len(cited) > 1 or copy_of(search, claim_text, cited or None) is None
+    return len(cited) > 1 or copy_of(search.within(cited or None), claim_text) is None
 
 
 class _Reader:
@@ -270,18 +274,18 @@ class _Reader:
         sources = self._answer.request.context
         return language_of(claims) or next((language_of(source.content) for source in sources), None)
 
-    def read(self, claim: CheckedClaim, claim_text: ClaimText, scope: frozenset[int] | None) -> _Reading:
+    def read(self, claim: CheckedClaim, claim_text: ClaimText, search: SourceSearch) -> _Reading:
         """Measures a claim, compares its facts, and decides."""
-        return self.decide(claim, claim_text, measure(self.search, claim_text, scope), scope)
+        return self.decide(claim, claim_text, measure(search, claim_text), search)
 
     def by_words(self, measurement: Measurement) -> float:
         """The probability of a claim without a look at its facts."""
         return self._model.probability(measurement.features)
 
     def decide(
-        self, claim: CheckedClaim, claim_text: ClaimText, measurement: Measurement, scope: frozenset[int] | None
+        self, claim: CheckedClaim, claim_text: ClaimText, measurement: Measurement, search: SourceSearch
     ) -> _Reading:
-        """Compares the facts of a claim that was measured in a scope, and decides."""
+        """Compares the facts of a claim that was measured in a search, and decides."""
         features, threshold = measurement.features, self._model.supported_at
         by_words = self.by_words(measurement)
         if features.verbatim:
@@ -289,32 +293,23 @@ class _Reader:
         elif features.recall < LEAST_RECALL:
             objection = absence((*measurement.numbers_absent, *measurement.names_absent))
         else:
-            objection = objection_to(
-                claim.text,
-                claim_text.content,
-                self.search,
-                self._answer.request.context,
-                scope=scope,
-                code=self._code,
-                compared=self._compared,
-            )
+            objection = objection_to(claim.text, claim_text.content, search, code=self._code, compared=self._compared)
         if objection is None:
             verdict = Verdict.SUPPORTED if by_words >= threshold else Verdict.UNSUPPORTED
-            return _Reading(measurement, None, by_words, verdict)
+            return _Reading(search, measurement, None, by_words, verdict)
         measurement = measurement._replace(features=features._replace(differs=1.0))
         if not objection.counts(self._answer.request.config.strictness):
             verdict = Verdict.SUPPORTED if by_words >= threshold else Verdict.UNSUPPORTED
-            return _Reading(measurement, objection, by_words, verdict)
+            return _Reading(search, measurement, objection, by_words, verdict)
         score = min(self._model.probability(measurement.features), max(0.0, threshold - _BELOW))
         near = by_words >= threshold or features.recall >= _NEAR_COPY
         verdict = Verdict.CONTRADICTED if objection.contradicts and near else Verdict.UNSUPPORTED
-        return _Reading(measurement, objection, score, verdict)
+        return _Reading(search, measurement, objection, score, verdict)
 
 
 class _Judged(NamedTuple):
     """A claim with its measurement and verdict."""
 
-    search: SourceSearch
     claim_text: ClaimText
     reading: _Reading
     miscited: bool
@@ -323,6 +318,10 @@ class _Judged(NamedTuple):
     @property
     def measurement(self) -> Measurement:
         return self.reading.measurement
+
+    @property
+    def search(self) -> SourceSearch:
+        return self.reading.search
 
 
 def _evidence(judged: _Judged) -> tuple[Evidence, ...]:

@@ -5,7 +5,7 @@ where the words around it stand around it there, too. If another number (name, o
 its own does, the claim differs there. All near windows count together, so one without a difference wins.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -54,19 +54,16 @@ _OTHER_KIND = 0.7
 """Worth of a place that holds the number as something else: with another unit, or as a day."""
 
 
-def near_windows(
-    search: SourceSearch, content: frozenset[str], sources: Iterable[int], code: str | None
-) -> list[Window]:
-    """The windows of some sources with nearly as many of a claim's words as the best one, best first.
+def near_windows(search: SourceSearch, content: frozenset[str], code: str | None) -> list[Window]:
+    """The windows of the sources of a search with nearly as many of a claim's words as the best one, best first.
 
     Args:
-        search: over the sources.
+        search: over the sources to look at.
         content: the claim's words of content, as stems.
-        sources: positions of the sources.
         code: language of the claim.
     """
     windows = []
-    for match in search.nearly_best(content, sources, _MOST_WINDOWS, _NEAR)[:_MOST_WINDOWS]:
+    for match in search.nearly_best(content, _MOST_WINDOWS, _NEAR)[:_MOST_WINDOWS]:
         start, end = search.window_span(match)
         text = search.content(match.source_index)[start:end]
         windows.append(Window(match.source_index, start, read_facts(text, code), match.score))

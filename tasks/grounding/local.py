@@ -14,8 +14,9 @@ from tasks.grounding.checkers import CheckedClaim, CheckInput, ClaimFinding
 from tasks.grounding.model import Calibration, LexicalModel, shipped
 from tasks.grounding.weights import LocalWeights
 from tasks.ports.provider import ClaimScorer
-from tasks.text.evidence import SourceSearch, ensure_time, search_sources
+from tasks.text.evidence import SourceSearch, search_sources
 from tasks.text.sentences import Span, words
+from tasks.text.time_limit import ensure_time
 from tasks.text.wording import content_words
 
 SURELY_UNSUPPORTED = 0.12

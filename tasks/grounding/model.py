@@ -7,7 +7,7 @@ import hashlib
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
@@ -139,19 +139,19 @@ class Measurement(NamedTuple):
     """The claim is negated and no window is. A reason in words only: on labelled data it predicts nothing (see docs)."""
 
 
-def measure(search: SourceSearch, claim_text: ClaimText, scope: Collection[int] | None = None) -> Measurement:
-    """Measures a claim against the sources of a scope (None: all). Pure.
+def measure(search: SourceSearch, claim_text: ClaimText) -> Measurement:
+    """Measures a claim against the sources of a search. Pure.
 
     The recall of a scope with several sources is that of the best window, or of their best windows together if the
     scope is the claim's citations: a claim that cites two sources needs both.
     """
-    if (place := copy_of(search, claim_text, scope)) is not None:
+    if (place := copy_of(search, claim_text)) is not None:
         # The same words say the same: their numbers, names and negations need no second look.
         numbers = math.log1p(min(claim_text.count_of_numbers, _LARGEST_COUNT))
         return Measurement(Features(1.0, 0.0, numbers, 0.0, verbatim=True), (place,), (), (), denies_alone=False)
-    recall, windows = _recall(search, claim_text, scope)
-    absent = tuple(word for word, values in claim_text.numbers if not search.holds_number(values, scope))
-    names = tuple(word for word, stem in claim_text.names if not search.holds(stem, scope))
+    recall, windows = _recall(search, claim_text)
+    absent = tuple(word for word, values in claim_text.numbers if not search.holds_number(values))
+    names = tuple(word for word, stem in claim_text.names if not search.holds(stem))
     denies_alone = claim_text.negated and bool(windows) and not any(search.denies(match) for match in windows)
     features = Features(
         recall=recall,
@@ -163,9 +163,9 @@ def measure(search: SourceSearch, claim_text: ClaimText, scope: Collection[int] 
     return Measurement(features, windows, absent, names, denies_alone)
 
 
-def copy_of(search: SourceSearch, claim_text: ClaimText, scope: Collection[int] | None = None) -> Match | None:
-    """The place in the sources of a scope (None: all) that has a claim word for word."""
-    return search.verbatim(claim_text.text, scope) if len(claim_text.content) >= _LEAST_QUOTED else None
+def copy_of(search: SourceSearch, claim_text: ClaimText) -> Match | None:
+    """The place in the sources of a search that has a claim word for word."""
+    return search.verbatim(claim_text.text) if len(claim_text.content) >= _LEAST_QUOTED else None
 
 
 def _log_count(items: Sequence[object]) -> float:
@@ -193,17 +193,15 @@ _ENOUGH = 0.7
 """Recall of one window above which no second source is searched."""
 
 
-def _recall(
-    search: SourceSearch, claim_text: ClaimText, scope: Collection[int] | None
-) -> tuple[float, tuple[Match, ...]]:
-    best = search.best_of_all(claim_text.content, scope)
+def _recall(search: SourceSearch, claim_text: ClaimText) -> tuple[float, tuple[Match, ...]]:
+    best = search.best_of_all(claim_text.content)
     if best is None:
         return 0.0, ()
-    if scope is None or len(scope) == 1 or best.score >= _ENOUGH:
+    if search.scope is None or len(search.sources) == 1 or best.score >= _ENOUGH:
         return best.score, (best,)
     windows = [best]
     covered = search.matched_words(best, claim_text.content)
-    matches = [match for source in sorted(scope) if (match := search.best(claim_text.content, source)) is not None]
+    matches = [match for source in search.sources if (match := search.best(claim_text.content, source)) is not None]
     for match in sorted(matches, key=lambda match: -match.score):
         more = search.matched_words(match, claim_text.content) - covered
         if match.source_index != best.source_index and more:

@@ -10,9 +10,9 @@ from schemas.structured import requested_schema, unchecked_fields
 from tasks.answers.leaves import leaves
 from tasks.grounding.checkers import CheckedClaim, CheckInput, ClaimFinding, Lexical
 from tasks.grounding.denials import false_denials
-from tasks.text.evidence import OutOfTime, ensure_time
 from tasks.text.sentences import Span
 from tasks.text.statements import read_statement
+from tasks.text.time_limit import OutOfTime, ensure_time
 
 _OPEN_POINTS = "$.limitations["
 """The beginning of the paths of what the sources leave open, which they need not say."""

@@ -1,12 +1,11 @@
 """Objects to a claim whose facts differ from its sources or stand in none of them, and says how that bears on its verdict."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from schemas.claim_error import ClaimError, ErrorKind
 from schemas.generation import Strictness
 from schemas.grounding import Evidence
-from schemas.job import SourceContext
 from tasks.grounding.absent_facts import Sources, absent_facts
 from tasks.grounding.alignment import Difference, Window
 from tasks.grounding.conflicts import differences, near_windows
@@ -69,31 +68,26 @@ def objection_to(
     text: str,
     content: frozenset[str],
     search: SourceSearch,
-    contents: Sequence[SourceContext],
     *,
-    scope: Collection[int] | None = None,
     code: str | None = None,
     compared: Compared | None = None,
 ) -> Objection | None:
-    """The weightiest objection to a claim within a scope of sources; None: all its facts fit.
+    """The weightiest objection to a claim within the sources of a search; None: all its facts fit.
 
     Args:
         text: the claim without markers.
         content: its words of content, as stems; the vocabulary of the search holds them.
-        search: over all sources.
-        contents: all sources.
-        scope: positions of the sources to look at; None: all.
+        search: over the sources to look at.
         code: language of the answer.
         compared: the differences of its claims from windows found before; new ones are added.
     """
-    positions = range(len(contents)) if scope is None else sorted(scope)
-    windows = near_windows(search, content, positions, code)
+    windows = near_windows(search, content, code)
     facts = read_facts(text, code)
     difference = _first_difference((facts, code), windows, search, {} if compared is None else compared)
     if difference is not None and difference.contradicts:
         return _of(difference)
     near = [window.facts for window in windows]
-    absent = absent_facts(facts, code, Sources(search, [contents[at].content for at in positions], near, scope))
+    absent = absent_facts(facts, code, Sources(search, near))
     return absence(absent) or (_of(difference) if difference is not None else None)
 
 
@@ -106,7 +100,7 @@ def _first_difference(
         return None
     key = (facts.text, *((window.source_index, window.start) for window in windows))
     if key not in compared:
-        search.look_for(facts.positions)
+        search.look_for(facts.positions.keys())
         compared[key] = next(differences(facts, windows, search.weights, code), None)
     return compared[key]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from schemas.job import JobRequest
 from tasks.grounding.checkers import CheckInput, ClaimFinding
-from tasks.text.evidence import OutOfTime, ensure_time
+from tasks.text.time_limit import OutOfTime, ensure_time
 
 logger = logging.getLogger(__name__)
 

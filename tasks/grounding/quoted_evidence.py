@@ -7,11 +7,11 @@ from functools import cached_property
 from schemas.grounding import Claim, Evidence, Verdict
 from schemas.job import SHOWN_METADATA, JobRequest
 from tasks.answers.postprocess import Processed
-from tasks.text.evidence import index_source
 from tasks.text.fact_reader import read_facts
 from tasks.text.fact_text import FactText
 from tasks.text.language import language_of
 from tasks.text.sentences import Span, sentence_spans, words
+from tasks.text.source_index import index_source
 from tasks.text.wording import content_words
 
 

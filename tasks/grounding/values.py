@@ -20,12 +20,12 @@ from tasks.answers.postprocess import Processed
 from tasks.grounding.checkers import CheckedClaim, CheckInput, Lexical
 from tasks.grounding.object_sentences import check_sentences
 from tasks.grounding.quoted_evidence import QuotedEvidence, Sentence
-from tasks.text.evidence import OutOfTime, ensure_time
 from tasks.text.fact_reader import read_facts
 from tasks.text.fact_text import FactText
 from tasks.text.lexicon import lexicon
 from tasks.text.quantities import DATES, DAY, MONTH, NUMBER, PERCENT, YEAR, Quantity, comparable, equal
 from tasks.text.sentences import Span, words
+from tasks.text.time_limit import OutOfTime, ensure_time
 from tasks.text.wording import content_words
 
 _SHORT_TEXT = 5

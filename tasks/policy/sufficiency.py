@@ -5,7 +5,7 @@ from operator import or_
 
 from schemas.job import JobRequest
 from tasks.policy.scores import DEFAULTS, least_relevance
-from tasks.text.evidence import index_source
+from tasks.text.source_index import index_source
 from tasks.text.subject import (
     EXPECTED,
     UNKNOWN_SUBJECT,

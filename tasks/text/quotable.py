@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from tasks.text.evidence import exact_sentences
 from tasks.text.sentences import FILLED_LINE, Passage, Span
+from tasks.text.source_index import exact_sentences
 
 LEAST_WORDS = 4
 """Words; a shorter sentence is a heading or a fragment."""

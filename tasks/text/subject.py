@@ -16,7 +16,6 @@ from operator import add, and_, itemgetter, or_
 from typing import Any
 
 from schemas.job import SourceContext
-from tasks.text.evidence import SourceIndex, index_source, metadata_stems, passages_of, text_stems
 from tasks.text.question_words import (
     Expected,
     asks_for,
@@ -29,6 +28,7 @@ from tasks.text.question_words import (
     moments,
 )
 from tasks.text.sentences import Span, ascii_form, plain_arabic, words
+from tasks.text.source_index import SourceIndex, index_source, metadata_stems, passages_of, text_stems
 from tasks.text.wording import NEGATION, content_words, number_word, stem_of, stems_of, words_of_number
 
 _SPECIFIC_WEIGHT = 2.0

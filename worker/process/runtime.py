@@ -38,7 +38,7 @@ from tasks.scheduling.batching import LoopPieces
 from tasks.scheduling.dispatch import Dispatch, ModelFallback, Pace
 from tasks.scheduling.feed import CPU_GATHER_WAIT, Feed, Load, Suspicion
 from tasks.scheduling.rescue import Rescue
-from tasks.text.evidence import TimeLimit
+from tasks.text.time_limit import TimeLimit
 from worker.cancellation import cancel
 from worker.ledger.database import HOT_S
 from worker.ledger.journal import LedgerJournal

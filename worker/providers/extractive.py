@@ -17,9 +17,9 @@ from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, Prompt, ProviderSnapshot, SourcePart, Usage
 from tasks.ports import Answered, Call, Listener
-from tasks.text.evidence import SourceIndex, index_source
 from tasks.text.language import SUPPORTED, language_tables
 from tasks.text.quotable import Piece, Reader, steps_around
+from tasks.text.source_index import SourceIndex, index_source
 from tasks.text.subject import (
     EXPECTED,
     UNKNOWN_SUBJECT,

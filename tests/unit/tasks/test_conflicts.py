@@ -6,20 +6,21 @@ from schemas.job import SourceContext
 from tasks.grounding.absent_facts import Sources, absent_facts
 from tasks.grounding.alignment import Difference
 from tasks.grounding.conflicts import differences, near_windows
-from tasks.text.evidence import SourceSearch, content_words
+from tasks.text.evidence import begin_search
 from tasks.text.fact_reader import read_facts
 from tasks.text.quantities import NUMBER, Quantity, equal, equal_fraction, follows
 from tasks.text.sentences import words
+from tasks.text.wording import content_words
 from tests.unit.tasks.differences import CHANGES, Change
 
 
 def compare(source: str, claim: str, language: str) -> tuple[list[Difference], tuple[str, ...]]:
     content = content_words(words(claim))
-    search = SourceSearch([SourceContext(content=source)], content)
-    windows = near_windows(search, content, [0], language)
+    search = begin_search([SourceContext(content=source)], content)
+    windows = near_windows(search, content, language)
     facts = read_facts(claim, language)
     different = list(differences(facts, windows, search.weights, language)) if windows else []
-    return different, absent_facts(facts, language, Sources(search, [source], [window.facts for window in windows]))
+    return different, absent_facts(facts, language, Sources(search, [window.facts for window in windows]))
 
 
 @pytest.mark.parametrize("change", [change for change in CHANGES if change.kind], ids=lambda change: change.claim)

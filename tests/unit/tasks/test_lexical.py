@@ -31,8 +31,9 @@ from tasks.grounding.model import (
     shipped,
 )
 from tasks.grounding.objections import use_strictness
-from tasks.text.evidence import SourceSearch, forget, index_source
+from tasks.text.evidence import begin_search, forget
 from tasks.text.sentences import LONGEST, passage_spans, passages_around, words
+from tasks.text.source_index import index_source
 from tasks.text.wording import content_words
 from tests.unit.tasks.claims import CASES, FERRY, LOAN, MUSEUM, REPORT, Case
 
@@ -116,7 +117,7 @@ def test_a_number_that_only_an_uncited_source_holds_makes_a_miscitation() -> Non
 )
 def test_numbers_are_found_however_they_are_written(source: str, claim: str, absent: tuple[str, ...]) -> None:
     claim_words = read_claim(claim)
-    search = SourceSearch(JobRequest(response="x", context=(source,)).context, claim_words.content)
+    search = begin_search(JobRequest(response="x", context=(source,)).context, claim_words.content)
     assert measure(search, claim_words).numbers_absent == absent
 
 
@@ -126,9 +127,9 @@ def test_numbers_are_found_however_they_are_written(source: str, claim: str, abs
 def test_a_window_never_reaches_from_one_source_into_the_next() -> None:
     claim_words = read_claim("Zebras juggle marbles loudly.")
     sources = JobRequest(response="x", context=("Zebras juggle.", "Marbles roll loudly.")).context
-    measured = measure(SourceSearch(sources, claim_words.content), claim_words)
+    measured = measure(begin_search(sources, claim_words.content), claim_words)
     assert measured.features.recall == pytest.approx(0.5, abs=0.05)
-    assert measure(SourceSearch(sources, claim_words.content), claim_words, {0, 1}).features.recall == 1.0
+    assert measure(begin_search(sources, claim_words.content).within({0, 1}), claim_words).features.recall == 1.0
 
 
 def test_indexes_are_the_same_read_or_kept() -> None:
@@ -208,7 +209,7 @@ WORDS = [
 def test_words_are_looked_for_as_they_are_indexed(text: str, data: st.DataObject) -> None:
     everything = content_words([*words(text), *words(" ".join(WORDS))])
     chosen = frozenset(data.draw(st.lists(st.sampled_from(sorted(everything)), min_size=1)))
-    search = SourceSearch(
+    search = begin_search(
         JobRequest(response="x", context=(text or "x",)).context, everything | {f"z{n}" for n in range(99)}
     )
     index = index_source(text or "x").postings(everything)
@@ -266,7 +267,7 @@ def test_more_support_never_lowers_the_probability() -> None:
 def test_a_verbatim_claim_has_a_higher_probability(claim: str, verbatim: bool) -> None:  # noqa: FBT001
     claim_words = read_claim(claim)
     measured = measure(
-        SourceSearch(JobRequest(response="x", context=(MUSEUM, FERRY)).context, claim_words.content), claim_words
+        begin_search(JobRequest(response="x", context=(MUSEUM, FERRY)).context, claim_words.content), claim_words
     )
     assert measured.features.verbatim is verbatim
     model = shipped()
@@ -278,7 +279,7 @@ def test_a_verbatim_claim_has_a_higher_probability(claim: str, verbatim: bool) -
 def test_word_for_word_counts_only_in_one_place() -> None:
     claim_words = read_claim("Zebras juggle marbles loudly.")
     sources = JobRequest(response="x", context=("Zebras juggle.", "Marbles loudly.")).context
-    assert not measure(SourceSearch(sources, claim_words.content), claim_words, {0, 1}).features.verbatim
+    assert not measure(begin_search(sources, claim_words.content).within({0, 1}), claim_words).features.verbatim
 
 
 def test_a_model_for_other_features_is_refused() -> None:

@@ -13,8 +13,8 @@ from schemas.job import JobRequest
 from schemas.states import JobState, Outcome
 from tasks.check import Check, run_checkers
 from tasks.ports import FinalJob, JobView
-from tasks.text import evidence
-from tasks.text.evidence import OutOfTime, TimeLimit, ensure_time, within
+from tasks.text import evidence, time_limit
+from tasks.text.time_limit import OutOfTime, TimeLimit, ensure_time, within
 from tests.fakes.ledger import MemoryLedger
 from tests.faults.bounds import long_text
 from tests.unit.tasks.test_check import GOOD, leased_for_check, request_with
@@ -88,7 +88,7 @@ def test_no_search_begins_once_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -
     looks = []
     for seconds in (1e9, 0.0):
         clock = Ticks()
-        monkeypatch.setattr(evidence, "monotonic", clock)
+        monkeypatch.setattr(time_limit, "monotonic", clock)
         evidence.forget()
         with within(TimeLimit(seconds or looks[0] / 10)):
             run_checkers(job, monotonic())
