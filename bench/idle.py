@@ -33,7 +33,7 @@ JOB = """
 WITH b AS (INSERT INTO batch (id, tenant) VALUES (gen_random_uuid(), 'default') RETURNING id), j AS (
     INSERT INTO job (id, batch_id, position, tenant, state, step, request_bytes, scheduled_at, available_at)
     SELECT gen_random_uuid(), b.id, 0, 'default', 'available', 'generate', 100, now(), now() FROM b RETURNING id)
-INSERT INTO job_request (job_id, request, request_hash, contract_version)
+INSERT INTO job_request (job_id, head, request_hash, contract_version)
 SELECT id, '{"query": "When?", "context": [{"content": "The desk opens at nine."}]}', '', 1 FROM j RETURNING job_id
 """
 

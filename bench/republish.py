@@ -30,7 +30,7 @@ WITH b AS (INSERT INTO batch (id, tenant) VALUES (gen_random_uuid(), 'default') 
          LATERAL (SELECT now() - interval '23 hours' * (1 - n::float8 / {count}) AS at) t
     RETURNING id
 ), r AS (
-    INSERT INTO job_request (job_id, request, request_hash, contract_version)
+    INSERT INTO job_request (job_id, head, request_hash, contract_version)
     SELECT id, '{{"query": "When does the desk open?", "context": [{{"content": "The desk opens at nine."}}]}}', '', 1 FROM j
 )
 INSERT INTO generation_record (job_id, run, tenant, message_id, contract_version, answer, output_format, citations, quality,
@@ -42,7 +42,7 @@ DUE = """
 WITH b AS (INSERT INTO batch (id, tenant) VALUES (gen_random_uuid(), 'default') RETURNING id), j AS (
     INSERT INTO job (id, batch_id, position, tenant, state, step, request_bytes, scheduled_at)
     SELECT gen_random_uuid(), b.id, 0, 'default', 'scheduled', 'generate', 300, now() FROM b RETURNING id), r AS (
-    INSERT INTO job_request (job_id, request, request_hash, contract_version)
+    INSERT INTO job_request (job_id, head, request_hash, contract_version)
     SELECT id, '{"query": "When?", "context": [{"content": "The desk opens at nine."}]}', '', 1 FROM j)
 SELECT id FROM j
 """

@@ -51,7 +51,7 @@ WITH b AS (
     RETURNING id, position
 ), r AS (
     -- Every hundredth is as wide as 8 sources of 2.5 KB; the others are narrow, and their rows and indexes real.
-    INSERT INTO job_request (job_id, request, request_hash, contract_version)
+    INSERT INTO job_request (job_id, head, request_hash, contract_version)
     SELECT id, jsonb_build_object('query', 'When?', 'context', CASE WHEN position %% 100 = 0 THEN jsonb_build_array(%(wide)s::text) ELSE '[]' END),
            sha256(id::text::bytea), 1
     FROM j

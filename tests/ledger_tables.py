@@ -337,11 +337,14 @@ job_request = Table(
     "job_request",
     metadata,
     Column("job_id", Uuid, ForeignKey("job.id", ondelete="CASCADE"), primary_key=True),
-    Column("request", JSONB, nullable=False),
+    # Without its sources, whose number stands in their place where they are packed.
+    Column("head", JSONB, nullable=False),
     Column("request_hash", LargeBinary, nullable=False),
     Column("contract_version", SmallInteger, nullable=False),
     # Of a replay: the prompt that is sent again as it was.
     Column("prompt", JSONB),
+    # A frame of zstandard with the JSON of the sources.
+    Column("sources", LargeBinary),
     postgresql_with=_LARGE,
 )
 

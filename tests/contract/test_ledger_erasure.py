@@ -123,6 +123,19 @@ async def test_nothing_of_the_content_is_left_in_any_table(ledger: PostgresLedge
     assert await ledger.erasure.erase([job.job_id], ACTOR) == {}
 
 
+async def test_packed_sources_are_erased(ledger: PostgresLedger, postgres_database_url: str) -> None:
+    long = SourceContext(content=f"{CANARY} source. " * 500)
+    job = await submit_and_take(ledger, make_request(context=(long,)))
+    packed = "SELECT sources IS NOT NULL, head::text LIKE %s FROM job_request WHERE job_id = %s"
+    with psycopg.connect(postgres_database_url, autocommit=True) as connection:
+        assert connection.execute(packed, (f"%{CANARY}%", job.job_id)).fetchone() == (True, False)
+        await ledger.actions.cancel([job.job_id], ACTOR)
+        await ledger.erasure.erase([job.job_id], ACTOR)
+
+        assert connection.execute(packed, (f"%{CANARY}%", job.job_id)).fetchone() == (False, False)
+    assert (await ledger.reading.views([job.job_id]))[0].request == TOMBSTONE
+
+
 async def test_the_messages_of_a_replay_are_erased_and_its_link_remains(
     ledger: PostgresLedger, postgres_database_url: str
 ) -> None:

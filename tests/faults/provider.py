@@ -32,7 +32,7 @@ def broken_answers(lab: Lab) -> Report:
 @experiment("answers that drip, or never end", latency_s=0.2)
 def dripping(lab: Lab) -> Report:
     lab.stub.then(*[faults.drip] * 5, *[faults.slow(30)] * 5)
-    lab.execute("UPDATE job_request SET request = jsonb_set(request, '{config,timeout_s}', '3')")
+    lab.execute("UPDATE job_request SET head = jsonb_set(head, '{config,timeout_s}', '3')")
     lab.work()
     lab.start_recovery()
     return lab.report(JOBS)
@@ -94,7 +94,7 @@ def ramp(lab: Lab) -> Report:
 @experiment("streams that end without their end, with an error, or with rubbish", latency_s=0.2)
 def broken_streams(lab: Lab) -> Report:
     lab.stub.then(*[broken(how) for how in ("truncate", "disconnect", "malformed", "error") for _ in range(5)])
-    lab.execute("UPDATE job_request SET request = jsonb_set(request, '{config,stream}', 'true')")
+    lab.execute("UPDATE job_request SET head = jsonb_set(head, '{config,stream}', 'true')")
     lab.work()
     lab.start_recovery()
     report = lab.report(JOBS)

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 
+import orjson
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
@@ -17,6 +18,7 @@ from tests.faults.lab import Lab, Report
 from tests.faults.registry import JOBS, NotPossibleHere, experiment
 from tests.forking import PROGRAM, REPOSITORY
 from worker import local
+from worker.ledger.schema_version import REVISIONS, head_revision
 
 PACKAGES = ("schemas", "tasks", "worker")
 COMMITS = 200
@@ -24,10 +26,12 @@ COMMITS = 200
 
 MIGRATIONS = "worker/ledger/migrations"
 
+_LATER = f"{int(head_revision()) + 1:04}"
+
 _EXPANSION = '''
 """A trial: what a later version may add while this one works."""
 from alembic import op
-revision, down_revision, branch_labels, depends_on, floor = "0002", "0001", None, None, "0001"
+revision, down_revision, branch_labels, depends_on, floor = "{later}", "{head}", None, None, "{head}"
 def upgrade() -> None:
     op.execute("ALTER TABLE job ADD COLUMN trial text")
     op.execute("ALTER TABLE attempt ADD COLUMN trial integer DEFAULT 0 NOT NULL")
@@ -44,7 +48,7 @@ def upgraded(lab: Lab) -> Report:
     lab.until_answered(20)
     subprocess.run(_command("migrate"), cwd=later, env=_environment(lab, later), check=True, capture_output=True)
     assert lab.rows("SELECT version_num, (SELECT revision FROM schema_floor) FROM alembic_version") == [
-        ("0002", "0001")
+        (_LATER, head_revision())
     ]
     third = _work(lab, later)
     lab.until(lambda: {f"{first.pid}", f"{third.pid}"} <= _holders(lab), within_s=60, what="jobs held by both versions")
@@ -122,11 +126,14 @@ def _later(folder: Path) -> Path:
     """This tree with a migration more."""
     for name in PACKAGES:
         shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / MIGRATIONS / "versions" / "0002_trial.py").write_text(_EXPANSION)
+    (folder / MIGRATIONS / "versions" / f"{_LATER}_trial.py").write_text(
+        _EXPANSION.format(later=_LATER, head=head_revision())
+    )
     versions = folder / "worker" / "ledger" / "schema_version.py"
     text = versions.read_text()
-    assert text.count('REVISIONS = ("0001",)') == 1
-    versions.write_text(text.replace('REVISIONS = ("0001",)', 'REVISIONS = ("0001", "0002")'))
+    revisions = "REVISIONS = " + orjson.dumps(REVISIONS).decode().replace("[", "(").replace("]", ")").replace(",", ", ")
+    assert text.count(revisions) == 1
+    versions.write_text(text.replace(revisions, f'{revisions[:-1]}, "{_LATER}")'))
     return folder
 
 

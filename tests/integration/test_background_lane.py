@@ -83,7 +83,7 @@ async def check_records(harness: LaneHarness) -> None:
     """Each answer is at its job, its cost that of the window, and its record names the response."""
     prices = Prices("openai", "https://api.openai.com/v1")
     rows = await harness.rows(
-        "SELECT a.lane, a.model, a.usage, a.cost_usd, a.timing_ms, c.parsed, r.request ->> 'query' AS query, b.remote_id "
+        "SELECT a.lane, a.model, a.usage, a.cost_usd, a.timing_ms, c.parsed, r.head ->> 'query' AS query, b.remote_id "
         "FROM attempt a JOIN completion c ON c.attempt_id = a.id JOIN job_request r ON r.job_id = a.job_id "
         "JOIN provider_batch b ON b.id = a.id"
     )

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -11,8 +12,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy.exc import DBAPIError
 
+from schemas import CONTRACT_VERSION
+from schemas.job import JobRequest, SourceContext
 from schemas.record import GenerationRecord
+from schemas.states import Step
 from tasks.errors import LedgerUnavailable, SchemaMismatch
+from tests.builders import make_request, new_id
 from tests.deployment import KUBERNETES, objects_of
 from tests.ledger_tables import generation_record, metadata
 from tests.servers import Servers
@@ -30,6 +35,10 @@ def upgrade(): op.execute("{statement}")
 """
 
 
+NEXT = f"{int(REVISIONS[-1]) + 1:04}"
+"""The revision of a migration more than there is."""
+
+
 @pytest.fixture
 def next_version(tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch) -> str:
     """Give the code one migration more than the databases of the tests have; returns its revision."""
@@ -37,12 +46,12 @@ def next_version(tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPat
     folder = tmp_path / "migrations"
     shutil.copytree(upgrade.SCRIPTS, folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(upgrade, "SCRIPTS", str(folder))
-    monkeypatch.setattr(schema_version, "REVISIONS", ("0001", "0002"))
+    monkeypatch.setattr(schema_version, "REVISIONS", (*REVISIONS, NEXT))
     statement = "ALTER TABLE batch ADD COLUMN note text"
-    (folder / "versions" / "0002_note.py").write_text(
-        _SCRIPT.format(name="0002", before="0001", floor="0001", statement=statement)
+    (folder / "versions" / f"{NEXT}_note.py").write_text(
+        _SCRIPT.format(name=NEXT, before=REVISIONS[-1], floor=REVISIONS[-1], statement=statement)
     )
-    return "0002"
+    return NEXT
 
 
 def test_migrations_make_what_the_tables_say(database_url: str) -> None:
@@ -122,7 +131,7 @@ def test_an_older_database_is_refused_and_then_brought_up(database_url: str, nex
     with pytest.raises(SchemaMismatch, match="run 'nightdesk migrate'"):
         asyncio.run(_open(database_url))
 
-    assert migrate(database_url) == ("0001", next_version)
+    assert migrate(database_url) == (REVISIONS[-1], next_version)
     asyncio.run(_open(database_url))
     with psycopg.connect(database_url) as connection:
         assert connection.execute("SELECT note FROM batch").fetchall() == []
@@ -131,9 +140,9 @@ def test_an_older_database_is_refused_and_then_brought_up(database_url: str, nex
 def test_a_migration_that_fails_changes_nothing(
     servers: Servers, next_version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = Path(upgrade.SCRIPTS) / "versions" / "0003_broken.py"
+    broken = Path(upgrade.SCRIPTS) / "versions" / "9999_broken.py"
     broken.write_text(
-        _SCRIPT.format(name="0003", before=next_version, floor="0001", statement="ALTER TABLE nothing ADD COLUMN x int")
+        _SCRIPT.format(name="9999", before=next_version, floor=NEXT, statement="ALTER TABLE nothing ADD COLUMN x int")
     )
     with servers.database(migrated=False) as url:
         with pytest.raises(DBAPIError, match="nothing"):
@@ -153,12 +162,14 @@ def test_an_empty_database_is_refused_with_the_remedy(servers: Servers) -> None:
 def test_a_database_that_a_newer_version_expanded_is_used_as_it_is(
     database_url: str, next_version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert migrate(database_url) == ("0001", next_version)
-    monkeypatch.setattr(schema_version, "REVISIONS", ("0001",))
+    assert migrate(database_url) == (REVISIONS[-1], next_version)
+    monkeypatch.setattr(schema_version, "REVISIONS", REVISIONS)
 
     asyncio.run(_open(database_url))
     assert migrate(database_url) == (next_version, next_version)
-    assert standing(Schema(next_version, "0002")) is Standing.NEWER, "one that takes something away raises the floor"
+    assert standing(Schema(next_version, next_version)) is Standing.NEWER, (
+        "one that takes something away raises the floor"
+    )
 
 
 def test_a_newer_database_is_refused_by_ledger_and_migration(database_url: str) -> None:
@@ -180,6 +191,45 @@ def test_an_unreachable_database_is_named_without_its_password(connect: Callable
     assert "127.0.0.1:1/nightdesk" in str(caught.value)
     assert "NIGHTDESK_DATABASE_URL" in str(caught.value)
     assert "s3cret-canary" not in str(caught.value)
+
+
+_INLINE_JOB = """
+WITH b AS (INSERT INTO batch (id, tenant) VALUES (%(id)s, 'desk')), j AS (
+    INSERT INTO job (id, batch_id, position, tenant, state, step, request_bytes, scheduled_at, available_at)
+    VALUES (%(id)s, %(id)s, 0, 'desk', 'available', 'generate', 300, now(), now())
+)
+INSERT INTO job_request (job_id, request, request_hash, contract_version)
+VALUES (%(id)s, %(request)s::jsonb, '', %(version)s)
+"""
+
+
+def test_a_job_that_was_accepted_before_the_migrations_is_read_and_leased(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = make_request(context=(SourceContext(content="The copy is ready at nine. " * 200),))
+    job_id = new_id()
+    with servers.database(migrated=False) as url:
+        with monkeypatch.context() as first:
+            folder = tmp_path / "first"
+            shutil.copytree(upgrade.SCRIPTS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+            for script in (folder / "versions").glob("000[2-9]_*.py"):
+                script.unlink()
+            first.setattr(upgrade, "SCRIPTS", str(folder))
+            first.setattr(schema_version, "REVISIONS", REVISIONS[:1])
+            migrate(url)
+        with psycopg.connect(url) as connection:
+            row = {"id": job_id, "request": request.model_dump_json(), "version": CONTRACT_VERSION}
+            connection.execute(_INLINE_JOB, row)
+
+        assert migrate(url) == ("0001", head_revision())
+
+        async def read() -> tuple[JobRequest, JobRequest]:
+            async with PostgresLedger(url) as ledger:
+                (view,) = await ledger.reading.views([job_id])
+                (leased,) = await ledger.queue.lease(Step.GENERATE, "w1", timedelta(seconds=60), 1)
+            return view.request, leased.request
+
+        assert asyncio.run(read()) == (request, request)
 
 
 async def _open(url: str) -> None:

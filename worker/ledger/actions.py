@@ -41,9 +41,9 @@ WITH locked_job AS ({which}
     INSERT INTO generation_record (job_id, run, tenant, message_id, retrieval_record_id, trace_id, request_id,
                                    contract_version, answer, output_format, citations, quality, status, error_message,
                                    failure, timing_ms, created_at, replay_of)
-    SELECT ended_job.id, ended_job.run, ended_job.tenant, coalesce(r.request ->> 'message_id', ended_job.id::text),
-           r.request ->> 'retrieval_record_id', r.request ->> 'trace_id', r.request ->> 'request_id',
-           {CONTRACT_VERSION}, '', coalesce(r.request #>> '{{config,output_format}}', 'markdown'), '[]'::jsonb,
+    SELECT ended_job.id, ended_job.run, ended_job.tenant, coalesce(r.head ->> 'message_id', ended_job.id::text),
+           r.head ->> 'retrieval_record_id', r.head ->> 'trace_id', r.head ->> 'request_id',
+           {CONTRACT_VERSION}, '', coalesce(r.head #>> '{{config,output_format}}', 'markdown'), '[]'::jsonb,
            '{{}}'::jsonb, 'failed', m.text,
            jsonb_build_object('kind', %(kind)s::text, 'message', m.text, 'at', nightdesk_now()),
            jsonb_build_object('total', extract(epoch FROM nightdesk_now() - ended_job.created_at) * 1000), nightdesk_now(),
@@ -65,7 +65,7 @@ WHERE id = %(batch_id)s RETURNING id
 """
 _END_CANCEL = "UPDATE batch SET cancelling_by = NULL WHERE id = %(batch_id)s AND cancelling_by = %(actor)s"
 
-_WANTS_LOCAL = """(r.request #> '{config,checkers}') @> '["local"]'"""
+_WANTS_LOCAL = """(r.head #> '{config,checkers}') @> '["local"]'"""
 
 # A deadline that has passed would expire the new run at once.
 _NEW_RUN = """state = 'scheduled', run = j.run + 1, rescues = 0, scheduled_at = nightdesk_now(), available_at = NULL,
@@ -80,7 +80,7 @@ WITH locked_job AS (
 ), new_run AS (
     UPDATE job j
     SET {_NEW_RUN}, round = 0, recheck = NULL,
-        step = CASE WHEN r.request ->> 'response' IS NULL THEN 'generate'
+        step = CASE WHEN r.head ->> 'response' IS NULL THEN 'generate'
                     WHEN {_WANTS_LOCAL} THEN 'local' ELSE 'check' END
     FROM job_request r
     WHERE j.id = ANY (ARRAY(SELECT id FROM locked_job)) AND r.job_id = j.id
@@ -102,7 +102,7 @@ WITH locked_job AS (
         step = CASE WHEN coalesce(%(local)s::boolean, {_WANTS_LOCAL}) THEN 'local' ELSE 'check' END
     FROM job_request r
     WHERE j.id = ANY (ARRAY(SELECT id FROM locked_job)) AND r.job_id = j.id
-      AND (r.request ->> 'response' IS NOT NULL
+      AND (r.head ->> 'response' IS NOT NULL
            OR EXISTS (SELECT FROM completion c WHERE c.job_id = j.id AND c.run <= j.run AND c.round = j.round
                                                  AND c.purpose <> 'judge' AND c.won))
     RETURNING j.id, j.run

@@ -170,7 +170,7 @@ _IS_MORE = "SELECT EXISTS (SELECT FROM job WHERE batch_id = %(batch_id)s AND pos
 _ROWS = """
 SELECT j.id, j.batch_id, j.position, j.custom_id, j.state, j.outcome, j.held_reason, j.confidence,
        (g.grounding ->> 'grounding_score')::float8 AS grounding_score,
-       coalesce(g.grounding -> 'counts', '{}') AS verdicts, left(r.request ->> 'query', 300) AS query,
+       coalesce(g.grounding -> 'counts', '{}') AS verdicts, left(r.head ->> 'query', 300) AS query,
        g.failure ->> 'kind' AS failure,
        CASE WHEN NOT EXISTS (SELECT FROM attempt u WHERE u.job_id = j.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL)
             THEN j.cost_usd END AS cost_usd,

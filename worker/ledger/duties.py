@@ -84,7 +84,7 @@ WITH late_job AS (
 ), settled_job AS (
     UPDATE job j
     SET state = 'available', round = b.round, deadline = NULL, available_at = nightdesk_now(), held_reason = NULL,
-        step = CASE WHEN (r.request #> '{config,checkers}') @> '["local"]' THEN 'local' ELSE 'check' END,
+        step = CASE WHEN (r.head #> '{config,checkers}') @> '["local"]' THEN 'local' ELSE 'check' END,
         correction = j.correction || jsonb_build_object(
             'given_up', 'the deadline passed', 'previous', '', 'problems', '[]'::jsonb, 'asks', (
                 SELECT jsonb_agg(e.ask || jsonb_build_object('won', (e.ask ->> 'round')::int2 = b.round) ORDER BY e.at)

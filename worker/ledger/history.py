@@ -11,6 +11,7 @@ from schemas.model_call import MessagesSnapshot
 from tasks.calls.call_history import History, Moments, Pace, PastCalls
 from tasks.calls.linear_fit import Fit
 from worker.ledger.database import Database
+from worker.ledger.packing import whole_request
 
 NEWEST = 20_000
 """Attempts that are looked at, newest first, by the primary key: their ids begin with the time they were made."""
@@ -45,7 +46,7 @@ WITH newest AS (
             WHERE n.outcome = 'ok' AND n.shared_from IS NULL AND n.usage IS NOT NULL
         ) b WHERE batch_place <= %(of_batch)s
     ) s CROSS JOIN LATERAL (
-        SELECT coalesce(request #> '{config,checkers}' ? 'judge', false) AS judge FROM job_request WHERE job_id = s.job_id LIMIT 1
+        SELECT coalesce(head #> '{config,checkers}' ? 'judge', false) AS judge FROM job_request WHERE job_id = s.job_id LIMIT 1
     ) r WHERE place <= %(sample)s
 ), used AS (
     SELECT s.*, (usage ->> 'input_tokens')::float8 AS input, (usage ->> 'output_tokens')::float8 AS output,
@@ -76,7 +77,7 @@ _PROMPTS = (
     _RECENT
     + """
 SELECT provider, model, batch_id, input, c.prompt ->> 'name' AS name, c.prompt -> 'snapshot' AS snapshot,
-       jsonb_path_query_array(q.request, '$.context[*].content') AS contents
+       q.head, q.sources
 FROM used u JOIN completion c ON c.attempt_id = u.id JOIN job_request q ON q.job_id = u.job_id
 WHERE u.purpose = 'generate' AND u.model = ANY(%(models)b::text[])
 """
@@ -196,7 +197,8 @@ class CallHistory:
         return [
             SentPrompt(
                 row.provider, row.model, row.batch_id, row.input, row.name,
-                MessagesSnapshot.model_validate(row.snapshot), row.contents,
+                MessagesSnapshot.model_validate(row.snapshot),
+                [source["content"] for source in whole_request(row.head, row.sources).get("context", ())],
             )
             for row in await self._db.rows(_PROMPTS, key)
         ]  # fmt: skip

@@ -167,7 +167,7 @@ SELECT count(*) AS n FROM (
     SELECT FROM attempt a JOIN job j ON j.id = a.job_id JOIN job_request r ON r.job_id = j.id
     WHERE a.id > %(since)s AND a.closed_at IS NULL AND a.provider_batch_id IS NULL AND j.finished_at IS NOT NULL
       AND a.opened_at < nightdesk_now() - %(grace)s
-                        - coalesce((r.request #>> '{config,timeout_s}')::float8, 60) * interval '1 second'
+                        - coalesce((r.head #>> '{config,timeout_s}')::float8, 60) * interval '1 second'
     LIMIT %(many)s
 ) a
 """

@@ -223,7 +223,7 @@ _CALLS = (
         "a job that waits for its check has an answer to check: its own or one that was paid for",
         """
         SELECT j.id FROM job j JOIN job_request r ON r.job_id = j.id
-        WHERE j.step <> 'generate' AND j.finished_at IS NULL AND r.request ->> 'response' IS NULL
+        WHERE j.step <> 'generate' AND j.finished_at IS NULL AND r.head ->> 'response' IS NULL
           AND NOT EXISTS (SELECT FROM completion c
                           WHERE c.job_id = j.id AND c.won AND c.purpose <> 'judge'
                             AND (c.run = j.run OR (j.recheck IS NOT NULL AND c.run < j.run)))

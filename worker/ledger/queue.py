@@ -32,6 +32,7 @@ from tasks.ports import (
 from worker.ledger.actions import cancel_pages
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER
+from worker.ledger.packing import whole_request
 from worker.ledger.pages import LEASING, LOCK_LEASED, each_page, quarantine_bad, row_at_fault
 from worker.ledger.views import RECORD_COLUMNS
 
@@ -52,7 +53,7 @@ SELECT t.*, nightdesk_now() AS now,
        EXISTS (SELECT FROM attempt u WHERE u.job_id = t.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL) AS unpriced,
        b.not_before, b.call_window, b.max_cost_usd, b.cancelling_by, EXISTS (
            SELECT FROM tenant_budget u WHERE u.tenant = t.tenant AND (u.key_id IS NULL OR u.key_id = t.key_id)
-       ) AS has_budget, r.request, r.contract_version,
+       ) AS has_budget, r.head, r.sources, r.contract_version,
        r.prompt AS replay_prompt, a.*, w.*, v.*
 FROM new_lease t
 CROSS JOIN LATERAL (SELECT * FROM batch WHERE id = t.batch_id LIMIT 1) b
@@ -341,7 +342,8 @@ def leased_job(row: Any, token: UUID) -> Leased:
     """The job of a row of ``LEASED_JOBS``, under a token."""
     # A request that another version stored may lack a field that this one has, or have one too many.
     own = row.contract_version == CONTRACT_VERSION
-    request = JobRequest.from_stored(row.request) if own else JobRequest.model_validate(row.request)
+    stored = whole_request(row.head, row.sources)
+    request = JobRequest.from_stored(stored) if own else JobRequest.model_validate(stored)
     recheck = Recheck.model_validate(row.recheck) if row.recheck is not None else None
     if recheck is not None:
         request = request.model_copy(update={"config": recheck.apply(request.config)})

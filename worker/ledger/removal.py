@@ -40,7 +40,7 @@ WITH locked_job AS (
     FROM locked_job c WHERE j.id = c.id
     RETURNING j.id, j.run
 ), requests AS (
-    UPDATE job_request r SET request = %(request)s::jsonb, request_hash = %(hash)b, prompt = NULL
+    UPDATE job_request r SET head = %(request)s::jsonb, sources = NULL, request_hash = %(hash)b, prompt = NULL
     FROM removed_job g WHERE r.job_id = g.id
 ), answers AS (
     -- By way of the attempts: no index of jobs has the answers that did not win.

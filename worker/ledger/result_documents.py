@@ -25,7 +25,8 @@ COLUMNS = """
         SELECT row_to_json(f)::text FROM (SELECT
             j.id AS job_id, j.custom_id, j.position, j.batch_id, coalesce(q.message_id, j.id::text) AS message_id, q.trace_id,
             j.state, j.outcome, j.held_reason, q.query, g.answer AS response, g.output_format, g.citations,
-            CASE WHEN jsonb_typeof(q.context) = 'array' THEN jsonb_array_length(q.context) ELSE 0 END AS sources_provided,
+            CASE jsonb_typeof(q.context) WHEN 'number' THEN q.context::int WHEN 'array' THEN jsonb_array_length(q.context) ELSE 0 END
+                AS sources_provided,
             n.grounding_score, n.confidence, a.answer_quality, a.sufficient_context, coalesce(a.reasoning, '') AS reasoning,
             a.abstain_reason, coalesce(a.warnings, '[]') AS warnings, coalesce(n.claims, '[]') AS claims,
             coalesce(n."values", '[]') AS "values", g.output_structured AS structured, g.usage,
@@ -40,8 +41,8 @@ COLUMNS = """
 
 # Row by row by the keys: a join may read whole tables, by statistics of a time when they were small.
 _JOINS = """
-CROSS JOIN LATERAL (SELECT request FROM job_request WHERE job_id = j.id LIMIT 1) r
-CROSS JOIN LATERAL jsonb_to_record(r.request)
+CROSS JOIN LATERAL (SELECT head FROM job_request WHERE job_id = j.id LIMIT 1) r
+CROSS JOIN LATERAL jsonb_to_record(r.head)
     AS q(query text, message_id text, trace_id text, metadata jsonb, context jsonb)
 LEFT JOIN LATERAL (
     SELECT * FROM generation_record WHERE job_id = j.id AND run = j.run AND j.finished_at IS NOT NULL LIMIT 1

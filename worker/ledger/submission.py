@@ -31,6 +31,7 @@ from worker.ledger.batch_contents import claim_content, still_unchanged
 from worker.ledger.call_windows import OPEN_WINDOWS, times_of
 from worker.ledger.database import CONFLICT_TRIES, Database
 from worker.ledger.key_limits import KeyRoom
+from worker.ledger.packing import split_request
 
 # ---- conflicts of ids ------------------------------------------------------------------------------------------------
 
@@ -223,9 +224,9 @@ _JOB_TYPES = [
 ]  # fmt: skip
 
 _COPY_REQUESTS = """
-COPY job_request (job_id, request, request_hash, contract_version, prompt) FROM STDIN (FORMAT BINARY)
+COPY job_request (job_id, head, sources, request_hash, contract_version, prompt) FROM STDIN (FORMAT BINARY)
 """
-_REQUEST_TYPES = ["uuid", "bytea", "bytea", "int2", "bytea"]
+_REQUEST_TYPES = ["uuid", "bytea", "bytea", "bytea", "int2", "bytea"]
 _JSONB_VERSION = b"\x01"
 """What precedes the JSON text in PostgreSQL's binary form of jsonb; so the bytes go through as they are."""
 
@@ -491,8 +492,9 @@ async def _copy(connection: AsyncConnection[Any], batch: NewBatch, jobs: Sequenc
     async with cursor.copy(_COPY_REQUESTS) as copy:
         copy.set_types(_REQUEST_TYPES)
         for job in jobs:
+            head, sources = split_request(job.request)
             await copy.write_row((
-                job.id, _JSONB_VERSION + job.request, job.request_hash, job.contract_version, _prompt_of(job),
+                job.id, _JSONB_VERSION + head, sources, job.request_hash, job.contract_version, _prompt_of(job),
             ))  # fmt: skip
     return available
 

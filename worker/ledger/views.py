@@ -14,6 +14,7 @@ from schemas.states import JobState, Outcome, Step
 from tasks.errors import NotFound
 from tasks.ports import InputLine, JobDetail, JobView, Reading, Refused, Repeated, ResultLine, StoredResult
 from worker.ledger.database import Database
+from worker.ledger.packing import whole_request
 from worker.ledger.pages import walk
 from worker.ledger.result_documents import ResultReader
 
@@ -59,19 +60,20 @@ VIEW_COLUMNS = """
     -- The price of a call is unknown, and with it the cost of its job.
     CASE WHEN NOT EXISTS (SELECT FROM attempt u WHERE u.job_id = j.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL)
          THEN j.cost_usd END AS cost_usd,
-    r.request,
+    r.head, r.sources,
     """ + ", ".join(f"g.{name} AS record_{name}" for name in RECORD_COLUMNS)
 """Columns of a view over ``job j``, ``job_request r`` and ``generation_record g``."""
 
 _NOT_IN_A_RESULT = ("messages_snapshot", "output_raw", "canonical")
 
 _SLIM_REQUEST = """(
-    r.request - ARRAY['context', 'conversation_history', 'system_instructions']
+    r.head - ARRAY['context', 'conversation_history', 'system_instructions']
     || jsonb_build_object('context', array_fill('{"content": "-", "chunk_id": "-", "document_id": "-"}'::jsonb, ARRAY[
-        CASE WHEN jsonb_typeof(r.request -> 'context') = 'array' THEN jsonb_array_length(r.request -> 'context') ELSE 0 END]))
-) AS request"""
+        CASE jsonb_typeof(r.head -> 'context') WHEN 'number' THEN (r.head -> 'context')::int
+            WHEN 'array' THEN jsonb_array_length(r.head -> 'context') ELSE 0 END]))
+) AS head, NULL::bytea AS sources"""
 
-RESULT_COLUMNS = VIEW_COLUMNS.replace("r.request", _SLIM_REQUEST)
+RESULT_COLUMNS = VIEW_COLUMNS.replace("r.head, r.sources", _SLIM_REQUEST)
 for _name in _NOT_IN_A_RESULT:
     RESULT_COLUMNS = RESULT_COLUMNS.replace(f"g.{_name} AS", "NULL AS")
 """The same, but only as much as a result is made of: placeholders for sources, no messages, no raw answer."""
@@ -306,7 +308,7 @@ def view_of(row: Any) -> JobView:
         finished_at=row.finished_at,
         published_at=row.result_published_at,
         cost_usd=row.cost_usd,
-        request=JobRequest.model_validate(row.request),
+        request=JobRequest.model_validate(whole_request(row.head, row.sources)),
         record=record,
         erased_at=row.erased_at,
         replay_of=row.replay_of,
