@@ -21,6 +21,18 @@ class ErrorKind(StrEnum):
     ABSENT = "absent"
     """A number or name that stands in no source and follows from none."""
 
+    @property
+    def label(self) -> str:
+        """The kind as people read it."""
+        return _LABELS.get(self, self.value)
+
+
+_LABELS = {
+    ErrorKind.DIRECTION: "opposite",
+    ErrorKind.ROLE: "exchanged roles",
+    ErrorKind.ABSENT: "in no source",
+}
+
 
 class ClaimError(Contract):
     """One wrong fact of a claim."""

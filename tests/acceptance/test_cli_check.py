@@ -73,9 +73,9 @@ def test_each_answer_gets_its_verdict_in_order(home: Home, tmp_path: Path) -> No
         assert (verdicts == {"supported"}) == (number % 2 == 0)
         assert result["outcome"] == ("answered" if number % 2 == 0 else "partial")
         assert (result["tokens_used"], Decimal(result["cost_usd"])) == (None, 0)
-    assert f"errors of claims: {ROWS // 2} number\n" in done.err
+    assert f"wrong facts in claims: {ROWS // 2} number\n" in done.err
     status = home.run("status", results[0]["batch_id"])
-    assert re.search(rf"errors of claims +{ROWS // 2} number *\n", status.out), status.out
+    assert re.search(rf"wrong facts +{ROWS // 2} number *\n", status.out), status.out
     assert home.run("status", results[0]["batch_id"], "--json").json()["errors"] == {"number": ROWS // 2}
 
 

@@ -5,6 +5,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from schemas.batch import BatchStatus
+from schemas.claim_error import ErrorKind
 from schemas.states import HeldReason
 from worker.cli.progress import counts_of, duration
 from worker.cli.terminal import tell, write_json
@@ -54,6 +55,11 @@ def money(status: BatchStatus) -> str:
 def named_counts(counts: Mapping[Any, int]) -> str:
     """Counts with their names: ``3 number, 1 name``."""
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def error_counts(errors: Mapping[Any, int]) -> str:
+    """Claims by the kind of their wrong fact: ``3 number, 1 in no source``."""
+    return named_counts({ErrorKind(kind).label: count for kind, count in errors.items()})
 
 
 def held_lines(
@@ -144,7 +150,7 @@ def run_lines(report: "Report", output: str) -> list[str]:
 
         lines += deviation_lines(report.estimate, report.estimate["truth"])
     if errors := report.tally.error_kinds:
-        lines.append(f"errors of claims: {named_counts(errors)}")
+        lines.append(f"wrong facts in claims: {error_counts(errors)}")
     if refused := report.refused:
         lines.append(f"{len(refused):,} of {count_of(report.tally.lines, 'line')} not valid: in the output as failed")
     lines.append(f"{_result_counts(report)} written to {'standard output' if output == '-' else output}")

@@ -59,7 +59,7 @@ async def collect(
     # An answer that was erased or asked again in between is left out.
     views = [view for view in await ledger.reading.views(figures.worst) if view.record and view.record.grounding]
     estimation = await estimate_batch(batch_id, settings, ledger) if with_estimate else None
-    named = {kind.value: count for kind, count in errors.items()}
+    named = {kind.label: count for kind, count in errors.items()}
     first = await first_estimate(ledger, batch_id)
     return Report(datetime.now(UTC), status, named, figures, views, estimation, first)
 

@@ -14,7 +14,7 @@ from worker.cli.console import WIDE, console, moment, safe, write_text
 from worker.cli.exits import OK, run_interruptible
 from worker.cli.progress import counts_of, window_text
 from worker.cli.session import Session, session
-from worker.cli.summary import held_lines, money, named_counts
+from worker.cli.summary import error_counts, held_lines, money, named_counts
 from worker.cli.terminal import write_json
 from worker.operations.counts import count_of
 from worker.operations.failure_causes import failure_lines
@@ -161,7 +161,7 @@ def _facts(status: BatchStatus) -> dict[str, str]:
         "states": named_counts(status.states),
         "outcomes": named_counts(status.outcomes),
         "held": named_counts(status.held),
-        "errors of claims": named_counts(status.errors or {}),
+        "wrong facts": error_counts(status.errors or {}),
         "left a provider batch": f"{count_of(status.spilled, 'job')}, for the deadline" if status.spilled else "",
         "cost": money(status),
         "callback": _callback_text(status),
