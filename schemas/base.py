@@ -42,4 +42,4 @@ def check_stored_tenant(name: str) -> str:
 class Contract(BaseModel):
     """A value of the wire contract: immutable; an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)

@@ -8,6 +8,12 @@ from pydantic import Field
 from schemas.base import Contract
 from schemas.model_call import Usd
 
+TOTAL = "total"
+"""The period of a budget of a key that does not begin anew."""
+
+DAY = "day UTC"
+"""The other period of budgets of keys."""
+
 
 class BudgetStatus(Contract):
     """The most that the calls of a tenant, or of a key, may cost in each period, and the sums of one."""

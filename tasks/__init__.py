@@ -5,6 +5,8 @@ generate   prompt, attempt, provider call, completion; the providers in their or
 check      postprocess, checkers, policy, final write
 results    makes the audit record and the result, publishes it, and answers by id
 
+``celery_tasks`` are the messages: each passes ids or jobs to the event loop of its worker process.
+
 The packages hold the parts of a step:
 
 scheduling   admits hinted jobs to the event loop; promotes, hints, rescues, publishes; batches small work

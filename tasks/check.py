@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -10,8 +10,6 @@ from decimal import Decimal
 from functools import partial
 from time import monotonic, perf_counter
 from typing import Any, Literal
-
-from celery import shared_task
 
 from schemas.failure import Failure, FailureKind
 from schemas.generation import CheckerName
@@ -50,18 +48,16 @@ from tasks.policy.outcome import (
 )
 from tasks.policy.scores import quality_of
 from tasks.ports import (
-    CHECK_TIMEOUT_S,
-    MAX_RESCUES,
     Answered,
     FinalJob,
     Journal,
     Leased,
     LeaseKey,
     Queue,
-    process,
 )
-from tasks.results import Findings, completed, failed, parse_job_ids, total_ms
+from tasks.results import Findings, completed, failed, total_ms
 from tasks.scheduling.batching import CpuBatcher, LoopPieces
+from tasks.scheduling.defaults import CHECK_TIMEOUT_S, MAX_RESCUES
 from tasks.scheduling.rescue import worker_lost
 from tasks.text.source_index import shared_indexes
 from tasks.text.time_limit import TimeLimit, within
@@ -417,15 +413,3 @@ def _safely(job: Leased, leased_at: float, work: Callable[[], Result | ToJudge],
         if later:
             return EarlierAnswer(f"the check of its answer broke: {type(error).__name__}: {error}")
         return failed(job, failure_of(error), Clock(leased_at).timing(job), _findings(job))
-
-
-@shared_task(name="nightdesk.check", ignore_result=True, acks_late=False)
-def check_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
-    """Admits the jobs of a hint to their check."""
-    process.runtime.admit(Step.CHECK, parse_job_ids(job_ids), urgent=urgent)
-
-
-@shared_task(name="nightdesk.local", ignore_result=True, acks_late=False)
-def local_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
-    """Admits the jobs of a hint to their check with the local model."""
-    process.runtime.admit(Step.LOCAL, parse_job_ids(job_ids), urgent=urgent)

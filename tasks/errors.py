@@ -151,6 +151,13 @@ class Unstorable(LedgerError):
     """One row that the database can't keep: too large, or not representable."""
 
 
+UNPRICED = (
+    "the price of model {} at {} is unknown, so the ceiling of the batch or the budget of its tenant could not be kept; "
+    "take a model whose price is known, or submit without a ceiling where the tenant has no budget"
+)
+"""Message of a call, or of a job, that would need a price."""
+
+
 class ProviderError(NightdeskError):
     """A provider call failed.
 

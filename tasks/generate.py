@@ -3,23 +3,20 @@
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from time import monotonic
-from typing import Any
-
-from celery import shared_task
 
 from schemas.failure import Failure, FailureKind
 from schemas.generation import WINDOWS, Lane
 from schemas.job import JobRequest
 from schemas.model_call import Prompt
 from schemas.record import Quality, TimingMs
-from schemas.states import HeldReason, JobState, Outcome, Step
+from schemas.states import HeldReason, JobState, Outcome
 from tasks.answers.texts import fallback
 from tasks.calls.experiments import Variants, with_variant
 from tasks.calls.paid_call import (
@@ -49,7 +46,6 @@ from tasks.lanes.choice import LaneChooser
 from tasks.lanes.parking import Parking
 from tasks.policy.asks import after_failure, settle
 from tasks.ports import (
-    MAX_RESCUES,
     Advance,
     Answered,
     CacheStatus,
@@ -67,10 +63,10 @@ from tasks.ports import (
     ShareTerms,
     StoredCompletion,
     Turn,
-    process,
 )
 from tasks.prompting.messages import render, stored_prompt, with_correction
-from tasks.results import Findings, completed, failed, parse_job_ids, total_ms
+from tasks.results import Findings, completed, failed, total_ms
+from tasks.scheduling.defaults import MAX_RESCUES
 from tasks.scheduling.rescue import worker_lost
 
 # ---- the providers of a job ------------------------------------------------------------------------------------------
@@ -531,9 +527,3 @@ def _wait_for_permit(job: Leased, denied: Denied, *, called: bool) -> Advance:
     event = None if denied.why is DenyReason.LIMIT else "hold" if held_reason else denied.why.value
     limited = not held_reason and not called and not job.attempts
     return Advance(JobState.SCHEDULED, job.step, job.round, denied.delay, held_reason, event, limited=limited)
-
-
-@shared_task(name="nightdesk.generate", ignore_result=True, acks_late=False)
-def generate_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
-    """Admits the jobs of a hint to the process's loop; returns when they are admitted, not when they are done."""
-    process.runtime.admit(Step.GENERATE, parse_job_ids(job_ids), urgent=urgent)

@@ -4,10 +4,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
-
-from celery import shared_task
 
 from schemas import CONTRACT_VERSION
 from schemas.failure import Failure, FailureKind
@@ -17,10 +15,13 @@ from schemas.model_call import Ask, Completion, Prompt
 from schemas.record import GenerationRecord, JobResult, Quality, RecordStatus, TimingMs
 from schemas.states import FINAL_STATES, JobState, Outcome
 from tasks import ports
-from tasks.answers.postprocess import Processed
 from tasks.answers.texts import fallback, in_format, without_answer
 from tasks.errors import InputError
-from tasks.ports import Doorbell, FinalJob, JobView, Leased, Reading, process
+from tasks.ports import Doorbell, FinalJob, JobView, Leased, Reading
+
+if TYPE_CHECKING:
+    # Whoever reads results, or makes those of jobs without an answer, parses no answer.
+    from tasks.answers.postprocess import Processed
 
 COMPACT_BYTES = 64 * 1024
 """Most that a result in the result backend may hold; the whole is in the ledger."""
@@ -41,7 +42,7 @@ class Findings:
 
     prompt: Prompt | None = None
     completion: Completion | None = None
-    processed: Processed | None = None
+    processed: "Processed | None" = None
     grounding: Grounding | None = None
     quality: Quality = field(default_factory=Quality)
     answer: str = ""
@@ -298,9 +299,3 @@ async def poll(reading: Reading, ids: Sequence[UUID]) -> list[JobResult | None]:
     """The jobs' results as they stand now, in the order asked; None for an id that names no job."""
     results = {stored.result.job_id: stored.result for stored in await reading.results(ids)}
     return [results.get(job_id) for job_id in ids]
-
-
-@shared_task(name="nightdesk.poll", ignore_result=False)
-def poll_task(job_ids: Any) -> list[dict[str, Any] | None]:
-    """Answers a producer that reaches only Redis."""
-    return process.runtime.poll(job_ids if isinstance(job_ids, list) else [job_ids])

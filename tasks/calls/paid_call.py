@@ -18,7 +18,7 @@ from schemas.model_call import Prompt
 from schemas.states import JobState
 from tasks.answers.stream_text import StreamText
 from tasks.calls.retry import Decision, Hold, RetryPolicy, Snooze, decide
-from tasks.errors import ProviderError, Unstorable, failure_of
+from tasks.errors import UNPRICED, ProviderError, Unstorable, failure_of
 from tasks.ports import (
     READ_FIRST_S,
     STALL_S,
@@ -51,11 +51,6 @@ OVERTIME_S = 0.25
 
 MAX_UNKNOWN = 10
 """Unknown outcomes of a round before no more calls are made: a job that takes its worker down must not do so for ever."""
-
-UNPRICED = (
-    "the price of model {} at {} is unknown, so the ceiling of the batch or the budget of its tenant could not be kept; "
-    "take a model whose price is known, or submit without a ceiling where the tenant has no budget"
-)
 
 Result = TypeVar("Result")
 

@@ -69,9 +69,7 @@ from tasks.ports.rows import (
     risk_of,
 )
 from tasks.ports.stores import (
-    CHECK_TIMEOUT_S,
     LAST_RESCUES,
-    MAX_RESCUES,
     Actions,
     AnswerCache,
     Attempts,

@@ -43,13 +43,7 @@ from tasks.ports.rows import (
     StoredResult,
     no_page,
 )
-
-MAX_RESCUES = 5
-"""Default of how often a job is taken up again whose worker was lost: it survives a night with five power cuts, each in the
-same step, and ends after it took six workers down."""
-
-CHECK_TIMEOUT_S = 5.0
-"""Default time of a check: an answer to 20 KB of sources takes a thousandth of it, one to 2 MB about a half."""
+from tasks.scheduling.defaults import MAX_RESCUES
 
 LAST_RESCUES = 2
 """Further tries that a worker has to end such a job with the answer that was paid for; then it fails without."""

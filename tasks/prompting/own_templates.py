@@ -8,7 +8,8 @@ from schemas.job import GenerationConfig, JobRequest, SourceContext
 from schemas.model_call import MessagesSnapshot, SourcePart
 from tasks.errors import ConfigurationError, InputError
 from tasks.prompting.messages import render
-from tasks.prompting.templates import SETTING, load, own_prompts, use_own_folder
+from tasks.prompting.template_files import SETTING, own_prompts
+from tasks.prompting.templates import load, use_own_folder
 
 _SOURCES = (
     SourceContext(content="The gate is closed at nine.", sub_query="gate"),

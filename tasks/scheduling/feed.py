@@ -16,6 +16,7 @@ from schemas.job import MAX_REQUEST_BYTES
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable, NightdeskError
 from tasks.ports import Leased, LeaseKey, LeaseRoom, Queue, Room, risk_of
+from tasks.scheduling.defaults import MAX_BYTES_IN_FLIGHT
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +75,6 @@ CANCEL_AGAIN = timedelta(seconds=5)
 
 LEDGER_PAUSE = timedelta(seconds=1)
 """Between tries while the ledger can't be reached."""
-
-MAX_BYTES_IN_FLIGHT = 128_000_000
-"""Bytes of requests that a process holds, all steps together; the default of the setting."""
 
 URGENT_BYTES = 0.1
 """Share of the bytes that only urgent jobs get, so that big bulk jobs never fill them all."""

@@ -7,7 +7,8 @@ from uuid import UUID
 
 from schemas.failure import Failure, FailureKind
 from schemas.states import HeldReason
-from tasks.ports import MAX_RESCUES, Duties, Leased
+from tasks.ports import Duties, Leased
+from tasks.scheduling.defaults import MAX_RESCUES
 
 ROWS = 500
 """Jobs a rescue takes at most; the next one follows a second later."""

@@ -19,7 +19,8 @@ from functools import cache
 from tasks.text.language import language_tables
 from tasks.text.sentences import Span, plain_arabic, sentence_spans
 from tasks.text.statements import has_verb, of_tables, pattern_of, read_statement, substance, without_place
-from tasks.text.wording import DENIAL, WordSearch, denied_part, is_next_step
+from tasks.text.word_search import WordSearch
+from tasks.text.wording import DENIAL, denied_part, is_next_step
 
 _SPACED = ("en", "de", "es", "fr", "ar")
 _WORD = re.compile(r"[^\W\d_]+|\d[\d.,]*")

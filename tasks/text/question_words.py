@@ -7,7 +7,8 @@ from functools import cache
 
 from tasks.text.language import language_tables, word_set
 from tasks.text.sentences import plain_arabic
-from tasks.text.wording import AsciiSearch, content_words
+from tasks.text.word_search import AsciiSearch
+from tasks.text.wording import content_words
 
 
 class Expected(Enum):

@@ -26,9 +26,9 @@ from functools import cache, cached_property
 
 from tasks.text.language import SUPPORTED, language_of, language_tables
 from tasks.text.sentences import never_ends_sentence, plain_arabic, words
+from tasks.text.word_search import AsciiSearch
 from tasks.text.wording import (
     DENIAL,
-    AsciiSearch,
     content_words,
     denied_part,
     is_factual,

@@ -1,7 +1,7 @@
 """The command ``nightdesk``: reads the command line, does one command, ends with its exit code.
 
-``commands`` holds the commands; ``session`` opens servers and schema for them, ``batch_run`` takes a batch from its files
-to its results, ``console`` and ``job_view`` make things readable.
+``commands`` holds the commands; ``session`` opens servers and schema for them, ``whole_run`` takes a batch from its files
+to its results by the steps of ``batch_run``, ``console`` and ``job_view`` make things readable.
 The work itself is in ``worker.operations``. Results go to standard output, messages to standard error.
 """
 

@@ -1,41 +1,23 @@
-"""Takes a batch from its files to its results: submit, wait, write; each command does the steps that it is for."""
+"""Takes a batch of a command towards its results: submit, wait, write; each command does the steps that it is for."""
 
-import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from schemas.batch import BatchStatus, FailureCause
+from schemas.batch import BatchStatus
 from schemas.record import JobResult
-from schemas.states import HeldReason
-from tasks.errors import SameInputSubmitted, ServiceUnavailable
 from tasks.ports import InputLine, JobView, Refused, Repeated
-from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
-from worker.cli.full_disk import naming_full_disk
-from worker.cli.growing_output import GrowingOutput, grows, place_of
-from worker.cli.interruption import NOTHING_SUBMITTED, Interruption, fate_of
-from worker.cli.outfile import check_output, is_replaced, keep_previous, writing
-from worker.cli.preflight_messages import announce, ask_models, ask_models_again, resume_lanes
-from worker.cli.progress import Reporter, reporting
-from worker.cli.session import Session, has_ledger, session
-from worker.cli.summary import describe, earlier_lines, unchanged_line
+from worker.cli.outfile import is_replaced, keep_previous, writing
 from worker.cli.terminal import tell, warn
 from worker.cli.waiting import Watch
-from worker.ledger.database import HOT_S
-from worker.ledger.fleet import LaneNotice
-from worker.ledger.postgres import PostgresLedger
-from worker.local import LocalServerError
-from worker.operations.counts import count_of
-from worker.operations.file_submission import Accepted, Submission
-from worker.operations.input_columns import ColumnMap
-from worker.operations.input_content import SameInput
 from worker.operations.output_form import OutputForm
 from worker.operations.result_lines import Tally, write_results
-from worker.settings import Settings
-from worker.supervise.service_address import batch_address
-from worker.wiring import embedded
+
+if TYPE_CHECKING:
+    # Commands that submit nothing do without: it brings the reading of inputs along.
+    from worker.operations.file_submission import Accepted, Submission
 
 MOST_WARNINGS = 20
 """Faults of refused lines that are warned of; the output lists them all."""
@@ -55,7 +37,7 @@ class BatchRun:
     force: bool = False
     """Replace results of another batch."""
 
-    async def submit(self, submission: Submission) -> Accepted:
+    async def submit(self, submission: "Submission") -> "Accepted":
         """Writes the files into the ledger."""
         refused = submission.intake.refused
         before = len(refused)
@@ -109,33 +91,6 @@ class BatchRun:
         return await (self.watch.patiently(write) if is_replaced(output) else write())
 
 
-async def earlier_batch(opened: Session, submission: Submission, *, quiet: bool) -> BatchStatus | None:
-    """The batch that the same input with the same settings has already.
-
-    An input that earlier batches have in part takes that part, and says so unless asked for quiet.
-    """
-    async with opened.ledger(statement_s=HOT_S) as ledger:
-        earlier = await known_batch(ledger, submission)
-        if earlier is None and (unchanged := await submission.take_unchanged(ledger.contents)) and not quiet:
-            tell(unchanged_line(unchanged))
-        return earlier
-
-
-async def known_batch(ledger: PostgresLedger, submission: Submission) -> BatchStatus | None:
-    """The same, from an open ledger and of the whole input alone."""
-    batch_id = await submission.known_batch(ledger.contents)
-    return None if batch_id is None else await ledger.reading.batch_status(batch_id)
-
-
-def new_submission(files: list[str], batch: dict[str, Any], settings: Settings, **options: Any) -> Submission:
-    """Files that are to be submitted, with warnings of the lines refused so far."""
-    refused: list[Refused] = []
-    try:
-        return Submission(files, batch, settings, on_refused=refused.append, warn=warn, **options)
-    finally:
-        warn_of(refused)
-
-
 def warn_of(refused: Iterable[Refused]) -> None:
     """Warns of each fault once, with the number of lines that have it and the first of these."""
     faults: dict[tuple[str, str], list[Refused]] = {}
@@ -147,259 +102,3 @@ def warn_of(refused: Iterable[Refused]) -> None:
         warn(f"{file}s {numbers}{more} ({len(lines):,} lines): {message}" if len(lines) > 1 else str(lines[0]))
     if len(faults) > MOST_WARNINGS:
         warn("more lines are not valid, for other reasons")
-
-
-@dataclass(frozen=True, slots=True)
-class RunRequest:
-    """The order for a whole run."""
-
-    output: str
-    files: list[str] = field(default_factory=list)
-    batch: dict[str, Any] = field(default_factory=dict)
-    """Name, key, ceiling and defaults of the batch."""
-    resume: UUID | None = None
-    """A batch to go on with, instead of files."""
-    strict: bool = False
-    quiet: bool = False
-    with_workers: bool = True
-    check_only: bool = False
-    """Each line holds an answer: nothing is generated, and only workers that check are needed."""
-    estimate: bool = False
-    """Estimate before the submission, keep that with the batch, and compare it with the truth at the end."""
-    columns: ColumnMap = field(default_factory=ColumnMap)
-    """Of the files' rows, beside those known by their names."""
-    preflight: bool = True
-    """Make sure of the provider's key and model before anything is submitted."""
-    form: OutputForm = OutputForm.JSONL
-    """Of the output."""
-    same_input: SameInput | None = None
-    """The way of files that were submitted before; None: they are always a batch of their own."""
-    priority: int = 0
-    """Of jobs that set none."""
-    force: bool = False
-    """Replace results of another batch in the output, instead of keeping them beside."""
-    afterwards: Callable[[PostgresLedger], Awaitable[None]] | None = None
-    """Done with the ledger still open, when all is written."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The outcome of a whole run."""
-
-    batch_id: UUID | None
-    status: BatchStatus | None
-    tally: Tally
-    lines: Sequence[InputLine]
-    """Those that are no jobs of the batch."""
-    seconds: float
-    lanes: Sequence[LaneNotice] = ()
-    """Those without calls at the end, while jobs are held for it."""
-    failures: tuple[FailureCause, ...] = ()
-    """Of the jobs that failed."""
-    estimate: dict[str, Any] | None = None
-    """The estimate that is kept with the batch beside the truth, if it is asked for."""
-    page: str | None = None
-    """Address of the batch's page; None: no HTTP service runs with this home."""
-
-    @property
-    def exit_code(self) -> int:
-        """See ``exits``."""
-        if self.batch_id is None and not any(isinstance(line, Repeated) for line in self.lines):
-            return BAD_INPUT
-        return OK if self.tally.all_well else INCOMPLETE
-
-    @property
-    def refused(self) -> list[Refused]:
-        """The lines that are no valid jobs."""
-        return [line for line in self.lines if isinstance(line, Refused)]
-
-
-def run_batch(settings: Settings, request: RunRequest) -> Report:
-    """Does a run from start to finish.
-
-    Raises: what its parts raise, see ``exits``; KeyboardInterrupt after saying how to go on.
-    """
-    interruption = Interruption()
-    with interruption.tell_fate(lambda: "" if request.resume is not None else NOTHING_SUBMITTED):
-        return _run_batch(settings, request, interruption)
-
-
-def _run_batch(settings: Settings, request: RunRequest, interruption: Interruption) -> Report:
-    began = time.monotonic()
-    check_output(request.output, request.files)
-    submission = None
-    if request.resume is None:
-        submission = new_submission(
-            request.files,
-            request.batch,
-            settings,
-            strict=request.strict,
-            check_only=request.check_only,
-            with_workers=request.with_workers,
-            columns=request.columns,
-            same_input=request.same_input,
-            priority=request.priority,
-            **({} if request.quiet else {"tell": tell}),
-        )
-        if submission.empty:
-            lines = submission.intake.refused
-            with writing(request.output) as file:
-                tally = run_interruptible(write_results(file, None, None, lines, form=request.form))
-            warn(f"none of {count_of(tally.lines, 'line')} holds a valid job; nothing was submitted")
-            return Report(None, None, tally, lines, time.monotonic() - began)
-    certain = request.with_workers or embedded(settings)
-    looks = submission is not None and submission.may_be_known and (not embedded(settings) or has_ledger(settings))
-    if submission is not None:
-        announce(settings, submission, request.files, quiet=request.quiet, certain=certain)
-    whole_run = _WholeRun(request, submission, began, request.resume)
-    if submission is not None and not looks and request.preflight:
-        whole_run.accepted = ask_models(settings, submission, certain=certain)
-    with session(settings, writes=submission is not None, staffs=request.with_workers) as opened:
-        if submission is not None and looks:
-            earlier = whole_run.take_earlier(opened)
-            if request.preflight and (earlier is None or HeldReason.LANE_PAUSED in earlier.held):
-                ask = ask_models if earlier is None else ask_models_again
-                whole_run.accepted = ask(settings, submission, certain=certain)
-        try:
-            with (
-                naming_full_disk(settings),
-                interruption.tell_fate(lambda: whole_run.how_to_go_on(opened)),
-                reporting(quiet=request.quiet) as reporter,
-            ):
-                return run_interruptible(whole_run.run(opened, reporter))
-        except (ServiceUnavailable, LocalServerError):
-            tell(whole_run.how_to_go_on())
-            raise
-
-
-@dataclass(slots=True)
-class _WholeRun:
-    request: RunRequest
-    submission: Submission | None
-    began: float
-    batch_id: UUID | None
-    results_so_far: int = 0
-    """In the output, when the wait ended."""
-    accepted: Sequence[tuple[str, str]] = ()
-    """Providers and models that did not refuse the key."""
-
-    def how_to_go_on(self, opened: Session | None = None) -> str:
-        """The whereabouts of the jobs, and the command that takes the run up again; a ledger that is open is asked."""
-        if self.batch_id is not None:
-            so_far = (
-                f" {count_of(self.results_so_far, 'result')} so far: {self.request.output}."
-                if self.results_so_far
-                else ""
-            )
-            return (
-                f"The jobs of batch {self.batch_id} stay in the ledger, those that are done too.{so_far} Go on with: "
-                f"nightdesk run --resume {self.batch_id} -o {self.request.output}"
-            )
-        if self.submission is not None and self.submission.receipt is not None:
-            return "The jobs stay in the ledger, those that are done too. The same command finds them again."
-        if self.submission is not None and opened is not None:
-            fate, self.batch_id = fate_of(opened, self.submission)
-            return fate if self.batch_id is None else self.how_to_go_on()
-        if self.submission is not None:
-            return f"Nothing was submitted, unless 'nightdesk status {self.submission.batch.id}' knows of it."
-        return ""
-
-    def take_earlier(self, opened: Session) -> BatchStatus | None:
-        """Goes on with the batch that the same input has already, if there is one, and says so."""
-        assert self.submission is not None
-        earlier = run_interruptible(earlier_batch(opened, self.submission, quiet=self.request.quiet))
-        if earlier is not None:
-            self._take(earlier, self.submission)
-        return earlier
-
-    def _take(self, earlier: BatchStatus, submission: Submission) -> None:
-        if not self.request.quiet:
-            for line in earlier_lines(earlier, submission.batch):
-                tell(line)
-        self.batch_id, self.submission = earlier.batch_id, None
-
-    async def run(self, opened: Session, reporter: Reporter) -> Report:
-        """Submits or takes up the batch, waits for it, writes its results."""
-        request = self.request
-        async with opened.ledger(statement_s=HOT_S) as ledger:
-            watch = Watch(opened, ledger, reporter, check_only=request.check_only)
-            run = BatchRun(watch, self.batch_id, force=request.force)
-            await resume_lanes(ledger, opened, self.accepted)
-            if self.submission is not None:
-                await self._submit(run, self.submission)
-            else:
-                await self._take_up(run)
-            watch.lanes = True
-            status = await self._wait(run)
-            lanes: Sequence[LaneNotice] = ()
-            if status is not None and HeldReason.LANE_PAUSED in status.held:
-                lanes = await watch.patiently(ledger.fleet.lane_notices)
-            failures = await watch.failure_causes(status)
-            tally = await run.write(request.output, form=request.form, keeps=True)
-            if request.afterwards is not None and run.batch_id is not None:
-                await request.afterwards(ledger)
-            seconds = time.monotonic() - self.began
-            estimate = await self._beside_truth(ledger, run.batch_id)
-            page = None if run.batch_id is None else batch_address(opened.settings.home, run.batch_id)
-            return Report(run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), failures, estimate, page)
-
-    async def _wait(self, run: BatchRun) -> BatchStatus | None:
-        """Waits for the batch, and meanwhile writes its results into the output."""
-        request, batch_id, ledger = self.request, run.batch_id, run.watch.ledger
-        if batch_id is None or not grows(request.output, request.form):
-            return await run.wait()
-        output = GrowingOutput(place_of(request.output), request.form, batch_id, run.keep, run.watch.reporter.note)
-        run.watch.on_look = lambda: output.update(ledger)
-        try:
-            return await run.wait()
-        finally:
-            output.close()
-            self.results_so_far = output.results
-
-    async def _beside_truth(self, ledger: PostgresLedger, batch_id: UUID | None) -> dict[str, Any] | None:
-        if not self.request.estimate or batch_id is None:
-            return None
-        from worker.operations.first_estimate import first_estimate  # noqa: PLC0415 - as below
-
-        return await first_estimate(ledger, batch_id)
-
-    async def _estimate(self, ledger: PostgresLedger, submission: Submission, settings: Settings) -> None:
-        """Estimates the files, says so and puts the estimate into the batch."""
-        # Only a run that asks for an estimate pays for the planning of calls.
-        from worker.operations.first_estimate import estimate_line, with_estimate  # noqa: PLC0415
-
-        request = self.request
-        submission.batch, estimation = await with_estimate(
-            submission.batch, request.files, request.batch, settings, ledger,
-            same_input=request.same_input, columns=request.columns, priority=request.priority,
-        )  # fmt: skip
-        if not request.quiet:
-            tell(estimate_line(estimation))
-
-    async def _submit(self, run: BatchRun, submission: Submission) -> None:
-        if self.request.estimate:
-            await self._estimate(run.watch.ledger, submission, run.watch.session.settings)
-        if self.request.with_workers:
-            # They take a second to start; meanwhile the jobs are submitted.
-            run.watch.staff()
-        try:
-            accepted = await run.submit(submission)
-        except SameInputSubmitted:
-            if (earlier := await known_batch(run.watch.ledger, submission)) is None:
-                raise
-            self._take(earlier, submission)
-            run.batch_id = earlier.batch_id
-            await self._take_up(run)
-            return
-        self.batch_id = accepted.batch_id
-        if not self.request.quiet:
-            tell(describe(accepted))
-        await submission.hint(run.watch.session.settings, run.watch.session.where)
-
-    async def _take_up(self, run: BatchRun) -> None:
-        batch_id = run.batch_id
-        assert batch_id is not None
-        elsewhere = [line.job_id for line in await run.input_lines() if isinstance(line, Repeated)]
-        status = await run.watch.patiently(lambda: run.watch.ledger.reading.batch_status(batch_id))
-        if self.request.with_workers and (status.final < status.jobs or await run.watch.still_moving(elsewhere)):
-            run.watch.staff()

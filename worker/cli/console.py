@@ -14,9 +14,9 @@ WIDE = 100
 
 def console() -> Console:
     """Standard output: colours on a terminal only, and as wide as it; elsewhere COLUMNS wide, or 80 as a mail or a ticket."""
-    out = Console(highlight=False)
+    out = Console(highlight=False, emoji=False)
     # Not the width of a terminal that only reads commands or shows messages.
-    return out if out.is_terminal else Console(width=_columns(), highlight=False)
+    return out if out.is_terminal else Console(width=_columns(), highlight=False, emoji=False)
 
 
 def _columns() -> int:

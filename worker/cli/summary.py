@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     # Commands that only show batches need nothing of a run.
     from schemas.budget import BudgetStatus
     from tasks.ports import NewBatch, Refused
-    from worker.cli.batch_run import Report, RunRequest
+    from worker.cli.whole_run import Report, RunRequest
     from worker.ledger.fleet import LaneNotice
     from worker.operations.file_submission import Accepted
     from worker.operations.second_reading import Unchanged

@@ -6,7 +6,8 @@ from uuid import UUID
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, Step
-from tasks.ports import MAX_RESCUES, BatchCounts, Duties, Outlook
+from tasks.ports import BatchCounts, Duties, Outlook
+from tasks.scheduling.defaults import MAX_RESCUES
 from worker.ledger.actions import closing_statement
 from worker.ledger.budgets import HAS_ROOM, settle_budgets
 from worker.ledger.call_windows import WINDOW_OVER, close_windows

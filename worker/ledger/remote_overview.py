@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from schemas.generation import WINDOWS, Lane
-from tasks.lanes.choice import expected, in_words
-from tasks.ports.remote_batches import BatchTimes
 from worker.ledger.database import Database
-from worker.ledger.provider_batches import PostgresRemoteBatches
+
+if TYPE_CHECKING:
+    from tasks.ports.remote_batches import BatchTimes
 
 MOST = 20
 """Batches of providers that are named."""
@@ -81,6 +81,9 @@ class RemoteNotice:
     @property
     def event(self) -> str:
         """One sentence."""
+        # As below: only where calls wait.
+        from tasks.lanes.choice import in_words  # noqa: PLC0415
+
         calls, have = f"{self.calls:,} calls", "have"
         if self.calls == 1:
             calls, have = "1 call", "has"
@@ -118,13 +121,18 @@ class RemoteOverview:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self._batches = PostgresRemoteBatches(database)
 
     async def notices(self, batch_id: UUID | None = None) -> Sequence[RemoteNotice]:
         """The calls that wait, of one batch of jobs or of all, by provider batch; the longest first."""
         rows = await self._db.rows(_NOTICES, {"batch_id": batch_id, "most": MOST})
+        if not rows:
+            return []
+        # Loaded only where calls wait: few commands see some.
+        from worker.ledger.provider_batches import PostgresRemoteBatches  # noqa: PLC0415
+
+        batches = PostgresRemoteBatches(self._db)
         keys = {(row.provider, row.model, Lane(row.lane)) for row in rows}
-        times = {key: await self._batches.times(*key) for key in keys}
+        times = {key: await batches.times(*key) for key in keys}
         return [_notice(row, times[row.provider, row.model, Lane(row.lane)]) for row in rows]
 
     async def spilled(self, batch_id: UUID) -> int:
@@ -136,7 +144,9 @@ def _clock(at: datetime | None) -> str:
     return at.astimezone().strftime("%m-%d %H:%M") if at else ""
 
 
-def _notice(row: Any, times: BatchTimes) -> RemoteNotice:
+def _notice(row: Any, times: "BatchTimes") -> RemoteNotice:
+    from tasks.lanes.choice import expected  # noqa: PLC0415 - as above
+
     observed = row.intended_at is not None and times.ended_s
     return RemoteNotice(
         row.provider,

@@ -12,7 +12,7 @@ from schemas.claim_error import ErrorKind
 from schemas.model_call import plain_usd
 from schemas.record import JobResult
 from tasks.ports import JobView, ResultLine, StoredResult
-from tasks.text.wording import WordSearch
+from tasks.text.word_search import WordSearch
 from worker.ledger.database import Database
 from worker.ledger.field_order import order_of
 from worker.ledger.pages import walk
@@ -127,7 +127,7 @@ async def _next(pages: AsyncIterator[list[Any]]) -> list[Any]:
 
 def _from_view(view: JobView) -> StoredResult:
     grounding = view.record.grounding if view.record is not None else None
-    # It brings Celery along, which most commands do without.
+    # Most commands read no view, and the steps of an answer come along.
     from tasks.results import result_of  # noqa: PLC0415
 
     return StoredResult(result_of(view), grounding.errors if grounding is not None else {})

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from schemas.budget import BudgetStatus
+from schemas.budget import TOTAL, BudgetStatus
 from schemas.window import Interval, parse_period
 from tasks.errors import NotFound
 from worker.ledger.database import Database
@@ -32,12 +32,6 @@ PAGES = 20
 
 ROLLED = 200
 """Budgets that get a new period in one tick."""
-
-TOTAL = "total"
-"""The period of a budget that does not begin anew."""
-
-DAY = "day UTC"
-"""The other period of budgets of keys."""
 
 _EVER = Interval(datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC))
 

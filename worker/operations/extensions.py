@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from tasks.errors import ConfigurationError
-from tasks.prompting.templates import available, load
+from tasks.prompting.template_files import available
+from tasks.prompting.templates import load
 from worker.plugins import CHECKERS, PROVIDERS, installed
 from worker.plugins.claim_checkers import load_checker
 from worker.providers.registry import ConfiguredProviders

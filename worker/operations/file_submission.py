@@ -33,7 +33,6 @@ from worker.operations.json_lines import check_files, display_name
 from worker.operations.public_address import refuse_private
 from worker.operations.second_reading import HEAD, Unchanged, find_unchanged, read_again
 from worker.operations.spellings import require_answer
-from worker.process.doorbell import ring
 from worker.providers.registry import Installation
 from worker.settings import Settings
 from worker.wiring import embedded
@@ -372,6 +371,9 @@ async def wake(
     hints: Mapping[Step, Sequence[UUID]], settings: Settings, where: Endpoints, warn: Callable[[str], None]
 ) -> None:
     """Hints new jobs by their first step; without Redis it warns."""
+    # Celery is loaded only to send: most submissions are too large to be hinted.
+    from worker.process.doorbell import ring  # noqa: PLC0415
+
     try:
         async with ring(settings, where.redis_url) as doorbell:
             for step, ids in hints.items():

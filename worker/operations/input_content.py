@@ -11,7 +11,7 @@ import orjson
 
 from schemas.job import JobRequest
 from tasks.ports import Content, NewJob
-from tasks.prompting.templates import load
+from tasks.prompting.template_files import prompt_hash
 from worker.providers.registry import ConfiguredProviders
 from worker.providers.vendors import VENDORS
 from worker.settings import Settings
@@ -72,12 +72,12 @@ class ContentDigest:
 
     def basis(self) -> bytes:
         """The digest of what decides the answers of the first part, without its jobs: settings, prompts and their texts."""
-        prompts = sorted((name, version or "", load(name, version).sha256) for name, version in self._head_prompts)
+        prompts = sorted((name, version or "", prompt_hash(name, version)) for name, version in self._head_prompts)
         return hashlib.sha256(self._basis + orjson.dumps(prompts)).digest()
 
     def _prompt_hashes(self) -> bytes:
         # A template may change under a version's name, and the newest version may be another tomorrow.
-        return "".join(sorted(load(name, version).sha256 for name, version in self._prompts)).encode()
+        return "".join(sorted(prompt_hash(name, version) for name, version in self._prompts)).encode()
 
 
 def basis_of(settings: Settings, *, check_only: bool, environment: Mapping[str, str] | None = None) -> bytes:

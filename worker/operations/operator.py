@@ -3,15 +3,17 @@
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from tasks.errors import BrokerUnavailable
 from tasks.ports import Page
 from worker.ledger.postgres import PostgresLedger
 from worker.local import Endpoints
-from worker.process.doorbell import CeleryDoorbell, ring
 from worker.settings import Settings
-from worker.token_streams import forget
+
+if TYPE_CHECKING:
+    from worker.process.doorbell import CeleryDoorbell
 
 
 @dataclass(slots=True)
@@ -54,7 +56,7 @@ class PublishedResults:
     """The results in Redis of jobs that change; once Redis is unreachable they stay, with one warning."""
 
     operator: Operator
-    doorbell: CeleryDoorbell
+    doorbell: "CeleryDoorbell"
     consequence: str
     """Of results that stay, for the warning."""
     unreachable: bool = False
@@ -66,6 +68,8 @@ class PublishedResults:
         try:
             await self.doorbell.forget(list(job_ids))
             if texts is not None:
+                from worker.token_streams import forget  # noqa: PLC0415 - with Redis, as below
+
                 await forget(self.operator.where.redis_url, self.operator.settings.key_prefix, texts)
         except BrokerUnavailable as error:
             self.unreachable = True
@@ -75,5 +79,8 @@ class PublishedResults:
 @asynccontextmanager
 async def published_results(operator: Operator, consequence: str) -> AsyncIterator[PublishedResults]:
     """Opens the result backend for an operation."""
+    # Only orders that remove results need Redis, and it takes longer to load than all else.
+    from worker.process.doorbell import ring  # noqa: PLC0415
+
     async with ring(operator.settings, operator.where.redis_url) as doorbell:
         yield PublishedResults(operator, doorbell, consequence)

@@ -5,17 +5,18 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, tzinfo
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from schemas.batch import BatchStatus, LaneStatus, RemoteBatchStatus
-from schemas.budget import BudgetStatus
+from schemas.budget import DAY, TOTAL, BudgetStatus
 from schemas.states import HeldReason, JobState
 from schemas.window import parse_period
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.remote_overview import RemoteNotice
-from worker.ledger.tenant_budgets import DAY, TOTAL
+
+if TYPE_CHECKING:
+    from worker.ledger.remote_overview import RemoteNotice
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Overview:
 
     batches: list[BatchStatus]
     lanes: list[LaneNotice]
-    remote: Sequence[RemoteNotice] = ()
+    remote: "Sequence[RemoteNotice]" = ()
     """Provider batches in which the jobs of a single batch wait."""
     unserved: Sequence[str] = ()
     """Queues with available jobs that no worker takes."""
@@ -143,7 +144,7 @@ def unserved_line(queues: Sequence[str], started: Collection[str] = ()) -> str:
     return f"no worker takes jobs of the queue{'s' if len(queues) > 1 else ''} {names}; 'nightdesk up' starts what is missing"
 
 
-def _remote_status(notice: RemoteNotice) -> RemoteBatchStatus:
+def _remote_status(notice: "RemoteNotice") -> RemoteBatchStatus:
     return RemoteBatchStatus(**{name: getattr(notice, name) for name in RemoteBatchStatus.model_fields})
 
 

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 QUEUES = ("generate", "check", "local", "submit")
 
-INCLUDE = ("tasks.submit", "tasks.generate", "tasks.check", "tasks.results")
+INCLUDE = ("tasks.celery_tasks",)
 
 PROBE_EVERY_S = 1.0
 REPLY_S = 2.0

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from schemas.generation import WINDOWS, CheckerName, Lane
 from schemas.job import GenerationConfig
 from schemas.model_call import Usage
-from tasks.calls.paid_call import UNPRICED
-from tasks.errors import ConfigurationError
+from tasks.errors import UNPRICED, ConfigurationError
 from tasks.ports import Catalog, CheapJudge, Objection, Provider, Turn
-from tasks.ports.remote_batches import RemoteCalls
-from tasks.ports.remote_responses import RemoteResponses
 from worker.providers.presets import CHEAP_JUDGES, DEFAULT_MODELS, LEAST_JUDGE_BYTES, PRESETS
 from worker.providers.vendors import VENDORS
 from worker.settings import ProviderKind, ProviderSettings, Settings, plain_http
 
 if TYPE_CHECKING:
+    from tasks.ports.remote_batches import RemoteCalls
+    from tasks.ports.remote_responses import RemoteResponses
     from worker.plugins import Plugin
 
 
@@ -148,12 +147,12 @@ class ConfiguredProviders:
             provider = self._built[name] = self._build(name, entry)
         return provider
 
-    def remote_calls(self, name: str) -> RemoteCalls | None:
+    def remote_calls(self, name: str) -> "RemoteCalls | None":
         """See ``tasks.ports.Providers``."""
         batch_calls: RemoteCalls | None = getattr(self.get(name), "batch_calls", None)
         return batch_calls
 
-    def remote_responses(self, name: str) -> RemoteResponses | None:
+    def remote_responses(self, name: str) -> "RemoteResponses | None":
         """See ``tasks.ports.Providers``."""
         background: RemoteResponses | None = getattr(self.get(name), "background", None)
         return background

@@ -1,13 +1,13 @@
 """Notes the address of the running HTTP service in its home, for the commands that point to its pages."""
 
 import logging
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 from uuid import UUID
 
 import orjson
-import psutil
 
 from worker.supervise.files import write_atomically
 
@@ -31,6 +31,8 @@ def note_service(home: Path, address: str) -> None:
 
     A service with servers of its own may begin with no home at all, or with one that can't be written.
     """
+    import psutil  # noqa: PLC0415 - as in service_address
+
     process, path = psutil.Process(), _path(home)
     note = _Note(_for_people(address), process.pid, process.create_time())
     try:
@@ -43,7 +45,7 @@ def note_service(home: Path, address: str) -> None:
 def forget_service(home: Path) -> None:
     """Removes the note of this process; that of another one stays."""
     note = _read(home)
-    if note is not None and note.pid == psutil.Process().pid:
+    if note is not None and note.pid == os.getpid():
         _path(home).unlink(missing_ok=True)
 
 
@@ -52,6 +54,8 @@ def service_address(home: Path) -> str | None:
     note = _read(home)
     if note is None:
         return None
+    import psutil  # noqa: PLC0415 - where no service runs nothing is looked for
+
     try:
         alive = psutil.Process(note.pid).create_time() == note.born
     except psutil.Error:

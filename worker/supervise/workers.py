@@ -11,10 +11,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import orjson
-import psutil
 
 from tasks.errors import ServiceUnavailable
 from worker.ledger.database import hosts_of
@@ -24,6 +24,9 @@ from worker.supervise.files import tail, write_atomically
 from worker.supervise.processes import Identity, find, find_or_wait, hold_guard, is_alive, poll, send_signal, spawn
 from worker.supervise.state_directory import StateDirectory
 from worker.wiring import embedded
+
+if TYPE_CHECKING:
+    import psutil
 
 PACKAGES = Path(__file__).parents[2]
 """The directory of our packages: workers start there, whatever the directory of the command."""
@@ -85,7 +88,7 @@ class WorkerProcess:
     """A worker that runs."""
 
     spec: WorkerSpec
-    process: psutil.Process = field(repr=False)
+    process: "psutil.Process" = field(repr=False)
     ephemeral: bool
     """True if the last command that uses the home stops it."""
     settings: str

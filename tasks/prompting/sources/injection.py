@@ -19,7 +19,7 @@ import orjson
 from schemas.model_call import Flag, Message, Role, SourceFlag, SourcePart, TextPart
 from tasks.errors import InputError
 from tasks.prompting.templates import PromptTemplate, place_of
-from tasks.text.wording import WordSearch
+from tasks.text.word_search import WordSearch
 
 _INVISIBLE = "\u00ad\u180e\u200b\u2060\u2061\u2062\u2063\u2064\ufeff"
 _BIDI = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"

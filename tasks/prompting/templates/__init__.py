@@ -4,8 +4,6 @@ A template is a file ``<name>@<version>.j2``. It defines the wording and the ord
 """
 
 import hashlib
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,13 +14,16 @@ from jinja2.meta import find_referenced_templates
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tasks.errors import InputError
-
-FOLDER = Path(__file__).parent
-SETTING = "NIGHTDESK_TEMPLATES_DIR"
-_FILE = re.compile(r"(?P<name>[a-z][a-z0-9_]*)@(?P<version>\d+(?:\.\d+)*)\.j2")
-_INNER_FILE = re.compile(r"(?P<name>_[a-z][a-z0-9_]*)@(?P<version>\d+(?:\.\d+)*)\.j2")
-_own: list[Path] = []
-"""The installation's own folder, if it has one."""
+from tasks.prompting.template_files import (
+    FOLDER,
+    PART_FILE,
+    PROMPT_FILE,
+    available,
+    own_folders,
+    present_version,
+    prompt_hash,
+    version_key,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,13 @@ def use_own_folder(folder: Path | None) -> None:
 
     Raises ``InputError`` naming a file that is no template by its name, or that takes the name of a shipped one.
     """
-    _own[:] = [] if folder is None else [folder]
-    for cached in (available, load_inner, load, load_part, _environment, _compile):
+    own_folders[:] = [] if folder is None else [folder]
+    for cached in (available, present_version, prompt_hash, load_inner, load, load_part, _environment, _compile):
         cached.cache_clear()
     if folder is None:
         return
     for path in sorted(folder.glob("*.j2")):
-        if not _FILE.fullmatch(path.name) and not _INNER_FILE.fullmatch(path.name):
+        if not PROMPT_FILE.fullmatch(path.name) and not PART_FILE.fullmatch(path.name):
             raise InputError(f"{path} is not named NAME@VERSION.j2, for example terse@1.j2 (lower case, digits, _)")
         if (FOLDER / path.name).exists():
             raise InputError(
@@ -58,61 +59,25 @@ def use_own_folder(folder: Path | None) -> None:
             )
 
 
-def own_prompts() -> list[tuple[str, str]]:
-    """Name and version of each prompt of the installation's own."""
-    return [(match["name"], match["version"]) for path in _files(_own) if (match := _FILE.fullmatch(path.name))]
-
-
-@cache
-def available() -> dict[str, tuple[str, ...]]:
-    """Names of the prompts with their versions, oldest first; files that begin with ``_`` are parts, not prompts."""
-    versions_by_name: dict[str, list[str]] = {}
-    for path in _files((FOLDER, *_own)):
-        if match := _FILE.fullmatch(path.name):
-            versions_by_name.setdefault(match["name"], []).append(match["version"])
-    return {name: tuple(sorted(versions, key=_version_key)) for name, versions in sorted(versions_by_name.items())}
-
-
-def _files(folders: Iterable[Path]) -> list[Path]:
-    return sorted((path for folder in folders for path in folder.glob("*.j2")), key=lambda path: path.name)
-
-
 @cache
 def load_inner(name: str, version: str | None = None) -> PromptTemplate:
     """Loads a shipped template that is no prompt of a job (its name begins with ``_``), by default in its newest version."""
     versions = [
         match["version"]
         for path in FOLDER.glob(f"{name}@*.j2")
-        if (match := _INNER_FILE.fullmatch(path.name)) and match["name"] == name
+        if (match := PART_FILE.fullmatch(path.name)) and match["name"] == name
     ]
     if not versions or (version is not None and version not in versions):
         raise InputError(
             f"no template {name!r} in version {version or 'any'}; there are {', '.join(versions) or 'none'}"
         )
-    return _compile(name, version or max(versions, key=_version_key))
-
-
-def _version_key(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+    return _compile(name, version or max(versions, key=version_key))
 
 
 @cache
 def load(name: str, version: str | None) -> PromptTemplate:
     """Loads a prompt, by default in its newest version; raises ``InputError`` with the versions that exist."""
-    versions = available().get(name)
-    if versions is None:
-        raise InputError(f"no prompt {name!r}; there are {', '.join(available())}{_hint()}", field="config.prompt_name")
-    if version is not None and version not in versions:
-        raise InputError(
-            f"prompt {name!r} has no version {version!r}; there are {', '.join(versions)}{_hint()}",
-            field="config.prompt_version",
-        )
-    return _compile(name, version or versions[-1])
-
-
-def _hint() -> str:
-    """The way to templates of one's own, for the end of a message."""
-    return f" ({_own[0]} is read, too)" if _own else f" (templates of your own: {SETTING})"
+    return _compile(name, present_version(name, version))
 
 
 @cache
@@ -124,7 +89,7 @@ def load_part(name: str, version: str) -> PromptTemplate:
 @cache
 def _environment() -> ImmutableSandboxedEnvironment:
     return ImmutableSandboxedEnvironment(
-        loader=FileSystemLoader([FOLDER, *_own]),
+        loader=FileSystemLoader([FOLDER, *own_folders]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -162,7 +127,9 @@ def _path_of(file: str, users: list[Path]) -> Path:
         _, path, _ = loader.get_source(_environment(), file)
     except TemplateNotFound:
         user = f"{users[-1]} extends or includes {file!r}" if users else repr(file)
-        raise InputError(f"{user}, which is in none of the folders {', '.join(map(str, (FOLDER, *_own)))}") from None
+        raise InputError(
+            f"{user}, which is in none of the folders {', '.join(map(str, (FOLDER, *own_folders)))}"
+        ) from None
     except UnicodeDecodeError as error:
         raise InputError(f"a template is not UTF-8: {file}: {error}") from None
     assert path is not None

@@ -8,7 +8,8 @@ from uuid import UUID
 from schemas.failure import Failure, FailureKind
 from schemas.states import HeldReason, JobState, Step
 from tasks.policy.asks import mark_winner
-from tasks.ports import LAST_RESCUES, MAX_RESCUES, BatchCounts, ClosedAttempt, Duties, Outlook
+from tasks.ports import LAST_RESCUES, BatchCounts, ClosedAttempt, Duties, Outlook
+from tasks.scheduling.defaults import MAX_RESCUES
 from tasks.scheduling.rescue import ABANDONED_AFTER
 from tests.fakes.ledger.rules import close_attempt, end, free_usd, fund, has_room, latest_answer, unpublished_jobs
 from tests.fakes.ledger.tables import UNKNOWN, AttemptRow, BatchRow, JobRow, MemoryTables

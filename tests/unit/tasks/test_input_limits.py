@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import job
-from tasks import submit
+from tasks import celery_tasks
 from tasks.errors import InputError
 from tasks.submit import canonical, chunked, new_job, parse_request
 
@@ -96,11 +96,11 @@ def test_a_chunk_of_a_submission_is_bounded_in_jobs_and_in_bytes() -> None:
 
 
 def test_a_message_holds_so_many_jobs_and_no_more() -> None:
-    jobs, _ = submit.read_message([0] * submit.MAX_MESSAGE_JOBS, None, "k")
-    assert len(jobs) == submit.MAX_MESSAGE_JOBS
+    jobs, _ = celery_tasks.read_message([0] * celery_tasks.MAX_MESSAGE_JOBS, None, "k")
+    assert len(jobs) == celery_tasks.MAX_MESSAGE_JOBS
 
     with pytest.raises(InputError, match="10,001 jobs, at most 10,000") as refused:
-        submit.read_message([0] * (submit.MAX_MESSAGE_JOBS + 1), None, "k")
+        celery_tasks.read_message([0] * (celery_tasks.MAX_MESSAGE_JOBS + 1), None, "k")
     assert refused.value.field == "jobs"
 
 

@@ -10,7 +10,8 @@ from schemas.job import GenerationConfig, JobRequest
 from tasks.errors import ConfigurationError, InputError
 from tasks.prompting.messages import render, rerender
 from tasks.prompting.own_templates import use_templates
-from tasks.prompting.templates import FOLDER, available, load
+from tasks.prompting.template_files import FOLDER, available
+from tasks.prompting.templates import load
 from worker.operations.extensions import prompts
 from worker.settings import Settings, load_settings
 

@@ -12,7 +12,8 @@ from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Role, SourcePart
 from tasks.errors import InputError
 from tasks.prompting.messages import ANSWER_SCHEMA, answer_schema, render
-from tasks.prompting.templates import FOLDER, available
+from tasks.prompting.template_files import FOLDER, available, prompt_hash
+from tasks.prompting.templates import load
 
 SOURCES = [
     {"content": "Rent may rise once a year.", "title": "Tenancy Act", "page": 14, "internal_note": "secret"},
@@ -201,3 +202,10 @@ def test_formats_each_say_what_to_write() -> None:
         for output_format in (OutputFormat.BULLETS, OutputFormat.STEPS, OutputFormat.TABLE, OutputFormat.PLAIN)
     }
     assert len(set(rules.values())) == len(rules)
+
+
+def test_the_hash_of_a_shipped_prompt_needs_no_template_engine() -> None:
+    prompts = [(name, version) for name, versions in available().items() for version in versions]
+    assert len(prompts) > 10
+    for name, version in prompts:
+        assert prompt_hash(name, version) == load(name, version).sha256

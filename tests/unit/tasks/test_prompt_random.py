@@ -16,7 +16,7 @@ from schemas.model_call import Flag, SourceFlag
 from tasks.prompting.messages import render, rerender
 from tasks.prompting.sources import injection
 from tasks.prompting.sources.pack import ShownSources, quarter_tokens, search_text
-from tasks.text.wording import WordSearch
+from tasks.text.word_search import WordSearch
 
 _RANGES = (
     (0x20, 0x7E), (0x20, 0x7E), (0xA0, 0x24F), (0x391, 0x3A1), (0x410, 0x44F), (0x627, 0x64A), (0x4E00, 0x4EFF),

@@ -17,7 +17,7 @@ from tasks.text.clauses import clause_spans
 from tasks.text.language import SUPPORTED
 from tasks.text.sentences import Span
 from tasks.text.statements import Vocabulary, read_statement, without_place
-from tasks.text.wording import AsciiSearch
+from tasks.text.word_search import AsciiSearch
 from tests.unit.tasks.sayings import SAYINGS, Sayings
 from tests.unit.tasks.test_check import SOURCE, examine, leased_for_check
 

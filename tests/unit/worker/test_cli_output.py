@@ -22,13 +22,13 @@ from tasks.results import result_of
 from tasks.submit import new_job, parse_request
 from tests.fakes.ledger import MemoryLedger
 from tests.unit.tasks.test_restyle import SEGMENTS, view
-from worker.cli.batch_run import Report
 from worker.cli.commands.cost_estimate import show_estimation
 from worker.cli.commands.job_commands import release_line
 from worker.cli.commands.stored_results import Styling, failed_lines
 from worker.cli.exits import OutputFailed
 from worker.cli.outfile import check_output, keep_previous, writing
 from worker.cli.summary import named_counts, run_lines
+from worker.cli.whole_run import Report
 from worker.operations.estimation import Estimation
 from worker.operations.result_lines import Tally, write_results
 

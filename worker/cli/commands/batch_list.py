@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated
 
-import psutil
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -85,7 +84,11 @@ def _staff(own: Collection[int], present: Iterable[str]) -> str:
 def _is_of(name: str, own: Collection[int]) -> bool:
     """True for a worker of this home, and for one of this host that has ended: its presence outlives it by seconds."""
     pid = int(name.rpartition(":")[2])
-    return name == worker_name(pid) and (pid in own or not psutil.pid_exists(pid))
+    if name != worker_name(pid) or pid in own:
+        return name == worker_name(pid)
+    import psutil  # noqa: PLC0415 - no worker that is present, no look at processes
+
+    return not psutil.pid_exists(pid)
 
 
 def _table(batches: Sequence[BatchStatus]) -> Table:

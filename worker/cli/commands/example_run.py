@@ -20,12 +20,12 @@ from tasks.errors import InputError
 from tasks.ports import JobView
 from tasks.results import result_of
 from worker.cli import options
-from worker.cli.batch_run import RunRequest, run_batch
 from worker.cli.console import console, safe
 from worker.cli.job_view import show_answer
 from worker.cli.session import state_of
 from worker.cli.summary import run_lines
 from worker.cli.terminal import tell
+from worker.cli.whole_run import RunRequest, run_batch
 from worker.ledger.postgres import PostgresLedger
 from worker.settings import load_settings
 

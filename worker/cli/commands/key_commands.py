@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from schemas.access import Role
-from schemas.budget import BudgetStatus
+from schemas.budget import DAY, TOTAL, BudgetStatus
 from tasks.errors import InputError
 from worker.cli import options
 from worker.cli.exits import run_interruptible
@@ -17,7 +17,6 @@ from worker.cli.session import session
 from worker.cli.terminal import actor, tell, write_json, write_line
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.stored_keys import ApiKey
-from worker.ledger.tenant_budgets import DAY, TOTAL
 from worker.operations.api_keys import KeyRequest, add_key, limit_key
 from worker.operations.budget_changes import amount
 from worker.operations.counts import count_of

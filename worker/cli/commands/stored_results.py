@@ -1,76 +1,29 @@
-"""``nightdesk results`` and ``show``: stored results of a batch, and everything known of one job."""
+"""``nightdesk results``: stored results of a batch."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated
 from uuid import UUID
 
 import orjson
 import typer
 
-from schemas.generation import CitationStyle, OutputFormat
-from schemas.record import JobResult
-from tasks.answers.restyle import restyle
 from tasks.errors import InputError
-from tasks.ports import JobDetail, JobView, Refused
-from tasks.results import result_of
+from tasks.ports import Refused
 from worker.cli import options
 from worker.cli.batch_run import BatchRun
 from worker.cli.exits import INCOMPLETE, OK, run_interruptible
-from worker.cli.job_view import show_job
 from worker.cli.outfile import check_output, writing
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
+from worker.cli.styling import Format, Style, Styling, WithConfidence, WithSources
 from worker.cli.summary import named_counts
-from worker.cli.terminal import tell, write_json
+from worker.cli.terminal import tell
 from worker.cli.waiting import Watch
-from worker.operations.audit import audit_of, find_job, to_json
 from worker.operations.counts import count_of
 from worker.operations.output_form import OutputForm
 from worker.operations.output_forms import form_of
 from worker.operations.result_lines import Tally, judged_rows, write_failed
 from worker.settings import load_settings
-
-Style = Annotated[
-    CitationStyle | None,
-    typer.Option("--citation-style", help="Render the citations in this style; makes no provider call."),
-]
-Format = Annotated[
-    OutputFormat | None,
-    typer.Option("--output-format", help="Render the answers in this format; makes no provider call."),
-]
-WithSources = Annotated[
-    bool, typer.Option("--with-sources", help="Close each answer with the list of the sources it cites.")
-]
-WithConfidence = Annotated[
-    bool, typer.Option("--with-confidence", help="Close each answer with its confidence, or its answer quality.")
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Styling:
-    """The rendering of stored answers. Raises ``InputError`` for ``auto``: a stored answer has its format."""
-
-    style: CitationStyle | None = None
-    output_format: OutputFormat | None = None
-    with_sources: bool = False
-    with_confidence: bool = False
-
-    def __post_init__(self) -> None:
-        if self.output_format is OutputFormat.AUTO:
-            raise InputError("--output-format auto: name a format, or leave the option out to keep the one it has")
-
-    def result(self, view: JobView) -> JobResult:
-        """The result of a job, rendered again when a style, a format or a closing line is asked for."""
-        if self == Styling():
-            return result_of(view)
-        return restyle(
-            view,
-            self.style,
-            self.output_format,
-            with_sources=self.with_sources,
-            with_confidence=self.with_confidence,
-        )
 
 
 def results(
@@ -177,35 +130,3 @@ async def _write_judged(opened: Session, batch_id: UUID, output: str) -> int:
                     file.write(orjson.dumps(row) + b"\n")
                     count += 1
     return count
-
-
-def show(
-    job: Annotated[
-        str, typer.Argument(metavar="JOB", help="A job's id, or BATCH:CUSTOM_ID, or BATCH:POSITION (from 0).")
-    ],
-    *,
-    citation_style: Style = None,
-    output_format: Format = None,
-    with_sources: WithSources = False,
-    with_confidence: WithConfidence = False,
-    as_json: options.Json = False,
-) -> int:
-    """Show everything known of a job: the answer with its claims and evidence, every attempt, the messages sent.
-
-    The answer is rendered again when a style, a format or a closing line is asked for; the records stay as they are.
-    """
-    styling = Styling(citation_style, output_format, with_sources, with_confidence)
-    first_id, name = options.job_target(job, "a job's id")
-    with session(load_settings(), writes=False) as opened:
-        detail = run_interruptible(_read(opened, first_id, name))
-    audit = audit_of(detail, styling.result(detail.view))
-    if as_json:
-        write_json(to_json(audit))
-    else:
-        show_job(audit)
-    return OK
-
-
-async def _read(opened: Session, first: UUID, name: str) -> JobDetail:
-    async with opened.ledger() as ledger:
-        return await find_job(ledger, first, name)

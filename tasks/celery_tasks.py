@@ -1,0 +1,122 @@
+"""The Celery tasks: each passes its message to the event loop of the worker process.
+
+Apart from the steps: whoever submits or reads results without a message does not load Celery.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from celery import Task, shared_task
+from celery.exceptions import Reject
+
+from schemas.states import Step
+from tasks.errors import InputError, LedgerError, ServiceUnavailable, Unstorable
+from tasks.ports import process
+from tasks.results import parse_job_ids
+
+MAX_MESSAGE_BYTES = 1_000_000
+"""Most that one ``nightdesk.submit`` message may hold; more goes through the command line or HTTP."""
+
+MAX_MESSAGE_JOBS = 10_000
+"""Most jobs that one may hold: each bad one is answered by name."""
+
+
+@shared_task(name="nightdesk.submit", bind=True, acks_late=True, reject_on_worker_lost=True, ignore_result=False)
+def submit_task(self: "Task[Any, Any]", jobs: Any = None, batch: Any = None) -> dict[str, Any]:
+    """Accepts one job or a list from a producer that reaches only Redis; acknowledged after the commit.
+
+    A fault of the message as a whole is an error without a position. While the ledger is away the message goes
+    back to its queue, and this process takes no further ones.
+    """
+    runtime = process.runtime
+    try:
+        return runtime.submit(*read_message(jobs, batch, f"message:{self.request.id}"))
+    except (InputError, Unstorable) as error:
+        return _refusal(error, jobs)
+    except (ServiceUnavailable, LedgerError) as error:
+        runtime.close_door()
+        raise Reject(str(error), requeue=True) from error
+
+
+@shared_task(name="nightdesk.generate", ignore_result=True, acks_late=False)
+def generate_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
+    """Admits the jobs of a hint to the process's loop; returns when they are admitted, not when they are done."""
+    process.runtime.admit(Step.GENERATE, parse_job_ids(job_ids), urgent=urgent)
+
+
+@shared_task(name="nightdesk.check", ignore_result=True, acks_late=False)
+def check_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
+    """Admits the jobs of a hint to their check."""
+    process.runtime.admit(Step.CHECK, parse_job_ids(job_ids), urgent=urgent)
+
+
+@shared_task(name="nightdesk.local", ignore_result=True, acks_late=False)
+def local_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
+    """Admits the jobs of a hint to their check with the local model."""
+    process.runtime.admit(Step.LOCAL, parse_job_ids(job_ids), urgent=urgent)
+
+
+@shared_task(name="nightdesk.poll", ignore_result=False)
+def poll_task(job_ids: Any) -> list[dict[str, Any] | None]:
+    """Answers a producer that reaches only Redis."""
+    return process.runtime.poll(job_ids if isinstance(job_ids, list) else [job_ids])
+
+
+def read_message(jobs: Any, batch: Any, key: str) -> tuple[list[Any], dict[str, Any]]:
+    """The jobs of a message, and what it says of their batch.
+
+    Args:
+        jobs: one job or a list of them.
+        batch: an object or None.
+        key: the batch's, unless it brings its own; so that a redelivery finds what it already wrote.
+
+    Raises: InputError for the message as a whole.
+    """
+    raw_jobs = jobs if isinstance(jobs, list) else [jobs]
+    if len(raw_jobs) > MAX_MESSAGE_JOBS:
+        raise InputError(
+            f"the message holds {len(raw_jobs):,} jobs, at most {MAX_MESSAGE_JOBS:,} are taken; send several messages",
+            field="jobs",
+        )
+    if not raw_jobs:
+        raise InputError("there is none; send one job or a list of jobs", field="jobs")
+    if batch is not None and not isinstance(batch, dict):
+        raise InputError(
+            "must be an object (key, name, not_before, window, deadline, max_cost_usd, callback_url, defaults)",
+            field="batch",
+        )
+    size = sum(map(_size, raw_jobs)) + len(raw_jobs) + _size(batch)
+    if size > MAX_MESSAGE_BYTES:
+        raise InputError(
+            f"the message holds {size:,} bytes of JSON, at most {MAX_MESSAGE_BYTES:,} are taken; "
+            "send several messages, or use 'nightdesk submit'",
+            field="jobs",
+        )
+    raw_batch = batch or {}
+    return raw_jobs, raw_batch if raw_batch.get("key") is not None else {**raw_batch, "key": key}
+
+
+def _size(value: Any) -> int:
+    """Bytes as JSON; what can't be written counts nothing here, and is refused as the job that it is."""
+    try:
+        return len(orjson.dumps(value))
+    except orjson.JSONEncodeError:
+        # Huge integers and half surrogate pairs: the standard library writes them.
+        try:
+            return len(json.dumps(value))
+        except (ValueError, RecursionError):
+            return 0
+
+
+def _refusal(error: InputError | Unstorable, jobs: Any) -> dict[str, Any]:
+    """The answer to a message that was refused as a whole: nothing of it is in the ledger."""
+    count = len(jobs) if isinstance(jobs, list) else 1
+    return {
+        "batch_id": None,
+        "created": False,
+        "job_ids": [None] * count,
+        "errors": [{"position": None, "field": getattr(error, "field", None) or "jobs", "message": str(error)}],
+        "warnings": [],
+    }

@@ -1,0 +1,48 @@
+"""``nightdesk show``: everything known of one job."""
+
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from tasks.ports import JobDetail
+from worker.cli import options
+from worker.cli.exits import OK, run_interruptible
+from worker.cli.job_view import show_job
+from worker.cli.session import Session, session
+from worker.cli.styling import Format, Style, Styling, WithConfidence, WithSources
+from worker.cli.terminal import write_json
+from worker.operations.audit import audit_of, find_job, to_json
+from worker.settings import load_settings
+
+
+def show(
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="A job's id, or BATCH:CUSTOM_ID, or BATCH:POSITION (from 0).")
+    ],
+    *,
+    citation_style: Style = None,
+    output_format: Format = None,
+    with_sources: WithSources = False,
+    with_confidence: WithConfidence = False,
+    as_json: options.Json = False,
+) -> int:
+    """Show everything known of a job: the answer with its claims and evidence, every attempt, the messages sent.
+
+    The answer is rendered again when a style, a format or a closing line is asked for; the records stay as they are.
+    """
+    styling = Styling(citation_style, output_format, with_sources, with_confidence)
+    first_id, name = options.job_target(job, "a job's id")
+    with session(load_settings(), writes=False) as opened:
+        detail = run_interruptible(_read(opened, first_id, name))
+    audit = audit_of(detail, styling.result(detail.view))
+    if as_json:
+        write_json(to_json(audit))
+    else:
+        show_job(audit)
+    return OK
+
+
+async def _read(opened: Session, first: UUID, name: str) -> JobDetail:
+    async with opened.ledger() as ledger:
+        return await find_job(ledger, first, name)
