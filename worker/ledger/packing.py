@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from tasks.text.wording import WordSearch
+from tasks.text.word_search import WordSearch
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -1,6 +1,5 @@
 """The commands; only the module of the one that is called is imported, none for the help: each starts quickly."""
 
-import gc
 import os
 from collections.abc import Callable
 from importlib import import_module
@@ -73,16 +72,9 @@ def load(arguments: list[str]) -> typer.Typer:
 
 
 def _command(module: str, name: str) -> Callable[..., int]:
-    collecting = gc.isenabled()
-    # Loading makes many objects and no garbage; to look for some again and again is a tenth of the start.
-    gc.disable()
-    try:
-        loaded = import_module(f"{__name__}.{module}")
-        # With an underscore where Python has the name for something else.
-        command: Callable[..., int] = getattr(loaded, name, None) or getattr(loaded, f"{name}_")
-    finally:
-        if collecting:
-            gc.enable()
+    loaded = import_module(f"{__name__}.{module}")
+    # With an underscore where Python has the name for something else.
+    command: Callable[..., int] = getattr(loaded, name, None) or getattr(loaded, f"{name}_")
     return command
 
 
