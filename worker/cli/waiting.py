@@ -93,11 +93,12 @@ class Watch:
     _full_since: float | None = None
     _disk_read_at: float = float("-inf")
 
-    def staff(self) -> None:
-        """Starts workers where none are, and from now on expects those that run to go on."""
+    def staff(self) -> bool:
+        """Starts workers where none are, and from now on expects those that run to go on; True if it started some."""
         started = {spec.name: spec for spec in self.session.staff_if_missing(check_only=self.check_only)}
         running = {name: process.spec for name, process in self.session.supervisor.running().items()}
         self._expected = {**started, **running}
+        return bool(started)
 
     def keep_workers(self) -> None:
         """Starts again the workers that ended; raises ``WorkerFailed`` when that keeps happening."""

@@ -268,9 +268,10 @@ class _WholeRun:
     async def _submit(self, run: BatchRun, submission: Submission) -> None:
         if self.request.estimate:
             await self._estimate(run.watch.ledger, submission, run.watch.session.settings)
+        starting = False
         if self.request.with_workers:
             # They take a second to start; meanwhile the jobs are submitted.
-            run.watch.staff()
+            starting = run.watch.staff()
         try:
             accepted = await run.submit(submission)
         except SameInputSubmitted:
@@ -283,7 +284,10 @@ class _WholeRun:
         self.batch_id = accepted.batch_id
         if not self.request.quiet:
             tell(describe(accepted))
-        await submission.hint(run.watch.session.settings, run.watch.session.where)
+        # Workers that start now look for jobs by themselves, and Celery would be loaded only to ring. A Redis of somebody else's
+        # is rung all the same: the person should know that it is away.
+        if not (starting and embedded(run.watch.session.settings)):
+            await submission.hint(run.watch.session.settings, run.watch.session.where)
 
     async def _take_up(self, run: BatchRun) -> None:
         batch_id = run.batch_id

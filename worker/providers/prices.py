@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
+from ipaddress import ip_address
 from math import ceil
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from genai_prices import Usage as PricedUsage
-from genai_prices.data_snapshot import get_snapshot
-from genai_prices.types import ModelPrice, TieredPrices
-
 from schemas.model_call import Usage
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelPrice, TieredPrices
 
 BYTES_PER_TOKEN = 2
 """For worst-case estimates only: English has about 4.5 bytes a token in current tokenizers, CJK and tables down to 2."""
@@ -99,7 +99,7 @@ def _calculated(vendor: str | None, url: str, model: str, usage: Usage, tier: st
     return rates.cost_usd(usage) if rates is not None else None
 
 
-_Rate = Decimal | TieredPrices | None
+_Rate: TypeAlias = "Decimal | TieredPrices | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class _Rates:
         return cost if self.requests is None else cost + _at(self.requests, whole) / 1000
 
 
-def _at(rate: Decimal | TieredPrices, input_tokens: int) -> Decimal:
+def _at(rate: "Decimal | TieredPrices", input_tokens: int) -> Decimal:
     if isinstance(rate, Decimal):
         return rate
     return next((tier.price for tier in reversed(rate.tiers) if input_tokens > tier.start), rate.base)
@@ -144,6 +144,12 @@ def _at(rate: Decimal | TieredPrices, input_tokens: int) -> Decimal:
 
 @lru_cache(maxsize=1024)
 def _rates(vendor: str | None, url: str, model: str, tier: str | None, minute: datetime) -> _Rates | None:
+    if vendor is None and not _may_be_listed(url):
+        return None
+    # A fifth of a second, most of it for the tables themselves.
+    from genai_prices import Usage as PricedUsage  # noqa: PLC0415
+    from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
+
     context = None if tier in _UNPRICED_TIERS else _context(tier or "")
     try:
         provider, entry = get_snapshot().find_provider_model(model, None, vendor or None, None if vendor else url)
@@ -163,7 +169,18 @@ def _rates(vendor: str | None, url: str, model: str, tier: str | None, minute: d
     )
 
 
-def _rate(price: ModelPrice, key: str) -> _Rate:
+@lru_cache(maxsize=64)
+def _may_be_listed(url: str) -> bool:
+    """False for an address without a domain: such as localhost, or that of a machine, where no vendor serves."""
+    host = urlsplit(url).hostname or ""
+    try:
+        ip_address(host)
+    except ValueError:
+        return "." in host
+    return False
+
+
+def _rate(price: "ModelPrice", key: str) -> _Rate:
     rate: _Rate = price.__dict__.get(key)
     return rate
 

@@ -120,7 +120,9 @@ async def _submit(opened: Session, submission: Submission) -> tuple[Accepted, Ba
             if (earlier := await known_batch(ledger, submission)) is None:
                 raise
             return await _accepted(opened, earlier), earlier
-    await submission.hint(opened.settings, opened.where)
+    # Without a worker of this home there is none that an embedded Redis could wake.
+    if not embedded(opened.settings) or opened.supervisor.running():
+        await submission.hint(opened.settings, opened.where)
     return accepted, None
 
 
