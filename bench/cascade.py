@@ -30,6 +30,7 @@ from uuid import UUID
 from bench.eval.changes import KINDS, Facts, changed
 from tasks.text.sentences import sentence_spans
 from tests.faults.lab import Lab, open_lab
+from tests.stored_records import SNAPSHOT
 from tests.stub.answers import ANSWERS, responses
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.batch_report import collect, document
@@ -161,7 +162,7 @@ def tally(lab: Lab, batch_id: UUID) -> tuple[Counter[str], Decimal, int]:
     models = {model.name: model for model in (WEAK, STRONG)}
     kinds = Counter[str]()
     for position, outcome, name in lab.rows(
-        "SELECT j.position, j.outcome, g.provider_snapshot ->> 'model_asked' FROM job j "
+        f"SELECT j.position, j.outcome, {SNAPSHOT} ->> 'model_asked' FROM job j "
         "JOIN generation_record g ON g.job_id = j.id AND g.run = j.run WHERE j.batch_id = %s",
         batch_id,
     ):

@@ -40,6 +40,7 @@ from tasks.text.sentences import sentence_spans, words
 from tasks.text.statements import why_not_checkable
 from tasks.text.wording import content_words
 from tests.faults.lab import KEY, Lab, open_lab
+from tests.stored_records import claims_of
 from tests.stub.judge import JUDGE, without_gaps
 from tests.stub.meter import COUNTER
 from tests.stub.scripts import SCRIPTS, Piece
@@ -159,11 +160,11 @@ def measure_twins(lab: Lab, chosen: Sequence[Twin]) -> None:
     batch, _ = lab.submit(jobs)
     finish(lab, len(jobs), judge="openai:gpt-6-luna", provider="extractive")
     rows = lab.rows(
-        "SELECT j.position, g.grounding -> 'claims' FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run "
+        "SELECT j.position, g.grounding, g.packed FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run "
         "WHERE j.batch_id = %s",
         batch,
     )
-    verdicts = {position: {claim["verdict"] for claim in claims} for position, claims in rows}
+    verdicts = {position: {claim["verdict"] for claim in claims_of(*checked)} for position, *checked in rows}
     figures: dict[str, Counter[str]] = {}
     for position, twin in enumerate(chosen):
         count = figures.setdefault(twin.kind, Counter())
@@ -267,12 +268,17 @@ def measure_default(lab: Lab, jobs: Sequence[dict[str, Any]], provider: str, mod
         "FROM attempt a JOIN job j ON j.id = a.job_id WHERE j.batch_id = %s GROUP BY j.id) s",
         batch,
     )
-    judged, claims = lab.rows(
-        "SELECT count(*) FILTER (WHERE c ->> 'checker' = 'judge'), count(*) FROM generation_record g "
-        "JOIN job j ON j.id = g.job_id, jsonb_array_elements(g.grounding -> 'claims') c "
-        "WHERE j.batch_id = %s AND c ->> 'verdict' <> 'not_checkable'",
+    records = lab.rows(
+        "SELECT g.grounding, g.packed FROM generation_record g JOIN job j ON j.id = g.job_id WHERE j.batch_id = %s",
         batch,
-    )[0]
+    )
+    checkers = [
+        claim["checker"]
+        for record in records
+        for claim in claims_of(*record)
+        if claim["verdict"] != Verdict.NOT_CHECKABLE
+    ]
+    judged, claims = checkers.count("judge"), len(checkers)
     by_purpose = {purpose: row for purpose, *row in costs}
     calls, read, wrote, usd = by_purpose.get("judge", (0, 0, 0, 0))
     answers, _, _, answers_usd = by_purpose["generate"]

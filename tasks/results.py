@@ -72,7 +72,7 @@ def failed(job: Leased, failure: Failure, timing: TimingMs, findings: Findings |
 
 def _final(job: Leased, state: JobState, outcome: Outcome | None, record: GenerationRecord) -> FinalJob:
     urgent, trace = job.priority > 0, job.request.traceparent
-    return FinalJob(job.job_id, job.token, job.step, state, outcome, record, urgent, trace, time())
+    return FinalJob(job.job_id, job.token, job.step, state, outcome, record, urgent, trace, time(), job.stored)
 
 
 def _record(job: Leased, status: RecordStatus, findings: Findings, timing: TimingMs) -> GenerationRecord:

@@ -409,10 +409,13 @@ completion = Table(
     Column("purpose", Text, nullable=False),
     Column("won", Boolean, nullable=False),
     Column("stored_at", _INSTANT, nullable=False, server_default=NOW),
-    Column("raw", LargeBinary, nullable=False),
+    # Null where it is packed.
+    Column("raw", LargeBinary),
     Column("finish_reason", Text, nullable=False),
     Column("parsed", JSONB, nullable=False),
     Column("prompt", JSONB, nullable=False),
+    # A frame of zstandard with the raw answer, its text and the messages of its prompt.
+    Column("packed", LargeBinary),
     # The database itself keeps "the first completion wins".
     Index("completion_winner", "job_id", "run", "round", "purpose", unique=True, postgresql_where=text("won")),
     # As good as empty: answers that came too late, and parts of broken ones.
@@ -453,7 +456,7 @@ generation_record = Table(
     Column("output_structured", JSONB),
     Column("answer", Text, nullable=False),
     Column("output_format", Text, nullable=False),
-    Column("citations", JSONB, nullable=False),
+    Column("citations", JSONB),
     Column("grounding", JSONB),
     Column("quality", JSONB, nullable=False),
     Column("status", Text, nullable=False),
@@ -465,6 +468,10 @@ generation_record = Table(
     Column("canonical", JSONB),
     Column("replay_of", Uuid),
     Column("asks", JSONB),
+    # The call of its answer, which holds what the record would repeat.
+    Column("attempt_id", Uuid),
+    # A frame of zstandard with citations, claims, values and the canonical answer.
+    Column("packed", LargeBinary),
     CheckConstraint("status IN ('success', 'partial', 'failed')", name="status_known"),
     postgresql_with=_LARGE,
 )

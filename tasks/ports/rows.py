@@ -399,6 +399,7 @@ class FinalJob:
         urgent: it is not kept until others are to be written.
         traceparent: W3C trace context of the producer.
         ended_at: Unix time of its end.
+        answer: the stored answer that the record is of, so that the ledger need not store it again.
     """
 
     job_id: UUID
@@ -410,6 +411,7 @@ class FinalJob:
     urgent: bool = False
     traceparent: str | None = None
     ended_at: float = 0.0
+    answer: StoredCompletion | None = None
 
 
 @dataclass(frozen=True, slots=True)

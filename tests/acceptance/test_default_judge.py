@@ -8,6 +8,7 @@ import pytest
 
 from tests.acceptance.conftest import System
 from tests.providers import KEY
+from tests.stored_records import claims_of
 from tests.stub.judge import JUDGE
 from tests.stub.scripts import SCRIPTS, Piece
 from tests.stub.server import Stub, running_stub
@@ -47,13 +48,13 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
         yield stub
 
 
-def claims_of(system: System) -> list[dict[str, Any]]:
+def changed_claims(system: System) -> list[dict[str, Any]]:
     """The changed claim of each job."""
     records = system.rows(
-        "SELECT g.grounding -> 'claims' -> 0 FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run "
+        "SELECT g.grounding, g.packed FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run "
         "ORDER BY j.position"
     )
-    return [claim for (claim,) in records]
+    return [claims_of(*record)[0] for record in records]
 
 
 def test_every_changed_fact_is_contradicted_for_less_than_a_tenth_of_the_answers_cost(
@@ -63,7 +64,7 @@ def test_every_changed_fact_is_contradicted_for_less_than_a_tenth_of_the_answers
     system.start_worker(provider="openai", model="gpt-6-sol")
     system.until_final(len(CHANGED))
 
-    claims = claims_of(system)
+    claims = changed_claims(system)
     assert [claim["verdict"] for claim in claims] == ["contradicted"] * len(CHANGED)
     for claim in claims:
         place = claim["evidence"][0]
@@ -118,4 +119,4 @@ def test_a_judge_by_default_that_is_unreadable_leaves_the_answer_as_words_judge_
         "FROM generation_record g JOIN job j ON j.id = g.job_id"
     )
     assert (outcome, failed, skipped) == ("answered", {}, "the judge's reply could not be read")
-    assert [claim["verdict"] for claim in claims_of(system)] == ["supported"]
+    assert [claim["verdict"] for claim in changed_claims(system)] == ["supported"]

@@ -13,8 +13,10 @@ from tests.acceptance.command import Ended, run_here
 from tests.acceptance.conftest import System, questions
 from tests.deadlines import scale_to_load
 from tests.providers import KEY
+from tests.stored_records import SNAPSHOT, USAGE
 from tests.stub.server import Stub, running_stub
 from tests.stub.streams import broken
+from worker.ledger.packing import reply_text
 from worker.token_streams import Kind, Token, TokenReader
 
 PROVIDERS = ("openai", "anthropic")
@@ -70,8 +72,8 @@ async def two_readers(redis_url: str, job_id: UUID) -> tuple[list[Token], list[T
 
 def result(system: System, job_id: UUID) -> dict[str, Any]:
     """The parts of a result that streaming must not change."""
-    statement = """
-        SELECT answer, citations, grounding -> 'claims', status, usage, j.outcome, j.cost_usd
+    statement = f"""
+        SELECT answer, citations, grounding -> 'claims', status, {USAGE}, j.outcome, j.cost_usd
         FROM generation_record g JOIN job j ON j.id = g.job_id WHERE j.id = %s
     """
     names = ("answer", "citations", "claims", "status", "usage", "outcome", "cost_usd")
@@ -92,7 +94,7 @@ def test_early_and_late_readers_agree_and_the_record_equals_the_unstreamed(syste
     for job_id, other in ((streamed, fetched), (native, native_fetched)):
         assert result(system, job_id) == result(system, other)
         assert result(system, job_id)["outcome"] == "answered"
-    protocols = "SELECT provider_snapshot ->> 'protocol' FROM generation_record WHERE job_id = %s"
+    protocols = f"SELECT {SNAPSHOT} ->> 'protocol' FROM generation_record g WHERE job_id = %s"
     assert [system.scalar(protocols, job_id) for job_id in (streamed, fetched, native)] == [
         "markers",
         "segments",
@@ -123,8 +125,8 @@ def test_a_broken_stream_is_an_attempt_and_readers_see_the_next_start(system: Sy
     assert done.out.endswith("\nDesk number 0 opens at 1 in the morning.\n")
     assert "the answer starts again (round 0, attempt 2)" in done.err
     assert system.rows("SELECT outcome FROM attempt ORDER BY number") == [("unknown",), ("ok",)]
-    completions_sql = "SELECT c.won, c.finish_reason, c.parsed ->> 'text' FROM completion c JOIN attempt a ON a.id = c.attempt_id ORDER BY a.number"
-    (part, whole) = system.rows(completions_sql)
+    completions_sql = "SELECT c.won, c.finish_reason, c.parsed, c.packed FROM completion c JOIN attempt a ON a.id = c.attempt_id ORDER BY a.number"
+    part, whole = ((*answer, reply_text(parsed, packed)) for *answer, parsed, packed in system.rows(completions_sql))
     assert part[:2] == (False, "interrupted")
     assert part[2]
     assert whole == (True, "stop", "Desk number 0 opens at 1 in the morning.")

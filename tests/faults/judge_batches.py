@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from decimal import Decimal
 
 from schemas.model_call import Usage
@@ -9,6 +10,7 @@ from tests.acceptance.conftest import questions
 from tests.faults.lab import Lab, Report
 from tests.faults.provider_batches import SETTINGS, VENDORS
 from tests.faults.registry import experiment
+from tests.stored_records import claims_of
 from tests.stub.judge import JUDGE
 from worker.providers.prices import PriceList, Prices
 
@@ -49,12 +51,12 @@ def run(lab: Lab, provider: PriceList, stall: str, jobs: int = JOBS) -> Report:
 
 def check(lab: Lab, provider: PriceList, jobs: int) -> int:
     """Every answer has the verdict on its own claim, no call was sent twice, and each is paid by its lane."""
-    outcomes = lab.rows(
-        "SELECT j.outcome, g.grounding -> 'claims' -> 0 ->> 'verdict', count(*) "
-        "FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run GROUP BY 1, 2"
+    records = lab.rows(
+        "SELECT j.outcome, g.grounding, g.packed FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run"
     )
+    outcomes = Counter((outcome, claims_of(*checked)[0]["verdict"]) for outcome, *checked in records)
     # The judge quotes the passage of its own job; the quote of another one would not count.
-    assert outcomes == [("answered", "supported", jobs)], outcomes
+    assert outcomes == {("answered", "supported"): jobs}, outcomes
     twice = [name for name, count in lab.stub.remote.creations.items() if count > 1]
     assert not twice, f"{len(twice)} calls were created twice"
     assert max(lab.stub.billed.values()) == 1, "a reply was paid for twice"

@@ -10,6 +10,7 @@ import pytest
 
 from tests.acceptance.conftest import System, questions, system
 from tests.providers import KEY
+from tests.stored_records import SNAPSHOT
 from tests.stub.server import running_stub
 
 __all__ = ["system"]
@@ -43,8 +44,8 @@ def test_the_fallback_answers_for_each_and_a_broken_one_does_no_harm(
 
     for code, job_id in zip(FAILING, ids, strict=True):
         state, outcome, snapshot, quality = system.rows(
-            "SELECT j.state, j.outcome, r.provider_snapshot, r.quality FROM job j JOIN generation_record r"
-            " ON r.job_id = j.id WHERE j.id = %s",
+            f"SELECT j.state, j.outcome, {SNAPSHOT}, g.quality FROM job j JOIN generation_record g"
+            " ON g.job_id = j.id WHERE j.id = %s",
             job_id,
         )[0]
         assert (state, outcome) == ("completed", "answered")

@@ -42,6 +42,7 @@ BREAKS: dict[str, str] = {
     "one_record_per_final_run": "DELETE FROM generation_record WHERE status = 'success'",
     "record_says_what_the_job_says": "UPDATE generation_record SET status = 'failed' WHERE status = 'success'",
     "job_has_the_errors_of_its_record": "UPDATE job SET errors = '{\"date\": 1}' WHERE state = 'completed'",
+    "record_has_its_answer": "UPDATE generation_record SET attempt_id = gen_random_uuid() WHERE status = 'success'",
     "record_has_job": "UPDATE generation_record SET tenant = 'other' WHERE status = 'success'",
     "event_run_exists": "UPDATE job_event SET run = 7 WHERE kind = 'cancel'",
     "attempt_closed_iff_outcome": "UPDATE attempt SET closed_at = now() WHERE outcome IS NULL",
@@ -49,7 +50,7 @@ BREAKS: dict[str, str] = {
     "no_open_attempt_of_a_job_long_final": "UPDATE job SET finished_at = now() - interval '1 h' WHERE state = 'cancelled'",
     "completion_has_attempt": "UPDATE completion SET purpose = 'judge'",
     "one_winner": "INSERT INTO completion SELECT (SELECT id FROM attempt WHERE outcome IS NULL LIMIT 1), job_id, run, "
-    "round, purpose, won, stored_at, raw, finish_reason, parsed, prompt FROM completion LIMIT 1",
+    "round, purpose, won, stored_at, raw, finish_reason, parsed, prompt, packed FROM completion LIMIT 1",
     "winner_is_whole": "UPDATE completion SET finish_reason = 'interrupted'",
     "verdict_in_its_own_batch": "UPDATE judge_verdict SET batch_id = gen_random_uuid()",
     "paid_answer_is_kept": "DELETE FROM completion",

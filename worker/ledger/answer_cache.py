@@ -18,6 +18,7 @@ from tasks.ports import (
 )
 from worker.ledger.attempts import SHAREABLE, UNDER_WAY, attempt_columns
 from worker.ledger.database import Database
+from worker.ledger.packing import reply_text
 
 _SHARE = f"""
 WITH input AS (
@@ -52,8 +53,8 @@ WITH input AS (
            timing, from_id
     FROM reuse
 ), answers AS (
-    INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, parsed, prompt)
-    SELECT id, job_id, run, round, purpose, true, raw, finish_reason,
+    INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, packed, parsed, prompt)
+    SELECT id, job_id, run, round, purpose, true, raw, finish_reason, packed,
            -- Nothing was used for this job, and nothing paid.
            parsed || jsonb_build_object('usage', %(nothing)s::jsonb, 'cost_usd', '0', 'snapshot',
                (parsed -> 'snapshot') || snapshot || jsonb_build_object('shared_from', jsonb_build_object(
@@ -80,7 +81,7 @@ _FIND_VERDICTS = """
 WITH input AS (
     SELECT DISTINCT * FROM unnest(%(batch_id)b::uuid[], %(key)b::bytea[]) AS d(batch_id, key)
 )
-SELECT v.batch_id, c.attempt_id, c.job_id, c.parsed ->> 'text' AS reply,
+SELECT v.batch_id, c.attempt_id, c.job_id, c.parsed, c.packed,
        array_agg(v.key) AS keys, array_agg(v.number) AS numbers
 FROM input d JOIN judge_verdict v ON v.batch_id = d.batch_id AND v.key = d.key
              JOIN completion c ON c.attempt_id = v.attempt_id
@@ -130,9 +131,10 @@ class PostgresAnswerCache(AnswerCache):
         rows = await self._db.rows(
             _FIND_VERDICTS, {"batch_id": [batch_id for batch_id, _ in pairs], "key": [key for _, key in pairs]}
         )
+        replies = [(row, reply_text(row.parsed, row.packed)) for row in rows]
         verdict_of: dict[tuple[UUID, bytes], CachedVerdict] = {
-            (row.batch_id, bytes(key)): CachedVerdict(row.attempt_id, row.job_id, number, row.reply)
-            for row in rows
+            (row.batch_id, bytes(key)): CachedVerdict(row.attempt_id, row.job_id, number, reply)
+            for row, reply in replies
             for key, number in zip(row.keys, row.numbers, strict=True)
         }
         return [

@@ -18,7 +18,7 @@ JOIN job_request r ON r.job_id = j.id
 JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
 LEFT JOIN LATERAL (
     SELECT attempt_id, round FROM completion
-    WHERE job_id = d.id AND won AND purpose = ANY(%(purposes)s)
+    WHERE attempt_id = g.attempt_id OR g.attempt_id IS NULL AND job_id = d.id AND won AND purpose = ANY(%(purposes)s)
       AND prompt #>> '{snapshot,sha256}' = g.messages_snapshot ->> 'sha256'
     ORDER BY run DESC, round DESC LIMIT 1
 ) c ON true

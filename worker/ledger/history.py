@@ -11,7 +11,7 @@ from schemas.model_call import MessagesSnapshot
 from tasks.calls.call_history import History, Moments, Pace, PastCalls
 from tasks.calls.linear_fit import Fit
 from worker.ledger.database import Database
-from worker.ledger.packing import whole_request
+from worker.ledger.packing import whole_completion, whole_request
 
 NEWEST = 20_000
 """Attempts that are looked at, newest first, by the primary key: their ids begin with the time they were made."""
@@ -76,7 +76,7 @@ GROUP BY provider, model, lane, judge, batch_id, c.prompt ->> 'name', c.prompt #
 _PROMPTS = (
     _RECENT
     + """
-SELECT provider, model, batch_id, input, c.prompt ->> 'name' AS name, c.prompt -> 'snapshot' AS snapshot,
+SELECT provider, model, batch_id, input, c.prompt ->> 'name' AS name, NULL::bytea AS raw, c.parsed, c.prompt, c.packed,
        q.head, q.sources
 FROM used u JOIN completion c ON c.attempt_id = u.id JOIN job_request q ON q.job_id = u.job_id
 WHERE u.purpose = 'generate' AND u.model = ANY(%(models)b::text[])
@@ -197,7 +197,7 @@ class CallHistory:
         return [
             SentPrompt(
                 row.provider, row.model, row.batch_id, row.input, row.name,
-                MessagesSnapshot.model_validate(row.snapshot),
+                MessagesSnapshot.model_validate(whole_completion(row).prompt["snapshot"]),
                 [source["content"] for source in whole_request(row.head, row.sources).get("context", ())],
             )
             for row in await self._db.rows(_PROMPTS, key)

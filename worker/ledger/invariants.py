@@ -131,6 +131,14 @@ _RECORDS = (
         """,
     ),
     Invariant(
+        "record_has_its_answer",
+        "the answer that a record refers to is stored, and is one of its job",
+        """
+        SELECT g.job_id AS id FROM generation_record g LEFT JOIN completion c ON c.attempt_id = g.attempt_id
+        WHERE g.attempt_id IS NOT NULL AND c.job_id IS DISTINCT FROM g.job_id
+        """,
+    ),
+    Invariant(
         "record_has_job",
         "every record belongs to a job of its own tenant",
         """

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from tasks.ports import JobView, Outbox, RepublishPage
 from worker.ledger.database import Database
+from worker.ledger.packing import RECORD_ANSWER
 from worker.ledger.pages import NOT_IN_QUARANTINE, isolate, quarantine_for
 from worker.ledger.views import RESULT_COLUMNS, view_of
 
@@ -15,12 +16,13 @@ PAGE_BYTES = 8 * 1024 * 1024
 
 _DUTY = "publish"
 
-# The size of a record is read from its columns' headers: nothing is fetched from out of line for it.
+# The size of a record is read from its columns' headers: nothing is fetched from out of line for it. What is packed is a fifth.
 _PAGE = """
 SELECT p.id, p.finished_at
 FROM (SELECT j.id, j.finished_at, j.bytes, sum(j.bytes) OVER (ORDER BY j.finished_at, j.id) - j.bytes AS before
-      FROM (SELECT i.id, i.finished_at, coalesce(pg_column_size(g.answer) + pg_column_size(g.citations), 0)
-                + coalesce(pg_column_size(g.grounding), 0) + coalesce(pg_column_size(g.output_structured), 0) AS bytes
+      FROM (SELECT i.id, i.finished_at, coalesce(pg_column_size(g.answer), 0) + coalesce(pg_column_size(g.citations), 0)
+                + coalesce(pg_column_size(g.grounding), 0) + coalesce(pg_column_size(g.output_structured), 0)
+                + 5 * coalesce(pg_column_size(g.packed), 0) AS bytes
             FROM ({jobs}) i
             LEFT JOIN generation_record g ON g.job_id = i.id AND g.run = i.run) j) p
 WHERE p.before < %(bytes)s
@@ -51,6 +53,7 @@ SELECT {RESULT_COLUMNS}
 FROM job j
 JOIN job_request r ON r.job_id = j.id
 LEFT JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+{RECORD_ANSWER}
 WHERE j.id = ANY(%(ids)b::uuid[]) AND j.finished_at IS NOT NULL
 ORDER BY j.finished_at, j.id
 """

@@ -1,7 +1,8 @@
 """Takes, renews and gives back leases, and takes them away from workers that died."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, get_type_hints
 from uuid import UUID
 
@@ -32,7 +33,7 @@ from tasks.ports import (
 from worker.ledger.actions import cancel_pages
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER
-from worker.ledger.packing import whole_request
+from worker.ledger.packing import split_record, whole_completion, whole_request
 from worker.ledger.pages import LEASING, LOCK_LEASED, each_page, quarantine_bad, row_at_fault
 from worker.ledger.views import RECORD_COLUMNS
 
@@ -68,14 +69,15 @@ CROSS JOIN LATERAL (
     FROM attempt WHERE job_id = t.id AND run = t.run AND purpose = ANY(%(purposes)s)
 ) a
 LEFT JOIN LATERAL (
-    SELECT c.attempt_id, c.parsed, c.prompt, CASE WHEN c.run = t.run THEN o.timing_ms END AS timing_ms
+    SELECT c.attempt_id, NULL::bytea AS raw, c.parsed, c.prompt, c.packed, CASE WHEN c.run = t.run THEN o.timing_ms END AS timing_ms
     FROM completion c JOIN attempt o ON o.id = c.attempt_id
     WHERE c.job_id = t.id AND c.round = t.round AND c.purpose = ANY(%(answering)s) AND c.won
       AND (c.run = t.run OR (t.recheck IS NOT NULL AND c.run < t.run))
     ORDER BY c.run DESC, c.stored_at LIMIT 1
 ) w ON true
 LEFT JOIN LATERAL (
-    SELECT c.attempt_id AS judged_id, c.parsed AS judged_parsed, c.prompt AS judged_prompt,
+    SELECT c.attempt_id AS judged_id, NULL::bytea AS judged_raw, c.parsed AS judged_parsed, c.prompt AS judged_prompt,
+           c.packed AS judged_packed,
            o.timing_ms AS judged_timing_ms
     FROM completion c JOIN attempt o ON o.id = c.attempt_id
     WHERE %(judging)s AND c.job_id = t.id AND c.run = t.run AND c.round = t.round AND c.purpose = 'judge' AND c.won
@@ -176,15 +178,25 @@ WITH moved_job AS (
 SELECT id FROM moved_job
 """
 
+
+def _as_json(adapter: TypeAdapter[Any], value: Any) -> str | None:
+    return None if value is None else adapter.dump_json(value).decode()
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 _ARRAY_TYPES = {name: kind for name, kind in RECORD_COLUMNS.items() if name != "created_at"}
-_ENCODERS: dict[str, TypeAdapter[Any]] = {
-    name: TypeAdapter[Any](get_type_hints(GenerationRecord)[name])
+_ENCODERS: dict[str, Callable[[Any], Any]] = {
+    name: partial(_as_json, TypeAdapter[Any](get_type_hints(GenerationRecord)[name]))
     for name, kind in _ARRAY_TYPES.items()
     if kind == "jsonb"
 }
 
-_RECORD_ARRAYS = ", ".join(f"%({name})b::{kind}[]" for name, kind in _ARRAY_TYPES.items())
-_RECORD_NAMES = ", ".join(_ARRAY_TYPES)
+_STORED_TYPES = _ARRAY_TYPES | {"attempt_id": "uuid", "packed": "bytea"}
+_RECORD_ARRAYS = ", ".join(f"%({name})b::{kind}[]" for name, kind in _STORED_TYPES.items())
+_RECORD_NAMES = ", ".join(_STORED_TYPES)
 
 _FINISH = f"""
 WITH input AS (
@@ -206,7 +218,7 @@ WITH input AS (
     RETURNING j.id
 ), record AS (
     INSERT INTO generation_record ({_RECORD_NAMES}, created_at)
-    SELECT {", ".join(f"d.{name}" for name in _ARRAY_TYPES)}, nightdesk_now()
+    SELECT {", ".join(f"d.{name}" for name in _STORED_TYPES)}, nightdesk_now()
     -- Not a join: 50 by 50 wide rows would be compared one with the other.
     FROM input d WHERE d.job_id = ANY (ARRAY(SELECT id FROM finished_job))
 )
@@ -316,12 +328,15 @@ class PostgresQueue(Queue):
             "state": [final.state.value for final in finals],
             "outcome": [final.outcome.value if final.outcome else None for final in finals],
         }
+        stored = [split_record(final.record, final.answer) for final in finals]
+        columns["attempt_id"] = [record.attempt_id for record in stored]
+        columns["packed"] = [record.packed for record in stored]
         for name in _ARRAY_TYPES:
-            values = [getattr(final.record, name) for final in finals]
-            encoder = _ENCODERS.get(name)
-            if encoder is not None:
-                values = [None if value is None else encoder.dump_json(value).decode() for value in values]
-            columns[name] = values
+            encode = _ENCODERS.get(name, _as_it_is)
+            columns[name] = [
+                record.changes[name] if name in record.changes else encode(getattr(final.record, name))
+                for record, final in zip(stored, finals, strict=True)
+            ]
         return {row.id for row in await self._db.rows(_FINISH, columns)}
 
 
@@ -375,10 +390,10 @@ def leased_job(row: Any, token: UUID) -> Leased:
         max_cost_usd=row.max_cost_usd,
         tenant_budget=row.has_budget,
         first_opened_ago_ms=None if row.first_opened_at is None else _ms(row.now - row.first_opened_at),
-        stored=_stored(row.attempt_id, row.parsed, row.prompt, row.timing_ms),
+        stored=None if row.attempt_id is None else _stored(row.attempt_id, row, "", row.timing_ms),
         correction=Correction.model_validate(row.correction) if row.correction is not None else None,
         recheck=recheck,
-        judged=_stored(row.judged_id, row.judged_parsed, row.judged_prompt, row.judged_timing_ms),
+        judged=None if row.judged_id is None else _stored(row.judged_id, row, "judged_", row.judged_timing_ms),
         started_ago_ms=_ms(row.now - row.started_at),
         rescues=row.rescues,
         request_bytes=row.request_bytes,
@@ -392,13 +407,12 @@ def _replay(job_id: UUID, prompt: Any) -> Replay:
     return Replay(job_id, None if prompt is None else Prompt.model_validate(prompt))
 
 
-def _stored(attempt_id: UUID | None, parsed: Any, prompt: Any, timing_ms: Any) -> StoredCompletion | None:
-    if attempt_id is None:
-        return None
+def _stored(attempt_id: UUID, row: Any, prefix: str, timing_ms: Any) -> StoredCompletion:
+    texts = whole_completion(row, prefix)
     return StoredCompletion(
         attempt_id=attempt_id,
-        completion=Completion.model_validate(parsed),
-        prompt=Prompt.model_validate(prompt),
+        completion=Completion.model_validate(texts.parsed),
+        prompt=Prompt.model_validate(texts.prompt),
         timing_ms=timing_ms or {},
     )
 

@@ -55,10 +55,15 @@ WITH locked_job AS (
 ), records AS (
     UPDATE generation_record r
     SET message_id = r.job_id::text, retrieval_record_id = NULL, trace_id = NULL, request_id = NULL,
-        messages_snapshot = NULL, output_raw = NULL, output_structured = NULL, canonical = NULL, answer = '',
+        messages_snapshot = NULL, output_raw = NULL, output_structured = NULL, canonical = NULL, answer = '', attempt_id = NULL,
+        packed = NULL,
         citations = '[]', grounding = NULL, quality = '{}', asks = NULL,
         -- Parameters hold stop sequences and output schemas, too.
-        provider_snapshot = r.provider_snapshot - 'parameters_sent' - 'parameters_dropped',
+        provider_snapshot = coalesce(r.provider_snapshot, (
+            SELECT c.parsed -> 'snapshot' FROM completion c WHERE c.attempt_id = r.attempt_id
+        )) - 'parameters_sent' - 'parameters_dropped',
+        usage = coalesce(r.usage, (
+            SELECT nullif(c.parsed -> 'usage', 'null') FROM completion c WHERE c.attempt_id = r.attempt_id)),
         error_message = CASE WHEN r.error_message IS NOT NULL THEN '[erased]' END,
         failure = r.failure || '{"message": "[erased]"}'
     FROM removed_job g WHERE r.job_id = g.id

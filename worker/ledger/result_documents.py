@@ -15,6 +15,7 @@ from tasks.ports import JobView, ResultLine, StoredResult
 from tasks.text.word_search import WordSearch
 from worker.ledger.database import Database
 from worker.ledger.field_order import order_of
+from worker.ledger.packing import visible_parts
 from worker.ledger.pages import walk
 
 # A result as JSON, of a final job with a record whose content was not erased. What is stored out of line is read out once a job:
@@ -29,14 +30,14 @@ COLUMNS = """
                 AS sources_provided,
             n.grounding_score, n.confidence, a.answer_quality, a.sufficient_context, coalesce(a.reasoning, '') AS reasoning,
             a.abstain_reason, coalesce(a.warnings, '[]') AS warnings, coalesce(n.claims, '[]') AS claims,
-            coalesce(n."values", '[]') AS "values", g.output_structured AS structured, g.usage,
+            coalesce(n."values", '[]') AS "values", g.output_structured AS structured, coalesce(g.usage, c.parsed -> 'usage') AS usage,
             -- The price of a call is unknown, and with it the cost of its job. As text no digit is lost.
             CASE WHEN NOT EXISTS (SELECT FROM attempt u WHERE u.job_id = j.id AND u.cost_usd IS NULL
                                                            AND u.closed_at IS NOT NULL) THEN j.cost_usd::text END AS cost_usd,
-            g.prompt_version, g.timing_ms, g.provider_snapshot, g.failure, q.metadata,
+            g.prompt_version, g.timing_ms, coalesce(g.provider_snapshot, c.parsed -> 'snapshot') AS provider_snapshot, g.failure, q.metadata,
             j.replay_of, coalesce(g.asks, '[]') AS asks
         ) f
-    ) END AS result
+    ) END AS result, g.packed
 """
 
 # Row by row by the keys: a join may read whole tables, by statistics of a time when they were small.
@@ -47,6 +48,7 @@ CROSS JOIN LATERAL jsonb_to_record(r.head)
 LEFT JOIN LATERAL (
     SELECT * FROM generation_record WHERE job_id = j.id AND run = j.run AND j.finished_at IS NOT NULL LIMIT 1
 ) g ON true
+LEFT JOIN LATERAL (SELECT parsed FROM completion WHERE attempt_id = g.attempt_id LIMIT 1) c ON true
 LEFT JOIN LATERAL jsonb_to_record(g.grounding)
     AS n(grounding_score jsonb, confidence jsonb, claims jsonb, "values" jsonb) ON true
 LEFT JOIN LATERAL jsonb_to_record(g.quality)
@@ -137,7 +139,7 @@ def _from_row(row: Any) -> StoredResult | None:
     """The result of a row; None where it takes a whole view: of a job that is not final, was erased or has no answer."""
     if row.result is None:
         return None
-    result = JobResult.model_validate_json(row.result)
+    result = JobResult.model_validate_json(_whole(row))
     if not result.response.strip():
         return None
     usage, snapshot, timing = result.usage, result.provider_snapshot, result.timing_ms
@@ -152,6 +154,12 @@ def _from_row(row: Any) -> StoredResult | None:
         }
     )
     return StoredResult(result, _errors(row))
+
+
+def _whole(row: Any) -> str | bytes:
+    """The result as JSON, with the parts that are packed behind their empty ones: of two fields the last one counts."""
+    result: str = row.result
+    return result if row.packed is None else b"%b,%b" % (result[:-1].encode(), visible_parts(row.packed)[1:])
 
 
 def _errors(row: Any) -> dict[ErrorKind, int]:
@@ -170,7 +178,7 @@ def _line_from_row(row: Any) -> ResultLine | None:
     if row.result is None:
         return None
     if not _HAS_LONG_NUMBER(row.result):
-        document = orjson.loads(row.result)
+        document = orjson.loads(_whole(row))
         if not document["response"].strip():
             return None
         try:

@@ -14,7 +14,14 @@ from schemas.states import JobState, Outcome, Step
 from tasks.errors import NotFound
 from tasks.ports import InputLine, JobDetail, JobView, Reading, Refused, Repeated, ResultLine, StoredResult
 from worker.ledger.database import Database
-from worker.ledger.packing import whole_request
+from worker.ledger.packing import (
+    RECORD_ANSWER,
+    RECORD_PARTS,
+    in_stored_order,
+    whole_completion,
+    whole_record,
+    whole_request,
+)
 from worker.ledger.pages import walk
 from worker.ledger.result_documents import ResultReader
 
@@ -61,8 +68,8 @@ VIEW_COLUMNS = """
     CASE WHEN NOT EXISTS (SELECT FROM attempt u WHERE u.job_id = j.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL)
          THEN j.cost_usd END AS cost_usd,
     r.head, r.sources,
-    """ + ", ".join(f"g.{name} AS record_{name}" for name in RECORD_COLUMNS)
-"""Columns of a view over ``job j``, ``job_request r`` and ``generation_record g``."""
+    """ + ", ".join([*(f"g.{name} AS record_{name}" for name in RECORD_COLUMNS), RECORD_PARTS])
+"""Columns of a view over ``job j``, ``job_request r``, ``generation_record g`` and its answer ``completion c``."""
 
 _NOT_IN_A_RESULT = ("messages_snapshot", "output_raw", "canonical")
 
@@ -76,12 +83,16 @@ _SLIM_REQUEST = """(
 RESULT_COLUMNS = VIEW_COLUMNS.replace("r.head, r.sources", _SLIM_REQUEST)
 for _name in _NOT_IN_A_RESULT:
     RESULT_COLUMNS = RESULT_COLUMNS.replace(f"g.{_name} AS", "NULL AS")
+RESULT_COLUMNS = RESULT_COLUMNS.replace("c.prompt AS", "NULL::jsonb AS").replace("c.packed AS", "NULL::bytea AS")
 """The same, but only as much as a result is made of: placeholders for sources, no messages, no raw answer."""
 
-_VIEW_JOINS = """
+_VIEW_JOINS = (
+    """
 JOIN job_request r ON r.job_id = j.id
 LEFT JOIN generation_record g ON g.job_id = j.id AND g.run = j.run AND j.finished_at IS NOT NULL
 """
+    + RECORD_ANSWER
+)
 
 _VIEWS, _SLIM_VIEWS = (
     f"""
@@ -187,7 +198,7 @@ LEFT JOIN provider_batch_call c ON c.attempt_id = a.id
 WHERE a.job_id = %(id)s ORDER BY opened_at, a.id
 """
 _COMPLETIONS = """
-SELECT attempt_id, run, round, purpose, won, stored_at, finish_reason, parsed, prompt, raw
+SELECT attempt_id, run, round, purpose, won, stored_at, finish_reason, parsed, prompt, raw, packed
 FROM completion WHERE job_id = %(id)s ORDER BY stored_at, attempt_id
 """
 _EVENTS = "SELECT at, run, kind, actor, detail FROM job_event WHERE job_id = %(id)s ORDER BY id"
@@ -195,7 +206,10 @@ _LABELS = """
 SELECT run, claim, verdict, note, actor, at FROM label WHERE job_id = %(id)s ORDER BY run, coalesce(claim, 0), at, id
 """
 _REPLAYS = "SELECT id FROM job WHERE replay_of = %(id)s ORDER BY id"
-_RECORDS = "SELECT * FROM generation_record WHERE job_id = %(id)s ORDER BY run"
+_RECORDS = f"""
+SELECT {", ".join(f"g.{name}" for name in RECORD_COLUMNS)}, {RECORD_PARTS} FROM generation_record g {RECORD_ANSWER}
+WHERE g.job_id = %(id)s ORDER BY g.run
+"""
 
 _INPUT_LINES = """
 SELECT position, job_id, place, field, message, custom_id FROM input_line
@@ -266,11 +280,11 @@ class PostgresReading(Reading):
         return JobDetail(
             view=views[0],
             attempts=tuple(_readable(row) for row in await self._db.rows(_ATTEMPTS, key)),
-            completions=tuple(_readable(row) for row in await self._db.rows(_COMPLETIONS, key)),
+            completions=tuple(_readable_completion(row) for row in await self._db.rows(_COMPLETIONS, key)),
             events=tuple(_readable(row) for row in await self._db.rows(_EVENTS, key)),
             labels=tuple(_readable(row) for row in await self._db.rows(_LABELS, key)),
             replays=tuple(row.id for row in await self._db.rows(_REPLAYS, key)),
-            records=tuple(GenerationRecord(**row._asdict()) for row in await self._db.rows(_RECORDS, key)),
+            records=tuple(_record_of(row) for row in await self._db.rows(_RECORDS, key)),
         )
 
     async def locate(self, batch_id: UUID, name: str) -> UUID:
@@ -289,7 +303,7 @@ def view_of(row: Any) -> JobView:
     """Make a view of a row with ``VIEW_COLUMNS``."""
     record = None
     if row.record_job_id is not None:
-        record = GenerationRecord(**{name: getattr(row, f"record_{name}") for name in RECORD_COLUMNS})
+        record = _record_of(row, "record_")
     return JobView(
         job_id=row.id,
         batch_id=row.batch_id,
@@ -315,10 +329,26 @@ def view_of(row: Any) -> JobView:
     )
 
 
-def _readable(row: Any) -> dict[str, Any]:
-    """A row as JSON. Raw bytes are shown as text, what is not UTF-8 escaped; the ledger keeps the bytes."""
+def _record_of(row: Any, prefix: str = "") -> GenerationRecord:
+    columns = {name: getattr(row, prefix + name) for name in RECORD_COLUMNS}
+    return GenerationRecord(**whole_record(columns, row))
+
+
+def _readable_completion(row: Any) -> dict[str, Any]:
+    """A completion as JSON. Raw bytes are shown as text, what is not UTF-8 escaped; the ledger keeps the bytes."""
+    texts = whole_completion(row)
     values = row._asdict()
-    if "raw" in values:
-        values["raw"] = bytes(values["raw"]).decode(errors="backslashreplace")
+    del values["packed"]
+    values |= {"parsed": in_stored_order(texts.parsed), "prompt": in_stored_order(texts.prompt)}
+    values["raw"] = bytes(texts.raw).decode(errors="backslashreplace")
+    return _json_of(values)
+
+
+def _readable(row: Any) -> dict[str, Any]:
+    """A row as JSON."""
+    return _json_of(row._asdict())
+
+
+def _json_of(values: dict[str, Any]) -> dict[str, Any]:
     readable: dict[str, Any] = orjson.loads(orjson.dumps(values, default=str))
     return readable

@@ -1,0 +1,240 @@
+"""Long answers and records are packed, a record refers to its answer, and both are read back exactly as they were written."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from schemas.answer import CanonicalAnswer, Citation, Segment, SegmentCitation
+from schemas.generation import OutputFormat
+from schemas.grounding import Claim, Evidence, Grounding, Value, Verdict
+from schemas.model_call import NativeCitation, ProviderSnapshot, Usage
+from schemas.record import GenerationRecord, Quality
+from schemas.states import Step
+from tasks.ports import CacheStatus, Leased, NewAttempt, StoredAnswer
+from tasks.results import result_of
+from tests.builders import (
+    closed_ok,
+    lease_key,
+    make_answer,
+    make_prompt,
+    make_record,
+    make_terms,
+    make_wanted,
+    to_check,
+)
+from tests.contract.conftest import Subject
+from tests.contract.situations import (
+    ACTOR,
+    checking,
+    finish,
+    open_one,
+    sound,
+    store_judge_reply,
+    submit_and_take,
+    take_one,
+    view,
+)
+from worker.ledger.postgres import PostgresLedger
+
+pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
+
+TEXT = "".join(f"The copy of \u201evolume {number}\u201c is ready at nine \u2713. " for number in range(60))
+
+
+@pytest.fixture
+def ledger(subject: Subject) -> PostgresLedger:
+    assert isinstance(subject.ledger, PostgresLedger)
+    return subject.ledger
+
+
+def long_answer() -> StoredAnswer:
+    answer = make_answer(
+        TEXT,
+        native_citations=(NativeCitation(start=0, end=5, source_number=1, quote="nine \u2713"),),
+        snapshot=ProviderSnapshot(
+            provider="fake", model_asked="fake-1", parameters_sent={"temperature": 0.5, "stop": "never"}
+        ),
+    )
+    return StoredAnswer(b"\xff\x00raw " + TEXT.encode(), answer.completion, make_prompt())
+
+
+def long_record(job: Leased, **changes: Any) -> GenerationRecord:
+    """A record as the check makes it: of the stored answer, with claims and citations."""
+    assert job.stored is not None
+    completion = job.stored.completion
+    evidence = (Evidence(source_index=0, start=4, end=14, score=0.875),)
+    claims = tuple(
+        Claim(text=TEXT[at : at + 40], start_pos=at, end_pos=at + 40, verdict=Verdict.SUPPORTED, evidence=evidence)
+        for at in range(0, 1_000, 40)
+    )
+    citation = Citation(
+        source_index=0, rank=1, chunk_id="c1", document_id="d1", quoted_text="nine", text_snippet="nine \u2713",
+        start_pos=3, end_pos=6, source_start=4, source_end=8, relevance_score=1e-07, verified=True,
+    )  # fmt: skip
+    fields: dict[str, Any] = {
+        "messages_snapshot": job.stored.prompt.snapshot,
+        "provider_snapshot": completion.snapshot,
+        "output_raw": completion.text,
+        "usage": completion.usage,
+        "answer": TEXT,
+        "output_format": OutputFormat.PLAIN,
+        "citations": (citation,),
+        "grounding": Grounding(
+            grounding_score=1.0,
+            claims=claims,
+            values=(Value(path="$.n", value=2**40, verdict=Verdict.SUPPORTED),),
+            counts={Verdict.SUPPORTED: 25},
+        ),
+        "quality": Quality(answer_quality=0.5, reasoning="for a reason", warnings=("short",)),
+        "canonical": CanonicalAnswer(
+            segments=(Segment(text=TEXT, citations=(SegmentCitation(source=1, quote="nine"),)),), sufficient=True
+        ),
+    }
+    return make_record(job, **{**fields, **changes})
+
+
+async def answer_at_length(ledger: PostgresLedger) -> tuple[Leased, NewAttempt]:
+    leased = await submit_and_take(ledger)
+    attempt = await open_one(ledger, leased)
+    await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=long_answer(), then=to_check(leased))])
+    return await take_one(ledger, leased.job_id, Step.CHECK), attempt
+
+
+def stored(url: str, query: str) -> tuple[Any, ...]:
+    with psycopg.connect(url) as connection:
+        row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return row
+
+
+async def test_an_answer_is_leased_as_it_was_stored(ledger: PostgresLedger, postgres_database_url: str) -> None:
+    job, attempt = await answer_at_length(ledger)
+
+    assert job.stored is not None
+    assert (job.stored.attempt_id, job.stored.completion) == (attempt.id, long_answer().completion)
+    assert job.stored.prompt == make_prompt()
+    columns = "SELECT raw, parsed ? 'text', prompt -> 'snapshot' ? 'messages', length(packed) FROM completion"
+    *inline, packed = stored(postgres_database_url, columns)
+    assert inline == [None, False, False]
+    assert packed < len(TEXT) / 2
+
+
+async def test_the_audit_shows_every_byte_of_an_answer(ledger: PostgresLedger) -> None:
+    job, _ = await answer_at_length(ledger)
+
+    (audit,) = (await ledger.reading.job_detail(job.job_id)).completions
+
+    answer = long_answer()
+    assert audit["raw"] == answer.raw.decode(errors="backslashreplace")
+    assert audit["parsed"] == answer.completion.model_dump(mode="json")
+    assert audit["prompt"] == answer.prompt.model_dump(mode="json")
+    assert list(audit["parsed"])[:3] == ["text", "usage", "refusal"], "in the order of what is not packed"
+    assert "packed" not in audit
+
+
+async def test_a_record_repeats_nothing_of_its_answer(ledger: PostgresLedger, postgres_database_url: str) -> None:
+    job, attempt = await answer_at_length(ledger)
+    record = long_record(job)
+    await finish(ledger, job, record=record)
+
+    done = await view(ledger, job.job_id)
+    assert done.record is not None
+    assert done.record.model_copy(update={"created_at": None}) == record
+    assert (await ledger.reading.job_detail(job.job_id)).records == (done.record,)
+    columns = """SELECT attempt_id, messages_snapshot, provider_snapshot, output_raw, usage, citations, canonical,
+                        grounding ? 'claims', grounding ? 'values', grounding -> 'counts', packed IS NOT NULL
+                 FROM generation_record"""
+    assert stored(postgres_database_url, columns) == (
+        attempt.id, None, None, None, None, None, None, False, False, {"supported": 25}, True,
+    )  # fmt: skip
+    await sound(ledger)
+
+
+async def test_results_are_those_of_the_whole_record(ledger: PostgresLedger) -> None:
+    job, _ = await answer_at_length(ledger)
+    await finish(ledger, job, record=long_record(job))
+
+    expected = result_of(await view(ledger, job.job_id))
+    assert len(expected.claims) == 25
+    assert [result.result for result in await ledger.reading.results([job.job_id])] == [expected]
+    (line,) = [line async for line in ledger.reading.batch_results(job.batch_id)]
+    assert line.content == expected.model_dump_json().encode()
+    (published,) = await ledger.outbox.unpublished(10, timedelta(0))
+    assert result_of(published) == expected
+
+
+async def test_whole_numbers_beyond_64_bits_are_told_exactly(ledger: PostgresLedger) -> None:
+    job, _ = await answer_at_length(ledger)
+    grounding = long_record(job).grounding
+    assert grounding is not None
+    large = Value(path="$.n", value=10**30 + 1, verdict=Verdict.SUPPORTED)
+    record = long_record(job, grounding=grounding.model_copy(update={"values": (large,)}))
+    await finish(ledger, job, record=record)
+
+    (line,) = [line async for line in ledger.reading.batch_results(job.batch_id)]
+    assert b'"value":1000000000000000000000000000001' in line.content
+
+
+async def test_a_record_of_another_answer_is_stored_whole(ledger: PostgresLedger, postgres_database_url: str) -> None:
+    job, _ = await answer_at_length(ledger)
+    record = long_record(job, output_raw="another")
+    await finish(ledger, job, record=record)
+
+    done = await view(ledger, job.job_id)
+    assert done.record is not None
+    assert done.record.model_copy(update={"created_at": None}) == record
+    columns = "SELECT attempt_id, output_raw, usage ->> 'input_tokens' FROM generation_record"
+    assert stored(postgres_database_url, columns) == (None, "another", "100")
+
+
+async def test_erasing_keeps_what_accounting_needs_of_the_answer(
+    ledger: PostgresLedger, postgres_database_url: str
+) -> None:
+    job, _ = await answer_at_length(ledger)
+    await finish(ledger, job, record=long_record(job))
+
+    await ledger.erasure.erase([job.job_id], ACTOR)
+
+    done = await view(ledger, job.job_id)
+    assert done.record is not None
+    assert done.record.usage == Usage(input_tokens=100, output_tokens=10)
+    assert done.record.provider_snapshot == ProviderSnapshot(provider="fake", model_asked="fake-1")
+    assert (done.record.output_raw, done.record.citations, done.record.grounding) == (None, (), None)
+    assert stored(postgres_database_url, "SELECT attempt_id, packed FROM generation_record") == (None, None)
+    await sound(ledger)
+
+
+async def test_a_shared_answer_is_whole_in_both_jobs(ledger: PostgresLedger) -> None:
+    first = await submit_and_take(ledger)
+    attempt = await open_one(ledger, first, share=make_terms())
+    await ledger.attempts.close_attempts([closed_ok(first, attempt, answer=long_answer(), then=to_check(first))])
+    second = await submit_and_take(ledger)
+    wanted = replace(make_wanted(second), prompt=make_prompt("When, in other words?"))
+    (reply,) = await ledger.cache.share([wanted])
+    assert reply.status is CacheStatus.REUSED
+
+    copy = await take_one(ledger, second.job_id, Step.CHECK)
+    assert copy.stored is not None
+    assert copy.stored.completion.text == TEXT
+    assert copy.stored.prompt == make_prompt("When, in other words?")
+    assert copy.stored.completion.snapshot.shared_from is not None
+    (audit,) = (await ledger.reading.job_detail(second.job_id)).completions
+    assert audit["raw"] == long_answer().raw.decode(errors="backslashreplace")
+
+
+async def test_a_long_reply_of_a_judge_is_found_again(ledger: PostgresLedger) -> None:
+    job = await checking(ledger)
+    await store_judge_reply(ledger, job, "word", reply=TEXT)
+    again = await take_again(ledger, job)
+
+    assert again.judged is not None
+    assert again.judged.completion.text == TEXT
+
+
+async def take_again(ledger: PostgresLedger, job: Leased) -> Leased:
+    """Give a leased job back, and lease it anew."""
+    await ledger.queue.hand_back([lease_key(job)])
+    return await take_one(ledger, job.job_id, Step.CHECK)
