@@ -337,13 +337,13 @@ job_request = Table(
     "job_request",
     metadata,
     Column("job_id", Uuid, ForeignKey("job.id", ondelete="CASCADE"), primary_key=True),
-    # Without its sources, whose number stands in their place where they are packed.
+    # Where sources are packed, their number in their place, and of the config what SQL reads or what is no default.
     Column("head", JSONB, nullable=False),
     Column("request_hash", LargeBinary, nullable=False),
     Column("contract_version", SmallInteger, nullable=False),
     # Of a replay: the prompt that is sent again as it was.
     Column("prompt", JSONB),
-    # A frame of zstandard with the JSON of the sources.
+    # A frame of zstandard with the JSON of the sources and the config.
     Column("sources", LargeBinary),
     postgresql_with=_LARGE,
 )
@@ -414,7 +414,7 @@ completion = Table(
     Column("finish_reason", Text, nullable=False),
     Column("parsed", JSONB, nullable=False),
     Column("prompt", JSONB, nullable=False),
-    # A frame of zstandard with the raw answer, its text and the messages of its prompt.
+    # A frame of zstandard with the raw answer, its text and its prompt.
     Column("packed", LargeBinary),
     # The database itself keeps "the first completion wins".
     Index("completion_winner", "job_id", "run", "round", "purpose", unique=True, postgresql_where=text("won")),
@@ -470,7 +470,7 @@ generation_record = Table(
     Column("asks", JSONB),
     # The call of its answer, which holds what the record would repeat.
     Column("attempt_id", Uuid),
-    # A frame of zstandard with citations, claims, values and the canonical answer.
+    # A frame of zstandard with citations, claims, values, quality and the canonical answer.
     Column("packed", LargeBinary),
     CheckConstraint("status IN ('success', 'partial', 'failed')", name="status_known"),
     postgresql_with=_LARGE,

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from struct import Struct
 from typing import Any
 from uuid import UUID
@@ -12,8 +13,9 @@ import orjson
 from pydantic import TypeAdapter
 
 from schemas.answer import Citation
+from schemas.job import GenerationConfig
 from schemas.model_call import Completion, Prompt
-from schemas.record import GenerationRecord
+from schemas.record import GenerationRecord, Quality
 from tasks.ports import StoredCompletion
 from tasks.text.word_search import WordSearch
 
@@ -31,24 +33,43 @@ LEVEL = 1
 _has_long_number = WordSearch(patterns=(r"[:,\[]-?[0-9]{19}",))
 """Digits of a whole number that may exceed 64 bits, which the reader of JSON takes for a float."""
 
-_compressor = zstd.ZstdCompressor(level=LEVEL)
-"""One for all: making one takes a quarter of the time of a compression. Only event loops compress, one in each process."""
+_DICTIONARY = 1
+"""The dictionary of new frames; each frame begins with the number of its own. A file of a dictionary never changes: what was packed
+with it could not be read any more. Another one has another number, and a name that ends in it."""
+
+_MAGIC = 0x28
+"""The first byte of a frame of zstandard: it has no number, and was packed without a dictionary."""
+
+
+@cache
+def _dictionary(number: int) -> zstd.ZstdDict:
+    """The parts that the JSON of all jobs shares: names of fields, defaults, and the sentences of the prompts."""
+    return zstd.ZstdDict(Path(__file__).with_name(f"dictionary-{number}.txt").read_bytes(), is_raw=True)
+
+
+@cache
+def _compressor() -> zstd.ZstdCompressor:
+    """One for all: making one takes longer than most compressions. It has a lock of its own."""
+    return zstd.ZstdCompressor(level=LEVEL, zstd_dict=_dictionary(_DICTIONARY))
 
 
 def compress(content: bytes) -> bytes:
-    """The content as a frame of zstandard."""
-    return _compressor.compress(content, zstd.ZstdCompressor.FLUSH_FRAME)
+    """The content as a frame of zstandard behind the number of its dictionary."""
+    return bytes([_DICTIONARY]) + _compressor().compress(content, zstd.ZstdCompressor.FLUSH_FRAME)
 
 
 def decompress(packed: bytes) -> bytes:
-    """The content of a frame of zstandard."""
-    return zstd.decompress(packed)
+    """The content of what ``compress`` made, in this version or one before."""
+    if packed[0] == _MAGIC:
+        return zstd.decompress(packed)
+    return zstd.decompress(memoryview(packed)[1:], zstd_dict=_dictionary(packed[0]))
 
 
 def split_request(request: bytes) -> tuple[bytes, bytes | None]:
-    """The JSON of a request without its sources, and the sources packed; None and the whole where it is short.
+    """The JSON of a request without its sources and its config, and these packed; None and the whole where it is short.
 
-    The number of sources stands in their place, for what counts them.
+    The number of sources stands in their place, for what counts them; of the config what SQL reads, and what is not the
+    default, so that a result is made without the rest.
     """
     if len(request) < LEAST_BYTES or _has_long_number(request.decode()):
         return request, None
@@ -56,19 +77,33 @@ def split_request(request: bytes) -> tuple[bytes, bytes | None]:
     sources = document.get("context")
     if not sources:
         return request, None
-    return orjson.dumps({**document, "context": len(sources)}), compress(orjson.dumps(sources))
+    config, default = document.get("config", {}), _default_config()
+    chosen = {name: value for name, value in config.items() if name in _READ_BY_SQL or value != default.get(name)}
+    head = orjson.dumps({**document, "context": len(sources), "config": chosen})
+    return head, compress(orjson.dumps({"context": sources, "config": config}))
 
 
 def whole_request(head: dict[str, Any], sources: bytes | None) -> dict[str, Any]:
-    """The request of a row, with its sources."""
-    return head if sources is None else {**head, "context": orjson.loads(decompress(sources))}
+    """The request of a row, with its sources and its whole config."""
+    if sources is None:
+        return head
+    packed = orjson.loads(decompress(sources))
+    return {**head, "context": packed["context"], "config": {**packed["config"], **head["config"]}}
+
+
+_READ_BY_SQL = {"checkers", "output_format", "timeout_s"}
+
+
+@cache
+def _default_config() -> dict[str, Any]:
+    config: dict[str, Any] = orjson.loads(GenerationConfig().model_dump_json())
+    return config
 
 
 # ---- the answer of a call --------------------------------------------------------------------------------------------
 
-_TEXTS = {"text", "native_citations"}
-_MESSAGES = {"messages"}
-_NO_MESSAGES = {"snapshot": _MESSAGES}
+_READ_OF_ANSWERS = {"cost_usd", "snapshot", "usage"}
+_READ_OF_PROMPTS: Any = {"name": True, "snapshot": {"counted_by", "prompt_tokens", "sha256"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +117,20 @@ class CompletionColumns:
 
 
 def split_completion(completion: Completion, prompt: Prompt, raw: bytes) -> CompletionColumns:
-    """The columns of an answer: its bytes, its text and the messages of its prompt packed together, if they are long.
+    """The columns of an answer: its bytes, its text and its prompt packed together, if they are long.
 
+    What SQL reads stays beside them.
     The text stands in the bytes once more, escaped. Packed together it hardly counts, and no provider has to be asked
     how it is taken out of them.
     """
-    texts = completion.model_dump_json(include=_TEXTS).encode()
-    messages = prompt.snapshot.model_dump_json(include=_MESSAGES).encode()
+    texts = completion.model_dump_json(exclude=_READ_OF_ANSWERS).encode()
+    messages = prompt.model_dump_json().encode()
     if len(texts) + len(messages) + len(raw) < LEAST_BYTES:
-        return CompletionColumns(raw, completion.model_dump_json(), prompt.model_dump_json())
+        return CompletionColumns(raw, completion.model_dump_json(), messages.decode())
     return CompletionColumns(
         raw=None,
-        parsed=completion.model_dump_json(exclude=_TEXTS),
-        prompt=prompt.model_dump_json(exclude=_NO_MESSAGES),
+        parsed=completion.model_dump_json(include=_READ_OF_ANSWERS),
+        prompt=prompt.model_dump_json(include=_READ_OF_PROMPTS),
         packed=_pack(texts, messages, raw),
     )
 
@@ -116,8 +152,8 @@ def whole_completion(row: Any, prefix: str = "") -> StoredTexts:
     texts, messages, raw = _unpack(packed, 3)
     # The prompt of an answer that was taken from another job is its own, and whole.
     if "messages" not in prompt["snapshot"]:
-        prompt = {**prompt, "snapshot": {**prompt["snapshot"], **orjson.loads(messages)}}
-    return StoredTexts(raw, {**parsed, **orjson.loads(texts)}, prompt)
+        prompt = orjson.loads(messages)
+    return StoredTexts(raw, {**orjson.loads(texts), **parsed}, prompt)
 
 
 def reply_text(parsed: dict[str, Any], packed: bytes | None) -> str:
@@ -164,10 +200,15 @@ def split_record(record: GenerationRecord, answer: StoredCompletion | None) -> R
     checked = grounding.model_dump_json(include=_CHECKED).encode() if grounding is not None else b"{}"
     citations = _dump_citations()(record.citations)
     canonical = record.canonical.model_dump_json().encode() if record.canonical is not None else b"null"
-    visible = b'{"citations":%b%b' % (citations, b"," + checked[1:] if grounding is not None else b"}")
+    quality = record.quality.model_dump_json().encode()
+    visible = b'{"citations":%b,%b%b' % (
+        citations,
+        quality[1:-1],
+        b"," + checked[1:] if grounding is not None else b"}",
+    )
     if len(visible) + len(canonical) < LEAST_BYTES or _has_long_number(visible.decode()):
         return RecordColumns(changes, attempt_id, None)
-    changes |= {"citations": None, "canonical": None}
+    changes |= {"citations": None, "canonical": None, "quality": "{}"}
     if grounding is not None:
         changes["grounding"] = grounding.model_dump_json(exclude=_CHECKED)
     return RecordColumns(changes, attempt_id, _pack(visible, canonical))
@@ -207,14 +248,15 @@ def whole_record(columns: dict[str, Any], row: Any) -> dict[str, Any]:
     if row.record_packed is not None:
         visible, canonical = _unpack(row.record_packed, 2)
         parts = orjson.loads(visible)
-        record |= {"citations": parts.pop("citations"), "canonical": orjson.loads(canonical)}
+        quality = {name: parts.pop(name) for name in Quality.model_fields}
+        record |= {"citations": parts.pop("citations"), "canonical": orjson.loads(canonical), "quality": quality}
         if record["grounding"] is not None:
             record["grounding"] = {**record["grounding"], **parts}
     return record
 
 
 def visible_parts(packed: bytes) -> bytes:
-    """The citations, claims and values of a packed record, as an object of JSON."""
+    """The citations, claims, values and quality of a packed record, as the fields of its result in JSON."""
     return _unpack(packed, 2)[0]
 
 

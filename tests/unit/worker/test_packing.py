@@ -1,5 +1,7 @@
 """The packed parts of a row give what was packed, and what is short or would change stays as it is."""
 
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -8,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import make_request
-from worker.ledger.packing import LEAST_BYTES, split_request, whole_request
+from worker.ledger import packing
+from worker.ledger.packing import LEAST_BYTES, compress, decompress, split_request, whole_request
 
 _TEXTS = st.text(st.characters(codec="utf-8"), max_size=200)
 _VALUES = st.one_of(
@@ -28,7 +31,8 @@ def test_a_request_comes_back_whole(request: dict[str, Any], filler: str) -> Non
     request["metadata"]["filler"] = filler
     head, sources = split_request(orjson.dumps(request))
 
-    assert whole_request(orjson.loads(head), sources) == request
+    whole = whole_request(orjson.loads(head), sources)
+    assert whole == {"config": {}, **request} if sources else request
     if filler and request["context"]:
         assert sources is None or orjson.loads(head)["context"] == len(request["context"])
 
@@ -38,7 +42,7 @@ def test_the_sources_of_a_long_request_are_packed() -> None:
     head, sources = split_request(stored)
 
     assert sources is not None
-    assert len(sources) < 400
+    assert len(sources) < 200
     assert orjson.loads(head)["context"] == 2
     assert b"copy is ready at nine" not in head
 
@@ -54,3 +58,28 @@ def test_digits_in_a_text_are_no_number() -> None:
     _, sources = split_request(orjson.dumps({"context": [{"content": f"Account 12345678901234567890. {'z' * 2_000}"}]}))
 
     assert sources is not None
+
+
+DICTIONARIES = {1: "65653021a95d7714b1364202ec93223cfa8fa7c79ad3227939edabec5a225d95"}
+"""The SHA-256 of each dictionary."""
+
+
+def test_a_dictionary_never_changes() -> None:
+    files = Path(packing.__file__).parent.glob("dictionary-*.txt")
+    hashes = {int(file.stem.removeprefix("dictionary-")): sha256(file.read_bytes()).hexdigest() for file in files}
+
+    assert hashes == DICTIONARIES, "what was packed with a dictionary is read with its bytes"
+
+
+@given(content=st.binary(max_size=300))
+def test_any_bytes_come_back(content: bytes) -> None:
+    packed = compress(content)
+
+    assert packed[0] in DICTIONARIES
+    assert decompress(packed) == content
+
+
+def test_a_frame_of_before_is_read_without_a_dictionary() -> None:
+    frame = bytes.fromhex("28b52ffd201ad1000054686520636f7079206973207265616479206174206e696e652e")
+
+    assert decompress(frame) == b"The copy is ready at nine."
