@@ -49,7 +49,7 @@ def test_a_second_run_adds_a_batch_and_replaces_the_output(home: Home, tmp_path:
 
 
 def test_bad_lines_appear_in_the_output_at_their_position(home: Home, tmp_path: Path) -> None:
-    lines = [question(0), "", "{not json", question(1, config={"moode": "x"}), question(0), question(2)]
+    lines = [question(40), "", "{not json", question(41, config={"moode": "x"}), question(40), question(42)]
     input_path = write_lines(tmp_path / "questions.jsonl", lines)
     out = tmp_path / "answers.jsonl"
 
@@ -64,7 +64,7 @@ def test_bad_lines_appear_in_the_output_at_their_position(home: Home, tmp_path: 
     assert {result["failure"]["kind"] for result in refused} == {"invalid_request"}
     assert "line 3: not valid JSON" in refused[0]["failure"]["message"]
     assert "line 4: config.moode" in refused[1]["failure"]["message"]
-    assert "line 5: custom_id: 'q0' is already in" in refused[2]["failure"]["message"]
+    assert "line 5: custom_id: 'q40' is already in" in refused[2]["failure"]["message"]
     assert all(result["failure"]["message"] in done.err for result in refused)
 
     later = home.run("results", results[0]["batch_id"])

@@ -15,8 +15,9 @@ from worker.local import Endpoints
 from worker.operations.free_disk import full_disk_line
 from worker.settings import Settings
 from worker.supervise.processes import send_signal
-from worker.supervise.state_directory import StateDirectory
+from worker.supervise.state_directory import StateDirectory, state_of
 from worker.supervise.workers import (
+    PreparedWorker,
     Supervisor,
     WorkerFailed,
     WorkerProcess,
@@ -62,6 +63,12 @@ class Session:
 
     def staff_if_missing(self, *, check_only: bool = False) -> list[WorkerSpec]:
         """Starts workers for as long as this command lasts, unless each step has one already."""
+        try:
+            return self._staff_if_missing(check_only=check_only)
+        finally:
+            self.supervisor.drop_prepared()
+
+    def _staff_if_missing(self, *, check_only: bool = False) -> list[WorkerSpec]:
         running = self.supervisor.running().values()
         if difference := self.supervisor.difference():
             warn(difference)
@@ -73,22 +80,25 @@ class Session:
         return self.staff(specs, ephemeral=True)
 
 
-def state_of(settings: Settings) -> StateDirectory:
-    """The home of these settings."""
-    return StateDirectory(settings.home.expanduser().absolute())
-
-
 def has_ledger(settings: Settings) -> bool:
     """Tells whether the home of these settings has embedded servers."""
     return state_of(settings).has_servers
 
 
 @contextmanager
-def session(settings: Settings, *, writes: bool = True, staffs: bool = False, stays: bool = False) -> Iterator[Session]:
+def session(
+    settings: Settings,
+    *,
+    writes: bool = True,
+    staffs: bool = False,
+    stays: bool = False,
+    prepared: PreparedWorker | None = None,
+) -> Iterator[Session]:
     """Holds a home's servers open.
 
     Args:
         settings: name the servers, or let them be the embedded ones.
+        prepared: a worker that is started before another one of its name.
         writes: bring the schema up to date, and make a home that isn't there. A command that only reads leaves both.
         staffs: the command may start workers.
         stays: what is started stays when the command ends; else the last command that uses it stops it.
@@ -111,6 +121,8 @@ def session(settings: Settings, *, writes: bool = True, staffs: bool = False, st
             state.mark_servers(ephemeral=True)
         migrated = migrate(where.database_url) if writes or where.started else None
         opened = Session(settings, state, where, supervisor_of(settings, state), migrated)
+        if prepared is not None:
+            opened.supervisor.take(prepared)
         if stays:
             opened.supervisor.make_permanent()
         yield opened

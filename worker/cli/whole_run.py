@@ -35,6 +35,7 @@ from worker.operations.output_form import OutputForm
 from worker.operations.result_lines import Tally, write_results
 from worker.settings import Settings
 from worker.supervise.service_address import batch_address
+from worker.supervise.workers import PreparedWorker
 from worker.wiring import embedded
 
 
@@ -103,17 +104,19 @@ class Report:
         return [line for line in self.lines if isinstance(line, Refused)]
 
 
-def run_batch(settings: Settings, request: RunRequest) -> Report:
-    """Does a run from start to finish.
+def run_batch(settings: Settings, request: RunRequest, prepared: PreparedWorker | None = None) -> Report:
+    """Does a run from start to finish, with a worker that is prepared for it.
 
     Raises: what its parts raise, see ``exits``; KeyboardInterrupt after saying how to go on.
     """
     interruption = Interruption()
     with interruption.tell_fate(lambda: "" if request.resume is not None else NOTHING_SUBMITTED):
-        return _run_batch(settings, request, interruption)
+        return _run_batch(settings, request, interruption, prepared)
 
 
-def _run_batch(settings: Settings, request: RunRequest, interruption: Interruption) -> Report:
+def _run_batch(
+    settings: Settings, request: RunRequest, interruption: Interruption, prepared: PreparedWorker | None
+) -> Report:
     began = time.monotonic()
     check_output(request.output, request.files)
     submission = None
@@ -143,7 +146,7 @@ def _run_batch(settings: Settings, request: RunRequest, interruption: Interrupti
     whole_run = _WholeRun(request, submission, began, request.resume)
     if submission is not None and not looks and request.preflight:
         whole_run.accepted = ask_models(settings, submission, certain=certain)
-    with session(settings, writes=submission is not None, staffs=request.with_workers) as opened:
+    with session(settings, writes=submission is not None, staffs=request.with_workers, prepared=prepared) as opened:
         if submission is not None and looks:
             earlier = whole_run.take_earlier(opened)
             if request.preflight and (earlier is None or HeldReason.LANE_PAUSED in earlier.held):

@@ -15,7 +15,7 @@ from tasks.errors import ConfigurationError
 from tasks.ports import Turn
 from worker import local
 from worker.doctor.finding import Finding, note, problem, unreachable, warning
-from worker.ledger.database import safe_url
+from worker.ledger.addresses import safe_url
 from worker.ledger.inspection import OLDEST_SUPPORTED, Connected, Refusal, Refused
 from worker.ledger.schema_version import Standing, head_revision
 from worker.local import LocalStatus, ServerStatus

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 import psycopg
@@ -19,6 +18,7 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from tasks.errors import LedgerError, LedgerUnavailable, NightdeskError, SchemaMismatch, Unstorable
+from worker.ledger.addresses import safe_url
 
 log = logging.getLogger(__name__)
 
@@ -91,19 +91,6 @@ _CONNECTION_IS_SOUND = (*_ROW_AT_FAULT, *_LOST_RACE, psycopg.ProgrammingError)
 """After these the connection serves the next statement; after any other a new one may reach a server that works."""
 
 set_json_loads(orjson.loads)
-
-
-def safe_url(url: str) -> str:
-    """Hosts, ports and database of a URL, without user, password or query: fit for messages."""
-    parts = urlsplit(url)
-    if "," in parts.netloc:
-        return f"{hosts_of(url)}{parts.path}"
-    return f"{parts.hostname or 'local socket'}:{parts.port or 5432}{parts.path}"
-
-
-def hosts_of(url: str) -> str:
-    """Hosts and ports of a URL as they stand in it: PostgreSQL's may name several."""
-    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def unavailable(database_url: str, error: Exception) -> LedgerUnavailable:

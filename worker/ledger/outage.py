@@ -12,7 +12,8 @@ from psycopg import AsyncConnection
 
 from tasks.errors import LedgerUnavailable
 from worker.cancellation import cancel
-from worker.ledger.database import TRANSACTION_S, Database, hang_up, only_writable, safe_url
+from worker.ledger.addresses import safe_url
+from worker.ledger.database import TRANSACTION_S, Database, hang_up, only_writable
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-import psutil
 import redis
 from celery import Celery, signals
 from celery.exceptions import SecurityWarning
@@ -64,6 +63,12 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
             return _run(settings, where, queues)
     finally:
         gc.enable()
+
+
+def load_ahead(settings: Settings, queues: Sequence[str]) -> None:
+    """Loads the SDKs that ``run_worker`` will need; raises as it does for what can't be loaded."""
+    providers = ConfiguredProviders(settings)
+    providers.import_ahead(answers="generate" in queues, judges=_checks(settings, queues))
 
 
 def _run(settings: Settings, where: Endpoints, queues: Sequence[str]) -> int:
@@ -170,8 +175,13 @@ def _prepare_check(settings: Settings, queues: Sequence[str]) -> str:
     use_own_checkers(
         import_module("worker.plugins.claim_checkers").load_checkers(settings) if settings.checkers else ()
     )
+    if LOCAL_QUEUE not in queues:
+        use_local_model(None, calibration)
+        return ""
+    import psutil  # noqa: PLC0415 - only here
+
     before = psutil.Process().memory_info().rss
-    scorer = scorer_of(settings) if LOCAL_QUEUE in queues else None
+    scorer = scorer_of(settings)
     use_local_model(scorer, calibration)
     if scorer is None:
         return ""

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from schemas.failure import Failure, FailureKind
 from tasks.errors import NightdeskError, Unstorable
 from tasks.ports import Attempts, ClosedAttempt
-from worker.ledger.database import hosts_of
+from worker.ledger.addresses import hosts_of
 from worker.supervise.files import make_directory, open_lock, sync_directory, try_lock
 
 log = logging.getLogger(__name__)

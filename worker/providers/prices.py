@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from schemas.model_call import Usage
 
 if TYPE_CHECKING:
+    from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelPrice, TieredPrices
 
 BYTES_PER_TOKEN = 2
@@ -146,13 +147,11 @@ def _at(rate: "Decimal | TieredPrices", input_tokens: int) -> Decimal:
 def _rates(vendor: str | None, url: str, model: str, tier: str | None, minute: datetime) -> _Rates | None:
     if vendor is None and not _may_be_listed(url):
         return None
-    # A fifth of a second, most of it for the tables themselves.
-    from genai_prices import Usage as PricedUsage  # noqa: PLC0415
-    from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
+    from genai_prices import Usage as PricedUsage  # noqa: PLC0415 - with the tables
 
     context = None if tier in _UNPRICED_TIERS else _context(tier or "")
     try:
-        provider, entry = get_snapshot().find_provider_model(model, None, vendor or None, None if vendor else url)
+        provider, entry = load_tables().find_provider_model(model, None, vendor or None, None if vendor else url)
         # The variants of a model that is listed under another provider do not hold here.
         listed = any(entry is each for each in provider.models)
         price = entry.get_prices(minute, context if listed else None)
@@ -167,6 +166,13 @@ def _rates(vendor: str | None, url: str, model: str, tier: str | None, minute: d
         cache_write=_rate(price, "cache_write_mtok"),
         requests=_rate(price, "requests_kcount"),
     )
+
+
+def load_tables() -> "DataSnapshot":
+    """The prices of all vendors; the first time they take a fifth of a second to load."""
+    from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - most processes ask for no price
+
+    return get_snapshot()
 
 
 @lru_cache(maxsize=64)

@@ -106,7 +106,7 @@ class ConfiguredProviders:
         return frozenset(key for name in variables if (key := self._environment.get(name)))
 
     def import_ahead(self, *, answers: bool, judges: bool) -> None:
-        """Imports the SDKs of the providers that are set, before an event loop runs: a loop would stand still for a second.
+        """Imports the SDKs of the providers that are set, and their prices, before an event loop runs: it would stand still for a second.
 
         So it does all plugins; raises ``ConfigurationError`` for one that can't be loaded.
 
@@ -120,6 +120,8 @@ class ConfiguredProviders:
             entry = self._entries.get(name.partition(":")[0])
             if entry is not None and entry.kind in _ADAPTERS:
                 import_module(_ADAPTERS[entry.kind][0])
+                if entry.kind in VENDORS:
+                    import_module("worker.providers.prices").load_tables()
         for name, entry in self._entries.items() if answers or judges else ():
             if entry.plugin is not None:
                 import_module("worker.providers.plugin")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.errors import ConfigurationError, NightdeskError
+from worker.settings import Settings
 from worker.supervise.files import make_directory, open_lock, try_lock, write_atomically
 from worker.supervise.processes import exclusive_lock
 
@@ -100,6 +101,11 @@ class StateDirectory:
             write_atomically(self._ephemeral_mark, "")
         else:
             self._ephemeral_mark.unlink(missing_ok=True)
+
+
+def state_of(settings: Settings) -> StateDirectory:
+    """The home of these settings."""
+    return StateDirectory(settings.home.expanduser().absolute())
 
 
 @dataclass(frozen=True, slots=True)

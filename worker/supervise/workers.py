@@ -7,6 +7,7 @@ the record, which identifies it (see ``processes``).
 import hashlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,11 +18,21 @@ from urllib.parse import urlsplit
 import orjson
 
 from tasks.errors import ServiceUnavailable
-from worker.ledger.database import hosts_of
+from worker.ledger.addresses import hosts_of
 from worker.providers.vendors import provider_variables
 from worker.settings import Settings
 from worker.supervise.files import tail, write_atomically
-from worker.supervise.processes import Identity, find, find_or_wait, hold_guard, is_alive, poll, send_signal, spawn
+from worker.supervise.processes import (
+    Identity,
+    ProcessError,
+    find,
+    find_or_wait,
+    hold_guard,
+    is_alive,
+    poll,
+    send_signal,
+    spawn,
+)
 from worker.supervise.state_directory import StateDirectory
 from worker.wiring import embedded
 
@@ -30,6 +41,9 @@ if TYPE_CHECKING:
 
 PACKAGES = Path(__file__).parents[2]
 """The directory of our packages: workers start there, whatever the directory of the command."""
+
+GO = b"go"
+"""Starts a prepared worker."""
 
 GUARD_S = 10.0
 """Seconds to wait for the end of an earlier worker of the same name."""
@@ -100,6 +114,45 @@ class WorkerProcess:
         return self.process.pid
 
 
+class PreparedWorker:
+    """A worker process that loads its modules and then waits: it touches nothing until it is started, and ends with its starter.
+
+    Its standard input is a socket, over which it gets its guard; the end of the socket without one is its own end.
+    """
+
+    def __init__(self, spec: WorkerSpec, process: "psutil.Process", channel: socket.socket) -> None:
+        self.spec = spec
+        self._process: psutil.Process | None = process
+        self._channel = channel
+
+    def start(self, guard: int) -> "psutil.Process | None":
+        """Lets it begin, with its locked guard; None: it has ended."""
+        process, self._process = self._process, None
+        try:
+            socket.send_fds(self._channel, [GO], [guard])
+        except OSError:
+            return None
+        finally:
+            self._channel.close()
+        return process
+
+    def drop(self) -> None:
+        """Ends it unless it was started."""
+        process, self._process = self._process, None
+        if process is not None:
+            self._channel.close()
+            send_signal(process, signal.SIGKILL)
+
+
+def await_start() -> bool:
+    """Waits in a prepared worker until it is started, and keeps its guard for good; False: its starter has gone."""
+    with socket.socket(fileno=os.dup(0)) as channel:
+        message, descriptors, *_ = socket.recv_fds(channel, len(GO), 1)
+    for guard in descriptors:
+        os.set_inheritable(guard, True)
+    return bool(message)
+
+
 class Supervisor:
     """The worker processes of a home that serve the same servers.
 
@@ -113,6 +166,43 @@ class Supervisor:
         self._state = state
         self._suffix = f"@{servers}" if servers else ""
         self.fingerprint = fingerprint
+        self._prepared: dict[str, PreparedWorker] = {}
+
+    def prepare(self, spec: WorkerSpec) -> PreparedWorker | None:
+        """Lets a worker load its modules meanwhile; None where it can't be started. To be dropped if nothing starts it."""
+        here, there = socket.socketpair()
+        with there:
+            try:
+                process = spawn(
+                    [*self._command(spec), "--prepared"],
+                    self.log(spec.name),
+                    None,
+                    directory=PACKAGES,
+                    environment=self._environment(spec),
+                    stdin=there.fileno(),
+                )
+            except ProcessError:
+                process = None
+        if process is None:
+            here.close()
+            return None
+        return PreparedWorker(spec, process, here)
+
+    def take(self, prepared: PreparedWorker) -> None:
+        """Starts this process in the place of a new one for the same worker."""
+        self._prepared[prepared.spec.name] = prepared
+
+    def drop_prepared(self) -> None:
+        """Ends the prepared processes that nothing started."""
+        for prepared in self._prepared.values():
+            prepared.drop()
+        self._prepared.clear()
+
+    def _command(self, spec: WorkerSpec) -> list[str]:
+        queues = ",".join(spec.queues)
+        return [
+            sys.executable, "-m", "worker.cli", "worker", "--queues", queues, "--record", str(self._record(spec.name)),
+        ]  # fmt: skip
 
     def log(self, name: str) -> Path:
         """The log file of a worker."""
@@ -162,15 +252,19 @@ class Supervisor:
 
     def _start(self, spec: WorkerSpec, record: Path, *, ephemeral: bool) -> None:
         _ready_mark(record).unlink(missing_ok=True)
-        command = [
-            sys.executable, "-m", "worker.cli", "worker", "--queues", ",".join(spec.queues), "--record", str(record),
-        ]  # fmt: skip
+        prepared = self._prepared.get(spec.name)
         with hold_guard(_identity(record), GUARD_S) as guard:
             # Recorded before its birth: if we die in between, the guard leads from the record to the process.
             _write_record(record, 0, spec, ephemeral=ephemeral, settings=self.fingerprint)
-            process = spawn(
-                command, self.log(spec.name), guard, directory=PACKAGES, environment=self._environment(spec)
-            )
+            process = prepared.start(guard) if prepared is not None and prepared.spec == spec else None
+            if process is None:
+                process = spawn(
+                    self._command(spec),
+                    self.log(spec.name),
+                    guard,
+                    directory=PACKAGES,
+                    environment=self._environment(spec),
+                )
             if process is not None:
                 _write_record(record, process.pid, spec, ephemeral=ephemeral, settings=self.fingerprint)
 

@@ -20,7 +20,7 @@ from worker.cli.batch_run import warn_of
 from worker.cli.console import console
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import duration
-from worker.cli.session import session, state_of
+from worker.cli.session import session
 from worker.cli.terminal import tell, write_json
 from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
@@ -30,6 +30,7 @@ from worker.operations.first_estimate import deviation_lines
 from worker.operations.input_columns import ColumnMap
 from worker.operations.input_content import SameInput
 from worker.settings import Settings, load_settings
+from worker.supervise.state_directory import state_of
 from worker.wiring import embedded
 
 COLUMNS = 80

@@ -22,12 +22,12 @@ from tasks.results import result_of
 from worker.cli import options
 from worker.cli.console import console, safe
 from worker.cli.job_view import show_answer
-from worker.cli.session import state_of
 from worker.cli.summary import run_lines
 from worker.cli.terminal import tell
 from worker.cli.whole_run import RunRequest, run_batch
 from worker.ledger.postgres import PostgresLedger
 from worker.settings import load_settings
+from worker.supervise.state_directory import state_of
 
 EXAMPLES = Path(worker.__file__).parents[1] / "examples"
 """In a clone; of an installed package they lie where it put them."""

@@ -19,13 +19,14 @@ from tasks.results import parse_job_ids
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import Reporter, reporting
-from worker.cli.session import Session, session, state_of
+from worker.cli.session import Session, session
 from worker.cli.terminal import actor, tell, warn, write_json
 from worker.operations import content_removal, job_changes
 from worker.operations.content_removal import ErasureScope, PruneScope, Removal
 from worker.operations.counts import count_of
 from worker.operations.operator import JobPages, Operator
 from worker.settings import load_settings
+from worker.supervise.state_directory import state_of
 from worker.supervise.workers import supervisor_of
 
 MOST_NAMED = 20

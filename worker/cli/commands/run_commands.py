@@ -1,17 +1,13 @@
 """``nightdesk run`` and ``check``: files in, results out."""
 
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
 
 from tasks.errors import InputError
 from worker.cli import options
-from worker.cli.summary import sum_up
-from worker.cli.whole_run import RunRequest, run_batch
-from worker.operations.input_columns import ColumnMap
-from worker.operations.input_content import same_input_of
-from worker.operations.json_lines import check_files
-from worker.operations.output_forms import form_of
+from worker.cli.early_worker import early_worker
 from worker.settings import load_settings
 
 
@@ -73,6 +69,7 @@ def run(
             raise InputError("--dry-run estimates files; of a batch: nightdesk estimate --batch BATCH")
         # Only an estimate pays for the planning of calls.
         from worker.cli.commands.cost_estimate import estimate_input  # noqa: PLC0415
+        from worker.operations.input_content import same_input_of  # noqa: PLC0415
 
         return estimate_input(
             list(files or ()),
@@ -87,28 +84,38 @@ def run(
         raise InputError("goes with --dry-run, which estimates by the calls of that batch", field="--like")
     if output is None:
         raise InputError("name where the results go: -o OUT, or - for standard output")
-    request = RunRequest(
-        output,
-        list(files or ()),
-        batch,
-        resume=None if resume is None else options.batch_id(resume),
-        strict=handover.strict,
-        quiet=quiet,
-        with_workers=workers,
-        estimate=estimate,
-        columns=handover.reading,
-        preflight=handover.preflight,
-        form=form_of(output, form),
-        same_input=same_input_of(again=handover.again),
-        force=force,
-        priority=handover.priority or 0,
-    )
-    if estimate and resume is None:
-        from worker.operations.first_estimate import check_readable_twice  # noqa: PLC0415 - as above
+    settings = load_settings()
+    with early_worker(settings) if workers else nullcontext() as prepared:
+        # Loaded beside the worker that loads its own.
+        from worker.cli.summary import sum_up  # noqa: PLC0415
+        from worker.cli.whole_run import RunRequest, run_batch  # noqa: PLC0415
+        from worker.operations.input_content import same_input_of  # noqa: PLC0415
+        from worker.operations.output_forms import form_of  # noqa: PLC0415
 
-        check_files(request.files)
-        check_readable_twice(request.files)
-    return sum_up(run_batch(load_settings(), request), request, as_json=as_json)
+        request = RunRequest(
+            output,
+            list(files or ()),
+            batch,
+            resume=None if resume is None else options.batch_id(resume),
+            strict=handover.strict,
+            quiet=quiet,
+            with_workers=workers,
+            estimate=estimate,
+            columns=handover.reading,
+            preflight=handover.preflight,
+            form=form_of(output, form),
+            same_input=same_input_of(again=handover.again),
+            force=force,
+            priority=handover.priority or 0,
+        )
+        if estimate and resume is None:
+            from worker.operations.first_estimate import check_readable_twice  # noqa: PLC0415 - as above
+            from worker.operations.json_lines import check_files  # noqa: PLC0415
+
+            check_files(request.files)
+            check_readable_twice(request.files)
+        report = run_batch(settings, request, prepared)
+    return sum_up(report, request, as_json=as_json)
 
 
 def check(
@@ -139,18 +146,27 @@ def check(
     A row holds 'response' (or 'answer'), 'context' (or 'sources'), and if wanted 'query' (or 'question') and the other
     fields of a job; unknown keys go to its metadata. Otherwise as 'run': one result per row, in order.
     """
-    request = RunRequest(
-        output,
-        files,
-        options.batch_fields(name, key, None),
-        strict=strict,
-        quiet=quiet,
-        with_workers=workers,
-        check_only=True,
-        columns=ColumnMap.parse(columns or (), source_delimiter, encoding),
-        preflight=preflight,
-        form=form_of(output, form),
-        same_input=same_input_of(again=again),
-        force=force,
-    )
-    return sum_up(run_batch(load_settings(), request), request, as_json=as_json)
+    settings = load_settings()
+    with early_worker(settings, check_only=True) if workers else nullcontext() as prepared:
+        from worker.cli.summary import sum_up  # noqa: PLC0415 - as above
+        from worker.cli.whole_run import RunRequest, run_batch  # noqa: PLC0415
+        from worker.operations.input_columns import ColumnMap  # noqa: PLC0415
+        from worker.operations.input_content import same_input_of  # noqa: PLC0415
+        from worker.operations.output_forms import form_of  # noqa: PLC0415
+
+        request = RunRequest(
+            output,
+            files,
+            options.batch_fields(name, key, None),
+            strict=strict,
+            quiet=quiet,
+            with_workers=workers,
+            check_only=True,
+            columns=ColumnMap.parse(columns or (), source_delimiter, encoding),
+            preflight=preflight,
+            form=form_of(output, form),
+            same_input=same_input_of(again=again),
+            force=force,
+        )
+        report = run_batch(settings, request, prepared)
+    return sum_up(report, request, as_json=as_json)

@@ -7,9 +7,10 @@ import typer
 
 from worker import local
 from worker.cli import options
-from worker.cli.session import Session, session, state_of, stop_workers
+from worker.cli.session import Session, session, stop_workers
 from worker.cli.terminal import tell, warn, write_json
 from worker.settings import load_settings
+from worker.supervise.state_directory import state_of
 from worker.supervise.workers import Supervisor, WorkerSpec, local_model_processes, supervisors_in, worker_specs
 
 READY_S = 30.0

@@ -7,9 +7,9 @@ import typer
 from celery import signals
 
 from worker.process.celery_app import QUEUES
-from worker.process.main import LOCAL_QUEUE, run_worker
+from worker.process.main import LOCAL_QUEUE, load_ahead, run_worker
 from worker.settings import Settings, load_settings
-from worker.supervise.workers import mark_ready
+from worker.supervise.workers import await_start, mark_ready
 from worker.wiring import endpoints
 
 
@@ -22,6 +22,7 @@ def worker(
         ),
     ] = None,
     record: Annotated[Path | None, typer.Option(hidden=True)] = None,
+    prepared: Annotated[bool, typer.Option("--prepared", hidden=True)] = False,
 ) -> int:
     """Run one worker process in the foreground.
 
@@ -29,9 +30,14 @@ def worker(
     answers, `local` those of jobs that want the local model, `submit` accepts jobs over Redis.
     """
     settings = load_settings()
+    served = _named(queues) if queues is not None else _all(settings)
+    if prepared:
+        load_ahead(settings, served)
+        if not await_start():
+            return 0
     if record is not None:
         _mark_when_ready(record)
-    return run_worker(settings, endpoints(settings), _named(queues) if queues is not None else _all(settings))
+    return run_worker(settings, endpoints(settings), served)
 
 
 def _named(queues: str) -> list[str]:
