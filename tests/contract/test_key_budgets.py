@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from schemas.access import Role
+from schemas.budget import DAY, TOTAL
 from schemas.states import HeldReason, JobState
 from tasks.errors import JobsRefused, NotFound
 from tasks.ports import Leased, NewAttempt, NewBatch, Opened, Submitter
@@ -22,7 +23,6 @@ from tests.contract.situations import ACTOR, open_one, state, submit_and_take, s
 from tests.postgres import advance_clock, make_postgres_ledger
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.stored_keys import ApiKey
-from worker.ledger.tenant_budgets import DAY, TOTAL
 from worker.operations.api_keys import KeyRequest, add_key, limit_key
 from worker.operations.overview import budget_line
 
