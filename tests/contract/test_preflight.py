@@ -234,10 +234,10 @@ def test_the_first_line_tells_who_answers_the_price_and_the_setting_that_chose()
 def test_too_little_disk_is_told_before_and_while_a_batch_runs(tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_bytes(b"x" * 1_000_000)
-    settings, jobs = Settings(home=tmp_path), FirstJobs((), (), 1_000, 2_000)
-    # A thousand jobs of 22.4 KB, and as much again for PostgreSQL's log.
+    settings, jobs = Settings(home=tmp_path), FirstJobs((), (), 1_000, 12_000)
+    # A thousand jobs of 22 KB, and as much again for PostgreSQL's log.
     warning = disk_line(settings, [str(path)], jobs, free=240_000_000)
-    assert "need about 45 MB" in warning
+    assert "need about 44 MB" in warning
     assert "200 MB should stay free" in warning
     assert "240 MB are free" in warning
     assert not disk_line(settings, [str(path)], jobs, free=250_000_000)

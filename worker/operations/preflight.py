@@ -12,17 +12,21 @@ from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Usage
 from tasks.errors import ConfigurationError, ServiceUnavailable
 from tasks.ports import NewJob, Turn
+from worker.ledger.packing import LEAST_BYTES
 from worker.operations.free_disk import LEAST_FREE, free_bytes, megabytes
 from worker.providers.registry import ConfiguredProviders
 from worker.providers.vendors import VENDORS
 from worker.settings import ProviderKind, Settings
 from worker.wiring import embedded
 
-JOB_BYTES = 20_000
-"""On disk beside the request: call, answer, record, indexes (docs/measured.md: 41 KB, of which the request is 23)."""
+JOB_BYTES = 10_000
+"""On disk beside the request: call, answer, record, indexes (docs/measured.md: 6 to 9 KB with an answer of 1 KB)."""
 
 REQUEST_SHARE = 1.2
 """Bytes of a stored request on disk, by those of its JSON."""
+
+PACKED_SHARE = 0.6
+"""The same where its sources are packed (docs/measured.md: 0.4)."""
 
 LOG_BYTES = 1 << 30
 """Most that PostgreSQL's own log takes beside."""
@@ -50,8 +54,8 @@ class FirstJobs:
     """Those that jobs ask for, each once; None: the judge of the settings."""
     lines_bytes: float
     """Mean size of their lines, about."""
-    stored_bytes: float
-    """Mean size of their stored requests."""
+    disk_bytes: float
+    """Mean size of their requests on disk."""
 
 
 def first_jobs(jobs: Sequence[NewJob]) -> FirstJobs:
@@ -67,8 +71,9 @@ def first_jobs(jobs: Sequence[NewJob]) -> FirstJobs:
     texts = sum(
         100 + len(request.query) + sum(len(source.content) + 30 for source in request.context) for request in requests
     )
-    stored_bytes = sum(len(job.request) for job in jobs) / len(jobs)
-    return FirstJobs(tuple(configs.values()), judges, texts / len(jobs), stored_bytes)
+    sizes = [len(job.request) for job in jobs]
+    disk_bytes = sum(size * (PACKED_SHARE if size >= LEAST_BYTES else REQUEST_SHARE) for size in sizes)
+    return FirstJobs(tuple(configs.values()), judges, texts / len(jobs), disk_bytes / len(jobs))
 
 
 # ---- who answers -----------------------------------------------------------------------------------------------------
@@ -233,7 +238,7 @@ def disk_line(settings: Settings, files: Sequence[str], jobs: FirstJobs, free: i
         return ""
     size = sum(_size(Path(name)) for name in files)
     count = size / max(jobs.lines_bytes, 1)
-    needed = count * (JOB_BYTES + REQUEST_SHARE * jobs.stored_bytes)
+    needed = count * (JOB_BYTES + jobs.disk_bytes)
     needed += min(LOG_BYTES, needed)
     free = free_bytes(settings) if free is None else free
     if free >= needed + LEAST_FREE:

@@ -20,6 +20,9 @@ def upgrade() -> None:
     op.execute("ALTER TABLE generation_record ADD COLUMN attempt_id UUID, ADD COLUMN packed BYTEA")
     op.execute("ALTER TABLE generation_record ALTER COLUMN citations DROP NOT NULL")
     op.execute("ALTER TABLE generation_record ALTER COLUMN packed SET STORAGE EXTERNAL")
+    # Small, but in a long row the server would compress them, for more than a poll of them costs.
+    for name in ("quality", "timing_ms", "provider_snapshot", "usage"):
+        op.execute(f"ALTER TABLE generation_record ALTER COLUMN {name} SET STORAGE EXTERNAL")
 
 
 def downgrade() -> None:
