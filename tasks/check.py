@@ -56,7 +56,7 @@ from tasks.ports import (
     Queue,
 )
 from tasks.results import Findings, completed, failed, total_ms
-from tasks.scheduling.batching import CpuBatcher, LoopPieces
+from tasks.scheduling.cpu_pieces import CpuBatcher, LoopPieces
 from tasks.scheduling.defaults import CHECK_TIMEOUT_S, MAX_RESCUES
 from tasks.scheduling.rescue import worker_lost
 from tasks.text.source_index import shared_indexes

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from time import monotonic
 
 from schemas.failure import Failure, FailureKind
@@ -66,6 +67,7 @@ from tasks.ports import (
 )
 from tasks.prompting.messages import render, stored_prompt, with_correction
 from tasks.results import Findings, completed, failed, total_ms
+from tasks.scheduling.cpu_pieces import LoopPieces
 from tasks.scheduling.defaults import MAX_RESCUES
 from tasks.scheduling.rescue import worker_lost
 
@@ -285,6 +287,20 @@ class Stopwatch:
 
 
 @dataclass(slots=True)
+class EarlyPlan:
+    """The providers of a job whose first call was planned before it had a slot, and the milliseconds that this took."""
+
+    chain: FallbackChain | None = None
+    ms: float = 0.0
+    is_late: bool = False
+    """The job has its slot already, and plans its call itself."""
+
+    def add_ms(self, ms: float) -> None:
+        """Adds the time of a plan."""
+        self.ms += ms
+
+
+@dataclass(slots=True)
 class Generate:
     """The generate step on the event loop; ``run`` takes one leased job as far as this step goes."""
 
@@ -312,19 +328,41 @@ class Generate:
     """Room for checks in this process; None: all answers are left to the workers of the check."""
     free_slot: Callable[[], AbstractContextManager[None]] = nullcontext
     """Frees the slot of the running job while its answer is stored: the call is over."""
+    pieces: LoopPieces | None = None
+    """Does the CPU work that may wait for a quiet moment of the loop; None: nothing is done early."""
 
-    async def run(self, job: Leased) -> Leased | None:
+    def prepare(self, job: Leased) -> Callable[[Leased], Awaitable[Leased | None]]:
+        """Plans the call of a job without a slot, when the loop has time; returns ``run`` with that plan."""
+        early = EarlyPlan()
+        config = job.request.config
+        if self.pieces is not None and config.lane is not Lane.AUTO and job.request_bytes < BIG_REQUEST_BYTES:
+            self.pieces.add(partial(self._plan_early, job, early))
+        return partial(self.run, early=early)
+
+    def _plan_early(self, job: Leased, early: EarlyPlan) -> None:
+        if early.is_late:
+            return
+        # An error comes again when the job has its slot, where it ends in the ledger.
+        with suppress(Exception):
+            chain = self._chain(job, early.add_ms)
+            chain.more()
+            early.chain = chain
+
+    def _chain(self, job: Leased, add_plan_ms: Callable[[float], None]) -> FallbackChain:
+        return FallbackChain(job, self.providers, add_plan_ms, self.variants, self.lanes)
+
+    async def run(self, job: Leased, early: EarlyPlan | None = None) -> Leased | None:
         """Takes a job through the step; returns it for its check here, still leased.
 
         Every failure ends in the ledger; only cancellation and an unreachable ledger leave it.
         """
-        checkable = await self._run(job)
+        checkable = await self._run(job, early or EarlyPlan())
         if checkable is None or self.direct is None:
             return None
         waited_ms = await self.direct.wait_for_room(checkable)
         return replace(checkable, waited_ms=waited_ms, age_ms=checkable.age_ms + waited_ms) if waited_ms else checkable
 
-    async def _run(self, job: Leased) -> Leased | None:
+    async def _run(self, job: Leased, early: EarlyPlan) -> Leased | None:
         watch = Stopwatch()
         try:
             if job.stored is not None:
@@ -337,7 +375,7 @@ class Generate:
             elif job.unknown >= MAX_UNKNOWN:
                 await self._fail(job, _attempts_spent(job), watch)
             else:
-                return await self._answer(job, watch)
+                return await self._answer(job, watch, early)
         except (ConfigurationError, InputError, ProviderError, Unstorable) as error:
             failure = failure_of(error)
             if failure.kind is FailureKind.BUDGET and not job.round:
@@ -356,9 +394,12 @@ class Generate:
             await self._fail(job, failure_of(error), watch)
         return None
 
-    async def _answer(self, job: Leased, watch: Stopwatch) -> Leased | None:
+    async def _answer(self, job: Leased, watch: Stopwatch, early: EarlyPlan) -> Leased | None:
         """Calls the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
-        chain = FallbackChain(job, self.providers, watch.add_plan, self.variants, self.lanes)
+        early.is_late = True
+        chain = early.chain or self._chain(job, watch.add_plan)
+        chain.job, chain.add_plan_ms = job, watch.add_plan
+        watch.add_plan(early.ms)
         if job.request.config.lane is Lane.AUTO and self.lanes is not None:
             await self.lanes.refresh(job.request.config, job.level)
         if chain.spent:

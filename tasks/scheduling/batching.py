@@ -5,12 +5,11 @@ import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from tasks.errors import LedgerError, ServiceUnavailable, Unstorable
 
@@ -23,7 +22,10 @@ BATCH_WAIT = timedelta(milliseconds=10)
 """Longest time that the first row of a batch waits for others."""
 
 QUIET_WAITS = 5
-"""Waits without a send after which an eager batcher sends the first row at once: there are none to wait for."""
+"""Waits, or lulls, without a send after which an eager batcher sends the first row at once: there are none to wait for."""
+
+RATE_S = 1.0
+"""Seconds over which the rows of a flow are counted."""
 
 IN_FLIGHT = 2
 """Sends under way at once; while all are busy, rows collect."""
@@ -89,8 +91,9 @@ class Batcher(Generic[Row, Answer]):
         in_flight: most sends at once.
         room: most rows that wait or are under way; ``add`` forgets what comes beyond it.
         eager: after a quiet time the first row does not wait, only what comes after it.
-        flow_wait: longest wait after a batch of ``flow_rows`` or more, where ``wait`` would make many small ones of them.
-        flow_rows: rows of a batch from which on many come.
+        lull: time without a new row after which those that wait are sent: there are no others to wait for.
+        flow_wait: longest wait, with no regard to a lull, while ``flow_rate`` rows come a second: many small batches would
+            be made of them.
     """
 
     def __init__(
@@ -104,14 +107,20 @@ class Batcher(Generic[Row, Answer]):
         in_flight: int = IN_FLIGHT,
         room: int | None = None,
         eager: bool = False,
+        lull: timedelta | None = None,
         flow_wait: timedelta | None = None,
-        flow_rows: int = 2,
+        flow_rate: float = math.inf,
     ) -> None:
-        self._eager = eager
+        self._lull_s = math.inf if lull is None else lull.total_seconds()
         self._flow_wait_s = (flow_wait or wait).total_seconds()
-        self._flow_rows = flow_rows
-        self._flows = False
-        """The last batch had ``flow_rows``."""
+        self._flow_rate = flow_rate
+        self._recent: deque[tuple[float, int]] = deque()
+        """Times and rows of the sends in the last ``RATE_S``."""
+        self._recent_rows = 0
+        self._latest_at = -math.inf
+        """When the last row came."""
+        self._due_at = -math.inf
+        """When the first row that waits is to be sent at the latest."""
         self._overdue = False
         """What waits was to be sent, and no send was free."""
         self._started_at = -math.inf
@@ -122,6 +131,7 @@ class Batcher(Generic[Row, Answer]):
         self._size = rows
         """Rows of the next batch: halved by a batch that is to be sent again, doubled by one that was sent."""
         self._wait_s = wait.total_seconds()
+        self._quiet_s = QUIET_WAITS * min(self._wait_s, self._lull_s) if eager else math.inf
         self._free = in_flight
         self._room = room
         self._sending = 0
@@ -151,15 +161,34 @@ class Batcher(Generic[Row, Answer]):
 
     def _enqueue(self, entry: _Entry[Row, Answer], *, urgent: bool = False) -> None:
         self._waiting.append(entry)
+        loop = asyncio.get_running_loop()
+        self._latest_at = now = loop.time()
         if len(self._waiting) >= self._size:
             self._start()
         elif urgent or (self._timer is None and not self._overdue):
             if self._timer is not None:
                 self._timer.cancel()
-            loop = asyncio.get_running_loop()
-            is_quiet = self._eager and loop.time() - self._started_at > QUIET_WAITS * self._wait_s
-            wait_s = self._flow_wait_s if self._flows else self._wait_s
-            self._timer = loop.call_later(0 if urgent or is_quiet else wait_s, self._start)
+            at_once = urgent or now - self._started_at > self._quiet_s
+            self._due_at = now if at_once else now + (self._flow_wait_s if self._flows(now) else self._wait_s)
+            self._timer = loop.call_at(self._next_look(now), self._look)
+
+    def _flows(self, now: float) -> bool:
+        """True while many rows come."""
+        while self._recent and self._recent[0][0] < now - RATE_S:
+            self._recent_rows -= self._recent.popleft()[1]
+        return self._recent_rows >= self._flow_rate * RATE_S
+
+    def _next_look(self, now: float) -> float:
+        return self._due_at if self._flows(now) else min(self._due_at, self._latest_at + self._lull_s)
+
+    def _look(self) -> None:
+        """Send what waits when its time is up, or when no more rows come."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if (then := self._next_look(now)) > now:
+            self._timer = loop.call_at(then, self._look)
+        else:
+            self._start()
 
     def _start(self) -> None:
         """Start sends while some are free; called when a batch is full, or its time is up."""
@@ -169,9 +198,10 @@ class Batcher(Generic[Row, Answer]):
         while self._free and (batch := self._take()):
             self._free -= 1
             self._sending += len(batch)
-            self._flows = len(batch) >= self._flow_rows
             loop = asyncio.get_running_loop()
             self._started_at = loop.time()
+            self._recent.append((self._started_at, len(batch)))
+            self._recent_rows += len(batch)
             task = loop.create_task(self._send_batch(batch), name=f"send {self._name}")
             self._tasks.add(task)
             task.add_done_callback(partial(self._send_ended, len(batch)))
@@ -272,77 +302,3 @@ class Batcher(Generic[Row, Answer]):
                 task.cancel()
             await asyncio.wait(self._tasks, timeout=1.0)
             await asyncio.sleep(0)
-
-
-class CpuBatcher:
-    """Does small pieces of CPU work on one thread, several a hop: what comes while a hop runs goes with the next.
-
-    A hop costs about as much as a small piece. An error of a piece is raised to its caller alone, and a piece whose caller
-    was cancelled before its hop is not done.
-    """
-
-    def __init__(self, cpu: Executor, most: int) -> None:
-        self._cpu = cpu
-        self._batches = Batcher[Callable[[], Any], tuple[Any, Exception | None]](
-            "pieces of CPU work", self._run, on_error=OnError.RAISE, rows=most, wait=timedelta(0), in_flight=1
-        )
-
-    async def do(self, work: Callable[[], Result], *, urgent: bool = False) -> Result:  # noqa: ARG002 - for LoopPieces
-        """Do a piece of work on the CPU thread; returns its result."""
-        result, error = await self._batches.send(work)
-        if error is not None:
-            raise error
-        value: Result = result
-        return value
-
-    async def _run(self, pieces: Sequence[Callable[[], Any]]) -> list[tuple[Any, Exception | None]]:
-        return await asyncio.get_running_loop().run_in_executor(self._cpu, _do_all, pieces)
-
-
-class LoopPieces(CpuBatcher):
-    """Does small pieces of CPU work on the event loop itself, one a turn, so that I/O has its turn between them.
-
-    For pieces shorter than a hop to another thread is worth: two threads of one process compute in turns anyway.
-    """
-
-    def __init__(self) -> None:
-        self._urgent: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
-        self._pieces: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
-
-    @property
-    def waiting(self) -> int:
-        """Pieces that were not begun."""
-        return len(self._urgent) + len(self._pieces)
-
-    async def do(self, work: Callable[[], Result], *, urgent: bool = False) -> Result:
-        """Do a piece of work in a later turn of the loop, an urgent one before all others; returns its result."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[Result] = loop.create_future()
-        if not self.waiting:
-            loop.call_soon(self._turn, loop)
-        (self._urgent if urgent else self._pieces).append((work, done))
-        return await done
-
-    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        pieces = self._urgent or self._pieces
-        work, done = pieces[0]
-        if not done.cancelled():
-            result, error = _do(work)
-            if error is None:
-                done.set_result(result)
-            else:
-                done.set_exception(error)
-        pieces.popleft()
-        if self.waiting:
-            loop.call_soon(self._turn, loop)
-
-
-def _do_all(pieces: Sequence[Callable[[], Any]]) -> list[tuple[Any, Exception | None]]:
-    return [_do(piece) for piece in pieces]
-
-
-def _do(piece: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    try:
-        return piece(), None
-    except Exception as error:  # noqa: BLE001 - raised to its caller
-        return None, error

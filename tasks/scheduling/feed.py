@@ -5,18 +5,19 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from schemas.job import MAX_REQUEST_BYTES
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable, NightdeskError
-from tasks.ports import Leased, LeaseKey, LeaseRoom, Queue, Room, risk_of
-from tasks.scheduling.defaults import MAX_BYTES_IN_FLIGHT
+from tasks.ports import Leased, LeaseKey, LeaseRoom, Queue, Room
+from tasks.scheduling.leased_ahead import LeasedAhead
+from tasks.scheduling.load import Load
 
 log = logging.getLogger(__name__)
 
@@ -51,22 +52,6 @@ URGENT_LOOK = timedelta(milliseconds=500)
 BACKLOG_LOOK = timedelta(milliseconds=100)
 """While limits hold jobs back: first pause after a lease found nothing; doubles up to ``IDLE_CLAIM``."""
 
-AHEAD_S = 0.2
-"""Seconds for which jobs are leased ahead, by the rate at which slots came free: two leases take less on a busy machine."""
-
-AHEAD_SHARE = 0.2
-"""Of a process's slots: most jobs that are leased ahead."""
-
-RATE_S = 0.5
-"""Seconds over which the slots that came free are counted."""
-
-STORING_SHARE = 0.1
-"""Of a process's slots: most that are free while the answer of their call is being stored. It takes some hundredths of a second,
-which a call of one second would wait for; more of them may mean that the ledger is away."""
-
-STUCK_S = 2.0
-"""Seconds after which a job that found no slot is given back: another worker may have one."""
-
 WAITING_LOOK = timedelta(milliseconds=100)
 """How often a process that stops looks for jobs that wait for a permit."""
 
@@ -76,44 +61,9 @@ CANCEL_AGAIN = timedelta(seconds=5)
 LEDGER_PAUSE = timedelta(seconds=1)
 """Between tries while the ledger can't be reached."""
 
-URGENT_BYTES = 0.1
-"""Share of the bytes that only urgent jobs get, so that big bulk jobs never fill them all."""
 
-
-@dataclass(slots=True)
-class Suspicion:
-    """The sum of the risks of the jobs that a process runs, over all its steps."""
-
-    risk: float = 0.0
-
-
-@dataclass(slots=True)
-class Load:
-    """Requests that one step of a process holds.
-
-    Attributes:
-        max_bytes: bound of the bytes; the job that crosses it is still taken, so that the biggest one has its turn.
-        suspicion: shared by the steps of the process.
-    """
-
-    max_bytes: int = MAX_BYTES_IN_FLIGHT
-    suspicion: Suspicion = field(default_factory=Suspicion)
-    bytes: int = 0
-
-    def hold(self, job: Leased) -> None:
-        """Counts a leased job."""
-        self.bytes += job.request_bytes
-        self.suspicion.risk += risk_of(job.rescues)
-
-    def release(self, job: Leased) -> None:
-        """Counts a job no more."""
-        self.bytes -= job.request_bytes
-        self.suspicion.risk -= risk_of(job.rescues)
-
-    def room(self, *, urgent: bool) -> LeaseRoom | None:
-        """Bounds of the next lease; None: nothing more is taken until a job ends."""
-        free = int(self.max_bytes * (1 if urgent else 1 - URGENT_BYTES)) - self.bytes
-        return LeaseRoom(free, max(0.0, 1.0 - self.suspicion.risk)) if free > 0 else None
+Run = Callable[[Leased], Awaitable[Leased | None]]
+"""Takes a job through a step."""
 
 
 class LeaseHolder(Protocol):
@@ -126,76 +76,6 @@ class LeaseHolder(Protocol):
     def release(self, key: LeaseKey) -> None:
         """Stop keeping a lease."""
         ...
-
-
-class LeasedAhead:
-    """The leased jobs without a slot, in the order of their leases.
-
-    Args:
-        most: most of them. So many only while slots come free fast: where calls take minutes, a job would wait for its
-            slot, and another worker may have one.
-        clock: monotonic, in seconds.
-    """
-
-    def __init__(self, most: int, clock: Callable[[], float] = monotonic) -> None:
-        self.most = most
-        self._clock = clock
-        self._ends: deque[float] = deque(maxlen=max(1, int(most * RATE_S / AHEAD_S)))
-        self._jobs: dict[LeaseKey, tuple[Leased, float]] = {}
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    @property
-    def room(self) -> int:
-        """Number of jobs that may be leased beyond the free slots."""
-        return max(0, self._target() - len(self._jobs))
-
-    @property
-    def is_full_by_half(self) -> bool:
-        """Enough wait for the slots that come free in the next moment."""
-        return len(self._jobs) > self._target() // 2
-
-    def _target(self) -> int:
-        since = self._clock() - RATE_S
-        while self._ends and self._ends[0] < since:
-            self._ends.popleft()
-        return min(self.most, int(len(self._ends) * AHEAD_S / RATE_S))
-
-    def note_end(self) -> None:
-        """Notes that a slot came free."""
-        self._ends.append(self._clock())
-
-    def add(self, job: Leased) -> None:
-        """Adds a job."""
-        self._jobs[LeaseKey(job.job_id, job.token)] = (job, self._clock())
-
-    def take(self) -> Leased:
-        """Removes and returns the first job, older by the time that it waited here."""
-        key = next(iter(self._jobs))
-        job, since = self._jobs.pop(key)
-        waited_ms = (self._clock() - since) * 1000
-        return replace(
-            job,
-            age_ms=job.age_ms + waited_ms,
-            waited_ms=job.waited_ms + waited_ms,
-            started_ago_ms=job.started_ago_ms + waited_ms,
-            time_left=None if job.time_left is None else job.time_left - timedelta(milliseconds=waited_ms),
-        )
-
-    def drop(self, key: LeaseKey) -> Leased | None:
-        """Removes and returns a job; None: it is not here any more."""
-        entry = self._jobs.pop(key, None)
-        return entry[0] if entry is not None else None
-
-    def stuck(self) -> list[LeaseKey]:
-        """The jobs that wait for too long."""
-        before = self._clock() - STUCK_S
-        return [key for key, (_, since) in self._jobs.items() if since < before]
-
-    def keys(self) -> list[LeaseKey]:
-        """All jobs."""
-        return list(self._jobs)
 
 
 @dataclass(slots=True, eq=False)
@@ -222,13 +102,13 @@ class Feed:
         lease_for: timedelta,
         queue: Queue,
         keeper: LeaseHolder,
-        run: Callable[[Leased], Awaitable[Leased | None]],
+        run: Run,
+        prepare: Callable[[Leased], Run] | None = None,
         then: Callable[[Leased], None] | None = None,
         permitted: Callable[[], Room | None] = lambda: None,
         waits: Callable[[UUID], bool] = lambda _: False,
         load: Load | None = None,
         gather_wait: timedelta | None = None,
-        lease_ahead: bool = False,
     ) -> None:
         self.step = step
         self.slots = slots
@@ -239,6 +119,8 @@ class Feed:
         self._queue = queue
         self._keeper = keeper
         self._run = run
+        self._prepare = prepare
+        """Begins the work on a job that is leased ahead of a slot; returns what takes it on. None: no job is."""
         self._then = then
         self._permitted = permitted
         """How many more jobs may wait for permits; None: as many as there are slots."""
@@ -257,9 +139,9 @@ class Feed:
         self._reserved = min(max(1, int(slots * URGENT_SHARE)), slots - 1)
         """Slots that only urgent jobs get, so that a bulk batch never fills them all."""
         self._running: dict[asyncio.Task[None], Leased] = {}
-        self._storing: set[asyncio.Task[Any]] = set()
+        self._storing: set[asyncio.Task[None]] = set()
         """Of these the ones whose slot is free already."""
-        self._ahead = LeasedAhead(int(slots * AHEAD_SHARE) if lease_ahead else 0)
+        self._ahead = LeasedAhead[Run](slots if prepare is not None else 0)
         self._urgent: deque[_Hint] = deque()
         self._bulk: deque[_Hint] = deque()
         self._wake = asyncio.Event()
@@ -273,9 +155,12 @@ class Feed:
 
     @contextmanager
     def free_slot(self) -> Iterator[None]:
-        """Lets another job have the slot of the one whose task this is, while its answer is stored."""
+        """Lets another job have the slot of the one whose task this is, while its answer is stored.
+
+        At most as many answers as there are slots are stored at once. With the ledger away they wait, but no call begins.
+        """
         task = asyncio.current_task()
-        if task not in self._running or len(self._storing) >= self.slots * STORING_SHARE:
+        if task not in self._running or len(self._storing) >= self.slots:
             yield
             return
         self._storing.add(task)
@@ -466,24 +351,24 @@ class Feed:
     def take(self, job: Leased) -> None:
         """Run a job that this process has leased already, whatever the slots."""
         self._load.hold(job)
-        self._begin(job)
+        self._begin(job, self._run)
 
     def _start(self, jobs: list[Leased]) -> None:
         """Begin leased jobs; those without a slot begin when one comes free."""
         for job in jobs:
             self._load.hold(job)
             if self._fits(job):
-                self._begin(job)
-            else:
+                self._begin(job, self._run)
+            elif self._prepare is not None:
                 key = LeaseKey(job.job_id, job.token)
-                self._ahead.add(job)
+                self._ahead.add(job, self._prepare(job))
                 self._keeper.hold(key, partial(self._drop, key))
 
     def _fits(self, job: Leased) -> bool:
-        return not self._ahead.most or self.slots - self.in_use > (0 if job.priority > 0 else self._reserved)
+        return self._prepare is None or self.slots - self.in_use > (0 if job.priority > 0 else self._reserved)
 
-    def _begin(self, job: Leased) -> None:
-        task = asyncio.get_running_loop().create_task(self._run_one(job), name=f"{self.step} {job.job_id}")
+    def _begin(self, job: Leased, run: Run) -> None:
+        task = asyncio.get_running_loop().create_task(self._run_one(job, run), name=f"{self.step} {job.job_id}")
         self._running[task] = job
         task.add_done_callback(self._ended)
         self._keeper.hold(LeaseKey(job.job_id, job.token), _cancel(task))
@@ -500,9 +385,9 @@ class Feed:
         if leases:
             await self._hand_back(leases)
 
-    async def _run_one(self, job: Leased) -> None:
+    async def _run_one(self, job: Leased, run: Run) -> None:
         try:
-            next_job = await self._run(job)
+            next_job = await run(job)
         finally:
             self._keeper.release(LeaseKey(job.job_id, job.token))
         if next_job is not None and self._then is not None:
@@ -518,7 +403,7 @@ class Feed:
 
     def _note_free(self) -> None:
         while self._ahead and not self._stopping and self.slots - self.in_use > self._reserved:
-            self._begin(self._ahead.take())
+            self._begin(*self._ahead.take())
         self._wake.set()
 
     async def _sleep(self, pause: timedelta) -> None:

@@ -36,17 +36,20 @@ from tasks.scheduling.batching import Batcher, OnError
 log = logging.getLogger(__name__)
 
 CALL_FLOW_WAIT = timedelta(milliseconds=40)
-"""Calls are opened and closed in groups of 10 ms, and of so long while each holds ``CALL_FLOW_ROWS``: a statement for two calls
+"""Calls are opened and closed in groups of 10 ms, and of so long while ``CALL_FLOW_RATE`` come: a statement for two calls
 costs the process and PostgreSQL some 2 ms, one for 25 costs 5 to 7."""
 
-CALL_FLOW_ROWS = 6
-"""A process with fewer in ``CALL_FLOW_WAIT`` has CPU enough, and its calls are not kept for longer."""
+CALL_FLOW_RATE = 100.0
+"""Calls a second. A process with fewer has CPU enough, and its calls are not kept for longer."""
 
-FINAL_WAIT = timedelta(milliseconds=50)
-"""Finals collect a little longer: no work waits for them, and a slow check would send them singly."""
+OPEN_LULL = timedelta(milliseconds=3)
+"""Time without another call to open after which those that wait are opened: their slots are empty."""
 
-FINAL_FLOW_WAIT = timedelta(milliseconds=400)
-"""The same while several come in that time: checks end one by one, and a statement for four costs almost that for fifty."""
+FINAL_WAIT = timedelta(milliseconds=400)
+"""Finals collect for longer while they come: checks end one by one, and a statement for four costs almost that for fifty."""
+
+FINAL_LULL = timedelta(milliseconds=50)
+"""Time without another final after which those that wait are written."""
 
 KEEP_AFTER_S = 1.0
 """Seconds that an answer waits for the ledger before it is brought to disk. Not by the ledger's own word: a server that is
@@ -150,13 +153,13 @@ class LedgerJournal:
         self._observe = observe
         self._spool = spool
         self._surely_held = surely_held
-        flow: dict[str, Any] = {"eager": True, "flow_wait": CALL_FLOW_WAIT, "flow_rows": CALL_FLOW_ROWS}
-        self._opens = Batcher[NewAttempt, Opened]("opened attempts", ledger.attempts.open_attempts, **flow)
+        flow: dict[str, Any] = {"eager": True, "flow_wait": CALL_FLOW_WAIT, "flow_rate": CALL_FLOW_RATE}
+        self._opens = Batcher[NewAttempt, Opened](
+            "opened attempts", ledger.attempts.open_attempts, lull=OPEN_LULL, **flow
+        )
         self._shares = Batcher[CacheLookup, CacheResult]("shared answers", ledger.cache.share)
         self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close, **flow)
-        self._finals = Batcher[FinalJob, bool](
-            "final jobs", self._finish, wait=FINAL_WAIT, eager=True, flow_wait=FINAL_FLOW_WAIT
-        )
+        self._finals = Batcher[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT, lull=FINAL_LULL, eager=True)
         # A check goes on without these. Somebody waits for them: what comes in the same turn of the loop goes together, and nothing waits for more.
         self._verdict_queries = Batcher[VerdictQuery, Mapping[bytes, CachedVerdict]](
             "lookups of cached verdicts", ledger.cache.find_verdicts, on_error=OnError.WAIT, wait=timedelta(0)

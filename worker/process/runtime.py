@@ -34,9 +34,10 @@ from tasks.lanes.parking import Parking
 from tasks.lanes.settlement import Settlement
 from tasks.ports import Providers
 from tasks.ports.remote_batches import Gathering
-from tasks.scheduling.batching import LoopPieces
+from tasks.scheduling.cpu_pieces import LoopPieces
 from tasks.scheduling.dispatch import Dispatch, ModelFallback, Pace
-from tasks.scheduling.feed import CPU_GATHER_WAIT, Feed, Load, Suspicion
+from tasks.scheduling.feed import CPU_GATHER_WAIT, Feed
+from tasks.scheduling.load import Load, Suspicion
 from tasks.scheduling.rescue import Rescue
 from tasks.text.time_limit import TimeLimit
 from worker.cancellation import cancel
@@ -107,6 +108,7 @@ class WorkerRuntime:
         self._direct: DirectCheck | None = None
         self._direct_feed: Feed | None = None
         """Holds the jobs in their check here; leases none itself."""
+        self._pieces = LoopPieces()
         self._suspicion = Suspicion()
         self._metering = Metering(spans_by(settings))
 
@@ -230,10 +232,10 @@ class WorkerRuntime:
     def _open_direct_check(
         self, journal: LedgerJournal, renewer: LeaseRenewer, providers: Providers, limits: RateLimiter
     ) -> None:
-        pieces, slots = LoopPieces(), self._settings.check_slots
+        slots = self._settings.check_slots
         self._direct = DirectCheck(
-            self._check(journal, providers, limits, pieces),
-            pieces,
+            self._check(journal, providers, limits, self._pieces),
+            self._pieces,
             slots,
             None if Step.CHECK in self._steps else partial(self._ledger.duties.backlog, Step.CHECK),
         )
@@ -316,12 +318,12 @@ class WorkerRuntime:
             queue=self._ledger.queue,
             keeper=renewer.leases,
             run=work.run,
+            prepare=work.prepare if isinstance(work, Generate) else None,
             then=then,
             load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion),
             permitted=limits.room if generates else lambda: None,
             waits=limits.waits,
             gather_wait=None if generates else CPU_GATHER_WAIT,
-            lease_ahead=generates,
         )
         if isinstance(work, Generate):
             work.free_slot = feed.free_slot
@@ -329,7 +331,7 @@ class WorkerRuntime:
 
     def _calls(self, journal: LedgerJournal, limits: RateLimiter) -> PaidCalls:
         policy = RetryPolicy(hold_unknown=self._settings.hold_unknown)
-        return PaidCalls(journal, policy, random.random, limits, self._tokens)
+        return PaidCalls(journal, policy, random.random, limits, self._tokens, self._pieces.hold)
 
     def _generate(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> Generate:
         return Generate(
@@ -345,6 +347,7 @@ class WorkerRuntime:
             parking=self._parking,
             lanes=self._lane_chooser(providers),
             direct=self._direct,
+            pieces=self._pieces,
             max_rescues=self._settings.max_rescues,
         )
 

@@ -49,7 +49,7 @@ from tasks.ports import (
     Turn,
     VerdictQuery,
 )
-from tasks.scheduling.batching import CpuBatcher
+from tasks.scheduling.cpu_pieces import CpuBatcher
 
 log = logging.getLogger(__name__)
 

@@ -1,17 +1,14 @@
 """Batches: what waits together is sent together, and each policy says what becomes of a send that failed."""
 
 import asyncio
-import threading
 from collections.abc import Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from tasks.errors import BrokerUnavailable, LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
 from tasks.scheduling import batching
-from tasks.scheduling.batching import BATCH_ROWS, Batcher, CpuBatcher, OnError
+from tasks.scheduling.batching import BATCH_ROWS, Batcher, OnError
 
 LONG = timedelta(seconds=60)
 
@@ -74,10 +71,13 @@ def test_after_a_quiet_time_the_first_row_waits_for_no_other() -> None:
     assert [len(rows) for rows in table.sends] == [1, 2]
 
 
-def test_after_a_batch_of_several_rows_others_are_waited_for_longer() -> None:
+def test_while_many_rows_come_others_are_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "RATE_S", 3600.0)
+
     async def scenario() -> Table:
         table = Table()
-        batcher = Batcher("rows", table.send, wait=timedelta(milliseconds=1), flow_wait=timedelta(minutes=1))
+        millisecond = timedelta(milliseconds=1)
+        batcher = Batcher("rows", table.send, wait=millisecond, lull=millisecond, flow_wait=LONG, flow_rate=3 / 3600)
         assert await batcher.send(1) == 10
         assert await asyncio.wait_for(asyncio.gather(batcher.send(2), batcher.send(3)), 10) == [20, 30]
         sends = [asyncio.ensure_future(batcher.send(row)) for row in (4, 5)]
@@ -90,6 +90,49 @@ def test_after_a_batch_of_several_rows_others_are_waited_for_longer() -> None:
     table = asyncio.run(scenario())
 
     assert [len(rows) for rows in table.sends] == [1, 2, 3]
+
+
+def test_a_flow_ends_when_fewer_rows_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "RATE_S", 0.01)
+
+    async def scenario() -> Table:
+        table = Table()
+        batcher = Batcher("rows", table.send, wait=timedelta(milliseconds=1), flow_wait=LONG, flow_rate=200)
+        assert await asyncio.wait_for(asyncio.gather(batcher.send(1), batcher.send(2)), 10) == [10, 20]
+        await asyncio.sleep(0.05)
+        assert await asyncio.wait_for(batcher.send(3), 10) == 30
+        return table
+
+    assert [len(rows) for rows in asyncio.run(scenario()).sends] == [2, 1]
+
+
+def test_rows_are_sent_in_a_lull_long_before_their_time_is_up() -> None:
+    async def scenario() -> Table:
+        table = Table()
+        batcher = Batcher("rows", table.send, wait=LONG, lull=timedelta(milliseconds=20))
+        sends = [asyncio.ensure_future(batcher.send(1))]
+        for row in range(2, 6):
+            # Each within the lull of the one before.
+            await asyncio.sleep(0)
+            sends.append(asyncio.ensure_future(batcher.send(row)))
+        await asyncio.wait_for(asyncio.gather(*sends), 10)
+        assert await asyncio.wait_for(batcher.send(6), 10) == 60
+        return table
+
+    assert [len(rows) for rows in asyncio.run(scenario()).sends] == [5, 1]
+
+
+def test_rows_that_keep_coming_go_when_the_time_of_the_first_is_up() -> None:
+    async def scenario() -> Table:
+        table = Table()
+        batcher = Batcher("rows", table.send, rows=10**6, wait=timedelta(milliseconds=20), lull=LONG)
+        while not table.sends:
+            batcher.add(1)
+            await asyncio.sleep(0)
+        await batcher.close()
+        return table
+
+    assert len(asyncio.run(scenario()).sends[0]) > 1
 
 
 def test_rows_that_came_during_a_send_wait_their_own_time() -> None:
@@ -130,7 +173,7 @@ def test_rows_that_waited_their_time_while_all_sends_were_busy_go_with_the_next_
             sizes.append(len(rows))
             await gate.wait()
 
-        batcher = Batcher[int, None]("rows", send, rows=3, wait=timedelta(milliseconds=1), flow_wait=LONG, in_flight=1)
+        batcher = Batcher[int, None]("rows", send, rows=3, wait=timedelta(milliseconds=1), in_flight=1)
         for row in range(3):
             batcher.add(row)
         # Full, but no send is free.
@@ -142,17 +185,6 @@ def test_rows_that_waited_their_time_while_all_sends_were_busy_go_with_the_next_
         return sizes
 
     assert asyncio.run(scenario()) == [3, 3, 1]
-
-
-def test_a_few_rows_are_no_flow() -> None:
-    async def scenario() -> Table:
-        table = Table()
-        batcher = Batcher("rows", table.send, wait=timedelta(milliseconds=1), flow_wait=LONG, flow_rows=3)
-        for _ in range(2):
-            assert await asyncio.wait_for(asyncio.gather(batcher.send(1), batcher.send(2)), 10) == [10, 20]
-        return table
-
-    assert [len(rows) for rows in asyncio.run(scenario()).sends] == [2, 2]
 
 
 def test_one_bad_row_fails_alone() -> None:
@@ -327,68 +359,3 @@ def test_a_stop_does_not_wait_longer_than_it_may_for_a_receiver_that_hangs(caplo
 
     asyncio.run(scenario())
     assert "5 numbers are left to the sweep" in caplog.text
-
-
-# ---- CPU work ----------------------------------------------------------------------------------------------------
-
-
-class Counted(Executor):
-    """One thread that counts the hops to it."""
-
-    def __init__(self) -> None:
-        self.hops: list[int] = []
-        self._cpu = ThreadPoolExecutor(1)
-
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.hops.append(len(args[0]))
-        return self._cpu.submit(fn, *args, **kwargs)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
-        self._cpu.shutdown(wait, cancel_futures=cancel_futures)
-
-
-def test_pieces_that_come_together_share_a_hop_and_each_has_its_own_end() -> None:
-    async def scenario() -> None:
-        cpu = Counted()
-        batcher = CpuBatcher(cpu, 10)
-
-        results = await asyncio.gather(*(batcher.do(lambda number=number: 60 // number) for number in range(25)),
-                                       return_exceptions=True)  # fmt: skip
-
-        assert isinstance(results[0], ZeroDivisionError)
-        assert results[1:] == [60 // number for number in range(1, 25)]
-        assert cpu.hops == [10, 10, 5]
-        cpu.shutdown()
-
-    asyncio.run(scenario())
-
-
-def test_the_piece_of_a_cancelled_caller_is_not_done_and_the_others_go_on() -> None:
-    async def scenario() -> None:
-        gate = threading.Event()
-        cpu = ThreadPoolExecutor(1)
-        batcher = CpuBatcher(cpu, 1)
-        first = asyncio.create_task(batcher.do(gate.wait))
-        ran: list[str] = []
-        second = asyncio.create_task(batcher.do(lambda: ran.append("second")))
-        third = asyncio.create_task(batcher.do(lambda: ran.append("third")))
-        await asyncio.sleep(0)
-        second.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await second
-        gate.set()
-        await asyncio.gather(first, third)
-        assert ran == ["third"]
-        cpu.shutdown()
-
-    asyncio.run(scenario())
-
-
-def test_a_thread_that_is_gone_is_an_error_of_every_caller() -> None:
-    async def scenario() -> None:
-        cpu = ThreadPoolExecutor(1)
-        cpu.shutdown()
-        with pytest.raises(RuntimeError):
-            await asyncio.wait_for(CpuBatcher(cpu, 10).do(lambda: 1), 5)
-
-    asyncio.run(scenario())

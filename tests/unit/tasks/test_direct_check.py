@@ -10,14 +10,15 @@ import pytest
 
 from schemas.job import JobRequest
 from schemas.states import JobState, Step
-from tasks import check
+from tasks import check, generate
 from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.check import CHECK_BEHIND, DIRECT_REQUEST_BYTES, DIRECT_WAITING, Check, DirectCheck
 from tasks.errors import LedgerUnavailable
 from tasks.generate import Generate
 from tasks.ports import Answered, JobView, Leased, LeaseKey
-from tasks.scheduling.batching import LoopPieces
+from tasks.prompting.messages import render
+from tasks.scheduling.cpu_pieces import LoopPieces
 from tasks.scheduling.feed import Feed
 from tests.builders import make_batch, make_completion, make_jobs, make_request
 from tests.fakes.ledger import MemoryLedger
@@ -196,41 +197,86 @@ def test_the_backlog_is_counted_only_after_answers_were_left() -> None:
     run(scenario())
 
 
-def test_the_loop_has_its_turn_between_two_pieces() -> None:
+@dataclass
+class Renders:
+    """Counts the prompts that are made; the first ``broken`` ones break."""
+
+    broken: int = 0
+    count: int = 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.count += 1
+        if self.count <= self.broken:
+            raise ZeroDivisionError("oops")
+        return render(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("begins", "broken", "renders", "state"),
+    [
+        ("later", 0, 1, JobState.AVAILABLE),
+        # It has its slot before the loop had a quiet turn: its prompt is made at once, and not again.
+        ("at once", 0, 1, JobState.AVAILABLE),
+        ("later", 1, 2, JobState.AVAILABLE),
+        ("later", 2, 2, JobState.FAILED),
+    ],
+)
+def test_a_prompt_is_made_before_its_job_has_a_slot(
+    monkeypatch: pytest.MonkeyPatch, begins: str, broken: int, renders: int, state: JobState
+) -> None:
+    counted = Renders(broken)
+    monkeypatch.setattr(generate, "render", counted)
+
     async def scenario() -> None:
-        pieces, order = LoopPieces(), []
+        harness = DirectHarness()
+        harness.generate.direct, harness.generate.pieces = None, harness.pieces
+        (job_id,) = await harness.submit(make_request())
+        (job,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
+        take_on = harness.generate.prepare(job)
+        if begins == "later":
+            await until(lambda: not harness.pieces.waiting)
+            assert counted.count == 1
+        await take_on(replace(job, waited_ms=job.waited_ms + 1500))
+        await until(lambda: not harness.pieces.waiting)
+        await harness.stop()
 
-        async def tick() -> None:
-            while len(order) < 6:
-                order.append("turn")
-                await asyncio.sleep(0)
-
-        ticking = asyncio.ensure_future(tick())
-        await asyncio.gather(*(pieces.do(lambda: order.append("piece")) for _ in range(3)))
-        await ticking
-        assert "piece,piece" not in ",".join(order)
+        (view,) = await harness.ledger.reading.views([job_id])
+        assert (view.state, counted.count) == (state, renders)
+        if state is JobState.AVAILABLE:
+            (later,) = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
+            assert later.stored is not None
+            assert later.stored.timing_ms["queue"] == pytest.approx(job.waited_ms + 1500)
+            assert later.stored.timing_ms["prompt"] > 0
 
     run(scenario())
 
 
-def test_an_urgent_piece_goes_first() -> None:
+def test_no_check_begins_while_a_call_is_opened() -> None:
     async def scenario() -> None:
-        pieces, order = LoopPieces(), []
-        bulk = [asyncio.ensure_future(pieces.do(lambda: order.append("bulk"))) for _ in range(3)]
-        await asyncio.sleep(0)
-        await pieces.do(lambda: order.append("urgent"), urgent=True)
-        await asyncio.gather(*bulk)
-        assert (order.index("urgent"), pieces.waiting) == (0, 0)
+        harness = DirectHarness()
+        harness.generate.calls.opening = harness.pieces.hold
+        gate, opens, checks = asyncio.Event(), [], []
+        open_attempt = harness.journal.open_attempt
 
-    run(scenario())
+        async def open_later(attempt: Any) -> Any:
+            opens.append(attempt)
+            await gate.wait()
+            return await open_attempt(attempt)
 
-
-def test_a_piece_that_breaks_breaks_alone() -> None:
-    async def scenario() -> None:
-        pieces = LoopPieces()
-        done = await asyncio.gather(pieces.do(lambda: 1 // 0), pieces.do(lambda: 2), return_exceptions=True)
-        assert isinstance(done[0], ZeroDivisionError)
-        assert (done[1], pieces.waiting) == (2, 0)
+        harness.journal.open_attempt = open_later  # type: ignore[method-assign]
+        ids = await harness.submit(make_request())
+        harness.feed.start()
+        await harness.feed.admit(ids, urgent=False)
+        await until(lambda: bool(opens))
+        check_other = asyncio.ensure_future(harness.pieces.do(lambda: checks.append(len(harness.provider.calls))))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert checks == []
+        gate.set()
+        await check_other
+        await until(lambda: len(harness.finals) == 1)
+        await harness.stop()
+        assert len(checks) == 1
 
     run(scenario())
 

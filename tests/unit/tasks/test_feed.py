@@ -12,8 +12,10 @@ import pytest
 from schemas.states import JobState, Step
 from tasks.errors import LedgerError
 from tasks.ports import Leased, LeaseKey, LeaseRoom, Room
-from tasks.scheduling import feed
-from tasks.scheduling.feed import Feed, LeasedAhead, Load, Suspicion
+from tasks.scheduling import feed, leased_ahead
+from tasks.scheduling.feed import Feed, Run
+from tasks.scheduling.leased_ahead import LeasedAhead
+from tasks.scheduling.load import Load, Suspicion
 from tests.builders import make_batch, make_jobs, make_request
 from tests.fakes.ledger import MemoryLedger
 
@@ -42,12 +44,14 @@ class Works:
         permitted: Callable[[], Room | None] = lambda: None,
         load: Load | None = None,
         gather_wait: timedelta | None = None,
-        lease_ahead: bool = False,
+        ahead: bool = False,
         waits: Callable[[UUID], bool] = lambda _: False,
     ) -> None:
         self.ledger = MemoryLedger()
         self.keys = Keys()
         self.ran: list[UUID] = []
+        self.prepared: list[UUID] = []
+        self.passed_on: list[UUID] = []
         self.gate = asyncio.Event()
         self.interrupted_ids: list[UUID] = []
         self.started = asyncio.Condition()
@@ -65,8 +69,18 @@ class Works:
         self.feed = Feed(
             Step.GENERATE, slots=slots, worker="w", lease_for=timedelta(seconds=60),
             queue=self.ledger.queue, keeper=self.keys, run=self._run, permitted=permitted, waits=waits, load=load,
-            gather_wait=gather_wait, lease_ahead=lease_ahead,
+            gather_wait=gather_wait, prepare=self._prepare if ahead else None,
         )  # fmt: skip
+
+    def _prepare(self, job: Leased) -> Run:
+        self.prepared.append(job.job_id)
+
+        async def run(older: Leased) -> None:
+            assert older.job_id == job.job_id
+            self.passed_on.append(job.job_id)
+            await self._run(older)
+
+        return run
 
     async def _run(self, job: Leased) -> None:
         async with self.started:
@@ -165,7 +179,7 @@ def test_slots_that_come_free_one_by_one_are_filled_together() -> None:
     run(scenario())
 
 
-def test_a_tenth_of_the_slots_is_free_while_answers_are_stored() -> None:
+def test_slots_are_free_while_answers_are_stored() -> None:
     async def scenario() -> None:
         works = Works(slots=40, free=False)
         answered, stored = asyncio.Semaphore(0), asyncio.Event()
@@ -177,35 +191,37 @@ def test_a_tenth_of_the_slots_is_free_while_answers_are_stored() -> None:
             await asyncio.Event().wait()
 
         works.gate.wait = store  # type: ignore[assignment]
-        await works.submit(60)
+        await works.submit(120)
         works.feed.start()
         await works.until_ran(38)
-        for _ in range(6):
+        for _ in range(50):
             answered.release()
-        await works.until_ran(42)
+        # Not 50: more answers than slots that wait to be stored take slots.
+        await works.until_ran(78)
+        await until(lambda: works.feed.in_use == 38)
         await asyncio.sleep(0.05)
-        assert (len(works.ran), works.feed.in_use) == (42, 38)
+        assert len(works.ran) == 78
 
         # Stored, they wait for their checks, and keep others from being called meanwhile.
         stored.set()
-        await until(lambda: works.feed.in_use == 42)
+        await until(lambda: works.feed.in_use == 78)
         await asyncio.sleep(0.05)
-        assert len(works.ran) == 42
+        assert len(works.ran) == 78
         await works.feed.drain(timedelta(0))
 
     run(scenario())
 
 
 class Busy:
-    """A feed of 100 slots, 5 of them for urgent jobs, whose jobs end when told; 20 more are leased ahead when many ended."""
+    """A feed of 100 slots, 5 of them for urgent jobs, whose jobs end when told; 50 more are leased ahead when so many ended."""
 
     def __init__(self) -> None:
-        self.works = Works(slots=100, free=False, lease_ahead=True)
+        self.works = Works(slots=100, free=False, ahead=True)
         self.ended = asyncio.Semaphore(0)
         self.works.gate.wait = self.ended.acquire  # type: ignore[method-assign]
 
     async def fill(self) -> list[UUID]:
-        ids = await self.works.submit(170)
+        ids = await self.works.submit(200)
         self.works.feed.start()
         await self.works.until_ran(95)
         self.end(50)
@@ -224,32 +240,33 @@ def test_jobs_leased_ahead_begin_without_another_lease() -> None:
     async def scenario() -> None:
         busy = Busy()
         ids = await busy.fill()
-        assert [jobs for jobs, _ in busy.works.leases] == [95, 70]
-        assert len(busy.ahead()) == 20
+        assert [jobs for jobs, _ in busy.works.leases] == [95, 100]
+        assert {key.job_id for key in busy.ahead()} == set(busy.works.prepared)
+        assert len(busy.works.prepared) == 50
 
         async def none(*_: Any, **__: Any) -> list[Leased]:
             return []
 
         busy.works.ledger.queue.lease = none  # type: ignore[method-assign]
-        busy.end(20)
-        await busy.works.until_ran(165)
+        busy.end(50)
+        await busy.works.until_ran(195)
         busy.end(100)
         await busy.works.feed.drain(timedelta(seconds=5))
-        assert sorted(busy.works.ran) == sorted(ids)[:165]
+        assert sorted(busy.works.ran) == sorted(ids)[:195]
+        assert busy.works.passed_on == busy.works.prepared, "each goes on with what was prepared for it"
         assert busy.works.keys.releases == {}
 
     run(scenario())
 
 
 def test_jobs_leased_ahead_that_find_no_slot_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "STUCK_S", -1.0)
-
     async def scenario() -> None:
         busy = Busy()
         ids = await busy.fill()
+        monkeypatch.setattr(leased_ahead, "STUCK_S", 0.0)
         await until(lambda: not busy.ahead())
         views = await busy.works.ledger.reading.views(ids)
-        assert [view.state for view in views].count(JobState.AVAILABLE) == 25
+        assert [view.state for view in views].count(JobState.AVAILABLE) == 55
         await busy.works.feed.drain(timedelta(0))
 
     run(scenario())
@@ -261,8 +278,8 @@ def test_a_job_leased_ahead_whose_lease_is_lost_never_begins() -> None:
         await busy.fill()
         lost, *_ = busy.ahead()
         busy.works.keys.releases.pop(lost)()
-        busy.end(19)
-        await busy.works.until_ran(164)
+        busy.end(49)
+        await busy.works.until_ran(194)
         assert lost.job_id not in busy.works.ran
         await busy.works.feed.drain(timedelta(0))
 
@@ -287,13 +304,33 @@ def test_a_feed_that_stops_gives_back_what_it_leased_ahead() -> None:
 
 def test_few_are_leased_ahead_where_calls_take_long() -> None:
     seconds = [0.0]
-    waiting = LeasedAhead(100, lambda: seconds[0])
+    waiting = LeasedAhead[None](100, lambda: seconds[0])
     for number in range(100):
-        seconds[0] = number * 0.1
+        seconds[0] = number * 0.15
         waiting.note_end()
     assert waiting.room == 2
     seconds[0] += 5
     assert waiting.room == 0
+
+
+def test_as_many_are_leased_ahead_as_came_free_at_once_in_the_last_two_seconds() -> None:
+    seconds = [0.0]
+    waiting = LeasedAhead[None](300, lambda: seconds[0])
+    for burst, room in ((40, 40), (7, 40), (200, 60)):
+        seconds[0] += 1
+        for _ in range(burst):
+            waiting.note_end()
+        assert waiting.room == room, "the largest burst, and at most a fifth of the slots"
+    seconds[0] += 1.9
+    waiting.note_end()
+    assert waiting.room == 60
+    seconds[0] += 0.2
+    assert waiting.room == 1
+
+
+@pytest.mark.parametrize(("slots", "most"), [(0, 0), (1, 1), (40, 40), (100, 50), (1000, 200)])
+def test_few_slots_may_all_come_free_at_once(slots: int, most: int) -> None:
+    assert LeasedAhead[None](slots).most == most
 
 
 def test_the_wait_for_a_slot_counts_in_all_times_of_a_job() -> None:
@@ -303,11 +340,13 @@ def test_the_wait_for_a_slot_counts_in_all_times_of_a_job() -> None:
         (leased,) = await works.ledger.queue.lease(Step.GENERATE, "w", timedelta(seconds=60), 1, ids=None)
         leased = replace(leased, time_left=timedelta(seconds=60))
         seconds = [10.0]
-        waiting = LeasedAhead(100, lambda: seconds[0])
-        waiting.add(leased)
+        waiting = LeasedAhead[str](100, lambda: seconds[0])
+        waiting.add(leased, "its plan")
         seconds[0] += 1.5
 
-        later_job = waiting.take()
+        later_job, work = waiting.take()
+
+        assert work == "its plan"
 
         assert later_job.waited_ms - leased.waited_ms == later_job.started_ago_ms - leased.started_ago_ms == 1500
         assert later_job.age_ms - leased.age_ms == pytest.approx(1500)

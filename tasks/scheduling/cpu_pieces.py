@@ -1,0 +1,166 @@
+"""Does small pieces of CPU work: on a thread, several a hop, or on the event loop between its other work."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from time import perf_counter
+from typing import Any, NamedTuple, TypeVar
+
+from tasks.scheduling.batching import Batcher, OnError
+
+Result = TypeVar("Result")
+
+QUIET_TURN_S = 0.0001
+"""A turn of the loop that takes longer did something."""
+
+PATIENCE_S = 0.25
+"""Seconds that a piece waits for a quiet turn; after that it is done in the next one."""
+
+
+class CpuBatcher:
+    """Does small pieces of CPU work on one thread, several a hop: what comes while a hop runs goes with the next.
+
+    A hop costs about as much as a small piece. An error of a piece is raised to its caller alone, and a piece whose caller
+    was cancelled before its hop is not done.
+    """
+
+    def __init__(self, cpu: Executor, most: int) -> None:
+        self._cpu = cpu
+        self._batches = Batcher[Callable[[], Any], tuple[Any, Exception | None]](
+            "pieces of CPU work", self._run, on_error=OnError.RAISE, rows=most, wait=timedelta(0), in_flight=1
+        )
+
+    async def do(self, work: Callable[[], Result], *, urgent: bool = False) -> Result:  # noqa: ARG002 - for LoopPieces
+        """Do a piece of work on the CPU thread; returns its result."""
+        result, error = await self._batches.send(work)
+        if error is not None:
+            raise error
+        value: Result = result
+        return value
+
+    async def _run(self, pieces: Sequence[Callable[[], Any]]) -> list[tuple[Any, Exception | None]]:
+        return await asyncio.get_running_loop().run_in_executor(self._cpu, _do_all, pieces)
+
+
+class LoopPieces(CpuBatcher):
+    """Does small pieces of CPU work on the event loop itself, one a turn, so that I/O has its turn between them.
+
+    For pieces shorter than a hop to another thread is worth: two threads of one process compute in turns anyway. What leads
+    to the next call goes first, for a slot waits for it: a piece takes a quiet turn, in which the loop has nothing else to
+    do, while nobody holds the pieces. One that waited for ``PATIENCE_S`` takes any turn, so a busy loop does one a turn.
+    """
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
+        self._urgent: deque[Callable[[], None]] = deque()
+        self._early: deque[_Piece] = deque()
+        self._pieces: deque[_Piece] = deque()
+        self._holders = 0
+        self._turn_is_due = False
+        self._turn_began = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Pieces that were not begun."""
+        return len(self._urgent) + len(self._early) + len(self._pieces)
+
+    async def do(self, work: Callable[[], Result], *, urgent: bool = False) -> Result:
+        """Do a piece of work in a later turn of the loop, an urgent one before all others; returns its result."""
+        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        piece = partial(_finish, work, done)
+        if urgent:
+            self._urgent.append(piece)
+        else:
+            self._pieces.append(_Piece(self._clock(), piece))
+        self._ask()
+        return await done
+
+    def add(self, work: Callable[[], None]) -> None:
+        """Do a piece of work for a later call, before those without urgency."""
+        self._early.append(_Piece(self._clock(), work))
+        self._ask()
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keeps pieces waiting meanwhile: a call is on its way, and each of its turns would wait for one."""
+        self._holders += 1
+        try:
+            yield
+        finally:
+            self._holders -= 1
+            if self.waiting:
+                self._ask()
+
+    def _ask(self) -> None:
+        """Ask for a turn of the loop, unless one is to come; while pieces are held, for one when the first is overdue."""
+        if self._turn_is_due:
+            return
+        loop = asyncio.get_running_loop()
+        now = self._clock()
+        if self._holders and not self._urgent and (wait_s := self._wait_s(now)) > 0:
+            if self._timer is None:
+                self._timer = loop.call_later(wait_s, self._end_wait)
+            return
+        self._turn_is_due, self._turn_began = True, now
+        loop.call_soon(self._turn)
+
+    def _wait_s(self, now: float) -> float:
+        """Seconds until the first piece is overdue."""
+        return min(queue[0].since for queue in (self._early, self._pieces) if queue) + PATIENCE_S - now
+
+    def _end_wait(self) -> None:
+        self._timer = None
+        if self.waiting:
+            self._ask()
+
+    def _turn(self) -> None:
+        self._turn_is_due = False
+        try:
+            if (work := self._next()) is not None:
+                work()
+        finally:
+            if self.waiting:
+                self._ask()
+
+    def _next(self) -> Callable[[], None] | None:
+        """Take the piece to do in this turn of the loop, if any."""
+        if self._urgent:
+            return self._urgent.popleft()
+        now = self._clock()
+        for queue in (self._pieces, self._early):
+            if queue and now - queue[0].since >= PATIENCE_S:
+                return queue.popleft().work
+        if self._holders or now - self._turn_began > QUIET_TURN_S:
+            return None
+        return (self._early or self._pieces).popleft().work
+
+
+class _Piece(NamedTuple):
+    since: float
+    work: Callable[[], None]
+
+
+def _finish(work: Callable[[], Result], done: "asyncio.Future[Result]") -> None:
+    if done.cancelled():
+        return
+    result, error = _do(work)
+    if error is None:
+        done.set_result(result)
+    else:
+        done.set_exception(error)
+
+
+def _do_all(pieces: Sequence[Callable[[], Any]]) -> list[tuple[Any, Exception | None]]:
+    return [_do(piece) for piece in pieces]
+
+
+def _do(piece: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    try:
+        return piece(), None
+    except Exception as error:  # noqa: BLE001 - raised to its caller
+        return None, error

@@ -1,0 +1,118 @@
+"""Keeps jobs that are leased before there is a slot for them, as many as may come free at once."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from time import monotonic
+from typing import Generic, NamedTuple, TypeVar
+
+from tasks.ports import Leased, LeaseKey
+
+BURST_S = 0.2
+"""Slots that come free within so many seconds count as coming at once: two leases take less on a busy machine."""
+
+AHEAD_SHARE = 0.2
+"""Of a process's slots: most jobs that are leased ahead."""
+
+AHEAD_LEAST = 50
+"""The same bound where there are few slots: all of them may come free at once, when their calls take equally long."""
+
+STUCK_S = 2.0
+"""Seconds after which a job that found no slot is given back: another worker may have one. Bursts are remembered for as long."""
+
+Work = TypeVar("Work")
+
+
+class Prepared(NamedTuple, Generic[Work]):
+    """A job, and the work on it that was begun."""
+
+    job: Leased
+    work: Work
+
+
+class _Entry(NamedTuple, Generic[Work]):
+    job: Leased
+    work: Work
+    since: float
+
+
+class LeasedAhead(Generic[Work]):
+    """The leased jobs without a slot, in the order of their leases, each with what was prepared for it.
+
+    There are as many as the largest burst of slots that came free in the last moment. Where calls take minutes, that is
+    none for most of the time: a job would wait for its slot, and another worker may have one.
+
+    Args:
+        slots: of the process; 0: nothing is leased ahead.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(self, slots: int, clock: Callable[[], float] = monotonic) -> None:
+        self.most = max(int(slots * AHEAD_SHARE), min(slots, AHEAD_LEAST))
+        self._clock = clock
+        self._ends: deque[float] = deque()
+        """Times at which slots came free within the last ``BURST_S``."""
+        self._bursts: deque[tuple[float, int]] = deque()
+        """Times and sizes of bursts that no later one exceeded, so that the first is the largest."""
+        self._jobs: dict[LeaseKey, _Entry[Work]] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def room(self) -> int:
+        """Number of jobs that may be leased beyond the free slots."""
+        return max(0, self._target() - len(self._jobs))
+
+    @property
+    def is_full_by_half(self) -> bool:
+        """Enough wait for the slots that come free in the next moment."""
+        return len(self._jobs) > self._target() // 2
+
+    def _target(self) -> int:
+        since = self._clock() - STUCK_S
+        while self._bursts and self._bursts[0][0] < since:
+            self._bursts.popleft()
+        return min(self.most, self._bursts[0][1]) if self._bursts else 0
+
+    def note_end(self) -> None:
+        """Notes that a slot came free."""
+        now = self._clock()
+        self._ends.append(now)
+        while self._ends[0] < now - BURST_S:
+            self._ends.popleft()
+        while self._bursts and self._bursts[-1][1] <= len(self._ends):
+            self._bursts.pop()
+        self._bursts.append((now, len(self._ends)))
+
+    def add(self, job: Leased, work: Work) -> None:
+        """Adds a job."""
+        self._jobs[LeaseKey(job.job_id, job.token)] = _Entry(job, work, self._clock())
+
+    def take(self) -> Prepared[Work]:
+        """Removes and returns the first job, older by the time that it waited here."""
+        job, work, since = self._jobs.pop(next(iter(self._jobs)))
+        waited_ms = (self._clock() - since) * 1000
+        older = replace(
+            job,
+            age_ms=job.age_ms + waited_ms,
+            waited_ms=job.waited_ms + waited_ms,
+            started_ago_ms=job.started_ago_ms + waited_ms,
+            time_left=None if job.time_left is None else job.time_left - timedelta(milliseconds=waited_ms),
+        )
+        return Prepared(older, work)
+
+    def drop(self, key: LeaseKey) -> Leased | None:
+        """Removes and returns a job; None: it is not here any more."""
+        entry = self._jobs.pop(key, None)
+        return entry.job if entry is not None else None
+
+    def stuck(self) -> list[LeaseKey]:
+        """The jobs that wait for too long."""
+        before = self._clock() - STUCK_S
+        return [key for key, entry in self._jobs.items() if entry.since < before]
+
+    def keys(self) -> list[LeaseKey]:
+        """All jobs."""
+        return list(self._jobs)
