@@ -142,7 +142,7 @@ def test_callbacks_and_chains_of_a_message_are_not_run(system: System, producer:
     assert result.get(timeout=scale_to_load(60))["errors"] == []
     assert answer(producer, {**JOB, "query": "And when does it close?"})["errors"] == []
     system.until_final(2)
-    assert system.scalar("SELECT count(*) FROM job_request WHERE request ->> 'query' = %s", SECOND["query"]) == 0
+    assert system.scalar("SELECT count(*) FROM job_request WHERE head ->> 'query' = %s", SECOND["query"]) == 0
     assert system.scalar("SELECT count(*) FROM job") == 2
 
 

@@ -132,9 +132,10 @@ def _dropped(error: Exception) -> None:
 def trust_nothing(app: Celery) -> None:
     """Removes all tasks but our own, and guards their messages.
 
-    Celery's built-in tasks would run, or await without end, anything that a message names. Call after all modules with
-    tasks are imported.
+    Celery's built-in tasks would run, or await without end, anything that a message names.
     """
+    # The worker itself imports them later, and a task that comes then has no guard.
+    app.loader.import_default_modules()
     app.finalize()
     for name in [name for name in app.tasks if name.startswith("celery.")]:
         app.tasks.unregister(name)
