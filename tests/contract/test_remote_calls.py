@@ -69,7 +69,6 @@ def test_answers_come_back_under_their_attempts_at_half_the_price(kind: Kind, st
         stub.remote.ends_after_s = 0
         results = await desk.collect(await desk.create())
         assert results.keys() == desk.ids
-        assert list(results) != sorted(results), "the stub shuffles"
         for attempt_id, call in desk.calls.items():
             completion = desk.remote.answer(call, results[str(attempt_id)]).completion
             assert completion.text
