@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import orjson
 import psutil
@@ -206,11 +207,8 @@ def _nightdesk(load: Load, running: System) -> Measurement:
     url, servers, environment, trees = running.url, running.servers, running.environment, running.trees
     first = load.workload.questions.with_suffix(".first.jsonl")
     with load.workload.questions.open("rb") as lines:
-        first.write_bytes(b"".join(next(lines) for _ in range(50)))
-    # The workers are up, and their imports done, when they have answered a small batch.
-    small = Program([*READY_COMMAND, "submit", "--again", str(first)], environment, REPOSITORY)
-    small_s = small.finish()
-    await_final(servers.endpoints.database_url, 50)
+        first.write_bytes(b"".join(next(lines) for _ in range(_SMALL)))
+    small_s, answered = _warm_up(running, first)
     starting = sum(trees.cpu_s().values())
     statistics(url)
     before, wal = trees.cpu_s(), _wal(servers)
@@ -219,7 +217,7 @@ def _nightdesk(load: Load, running: System) -> Measurement:
     with trees.sampled():
         submit_s = submission.finish()
         submitted = time.perf_counter()
-        await_final(servers.endpoints.database_url, 50 + load.workload.count)
+        await_final(servers.endpoints.database_url, answered + load.workload.count)
         final = time.perf_counter()
         after = trees.cpu_s()
     batch = _last_batch(servers.endpoints.database_url)
@@ -241,6 +239,33 @@ def _nightdesk(load: Load, running: System) -> Measurement:
         "answered": _answered(out),
     }
     return _measurement(load, url, final - started, Used(cpu, starting), trees, **notes)
+
+
+_SMALL = 50
+"""Jobs of a batch that warms up."""
+_MOST_SMALL = 20
+"""Such batches, of which each worker has to answer a part."""
+
+
+def _warm_up(running: System, questions: Path) -> tuple[float, int]:
+    """Has small batches answered until each worker has called the stand-in, and so imported what a call needs.
+
+    Returns: the CPU seconds of the least command that submitted one, and the number of jobs of all.
+    """
+    port = urlsplit(running.url).port
+    workers = [
+        root for name, roots in running.trees.roots.items() if name not in {"postgres", "valkey"} for root in roots
+    ]
+    submit_s = []
+    while len(submit_s) < _MOST_SMALL:
+        command = [*READY_COMMAND, "submit", "--again", str(questions)]
+        submit_s.append(Program(command, running.environment, REPOSITORY).finish())
+        answered = _SMALL * len(submit_s)
+        await_final(running.servers.endpoints.database_url, answered)
+        # A worker keeps the connections of its calls open for the next ones.
+        if all(any(to.raddr and to.raddr.port == port for to in worker.net_connections()) for worker in workers):
+            return min(submit_s), answered
+    raise TimeoutError(f"a worker has answered none of {answered} jobs")
 
 
 @dataclass(frozen=True)
