@@ -67,19 +67,7 @@ def run(
     if dry_run:
         if resume is not None:
             raise InputError("--dry-run estimates files; of a batch: nightdesk estimate --batch BATCH")
-        # Only an estimate pays for the planning of calls.
-        from worker.cli.commands.cost_estimate import estimate_input  # noqa: PLC0415
-        from worker.operations.input_content import same_input_of  # noqa: PLC0415
-
-        return estimate_input(
-            list(files or ()),
-            batch,
-            handover.reading,
-            as_json=as_json,
-            with_workers=workers,
-            trial=None if like is None else options.batch_id(like),
-            same_input=same_input_of(again=handover.again),
-        )
+        return _estimate(list(files or ()), handover, like, as_json=as_json, with_workers=workers)
     if like is not None:
         raise InputError("goes with --dry-run, which estimates by the calls of that batch", field="--like")
     if output is None:
@@ -109,13 +97,36 @@ def run(
             priority=handover.priority or 0,
         )
         if estimate and resume is None:
-            from worker.operations.first_estimate import check_readable_twice  # noqa: PLC0415 - as above
-            from worker.operations.json_lines import check_files  # noqa: PLC0415
-
-            check_files(request.files)
-            check_readable_twice(request.files)
+            _check_readable_twice(request.files)
         report = run_batch(settings, request, prepared)
     return sum_up(report, request, as_json=as_json)
+
+
+def _estimate(
+    files: list[str], handover: options.Handover, like: str | None, *, as_json: bool, with_workers: bool
+) -> int:
+    # Only an estimate pays for the planning of calls.
+    from worker.cli.commands.cost_estimate import estimate_input  # noqa: PLC0415
+    from worker.operations.input_content import same_input_of  # noqa: PLC0415
+
+    return estimate_input(
+        files,
+        handover.batch,
+        handover.reading,
+        as_json=as_json,
+        with_workers=with_workers,
+        trial=None if like is None else options.batch_id(like),
+        same_input=same_input_of(again=handover.again),
+    )
+
+
+def _check_readable_twice(files: list[str]) -> None:
+    # Only an estimate reads its files before they are submitted.
+    from worker.operations.first_estimate import check_readable_twice  # noqa: PLC0415
+    from worker.operations.json_lines import check_files  # noqa: PLC0415
+
+    check_files(files)
+    check_readable_twice(files)
 
 
 def check(
