@@ -257,13 +257,19 @@ def _warm_up(running: System, questions: Path) -> tuple[float, int]:
         root for name, roots in running.trees.roots.items() if name not in {"postgres", "valkey"} for root in roots
     ]
     submit_s = []
+    warm: set[int] = set()
     while len(submit_s) < _MOST_SMALL:
         command = [*READY_COMMAND, "submit", "--again", str(questions)]
         submit_s.append(Program(command, running.environment, REPOSITORY).finish())
         answered = _SMALL * len(submit_s)
         await_final(running.servers.endpoints.database_url, answered)
-        # A worker keeps the connections of its calls open for the next ones.
-        if all(any(to.raddr and to.raddr.port == port for to in worker.net_connections()) for worker in workers):
+        # A worker keeps the connections of its calls open for some seconds: on a busy machine one batch may take longer.
+        warm |= {
+            worker.pid
+            for worker in workers
+            if any(to.raddr and to.raddr.port == port for to in worker.net_connections())
+        }
+        if len(warm) == len(workers):
             return min(submit_s), answered
     raise TimeoutError(f"a worker has answered none of {answered} jobs")
 
