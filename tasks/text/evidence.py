@@ -107,6 +107,11 @@ class SourceWords:
             search = self._searches[key] = SourceSearch(self, key)
         return search
 
+    def release(self) -> None:
+        """Forgets the searches and what they expect, which refer back to these words: else all stays until Python looks for cycles."""
+        self._searches.clear()
+        self.expected = tuple
+
     def read(self, stems: frozenset[str], source: int) -> None:
         """Looks in a source for words of the vocabulary, and the first time for those of all statements expected."""
         read = self._read[source]
@@ -181,6 +186,7 @@ def search_sources(sources: Sequence[SourceContext], vocabulary: Collection[str]
     search = begin_search(sources, vocabulary)
     if memory is not None:
         memory.search = search
+        memory.at_end.append(search.release)
     return search
 
 
@@ -217,6 +223,10 @@ class SourceSearch:
     def covers(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> bool:
         """Tells whether it is a search over these sources for all words of a vocabulary."""
         return sources is self._words.sources and self._words.vocabulary.issuperset(vocabulary)
+
+    def release(self) -> None:
+        """Lets go of what refers back to this search, once a check has ended; it still finds all."""
+        self._words.release()
 
     def expect(self, statements: Callable[[], Iterable[frozenset[str]]]) -> None:
         """Takes a function that lists statements which will be searched for: the words of all are looked for together."""

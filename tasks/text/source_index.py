@@ -1,7 +1,7 @@
 """Indexes a source by passages: which of them hold a word or a number."""
 
 from bisect import insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -192,11 +192,12 @@ _NO_WORDS = frozenset[str]()
 
 @dataclass(slots=True)
 class CheckMemory:
-    """Memory of one check: the indexes and passages of long sources, and its latest search."""
+    """Memory of one check: the indexes and passages of long sources, its latest search, and how each search is let go."""
 
     indexes: dict[str, SourceIndex] = field(default_factory=dict)
     passages: dict[str, tuple[Passage, ...]] = field(default_factory=dict)
     search: object = None
+    at_end: list[Callable[[], None]] = field(default_factory=list)
 
 
 _MEMORY: ContextVar[CheckMemory | None] = ContextVar("memory of one check", default=None)
@@ -210,11 +211,14 @@ def check_memory() -> CheckMemory | None:
 @contextmanager
 def shared_indexes() -> Iterator[None]:
     """Index each source once for all searches of the block, and search once for the words of all its statements."""
-    token = _MEMORY.set(CheckMemory())
+    memory = CheckMemory()
+    token = _MEMORY.set(memory)
     try:
         yield
     finally:
         _MEMORY.reset(token)
+        for release in memory.at_end:
+            release()
 
 
 def index_in_time(content: str) -> SourceIndex:

@@ -2,6 +2,7 @@
 # ruff: noqa: RUF001 - other scripts are meant
 
 import asyncio
+import gc
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from tasks.grounding.judge.verdicts import NO_JUDGE
 from tasks.ports import FinalJob, Leased
 from tasks.ports.rows import ROUNDS_PER_LEVEL
 from tasks.prompting.messages import render
+from tasks.text.source_index import shared_indexes
 from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_jobs, to_check
 from tests.fakes.ledger import MemoryLedger
 from worker.ledger.journal import LedgerJournal
@@ -86,6 +88,26 @@ def test_a_supported_answer_is_answered_with_its_citation_and_timings() -> None:
     assert sum(parts.values()) == pytest.approx(timing.total, abs=0.1)
     assert record.messages_snapshot is not None
     assert record.messages_snapshot.proves([SOURCE])
+
+
+def test_a_check_leaves_nothing_to_the_search_for_garbage() -> None:
+    job = leased_for_check(request_with(), f"{GOOD} {BAD} The desk is printed at four in Port Lune [1].")
+
+    def final_in_memory() -> None:
+        with shared_indexes():
+            assert isinstance(examine(job, monotonic()), FinalJob)
+
+    # What is made once for all checks is no garbage of this one.
+    final_in_memory()
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        final_in_memory()
+        assert gc.collect() == 0
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def test_an_unsupported_claim_is_flagged() -> None:
