@@ -282,7 +282,7 @@ def words(text: str) -> list[str]:
 
 def plain_arabic(text: str) -> str:
     """Arabic without vowel marks, with one form of each variable letter and with ASCII digits."""
-    return text.translate(_PLAIN_ARABIC)
+    return text if text.isascii() else text.translate(_PLAIN_ARABIC)
 
 
 def words_of_spans(text: str, spans: Sequence[Passage]) -> tuple[list[str], list[str]]:

@@ -8,14 +8,12 @@ repeats its subject.
 
 import math
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, reduce
-from operator import add, and_, itemgetter, or_
+from operator import and_, or_
 from typing import Any
 
-from schemas.job import SourceContext
 from tasks.text.question_words import (
     Expected,
     asks_for,
@@ -27,9 +25,9 @@ from tasks.text.question_words import (
     may_ask_for,
     moments,
 )
-from tasks.text.sentences import Span, ascii_form, plain_arabic, words
-from tasks.text.source_index import SourceIndex, index_source, metadata_stems, passages_of, text_stems
-from tasks.text.wording import NEGATION, content_words, number_word, stem_of, stems_of, words_of_number
+from tasks.text.sentences import plain_arabic, words
+from tasks.text.source_index import SourceIndex, metadata_stems, text_stems
+from tasks.text.wording import NEGATION, content_words, number_word, stems_of
 
 _SPECIFIC_WEIGHT = 2.0
 _GENERIC_WEIGHT = 1.0
@@ -136,22 +134,28 @@ def read_question(text: str, previous: str = "") -> tuple[Question, ...]:
         background[stem] = weight * (_BACKGROUND if stem in in_parts else 1.0)
     whole = dict.fromkeys(stem for _, weights in parts for stem in weights) | background
     named = _names(text)
-    names = sum(1 << bit for bit, stem in enumerate(whole) if stem in named)
+    names = sum([1 << bit for bit, stem in enumerate(whole) if stem in named]) if named else 0
+    stems, lowered = tuple(whole), plain_arabic(text.strip().lower())
     return tuple(
-        Question(
-            stems=tuple(whole),
-            weights=tuple([weights.get(stem, background.get(stem, 0.0)) for stem in whole]),
-            expected=_expected_kinds(plain_arabic(part.strip().lower())),
-            names=names,
-            text=plain_arabic(text.strip().lower()),
-        )
-        for part, weights in parts
+        [
+            Question(
+                stems=stems,
+                weights=tuple([weights.get(stem, background.get(stem, 0.0)) for stem in stems]),
+                expected=_expected_kinds(plain_arabic(part.strip().lower())),
+                names=names,
+                text=lowered,
+            )
+            for part, weights in parts
+        ]
     )
 
 
 def _expected_kinds(part: str) -> frozenset[Expected]:
     """The kinds of things that a part of a question, in lower case, asks for."""
-    return frozenset(kind for kind in Expected if may_ask_for(kind).may_match(part) and asks_for(kind).search(part))
+    return frozenset([kind for kind in _KINDS if may_ask_for(kind).may_match(part) and asks_for(kind).search(part)])
+
+
+_KINDS = tuple(Expected)
 
 
 def _names(text: str) -> frozenset[str]:
@@ -316,11 +320,12 @@ def mask_source(
         for passage in postings.get(stem, ()):
             passages[passage] |= bit
             whole |= bit
-    share = _title_share(question, metadata)
+    share = title_share(question, metadata)
     return Masks(passages, in_metadata, whole | in_metadata, share, is_shared_title)
 
 
-def _title_share(question: Question, metadata: Mapping[str, Any]) -> float:
+def title_share(question: Question, metadata: Mapping[str, Any]) -> float:
+    """Share of the words of a source's title that a question has."""
     title = text_stems(str(metadata["title"])) if metadata.get("title") else frozenset[str]()
     return len(title & question.vocabulary) / len(title) if title else _NO_TITLE
 
@@ -391,194 +396,3 @@ class SubjectScore:
         if missing := names & ~masks.whole:
             score -= OTHER_NAME * missing.bit_count() / names.bit_count()
         return score
-
-
-_LEAST_WORDS = 2
-"""Words of content; a shorter question names no subject."""
-
-
-def is_about(
-    query: str, previous: str, sources: Sequence[SourceContext], spans: Iterable[tuple[int, Span]], least: float
-) -> bool:
-    """Tells whether evidence is about the subject of a question; true for a question of fewer than two words.
-
-    The best part of the question counts, and all evidence is read together. Words of the evidence alone are a lower bound:
-    only where it is too low are these words looked for in their sources, and only then are the passages read.
-
-    Args:
-        query: the question.
-        previous: the question before it in a conversation, or nothing.
-        sources: all sources of the job.
-        spans: the evidence, each as the index of its source and its span there.
-        least: the log-odds that it must reach.
-    """
-    parts = read_question(query, previous)
-    if not parts or len(parts[0].stems) < _LEAST_WORDS:
-        return True
-    evidence = list(spans)
-    quotes = [sources[source].content[span.start : span.end] for source, span in evidence]
-    bonus = [EXPECTED * any(is_expected(part, quote) for quote in quotes) for part in parts]
-    for inside, beside, masks in _readings(parts[0], sources, evidence):
-        scores = [SubjectScore(part).score(inside, beside, masks) for part in parts]
-        if max(map(add, scores, bonus)) >= least:
-            return True
-    return False
-
-
-Reading = tuple[int, int, Masks]
-"""The bits of some passages, of those beside them, and of their sources."""
-
-
-def _readings(
-    question: Question, sources: Sequence[SourceContext], evidence: Sequence[tuple[int, Span]]
-) -> Iterator[Reading]:
-    """Readings of the evidence, each with more words and more work than the one before."""
-    quotes = read_quotes(question, sources, evidence)
-    yield quotes
-    elsewhere = with_words_elsewhere(question, sources, evidence, quotes)
-    yield elsewhere
-    yield read_sources(question, sources, evidence, elsewhere)
-
-
-def read_quotes(question: Question, sources: Sequence[SourceContext], evidence: Sequence[tuple[int, Span]]) -> Reading:
-    """The bits of the evidence itself, and of the metadata of its sources."""
-    bits = {stem: 1 << position for position, stem in enumerate(question.stems)}
-    quotes = [_whole_words(sources[source].content, span) for source, span in evidence]
-    inside = sum(bits[stem] for stem in stems_in(quotes, question.stems))
-    cited = {source for source, _ in evidence}
-    about = [sources[source].metadata for source in cited]
-    metadata = sum(bits[stem] for stem in frozenset[str]().union(*map(metadata_stems, about)) & bits.keys())
-    title_share = max((_title_share(question, each) for each in about), default=0.0)
-    return inside, inside, Masks([], metadata, inside | metadata, title_share)
-
-
-def with_words_elsewhere(
-    question: Question, sources: Sequence[SourceContext], evidence: Iterable[tuple[int, Span]], quotes: Reading
-) -> Reading:
-    """The reading of quotes, with the bits of the question's words that surely stand elsewhere in their sources."""
-    inside, beside, masks = quotes
-    bits = {stem: 1 << position for position, stem in enumerate(question.stems)}
-    whole = masks.whole
-    tokens = words(question.text)
-    elsewhere = [(token, bits[stem]) for token, stem in zip(tokens, stems_of(tokens), strict=True) if stem in bits]
-    for source in {source for source, _ in evidence}:
-        missing = [(token, bit) for token, bit in elsewhere if not whole & bit]
-        text = sources[source].content.lower() if missing else ""
-        whole |= reduce(or_, (bit for token, bit in missing if _has_word(text, token)), 0)
-    return inside, beside, replace(masks, whole=whole)
-
-
-def stems_in(texts: Sequence[str], stems: Collection[str]) -> set[str]:
-    """The stems whose words stand in any of some texts; to look for a few is faster than to read all words."""
-    joined = ascii_form("\n".join(texts))
-    if joined is None:
-        return set().union(*(content_words(words(text)) for text in texts)).intersection(stems)
-    lowered = joined.lower()
-    may_stand = any(stem[0] <= "9" and _may_hold(lowered, stem) for stem in stems)
-    numbers = frozenset(map(stem_of, _NUMBERS.findall(lowered))) if may_stand else ()
-    return {stem for stem in stems if stem in numbers or (stem.isascii() and _has_stem(lowered, stem))}
-
-
-def _may_hold(text: str, number: str) -> bool:
-    """Tells whether a text may have a number in digits: a mark between its digits stands only before three of them."""
-    return number[-3:] in text if number.isdecimal() else True
-
-
-def _has_stem(text: str, stem: str) -> bool:
-    """Tells whether a word of letters with a stem stands in a text of ASCII in lower case."""
-    if stem[0] <= "9":
-        return any(_begins_word(text, word, stem) for word in words_of_number(stem))
-    # Words keep the letters of their stem, but for a y at its end.
-    return _begins_word(text, stem.removesuffix("i"), stem)
-
-
-def _begins_word(text: str, beginning: str, stem: str) -> bool:
-    start = text.find(beginning)
-    while start >= 0:
-        if not start or not text[start - 1].isalpha():
-            word = _LETTERS.match(text, start)
-            if word is not None and stem_of(word[0]) == stem:
-                return True
-        start = text.find(beginning, start + 1)
-    return False
-
-
-_LETTERS = re.compile("[a-z]+")
-_NUMBERS = re.compile(r"\d+(?:[.,']\d+)*")
-
-
-def _has_word(text: str, word: str) -> bool:
-    """Tells whether a text, in lower case, surely has a word: between white space or marks that join no words."""
-    at = text.find(word)
-    while at >= 0:
-        end = at + len(word)
-        if (at == 0 or text[at - 1] in _BEFORE_WORD) and (end == len(text) or text[end] in _BEHIND_WORD):
-            return True
-        at = text.find(word, at + 1)
-    return False
-
-
-_BEFORE_WORD = frozenset(' \n("')
-_BEHIND_WORD = frozenset(' \n)"?!;')
-
-
-def _whole_words(content: str, span: Span) -> str:
-    """The text of a span without a word that begins before it or ends behind it."""
-    start, end = span
-    if start and content[start - 1].isalnum():
-        while start < end and content[start].isalnum():
-            start += 1
-    if end < len(content) and content[end].isalnum():
-        while end > start and content[end - 1].isalnum():
-            end -= 1
-    return content[start:end]
-
-
-def read_sources(
-    question: Question, sources: Sequence[SourceContext], evidence: Sequence[tuple[int, Span]], quotes: Reading
-) -> Reading:
-    """The bits of the passages of the evidence, of those beside them, and of their sources.
-
-    Args:
-        question: one part of it.
-        sources: all sources of the job.
-        evidence: each as the index of its source and its span there.
-        quotes: the reading of the evidence alone, whose words are not looked for again.
-    """
-    inside, _, masks = quotes
-    within: list[str] = []
-    beside: list[str] = []
-    for source, span in evidence:
-        content = sources[source].content
-        spans = passages_of(content)
-        first = bisect_right(spans, span.start, key=_end)
-        last = bisect_left(spans, span.end, key=_start)
-        if first < last:
-            within.append(content[spans[first][0] : spans[last - 1][1]])
-        if near := spans[max(0, first - 1) : last + 1]:
-            beside.append(content[near[0][0] : near[-1][1]])
-    inside |= _bits_in(within, question, inside)
-    around = inside | _bits_in(beside, question, inside)
-    whole = masks.whole | around
-    for source in {source for source, _ in evidence}:
-        whole |= _bits_in_source(sources[source].content, question, whole)
-    return inside, around, replace(masks, whole=whole)
-
-
-def _bits_in(texts: Sequence[str], question: Question, but: int) -> int:
-    """The bits of a question's words in any of some texts, but for the bits ``but``."""
-    missing = {stem: 1 << bit for bit, stem in enumerate(question.stems) if not but >> bit & 1}
-    return sum(missing[stem] for stem in stems_in(texts, missing)) if missing else 0
-
-
-def _bits_in_source(content: str, question: Question, but: int) -> int:
-    if (plain := ascii_form(content)) is not None:
-        return _bits_in([plain], question, but)
-    # Its words have to be read one by one; mostly the check has done so.
-    index = index_source(content)
-    listed = {*index.stems, *index.numbers}
-    return sum(1 << bit for bit, stem in enumerate(question.stems) if not but >> bit & 1 and stem in listed)
-
-
-_start = itemgetter(0)
-_end = itemgetter(1)

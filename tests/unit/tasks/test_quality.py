@@ -2,6 +2,7 @@
 # ruff: noqa: RUF001 - other scripts are meant
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,14 +18,8 @@ from tasks.grounding import ground
 from tasks.policy.scores import DEFAULTS, Assessment, Signals, assess, measure, reasoning, score, word_count
 from tasks.text.language import SUPPORTED, language_tables
 from tasks.text.sentences import Span, words
-from tasks.text.subject import (
-    SubjectScore,
-    read_question,
-    read_quotes,
-    read_sources,
-    stems_in,
-    with_words_elsewhere,
-)
+from tasks.text.subject import SubjectScore, read_question
+from tasks.text.subject_evidence import read_quotes, stems_in, with_passages, with_words_elsewhere
 from tasks.text.wording import content_words
 
 RENT = "The rent may rise once a year, by 4% at most. The landlord shall give notice of a rise 60 days before."
@@ -386,15 +381,18 @@ def test_the_words_of_the_evidence_alone_never_say_more_than_its_sources(data: s
         spans.append((source, Span(start, end)))
     for question in read_question(data.draw(st.sampled_from(SUBJECT_QUESTIONS))):
         score = SubjectScore(question).score
-        quotes = read_quotes(question, sources, spans)
-        elsewhere = with_words_elsewhere(question, sources, spans, quotes)
-        assert score(*quotes) <= score(*elsewhere) + 1e-9
-        assert score(*elsewhere) <= score(*read_sources(question, sources, spans, elsewhere)) + 1e-9
+        readings = [quotes := read_quotes(question, sources, spans)]
+        readings += with_words_elsewhere(question, sources, spans, quotes)
+        readings.append(with_passages(question, sources, spans, readings[-1]))
+        scores = [score(*reading) for reading in readings]
+        assert all(less <= more + 1e-9 for less, more in pairwise(scores))
+        *_, masks = readings[-1]
+        assert scores[-1] <= score(masks.whole, masks.whole, masks) + 1e-9
 
 
 ODD_WORDS = st.lists(
     st.sampled_from(
-        "city cities cit party parti twelve 12 007 7 1,200.50 1'200 1200 1.200.300 1200300 mp3 x_city e.g. Don't Don’t “city” 1.2.3 é".split()
+        "city cities cit party parti twelve 12 007 7 1,200.50 1'200 1200 1.200.300 1200300 mp3 x_city e.g. Don't Don’t “city” 1.2.3 é Größe größen Straße STRASSE naïve ½ m² 房租 1.200,50".split()
     )
 )
 
@@ -402,7 +400,8 @@ ODD_WORDS = st.lists(
 @given(ODD_WORDS, st.lists(ODD_WORDS.map(" ".join)))
 def test_words_are_found_in_quotes_as_if_all_were_read(sought: list[str], quotes: list[str]) -> None:
     stems = content_words(words(" ".join(sought)))
-    assert stems_in(quotes, stems) == stems & content_words(words(" \n ".join(quotes)))
+    text = "\n".join(quotes)
+    assert stems_in(text, stems) == stems & content_words(words(text))
 
 
 def test_a_part_of_a_word_is_no_word_of_the_evidence() -> None:
