@@ -22,12 +22,16 @@ SURE = 0.45
 
 
 class Window(NamedTuple):
-    """A stretch of a source near to a claim: it begins at ``start``; ``score`` is the share of the claim's words there."""
+    """A stretch of a source near to a claim: it begins at ``start``; ``score`` is the share of the claim's words there.
+
+    ``content`` is the whole source, for the heads of a table.
+    """
 
     source_index: int
     start: int
     facts: FactText
     score: float
+    content: str = ""
 
 
 @dataclass(frozen=True, slots=True)

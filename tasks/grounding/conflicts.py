@@ -13,14 +13,16 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from schemas.claim_error import ErrorKind
-from tasks.grounding.alignment import SURE, Alignment, Difference, Fit, Place, Window
+from tasks.grounding.alignment import SURE, Alignment, Context, Difference, Fit, Place, Window
 from tasks.grounding.bounds import bounds, events
+from tasks.grounding.clause_values import ClauseValues, Owner
 from tasks.grounding.comparisons import comparisons
 from tasks.grounding.negations import negations
+from tasks.grounding.tables import compare_with_tables
 from tasks.text.evidence import SourceSearch
 from tasks.text.fact_reader import read_facts
 from tasks.text.fact_text import FactText
-from tasks.text.lexicon import Pole, lexicon
+from tasks.text.lexicon import Lexicon, Pole, lexicon
 from tasks.text.quantities import (
     DATES,
     NUMBER,
@@ -41,6 +43,8 @@ _NEAR = 0.25
 # labelled sets and their contrast pairs (docs/checks.md): the price is the share of right claims that are flagged.
 _NUMBER = (0.3, 0.15)
 _DATE = (0.25, 0.1)
+_CLAUSE = 0.2
+"""Least fit of a number whose clause has the words of the claim, where the clause of the claim's own number has none."""
 _COUNT = (0.2, 0.0)
 """Of a number before the same noun, where the claim's own number has another one."""
 _YEAR_OF = (0.3, 0.15)
@@ -65,8 +69,8 @@ def near_windows(search: SourceSearch, content: frozenset[str], code: str | None
     windows = []
     for match in search.nearly_best(content, _MOST_WINDOWS, _NEAR)[:_MOST_WINDOWS]:
         start, end = search.window_span(match)
-        text = search.content(match.source_index)[start:end]
-        windows.append(Window(match.source_index, start, read_facts(text, code), match.score))
+        source = search.content(match.source_index)
+        windows.append(Window(match.source_index, start, read_facts(source[start:end], code), match.score, source))
     return windows
 
 
@@ -74,13 +78,13 @@ def differences(
     claim: FactText, windows: Sequence[Window], weights: Mapping[str, float], code: str | None
 ) -> Iterator[Difference]:
     """All differences of a claim in a language from the windows near to it, the surest kinds first."""
+    words = lexicon(code)
     comparison = _Comparison(claim, windows, weights)
-    yield from comparison.quantities()
+    yield from comparison.quantities(words)
     yield from negations(comparison)
     yield from comparison.opposites()
     yield from comparison.names()
     yield from comparison.roles()
-    words = lexicon(code)
     yield from comparisons(comparison, words)
     yield from events(comparison, words)
     yield from bounds(comparison, words)
@@ -138,11 +142,13 @@ class _Comparison(Alignment):
 
     # ---- numbers and dates ----
 
-    def quantities(self) -> Iterator[Difference]:
+    def quantities(self, words: Lexicon) -> Iterator[Difference]:
         """Numbers and dates in whose place the source has another one."""
+        tables = compare_with_tables(self.claim, self.windows, words)
+        yield from tables.differences
         for quantity in self.claim.quantities:
-            if not quantity.article:
-                yield from self._quantity(quantity, self._places_of(quantity))
+            if not quantity.article and quantity not in tables.agreed:
+                yield from self._quantity(quantity, self._places_of(quantity), words)
 
     def _places_of(self, quantity: Quantity) -> "_NumberPlaces":
         """The places of numbers in the windows, by what they say of the claim's."""
@@ -179,7 +185,7 @@ class _Comparison(Alignment):
     def _stated(self) -> dict[int, bool]:
         return {}
 
-    def _quantity(self, quantity: Quantity, numbers: "_NumberPlaces") -> Iterator[Difference]:
+    def _quantity(self, quantity: Quantity, numbers: "_NumberPlaces", words: Lexicon) -> Iterator[Difference]:
         if not (numbers.rivals or numbers.counted or numbers.years) and (numbers.same or not numbers.elsewhere):
             return
         if not numbers.same and self.claim.sums and follows(quantity, self.windows[0].facts.quantities):
@@ -189,8 +195,12 @@ class _Comparison(Alignment):
         foreign = self.fit(context, numbers.elsewhere)
         floor = max(self.fit(context, numbers.same).score, _OTHER_KIND * foreign.score)
         contested = bool(numbers.same or numbers.elsewhere)
+        rivals, owner = self._by_clause(quantity, numbers, context, words)
+        if owner is not None:
+            yield self.difference(kind, quantity.first, quantity.last, owner)
+            return
         for places, (least, lead) in (
-            (numbers.rivals, _DATE if kind is ErrorKind.DATE else _NUMBER),
+            (rivals, _DATE if kind is ErrorKind.DATE else _NUMBER),
             ([] if numbers.counts_same else numbers.counted, _COUNT),
             (numbers.years, _YEAR_OF),
         ):
@@ -200,6 +210,40 @@ class _Comparison(Alignment):
                 return
         if not numbers.same and foreign.place:
             yield self.difference(kind, quantity.first, quantity.last, foreign, sure=2.0)
+
+    def _by_clause(
+        self, quantity: Quantity, numbers: "_NumberPlaces", context: Context, words: Lexicon
+    ) -> tuple[list[Place], Fit | None]:
+        """The rivals that may stand for a number of the claim, and the one whose clause has the claim's words.
+
+        A rival is none where the claim's words stand in the clause of its own number.
+        """
+        if not numbers.same or not numbers.rivals or any(self._is_copied(quantity, place) for place in numbers.same):
+            return numbers.rivals, None
+        clauses = ClauseValues(self.claim, quantity, (*numbers.same, *numbers.rivals), words)
+        owners = [[clauses.owner(place, rival) for rival in numbers.rivals] for place in numbers.same]
+        columns = list(zip(numbers.rivals, zip(*owners, strict=True), strict=True))
+        # A year tells when, whatever else its clause says; a number without unit and noun may be part of a name: ICD-9.
+        bound = quantity.kind != YEAR and (quantity.kind != NUMBER or quantity.unit or _counted(self.claim, quantity))
+        if bound and all(Owner.RIVAL in row for row in owners):
+            fit = self.fit(context, [rival for rival, column in columns if Owner.RIVAL in column])
+            if fit.score >= _CLAUSE:
+                return numbers.rivals, fit
+        return [rival for rival, column in columns if Owner.OWN not in column], None
+
+    def _is_copied(self, quantity: Quantity, place: Place) -> bool:
+        """Tells whether all words of content of the claim stand around a place in the claim's own order."""
+        facts, stems = place.window.facts, place.window.facts.stems
+        shift = place.first - quantity.first
+        if shift < 0 or shift + len(self.claim.stems) > len(stems):
+            return False
+        if facts.lows[max(0, place.first - 1)] != self.claim.lows[max(0, quantity.first - 1)]:
+            return False
+        # A number that is nowhere in the window is wrong by itself.
+        return all(
+            not stem or stems[at + shift] == stem or (stem[0].isdigit() and stem not in facts.positions)
+            for at, stem in enumerate(self.claim.stems)
+        )
 
     # ---- opposites ----
 

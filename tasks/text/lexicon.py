@@ -32,6 +32,18 @@ class Comparative:
     less: bool
 
 
+LEAST, MOST = 0, 1
+"""Sides of a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitPhrase:
+    """Words that set the least or the most; ``timed`` where they say when: later than, at the latest."""
+
+    side: int
+    timed: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Lexicon:
     """The words of one language that carry a fact, all in lower case.
@@ -80,6 +92,25 @@ class Lexicon:
     """Words before the event that say nothing: the date of."""
     events: tuple[frozenset[str], ...]
     """Words for the same event."""
+    limits_before: Mapping[tuple[str, ...], LimitPhrase]
+    """Words directly before a number that set its side: at least, older than."""
+    limits_behind: Mapping[tuple[str, ...], LimitPhrase]
+    """Words behind a number that set its side: or more."""
+    longest_limit: int
+    limit_words: frozenset[str]
+    """All words of these."""
+    ahead: frozenset[str]
+    """Words after a period that count it back from its event: before, in advance."""
+    between: frozenset[str]
+    """Words before the two limits of a range."""
+    joins: frozenset[str]
+    """Conjunctions between two numbers with words of their own."""
+    references: frozenset[str]
+    """Words that stand for something said before: it, these."""
+    steps: frozenset[str]
+    """Words before the ends of a change, and its size: from, to, by."""
+    per: frozenset[str]
+    """Words before the unit of a rate: per, each."""
     than: frozenset[str]
     comparatives: Mapping[str, tuple["Comparative", ...]]
     """Comparatives by their first word, longest first."""
@@ -149,6 +180,7 @@ def _compiled(code: str, table: Mapping[str, Any]) -> Lexicon:
         counting=dated | numbers.keys(),
         turning=negations | poles.keys() | phrases.keys(),
         **_measures(table, poles, phrases),
+        **_limits(table.get("limits", {})),
         nouns_in_capitals=bool(table.get("nouns_in_capitals", False)),
         spaced=bool(table.get("spaced", True)),
     )
@@ -176,12 +208,34 @@ def _measures(
         "leads": frozenset(listed.get("leads", "").split()),
         "moments": frozenset(listed.get("moments", "").split()),
         "events": tuple(frozenset(group.split()) for group in listed.get("events", ())),
+        **{key: frozenset(listed.get(key, "").split()) for key in ("joins", "references", "steps", "per")},
         "than": frozenset(listed.get("than", "").split()),
         "comparatives": {
             first: tuple(sorted(each, key=lambda comparative: -len(comparative.words)))
             for first, each in comparatives.items()
         },
     }
+
+
+def _limits(listed: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of the words that set a limit, under ``limits``: those before a number, and those behind it."""
+    tables: dict[str, Any] = {}
+    for place in ("before", "behind"):
+        tables[f"limits_{place}"] = {
+            tuple(phrase.split()): LimitPhrase(side, timed)
+            for key, side, timed in (
+                ("least", LEAST, False),
+                ("most", MOST, False),
+                ("earliest", LEAST, True),
+                ("latest", MOST, True),
+            )
+            for phrase in listed.get(f"{key}_{place}", "").split(", ")
+            if phrase
+        }
+    longest = max((len(phrase) for table in tables.values() for phrase in table), default=0)
+    words = {key: frozenset(listed.get(key, "").split()) for key in ("ahead", "between")}
+    limit_words = frozenset(word for table in tables.values() for phrase in table for word in phrase)
+    return {**tables, **words, "longest_limit": longest, "limit_words": limit_words}
 
 
 def _add_member(

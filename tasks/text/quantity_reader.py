@@ -57,6 +57,8 @@ def _read_other(facts: FactText, words: Lexicon, position: int) -> None:
 
 def _beside_digits(facts: FactText, position: int) -> bool:
     beside = facts.lows[max(0, position - 2) : position] + facts.lows[position + 1 : position + 3]
+    if facts.lows[position] == "may":
+        return _is_month_may(facts, position)
     return facts.text[facts.spans[position][0]].isupper() or any(low[0].isdigit() for low in beside)
 
 
@@ -73,6 +75,8 @@ def _read_digits(facts: FactText, words: Lexicon, position: int) -> int:
     if _AMBIGUOUS.match(raw):
         values = {float(raw), float(raw.replace(".", ""))}
     last, factor = _scale(facts, words, position)
+    if last == position:
+        factor = _scale_of_range(facts, words, position)
     values = {reading * factor for reading in values}
     unit, last = _unit(facts, words, position, last)
     kind = NUMBER if unit else _kind(facts, words, position, value)
@@ -131,6 +135,60 @@ def _scale(facts: FactText, words: Lexicon, position: int) -> tuple[int, float]:
     return last, factor
 
 
+def _scale_of_range(facts: FactText, words: Lexicon, position: int) -> float:
+    """The scale of the range that a number begins: 1.32 to 1.36 billion, but not 40 of "40 and 2 million"."""
+    lows = facts.lows
+    end = position + 1
+    if end >= len(lows) or (lows[end] not in _TO and not _is_hyphen(facts, position)):
+        return 1.0
+    end += lows[end] in _TO
+    end += end < len(lows) and (lows[end] in SIGNS or bool(_code(facts, end)))
+    if end >= len(lows) or not lows[end][0].isdigit():
+        return 1.0
+    _, factor = _scale(facts, words, end)
+    # A range rises: "from 40 to 2 million" begins with 40.
+    return factor if _value(facts, position) < _value(facts, end) else 1.0
+
+
+def _value(facts: FactText, position: int) -> float:
+    try:
+        return float(facts.lows[position])
+    except ValueError:
+        return 0.0
+
+
+def _is_hyphen(facts: FactText, last: int) -> bool:
+    """Tells whether a hyphen, which is no token, joins a number to the next one."""
+    if last + 1 >= len(facts.lows) or not facts.lows[last + 1][0].isdigit():
+        return False
+    return facts.text[facts.spans[last][1] : facts.spans[last + 1][0]].strip() == "-"
+
+
+def _unit_of_measures(facts: FactText, words: Lexicon, last: int) -> str:
+    """The unit behind all measures of a thing: 845 x 598 x 590 mm."""
+    lows = facts.lows
+    at = last
+    while at + 1 < len(lows):
+        # The sign for "times" is no token.
+        by = facts.text[facts.spans[at][1] : facts.spans[at + 1][0]].strip() == "×"
+        following = at + (1 if by else 2)
+        if not (by or lows[at + 1] == "x") or following >= len(lows) or not lows[following][0].isdigit():
+            break
+        at = following
+    return words.units.get(lows[at + 1], "") if last < at < len(lows) - 1 else ""
+
+
+_CODES = {"eur": "€", "usd": "$", "gbp": "£", "jpy": "¥", "chf": "chf", "sfr": "chf"}
+"""Codes of money, which stand before a number, too: EUR 85."""
+
+
+def _code(facts: FactText, position: int) -> str:
+    """The money that a code in capitals stands for; empty for other words."""
+    money = _CODES.get(facts.lows[position], "")
+    return money if money and facts.text[slice(*facts.spans[position])].isupper() else ""
+
+
+_TO = frozenset("to bis à a – —".split())
 _RANGE = frozenset("to and or bis und oder à et ou a y o e – —".split())
 _PER = frozenset("per pro por pour".split())
 _CENT = frozenset("cent ciento cento".split())
@@ -139,8 +197,8 @@ _CENT = frozenset("cent ciento cento".split())
 def _unit(facts: FactText, words: Lexicon, first: int, last: int) -> tuple[str, int]:
     """The unit before or after a number, and the last token with it."""
     lows = facts.lows
-    if first and lows[first - 1] in SIGNS:
-        return SIGNS[lows[first - 1]], last
+    if first and (money := SIGNS.get(lows[first - 1]) or _code(facts, first - 1)):
+        return money, last
     following, second, third = (*lows[last + 1 : last + 4], "", "", "")[:3]
     if following in SIGNS or following in words.units:
         return SIGNS.get(following) or words.units[following], last + 1
@@ -151,11 +209,30 @@ def _unit(facts: FactText, words: Lexicon, first: int, last: int) -> tuple[str, 
     if not is_year and second in words.units and last + 1 not in facts.breaks and facts.stems[last + 1].isalpha():
         return words.units[second], last + 2
     # A range shares its unit: 3 to 5 days, 3-5 days.
-    if following[:1].isdigit() and facts.text[facts.spans[last][1] : facts.spans[last + 1][0]].strip() == "-":
+    if _is_hyphen(facts, last):
         following, second, third = "to", following, second
+    unit = ""
     if following in _RANGE and second[:1].isdigit():
-        return words.units.get(third) or SIGNS.get(third, ""), last
-    return "", last
+        unit = words.units.get(third) or SIGNS.get(third, "")
+    elif first and lows[first - 1] in _TO:
+        unit = _money_of_range(facts, first)
+    elif following == "x" or following[:1].isdigit():
+        unit = _unit_of_measures(facts, words, last)
+    return unit, last
+
+
+def _money_of_range(facts: FactText, first: int) -> str:
+    """The money before the range that a number ends: EUR 1.32 to 1.36 billion."""
+    if not facts.quantities:
+        return ""
+    low = facts.quantities[-1]
+    if low.last != first - _TO_TOKENS or not low.first:
+        return ""
+    before = low.first - 1
+    return low.unit if facts.lows[before] in SIGNS or _code(facts, before) else ""
+
+
+_TO_TOKENS = 2
 
 
 def _kind(facts: FactText, words: Lexicon, position: int, value: float) -> str:
@@ -173,14 +250,28 @@ _BEFORE_MONTH = frozenset({"st", "nd", "rd", "th", "er", "of", "de", "di", "."})
 
 
 def _beside_month(facts: FactText, words: Lexicon, position: int) -> bool:
-    if position and facts.lows[position - 1] in words.months:
+    if position and _is_month(facts, words, position - 1):
         return True
-    for low in facts.lows[position + 1 : position + 4]:
-        if low in words.months:
+    for at in range(position + 1, min(position + 4, len(facts.lows))):
+        if _is_month(facts, words, at):
             return True
-        if low not in _BEFORE_MONTH:
+        if facts.lows[at] not in _BEFORE_MONTH:
             return False
     return False
+
+
+def _is_month(facts: FactText, words: Lexicon, position: int) -> bool:
+    """Tells whether a word is a month: "children under two may" has none."""
+    low = facts.lows[position]
+    return low in words.months and (low != "may" or _is_month_may(facts, position))
+
+
+def _is_month_may(facts: FactText, position: int) -> bool:
+    """Tells whether "may" is the month: in capitals, or in a date (10th of may 1848)."""
+    if facts.text[facts.spans[position][0]].isupper():
+        return True
+    before, after = facts.lows[max(0, position - 1) : position], facts.lows[position + 1 : position + 2]
+    return any(low in _BEFORE_MONTH or low[0].isdigit() for low in before) or any(low[0].isdigit() for low in after)
 
 
 def _is_rough(facts: FactText, words: Lexicon, position: int) -> bool:

@@ -88,12 +88,12 @@ class Change(NamedTuple):
     kind: str
 
 
-def _changes(language: str, source: str, *rows: tuple[str, str]) -> list[Change]:
+def changes(language: str, source: str, *rows: tuple[str, str]) -> list[Change]:
     return [Change(language, source, claim, kind) for claim, kind in rows]
 
 
 CHANGES = [
-    *_changes(
+    *changes(
         "en",
         LEASE,
         ("The notice period is six months.", "number"),
@@ -136,7 +136,7 @@ CHANGES = [
         ("On the last day, every key is returned.", ""),
         ("The office stands in Brevik.", ""),
     ),
-    *_changes(
+    *changes(
         "de",
         MIETE,
         ("Die Kündigungsfrist beträgt sechs Monate.", "number"),
@@ -156,7 +156,7 @@ CHANGES = [
         ("Die Kaution beträgt maximal zwei Monatsmieten.", ""),
         ("Am letzten Tag werden sämtliche Schlüssel übergeben.", ""),
     ),
-    *_changes(
+    *changes(
         "fr",
         BAIL,
         ("La durée du préavis est de six mois.", "number"),
@@ -173,7 +173,7 @@ CHANGES = [
         ("Le bailleur peut entrer dans le logement après un jour.", ""),
         ("La garantie de l'appareil est de cinq ans.", ""),
     ),
-    *_changes(
+    *changes(
         "es",
         ALQUILER,
         ("El plazo de preaviso es de seis meses.", "number"),
@@ -190,7 +190,7 @@ CHANGES = [
         ("En el tren nocturno no se admiten bicicletas.", ""),
         ("La garantía del aparato es de 5 años.", ""),
     ),
-    *_changes(
+    *changes(
         "it",
         AFFITTO,
         ("Il periodo di preavviso è di sei mesi.", "number"),
@@ -205,7 +205,7 @@ CHANGES = [
         ("L'apparecchio ha cinque anni di garanzia.", ""),
         ("Nella residenza gli animali sono ammessi.", ""),
     ),
-    *_changes(
+    *changes(
         "zh",
         ZULIN,
         ("通知期为六个月。", "number"),
@@ -218,7 +218,7 @@ CHANGES = [
         ("通知期为3个月。", ""),
         ("押金最多为2个月租金。", ""),
     ),
-    *_changes(
+    *changes(
         "ar",
         IJAR,
         ("مدة الإشعار ستة أشهر.", "number"),
@@ -229,7 +229,7 @@ CHANGES = [
         ("مدة الإشعار 3 أشهر.", ""),
         ("يمكن استعارة 5 كتب لمدة ثلاثة أسابيع.", ""),
     ),
-    *_changes(
+    *changes(
         "en",
         POLICY,
         ("Water damage from burst pipes is not covered.", "negation"),
@@ -243,14 +243,14 @@ CHANGES = [
         ("The deductible is not more than 200 francs.", ""),
         ("I am not sure, but the deductible is 200 francs.", ""),
     ),
-    *_changes(
+    *changes(
         "en",
         HOUSE_RULES,
         ("Dogs are not allowed in the flat.", ""),
         ("The ferry does not run in winter.", ""),
         ("Dogs are allowed in the flat.", "direction"),
     ),
-    *_changes(
+    *changes(
         "de",
         DECKUNG,
         ("Wasserschäden durch geplatzte Rohre sind nicht gedeckt.", "negation"),
@@ -262,7 +262,7 @@ CHANGES = [
         ("Der Selbstbehalt beträgt nicht mehr als 200 Franken.", ""),
         ("Ich bin nicht sicher, aber der Selbstbehalt beträgt 200 Franken.", ""),
     ),
-    *_changes(
+    *changes(
         "fr",
         COUVERTURE,
         ("Les dégâts d'eau dus aux conduites ne sont pas couverts.", "negation"),
@@ -272,7 +272,7 @@ CHANGES = [
         ("Les chiens ne sont pas admis dans l'immeuble.", ""),
         ("La franchise ne dépasse pas 200 francs.", ""),
     ),
-    *_changes(
+    *changes(
         "es",
         COBERTURA,
         ("Los daños de agua por tuberías no están cubiertos.", "negation"),
@@ -281,7 +281,7 @@ CHANGES = [
         ("El siniestro no se comunica en 14 días.", "negation"),
         ("Los perros no se admiten en el edificio.", ""),
     ),
-    *_changes(
+    *changes(
         "it",
         COPERTURA,
         ("I danni d'acqua dovuti alle tubature non sono coperti.", "negation"),
@@ -289,7 +289,7 @@ CHANGES = [
         ("Il sinistro non va comunicato entro 14 giorni.", "negation"),
         ("I cani non sono ammessi nell'edificio.", ""),
     ),
-    *_changes(
+    *changes(
         "zh",
         BAOXIAN,
         ("水管破裂造成的损失不赔偿。", "negation"),
@@ -297,7 +297,7 @@ CHANGES = [
         ("损失不须在14天内报告。", "negation"),
         ("公寓内不许养狗。", ""),
     ),
-    *_changes(
+    *changes(
         "en",
         TERMS,
         ("Plan B is cheaper than Plan A.", "direction"),
@@ -316,7 +316,7 @@ CHANGES = [
         ("The tenant receives two keys.", ""),
         ("The fine is at most 500 francs.", ""),
     ),
-    *_changes(
+    *changes(
         "de",
         BEDINGUNGEN,
         ("Tarif B ist billiger als Tarif A.", "direction"),
@@ -327,7 +327,7 @@ CHANGES = [
         ("Der Mieter erhält mindestens zwei Schlüssel.", "direction"),
         ("Der Mieter erhält zwei Schlüssel.", ""),
     ),
-    *_changes(
+    *changes(
         "fr",
         CONDITIONS,
         ("Le plan B est moins cher que le plan A.", "direction"),
@@ -337,7 +337,7 @@ CHANGES = [
         ("Le locataire reçoit au moins deux clés.", "direction"),
         ("Le locataire reçoit deux clés.", ""),
     ),
-    *_changes(
+    *changes(
         "es",
         CONDICIONES,
         ("El plan B es más barato que el plan A.", "direction"),
@@ -347,7 +347,7 @@ CHANGES = [
         ("El inquilino recibe al menos dos llaves.", "direction"),
         ("El inquilino recibe dos llaves.", ""),
     ),
-    *_changes(
+    *changes(
         "it",
         CONDIZIONI,
         ("Il piano B è meno caro del piano A.", "direction"),
@@ -356,7 +356,7 @@ CHANGES = [
         ("La garanzia è di cinque anni dalla consegna.", ""),
         ("Il locatario riceve almeno due chiavi.", "direction"),
     ),
-    *_changes(
+    *changes(
         "en",
         "Courtesy cars are lent free of charge, but for no longer than 21 days. The rent may rise once in twelve months.",
         ("The courtesy car is lent free of charge for no longer than 21 days.", ""),

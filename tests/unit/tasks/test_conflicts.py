@@ -57,6 +57,10 @@ def quantity(text: str, language: str = "en") -> Quantity:
         ("twenty-one", "21"),
         ("two hundred and five", "205"),
         ("48 hours", "two days"),
+        ("EUR 85", "85 euros"),
+        ("USD 1,200", "$1200"),
+        ("EUR 1.32 to 1.36 billion", "1.32 billion euros"),
+        ("598 x 420 mm", "59.8 cm"),
     ],
 )
 def test_a_number_has_several_spellings(one: str, two: str) -> None:
@@ -69,6 +73,15 @@ def test_a_number_has_several_spellings(one: str, two: str) -> None:
 )
 def test_other_values_and_units_differ(one: str, two: str) -> None:
     assert not equal(quantity(one), quantity(two))
+
+
+def test_may_is_a_month_beside_a_number_only() -> None:
+    assert [q.kind for q in read_facts("he was born on the 10th of may 1848", "en").quantities] == [
+        "day",
+        "month",
+        "year",
+    ]
+    assert [q.kind for q in read_facts("children under two may bring a pushchair", "en").quantities] == ["number"]
 
 
 def test_a_share_and_its_per_cent_are_equal() -> None:

@@ -1,0 +1,35 @@
+"""Numbers that belong to another clause, or to another row of a table, than a claim says."""
+
+import pytest
+
+from tasks.grounding.tables import read_tables
+from tests.unit.tasks.clause_facts import CLAUSES, KAYAKS, ROWS
+from tests.unit.tasks.differences import Change
+from tests.unit.tasks.test_conflicts import compare
+
+WRONG = [change for change in [*CLAUSES, *ROWS] if change.kind]
+RIGHT = [change for change in [*CLAUSES, *ROWS] if not change.kind]
+
+
+@pytest.mark.parametrize("change", WRONG, ids=lambda change: change.claim)
+def test_a_number_of_another_clause_or_row_is_found(change: Change) -> None:
+    different, _ = compare(change.source, change.claim, change.language)
+    assert change.kind in {difference.kind.value for difference in different}
+
+
+@pytest.mark.parametrize("change", RIGHT, ids=lambda change: change.claim)
+def test_the_number_of_the_same_clause_or_row_is_right(change: Change) -> None:
+    assert compare(change.source, change.claim, change.language)[0] == []
+
+
+def test_a_wrong_row_shows_the_cell_of_the_right_one() -> None:
+    (difference, *_), _ = compare(KAYAKS, "The weight of the Heron is 19 kg.", "en")
+    assert (difference.claim_words, difference.source_words) == ("19 kg", "27")
+    assert KAYAKS[difference.start : difference.end] == "27"
+
+
+def test_a_table_without_heads_is_none() -> None:
+    assert read_tables("| Otter | 19 |\n| Heron | 27 |") == ()
+    (table,) = read_tables(KAYAKS)
+    assert [head.text for head in table.heads] == ["Boat", "Length (m)", "Weight (kg)", "Hire per day", "Places"]
+    assert [cell.text for cell in table.rows[2]] == ["Heron", "5.1", "27", "39", "1"]
