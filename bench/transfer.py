@@ -1,11 +1,13 @@
 """Measures submit, poll and export beside what the server alone takes: COPY in, SELECT 1, COPY out.
 
-    python -m bench.transfer [--submit 100000] [--load 5000] [--rounds 3]
+    python -m bench.transfer [--submit 100000] [--load 5000] [--export 25000 100000] [--wide 20000] [--rounds 3]
 
 Each round submits a file of small jobs by ``nightdesk submit`` into an empty ledger, and copies the same rows into the same
 tables by COPY, taken from memory, in turns. Then two workers answer further jobs, and meanwhile polls and ``SELECT 1`` take
-turns on one connection. At last the results are written by ``nightdesk results``, and copied out by COPY. Compare the figures of
-one run only.
+turns on one connection. At last the results of these jobs and of as many copies of them as it takes are written by ``nightdesk
+results``, its start included, in turns with COPY: of the records as they lie in the table, long ones packed, and of the lines
+of the results themselves out of a table without any index, which is the least that a user wants. The same follows for jobs
+of 8 sources with 2.5 KB, whose answers and records are packed. 0 leaves a part out. Compare the figures of one run only.
 """
 
 import argparse
@@ -17,21 +19,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import psutil
 import psycopg
 
 from bench.embedded import Servers, embedded_servers
+from bench.finished import REPOSITORY, await_final, copy_jobs, workers
+from bench.side_by_side.workload import write_workload
 from tasks.results import poll
+from worker import local
 from worker.ledger.postgres import PostgresLedger
 
-REPOSITORY = Path(__file__).parents[1]
 TABLES = ("batch", "job", "job_request")
-EXPORTED = "SELECT g.* FROM generation_record g JOIN job j ON j.id = g.job_id WHERE j.finished_at IS NOT NULL"
+RECORDS = "SELECT g.* FROM generation_record g JOIN job j ON j.id = g.job_id WHERE j.batch_id = '{}'"
+RUN_JOBS = 1_000
+"""Wide jobs that are run; the others are copies of them."""
 PATIENCE_S = 900.0
 LOOK_S = 0.05
 """Between two looks at the memory of a command."""
@@ -127,20 +133,6 @@ def measure_submit(servers: Servers, count: int, rounds: int) -> None:
     empty(url)
 
 
-@contextmanager
-def workers(servers: Servers) -> Iterator[None]:
-    """One worker that generates and one that checks, ended afterwards."""
-    environment = {**servers.environment, "NIGHTDESK_PROVIDER": "extractive"}
-    with ExitStack() as stack:
-        for queue in ("generate", "check"):
-            log = stack.enter_context((servers.home / f"{queue}.log").open("wb"))
-            arguments = [sys.executable, "-m", "worker.cli", "worker", "--queues", queue]
-            worker = subprocess.Popen(arguments, cwd=REPOSITORY, env=environment, stdout=log, stderr=log)
-            stack.callback(worker.wait)
-            stack.callback(worker.terminate)
-        yield
-
-
 async def measure_polls(url: str) -> None:
     """Prints polls of one job and of 100, beside ``SELECT 1``, while the jobs run; returns when all are final."""
     times: dict[str, list[float]] = {"SELECT 1": [], "poll of 1": [], "poll of 100": []}
@@ -191,36 +183,84 @@ def _quantiles(values: list[float]) -> tuple[float, float]:
 
 
 def measure_export(servers: Servers, batch_id: str, count: int, rounds: int) -> None:
-    """Prints ``nightdesk results`` beside COPY of the records out."""
-    path, ratios = servers.home / "results.jsonl", []
-    for _ in range(rounds):
+    """Prints ``nightdesk results`` of a batch with this many jobs, beside COPY of their records and of the same lines out."""
+    url, path = servers.endpoints.database_url, servers.home / "results.jsonl"
+    postgres = local.status(servers.home).postgres.pid
+    assert postgres is not None
+    records, lines = [], []
+    for number in range(rounds):
+        before = _tree_cpu_s(postgres)
         _, wall, cpu, megabytes = command(servers, "results", batch_id, "-o", str(path))
-        blocks, raw = copy_out(servers.endpoints.database_url, f"({EXPORTED})")
-        ratios.append(raw / wall)
+        server_cpu = _tree_cpu_s(postgres) - before
+        if not number:
+            copy_lines_in(url, path)
+        blocks, raw = copy_out(url, f"({RECORDS.format(batch_id)})")
+        _, unpacked = copy_out(url, "exported_line")
+        records.append(raw / wall)
+        lines.append(unpacked / wall)
         print(
-            f"results of {count:,} jobs ({path.stat().st_size / 1e6:.0f} MB): {wall:.1f} s, {count / wall:,.0f}/s, "
-            f"{1e6 * cpu / count:.0f} us of CPU a job, {megabytes:.0f} MB; COPY of the records out "
-            f"({sum(map(len, blocks)) / 1e6:.0f} MB) {raw:.1f} s; ratio {raw / wall:.2f}",
+            f"results of {count:,} jobs ({path.stat().st_size / 1e6:.0f} MB): {wall:.2f} s, {count / wall:,.0f}/s, "
+            f"{1e6 * cpu / count:.0f} us of CPU a job and {1e6 * server_cpu / count:.0f} of PostgreSQL, {megabytes:.0f} MB; "
+            f"COPY of the records as stored ({sum(map(len, blocks)) / 1e6:.0f} MB) {raw:.2f} s, ratio {raw / wall:.2f}; "
+            f"of the same lines {unpacked:.2f} s, ratio {unpacked / wall:.2f}",
             flush=True,
         )
-    print(f"export beside COPY, median: {statistics.median(ratios):.2f}", flush=True)
+    print(
+        f"export of {count:,} beside COPY, medians: {statistics.median(records):.2f} of the records as stored, "
+        f"{statistics.median(lines):.2f} of the same lines",
+        flush=True,
+    )
+
+
+def copy_lines_in(url: str, path: Path) -> None:
+    """Fills a table with the lines of a file."""
+    with psycopg.connect(url) as connection, path.open() as lines:
+        connection.execute("DROP TABLE IF EXISTS exported_line")
+        connection.execute("CREATE UNLOGGED TABLE exported_line (line text)")
+        with connection.cursor().copy("COPY exported_line FROM STDIN") as copy:
+            for line in lines:
+                copy.write_row([line])
+
+
+def _tree_cpu_s(root: int) -> float:
+    process = psutil.Process(root)
+    family = [process, *process.children(recursive=True)]
+    return sum(sum(member.cpu_times()[:2]) for member in family) + sum(process.cpu_times()[2:4])
+
+
+def submit(servers: Servers, path: Path) -> str:
+    """The id of the batch of a file."""
+    return command(servers, "submit", "--again", str(path))[0].split()[0]
 
 
 def main() -> None:
-    """Runs all three."""
+    """Runs all parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--submit", type=int, default=100_000, help="small jobs to submit")
     parser.add_argument("--load", type=int, default=5_000, help="jobs that run while polls are measured")
+    parser.add_argument("--export", type=int, nargs="*", default=[25_000, 100_000], help="results to export, ascending")
+    parser.add_argument("--wide", type=int, default=20_000, help="results of wide jobs to export")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     with embedded_servers() as servers:
-        measure_submit(servers, arguments.submit, arguments.rounds)
-        path = servers.home / "load.jsonl"
-        write_jobs(path, arguments.load)
-        batch_id = command(servers, "submit", "--again", str(path))[0].split()[0]
-        with workers(servers):
-            asyncio.run(measure_polls(servers.endpoints.database_url))
-        measure_export(servers, batch_id, arguments.load, arguments.rounds)
+        url = servers.endpoints.database_url
+        if arguments.submit:
+            measure_submit(servers, arguments.submit, arguments.rounds)
+        if arguments.load:
+            path = servers.home / "load.jsonl"
+            write_jobs(path, arguments.load)
+            batch_id = submit(servers, path)
+            with workers(servers):
+                asyncio.run(measure_polls(url))
+            for count in arguments.export:
+                copy_jobs(url, batch_id, count)
+                measure_export(servers, batch_id, count, arguments.rounds)
+        if arguments.wide:
+            batch_id = submit(servers, write_workload(servers.home, min(RUN_JOBS, arguments.wide)).questions)
+            with workers(servers):
+                await_final(url)
+            copy_jobs(url, batch_id, arguments.wide)
+            measure_export(servers, batch_id, arguments.wide, arguments.rounds)
 
 
 if __name__ == "__main__":

@@ -139,14 +139,22 @@ async def test_stored_results_are_byte_for_byte_those_made_of_views(ledger: Ledg
         assert results[at].line() in lines, job_id
 
 
-async def test_the_line_of_a_result_keeps_whole_numbers_of_any_size(ledger: Ledger) -> None:
-    receipt = await submit(ledger, make_request(metadata={"number": 10**22}))
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (10**22, b"10000000000000000000000"),
+        (-(2**63), b"-9223372036854775808"),
+        (1e-7, b"1e-7"),
+    ],
+)
+async def test_the_line_of_a_result_keeps_numbers_of_any_size(ledger: Ledger, number: float, text: bytes) -> None:
+    receipt = await submit(ledger, make_request(metadata={"number": number}))
     (job,) = await take(ledger, receipt.job_ids)
     await finish(ledger, job)
 
     (line,) = [line async for line in ledger.reading.batch_results(receipt.batch_id)]
 
-    assert b'"number":10000000000000000000000}' in line.content
+    assert b'"number":%b}' % text in line.content
 
 
 def test_every_field_of_a_result_has_a_column() -> None:

@@ -16,6 +16,9 @@ from worker.cli.exits import OutputFailed
 
 STDOUT = "-"
 
+BLOCK_BYTES = 256 * 1024
+"""Bytes of a file that are written at once."""
+
 
 def check_output(name: str, inputs: Sequence[str] = ()) -> None:
     """Raises ``InputError`` for an output that could not be written, before anything is started."""
@@ -100,10 +103,10 @@ def draft_of(path: Path) -> Path:
 def _draft(path: Path, before: Callable[[Path], object]) -> Iterator[IO[bytes]]:
     draft = draft_of(path)
     try:
-        with draft.open("wb") as file:
+        with draft.open("wb", buffering=BLOCK_BYTES) as file:
             if path.suffix == ".gz":
                 packed = gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=6)
-                with io.BufferedWriter(packed) as buffered:
+                with io.BufferedWriter(packed, BLOCK_BYTES) as buffered:
                     yield buffered
             else:
                 yield file

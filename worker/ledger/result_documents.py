@@ -1,22 +1,20 @@
 """Reads the results of jobs: PostgreSQL puts the columns of a result together, and only others are made of whole views."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from decimal import Decimal
+from functools import cache
 from typing import Any, TypeVar
 from uuid import UUID
-
-import orjson
 
 from schemas.claim_error import ErrorKind
 from schemas.model_call import plain_usd
 from schemas.record import JobResult
 from tasks.ports import JobView, ResultLine, StoredResult
-from tasks.text.word_search import WordSearch
 from worker.ledger.database import Database
-from worker.ledger.field_order import order_of
 from worker.ledger.packing import visible_parts
-from worker.ledger.pages import walk
+from worker.ledger.pages import PAGE_ROWS
 
 # A result as JSON, of a final job with a record whose content was not erased. What is stored out of line is read out once a job:
 # by any other way each of its parts fetches the whole of it again, a request with all its sources.
@@ -25,7 +23,7 @@ COLUMNS = """
     CASE WHEN g.job_id IS NOT NULL AND j.erased_at IS NULL THEN (
         SELECT row_to_json(f)::text FROM (SELECT
             j.id AS job_id, j.custom_id, j.position, j.batch_id, coalesce(q.message_id, j.id::text) AS message_id, q.trace_id,
-            j.state, j.outcome, j.held_reason, q.query, g.answer AS response, g.output_format, g.citations,
+            j.state, j.outcome, j.held_reason, q.query, g.answer AS response, g.output_format, coalesce(g.citations, '[]') AS citations,
             CASE jsonb_typeof(q.context) WHEN 'number' THEN q.context::int WHEN 'array' THEN jsonb_array_length(q.context) ELSE 0 END
                 AS sources_provided,
             n.grounding_score, n.confidence, a.answer_quality, a.sufficient_context, coalesce(a.reasoning, '') AS reasoning,
@@ -61,12 +59,14 @@ FROM unnest(%(ids)b::uuid[]) WITH ORDINALITY AS d(id, ord) CROSS JOIN LATERAL (S
 {_JOINS} ORDER BY d.ord
 """
 
+# A range and no limit, so that the next page can be read before the last row of this one is known.
 _BATCH_RESULTS = f"""
 SELECT {COLUMNS}
-FROM (SELECT * FROM job WHERE batch_id = %(batch_id)s AND (batch_id, position) > (%(batch_id)s, %(after_position)s)
-      ORDER BY batch_id, position LIMIT %(page)s) j
+FROM (SELECT * FROM job WHERE batch_id = %(batch_id)s AND position BETWEEN %(first)s AND %(last)s ORDER BY position) j
 {_JOINS} ORDER BY j.position
 """
+
+_LAST_POSITION = "SELECT max(position) AS position FROM job WHERE batch_id = %s"
 
 DERIVED = {"sources_used", "tokens_used", "shared_from", "latency_ms"}
 """Fields of a result that are made of its others; each other field has a column, as a test makes sure."""
@@ -74,7 +74,10 @@ DERIVED = {"sources_used", "tokens_used", "shared_from", "latency_ms"}
 Result = TypeVar("Result", StoredResult, ResultLine)
 
 _TURN = 50
-"""Results made between two turns of the event loop, which meanwhile receives the next page."""
+"""Results made between two turns of the event loop, which meanwhile receives the next pages."""
+
+_PAGES_AHEAD = 2
+"""Pages that are read at once, over a connection each: the server takes longer for a page than the lines of one take here."""
 
 
 class ResultReader:
@@ -95,17 +98,33 @@ class ResultReader:
         return await self._complete(await self._db.rows(_RESULTS, {"ids": list(job_ids)}), _from_row, _from_view)
 
     async def of_batch(self, batch_id: UUID) -> AsyncIterator[ResultLine]:
-        """The results of all jobs of a batch by position; reads a page ahead."""
-        pages = walk(self._db, _BATCH_RESULTS, {"batch_id": batch_id}, {"position": -1})
-        page = asyncio.create_task(_next(pages))
+        """The results of all jobs of a batch by position; reads pages ahead."""
+        pages: deque[asyncio.Task[list[Any]]] = deque()
         try:
-            while rows := await page:
-                page = asyncio.create_task(_next(pages))
-                for line in await self._complete(rows, _line_from_row, lambda view: _from_view(view).line()):
+            async for reading in self._pages(batch_id):
+                pages.append(asyncio.create_task(reading))
+                if len(pages) > _PAGES_AHEAD:
+                    for line in await self._lines(await pages.popleft()):
+                        yield line
+            while pages:
+                for line in await self._lines(await pages.popleft()):
                     yield line
         finally:
-            page.cancel()
-            await asyncio.gather(page, return_exceptions=True)
+            for page in pages:
+                page.cancel()
+            await asyncio.gather(*pages, return_exceptions=True)
+
+    async def _pages(self, batch_id: UUID) -> AsyncIterator[Coroutine[Any, Any, list[Any]]]:
+        """The reading of each page of a batch, also of jobs that come meanwhile."""
+        first = 0
+        while (last := (await self._db.rows(_LAST_POSITION, [batch_id]))[0].position) is not None and first <= last:
+            for start in range(first, last + 1, PAGE_ROWS):
+                page = {"batch_id": batch_id, "first": start, "last": min(start + PAGE_ROWS - 1, last)}
+                yield self._db.rows(_BATCH_RESULTS, page)
+            first = last + 1
+
+    async def _lines(self, rows: Sequence[Any]) -> list[ResultLine]:
+        return await self._complete(rows, _line_from_row, lambda view: _from_view(view).line())
 
     async def _complete(
         self, rows: Sequence[Any], from_row: Callable[[Any], Result | None], from_view: Callable[[JobView], Result]
@@ -121,10 +140,6 @@ class ResultReader:
             rest = [row.id for row in rows if row.id not in results]
             results |= {view.job_id: from_view(view) for view in await self._views(rest)}
         return [results[row.id] for row in rows if row.id in results]
-
-
-async def _next(pages: AsyncIterator[list[Any]]) -> list[Any]:
-    return await anext(pages, [])
 
 
 def _from_view(view: JobView) -> StoredResult:
@@ -156,10 +171,10 @@ def _from_row(row: Any) -> StoredResult | None:
     return StoredResult(result, _errors(row))
 
 
-def _whole(row: Any) -> str | bytes:
+def _whole(row: Any) -> str:
     """The result as JSON, with the parts that are packed behind their empty ones: of two fields the last one counts."""
     result: str = row.result
-    return result if row.packed is None else b"%b,%b" % (result[:-1].encode(), visible_parts(row.packed)[1:])
+    return result if row.packed is None else f"{result[:-1]},{visible_parts(row.packed)[1:].decode()}"
 
 
 def _errors(row: Any) -> dict[ErrorKind, int]:
@@ -168,40 +183,51 @@ def _errors(row: Any) -> dict[ErrorKind, int]:
 
 # ---- as lines --------------------------------------------------------------------------------------------------------
 
-_in_order = order_of(JobResult)
-_HAS_LONG_NUMBER = WordSearch(patterns=("[0-9]{19}",))
-"""Digits of a whole number that may exceed 64 bits, which the fast reader of JSON takes for a float."""
+
+@cache
+def _codec() -> tuple[Callable[[str], Any], Callable[[Any], bytes], type[Exception]]:
+    """The reader and the writer of documents, and the error of one that is none; made for the first line."""
+    # Most commands read no line.
+    import msgspec  # noqa: PLC0415
+
+    from worker.ledger.field_order import ordered_class  # noqa: PLC0415
+
+    document = ordered_class(JobResult, frozenset({*DERIVED, "truncated"}))
+    return msgspec.json.Decoder(document).decode, msgspec.json.Encoder().encode, msgspec.DecodeError
 
 
 def _line_from_row(row: Any) -> ResultLine | None:
-    """The same as a line of JSON, byte for byte as the model writes it; half of the time goes without its validation."""
+    """The same as a line of JSON, byte for byte as the model writes it; most of the time goes without its validation."""
     if row.result is None:
         return None
-    if not _HAS_LONG_NUMBER(row.result):
-        document = orjson.loads(_whole(row))
-        if not document["response"].strip():
-            return None
-        try:
-            content = orjson.dumps(_in_order(_with_derived(document)))
-        except KeyError:
-            # Stored by a version whose models have other fields.
-            pass
-        else:
-            return ResultLine(row.position, document["state"], content, _errors(row))
+    read, write, no_document = _codec()
+    whole = _whole(row)
+    try:
+        document = read(whole)
+    except no_document:
+        # Stored by a version whose models have other fields.
+        return _line_of_model(row)
+    if document.values and "e+" in whole:
+        # A number from 1e16 on that is packed: the model writes its exponent with a sign.
+        return _line_of_model(row)
+    if not document.response.strip():
+        return None
+    _derive(document)
+    return ResultLine(document.position, document.state, write(document), _errors(row))
+
+
+def _line_of_model(row: Any) -> ResultLine | None:
     stored = _from_row(row)
     return None if stored is None else stored.line()
 
 
-def _with_derived(document: dict[str, Any]) -> dict[str, Any]:
-    """The document of a result with the fields that no column has: ``DERIVED`` and the mark of the cut form."""
-    usage, snapshot, timing = document["usage"], document["provider_snapshot"], document["timing_ms"]
-    shared = snapshot["shared_from"] if snapshot else None
-    cost = document["cost_usd"]
-    return document | {
-        "sources_used": list(dict.fromkeys([citation["chunk_id"] for citation in document["citations"]])),
-        "tokens_used": usage["input_tokens"] + usage["output_tokens"] if usage else None,
-        "shared_from": shared["job_id"] if shared else None,
-        "latency_ms": timing["total"] if timing else None,
-        "cost_usd": None if cost is None else plain_usd(Decimal(cost)),
-        "truncated": False,
-    }
+def _derive(document: Any) -> None:
+    """Set the fields that no column has: ``DERIVED`` and the mark of the cut form."""
+    usage, snapshot, timing = document.usage, document.provider_snapshot, document.timing_ms
+    document.sources_used = list(dict.fromkeys([citation.chunk_id for citation in document.citations]))
+    document.tokens_used = usage.input_tokens + usage.output_tokens if usage else None
+    document.shared_from = snapshot.shared_from.job_id if snapshot and snapshot.shared_from else None
+    document.latency_ms = timing.total if timing else None
+    if document.cost_usd is not None:
+        document.cost_usd = plain_usd(Decimal(document.cost_usd))
+    document.truncated = False

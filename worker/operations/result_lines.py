@@ -78,7 +78,8 @@ async def write_results(
             write(line.content)
             tally.lines += 1
             tally.states[line.state] += 1
-            tally.errors.update(line.errors)
+            if line.errors:
+                tally.errors.update(line.errors)
     return tally
 
 
