@@ -1,6 +1,6 @@
 """Finds bounds of a number that one side alone has, and periods that count from another event than in the sources."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from schemas.claim_error import ErrorKind
 from tasks.grounding.alignment import Alignment, Difference, Place, Window
@@ -21,14 +21,14 @@ _LONGEST_EVENT = 6
 _PREFIX = 4
 
 
-def bounds(pair: Alignment, words: Lexicon) -> Iterator[Difference]:
-    """Bounds put in before a number of the source ("at least two" for "two")."""
+def bounds(pair: Alignment, words: Lexicon, agreed: Collection[int]) -> Iterator[Difference]:
+    """Bounds put in before a number of the source ("at least two" for "two"); those at ``agreed`` tokens are right."""
     claim = pair.claim
     for quantity in claim.quantities:
         if quantity.kind != NUMBER or quantity.article:
             continue
         bound = _bound(claim, quantity, words)
-        if bound is None or _says_little(claim, quantity, bound, words):
+        if bound is None or bound[0] in agreed or _says_little(claim, quantity, bound, words):
             continue
         places = [Place(window, other.first, other.last) for window, other in _same(pair, quantity)]
         if any(_is_bounded(place, words) for place in places):

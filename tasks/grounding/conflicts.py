@@ -5,19 +5,21 @@ where the words around it stand around it there, too. If another number (name, o
 its own does, the claim differs there. All near windows count together, so one without a difference wins.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
 from schemas.claim_error import ErrorKind
-from tasks.grounding.alignment import SURE, Alignment, Context, Difference, Fit, Place, Window
+from tasks.grounding.alignment import SURE, Alignment, Difference, Fit, Place, Window
 from tasks.grounding.bounds import bounds, events
 from tasks.grounding.clause_values import ClauseValues, Owner
 from tasks.grounding.comparisons import comparisons
+from tasks.grounding.limits import Limits
 from tasks.grounding.negations import negations
+from tasks.grounding.number_places import NumberPlaces, counted_noun, same_kind
+from tasks.grounding.rates import rates
 from tasks.grounding.tables import compare_with_tables
 from tasks.text.evidence import SourceSearch
 from tasks.text.fact_reader import read_facts
@@ -29,11 +31,10 @@ from tasks.text.quantities import (
     PERCENT,
     YEAR,
     Quantity,
-    comparable,
     equal,
     equal_fraction,
     follows,
-    is_measured,
+    is_unlike,
 )
 
 _MOST_WINDOWS = 3
@@ -82,47 +83,15 @@ def differences(
     comparison = _Comparison(claim, windows, weights)
     yield from comparison.quantities(words)
     yield from negations(comparison)
-    yield from comparison.opposites()
+    limits = Limits(comparison, words)
+    yield from limits.differences()
+    yield from comparison.opposites(limits.agreed)
     yield from comparison.names()
     yield from comparison.roles()
     yield from comparisons(comparison, words)
     yield from events(comparison, words)
-    yield from bounds(comparison, words)
-
-
-@dataclass(slots=True)
-class _NumberPlaces:
-    """Places of numbers: ``same`` as the claim's, equal but of another kind (``elsewhere``), and rivals in its place."""
-
-    same: list[Place] = field(default_factory=list)
-    elsewhere: list[Place] = field(default_factory=list)
-    rivals: list[Place] = field(default_factory=list)
-    counted: list[Place] = field(default_factory=list)
-    """Rivals before the noun that the claim's number counts."""
-    years: list[Place] = field(default_factory=list)
-    """Years, for a number of the claim that counts nothing."""
-    counts_same: bool = False
-    """The claim's number stands before its noun in a window, too."""
-
-    def add_rival(self, quantity: Quantity, other: Quantity, place: Place, *, counts: bool, alike: bool) -> None:
-        """Adds a place of another number that may stand for the claim's.
-
-        Args:
-            quantity: of the claim.
-            other: of the source.
-            place: its place.
-            counts: the claim's number counts a noun.
-            alike: the other one counts it, too.
-        """
-        if comparable(quantity, other):
-            self.rivals.append(place)
-        elif quantity.unit or other.unit:
-            return
-        # "In 24" for "in 2016", "1851 prizes" for "122 prizes".
-        elif quantity.kind == NUMBER and other.kind == YEAR and not counts:
-            self.years.append(place)
-        if alike and {quantity.kind, other.kind} <= {NUMBER, YEAR} and other.kind == NUMBER:
-            self.counted.append(place)
+    yield from bounds(comparison, words, limits.agreed)
+    yield from rates(comparison, words)
 
 
 class _PolePlace(NamedTuple):
@@ -150,18 +119,20 @@ class _Comparison(Alignment):
             if not quantity.article and quantity not in tables.agreed:
                 yield from self._quantity(quantity, self._places_of(quantity), words)
 
-    def _places_of(self, quantity: Quantity) -> "_NumberPlaces":
+    def _places_of(self, quantity: Quantity) -> NumberPlaces:
         """The places of numbers in the windows, by what they say of the claim's."""
-        counted = _counted(self.claim, quantity)
-        numbers = _NumberPlaces()
+        counted = counted_noun(self.claim, quantity)
+        numbers = NumberPlaces()
         measured = quantity.unit == PERCENT
         for other, place, counted_there in self._quantities:
             alike = counted != "" and counted_there == counted
             if equal(quantity, other) or (measured != (other.unit == PERCENT) and equal_fraction(quantity, other)):
-                (numbers.same if _same_kind(quantity, other) else numbers.elsewhere).append(place)
+                (numbers.same if same_kind(quantity, other) else numbers.elsewhere).append(place)
                 numbers.counts_same |= alike
             # A claim that states both numbers compares two things, whose words stand around both.
             elif not other.article and not self._states(other):
+                if is_unlike(quantity, other):
+                    numbers.unlike.append(place)
                 numbers.add_rival(quantity, other, place, counts=counted != "", alike=alike)
         return numbers
 
@@ -169,7 +140,7 @@ class _Comparison(Alignment):
     def _quantities(self) -> list[tuple[Quantity, Place, str]]:
         """The quantities of the windows, with their places and the nouns that they count."""
         return [
-            (other, Place(window, other.first, other.last), _counted(window.facts, other))
+            (other, Place(window, other.first, other.last), counted_noun(window.facts, other))
             for window in self.windows
             for other in window.facts.quantities
         ]
@@ -185,7 +156,9 @@ class _Comparison(Alignment):
     def _stated(self) -> dict[int, bool]:
         return {}
 
-    def _quantity(self, quantity: Quantity, numbers: "_NumberPlaces", words: Lexicon) -> Iterator[Difference]:
+    def _quantity(self, quantity: Quantity, numbers: NumberPlaces, words: Lexicon) -> Iterator[Difference]:
+        if not numbers.same and numbers.unlike:
+            yield from self._in_other_unit(quantity, numbers.unlike)
         if not (numbers.rivals or numbers.counted or numbers.years) and (numbers.same or not numbers.elsewhere):
             return
         if not numbers.same and self.claim.sums and follows(quantity, self.windows[0].facts.quantities):
@@ -195,41 +168,49 @@ class _Comparison(Alignment):
         foreign = self.fit(context, numbers.elsewhere)
         floor = max(self.fit(context, numbers.same).score, _OTHER_KIND * foreign.score)
         contested = bool(numbers.same or numbers.elsewhere)
-        rivals, owner = self._by_clause(quantity, numbers, context, words)
-        if owner is not None:
-            yield self.difference(kind, quantity.first, quantity.last, owner)
-            return
-        for places, (least, lead) in (
-            (rivals, _DATE if kind is ErrorKind.DATE else _NUMBER),
-            ([] if numbers.counts_same else numbers.counted, _COUNT),
-            (numbers.years, _YEAR_OF),
+        rivals, rival = numbers.rivals, self.fit(context, numbers.rivals)
+        # A year tells when, whatever else its clause says; a number without unit and noun may be part of a name: ICD-9.
+        bound = quantity.kind != YEAR and (
+            quantity.kind != NUMBER or quantity.unit or counted_noun(self.claim, quantity)
+        )
+        if numbers.same and rival.score >= (_CLAUSE if bound else floor):
+            rivals, owners = self._by_clause(quantity, numbers, words)
+            if bound and (owner := self.fit(context, owners)).score >= _CLAUSE:
+                yield self.difference(kind, quantity.first, quantity.last, owner)
+                return
+            if len(rivals) < len(numbers.rivals):
+                rival = self.fit(context, rivals)
+        for match, (least, lead) in (
+            (rival, _DATE if kind is ErrorKind.DATE else _NUMBER),
+            (self.fit(context, [] if numbers.counts_same else numbers.counted), _COUNT),
+            (self.fit(context, numbers.years), _YEAR_OF),
         ):
-            rival = self.fit(context, places)
-            if rival.place and rival.score >= max(least, floor + lead if contested else 0.0):
-                yield self.difference(kind, quantity.first, quantity.last, rival)
+            if match.place and match.score >= max(least, floor + lead if contested else 0.0):
+                yield self.difference(kind, quantity.first, quantity.last, match)
                 return
         if not numbers.same and foreign.place:
             yield self.difference(kind, quantity.first, quantity.last, foreign, sure=2.0)
 
-    def _by_clause(
-        self, quantity: Quantity, numbers: "_NumberPlaces", context: Context, words: Lexicon
-    ) -> tuple[list[Place], Fit | None]:
-        """The rivals that may stand for a number of the claim, and the one whose clause has the claim's words.
+    def _in_other_unit(self, quantity: Quantity, places: list[Place]) -> Iterator[Difference]:
+        """The same number with another unit, where no window has it with the claim's."""
+        fit = self.fit(self.context(quantity.first, quantity.last), places)
+        if fit.score >= _NUMBER[0]:
+            yield self.difference(ErrorKind.NUMBER, quantity.first, quantity.last, fit)
+
+    def _by_clause(self, quantity: Quantity, numbers: NumberPlaces, words: Lexicon) -> tuple[list[Place], list[Place]]:
+        """The rivals that may stand for a number of the claim, and those whose clauses have the claim's words instead of its own.
 
         A rival is none where the claim's words stand in the clause of its own number.
         """
-        if not numbers.same or not numbers.rivals or any(self._is_copied(quantity, place) for place in numbers.same):
-            return numbers.rivals, None
+        if any(self._is_copied(quantity, place) for place in numbers.same):
+            return numbers.rivals, []
         clauses = ClauseValues(self.claim, quantity, (*numbers.same, *numbers.rivals), words)
-        owners = [[clauses.owner(place, rival) for rival in numbers.rivals] for place in numbers.same]
-        columns = list(zip(numbers.rivals, zip(*owners, strict=True), strict=True))
-        # A year tells when, whatever else its clause says; a number without unit and noun may be part of a name: ICD-9.
-        bound = quantity.kind != YEAR and (quantity.kind != NUMBER or quantity.unit or _counted(self.claim, quantity))
-        if bound and all(Owner.RIVAL in row for row in owners):
-            fit = self.fit(context, [rival for rival, column in columns if Owner.RIVAL in column])
-            if fit.score >= _CLAUSE:
-                return numbers.rivals, fit
-        return [rival for rival, column in columns if Owner.OWN not in column], None
+        by_place = [[clauses.owner(place, rival) for rival in numbers.rivals] for place in numbers.same]
+        columns = list(zip(numbers.rivals, zip(*by_place, strict=True), strict=True))
+        owners = [rival for rival, column in columns if Owner.RIVAL in column]
+        if owners and all(Owner.RIVAL in row for row in by_place):
+            return numbers.rivals, owners
+        return [rival for rival, column in columns if Owner.OWN not in column], []
 
     def _is_copied(self, quantity: Quantity, place: Place) -> bool:
         """Tells whether all words of content of the claim stand around a place in the claim's own order."""
@@ -247,10 +228,12 @@ class _Comparison(Alignment):
 
     # ---- opposites ----
 
-    def opposites(self) -> Iterator[Difference]:
-        """Words in whose place the source has an opposite, both denied or neither."""
+    def opposites(self, agreed: Collection[int]) -> Iterator[Difference]:
+        """Words in whose place the source has an opposite, both denied or neither; those at ``agreed`` tokens are right."""
         claim = self.claim
         for first, last, sides in claim.poles:
+            if first in agreed:
+                continue
             there = self._poles_of(sides)
             words = claim.lows[first : last + 1]
             rivals = [
@@ -373,13 +356,6 @@ _ROLE_REACH = 8
 """Tokens between two names that exchange their roles."""
 
 
-def _same_kind(claim: Quantity, source: Quantity) -> bool:
-    """Tells whether two equal quantities are of one kind: the same part of a date, or both counts, or of one unit."""
-    if claim.kind != source.kind:
-        return False
-    return claim.kind != NUMBER or not (is_measured(source) and not is_measured(claim))
-
-
 def _may_be_same_name(claim: FactText, position: int, facts: FactText, at: int) -> bool:
     """Tells whether two words may be forms of one name: Greece and Greek, US and United States."""
     name, other = claim.words(position, position), facts.words(at, at)
@@ -392,18 +368,6 @@ def _may_be_same_name(claim: FactText, position: int, facts: FactText, at: int) 
         return False
     initials = "".join(long.words(token, token)[0] for token in long.names if abs(token - where) <= _LONGEST_INITIALS)
     return short in initials
-
-
-def _counted(facts: FactText, quantity: Quantity) -> str:
-    """The stem of the noun that a number without a known unit counts; empty without one."""
-    if quantity.unit:
-        return ""
-    for at in range(quantity.last + 1, min(quantity.last + 3, len(facts.lows))):
-        if at in facts.breaks:
-            break
-        if facts.stems[at]:
-            return facts.stems[at]
-    return ""
 
 
 def _words_of_names(facts: FactText) -> list[tuple[int, int]]:

@@ -9,12 +9,16 @@ from typing import NamedTuple
 from schemas.claim_error import ErrorKind
 from tasks.grounding.alignment import Difference, Window
 from tasks.text.fact_reader import read_facts
-from tasks.text.fact_text import SIGNS, FactText
-from tasks.text.lexicon import Lexicon
-from tasks.text.quantities import NUMBER, Quantity, comparable, equal, is_money
+from tasks.text.fact_text import SIGNS, FactText, split_tokens
+from tasks.text.lexicon import Lexicon, lexicon
+from tasks.text.quantities import NUMBER, Quantity, comparable, equal, is_money, is_period_unit
+from tasks.text.rate_reader import head_rate, read_rate
 
 _ROW = re.compile(r"^[ \t]*\|.*\|[ \t]*$", re.MULTILINE)
 _RULE = re.compile(r"[\s|:-]+\Z")
+_WORD = re.compile(r"[^\W\d_]+|[%€$£¥]")
+_TEXTS = 512
+"""Cells and heads whose words are remembered for the next claim."""
 _LEAST_CELLS = 2
 _CAPTION = 200
 """Characters before a table among which its unit may stand: "in EUR million"."""
@@ -115,28 +119,39 @@ class _Reading:
     ) -> None:
         holding = [at for at in range(1, len(row)) if self._has(row, at, quantity)]
         if any(at in columns for at in holding) or (holding and not columns):
-            findings.agreed.append(quantity)
+            cells = [at for at in holding if at in columns] or holding
+            if (rival := self._other_rate(quantity, cells)) is None:
+                findings.agreed.append(quantity)
+            else:
+                findings.differences.append(self._difference(quantity, rival))
             return
         if self._stands_outside(quantity):
             return
-        columns_with_it = {
-            at
-            for other in self._table.rows
-            if other is not row
-            for at in range(1, min(len(other), len(row)))
-            if self._has(other, at, quantity)
-        }
-        rivals = (
-            [columns[0]]
-            if len(columns) == 1
-            else sorted(columns_with_it & set(columns))
-            if columns
-            else sorted(columns_with_it)
-        )
+        rivals = columns if len(columns) == 1 else self._columns_with(quantity, row, columns)
         for at in rivals:
             if any(comparable(quantity, each) or not each.unit for each in self._quantities(row, at)):
                 findings.differences.append(self._difference(quantity, row[at]))
                 return
+
+    def _columns_with(self, quantity: Quantity, row: Sequence[Cell], columns: Sequence[int]) -> list[int]:
+        """The columns, of those that the claim names if any, in which another row has a number of the claim."""
+        return [
+            at
+            for at in range(1, len(row))
+            if (not columns or at in columns)
+            and any(
+                self._has(other, at, quantity) for other in self._table.rows if other is not row and at < len(other)
+            )
+        ]
+
+    def _other_rate(self, quantity: Quantity, columns: Sequence[int]) -> Cell | None:
+        """The head of the only column of a number, if it gives the number for another time than the claim."""
+        rate = read_rate(self._claim, quantity, self._words)
+        if rate is None or len(columns) != 1 or columns[0] >= len(self._table.heads):
+            return None
+        head = self._table.heads[columns[0]]
+        there = head_rate(read_facts(head.text, self._words.code), self._words)
+        return head if there and is_period_unit(rate.key) and there != rate.key else None
 
     def _difference(self, quantity: Quantity, cell: Cell) -> Difference:
         return Difference(
@@ -192,7 +207,7 @@ class _Reading:
         return columns
 
     def _stems(self, text: str) -> frozenset[str]:
-        return frozenset(read_facts(text, self._words.code).stems) - {""}
+        return _content(text, self._words.code)
 
     # ---- cells ----
 
@@ -202,12 +217,12 @@ class _Reading:
     def _quantities(self, row: Sequence[Cell], at: int) -> list[Quantity]:
         """The quantities of a cell, with the unit and the scale that the head of its column or the caption names."""
         quantities = read_facts(row[at].text, self._words.code).quantities
-        heads = [self._table.heads[at].text] if at < len(self._table.heads) else []
-        texts = [
-            read_facts(text, self._words.code) for text in (*heads, self._table.heads[0].text, self._table.caption)
-        ]
-        units = [unit for text in texts[: len(heads)] for low in text.lows if (unit := self._unit(low))]
-        scale = next((scale for text in texts if (scale := self._scale(text.lows)) > 1), 1.0)
+        if not quantities or at >= len(self._table.heads):
+            return quantities
+        head = _lows(self._table.heads[at].text)
+        units = [unit for low in head if (unit := self._unit(low))]
+        texts = (head, _lows(self._table.heads[0].text), _lows(self._table.caption))
+        scale = next((scale for lows in texts if (scale := self._scale(lows)) > 1), 1.0)
         return [
             replace(
                 each,
@@ -228,6 +243,18 @@ class _Reading:
 
     def _unit(self, low: str) -> str:
         return SIGNS.get(low, "") or self._words.units.get(low, "")
+
+
+@lru_cache(maxsize=_TEXTS)
+def _content(text: str, code: str | None) -> frozenset[str]:
+    """The words of content of a cell, as stems."""
+    return frozenset(split_tokens(text, lexicon(code)).stems) - {""}
+
+
+@lru_cache(maxsize=_TEXTS)
+def _lows(text: str) -> tuple[str, ...]:
+    """The words and signs of the text before a table, or of a head."""
+    return tuple(low.lower() for low in _WORD.findall(text))
 
 
 def _line(facts: FactText, position: int) -> str:

@@ -38,10 +38,15 @@ LEAST, MOST = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class LimitPhrase:
-    """Words that set the least or the most; ``timed`` where they say when: later than, at the latest."""
+    """Words that set the least or the most.
+
+    ``timed`` where they say when: later than, at the latest. ``fixed`` where no negation turns them: "if it is not
+    cancelled at least a month before".
+    """
 
     side: int
     timed: bool
+    fixed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,12 @@ class Lexicon:
     """Words before the ends of a change, and its size: from, to, by."""
     per: frozenset[str]
     """Words before the unit of a rate: per, each."""
+    vague_per: frozenset[str]
+    """Those of them that lead a rate before a unit of time only: im Monat, al mes."""
+    persons: frozenset[str]
+    """Words for one person."""
+    rates: Mapping[str, str]
+    """Words that give a rate by themselves: monthly, total."""
     than: frozenset[str]
     comparatives: Mapping[str, tuple["Comparative", ...]]
     """Comparatives by their first word, longest first."""
@@ -208,7 +219,11 @@ def _measures(
         "leads": frozenset(listed.get("leads", "").split()),
         "moments": frozenset(listed.get("moments", "").split()),
         "events": tuple(frozenset(group.split()) for group in listed.get("events", ())),
-        **{key: frozenset(listed.get(key, "").split()) for key in ("joins", "references", "steps", "per")},
+        **{
+            key: frozenset(listed.get(key, "").split())
+            for key in ("joins", "references", "steps", "per", "vague_per", "persons")
+        },
+        "rates": {word: unit for unit, members in listed.get("rates", {}).items() for word in members.split()},
         "than": frozenset(listed.get("than", "").split()),
         "comparatives": {
             first: tuple(sorted(each, key=lambda comparative: -len(comparative.words)))
@@ -220,9 +235,10 @@ def _measures(
 def _limits(listed: Mapping[str, Any]) -> dict[str, Any]:
     """The tables of the words that set a limit, under ``limits``: those before a number, and those behind it."""
     tables: dict[str, Any] = {}
+    fixed = frozenset(listed.get("fixed", "").split(", "))
     for place in ("before", "behind"):
         tables[f"limits_{place}"] = {
-            tuple(phrase.split()): LimitPhrase(side, timed)
+            tuple(phrase.split()): LimitPhrase(side, timed, phrase in fixed)
             for key, side, timed in (
                 ("least", LEAST, False),
                 ("most", MOST, False),

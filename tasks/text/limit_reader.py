@@ -48,7 +48,7 @@ def _limit_before(facts: FactText, quantity: Quantity, words: Lexicon) -> Limit 
         return None
     start, limit = match
     side, first = limit.side, start
-    for at in range(start - 1, max(-1, start - 1 - _NEGATION_REACH), -1):
+    for at in range(start - 1, start - 1 if limit.fixed else max(-1, start - 1 - _NEGATION_REACH), -1):
         if at in facts.breaks:
             break
         if lows[at] in words.negations:

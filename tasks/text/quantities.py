@@ -32,6 +32,9 @@ _FAMILIES: dict[str, tuple[str, float]] = {
     "g": ("mass", 1),
     "kg": ("mass", 1_000),
     "tonne": ("mass", 1_000_000),
+    "oz": ("imperial mass", 1),
+    "lb": ("imperial mass", 16),
+    "gallon": ("imperial volume", 1),
     "ml": ("volume", 1),
     "litre": ("volume", 1_000),
 }
@@ -159,8 +162,27 @@ def is_money(quantity: Quantity) -> bool:
 
 def is_period(quantity: Quantity) -> bool:
     """Tells whether a number is a length of time."""
-    family = _FAMILIES.get(quantity.unit)
-    return quantity.kind == NUMBER and family is not None and family[0] in {"clock", "calendar"}
+    return quantity.kind == NUMBER and is_period_unit(quantity.unit)
+
+
+def is_period_unit(unit: str) -> bool:
+    """Tells whether a unit measures time."""
+    family = _FAMILIES.get(unit)
+    return family is not None and family[0] in {"clock", "calendar"}
+
+
+def is_unlike(claim: Quantity, source: Quantity) -> bool:
+    """Tells whether two quantities have one value in units of two systems: kilograms and pounds, kilometres and miles."""
+    if claim.unit == source.unit or claim.values.isdisjoint(source.values):
+        return False
+    dimensions = {_dimension(claim.unit), _dimension(source.unit)}
+    # "Pounds" are read as money.
+    return (len(dimensions) == 1 and dimensions != {""}) or dimensions == {"mass", "£"}
+
+
+def _dimension(unit: str) -> str:
+    family = _FAMILIES.get(unit)
+    return family[0].removeprefix("imperial ") if family else unit if unit == "£" else ""
 
 
 def equal_fraction(claim: Quantity, source: Quantity) -> bool:

@@ -130,3 +130,127 @@ ROWS = [
         ("Für das Zimmer Garten ist das Storno bis zwei Tage vorher möglich.", ""),
     ),
 ]
+
+GYM = (
+    "A membership costs EUR 39 a month. The locker is EUR 6 per quarter, a towel EUR 2 per visit. Damage to machines is paid up"
+    " to EUR 400 in total. Trainers work 18 hours a week. The monthly fee of the sauna is EUR 11. The kettlebell weighs 16 kg, the"
+    " running track is 5 km long."
+)
+VEREIN = "Der Beitrag beträgt 45 Euro im Jahr. Der Hallenwart arbeitet 12 Stunden pro Woche. Die Platzmiete kostet 8 Euro je Stunde."
+CLUB = "La cotisation est de 60 euros par an. Le casier coûte 3 euros par mois."
+GIMNASIO = "La cuota es de 30 euros al mes. La taquilla cuesta 12 euros al año."
+PALESTRA = "La quota è di 55 euro al mese. L'armadietto costa 20 euro all'anno."
+TARIFE = """| Tarif | Preis (Euro/Monat) | Daten (GB) |
+|---|---|---|
+| Mini | 7,90 | 5 |
+| Maxi | 19,90 | 40 |"""
+
+RATES = [
+    *changes(
+        "en",
+        GYM,
+        ("A membership costs EUR 39 a year.", "number"),
+        ("The locker is EUR 6 per month.", "number"),
+        ("Damage to machines is paid up to EUR 400 per machine.", "number"),
+        ("Trainers work 18 hours a day.", "number"),
+        ("The sauna costs a yearly fee of EUR 11.", "number"),
+        ("The kettlebell weighs 16 pounds.", "number"),
+        ("The running track is 5 miles long.", "number"),
+        ("The monthly cost of a membership is EUR 39.", ""),
+        ("A membership costs EUR 39 each month.", ""),
+        ("The locker costs EUR 6 every quarter.", ""),
+        ("Trainers work 18 hours per week.", ""),
+        ("The sauna costs EUR 11 a month.", ""),
+        ("The kettlebell weighs 16 kilograms.", ""),
+    ),
+    *changes(
+        "de",
+        VEREIN,
+        ("Der Beitrag beträgt 45 Euro im Monat.", "number"),
+        ("Der Hallenwart arbeitet 12 Stunden im Monat.", "number"),
+        ("Der Beitrag beträgt jährlich 45 Euro.", ""),
+        ("Die Platzmiete kostet 8 Euro pro Stunde.", ""),
+    ),
+    *changes(
+        "fr",
+        CLUB,
+        ("La cotisation est de 60 euros par mois.", "number"),
+        ("La cotisation annuelle est de 60 euros.", ""),
+    ),
+    *changes(
+        "es",
+        GIMNASIO,
+        ("La cuota es de 30 euros al año.", "number"),
+        ("La cuota mensual es de 30 euros.", ""),
+    ),
+    *changes(
+        "it",
+        PALESTRA,
+        ("La quota è di 55 euro all'anno.", "number"),
+        ("La quota mensile è di 55 euro.", ""),
+    ),
+    *changes(
+        "de",
+        TARIFE,
+        ("Der Tarif Maxi hat einen Preis von 19,90 Euro im Jahr.", "number"),
+        ("Der Tarif Maxi hat einen Preis von 19,90 Euro im Monat.", ""),
+    ),
+]
+
+HOSTEL = (
+    "A group has no fewer than eight guests. A stay may not exceed 21 nights. Passports must not be older than ten years. Luggage is"
+    " kept for up to five days. Bookings are changed no later than three weeks before arrival. Meals are served not earlier than two"
+    " hours after arrival."
+)
+HERBERGE = (
+    "Eine Gruppe hat wenigstens acht Gäste. Der Pass darf nicht älter als zehn Jahre sein. Der Aufenthalt dauert höchstens 21"
+    " Nächte. Änderungen sind spätestens drei Wochen vor der Anreise zu melden."
+)
+AUBERGE = "Un groupe compte au moins huit personnes. Le séjour ne dépasse pas 21 nuits."
+ALBERGUE = "Un grupo tiene al menos ocho personas. La estancia no puede superar las 21 noches."
+OSTELLO = "Un gruppo ha almeno otto persone. Il soggiorno non supera le 21 notti."
+
+LIMITS = [
+    *changes(
+        "en",
+        HOSTEL,
+        ("A group has at most eight guests.", "direction"),
+        ("A stay must be at least 21 nights.", "direction"),
+        ("Passports must be older than ten years.", "direction"),
+        ("Luggage is kept for at least five days.", "direction"),
+        ("Meals are served at the latest two hours after arrival.", "direction"),
+        ("A group has at least eight guests.", ""),
+        ("A group has eight guests or more.", ""),
+        ("A stay is limited to 21 nights.", ""),
+        ("Passports must be at most ten years old.", ""),
+        ("Luggage is kept for a maximum of five days.", ""),
+        ("Bookings are changed at least three weeks before arrival.", ""),
+        ("Meals are served at the earliest two hours after arrival.", ""),
+    ),
+    *changes(
+        "de",
+        HERBERGE,
+        ("Eine Gruppe hat höchstens acht Gäste.", "direction"),
+        ("Der Pass muss älter als zehn Jahre sein.", "direction"),
+        ("Der Pass darf höchstens zehn Jahre alt sein.", ""),
+        ("Änderungen sind mindestens drei Wochen vor der Anreise zu melden.", ""),
+    ),
+    *changes(
+        "fr",
+        AUBERGE,
+        ("Un groupe compte au plus huit personnes.", "direction"),
+        ("Le séjour est de 21 nuits au maximum.", ""),
+    ),
+    *changes(
+        "es",
+        ALBERGUE,
+        ("La estancia es como mínimo de 21 noches.", "direction"),
+        ("La estancia es como máximo de 21 noches.", ""),
+    ),
+    *changes(
+        "it",
+        OSTELLO,
+        ("Un gruppo ha al massimo otto persone.", "direction"),
+        ("Il soggiorno dura al massimo 21 notti.", ""),
+    ),
+]
