@@ -1,6 +1,6 @@
 """Compresses the large parts of rows before PostgreSQL gets them, and puts the rows together again."""
 
-import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
+import zstandard
 from pydantic import TypeAdapter
 
 from schemas.answer import Citation
@@ -18,11 +19,6 @@ from schemas.model_call import Completion, Prompt
 from schemas.record import GenerationRecord, Quality
 from tasks.ports import StoredCompletion
 from tasks.text.word_search import WordSearch
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 LEAST_BYTES = 2_000
 """From this size on texts are packed: shorter ones stay in their row, where PostgreSQL stores them whole."""
@@ -42,33 +38,53 @@ _MAGIC = 0x28
 
 
 @cache
-def _dictionary(number: int) -> zstd.ZstdDict:
+def _dictionary(number: int) -> zstandard.ZstdCompressionDict:
     """The parts that the JSON of all jobs shares: names of fields, defaults, and the sentences of the prompts."""
-    return zstd.ZstdDict(Path(__file__).with_name(f"dictionary-{number}.txt").read_bytes(), is_raw=True)
+    content = Path(__file__).with_name(f"dictionary-{number}.txt").read_bytes()
+    dictionary = zstandard.ZstdCompressionDict(content, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    dictionary.precompute_compress(level=LEVEL)
+    return dictionary
 
 
 MOST_BYTES = 16_384
 """With a dictionary: one of longer texts takes twice the time, and hardly fewer bytes."""
 
 
-@cache
-def _compressor(dictionary: int | None) -> zstd.ZstdCompressor:
-    """One for all: making one takes longer than most compressions. It has a lock of its own."""
-    return zstd.ZstdCompressor(LEVEL, zstd_dict=None if dictionary is None else _dictionary(dictionary))
+class _Contexts(threading.local):
+    """The compressors and decompressors of a thread, by dictionary: making one takes longer than most of its work."""
+
+    def __init__(self) -> None:
+        self._compressors: dict[int | None, zstandard.ZstdCompressor] = {}
+        self._decompressors: dict[int | None, zstandard.ZstdDecompressor] = {}
+
+    def compressor(self, dictionary: int | None) -> zstandard.ZstdCompressor:
+        if (compressor := self._compressors.get(dictionary)) is None:
+            dict_data = None if dictionary is None else _dictionary(dictionary)
+            compressor = self._compressors[dictionary] = zstandard.ZstdCompressor(LEVEL, dict_data=dict_data)
+        return compressor
+
+    def decompressor(self, dictionary: int | None) -> zstandard.ZstdDecompressor:
+        if (decompressor := self._decompressors.get(dictionary)) is None:
+            dict_data = None if dictionary is None else _dictionary(dictionary)
+            decompressor = self._decompressors[dictionary] = zstandard.ZstdDecompressor(dict_data=dict_data)
+        return decompressor
+
+
+_contexts = _Contexts()
 
 
 def compress(content: bytes) -> bytes:
     """The content as a frame of zstandard, behind the number of its dictionary if it has one."""
     if len(content) > MOST_BYTES:
-        return _compressor(None).compress(content, zstd.ZstdCompressor.FLUSH_FRAME)
-    return bytes([_DICTIONARY]) + _compressor(_DICTIONARY).compress(content, zstd.ZstdCompressor.FLUSH_FRAME)
+        return _contexts.compressor(None).compress(content)
+    return bytes([_DICTIONARY]) + _contexts.compressor(_DICTIONARY).compress(content)
 
 
 def decompress(packed: bytes) -> bytes:
     """The content of what ``compress`` made, in this version or one before."""
     if packed[0] == _MAGIC:
-        return zstd.decompress(packed)
-    return zstd.decompress(memoryview(packed)[1:], zstd_dict=_dictionary(packed[0]))
+        return _contexts.decompressor(None).decompress(packed)
+    return _contexts.decompressor(packed[0]).decompress(memoryview(packed)[1:])
 
 
 _LENGTH = Struct(">I")

@@ -130,16 +130,18 @@ class ResultReader:
         self, rows: Sequence[Any], from_row: Callable[[Any], Result | None], from_view: Callable[[JobView], Result]
     ) -> list[Result]:
         """The results of rows in their order; those that no row makes are made of views."""
-        results: dict[UUID, Result] = {}
+        results: list[Result | None] = []
         for number, row in enumerate(rows):
             if number % _TURN == 0:
                 await asyncio.sleep(0)
-            if (result := from_row(row)) is not None:
-                results[row.id] = result
-        if len(results) < len(rows):
-            rest = [row.id for row in rows if row.id not in results]
-            results |= {view.job_id: from_view(view) for view in await self._views(rest)}
-        return [results[row.id] for row in rows if row.id in results]
+            results.append(from_row(row))
+        if rest := [row.id for row, result in zip(rows, results, strict=True) if result is None]:
+            views = {view.job_id: view for view in await self._views(rest)}
+            results = [
+                from_view(views[row.id]) if result is None and row.id in views else result
+                for row, result in zip(rows, results, strict=True)
+            ]
+        return [result for result in results if result is not None]
 
 
 def _from_view(view: JobView) -> StoredResult:

@@ -1,5 +1,6 @@
 """The packed parts of a row give what was packed, and what is short or would change stays as it is."""
 
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,26 @@ def test_a_dictionary_never_changes() -> None:
     hashes = {int(file.stem.removeprefix("dictionary-")): sha256(file.read_bytes()).hexdigest() for file in files}
 
     assert hashes == DICTIONARIES, "what was packed with a dictionary is read with its bytes"
+
+
+@pytest.mark.parametrize(
+    ("packed", "content"),
+    [
+        (
+            "0128b52ffd2048fd0000c05468652062656c6c732072696e67206174206e6f6f6e2e200100b4d11c03",
+            b"The bells ring at noon. " * 3,
+        ),
+        ("28b52ffd60204d6d0000286e6f6f6e200100180ef6a205", b"noon " * 4_000),
+    ],
+)
+def test_frames_of_before_are_read(packed: str, content: bytes) -> None:
+    assert decompress(bytes.fromhex(packed)) == content
+
+
+def test_threads_pack_at_once() -> None:
+    contents = [f"The bells of tower {number} ring at noon. ".encode() * (number + 1) * 20 for number in range(200)]
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda content: decompress(compress(content)), contents)) == contents
 
 
 @given(content=st.one_of(st.binary(max_size=300), st.binary(max_size=100).map(lambda part: part * 1_000)))
