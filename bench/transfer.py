@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -32,7 +33,9 @@ from bench.finished import REPOSITORY, await_final, copy_jobs, workers
 from bench.side_by_side.workload import write_workload
 from tasks.results import poll
 from worker import local
-from worker.ledger.postgres import PostgresLedger
+from worker.ledger.database import Database
+from worker.ledger.views import PostgresReading
+from worker.process.garbage import spare_the_modules
 
 TABLES = ("batch", "job", "job_request")
 RECORDS = "SELECT g.* FROM generation_record g JOIN job j ON j.id = g.job_id WHERE j.batch_id = '{}'"
@@ -134,35 +137,54 @@ def measure_submit(servers: Servers, count: int, rounds: int) -> None:
 
 
 async def measure_polls(url: str) -> None:
-    """Prints polls of one job and of 100, beside ``SELECT 1``, while the jobs run; returns when all are final."""
+    """Prints polls of one job and of 100, beside ``SELECT 1``, while the jobs run; returns when all are final.
+
+    What they take of this process and of the server's is printed, too: the rest of their time they wait for a core.
+    """
     times: dict[str, list[float]] = {"SELECT 1": [], "poll of 1": [], "poll of 100": []}
-    async with PostgresLedger(url, connections=1) as ledger:
+    used: dict[str, list[tuple[float, float]]] = {name: [] for name in times}
+    # As in the processes that answer polls.
+    spare_the_modules()
+    database = Database(url, size=1)
+    async with AsyncExitStack() as stack:
+        await database.open()
+        stack.push_async_callback(database.close)
+        reading, of_ledger = PostgresReading(database), (await database.rows("SELECT pg_backend_pid()"))[0][0]
         with psycopg.connect(url, autocommit=True) as connection:
             ids = [row[0] for row in connection.execute("SELECT id FROM job ORDER BY random() LIMIT 1000")]
-        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-            until, number = time.monotonic() + PATIENCE_S, 0
-            while time.monotonic() < until:
-                for name, job_ids in _questions(ids, number):
-                    began = time.perf_counter()
-                    if job_ids:
-                        await poll(ledger.reading, job_ids)
-                    else:
-                        await (await connection.execute("SELECT 1")).fetchall()
-                    times[name].append(1000 * (time.perf_counter() - began))
-                number += 1
-                if number % 50 == 0 and await _all_final(connection):
-                    break
-                await asyncio.sleep(0.01)
-            else:
-                raise SystemExit("the jobs do not come to an end")
+        plain = await psycopg.AsyncConnection.connect(url, autocommit=True)
+        await stack.enter_async_context(plain)
+        until, number = time.monotonic() + PATIENCE_S, 0
+        while time.monotonic() < until:
+            for name, job_ids in _questions(ids, number):
+                backend = of_ledger if job_ids else plain.info.backend_pid
+                cpu, began = (_run_ms(os.getpid()), _run_ms(backend)), time.perf_counter()
+                if job_ids:
+                    await poll(reading, job_ids)
+                else:
+                    await (await plain.execute("SELECT 1")).fetchall()
+                times[name].append(1000 * (time.perf_counter() - began))
+                used[name].append((_run_ms(os.getpid()) - cpu[0], _run_ms(backend) - cpu[1]))
+            number += 1
+            if number % 50 == 0 and await _all_final(plain):
+                break
+            await asyncio.sleep(0.01)
+        else:
+            raise SystemExit("the jobs do not come to an end")
     base = _quantiles(times["SELECT 1"])
     for name, values in times.items():
         p50, p99 = _quantiles(values)
+        client, server = (statistics.median(part) for part in zip(*used[name], strict=True))
         print(
             f"{name}: p50 {p50:.2f} ms, p99 {p99:.2f} ms ({len(values)} while jobs run); beside SELECT 1 "
-            f"{p50 / base[0]:.1f} and {p99 / base[1]:.1f}",
+            f"{p50 / base[0]:.1f} and {p99 / base[1]:.1f}; CPU {client:.2f} ms here and {server:.2f} of PostgreSQL, median",
             flush=True,
         )
+
+
+def _run_ms(pid: int) -> float:
+    """Milliseconds that a process of one thread has run so far."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
 
 
 def _questions(ids: Sequence[UUID], number: int) -> list[tuple[str, Sequence[UUID]]]:
