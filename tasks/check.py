@@ -127,7 +127,7 @@ class Clock:
             before["provider_batch_wait"] = round(before.get("provider_batch_wait", 0.0) + judge_wait, 3)
         before["queue"] = before.get("queue", 0.0) + job.waited_ms
         before["limiter_wait"] = before.get("limiter_wait", 0.0) + job.limited_ms
-        measured = TimingMs(**before, postprocess=round(self.postprocess, 3), check=round(self.check, 3))
+        measured = {**before, "postprocess": round(self.postprocess, 3), "check": round(self.check, 3)}
         return total_ms(job, monotonic() - self.leased_at, measured)
 
 

@@ -283,7 +283,7 @@ class Stopwatch:
 
     def timing(self, job: Leased) -> TimingMs:
         """The timings of a job that ends in this step."""
-        return total_ms(job, monotonic() - self.since, TimingMs(**self.stored(job)))
+        return total_ms(job, monotonic() - self.since, self.stored(job))
 
 
 @dataclass(slots=True)

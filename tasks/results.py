@@ -116,16 +116,19 @@ def _format(requested: OutputFormat) -> OutputFormat:
     return OutputFormat.PLAIN if requested is OutputFormat.AUTO else requested
 
 
-def total_ms(job: Leased, since_lease_s: float, timing: TimingMs) -> TimingMs:
+_NO_TIMES = dict.fromkeys(TimingMs.model_fields, 0.0)
+
+
+def total_ms(job: Leased, since_lease_s: float, measured: Mapping[str, float]) -> TimingMs:
     """Completes a job's timings: the total by the ledger's clock, and its remainder for commits and hand-overs.
 
     Args:
         job: as leased; its age is by the ledger's clock.
         since_lease_s: seconds since, by this process's monotonic clock.
-        timing: everything measured, with ``persist`` and ``total`` still 0.
+        measured: the milliseconds of each part but ``persist`` and ``total``; none for a part that did not occur.
     """
     total = job.age_ms + since_lease_s * 1000
-    parts = timing.model_dump()
+    parts = _NO_TIMES | dict(measured)
     parts |= {"total": total, "persist": max(0.0, total - sum(parts.values()))}
     return TimingMs(**{name: round(ms, 3) for name, ms in parts.items()})
 

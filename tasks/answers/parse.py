@@ -18,6 +18,7 @@ from tasks.answers.thoughts import may_hold_thoughts, without_thoughts
 from tasks.text.clauses import only_refuses
 from tasks.text.sentences import Span, sentence_spans
 from tasks.text.statements import without_place
+from tasks.text.word_search import WordSearch
 
 _NONE = re.compile(r"\s*\[none\][:.]?\s*", re.IGNORECASE)
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -26,7 +27,12 @@ UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 def storable(text: str) -> str:
     """A text with each character that PostgreSQL cannot store replaced by one other, so that offsets stay."""
-    return UNSTORABLE.sub("\ufffd", text)
+    return text if is_storable(text) else UNSTORABLE.sub("\ufffd", text)
+
+
+def is_storable(text: str) -> bool:
+    """Tells whether PostgreSQL can store a text as it is."""
+    return "\0" not in text and (text.isascii() or UNSTORABLE.search(text) is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,10 @@ _WHOLE_FENCE = re.compile(r"\s*```(?:markdown|md|text|txt|plaintext)?[ \t]*\n(?P
 _INLINE_ITEM = re.compile(r"(?<=[.;:!?\])*])(?P<space>[ \t])[ \t]*(?P<number>\d{1,2})[.)][ \t]+(?=\S)")
 _FIRST_ITEM = re.compile(r"(?m)^[ \t]*(?P<number>1)[.)][ \t]+(?=\S)")
 _INLINE_BULLET = re.compile(r"(?<=\S)(?P<space>[ \t])[ \t]*[•‣◦][ \t]+(?=\S)")
+
+
+_MAY_HOLD_ITEMS = WordSearch(patterns=(r"[•‣◦]|[.;:!?\])*][ \t]+\d{1,2}[.)][ \t]",))
+"""Finds what may be a list on one line."""
 
 
 _EMPTY_FENCE = re.compile(r"\s*```\w*\s*(?:```\s*)?\Z")
@@ -185,11 +195,14 @@ def _clean_segments(
     segments: list[Segment] = []
     named: list[int] = []
     all_copied = 0
+    whole = "\n".join([segment.text for segment in answer.segments])
+    is_plain = is_storable(whole) and not (may_hold_thoughts(whole) or _MAY_HOLD_ITEMS(whole))
+    may_cite = OPENING.search(whole) is not None
     for segment in answer.segments:
-        text = _with_lines_of_lists(_without_thoughts(storable(segment.text)))
+        text = segment.text if is_plain else _with_lines_of_lists(_without_thoughts(storable(segment.text)))
         citations = [citation for citation in segment.citations if 1 <= citation.source <= source_count]
         named.extend(citation.source for citation in segment.citations)
-        markers, copied = _find_citing_markers(text, sources)
+        markers, copied = _find_citing_markers(text, sources) if may_cite else ([], 0)
         if markers:
             all_copied += copied
             pieces = cut_segments(text, markers, source_count)
@@ -386,7 +399,9 @@ def _breaks_off(keys: Sequence[tuple[str, ...]], last: str) -> bool:
 
 def _protected(segments: Sequence[Segment]) -> list[bool]:
     """True for each segment that holds a line of code or of a table, where a line may be meant twice."""
-    text = "".join(segment.text for segment in segments)
+    text = "".join([segment.text for segment in segments])
+    if not ("|" in text or "```" in text or "~~~" in text):
+        return [False] * len(segments)
     blocks = [Span(block.start, block.end) for block in fenced_blocks(text)]
     result = []
     start = 0

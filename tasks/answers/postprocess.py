@@ -16,7 +16,7 @@ from tasks.answers.citations import Label, label, locate_citations, marker, name
 from tasks.answers.formats import format_problem, resolve_format
 from tasks.answers.layouts import Extras, table_heads, write_items, write_json, write_plain, write_sources, write_table
 from tasks.answers.objects import complete_object, violations
-from tasks.answers.parse import UNSTORABLE, ParsedAnswer, merge_repeated, parse_completion, parse_supplied
+from tasks.answers.parse import ParsedAnswer, is_storable, merge_repeated, parse_completion, parse_supplied
 from tasks.answers.rendered import Rendered, Writer, flow_of, strip_markers, write_markdown
 from tasks.text.clauses import clause_spans
 from tasks.text.sentences import Span, answer_sentences
@@ -93,7 +93,7 @@ def postprocess(request: JobRequest, prompt: Prompt | None, completion: Completi
 def _cleaned(request: JobRequest, read: ParsedAnswer) -> ParsedAnswer:
     """The parsed answer without active content and repetitions."""
     answer, warnings = read.answer, read.warnings
-    text = "".join(segment.text for segment in answer.segments)
+    text = "".join([segment.text for segment in answer.segments])
     if not request.config.allow_html and may_be_active(text):
         answer, changed = neutralise(answer)
         warnings = (*warnings, REMOVED) if changed else warnings
@@ -101,6 +101,8 @@ def _cleaned(request: JobRequest, read: ParsedAnswer) -> ParsedAnswer:
     merged = merge_repeated(answer, steps=output_format is OutputFormat.STEPS)
     if repeated := len(answer.segments) - len(merged.segments):
         warnings = (*warnings, f"{repeated} repeated part(s) of the answer were merged")
+    if merged is read.answer and warnings is read.warnings:
+        return read
     return replace(read, answer=merged, warnings=warnings)
 
 
@@ -187,13 +189,10 @@ def _render_by_config(
     )
 
 
-_BREAKABLE = re.compile(r"\||```|~~~")
-"""Tables and blocks of code; all other text is valid Markdown."""
-
-
 def _format_problem(rendered: Rendered, output_format: OutputFormat) -> str | None:
     body = rendered.text[: rendered.body]
-    if output_format is OutputFormat.MARKDOWN and not _BREAKABLE.search(body):
+    if output_format is OutputFormat.MARKDOWN and not ("|" in body or "```" in body or "~~~" in body):
+        # But for tables and blocks of code, all text is valid Markdown.
         return None
     if output_format is OutputFormat.PLAIN:
         # A title in a marker is no part of the answer's own text.
@@ -226,21 +225,20 @@ def _statements(
     bare = strip_markers(text, markers)
     position = 0
     for number, (span, reach) in enumerate(sentences):
-        sentence = bare[span.start : span.end]
-        clauses = clause_spans(sentence)
-        spans = [_trimmed(text, span.start + start, span.start + end) for start, end in clauses[:-1]]
-        spans.append(Span(span.start + clauses[-1].start, span.end))
+        *before, last = clause_spans(bare[span.start : span.end])
+        spans = [_trimmed(text, span.start + start, span.start + end) for start, end in before]
+        spans.append(Span(span.start + last.start, span.end))
+        ends = [*[clause.start for clause in spans[1:]], reach] if before else [reach]
         cited: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-        for clause, end in zip(spans, [*(clause.start for clause in spans[1:]), reach], strict=True):
-            positions = []
+        for clause, end in zip(spans, ends, strict=True):
+            first = position
             while position < len(citations) and (
                 citations[position].start_pos < end or citations[position].end_pos <= end
             ):
-                positions.append(position)
                 position += 1
             numbers = [n for place, listed in unknown.items() if clause.start <= place < end for n in listed]
-            cited.append((tuple(positions), tuple(numbers)))
-        if len(spans) == 1:
+            cited.append((tuple(range(first, position)), tuple(numbers)))
+        if not before:
             yield Statement(spans[0].start, spans[0].end, *cited[0], sentence=number)
             continue
         for at, clause in enumerate(spans):
@@ -295,7 +293,7 @@ def _notes(request: JobRequest, prompt: Prompt | None, completion: Completion | 
             yield f"answered by the fallback {completion.snapshot.provider} after {', '.join(before)}"
         if completion.finish_reason is FinishReason.LENGTH:
             yield "the answer was cut off at max_tokens"
-        if completion.sanitised or UNSTORABLE.search(completion.text):
+        if completion.sanitised or not is_storable(completion.text):
             yield "characters that cannot be stored were replaced"
 
 

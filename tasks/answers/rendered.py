@@ -12,7 +12,7 @@ from schemas.generation import CitationStyle
 from tasks.text.sentences import Span
 from tasks.text.statements import separator
 
-_TAIL = re.compile(r"[ \t]*(?:[.!?:;,…。！？，；]+|\|)[ \t]*\Z")
+_CLOSING_MARKS = ".!?:;,…。！？，；"
 _LONGEST_TAIL = 40
 """Most characters of closing punctuation."""
 _FENCE = re.compile(r"(?m)^ {0,3}(`{3,}|~{3,})([^\n]*)$")
@@ -65,14 +65,18 @@ def with_separators(segments: Iterable[Segment]) -> tuple[Segment, ...]:
 
 def sources_of(segment: Segment) -> list[int]:
     """The sources a segment cites, each once."""
-    return list(dict.fromkeys(citation.source for citation in segment.citations))
+    cited = [citation.source for citation in segment.citations]
+    return cited if len(cited) < 2 else list(dict.fromkeys(cited))  # noqa: PLR2004 - one is no repetition
 
 
 def _end_of_words(text: str, *, raised: bool) -> int:
     body = text.rstrip()
-    if (not raised or body.endswith("|")) and (tail := _TAIL.search(body, max(0, len(body) - _LONGEST_TAIL))):
-        return len(body[: tail.start()].rstrip())
-    return len(body)
+    if body.endswith("|"):
+        return len(body[:-1].rstrip())
+    if raised:
+        return len(body)
+    words = len(body.rstrip(_CLOSING_MARKS))
+    return len(body[: max(words, len(body) - _LONGEST_TAIL)].rstrip())
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,14 +262,17 @@ def _judge_version(judge: str, question: JudgeRequest) -> str:
     return version
 
 
+_LAYERS = tuple(name for name in CheckerName if name is not CheckerName.JUDGE)
+
+
 def _run(
     selected: Sequence[CheckerName], checkers: Mapping[CheckerName, Checker], answer: CheckInput
 ) -> tuple[dict[CheckerName, Sequence[ClaimFinding]], dict[str, str]]:
     findings: dict[CheckerName, Sequence[ClaimFinding]] = {}
     failed: dict[str, str] = {}
     # In the order of the names, whatever the config's: the later layers read the findings of the earlier ones.
-    for name in (name for name in CheckerName if name in selected):
-        if name is CheckerName.JUDGE:
+    for name in _LAYERS:
+        if name not in selected:
             continue
         checker = checkers.get(name)
         if checker is None:

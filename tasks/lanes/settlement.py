@@ -9,7 +9,6 @@ from typing import Protocol
 
 from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
-from schemas.record import TimingMs
 from schemas.states import HeldReason, JobState
 from tasks.calls.paid_call import BrokenCall, PaidCalls, with_way
 from tasks.calls.retry import Decision, Fail, Hold, Retry, Snooze, advance_of
@@ -164,7 +163,7 @@ class Settlement:
             then = after_failure(job, f"the call failed: {failure.message}")
             await self.queue.defer(LeaseKey(job.job_id, job.token), then)
             return
-        final = failed(job, failure, total_ms(job, 0.0, TimingMs(**timing_ms(pending))))
+        final = failed(job, failure, total_ms(job, 0.0, timing_ms(pending)))
         if await self.journal.finish(final):
             self.final(job, final)
 

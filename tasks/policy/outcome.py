@@ -305,9 +305,10 @@ def amend(answer: CheckedAnswer) -> tuple[CheckedAnswer, tuple[str, ...]]:
 
 def with_warnings(processed: Processed, grounding: Grounding | None) -> Processed:
     """The answer with a warning for each unsupported claim and value."""
-    claims = ungrounded_claims(grounding)
+    claims, values = ungrounded_claims(grounding), ungrounded_values(grounding)
+    if not claims and not values:
+        return processed
     warnings = [f"{_LABELS[claim.verdict]}: {claim_text(claim, processed)}" for claim in claims[:MAX_WARNED]]
-    values = ungrounded_values(grounding)
     warnings += [f"not in the quoted evidence: {value_text(value)}" for value in values[:MAX_WARNED]]
     if len(values) > MAX_WARNED:
         warnings.append(f"{len(values) - MAX_WARNED} more values of the object are not in the quoted evidence")

@@ -143,6 +143,10 @@ _POINT = re.compile(r"\d{1,2}\.\Z")
 
 def without_place(text: str) -> str:
     """The sentence without its list marker, its number in a list, and the marks of a heading."""
+    if text[:2].isalpha():
+        # No mark, and no number but behind a word for it.
+        step = _step().match(text)
+        return text[step.end() :] if step else text
     marks = _MARKS.match(text)
     position = marks.end() if marks else 0
     number = _PLACE.match(text, position) or _step().match(text, position)
@@ -353,6 +357,7 @@ def _openers() -> re.Pattern[str]:
 
 # ---- between statements ------------------------------------------------------------------------------------------
 
+_ENDS_STATEMENT = frozenset(".!?:。！？：")
 _STATEMENT_END = re.compile(r"[.!?:。！？：][\"'”’»)*_]*\s*\Z")
 _CLOSERS = frozenset("%)]}\"'”’»€$£°")
 _LEAST_STATEMENT = 3
@@ -368,7 +373,11 @@ def opens_statement(before: str, text: str) -> bool:
     before, text = before.rstrip(), text.lstrip()
     if not before or not text or not (text[0].isalnum() and not text[0].islower()):
         return False
-    if _STATEMENT_END.search(before) or not (before[-1].isalnum() or before[-1] in _CLOSERS):
+    if (
+        before[-1] in _ENDS_STATEMENT
+        or _STATEMENT_END.search(before)
+        or not (before[-1].isalnum() or before[-1] in _CLOSERS)
+    ):
         return False
     last = stems_of(words(before[-_LONGEST_TAIL:]))
     if not last or not last[-1] or not last[-1][0].isalpha() or never_ends_sentence(before.split()[-1].lower()):

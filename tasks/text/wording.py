@@ -428,8 +428,9 @@ def hedging(answer: str) -> Hedging:
 def figures(answer: str) -> int:
     """Counts amounts, percentages, times and ages in an answer."""
     text, patterns = _ready(answer)
-    signed = _SIGNED if _HAS_SIGN(text) else ()
-    return sum(len(pattern.findall(text)) for pattern in (*signed, *(language.figure for language in patterns)))
+    # Beyond ASCII, for 百分之.
+    signed = (_SIGNED[:-1] if text.isascii() else _SIGNED) if _HAS_SIGN(text) else ()
+    return sum([len(pattern.findall(text)) for pattern in (*signed, *[language.figure for language in patterns])])
 
 
 DENIAL = "it only says that the sources do not answer"
