@@ -74,6 +74,7 @@ MODULES = (
     "worker.cli.commands.services",
     "worker.cli.commands.batch_list",
     "worker.cli.commands.job_commands",
+    "worker.cli.commands.removal_commands",
     "worker.cli.commands.job_details",
     "worker.cli.commands.run_commands",
     "worker.cli.commands.stored_results",

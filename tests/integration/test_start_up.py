@@ -12,8 +12,9 @@ from tests.servers import Servers
 
 HEAVY = (
     "aiohttp", "alembic", "anthropic", "celery", "fastapi", "genai_prices", "httpx2", "ijson", "jinja2", "jsonschema_rs", "kombu",
-    "markdown_it", "openai", "psutil", "redis", "rich", "sqlalchemy", "uvicorn",
+    "markdown_it", "msgspec", "openai", "psutil", "redis", "rich", "sqlalchemy", "uvicorn",
     "tasks.answers.parse", "tasks.celery_tasks", "tasks.generate", "tasks.grounding", "tasks.scheduling.feed", "worker.ledger.queue",
+    "worker.ledger.removal", "worker.process.spool",
 )  # fmt: skip
 """Libraries and steps that take long to load, and that none of these commands uses but where it says so."""
 
@@ -24,6 +25,9 @@ code = cli.run(sys.argv[1:])
 print(*(name for name in {HEAVY!r} if name in sys.modules), file=sys.stderr)
 sys.exit(code)
 """
+
+HINTING = {"celery", "kombu", "redis"}
+"""What a message to the workers takes."""
 
 MORE_THAN_ARE_HINTED = 51
 
@@ -73,4 +77,29 @@ def test_a_few_jobs_are_hinted_over_celery(environment: dict[str, str], tmp_path
     code, _, loaded = run(environment, "submit", str(path))
 
     assert code == 0
-    assert {"celery", "kombu", "redis"} <= loaded
+    assert loaded >= HINTING
+
+
+def test_only_a_hint_needs_celery(environment: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "question.jsonl"
+    path.write_text(json.dumps({"query": "When does the hall open?", "context": ["It opens at nine."]}))
+    batch = run(environment, "submit", str(path))[1].strip()
+
+    assert run(environment, "pause", batch)[::2] == (0, set())
+    assert run(environment, "resume", batch)[::2] == (0, set())
+    assert run(environment, "cancel", batch)[::2] == (0, set())
+    assert run(environment, "retry", batch)[::2] == (0, {*HINTING, "tasks.scheduling.feed", "worker.ledger.removal"})
+    # It asks the workers over Redis.
+    assert run(environment, "doctor")[2] == {*HINTING, "rich", "worker.process.spool"}
+
+
+def test_an_estimate_loads_the_code_of_calls_and_no_sdk(environment: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "question.jsonl"
+    path.write_text(json.dumps({"query": "When does the hall open?", "context": ["It opens at nine."]}))
+
+    code, _, loaded = run({**environment, "NIGHTDESK_PROVIDER": "extractive"}, "estimate", str(path))
+
+    assert code == 0
+    assert loaded == {
+        "jinja2", "jsonschema_rs", "markdown_it", "rich", "tasks.answers.parse", "tasks.generate", "tasks.grounding", "worker.ledger.queue",
+    }  # fmt: skip

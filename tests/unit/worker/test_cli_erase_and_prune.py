@@ -7,7 +7,7 @@ import pytest
 
 from tasks.errors import InputError
 from worker.cli.commands.disk_clean import folder_bytes, size_text
-from worker.cli.commands.job_commands import age, erase, prune
+from worker.cli.commands.removal_commands import age, erase, prune
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from tasks.errors import InputError
 from worker import cli
 from worker.cli import options
-from worker.cli.commands.job_commands import erase, prune
+from worker.cli.commands.removal_commands import erase, prune
 from worker.cli.terminal import write_line
 from worker.operations.budget_changes import MOST_USD, amount
 from worker.settings import Settings

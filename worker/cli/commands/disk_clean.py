@@ -14,7 +14,8 @@ from rich.text import Text
 
 from tasks.errors import InputError
 from worker.cli import options
-from worker.cli.commands.job_commands import age, job_pages, operator_of
+from worker.cli.commands.job_commands import job_pages, operator_of
+from worker.cli.commands.removal_commands import age
 from worker.cli.console import console
 from worker.cli.exits import INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import reporting

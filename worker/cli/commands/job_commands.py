@@ -1,10 +1,7 @@
-"""``nightdesk cancel``, ``release``, ``retry``, ``erase`` and ``prune``: change many jobs page by page, or remove them."""
+"""``nightdesk cancel``, ``pause``, ``resume``, ``release`` and ``retry``: change many jobs page by page."""
 
-import re
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, TypeVar
 from uuid import UUID
@@ -15,14 +12,12 @@ from schemas.batch import BatchStatus
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState
 from tasks.errors import InputError, LedgerError, ServiceUnavailable
-from tasks.results import parse_job_ids
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
 from worker.cli.terminal import actor, tell, warn, write_json
-from worker.operations import content_removal, job_changes
-from worker.operations.content_removal import ErasureScope, PruneScope, Removal
+from worker.operations import job_changes
 from worker.operations.counts import count_of
 from worker.operations.operator import JobPages, Operator
 from worker.settings import load_settings
@@ -246,125 +241,3 @@ def _sum_up(verb: str, changed: list[UUID], pages: JobPages, text: str, *, as_js
     else:
         tell(text)
     return INCOMPLETE if pages.refused else OK
-
-
-_AGE = re.compile(r"(\d{1,6})([smhdw])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_REST = "The same command takes the rest"
-
-
-def erase(
-    *,
-    job: Annotated[list[str] | None, typer.Option(metavar="ID", help="A job; may be given more than once.")] = None,
-    batch: Annotated[str | None, typer.Option(metavar="ID", help="All jobs of a batch.")] = None,
-    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="All jobs of a tenant.")] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="First cancel unfinished jobs.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: options.Json = False,
-) -> int:
-    """Remove what jobs were asked and what was answered, for good; states, times and costs are kept.
-
-    Questions, sources, answers, audit records, custom ids and keys go, from the ledger, from Redis and from this home.
-    """
-    if sum(scope is not None for scope in (job or None, batch, tenant)) != 1:
-        raise InputError("give one of --job, --batch and --tenant")
-    scope = ErasureScope(
-        tuple(dict.fromkeys(parse_job_ids(job or []))),
-        options.batch_id(batch) if batch else None,
-        options.stored_tenant(tenant),
-    )
-    with session(load_settings(), writes=False) as opened:
-        count = run_interruptible(_survey(opened, scope, cancel=cancel))
-        _confirm(count, yes=yes)
-        with reporting(quiet=False) as reporter, job_pages("erased", reporter, again=_REST) as pages:
-            pages.total = count
-            done = run_interruptible(_erase(opened, scope, pages, cancel=cancel))
-    if as_json:
-        write_json({
-            "erased": done.erased, "not_final": done.not_final, "batches": done.sealed,
-            "unheard_calls": done.unknown_calls,
-        })  # fmt: skip
-    else:
-        _sum_up_erased(done, count)
-    return INCOMPLETE if done.not_final or done.redis_unreachable or pages.refused else OK
-
-
-async def _survey(opened: Session, scope: ErasureScope, *, cancel: bool) -> int:
-    async with operator_of(opened) as operator:
-        return await content_removal.survey(operator, scope, cancel=cancel)
-
-
-async def _erase(opened: Session, scope: ErasureScope, pages: JobPages, *, cancel: bool) -> Removal:
-    async with operator_of(opened) as operator:
-        return await content_removal.erase(operator, scope, pages, cancel=cancel)
-
-
-def _confirm(count: int, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise InputError(f"the content of {count_of(count, 'job')} would be removed for good: say --yes")
-    typer.confirm(f"Remove the content of {count_of(count, 'job')} for good?", abort=True, err=True)
-
-
-def _sum_up_erased(done: Removal, count: int) -> None:
-    before = "" if done.erased == count else ", the others were before"
-    sealed = f"; {count_of(done.sealed, 'batch', 'batches')} wholly erased now" if done.sealed else ""
-    tell(f"{done.erased:,} of {count_of(count, 'job')} erased{before}{sealed}")
-    if done.unknown_calls:
-        tell(
-            f"what became of {count_of(done.unknown_calls, 'call')} of these jobs is not known: an answer that a worker kept on its disk "
-            "(spool in its NIGHTDESK_HOME) stays there until a worker starts in that home, and is dropped then"
-        )
-    if done.not_final:
-        tell(f"{count_of(done.not_final, 'job')} came meanwhile, not final: erase again")
-
-
-def prune(
-    *,
-    older_than: Annotated[str, typer.Option(metavar="AGE", help="Only jobs final for longer: 90d, 12w, 36h.")],
-    batch: Annotated[str | None, typer.Option(metavar="ID", help="Only of this batch.")] = None,
-    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this tenant.")] = None,
-    rows: Annotated[bool, typer.Option("--rows", help="Delete the jobs with their rows, not only content.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
-    as_json: options.Json = False,
-) -> int:
-    """Remove the content of jobs that ended long ago, or delete the jobs; for a nightly timer.
-
-    Works in chunks: ended with Ctrl-C it goes on the next time. A batch keeps its line with what it cost.
-    """
-    if batch is not None and tenant is not None:
-        raise InputError("give --batch or --tenant, not both")
-    scope = PruneScope(age(older_than), options.batch_id(batch) if batch else None, options.stored_tenant(tenant), rows)
-    verb = "deleted" if rows else "erased"
-
-    async def operation(operator: Operator, pages: JobPages) -> Removal:
-        return await (
-            content_removal.survey_old(operator, scope) if dry_run else content_removal.prune(operator, scope, pages)
-        )
-
-    done, pages = operate(verb, operation, again=_REST)
-    cost = None if done.cost_usd is None else format(done.cost_usd.normalize(), "f")
-    if as_json:
-        write_json({
-            "jobs": done.jobs, "batches": len(done.batches), "attempts": done.attempts,
-            "input_tokens": done.input_tokens, "output_tokens": done.output_tokens, "cost_usd": cost,
-        })  # fmt: skip
-    else:
-        tell(
-            f"{count_of(done.jobs, 'job')} of {count_of(len(done.batches), 'batch', 'batches')} {'would be ' if dry_run else ''}{verb}"
-        )
-        if rows and not dry_run:
-            tell(
-                f"their rows held {done.attempts} attempts, {done.input_tokens} input and {done.output_tokens} "
-                f"output tokens, {'an unknown cost' if cost is None else f'{cost} USD'}; each batch keeps what it cost"
-            )
-    return INCOMPLETE if done.redis_unreachable or pages.refused else OK
-
-
-def age(text: str) -> timedelta:
-    """Reads an age such as ``90d``; raises ``InputError``."""
-    match = _AGE.fullmatch(text.strip())
-    if match is None:
-        raise InputError(f"{text!r} is not an age; say for example 90d, 12w, 36h, 30m or 0s", field="older-than")
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
