@@ -47,6 +47,7 @@ from tests.contract.situations import (
     take,
     take_one,
 )
+from worker.ledger import result_documents
 from worker.ledger.result_documents import COLUMNS, DERIVED
 
 
@@ -100,6 +101,23 @@ async def test_a_batch_is_read_by_position(ledger: Ledger) -> None:
     assert [batch_view.position for batch_view in batch_views] == list(range(30))
     assert [batch_view.record is not None for batch_view in batch_views] == [10 <= n < 20 for n in range(30)]
     assert batch_views == await ledger.reading.views(receipt.job_ids)
+
+
+async def test_lines_of_a_batch_come_by_position_over_gaps_and_pages(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_documents, "PAGE_ROWS", 4)
+    positions = [0, 1, 2, 9, 10, 31]
+    jobs = [make_job(make_request(f"Question {position}?"), position=position) for position in positions]
+    receipt = await ledger.submission.submit(make_batch(), [jobs])
+    for job in await take(ledger, [jobs[1].id, jobs[4].id]):
+        await finish(ledger, job)
+
+    lines = [line async for line in ledger.reading.batch_results(receipt.batch_id)]
+
+    assert [line.position for line in lines] == positions
+    assert [line.state == "completed" for line in lines] == [position in {1, 10} for position in positions]
+    assert [line async for line in ledger.reading.batch_results(new_id())] == []
 
 
 async def test_stored_results_are_byte_for_byte_those_made_of_views(ledger: Ledger) -> None:
