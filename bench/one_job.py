@@ -1,6 +1,6 @@
 """Measures one job by itself, from its submission to its result: python -m bench.one_job [--jobs 60] [--waiting 50000].
 
-Two workers answer with the offline provider, which takes no time of its own. A producer submits one urgent job over Redis and
+The workers that ``nightdesk up`` starts answer with the offline provider, which takes no time of its own. A producer submits one urgent job over Redis and
 polls its result each 5 ms, and pauses; first on an idle system, then, with ``--waiting``, while so many bulk jobs wait. The time
 ends when the poll has the final result. The submission's own answer is a part of it, and told apart.
 """
@@ -23,10 +23,12 @@ from bench.transfer import command, write_jobs
 from schemas.states import FINAL_STATES
 from tasks.results import poll
 from worker.ledger.postgres import PostgresLedger
+from worker.supervise.workers import worker_specs
 
 REPOSITORY = Path(__file__).parents[1]
 FIRST = 10
 """Jobs whose times are left out: a process does things for the first time in them."""
+SLOTS = 1_000
 PAUSE_S = 0.4
 POLL_S = 0.005
 PATIENCE_S = 120.0
@@ -34,12 +36,14 @@ PATIENCE_S = 120.0
 
 @contextmanager
 def workers(servers: Servers) -> Iterator[None]:
-    """A worker that generates and one that checks, as ``nightdesk run`` starts them."""
-    environment = {**servers.environment, "NIGHTDESK_PROVIDER": "extractive"}
+    """The workers of an installation: one per core, and two at least; each takes submissions, makes calls and checks answers."""
     with ExitStack() as stack:
-        for queues in ("generate,submit", "check"):
-            log = stack.enter_context((servers.home / f"{queues}.log").open("wb"))
-            arguments = [sys.executable, "-m", "worker.cli", "worker", "--queues", queues]
+        for spec in worker_specs(SLOTS):
+            environment = {
+                **servers.environment, "NIGHTDESK_PROVIDER": "extractive", "NIGHTDESK_SLOTS": str(spec.slots),
+            }  # fmt: skip
+            log = stack.enter_context((servers.home / f"{spec.name}.log").open("wb"))
+            arguments = [sys.executable, "-m", "worker.cli", "worker", "--queues", ",".join(spec.queues)]
             worker = subprocess.Popen(arguments, cwd=REPOSITORY, env=environment, stdout=log, stderr=log)
             stack.callback(worker.wait)
             stack.callback(worker.terminate)

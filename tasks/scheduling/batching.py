@@ -1,4 +1,4 @@
-"""Sends rows of many callers together, with one policy for what fails."""
+"""Sends rows of many callers together, urgent ones first, with one policy for what fails."""
 
 import asyncio
 import logging
@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tasks.errors import LedgerError, ServiceUnavailable, Unstorable
+from tasks.scheduling.urgency import Urgency
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,10 @@ RATE_S = 1.0
 
 IN_FLIGHT = 2
 """Sends under way at once; while all are busy, rows collect."""
+
+FEW_ANSWERS = 4
+"""Callers of a send that go on in one turn of the loop while something urgent waits for its turns: each begins a call or a check, up
+to a millisecond of work. Otherwise all do, and come to their next send together."""
 
 RETRY_PAUSE = timedelta(seconds=1)
 """Pause of a send that failed before its rows are sent again."""
@@ -64,6 +69,7 @@ class _Entry(Generic[Row, Answer]):
 
     row: Row
     done: asyncio.Future[Answer] | None
+    urgent: bool = False
 
     def answer(self, answer: Answer) -> None:
         if self.done is not None and not self.done.done():
@@ -82,6 +88,8 @@ class _Entry(Generic[Row, Answer]):
 class Batcher(Generic[Row, Answer]):
     """Sends rows in batches of up to ``rows``, ``wait`` after the first at the latest; belongs to one event loop.
 
+    Urgent rows stand in a line of their own: they wait for no others, go with no others, and have one send beyond ``in_flight``.
+
     Args:
         name: of the rows, for the log.
         send: sends a batch.
@@ -94,6 +102,7 @@ class Batcher(Generic[Row, Answer]):
         lull: time without a new row after which those that wait are sent: there are no others to wait for.
         flow_wait: longest wait, with no regard to a lull, while ``flow_rate`` rows come a second: many small batches would
             be made of them.
+        urgency: of the process.
     """
 
     def __init__(
@@ -110,7 +119,9 @@ class Batcher(Generic[Row, Answer]):
         lull: timedelta | None = None,
         flow_wait: timedelta | None = None,
         flow_rate: float = math.inf,
+        urgency: Urgency | None = None,
     ) -> None:
+        self._urgency = urgency or Urgency()
         self._lull_s = math.inf if lull is None else lull.total_seconds()
         self._flow_wait_s = (flow_wait or wait).total_seconds()
         self._flow_rate = flow_rate
@@ -133,42 +144,56 @@ class Batcher(Generic[Row, Answer]):
         self._wait_s = wait.total_seconds()
         self._quiet_s = QUIET_WAITS * min(self._wait_s, self._lull_s) if eager else math.inf
         self._free = in_flight
+        self._urgent_free = 1
         self._room = room
         self._sending = 0
         self._overflow = 0
         """Rows that found no room since there was some."""
         self._waiting: deque[_Entry[Row, Answer]] = deque()
+        self._urgent: deque[_Entry[Row, Answer]] = deque()
+        self._is_urgent_due = False
+        """Urgent rows are sent in the next turn of the loop, with those that come in this one."""
+        self._answering = 0
+        """Callers that did not get the answer of their send yet."""
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def send(self, row: Row, *, urgent: bool = False) -> Answer:
-        """Send a row with others; returns its answer. An urgent row, and what waits with it, is not kept for others.
+        """Send a row with others; returns its answer. An urgent row goes at once.
 
         With ``OnError.RAISE`` a cancelled caller takes its row back; otherwise the row is sent all the same.
         """
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._enqueue(_Entry(row, done), urgent=urgent)
+        self._enqueue(_Entry(row, done, urgent))
         return await (done if self._on_error is OnError.RAISE else asyncio.shield(done))
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Row, *, urgent: bool = False) -> None:
         """Send a row with others; returns at once. Without room the row is left to the sweep."""
-        if self._room is not None and len(self._waiting) + self._sending >= self._room:
+        if self._room is not None and self._rows_held >= self._room:
             if not self._overflow:
                 log.warning("%d %s wait already: further ones are left to the sweep", self._room, self._name)
             self._overflow += 1
             return
-        self._enqueue(_Entry(row, None))
+        self._enqueue(_Entry(row, None, urgent))
 
-    def _enqueue(self, entry: _Entry[Row, Answer], *, urgent: bool = False) -> None:
-        self._waiting.append(entry)
+    @property
+    def _rows_held(self) -> int:
+        return len(self._waiting) + len(self._urgent) + self._sending
+
+    def _enqueue(self, entry: _Entry[Row, Answer]) -> None:
         loop = asyncio.get_running_loop()
+        if entry.urgent:
+            self._urgent.append(entry)
+            if not self._is_urgent_due:
+                self._is_urgent_due = True
+                loop.call_soon(self._start_due_urgent)
+            return
+        self._waiting.append(entry)
         self._latest_at = now = loop.time()
         if len(self._waiting) >= self._size:
             self._start()
-        elif urgent or (self._timer is None and not self._overdue):
-            if self._timer is not None:
-                self._timer.cancel()
-            at_once = urgent or now - self._started_at > self._quiet_s
+        elif self._timer is None and not self._overdue:
+            at_once = now - self._started_at > self._quiet_s
             self._due_at = now if at_once else now + (self._flow_wait_s if self._flows(now) else self._wait_s)
             self._timer = loop.call_at(self._next_look(now), self._look)
 
@@ -192,32 +217,53 @@ class Batcher(Generic[Row, Answer]):
 
     def _start(self) -> None:
         """Start sends while some are free; called when a batch is full, or its time is up."""
+        self._start_urgent()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._free and (batch := self._take()):
+        while self._free and (batch := self._take(self._waiting)):
             self._free -= 1
-            self._sending += len(batch)
-            loop = asyncio.get_running_loop()
-            self._started_at = loop.time()
-            self._recent.append((self._started_at, len(batch)))
-            self._recent_rows += len(batch)
-            task = loop.create_task(self._send_batch(batch), name=f"send {self._name}")
-            self._tasks.add(task)
-            task.add_done_callback(partial(self._send_ended, len(batch)))
+            self._started_at = asyncio.get_running_loop().time()
+            self._begin(batch)
         self._overdue = bool(self._waiting)
 
-    def _take(self) -> list[_Entry[Row, Answer]]:
+    def _start_due_urgent(self) -> None:
+        self._is_urgent_due = False
+        self._start_urgent()
+
+    def _start_urgent(self) -> None:
+        """Start sends of urgent rows, first the one in reserve for them."""
+        while (self._urgent_free or self._free) and (batch := self._take(self._urgent)):
+            by_reserve = bool(self._urgent_free)
+            if by_reserve:
+                self._urgent_free -= 1
+            else:
+                self._free -= 1
+            self._begin(batch, by_reserve=by_reserve)
+
+    def _begin(self, batch: list[_Entry[Row, Answer]], *, by_reserve: bool = False) -> None:
+        self._sending += len(batch)
+        loop = asyncio.get_running_loop()
+        self._recent.append((loop.time(), len(batch)))
+        self._recent_rows += len(batch)
+        task = loop.create_task(self._send_batch(batch), name=f"send {self._name}")
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._send_ended, len(batch), by_reserve=by_reserve))
+
+    def _take(self, entries: deque[_Entry[Row, Answer]]) -> list[_Entry[Row, Answer]]:
         batch: list[_Entry[Row, Answer]] = []
-        while self._waiting and len(batch) < self._size:
-            entry = self._waiting.popleft()
+        while entries and len(batch) < self._size:
+            entry = entries.popleft()
             if not entry.abandoned:
                 batch.append(entry)
         return batch
 
-    def _send_ended(self, rows: int, task: asyncio.Task[None]) -> None:
+    def _send_ended(self, rows: int, task: asyncio.Task[None], *, by_reserve: bool) -> None:
         self._tasks.discard(task)
-        self._free += 1
+        if by_reserve:
+            self._urgent_free += 1
+        else:
+            self._free += 1
         self._sending -= rows
         if self._overflow:
             log.warning("%d %s were left to the sweep", self._overflow, self._name)
@@ -226,8 +272,12 @@ class Batcher(Generic[Row, Answer]):
             log.critical("sending %s broke", self._name, exc_info=error)
         # Rows whose time is not up wait on: sent with every end of a send, they would go in ones and twos.
         is_due = self._overdue or self._timer is None or len(self._waiting) >= self._size
-        if is_due and not task.cancelling():  # by the end of the loop, which would destroy another task unawaited
+        if task.cancelling():  # by the end of the loop, which would destroy another task unawaited
+            return
+        if is_due:
             self._start()
+        else:
+            self._start_urgent()
 
     async def _send_batch(self, batch: list[_Entry[Row, Answer]]) -> None:
         try:
@@ -241,8 +291,17 @@ class Batcher(Generic[Row, Answer]):
             raise
         else:
             self._size = min(self._rows, 2 * self._size)
-            for entry, answer in pairs:
-                entry.answer(answer)  # type: ignore[arg-type]
+            self._answering += len(pairs)
+            self._answer(deque(pairs))
+
+    def _answer(self, pairs: deque[tuple[_Entry[Row, Answer], Any]]) -> None:
+        """Answer the callers of a send, a few a turn of the loop. Not in its task, whose end would leave the others without."""
+        for _ in range(min(FEW_ANSWERS, len(pairs)) if self._urgency.count else len(pairs)):
+            entry, answer = pairs.popleft()
+            entry.answer(answer)
+            self._answering -= 1
+        if pairs:
+            asyncio.get_running_loop().call_soon(self._answer, pairs)
 
     async def _failed(self, batch: list[_Entry[Row, Answer]], error: Exception) -> None:
         if self._on_error is OnError.LEAVE:
@@ -275,14 +334,19 @@ class Batcher(Generic[Row, Answer]):
         """Queue rows again, behind the others and in smaller batches: one that is refused for ever holds up no other."""
         log.warning("%d %s wait for the ledger: %s", len(batch), self._name, error)
         self._size = max(1, len(batch) // 2)
-        self._waiting.extend(batch)
+        for entry in batch:
+            (self._urgent if entry.urgent else self._waiting).append(entry)
         await asyncio.sleep(RETRY_PAUSE.total_seconds())
 
     async def close(self, within: timedelta | None = None) -> None:
         """Send what waits, and return when nothing is left; what is left after ``within`` is cut off."""
         until = None if within is None else asyncio.get_running_loop().time() + within.total_seconds()
         self._start()
-        while self._tasks:
+        while self._tasks or self._answering:
+            if not self._tasks:
+                await asyncio.sleep(0)
+                self._start()
+                continue
             remaining = None if until is None else until - asyncio.get_running_loop().time()
             if remaining is not None and remaining <= 0:
                 await self._cut_off()
@@ -293,10 +357,9 @@ class Batcher(Generic[Row, Answer]):
             self._start()
 
     async def _cut_off(self) -> None:
-        log.warning(
-            "%d %s are left to the sweep: the time to send them is up", len(self._waiting) + self._sending, self._name
-        )
+        log.warning("%d %s are left to the sweep: the time to send them is up", self._rows_held, self._name)
         self._waiting.clear()
+        self._urgent.clear()
         while self._tasks:
             for task in self._tasks:
                 task.cancel()

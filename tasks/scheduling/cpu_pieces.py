@@ -34,9 +34,9 @@ class CpuBatcher:
             "pieces of CPU work", self._run, on_error=OnError.RAISE, rows=most, wait=timedelta(0), in_flight=1
         )
 
-    async def do(self, work: Callable[[], Result], *, urgent: bool = False) -> Result:  # noqa: ARG002 - for LoopPieces
-        """Do a piece of work on the CPU thread; returns its result."""
-        result, error = await self._batches.send(work)
+    async def do(self, work: Callable[[], Result], *, urgent: bool = False) -> Result:
+        """Do a piece of work on the CPU thread, an urgent one in the next hop; returns its result."""
+        result, error = await self._batches.send(work, urgent=urgent)
         if error is not None:
             raise error
         value: Result = result

@@ -1,4 +1,4 @@
-"""Keeps jobs that are leased before there is a slot for them, as many as may come free at once."""
+"""Keeps jobs that are leased before there is a slot for them, as many as may come free at once, urgent ones first."""
 
 from collections import deque
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class _Entry(NamedTuple, Generic[Work]):
 
 
 class LeasedAhead(Generic[Work]):
-    """The leased jobs without a slot, in the order of their leases, each with what was prepared for it.
+    """The leased jobs without a slot, urgent ones first, then in the order of their leases, each with what was prepared for it.
 
     There are as many as the largest burst of slots that came free in the last moment. Where calls take minutes, that is
     none for most of the time: a job would wait for its slot, and another worker may have one.
@@ -55,20 +55,26 @@ class LeasedAhead(Generic[Work]):
         """Times at which slots came free within the last ``BURST_S``."""
         self._bursts: deque[tuple[float, int]] = deque()
         """Times and sizes of bursts that no later one exceeded, so that the first is the largest."""
+        self._urgent: dict[LeaseKey, _Entry[Work]] = {}
         self._jobs: dict[LeaseKey, _Entry[Work]] = {}
 
+    @property
+    def has_urgent(self) -> bool:
+        """The first job is an urgent one."""
+        return bool(self._urgent)
+
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self._urgent) + len(self._jobs)
 
     @property
     def room(self) -> int:
         """Number of jobs that may be leased beyond the free slots."""
-        return max(0, self._target() - len(self._jobs))
+        return max(0, self._target() - len(self))
 
     @property
     def is_full_by_half(self) -> bool:
         """Enough wait for the slots that come free in the next moment."""
-        return len(self._jobs) > self._target() // 2
+        return len(self) > self._target() // 2
 
     def _target(self) -> int:
         since = self._clock() - STUCK_S
@@ -88,11 +94,13 @@ class LeasedAhead(Generic[Work]):
 
     def add(self, job: Leased, work: Work) -> None:
         """Adds a job."""
-        self._jobs[LeaseKey(job.job_id, job.token)] = _Entry(job, work, self._clock())
+        jobs = self._urgent if job.priority > 0 else self._jobs
+        jobs[LeaseKey(job.job_id, job.token)] = _Entry(job, work, self._clock())
 
     def take(self) -> Prepared[Work]:
         """Removes and returns the first job, older by the time that it waited here."""
-        job, work, since = self._jobs.pop(next(iter(self._jobs)))
+        jobs = self._urgent or self._jobs
+        job, work, since = jobs.pop(next(iter(jobs)))
         waited_ms = (self._clock() - since) * 1000
         older = replace(
             job,
@@ -105,14 +113,14 @@ class LeasedAhead(Generic[Work]):
 
     def drop(self, key: LeaseKey) -> Leased | None:
         """Removes and returns a job; None: it is not here any more."""
-        entry = self._jobs.pop(key, None)
+        entry = self._urgent.pop(key, None) or self._jobs.pop(key, None)
         return entry.job if entry is not None else None
 
     def stuck(self) -> list[LeaseKey]:
         """The jobs that wait for too long."""
         before = self._clock() - STUCK_S
-        return [key for key, entry in self._jobs.items() if entry.since < before]
+        return [key for jobs in (self._urgent, self._jobs) for key, entry in jobs.items() if entry.since < before]
 
     def keys(self) -> list[LeaseKey]:
         """All jobs."""
-        return list(self._jobs)
+        return [*self._urgent, *self._jobs]

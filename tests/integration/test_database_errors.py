@@ -119,3 +119,34 @@ def test_of_several_hosts_the_one_that_takes_writes_is_used(database_url: str, t
         on_database(several, work)
     assert f"127.0.0.1:1,{server}" in str(refused.value)
     assert login.rpartition(":")[2] not in str(refused.value)
+
+
+def test_an_urgent_statement_waits_for_no_connection_of_others(database_url: str) -> None:
+    async def scenario() -> None:
+        database = Database(database_url, size=3, reserve=1, patience_s=5)
+        await database.open()
+        with psycopg.connect(database_url) as holder:
+            holder.execute("SELECT pg_advisory_lock(1)")
+            slow = [asyncio.ensure_future(database.rows("SELECT pg_advisory_lock_shared(1)")) for _ in range(3)]
+            await asyncio.sleep(0.05)
+            assert [row.one for row in await database.rows("SELECT 1 AS one", urgent=True)] == [1]
+            assert not any(statement.done() for statement in slow)
+            # Two have a connection, and the third no place: only then it is the pool that has none left.
+            holder.execute("SELECT pg_advisory_unlock(1)")
+            await asyncio.gather(*slow)
+        await database.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_statement_without_a_place_ends_as_one_without_a_connection(database_url: str) -> None:
+    async def scenario() -> None:
+        database = Database(database_url, size=2, reserve=1, patience_s=0.2)
+        await database.open()
+        async with database.connection(60):
+            with pytest.raises(LedgerUnavailable, match="no connection came free"):
+                await database.rows("SELECT 1")
+        assert len(await database.rows("SELECT 1")) == 1
+        await database.close()
+
+    asyncio.run(scenario())

@@ -355,7 +355,8 @@ class PostgresAttempts(Attempts):
             "reserve": [a.reserved_usd for a in chosen],
             "required": [a.required for a in chosen],
         }
-        rows = await self._db.rows(_OPEN, parameters, first=locks_of(chosen))
+        urgent = any(a.urgent for a in chosen)
+        rows = await self._db.rows(_OPEN, parameters, first=locks_of(chosen), urgent=urgent)
         opened = {at: Opened(row.status) for at, row in zip(first, rows, strict=True)}
         return [opened.get(at, Opened.DUPLICATE) for at in range(len(attempts))]
 
@@ -364,7 +365,8 @@ class PostgresAttempts(Attempts):
         with_room: set[UUID] = set()
         owners: set[Owner] = set()
         for wave in _one_per_job(closed):
-            for row in await self._db.rows(_CLOSE, _closing_columns(wave)):
+            urgent = any(item.urgent for item in wave)
+            for row in await self._db.rows(_CLOSE, _closing_columns(wave), urgent=urgent):
                 if row.tenant is not None:
                     owners.add(Owner(row.tenant, row.id))
                 else:

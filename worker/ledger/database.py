@@ -155,6 +155,7 @@ class Database:
         statement_s: float = STATEMENT_S,
         patience_s: float | None = None,
         repeats: bool = False,
+        reserve: int = 0,
     ) -> None:
         """Make the pool, unopened.
 
@@ -164,10 +165,13 @@ class Database:
             statement_s: seconds that the answer of a statement is waited for, unless it names a time of its own.
             patience_s: keep all connections open, and wait no longer than this for one, or for its answer.
             repeats: the same few statements come again and again, so each is prepared and planned at its first use.
+            reserve: of the connections, those that only urgent statements get: bulk ones come without end, and take tens of
+                milliseconds each while the server is busy.
         """
         self.url = database_url
         self._statement_s = statement_s if patience_s is None else patience_s
-        wait_s = POOL_WAIT.total_seconds() if patience_s is None else patience_s
+        self._wait_s = wait_s = POOL_WAIT.total_seconds() if patience_s is None else patience_s
+        self._places = asyncio.Semaphore(size - reserve) if reserve else None
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
             database_url,
             min_size=1 if patience_s is None else size,
@@ -207,15 +211,17 @@ class Database:
         await self._pool.close()
 
     @asynccontextmanager
-    async def connection(self, within_s: float = TRANSACTION_S) -> AsyncIterator[AsyncConnection[Any]]:
+    async def connection(
+        self, within_s: float = TRANSACTION_S, *, urgent: bool = False
+    ) -> AsyncIterator[AsyncConnection[Any]]:
         """A connection for a statement or a transaction; driver errors leave it as ours (see ``translate``).
 
-        Hung up when it is not given back in time: its user then gets ``LedgerUnavailable``.
+        An urgent one has a connection that no other takes. Hung up when it is not given back in time: its user then gets ``LedgerUnavailable``.
 
         Raises: also ``psycopg.errors.UniqueViolation``, as it is: it names the index.
         """
         try:
-            async with self._take() as connection:
+            async with self._place(urgent=urgent), self._take() as connection:
                 patience = asyncio.get_running_loop().call_later(within_s, hang_up, connection)
                 try:
                     yield connection
@@ -230,6 +236,22 @@ class Database:
         except (psycopg.Error, UnicodeEncodeError) as error:
             raise translate(error, self.url) from error
 
+    @asynccontextmanager
+    async def _place(self, *, urgent: bool) -> AsyncIterator[None]:
+        """A place among the statements that are not urgent."""
+        if urgent or self._places is None:
+            yield
+            return
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await self._places.acquire()
+        except TimeoutError:
+            raise PoolTimeout(f"no connection came free within {self._wait_s:.0f} s") from None
+        try:
+            yield
+        finally:
+            self._places.release()
+
     def _take(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """A connection of the pool, and its return."""
         return self._pool.connection()
@@ -241,10 +263,11 @@ class Database:
         *,
         first: First | None = None,
         within_s: float | None = None,
+        urgent: bool = False,
     ) -> list[Any]:
         """Run one statement and return its rows as named tuples; repeats it after a deadlock or a lost race.
 
-        ``first`` is a statement that takes locks, with its parameters: it goes before in the same transaction, so that this
+        An ``urgent`` statement waits for no other. ``first`` is a statement that takes locks, with its parameters: it goes before in the same transaction, so that this
         one sees what the last holders wrote. Still one round trip.
 
         Raises: LedgerUnavailable, Unstorable (a value can't be kept), SchemaMismatch, LedgerError.
@@ -252,7 +275,7 @@ class Database:
         for remaining in reversed(range(CONFLICT_TRIES)):
             try:
                 patience_s = self._statement_s if within_s is None else within_s
-                async with self.connection(patience_s) as connection:
+                async with self.connection(patience_s, urgent=urgent) as connection:
                     if first is not None:
                         return await _after(first, connection, statement, parameters, patience_s)
                     cursor = await connection.execute(statement, parameters)
@@ -285,8 +308,9 @@ async def _after(
     async with connection.pipeline(), connection.transaction():
         await connection.execute(_BOUND, (f"{max(LEAST_BOUND_S, patience_s):.0f}s",))
         await connection.execute(*first)
-        # What comes is known when it is fetched, not before.
-        return await (await connection.execute(statement, parameters)).fetchall()
+        cursor = await connection.execute(statement, parameters)
+    # Only now: a fetch in between would wait for the server, and the commit once more.
+    return await cursor.fetchall()
 
 
 def hang_up(connection: AsyncConnection[Any]) -> None:

@@ -32,6 +32,7 @@ from tasks.ports import (
     VerdictQuery,
 )
 from tasks.scheduling.batching import Batcher, OnError
+from tasks.scheduling.urgency import Urgency
 
 log = logging.getLogger(__name__)
 
@@ -143,23 +144,28 @@ class LedgerJournal:
         *,
         surely_held: SurelyHeld | None = None,
         observe: Callable[[Observation], None] | None = None,
+        urgency: Urgency | None = None,
     ) -> None:
         """Makes the journal; nothing is opened.
 
         Without ``surely_held`` every lease is taken to be ours however late the ledger's word comes. ``observe`` gets what
-        the ledger has stored; it must neither wait nor fail.
+        the ledger has stored; it must neither wait nor fail. ``urgency`` is that of the process.
         """
         self._ledger = ledger
         self._observe = observe
         self._spool = spool
         self._surely_held = surely_held
-        flow: dict[str, Any] = {"eager": True, "flow_wait": CALL_FLOW_WAIT, "flow_rate": CALL_FLOW_RATE}
+        flow: dict[str, Any] = {
+            "eager": True, "flow_wait": CALL_FLOW_WAIT, "flow_rate": CALL_FLOW_RATE, "urgency": urgency,
+        }  # fmt: skip
         self._opens = Batcher[NewAttempt, Opened](
             "opened attempts", ledger.attempts.open_attempts, lull=OPEN_LULL, **flow
         )
         self._shares = Batcher[CacheLookup, CacheResult]("shared answers", ledger.cache.share)
         self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close, **flow)
-        self._finals = Batcher[FinalJob, bool]("final jobs", self._finish, wait=FINAL_WAIT, lull=FINAL_LULL, eager=True)
+        self._finals = Batcher[FinalJob, bool](
+            "final jobs", self._finish, wait=FINAL_WAIT, lull=FINAL_LULL, eager=True, urgency=urgency
+        )
         # A check goes on without these. Somebody waits for them: what comes in the same turn of the loop goes together, and nothing waits for more.
         self._verdict_queries = Batcher[VerdictQuery, Mapping[bytes, CachedVerdict]](
             "lookups of cached verdicts", ledger.cache.find_verdicts, on_error=OnError.WAIT, wait=timedelta(0)

@@ -62,13 +62,15 @@ class PostgresLedger(Ledger):
         patience_s: float | None = None,
         outage: Outage | None = None,
         repeats: bool = False,
+        reserve: int = 0,
     ) -> None:
-        """See ``Database`` for the times and ``repeats``; ``tenant_shares`` are the tenants' weights in leases."""
+        """See ``Database`` for the times, ``repeats`` and ``reserve``; ``tenant_shares`` are the tenants' weights in leases."""
         options: dict[str, Any] = {
             "size": connections,
             "statement_s": statement_s,
             "patience_s": patience_s,
             "repeats": repeats,
+            "reserve": reserve,
         }
         if outage is None:
             database = Database(database_url, **options)

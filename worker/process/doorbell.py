@@ -328,7 +328,8 @@ class Sender:
         if job.request.config.stream:
             self._tokens.final(job, final)
         # The compact result waits for Redis, not the request with its sources.
-        self._finals.add((job.job_id, job.run, compact(result_of(view_of_final(job, final, datetime.now(UTC))))))
+        result = compact(result_of(view_of_final(job, final, datetime.now(UTC))))
+        self._finals.add((job.job_id, job.run, result), urgent=final.urgent)
 
     async def _publish(self, results: Sequence[Rendered]) -> None:
         await publish_results(self._outbox, self._doorbell, results)
@@ -339,7 +340,7 @@ class Sender:
 
     def hint(self, step: Step, job_id: UUID, *, urgent: bool) -> None:
         """Hints a job whose step may begin."""
-        self._hints.add(_Hint(step, urgent, job_id))
+        self._hints.add(_Hint(step, urgent, job_id), urgent=urgent)
 
     async def _send_hints(self, hints: Sequence[_Hint]) -> None:
         messages: defaultdict[tuple[Step, bool], list[UUID]] = defaultdict(list)

@@ -22,6 +22,7 @@ from tasks.ports import Catalog, Ledger, NewJob, Runtime
 from tasks.results import parse_job_ids, poll
 from tasks.scheduling.dispatch import Dispatch
 from tasks.scheduling.feed import Feed
+from tasks.scheduling.urgency import Urgency
 from tasks.submit import new_batch, submit
 from worker.operations.public_address import refuse_private
 from worker.process.celery_app import SubmitGate
@@ -166,6 +167,7 @@ class Intake(Runtime):
         gate: stops the queue of submissions while the ledger is away.
         sender: hints the first jobs of a small submission.
         dispatch: knows the steps with jobs that wait.
+        urgency: of the process; a message counts until it is answered.
         tenant: of submissions without one.
         most_queued: most jobs of that tenant that are not final; None: no limit.
         callback_private: callbacks may go to private networks.
@@ -181,6 +183,7 @@ class Intake(Runtime):
         gate: SubmitGate,
         sender: Sender,
         dispatch: Dispatch,
+        urgency: Urgency,
         tenant: str,
         most_queued: int | None,
         callback_private: bool = False,
@@ -192,6 +195,7 @@ class Intake(Runtime):
         self._gate = gate
         self._sender = sender
         self._dispatch = dispatch
+        self._urgency = urgency
         self._tenant = tenant
         self._most_queued = most_queued
         self._callback_private = callback_private
@@ -219,6 +223,10 @@ class Intake(Runtime):
         return [None if result is None else result.model_dump(mode="json") for result in results]
 
     async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
+        with self._urgency.hold():
+            return await self._accept(raw_jobs, raw_batch)
+
+    async def _accept(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
         batch = new_batch(raw_batch, tenant=self._tenant, max_queued=self._most_queued)
         if batch.callback_url is not None:
             await asyncio.to_thread(refuse_private, batch.callback_url, allowed=self._callback_private)
@@ -239,5 +247,9 @@ class Intake(Runtime):
         if len(jobs) > SMALL:
             return
         for job in jobs:
-            if job.priority > 0 or job.step not in self._dispatch.waiting:
-                self._sender.hint(job.step, job.id, urgent=job.priority > 0)
+            urgent, feed = job.priority > 0, self._feeds.get(job.step)
+            if urgent and feed is not None and feed.take_urgent([job.id]):
+                # Without the way over Redis.
+                continue
+            if urgent or job.step not in self._dispatch.waiting:
+                self._sender.hint(job.step, job.id, urgent=urgent)

@@ -39,6 +39,7 @@ from tasks.scheduling.dispatch import Dispatch, ModelFallback, Pace
 from tasks.scheduling.feed import CPU_GATHER_WAIT, Feed
 from tasks.scheduling.load import Load, Suspicion
 from tasks.scheduling.rescue import Rescue
+from tasks.scheduling.urgency import Urgency
 from tasks.text.time_limit import TimeLimit
 from worker.cancellation import cancel
 from worker.ledger.database import HOT_S
@@ -68,6 +69,9 @@ Result = TypeVar("Result")
 
 LOCAL_SLOTS = 16
 """Most jobs in a worker with the local model: with more, one process would keep jobs that another could compute."""
+
+RESERVE_CONNECTIONS = 1
+"""Of the four to PostgreSQL: the one that only urgent jobs get."""
 
 CLOSING_S = 10.0
 """Seconds to write the last answers after a drain: with the ledger away a stop takes ``drain_s`` and this time."""
@@ -110,6 +114,7 @@ class WorkerRuntime:
         """Holds the jobs in their check here; leases none itself."""
         self._pieces = LoopPieces()
         self._suspicion = Suspicion()
+        self._urgency = Urgency()
         self._metering = Metering(spans_by(settings))
 
     # ---- called by the main thread ----
@@ -158,7 +163,13 @@ class WorkerRuntime:
         settings, stack = self._settings, self._stack
         stack.push_async_callback(providers.close)
         self._ledger = await stack.enter_async_context(
-            PostgresLedger(self._database_url, tenant_shares=settings.tenant_shares, statement_s=HOT_S, repeats=True)
+            PostgresLedger(
+                self._database_url,
+                tenant_shares=settings.tenant_shares,
+                statement_s=HOT_S,
+                repeats=True,
+                reserve=RESERVE_CONNECTIONS,
+            )
         )
         self._doorbell = CeleryDoorbell(
             self._app, self._redis_url, key_prefix=settings.key_prefix, results_kept_s=settings.results_kept_s
@@ -176,7 +187,11 @@ class WorkerRuntime:
         stack.push_async_callback(renewer.stop)
         self._stack.push_async_callback(self._metering.stop)
         journal = LedgerJournal(
-            self._ledger, spool, surely_held=renewer.leases.surely_held, observe=self._metering.observe
+            self._ledger,
+            spool,
+            surely_held=renewer.leases.surely_held,
+            observe=self._metering.observe,
+            urgency=self._urgency,
         )
         stack.push_async_callback(journal.close)
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
@@ -205,6 +220,7 @@ class WorkerRuntime:
             gate=gate,
             sender=self._sender,
             dispatch=dispatch,
+            urgency=self._urgency,
             tenant=settings.tenant,
             most_queued=settings.most_queued(settings.tenant),
             callback_private=settings.callback_private,
@@ -247,7 +263,7 @@ class WorkerRuntime:
             queue=self._ledger.queue,
             keeper=renewer.leases,
             run=self._direct.run,
-            load=Load(self._settings.max_bytes_in_flight, self._suspicion),
+            load=Load(self._settings.max_bytes_in_flight, self._suspicion, self._urgency),
         )
 
     async def _keep_fresh(self, path: Path) -> None:
@@ -320,7 +336,7 @@ class WorkerRuntime:
             run=work.run,
             prepare=work.prepare if isinstance(work, Generate) else None,
             then=then,
-            load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion),
+            load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion, self._urgency),
             permitted=limits.room if generates else lambda: None,
             waits=limits.waits,
             gather_wait=None if generates else CPU_GATHER_WAIT,

@@ -4,8 +4,9 @@ import asyncio
 import hashlib
 import math
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -258,6 +259,8 @@ class Extractive:
         self.name = name
         self._latency_s = latency_s
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="extractive")
+        self._urgent: deque[tuple[Call, Future[Answered]]] = deque()
+        self._calls: deque[tuple[Call, Future[Answered]]] = deque()
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:  # noqa: ARG002 - the port's signature
         """Always segments: its quotes are exact."""
@@ -296,7 +299,7 @@ class Extractive:
 
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:
         """Chooses the sentences, off the event loop. A listener gets them word by word, over the time of the latency."""
-        answering = asyncio.get_running_loop().run_in_executor(self._executor, answer, call)
+        answering = asyncio.wrap_future(self._submit(call))
         if listener is None or not call.stream:
             if self._latency_s > 0:
                 await asyncio.sleep(self._latency_s)
@@ -307,6 +310,24 @@ class Extractive:
             await asyncio.sleep(self._latency_s / len(pieces))
             listener.on_text(word)
         return answered
+
+    def _submit(self, call: Call) -> "Future[Answered]":
+        """Has a call answered on the thread, an urgent one before all others."""
+        done: Future[Answered] = Future()
+        (self._urgent if call.request.priority > 0 else self._calls).append((call, done))
+        self._executor.submit(self._answer_next)
+        return done
+
+    def _answer_next(self) -> None:
+        call, done = (self._urgent or self._calls).popleft()
+        if not done.set_running_or_notify_cancel():
+            return
+        try:
+            answered = answer(call)
+        except BaseException as error:  # noqa: BLE001 - raised to the caller
+            done.set_exception(error)
+        else:
+            done.set_result(answered)
 
     async def close(self) -> None:
         """Stops the thread; what was handed to it is finished."""

@@ -25,6 +25,9 @@ COUNT_EVERY_S = 1.0
 STORE_EVERY_S = 10.0
 CLOSING_S = 2.0
 
+COUNT_A_TURN = 50
+"""Observations counted in one turn of the event loop: a millisecond."""
+
 MOST_KEPT = 50_000
 """Observations that wait to be counted; a loop that is busier than that counts no more for a second."""
 
@@ -72,6 +75,9 @@ class Metering:
         while True:
             await asyncio.sleep(COUNT_EVERY_S)
             try:
+                while len(self._queue) > COUNT_A_TURN:
+                    self._count_some()
+                    await asyncio.sleep(0)
                 self.count()
                 if monotonic() - stored_at >= STORE_EVERY_S:
                     if stored_at < 0:
@@ -85,12 +91,20 @@ class Metering:
 
     def count(self) -> None:
         """Counts what waits."""
+        while self._queue:
+            self._count_some()
+        if self._duties is not None:
+            self._count_duty(metrics.RESCUES, self._duties.rescue.rescued)
+            self._count_duty(metrics.EXPIRED, self._duties.expired)
+
+    def _count_some(self) -> None:
+        """Counts the first of what waits."""
         queue, tally = self._queue, self._tally
         if (excess := len(queue) - MOST_KEPT) > 0:
             for _ in range(excess):
                 queue.popleft()
             tally.count(metrics.DROPPED, by=excess)
-        while queue:
+        for _ in range(min(COUNT_A_TURN, len(queue))):
             observation = queue.popleft()
             self._trace(observation)
             try:
@@ -100,9 +114,6 @@ class Metering:
                 if not self._warned:
                     self._warned = True
                     log.exception("a job could not be counted for /metrics; later ones like it are not logged")
-        if self._duties is not None:
-            self._count_duty(metrics.RESCUES, self._duties.rescue.rescued)
-            self._count_duty(metrics.EXPIRED, self._duties.expired)
 
     def _trace(self, observation: Observation) -> None:
         if self._spans is None:

@@ -9,6 +9,7 @@ import pytest
 from tasks.errors import BrokerUnavailable, LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
 from tasks.scheduling import batching
 from tasks.scheduling.batching import BATCH_ROWS, Batcher, OnError
+from tasks.scheduling.urgency import Urgency
 
 LONG = timedelta(seconds=60)
 
@@ -59,11 +60,11 @@ def test_after_a_quiet_time_the_first_row_waits_for_no_other() -> None:
         table = Table()
         batcher = Batcher("rows", table.send, wait=timedelta(minutes=1), eager=True)
         assert await asyncio.wait_for(batcher.send(1), 10) == 10
-        others = [asyncio.ensure_future(batcher.send(row)) for row in (2, 3)]
-        await asyncio.wait(others, timeout=0.05)
+        bulk = [asyncio.ensure_future(batcher.send(row)) for row in (2, 3)]
+        await asyncio.wait(bulk, timeout=0.05)
         assert table.rows == [1]
         await batcher.close()
-        assert await asyncio.gather(*others) == [20, 30]
+        assert await asyncio.gather(*bulk) == [20, 30]
         return table
 
     table = asyncio.run(scenario())
@@ -84,12 +85,120 @@ def test_while_many_rows_come_others_are_waited_for_longer(monkeypatch: pytest.M
         await asyncio.wait(sends, timeout=0.05)
         assert table.rows == [1, 2, 3]
         assert await asyncio.wait_for(batcher.send(6, urgent=True), 10) == 60
+        assert table.rows == [1, 2, 3, 6]
+        await batcher.close()
         assert await asyncio.gather(*sends) == [40, 50]
         return table
 
     table = asyncio.run(scenario())
 
-    assert [len(rows) for rows in table.sends] == [1, 2, 3]
+    assert [len(rows) for rows in table.sends] == [1, 2, 1, 2]
+
+
+def test_an_urgent_row_waits_for_no_send_of_others() -> None:
+    batches: list[list[int]] = []
+    gate = asyncio.Event()
+
+    async def send(rows: Sequence[int]) -> list[int]:
+        batches.append(list(rows))
+        if 100 not in rows:
+            await gate.wait()
+        return [row * 10 for row in rows]
+
+    async def scenario() -> None:
+        batcher = Batcher("rows", send, rows=2)
+        bulk = [asyncio.ensure_future(batcher.send(row)) for row in range(6)]
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(batcher.send(100, urgent=True), 10) == 1000
+        # Both sends for all rows are busy, a third one would be full.
+        assert batches == [[0, 1], [2, 3], [100]]
+        gate.set()
+        assert await asyncio.gather(*bulk) == [0, 10, 20, 30, 40, 50]
+
+    asyncio.run(scenario())
+
+
+def test_urgent_rows_go_together_and_before_what_waits_longer() -> None:
+    batches: list[list[int]] = []
+    gates = [asyncio.Event() for _ in range(4)]
+
+    async def send(rows: Sequence[int]) -> list[int]:
+        batches.append(list(rows))
+        await gates[len(batches) - 1].wait()
+        return list(rows)
+
+    async def scenario() -> None:
+        batcher = Batcher("rows", send, rows=3, in_flight=1)
+        rows = [asyncio.ensure_future(batcher.send(row)) for row in range(6)]
+        rows += [asyncio.ensure_future(batcher.send(row, urgent=True)) for row in (100, 101)]
+        await asyncio.wait(rows, timeout=0.01)
+        rows += [asyncio.ensure_future(batcher.send(row, urgent=True)) for row in (102, 103)]
+        await asyncio.wait(rows, timeout=0.01)
+        # The send of bulk rows and the one for urgent rows are busy.
+        assert batches == [[0, 1, 2], [100, 101]]
+        gates[0].set()
+        await asyncio.wait(rows, timeout=0.01)
+        assert batches[2:] == [[102, 103]]
+        for gate in gates:
+            gate.set()
+        assert await asyncio.gather(*rows) == [0, 1, 2, 3, 4, 5, 100, 101, 102, 103]
+        assert batches[3:] == [[3, 4, 5]]
+
+    asyncio.run(scenario())
+
+
+def test_an_urgent_row_is_sent_again_as_an_urgent_one() -> None:
+    async def scenario() -> Table:
+        table = Table(away=2)
+        batcher = Batcher("rows", table.send, rows=1, in_flight=1)
+        rows = [asyncio.ensure_future(batcher.send(row)) for row in range(3)]
+        rows.append(asyncio.ensure_future(batcher.send(100, urgent=True)))
+        await asyncio.gather(*rows)
+        return table
+
+    assert sorted(asyncio.run(scenario()).rows) == [0, 1, 2, 100]
+
+
+def test_callers_of_a_large_send_go_on_a_few_a_turn_while_something_urgent_is_in_hand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batching, "FEW_ANSWERS", 3)
+    turns: list[int] = []
+
+    async def scenario(urgency: Urgency) -> list[int]:
+        batcher = Batcher("rows", Table().send, rows=10, urgency=urgency)
+        turns.clear()
+
+        async def caller(row: int) -> None:
+            await batcher.send(row)
+            turns[-1] += 1
+
+        async def count() -> None:
+            while True:
+                turns.append(0)
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        await asyncio.gather(*(caller(row) for row in range(10)))
+        counting.cancel()
+        return [number for number in turns if number]
+
+    assert asyncio.run(scenario(Urgency(count=1))) == [3, 3, 3, 1]
+    assert asyncio.run(scenario(Urgency())) == [10]
+
+
+def test_every_caller_has_its_answer_when_a_batcher_is_closed() -> None:
+    async def scenario() -> list[bool]:
+        batcher = Batcher("rows", Table().send, rows=40)
+        callers = [asyncio.ensure_future(batcher.send(row)) for row in range(40)]
+        await asyncio.sleep(0)
+        await batcher.close()
+        # Each goes on in the turn after its answer.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return [caller.done() for caller in callers]
+
+    assert all(asyncio.run(scenario()))
 
 
 def test_a_flow_ends_when_fewer_rows_come(monkeypatch: pytest.MonkeyPatch) -> None:

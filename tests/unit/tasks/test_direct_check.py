@@ -292,7 +292,7 @@ def test_answers_keep_their_slots_of_generate_while_there_is_no_room_for_their_c
             await check_answer(job)
 
         harness.check = harness.direct.check = Gated(check_later)  # type: ignore[assignment]
-        ids = await harness.submit(*(make_request(f"{n}?") for n in range(6)))
+        ids = await harness.submit(*(make_request(f"{n}?", priority=1) for n in range(6)))
         harness.feed.start()
         await harness.feed.admit(ids[:1], urgent=True)
         admitting = asyncio.create_task(harness.feed.admit(ids[1:], urgent=True))

@@ -4,18 +4,20 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from schemas.states import JobState, Step
-from tasks.errors import LedgerError
+from tasks.errors import LedgerError, LedgerUnavailable
 from tasks.ports import Leased, LeaseKey, LeaseRoom, Room
 from tasks.scheduling import feed, leased_ahead
 from tasks.scheduling.feed import Feed, Run
 from tasks.scheduling.leased_ahead import LeasedAhead
 from tasks.scheduling.load import Load, Suspicion
+from tasks.scheduling.urgency import Urgency
 from tests.builders import make_batch, make_jobs, make_request
 from tests.fakes.ledger import MemoryLedger
 
@@ -559,7 +561,6 @@ def test_slots_are_free_again_when_their_jobs_are_done() -> None:
         works.feed.start()
         await works.feed.admit(ids, urgent=False)
         await works.until_ran(25)
-        assert works.feed.in_use in {0, 25}
         await works.feed.drain(timedelta(seconds=1))
 
         assert works.feed.in_use == 0
@@ -610,6 +611,143 @@ def test_urgent_jobs_are_found_while_every_message_waits_for_slots() -> None:
         assert not waiting.done()
         works.gate.set()
         await asyncio.wait_for(waiting, 5)
+        await works.feed.drain(timedelta(seconds=1))
+
+    run(scenario())
+
+
+# ---- urgent jobs before bulk ones ------------------------------------------------------------------------------
+
+
+class SlowLeases:
+    """A feed whose leases of bulk jobs wait for a gate; those of urgent jobs do not."""
+
+    def __init__(self, **options: Any) -> None:
+        self.works = Works(free=False, **options)
+        self.gate = asyncio.Event()
+        self.rooms: list[LeaseRoom] = []
+        lease = self.works.ledger.queue.lease
+
+        async def gated(*arguments: Any, **more: Any) -> list[Leased]:
+            if more["min_priority"] is None:
+                await self.gate.wait()
+            else:
+                self.rooms.append(more["room"])
+            return await lease(*arguments, **more)
+
+        self.works.ledger.queue.lease = gated  # type: ignore[method-assign]
+
+
+def test_an_urgent_hint_waits_for_no_lease_of_bulk_jobs() -> None:
+    async def scenario() -> None:
+        slow = SlowLeases()
+        works, bulk = slow.works, await slow.works.submit(20)
+        works.feed.start()
+        waiting = asyncio.create_task(works.feed.admit(bulk, urgent=False))
+        await asyncio.sleep(0.01)
+        urgent = await works.submit(2, priority=1)
+        await asyncio.wait_for(works.feed.admit(urgent, urgent=True), 5)
+        await works.until_ran(2)
+        assert works.ran == urgent
+        # Beside another lease: no job that may end its worker.
+        assert [room.risk for room in slow.rooms] == [0.0]
+        slow.gate.set()
+        await waiting
+        await works.until_ran(22)
+        works.gate.set()
+        await works.feed.drain(timedelta(seconds=1))
+
+    run(scenario())
+
+
+def test_urgent_jobs_are_taken_without_a_message_where_there_are_slots() -> None:
+    async def scenario() -> None:
+        slow = SlowLeases(slots=40)
+        works = slow.works
+        works.feed.start()
+        urgent = await works.submit(41, priority=1)
+        assert not works.feed.take_urgent(urgent), "more than slots"
+        assert works.feed.take_urgent(urgent[:30])
+        await works.until_ran(30)
+        assert works.ran == urgent[:30]
+        assert not works.feed.take_urgent(urgent[30:])
+        works.feed.stop_admitting()
+        assert not works.feed.take_urgent(urgent[30:31]), "it stops"
+        works.gate.set()
+        slow.gate.set()
+        await works.feed.drain(timedelta(seconds=1))
+
+    run(scenario())
+
+
+def test_urgent_jobs_whose_lease_broke_are_found_in_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "LEDGER_PAUSE", timedelta(milliseconds=1))
+
+    async def scenario() -> None:
+        works = Works()
+        lease, breaks = works.ledger.queue.lease, [LedgerError("a defect"), LedgerUnavailable("away")]
+
+        async def broken(*arguments: Any, **more: Any) -> list[Leased]:
+            if breaks and more["min_priority"] is not None:
+                raise breaks.pop()
+            return await lease(*arguments, **more)
+
+        works.ledger.queue.lease = broken  # type: ignore[method-assign]
+        works.feed.start()
+        urgent = await works.submit(2, priority=1)
+        for job_id in urgent:
+            await asyncio.wait_for(works.feed.admit([job_id], urgent=True), 5)
+            await works.until_ran(urgent.index(job_id) + 1)
+        assert (works.ran, breaks) == (urgent, [])
+        await works.feed.drain(timedelta(seconds=1))
+
+    run(scenario())
+
+
+def test_the_next_slot_is_for_an_urgent_job_although_others_were_leased_ahead_before() -> None:
+    async def scenario() -> None:
+        busy = Busy()
+        await busy.fill()
+        urgent = await busy.works.submit(6, priority=1)
+        await busy.works.feed.admit(urgent[:5], urgent=True)
+        await busy.works.until_ran(150)
+        # All slots are taken. This one was found by another lease than its hint's.
+        (job,) = await busy.works.ledger.queue.lease(
+            Step.GENERATE, "w", timedelta(seconds=60), 1, ids=urgent[5:], min_priority=1
+        )
+        busy.works.feed._start([job])
+        await asyncio.sleep(0.01)
+        assert job.job_id not in busy.works.ran
+        busy.end(1)
+        await busy.works.until_ran(151)
+        assert busy.works.ran[150] == job.job_id
+        busy.end(200)
+        await busy.works.feed.drain(timedelta(0))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("urgent", "most"), [(0, 40), (1, 3)])
+def test_a_few_jobs_begin_a_turn_while_something_urgent_is_in_hand(
+    monkeypatch: pytest.MonkeyPatch, urgent: int, most: int
+) -> None:
+    monkeypatch.setattr(feed, "FEW_BEGIN", 3)
+
+    async def scenario() -> None:
+        works = Works(slots=100, free=False, load=Load(urgency=Urgency(urgent)))
+        ran: list[int] = []
+
+        async def count() -> None:
+            while len(works.ran) < 40:
+                ran.append(len(works.ran))
+                await asyncio.sleep(0)
+
+        works.feed.start()
+        await works.feed.admit(await works.submit(40), urgent=False)
+        await asyncio.wait_for(count(), 5)
+        ran.append(len(works.ran))
+        assert max(after - before for before, after in pairwise([0, *ran])) == most
+        works.gate.set()
         await works.feed.drain(timedelta(seconds=1))
 
     run(scenario())

@@ -107,6 +107,34 @@ def test_its_answers_pass_the_check() -> None:
     assert {claim.verdict for claim in grounding.claims} == {Verdict.SUPPORTED}
 
 
+def test_an_urgent_call_is_answered_before_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    gate = threading.Event()
+
+    def slow(call: Call) -> Answered:
+        assert gate.wait(10)
+        order.append(call.request.query)
+        return answer(call)
+
+    monkeypatch.setattr(extractive, "answer", slow)
+
+    async def scenario() -> None:
+        provider = Extractive()
+        requests = [JobRequest(query=f"Rent {number}?", context=CONTEXT) for number in range(4)]
+        requests.append(JobRequest(query="Urgent rent?", context=CONTEXT, priority=1))
+        calls = [asyncio.ensure_future(provider.call(planned(request, provider))) for request in requests]
+        await asyncio.sleep(0.05)
+        calls[2].cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await provider.close()
+
+    asyncio.run(scenario())
+
+    assert order == ["Rent 0?", "Urgent rent?", "Rent 1?", "Rent 3?"]
+
+
 def test_sentences_are_chosen_off_the_loop_and_the_latency_does_not_block_it(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
 
