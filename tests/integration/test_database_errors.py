@@ -3,14 +3,18 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 
+from schemas.states import Step
 from tasks.errors import LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
+from tests.builders import make_batch, make_jobs, make_request
 from worker.ledger.database import Database
+from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import migrate
 from worker.process.spool import spool_folder
 
@@ -148,5 +152,25 @@ def test_a_statement_without_a_place_ends_as_one_without_a_connection(database_u
                 await database.rows("SELECT 1")
         assert len(await database.rows("SELECT 1")) == 1
         await database.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_few_jobs_with_an_urgent_one_are_accepted_while_others_have_all_other_connections(database_url: str) -> None:
+    migrate(database_url)
+
+    async def scenario() -> None:
+        async with PostgresLedger(database_url, connections=2, reserve=1) as ledger:
+            jobs = [make_jobs(make_request("bulk?")), make_jobs(make_request("urgent?", priority=1))]
+            async with ledger._database.connection():
+                bulk = asyncio.ensure_future(ledger.submission.submit(make_batch(), jobs[:1]))
+                receipt = await asyncio.wait_for(ledger.submission.submit(make_batch(), jobs[1:]), 10)
+                assert receipt.job_ids == (jobs[1][0].id,)
+                assert not bulk.done()
+                leased = await asyncio.wait_for(
+                    ledger.queue.lease(Step.GENERATE, "w", timedelta(seconds=60), 5, min_priority=1), 10
+                )
+                assert [job.job_id for job in leased] == [jobs[1][0].id]
+            assert (await bulk).job_ids == (jobs[0][0].id,)
 
     asyncio.run(scenario())

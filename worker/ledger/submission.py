@@ -236,6 +236,10 @@ MOST_CHARACTERS = {"place": 300, "field": 300, "message": 2_000, "custom_id": 25
 _COPY_INPUT_LINES = "COPY input_line (batch_id, position, job_id, place, field, message, custom_id) FROM STDIN"
 
 
+FEW_JOBS = 50
+"""Up to so many jobs with an urgent one among them go over the connection for urgent statements: it is theirs for some milliseconds."""
+
+
 class PostgresSubmission(Submission):
     """Batches written by COPY, in one transaction each."""
 
@@ -250,8 +254,10 @@ class PostgresSubmission(Submission):
         strict: bool = False,
         refused: Iterable[Refused] = (),
     ) -> Receipt:
-        # The chunks are read once, one by one, inside the transaction.
-        async with self._db.connection() as connection, connection.transaction() as transaction:
+        # A stream of chunks is read once, one by one, inside the transaction.
+        urgent = isinstance(chunks, list) and sum(map(len, chunks)) <= FEW_JOBS
+        urgent = urgent and any(job.priority > 0 for chunk in chunks for job in chunk)
+        async with self._db.connection(urgent=urgent) as connection, connection.transaction() as transaction:
             receipt = await _write(connection, batch, chunks, strict=strict)
             if receipt.created:
                 repeated = (Repeated(position, job_id) for position, job_id in receipt.elsewhere.items())
