@@ -16,10 +16,10 @@ from tasks.grounding.alignment import SURE, Alignment, Difference, Fit, Place, W
 from tasks.grounding.bounds import bounds, events
 from tasks.grounding.clause_values import ClauseValues, Owner
 from tasks.grounding.comparisons import comparisons
-from tasks.grounding.limits import Limits
+from tasks.grounding.limit_differences import Limits
 from tasks.grounding.negations import negations
 from tasks.grounding.number_places import NumberPlaces, counted_noun, same_kind
-from tasks.grounding.rates import rates
+from tasks.grounding.rate_differences import rates
 from tasks.grounding.tables import compare_with_tables
 from tasks.text.evidence import SourceSearch
 from tasks.text.fact_reader import read_facts
