@@ -14,13 +14,13 @@ from markdown_it import MarkdownIt
 
 from schemas.answer import CanonicalAnswer
 from tasks.answers.rendered import Edit, fenced_blocks
-from tasks.text.word_search import AsciiSearch
+from tasks.text.word_search import WordSearch
 
 REMOVED = "HTML, script links or images in the answer were removed or made harmless"
 
 _SIGN = re.compile(r"<[A-Za-z/!?]|\]\(|!\[|\]:|javascript|vbscript|data:|&#|\bon\w+\s*=", re.IGNORECASE)
 """The first sign of active content; most answers have none."""
-_SIGN_IN_ASCII = AsciiSearch(lambda: _SIGN.pattern)
+_MAY_BE_SIGN = WordSearch("<", "](", "![", "]:", "&#", patterns=("(?i)javascript|vbscript|data:", r"(?i)on\w+\s*="))
 _INLINE_CODE = re.compile(r"(?<![`\\])(`+)(?!`)[^\n]{1,1000}?(?<!`)\1(?!`)")
 _ELEMENTS = frozenset(
     """a abbr address applet area article aside audio b base basefont bdi bdo bgsound big blink blockquote body br button
@@ -60,7 +60,7 @@ _PASSES = 4
 
 def may_be_active(text: str) -> bool:
     """Tells whether a text has a sign of active content."""
-    return _SIGN_IN_ASCII.may_match(text) and _SIGN.search(text) is not None
+    return _MAY_BE_SIGN(text) and _SIGN.search(text) is not None
 
 
 def neutralise(answer: CanonicalAnswer) -> tuple[CanonicalAnswer, bool]:

@@ -32,7 +32,14 @@ def storable(text: str) -> str:
 
 def is_storable(text: str) -> bool:
     """Tells whether PostgreSQL can store a text as it is."""
-    return "\0" not in text and (text.isascii() or UNSTORABLE.search(text) is None)
+    if "\0" in text:
+        return False
+    try:
+        # Far faster than a search for surrogates.
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -312,7 +312,7 @@ def _unused_tag(request: JobRequest, indexes: Iterable[int]) -> str:
 def _attributes(source: SourceContext) -> str:
     """The metadata for the prompt as attributes, without characters that can end the tag."""
     about = ""
-    for key in SHOWN_METADATA:
+    for key in SHOWN_METADATA if source.metadata else ():
         value = source.metadata.get(key)
         if value is None or value == "":
             continue
