@@ -80,6 +80,10 @@ class Alignment:
         self._weights = weights
         self._names = frozenset(claim.stems[at] for at in claim.names)
 
+    def weight(self, stem: str) -> float:
+        """The weight of a word of the claim."""
+        return self._weights.get(stem, _UNKNOWN_WEIGHT)
+
     # ---- the fit of a place ----
 
     def context(self, first: int, last: int) -> Context:

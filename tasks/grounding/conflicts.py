@@ -16,6 +16,7 @@ from tasks.grounding.alignment import SURE, Alignment, Difference, Fit, Place, W
 from tasks.grounding.bounds import bounds, events
 from tasks.grounding.clause_values import ClauseValues, Owner
 from tasks.grounding.comparisons import comparisons
+from tasks.grounding.denied_clauses import denied_clauses
 from tasks.grounding.limit_differences import Limits
 from tasks.grounding.negations import negations
 from tasks.grounding.number_places import NumberPlaces, counted_noun, same_kind
@@ -83,6 +84,7 @@ def differences(
     comparison = _Comparison(claim, windows, weights)
     yield from comparison.quantities(words)
     yield from negations(comparison)
+    yield from denied_clauses(comparison, words)
     limits = Limits(comparison, words)
     yield from limits.differences()
     yield from comparison.opposites(limits.agreed)

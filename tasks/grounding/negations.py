@@ -181,9 +181,15 @@ def _is_said_otherwise(pair: Alignment, reach: list[int]) -> bool:
 
 
 def _distance(facts: FactText, position: int) -> int:
-    """Tokens from a position to the nearest negation."""
+    """Tokens from a position to the nearest negation of its sentence."""
+    here = facts.places[position]
     return min(
-        (min(abs(position - first), abs(position - last)) for first, last in facts.cues), default=len(facts.lows)
+        (
+            min(abs(position - first), abs(position - last))
+            for first, last in facts.cues
+            if abs(facts.places[first] - here) < _SENTENCE
+        ),
+        default=len(facts.lows),
     )
 
 

@@ -122,6 +122,8 @@ class Lexicon:
     """Words for one person."""
     rates: Mapping[str, str]
     """Words that give a rate by themselves: monthly, total."""
+    conditions: frozenset[str]
+    """Words that begin a condition: if, unless."""
     than: frozenset[str]
     comparatives: Mapping[str, tuple["Comparative", ...]]
     """Comparatives by their first word, longest first."""
@@ -221,7 +223,7 @@ def _measures(
         "events": tuple(frozenset(group.split()) for group in listed.get("events", ())),
         **{
             key: frozenset(listed.get(key, "").split())
-            for key in ("joins", "references", "steps", "per", "vague_per", "persons")
+            for key in ("joins", "references", "steps", "per", "vague_per", "persons", "conditions")
         },
         "rates": {word: unit for unit, members in listed.get("rates", {}).items() for word in members.split()},
         "than": frozenset(listed.get("than", "").split()),

@@ -61,6 +61,8 @@ def _limit_before(facts: FactText, quantity: Quantity, words: Lexicon) -> Limit 
 
 def _phrase_to(facts: FactText, end: int, words: Lexicon) -> tuple[int, LimitPhrase] | None:
     """The longest words that set a limit and end at a token, with their first token."""
+    if facts.lows[end] not in words.limit_words:
+        return None
     for start in range(max(0, end - words.longest_limit + 1), end + 1):
         if (limit := words.limits_before.get(tuple(facts.lows[start : end + 1]))) is not None:
             return start, limit
@@ -70,19 +72,21 @@ def _phrase_to(facts: FactText, end: int, words: Lexicon) -> tuple[int, LimitPhr
 def _limit_behind(facts: FactText, quantity: Quantity, words: Lexicon) -> Limit | None:
     lows = facts.lows
     for start in range(quantity.last + 1, min(quantity.last + 1 + _NOUN, len(lows))):
-        if start in facts.breaks:
+        if start in facts.breaks or lows[start][0].isdigit():
             break
+        if lows[start] not in words.limit_words:
+            continue
         for end in range(min(start + words.longest_limit, len(lows)), start, -1):
             if (limit := words.limits_behind.get(tuple(lows[start:end]))) is not None:
                 side = 1 - limit.side if limit.timed and _is_ahead(facts, quantity, words) else limit.side
                 return Limit(side, start, end - 1)
-        if lows[start][0].isdigit():
-            break
     return None
 
 
 def _limit_of_range(facts: FactText, quantity: Quantity, words: Lexicon) -> Limit | None:
     """The limit of one end of a range: between two and four weeks."""
+    if words.between.isdisjoint(facts.lows[max(0, quantity.first - _RANGE) : quantity.first]):
+        return None
     for at in range(quantity.first - 1, max(-1, quantity.first - 1 - _RANGE), -1):
         if at in facts.breaks:
             return None

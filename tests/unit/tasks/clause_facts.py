@@ -254,3 +254,35 @@ LIMITS = [
         ("Il soggiorno dura al massimo 21 notti.", ""),
     ),
 ]
+
+WORKSHOP = (
+    "The hoist may not be used by apprentices to lift trailers. Never clean the belt grinder while the motor is running. Spare keys"
+    " are handed out at the desk. If the alarm does not stop, call the caretaker. Solvents are not to be poured into the sink."
+)
+DEPOT = "Lehrlinge dürfen die Hebebühne nicht allein bedienen. Schlüssel werden am Tresen ausgegeben."
+OFFICINA = "Durante le pulizie si può entrare senza casco. Le chiavi si ritirano in portineria."
+
+DENIED = [
+    *changes(
+        "en",
+        WORKSHOP,
+        ("Apprentices may use the hoist to lift trailers.", "negation"),
+        ("The belt grinder may be cleaned while the motor is running.", "negation"),
+        ("Solvents are to be poured into the sink.", "negation"),
+        ("Apprentices are forbidden to use the hoist to lift trailers.", ""),
+        ("Spare keys are handed out at the desk.", ""),
+        ("The caretaker is called about the alarm.", ""),
+    ),
+    *changes(
+        "de",
+        DEPOT,
+        ("Lehrlinge dürfen die Hebebühne allein bedienen.", "negation"),
+        ("Die Schlüssel werden am Tresen ausgegeben.", ""),
+    ),
+    *changes(
+        "it",
+        OFFICINA,
+        ("Durante le pulizie si può entrare con casco.", "negation"),
+        ("Le chiavi si ritirano in portineria.", ""),
+    ),
+]

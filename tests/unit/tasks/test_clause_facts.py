@@ -1,25 +1,25 @@
-"""Numbers that belong to another clause, row, time or unit than a claim says, and limits that it turns round."""
+"""Numbers that belong to another clause, row, time or unit than a claim says, limits that it turns round, and denials that it lacks."""
 
 import pytest
 
 from tasks.grounding.tables import read_tables
-from tests.unit.tasks.clause_facts import CLAUSES, KAYAKS, LIMITS, RATES, ROWS
+from tests.unit.tasks.clause_facts import CLAUSES, DENIED, KAYAKS, LIMITS, RATES, ROWS
 from tests.unit.tasks.differences import Change
 from tests.unit.tasks.test_conflicts import compare
 
-CHANGES = [*CLAUSES, *ROWS, *RATES, *LIMITS]
+CHANGES = [*CLAUSES, *ROWS, *RATES, *LIMITS, *DENIED]
 WRONG = [change for change in CHANGES if change.kind]
 RIGHT = [change for change in CHANGES if not change.kind]
 
 
 @pytest.mark.parametrize("change", WRONG, ids=lambda change: change.claim)
-def test_a_number_of_another_place_is_found(change: Change) -> None:
+def test_a_fact_of_another_place_is_found(change: Change) -> None:
     different, _ = compare(change.source, change.claim, change.language)
     assert change.kind in {difference.kind.value for difference in different}
 
 
 @pytest.mark.parametrize("change", RIGHT, ids=lambda change: change.claim)
-def test_the_number_of_the_same_place_is_right(change: Change) -> None:
+def test_a_fact_of_the_same_place_is_right(change: Change) -> None:
     assert compare(change.source, change.claim, change.language)[0] == []
 
 
