@@ -292,7 +292,8 @@ class Settings(BaseSettings):
         description="seconds without any connection to a provider after which its jobs are held, and no longer tried",
     )
     slots: Annotated[int, Field(ge=1, le=20_000)] = Field(
-        default=1_000, description="calls in flight per process; the workers that `up` and `run` start share them"
+        default=1_000,
+        description="calls in flight per process, and a fiftieth more of urgent jobs; the workers that `up` and `run` start share them",
     )
     check_slots: Annotated[int, Field(ge=1, le=20_000)] = Field(
         default=200, description="jobs in check per process; a job waits for its judge in one of them"

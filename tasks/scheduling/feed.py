@@ -2,10 +2,8 @@
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from time import monotonic
@@ -16,6 +14,7 @@ from schemas.job import MAX_REQUEST_BYTES
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable, NightdeskError
 from tasks.ports import Leased, LeaseKey, LeaseRoom, Queue, Room
+from tasks.scheduling.hint_line import HintLine
 from tasks.scheduling.leased_ahead import LeasedAhead
 from tasks.scheduling.load import Load
 from tasks.scheduling.loop_turns import LoopTurns
@@ -36,7 +35,7 @@ HINT_PATIENCE = timedelta(seconds=1)
 every thread to wait, nothing else would come in over Redis, and no urgent job."""
 
 URGENT_SHARE = 0.02
-"""Of a process's slots that only urgent jobs get; at least one slot, but never the only one. Others get the next that comes free."""
+"""Slots that a process has for urgent jobs beyond its others, as a share of these."""
 
 LEASE_ROWS = 200
 """Jobs a lease takes at most; ``Load`` bounds the bytes that they bring."""
@@ -86,12 +85,9 @@ class LeaseHolder(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class _Hint:
-    """The ids of one message that were not yet passed to a lease."""
-
-    ids: deque[UUID]
-    done: asyncio.Event = field(default_factory=asyncio.Event)
+def urgent_slots(slots: int) -> int:
+    """Calls of urgent jobs that a process makes beyond its ``slots``; at least one."""
+    return max(1, int(slots * URGENT_SHARE))
 
 
 class Feed:
@@ -144,8 +140,8 @@ class Feed:
         """The last lease without a hint found jobs: there may be more."""
         self._nothing_found = BACKLOG_LOOK
         self._urgent_looked = float("-inf")
-        self._reserved = min(max(1, int(slots * URGENT_SHARE)), slots - 1)
-        """Slots that only urgent jobs get, so that a bulk batch never fills them all."""
+        self._most = slots + urgent_slots(slots)
+        """Slots with those that only urgent jobs get, so that a bulk batch never fills them all."""
         self._running: dict[asyncio.Task[None], Leased] = {}
         self._storing: set[asyncio.Task[None]] = set()
         """Of these the ones whose slot is free already."""
@@ -155,8 +151,8 @@ class Feed:
         """The pump waits for the ledger."""
         self._express: asyncio.Task[None] | None = None
         """The lease of urgent jobs under way beside the pump."""
-        self._urgent: deque[_Hint] = deque()
-        self._bulk: deque[_Hint] = deque()
+        self._urgent = HintLine()
+        self._bulk = HintLine()
         self._wake = asyncio.Event()
         self._stopping = False
         self._pump: asyncio.Task[None] | None = None
@@ -204,9 +200,8 @@ class Feed:
         """Return when every id was passed to a lease, or after ``HINT_PATIENCE``; jobs that others have are passed over."""
         if not ids or self._stopping:
             return
-        hint = _Hint(deque(ids))
-        hints = self._urgent if urgent else self._bulk
-        hints.append(hint)
+        line = self._urgent if urgent else self._bulk
+        hint = line.add(ids)
         if urgent:
             self._begin_express()
         if hint.ids:
@@ -215,8 +210,7 @@ class Feed:
             async with asyncio.timeout(HINT_PATIENCE.total_seconds()):
                 await hint.done.wait()
         except TimeoutError:
-            if hint in hints:
-                hints.remove(hint)
+            if line.drop(hint):
                 self._let_go = True
                 self._wake.set()
 
@@ -226,7 +220,7 @@ class Feed:
         """Lease urgent jobs at once, without a message; False: there are no slots for them here."""
         if self._urgent or self._express_room() < len(job_ids):
             return False
-        self._urgent.append(_Hint(deque(job_ids)))
+        self._urgent.add(job_ids)
         self._begin_express()
         return True
 
@@ -234,13 +228,13 @@ class Feed:
         """Urgent jobs that may be leased beside what the pump leases; those that find no slot are first for the next."""
         if self._stopping or self._load.room(urgent=True) is None:
             return 0
-        room = min(self.slots - self.in_use, LEASE_ROWS)
+        room = min(self._free(urgent=True), LEASE_ROWS)
         permitted = self._permitted()
         return max(0, room if permitted is None else min(room, permitted.urgent))
 
     def _begin_express(self) -> None:
         """Lease hinted urgent jobs, if there is room, whatever the pump waits for."""
-        if self._urgent and self._express is None and (ids := self._next_ids(self._urgent, self._express_room())):
+        if self._urgent and self._express is None and (ids := self._urgent.take(self._express_room())):
             work = self._lease_express(ids)
             self._express = asyncio.get_running_loop().create_task(work, name=f"express {self.step}")
 
@@ -249,7 +243,7 @@ class Feed:
             while ids:
                 room = self._load.beside() if self._leasing else None
                 self._start(await self._lease_within(room, len(ids), ids=ids, min_priority=1))
-                ids = self._next_ids(self._urgent, self._express_room())
+                ids = self._urgent.take(self._express_room())
         except Exception as error:
             # Their messages are done: they are found in the ledger.
             self._let_go = True
@@ -292,7 +286,7 @@ class Feed:
             return
         urgent_room, bulk_room = self._room()
         if hints_wait:
-            if ids := self._next_ids(self._bulk, bulk_room):
+            if ids := self._bulk.take(bulk_room):
                 self._start(await self._lease(len(ids), ids=ids))
             urgent_room, _ = self._room()
             if self._bulk and urgent_room and self._urgent_look_is_due():
@@ -314,8 +308,7 @@ class Feed:
         So no message, and no thread with it, waits for a limit, and what is submitted later but more urgent, or by
         another tenant, does not wait behind what was hinted before.
         """
-        while self._bulk:
-            self._bulk.popleft().done.set()
+        self._bulk.release()
         free_urgent, free_bulk = self._room(ahead=0)
         urgent_room, bulk_room = min(free_urgent, permitted.urgent), min(free_bulk, permitted.bulk)
         jobs: list[Leased] = []
@@ -342,11 +335,14 @@ class Feed:
 
     def _room(self, ahead: int | None = None) -> tuple[int, int]:
         """Free slots for urgent jobs, and for others with those leased ahead; none for those whose bytes are used up."""
-        free = max(0, self.slots - self.in_use)
         ahead = self._ahead.room if ahead is None else ahead
-        bulk = 0 if self.throttled else max(0, free - self._reserved) + ahead
-        urgent_room = min(free, LEASE_ROWS) if self._load.room(urgent=True) else 0
+        bulk = 0 if self.throttled else self._free() + ahead
+        urgent_room = min(self._free(urgent=True), LEASE_ROWS) if self._load.room(urgent=True) else 0
         return urgent_room, min(bulk, LEASE_ROWS) if self._load.room(urgent=False) else 0
+
+    def _free(self, *, urgent: bool = False) -> int:
+        """Slots that are free for urgent jobs, or for others."""
+        return max(0, (self._most if urgent else self.slots) - self.in_use)
 
     async def _has_hints(self) -> bool:
         """True if hints wait; False when it is time to look without one."""
@@ -377,19 +373,6 @@ class Feed:
         _, room = self._room()
         more_wait = self._bulk or self._unhinted
         return bool(more_wait) and not self._urgent and not self._stopping and 0 < room < min(GATHER, self.slots // 4)
-
-    @staticmethod
-    def _next_ids(hints: "deque[_Hint]", room: int) -> list[UUID]:
-        """Take ids from waiting hints; their messages are done when all their ids are taken."""
-        ids: list[UUID] = []
-        while hints and len(ids) < room:
-            hint = hints[0]
-            while hint.ids and len(ids) < room:
-                ids.append(hint.ids.popleft())
-            if not hint.ids:
-                hints.popleft()
-                hint.done.set()
-        return ids
 
     async def _lease(self, limit: int, **terms: Any) -> list[Leased]:
         """Lease for the pump."""
@@ -433,7 +416,7 @@ class Feed:
                 self._keeper.hold(key, partial(self._drop, key))
 
     def _fits(self, job: Leased) -> bool:
-        return self._prepare is None or self.slots - self.in_use > (0 if job.priority > 0 else self._reserved)
+        return self._prepare is None or self._free(urgent=job.priority > 0) > 0
 
     def _begin(self, job: Leased, run: Run) -> None:
         task = asyncio.get_running_loop().create_task(self._run_one(job, run), name=f"{self.step} {job.job_id}")
@@ -473,7 +456,7 @@ class Feed:
 
     def _note_free(self) -> None:
         while self._ahead and not self._stopping:
-            if self.slots - self.in_use <= (0 if self._ahead.has_urgent else self._reserved):
+            if not self._free(urgent=self._ahead.has_urgent):
                 break
             self._begin(*self._ahead.take())
         self._begin_express()
@@ -488,9 +471,8 @@ class Feed:
         """Lease nothing more and let waiting messages return; their jobs stay available in the ledger."""
         self._stopping = True
         self._wake.set()
-        for hints in (self._urgent, self._bulk):
-            while hints:
-                hints.popleft().done.set()
+        self._urgent.release()
+        self._bulk.release()
 
     async def drain(self, within: timedelta) -> int:
         """Lets running jobs end; interrupts the unfinished ones after ``within`` and returns their number.

@@ -21,6 +21,7 @@ from tasks.grounding.model import Calibration
 from tasks.grounding.objections import use_strictness
 from tasks.grounding.own_checkers import use_own_checkers
 from tasks.ports import process
+from tasks.scheduling.feed import urgent_slots
 from worker.local import Endpoints
 from worker.process.alive_file import prepare
 from worker.process.celery_app import QUEUES, make_app
@@ -151,7 +152,8 @@ def _service(settings: Settings, queues: Sequence[str], providers: ConfiguredPro
         return work
     model = providers.model_of(providers.default, None)
     answers = f"{providers.default}:{model}" if model else providers.default
-    return f"{work}; {settings.slots:,} calls at once at most; {answers} answers jobs that name no provider"
+    calls = f"{settings.slots:,} calls at once at most, and {urgent_slots(settings.slots):,} of urgent jobs"
+    return f"{work}; {calls}; {answers} answers jobs that name no provider"
 
 
 def _checks(settings: Settings, queues: Sequence[str]) -> bool:

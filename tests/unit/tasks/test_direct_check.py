@@ -296,8 +296,8 @@ def test_answers_keep_their_slots_of_generate_while_there_is_no_room_for_their_c
         harness.feed.start()
         await harness.feed.admit(ids[:1], urgent=True)
         admitting = asyncio.create_task(harness.feed.admit(ids[1:], urgent=True))
-        await until(lambda: (harness.checks.in_use, harness.feed.in_use, len(harness.provider.calls)) == (2, 2, 4))
-        assert len(harness.provider.calls) == 4, "no call for what can't be checked"
+        await until(lambda: (harness.checks.in_use, harness.feed.in_use, len(harness.provider.calls)) == (2, 3, 5))
+        assert len(harness.provider.calls) == 5, "no call for what can't be checked"
         gate.set()
         await admitting
         await until(lambda: len(harness.finals) == 6)
@@ -320,7 +320,7 @@ def test_an_urgent_answer_waits_for_no_other_check() -> None:
         ids = await harness.submit(*(make_request(f"{n}?") for n in range(8)))
         harness.feed.start()
         admitting = asyncio.create_task(harness.feed.admit(ids, urgent=False))
-        await until(lambda: (harness.checks.in_use, harness.feed.in_use) == (4, 3))
+        await until(lambda: (harness.checks.in_use, harness.feed.in_use) == (4, 4))
         (urgent,) = await harness.submit(make_request("urgent?", priority=1))
         await harness.feed.admit([urgent], urgent=True)
         await until(lambda: [job.job_id for job in harness.finals] == [urgent])

@@ -14,7 +14,7 @@ from schemas.states import JobState, Step
 from tasks.errors import LedgerError, LedgerUnavailable
 from tasks.ports import Leased, LeaseKey, LeaseRoom, Room
 from tasks.scheduling import feed, leased_ahead
-from tasks.scheduling.feed import Feed, Run
+from tasks.scheduling.feed import Feed, Run, urgent_slots
 from tasks.scheduling.leased_ahead import LeasedAhead
 from tasks.scheduling.load import Load, Suspicion
 from tasks.scheduling.urgency import Urgency
@@ -119,7 +119,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "IDLE_LOOK", timedelta(milliseconds=20))
     monkeypatch.setattr(feed, "GATHER_WAIT", timedelta(milliseconds=1))
     monkeypatch.setattr(feed, "URGENT_LOOK", timedelta(milliseconds=10))
-    monkeypatch.setattr(feed, "URGENT_SHARE", 0.05)
+    monkeypatch.setattr(feed, "URGENT_SHARE", 0.06)
 
 
 def test_hints_that_wait_together_are_leased_together() -> None:
@@ -139,9 +139,9 @@ def test_hints_that_wait_together_are_leased_together() -> None:
     run(scenario())
 
 
-def test_no_more_run_than_there_are_slots_and_some_are_kept_for_urgent_jobs() -> None:
+def test_no_more_run_than_there_are_slots_and_some_are_for_urgent_jobs_alone() -> None:
     async def scenario() -> None:
-        works = Works(slots=40, free=False)
+        works = Works(slots=38, free=False)
         bulk = await works.submit(50)
         works.feed.start()
         waiting = asyncio.create_task(works.feed.admit(bulk, urgent=False))
@@ -163,19 +163,19 @@ def test_no_more_run_than_there_are_slots_and_some_are_kept_for_urgent_jobs() ->
 
 def test_slots_that_come_free_one_by_one_are_filled_together() -> None:
     async def scenario() -> None:
-        works = Works(slots=40, free=False, gather_wait=timedelta(minutes=1))
+        works = Works(slots=38, free=False, gather_wait=timedelta(minutes=1))
         ended = asyncio.Semaphore(0)
         works.gate.wait = ended.acquire  # type: ignore[assignment]
         await works.submit(60)
         works.feed.start()
         await works.until_ran(38)
-        for _ in range(9):
+        for _ in range(8):
             ended.release()
-        await until(lambda: works.feed.in_use == 29)
+        await until(lambda: works.feed.in_use == 30)
         assert [jobs for jobs, _ in works.leases] == [38]
         ended.release()
-        await works.until_ran(48)
-        assert [jobs for jobs, _ in works.leases] == [38, 10]
+        await works.until_ran(47)
+        assert [jobs for jobs, _ in works.leases] == [38, 9]
         await works.feed.drain(timedelta(0))
 
     run(scenario())
@@ -183,7 +183,7 @@ def test_slots_that_come_free_one_by_one_are_filled_together() -> None:
 
 def test_slots_are_free_while_answers_are_stored() -> None:
     async def scenario() -> None:
-        works = Works(slots=40, free=False)
+        works = Works(slots=38, free=False)
         answered, stored = asyncio.Semaphore(0), asyncio.Event()
 
         async def store() -> None:
@@ -199,26 +199,26 @@ def test_slots_are_free_while_answers_are_stored() -> None:
         for _ in range(50):
             answered.release()
         # Not 50: more answers than slots that wait to be stored take slots.
-        await works.until_ran(78)
+        await works.until_ran(76)
         await until(lambda: works.feed.in_use == 38)
         await asyncio.sleep(0.05)
-        assert len(works.ran) == 78
+        assert len(works.ran) == 76
 
         # Stored, they wait for their checks, and keep others from being called meanwhile.
         stored.set()
-        await until(lambda: works.feed.in_use == 78)
+        await until(lambda: works.feed.in_use == 76)
         await asyncio.sleep(0.05)
-        assert len(works.ran) == 78
+        assert len(works.ran) == 76
         await works.feed.drain(timedelta(0))
 
     run(scenario())
 
 
 class Busy:
-    """A feed of 100 slots, 5 of them for urgent jobs, whose jobs end when told; 50 more are leased ahead when so many ended."""
+    """A feed of 95 slots, and 5 for urgent jobs, whose jobs end when told; 50 more are leased ahead when so many ended."""
 
     def __init__(self) -> None:
-        self.works = Works(slots=100, free=False, ahead=True)
+        self.works = Works(slots=95, free=False, ahead=True)
         self.ended = asyncio.Semaphore(0)
         self.works.gate.wait = self.ended.acquire  # type: ignore[method-assign]
 
@@ -457,7 +457,7 @@ def test_a_stopping_feed_gives_back_jobs_that_wait_for_a_permit() -> None:
 
 def test_a_stopping_feed_leaves_what_waits_and_cuts_off_what_is_too_slow() -> None:
     async def scenario() -> None:
-        works = Works(slots=3, free=False)
+        works = Works(slots=2, free=False)
         ids = await works.submit(5)
         works.feed.start()
         waiting = asyncio.create_task(works.feed.admit(ids, urgent=False))
@@ -487,20 +487,22 @@ def test_few_slots_still_run_bulk_jobs(slots: int) -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize(("slots", "reserve"), [(1, 0), (2, 1), (3, 1), (8, 1), (39, 1), (40, 2), (50, 2), (1_000, 50)])
-def test_a_slot_at_least_is_kept_for_urgent_jobs_but_not_the_only_one(slots: int, reserve: int) -> None:
+@pytest.mark.parametrize(("slots", "more"), [(1, 1), (2, 1), (8, 1), (33, 1), (34, 2), (1_000, 60)])
+def test_urgent_jobs_have_slots_beyond_the_others_and_at_least_one(slots: int, more: int) -> None:
     async def scenario() -> None:
         works = Works(slots=slots, free=False)
         bulk = await works.submit(slots + 1)
         works.feed.start()
         waiting = asyncio.create_task(works.feed.admit(bulk, urgent=False))
-        await works.until_ran(slots - reserve)
-        urgent = await works.submit(reserve, priority=1)
-        await asyncio.wait_for(works.feed.admit(urgent, urgent=True), 5)
         await works.until_ran(slots)
-        assert set(works.ran[slots - reserve :]) == set(urgent)
+        urgent = await works.submit(more + 1, priority=1)
+        hinted = asyncio.create_task(works.feed.admit(urgent, urgent=True))
+        await works.until_ran(slots + more)
+        await asyncio.sleep(0.05)
+        assert set(works.ran[slots:]) < set(urgent)
+        assert (works.feed.in_use, urgent_slots(slots)) == (slots + more, more)
         works.gate.set()
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(asyncio.gather(waiting, hinted), 5)
         await works.feed.drain(timedelta(seconds=1))
 
     run(scenario())
@@ -512,7 +514,7 @@ def test_a_full_worker_finds_an_urgent_job_without_its_hint(
     monkeypatch.setattr(feed, "IDLE_CLAIM", timedelta(seconds=60))
 
     async def scenario() -> None:
-        works = Works(slots=8, free=False)
+        works = Works(slots=7, free=False)
         works.feed.start()
         await works.feed.admit(await works.submit(7), urgent=False)
         await works.until_ran(7)
@@ -533,7 +535,7 @@ def test_a_message_waits_for_slots_only_so_long_and_its_jobs_run_all_the_same(
     monkeypatch.setattr(feed, "IDLE_CLAIM", timedelta(seconds=60))
 
     async def scenario() -> None:
-        works = Works(slots=8, free=False)
+        works = Works(slots=7, free=False)
         works.feed.start()
         bulk = await works.submit(200)
         hints = (works.feed.admit(bulk[at : at + 50], urgent=False) for at in range(0, 200, 50))
@@ -600,7 +602,7 @@ def test_limits_hold_jobs_back_in_the_ledger_not_in_messages() -> None:
 
 def test_urgent_jobs_are_found_while_every_message_waits_for_slots() -> None:
     async def scenario() -> None:
-        works = Works(slots=40, free=False)
+        works = Works(slots=38, free=False)
         bulk = await works.submit(80)
         works.feed.start()
         waiting = asyncio.create_task(works.feed.admit(bulk, urgent=False))
@@ -662,7 +664,7 @@ def test_an_urgent_hint_waits_for_no_lease_of_bulk_jobs() -> None:
 
 def test_urgent_jobs_are_taken_without_a_message_where_there_are_slots() -> None:
     async def scenario() -> None:
-        slow = SlowLeases(slots=40)
+        slow = SlowLeases(slots=38)
         works = slow.works
         works.feed.start()
         urgent = await works.submit(41, priority=1)
@@ -823,7 +825,7 @@ def test_a_slot_that_is_freed_during_a_look_for_urgent_jobs_is_used_at_once(monk
         monkeypatch.setattr(feed, name, timedelta(seconds=60))
 
     async def scenario() -> None:
-        works = Works(slots=40, free=False)
+        works = Works(slots=38, free=False)
         ids = await works.submit(50)
         lease = works.ledger.queue.lease
 
@@ -851,7 +853,7 @@ def test_a_backlog_that_was_not_hinted_is_taken_without_a_pause(monkeypatch: pyt
     monkeypatch.setattr(feed, "LEASE_ROWS", 10)
 
     async def scenario() -> None:
-        works = Works(slots=40, free=False)
+        works = Works(slots=38, free=False)
         await works.submit(50)
         works.feed.start()
         await asyncio.sleep(0)
