@@ -51,6 +51,7 @@ _MARKERS = (
     r"|\s*+[¹²³⁰⁴-⁹]+(?:[,\s]?[¹²³⁰⁴-⁹]+)*)"
 )
 _LEADING_MARKERS = re.compile(_MARKERS, re.IGNORECASE)
+_STOPS = frozenset(".!?…")
 _MISSED = re.compile(rf"[.!?]\s++(?=(?i:{_MARKERS})\s*+[(\"“„«]?[A-ZÀ-ÖØ-Þ\d(]|[(\"“„«]?[A-ZÀ-ÖØ-Þ(][\w)])")
 
 
@@ -200,12 +201,17 @@ def _is_outside(before: str) -> bool:
 
 
 def _behind_markers(block: str, position: int) -> int:
-    """The end of the citation markers that follow a position; without markers the position itself."""
+    """The end of the citation markers that follow a position, and of the mark behind them; else the position itself.
+
+    ``6 p.m. [1].`` has a mark there: no sentence ends before a full stop.
+    """
+    end = position
     following = block[position : position + 4].lstrip()
-    if following[:1] in _OPENS_MARKER:
-        markers = _LEADING_MARKERS.match(block, position)
-        return markers.end() if markers else position
-    return position
+    if following[:1] in _OPENS_MARKER and (markers := _LEADING_MARKERS.match(block, position)):
+        end = markers.end()
+    while end < len(block) and block[end] in _STOPS:
+        end += 1
+    return end
 
 
 def _is_wrong(piece: str, after: str) -> bool:

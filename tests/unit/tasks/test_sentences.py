@@ -59,6 +59,11 @@ def split(text: str, language: str = "en") -> list[str]:
             ["租金为每月3.5万元。", "押金不退还！", "可以养狗吗？", "第5.2条适用。"],
         ),
         ("租金为500元。[1] 押金不退还[2]。", ["租金为500元。[1]", "押金不退还[2]。"]),
+        # The library ends a sentence between a marker and its full stop.
+        (
+            "On Sundays we close at 6 p.m. [1]. Pets stay out, cats etc. [1][2]. It is so...[3]. No?",
+            ["On Sundays we close at 6 p.m. [1].", "Pets stay out, cats etc. [1][2].", "It is so...[3].", "No?"],
+        ),
         # The library ends no sentence of a paragraph whose first one has a number in brackets.
         (
             "(1) Notice is given in writing. [2] The tenant may object. [^3] 28 days are the rule. [4] So it is.",
