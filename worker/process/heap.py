@@ -35,6 +35,8 @@ def tidy_heap() -> Iterator[None]:
         yield
     finally:
         ended.set()
+        # A thread that comes back from the library while the interpreter ends can hold up its end.
+        trimming.join()
 
 
 def bound_fragmentation(library: ctypes.CDLL) -> None:

@@ -8,6 +8,7 @@ import pytest
 KEEP_THE_SMALL = """
 import sys
 import time
+from contextlib import nullcontext
 from worker.process import heap
 
 def resident_mb():
@@ -16,19 +17,17 @@ def resident_mb():
 
 heap.TRIM_EVERY_S = 0.02
 SIZE = 20_000 if sys.argv[1] == "trimmed" else 100_000
-if sys.argv[1] != "left alone":
-    tidy = heap.tidy_heap()
-    tidy.__enter__()
-before = resident_mb()
-kept = []
-for _ in range(50_000_000 // SIZE):
-    block = b"x" * SIZE
-    kept.append((block, b"y" * 600))
-kept = [small for _, small in kept]
-until = time.monotonic() + float(sys.argv[2])
-while resident_mb() - before > 10 and time.monotonic() < until:
-    time.sleep(0.01)
-print(resident_mb() - before)
+with nullcontext() if sys.argv[1] == "left alone" else heap.tidy_heap():
+    before = resident_mb()
+    kept = []
+    for _ in range(50_000_000 // SIZE):
+        block = b"x" * SIZE
+        kept.append((block, b"y" * 600))
+    kept = [small for _, small in kept]
+    until = time.monotonic() + float(sys.argv[2])
+    while resident_mb() - before > 10 and time.monotonic() < until:
+        time.sleep(0.01)
+    print(resident_mb() - before)
 """
 
 
