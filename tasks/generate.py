@@ -288,16 +288,14 @@ class Stopwatch:
 
 @dataclass(slots=True)
 class EarlyPlan:
-    """The providers of a job whose first call was planned before it had a slot, and the milliseconds that this took."""
+    """The providers of a job whose first call was planned before it had a slot."""
 
     chain: FallbackChain | None = None
-    ms: float = 0.0
+    plans_ms: list[float] = field(default_factory=list)
+    """Milliseconds that each plan took. The chain fills the list and does not know this object: it would be garbage in a circle
+    where the job is given back."""
     is_late: bool = False
     """The job has its slot already, and plans its call itself."""
-
-    def add_ms(self, ms: float) -> None:
-        """Adds the time of a plan."""
-        self.ms += ms
 
 
 @dataclass(slots=True)
@@ -344,7 +342,7 @@ class Generate:
             return
         # An error comes again when the job has its slot, where it ends in the ledger.
         with suppress(Exception):
-            chain = self._chain(job, early.add_ms)
+            chain = self._chain(job, early.plans_ms.append)
             chain.more()
             early.chain = chain
 
@@ -399,7 +397,7 @@ class Generate:
         early.is_late = True
         chain = early.chain or self._chain(job, watch.add_plan)
         chain.job, chain.add_plan_ms = job, watch.add_plan
-        watch.add_plan(early.ms)
+        watch.add_plan(sum(early.plans_ms))
         if job.request.config.lane is Lane.AUTO and self.lanes is not None:
             await self.lanes.refresh(job.request.config, job.level)
         if chain.spent:

@@ -1,6 +1,7 @@
 """Checks in the process that stored the answer: the same result as by the separate step, and what is left to that one."""
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -247,6 +248,32 @@ def test_a_prompt_is_made_before_its_job_has_a_slot(
             assert later.stored is not None
             assert later.stored.timing_ms["queue"] == pytest.approx(job.waited_ms + 1500)
             assert later.stored.timing_ms["prompt"] > 0
+
+    run(scenario())
+
+
+def chains() -> int:
+    return sum(isinstance(each, generate.FallbackChain) for each in gc.get_objects())
+
+
+def test_a_job_given_back_with_its_prompt_leaves_nothing_to_the_search_for_garbage() -> None:
+    async def scenario() -> None:
+        harness = DirectHarness()
+        harness.generate.direct, harness.generate.pieces = None, harness.pieces
+        await harness.submit(make_request())
+        (job,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
+        take_on = harness.generate.prepare(job)
+        await until(lambda: not harness.pieces.waiting)
+        gc.collect()
+        gc.disable()
+        try:
+            assert chains() == 1
+            del take_on
+            await asyncio.sleep(0)
+            assert chains() == 0
+        finally:
+            gc.enable()
+        await harness.stop()
 
     run(scenario())
 
