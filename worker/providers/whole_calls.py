@@ -19,8 +19,8 @@ from tasks.ports import READ_FIRST_S, STALL_S, Call
 if TYPE_CHECKING:
     from worker.providers.adapter import SdkClient
 
-MOST_CONNECTIONS = 20_000
-"""Upper bound of a process's slots: the slots limit the calls, never the pool."""
+MOST_CONNECTIONS = 21_000
+"""Above a process's slots, 20,000 at most and a fiftieth of urgent jobs: the slots limit the calls, never the pool."""
 
 CONNECT_S = 10.0
 """Seconds to wait for a connection; the SDKs' own is 5, too little for a burst of hundreds of new TLS connections."""
