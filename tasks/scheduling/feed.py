@@ -140,9 +140,9 @@ class Feed:
         """The last lease without a hint found jobs: there may be more."""
         self._nothing_found = BACKLOG_LOOK
         self._urgent_looked = float("-inf")
-        self._most = slots + urgent_slots(slots)
-        """Slots with those that only urgent jobs get, so that a bulk batch never fills them all."""
+        self._urgent_slots = urgent_slots(slots)
         self._running: dict[asyncio.Task[None], Leased] = {}
+        self._running_urgent: set[asyncio.Task[None]] = set()
         self._storing: set[asyncio.Task[None]] = set()
         """Of these the ones whose slot is free already."""
         self._ahead = LeasedAhead[Run](slots if prepare is not None else 0)
@@ -341,8 +341,15 @@ class Feed:
         return urgent_room, min(bulk, LEASE_ROWS) if self._load.room(urgent=False) else 0
 
     def _free(self, *, urgent: bool = False) -> int:
-        """Slots that are free for urgent jobs, or for others."""
-        return max(0, (self._most if urgent else self.slots) - self.in_use)
+        """Slots that are free for urgent jobs, or for others.
+
+        Urgent ones have theirs whatever the others take: answers that wait for their check may take more than there are.
+        """
+        free = self.slots - self.in_use
+        if urgent:
+            free += self._urgent_slots
+            free = max(free, self._urgent_slots - len(self._running_urgent - self._storing))
+        return max(0, free)
 
     async def _has_hints(self) -> bool:
         """True if hints wait; False when it is time to look without one."""
@@ -421,6 +428,8 @@ class Feed:
     def _begin(self, job: Leased, run: Run) -> None:
         task = asyncio.get_running_loop().create_task(self._run_one(job, run), name=f"{self.step} {job.job_id}")
         self._running[task] = job
+        if job.priority > 0:
+            self._running_urgent.add(task)
         task.add_done_callback(self._ended)
         self._keeper.hold(LeaseKey(job.job_id, job.token), _cancel(task))
 
@@ -449,6 +458,7 @@ class Feed:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._load.release(self._running.pop(task))
+        self._running_urgent.discard(task)
         self._ahead.note_end()
         self._note_free()
         if not task.cancelled() and (error := task.exception()) is not None:

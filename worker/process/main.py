@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Sequence
@@ -38,6 +39,11 @@ from worker.settings import Settings, worker_name
 log = logging.getLogger(__name__)
 
 LOCAL_QUEUE = Step.LOCAL.value
+
+SWITCH_S = 0.0005
+"""Longest time that a thread of the process computes while another wants to go on; Python's own is 5 ms. The threads that take
+messages and renew leases make many short steps, and so does the loop beside a provider that computes on a thread: each step after a
+system call waited for the whole of that time."""
 
 WATCH_EVERY_S = 30.0
 DEAF_PINGS = 4
@@ -81,6 +87,7 @@ def _run(settings: Settings, where: Endpoints, queues: Sequence[str]) -> int:
     # A receiver keeps Celery from configuring the root logger anew, with a level of its own.
     signals.setup_logging.connect(_keep_logging, weak=False)
     service = _service(settings, queues, providers)
+    sys.setswitchinterval(SWITCH_S)
 
     def ready(**_: Any) -> None:
         log.info("ready: %s", service)

@@ -487,6 +487,34 @@ def test_few_slots_still_run_bulk_jobs(slots: int) -> None:
     run(scenario())
 
 
+def test_answers_that_wait_for_their_check_take_no_slots_of_urgent_jobs() -> None:
+    async def scenario() -> None:
+        works = Works(slots=38, free=False)
+        stored = asyncio.Event()
+
+        async def store() -> None:
+            with works.feed.free_slot():
+                await stored.wait()
+            await asyncio.Event().wait()
+
+        works.gate.wait = store  # type: ignore[assignment]
+        bulk = await works.submit(76)
+        works.feed.start()
+        await works.until_ran(76)
+        stored.set()
+        await until(lambda: works.feed.in_use == 76)
+        urgent = await works.submit(3, priority=1)
+        assert not works.feed.take_urgent(urgent), "more than slots"
+        assert works.feed.take_urgent(urgent[:2])
+        await works.until_ran(78)
+        assert works.ran[76:] == urgent[:2]
+        assert not works.feed.take_urgent(urgent[2:]), "both are taken"
+        await works.feed.drain(timedelta(0))
+        assert set(works.interrupted_ids) == {*bulk, *urgent[:2]}
+
+    run(scenario())
+
+
 @pytest.mark.parametrize(("slots", "more"), [(1, 1), (2, 1), (8, 1), (33, 1), (34, 2), (1_000, 60)])
 def test_urgent_jobs_have_slots_beyond_the_others_and_at_least_one(slots: int, more: int) -> None:
     async def scenario() -> None:
