@@ -1,13 +1,14 @@
 """The submission of one job: the question, its sources, and its config with the defaults."""
 
 import json
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic_core import from_json, to_json
 
-from schemas.base import Contract, Moment
+from schemas.base import Contract, Moment, share_field_names
 from schemas.generation import (
     OWN_CHECKER,
     AnswerProtocol,
@@ -263,6 +264,12 @@ def _field_names(model: type[Contract]) -> frozenset[str]:
     return frozenset(model.model_fields)
 
 
+@cache
+def _all_field_names(model: type[Contract]) -> set[str]:
+    """One set for all values of which every field is given; see ``share_field_names``."""
+    return set(model.model_fields)
+
+
 class SourceContext(Contract):
     """One retrieved chunk of the job.
 
@@ -322,7 +329,7 @@ class SourceContext(Contract):
         source.__setstate__(
             {
                 "__dict__": fields,
-                "__pydantic_fields_set__": set(fields),
+                "__pydantic_fields_set__": _all_field_names(cls),
                 "__pydantic_extra__": None,
                 "__pydantic_private__": None,
             }
@@ -334,6 +341,21 @@ class SourceContext(Contract):
 def _default_config() -> GenerationConfig:
     """One immutable config for all requests without a config of their own."""
     return GenerationConfig()
+
+
+MOST_SHARED_CONFIG = 4_000
+"""Bytes of JSON; a longer config has a schema of its own, and a cache of such would be larger than what it saves."""
+
+
+def _stored_config(stored: dict[str, Any]) -> GenerationConfig | dict[str, Any]:
+    """The config of its stored form, one object for all jobs that have the same; a long one as it is, for its request to validate."""
+    document = to_json(stored)
+    return _shared_config(document) if len(document) <= MOST_SHARED_CONFIG else stored
+
+
+@lru_cache(maxsize=64)
+def _shared_config(document: bytes) -> GenerationConfig:
+    return GenerationConfig.model_validate(from_json(document))
 
 
 class JobRequest(Contract):
@@ -404,9 +426,12 @@ class JobRequest(Contract):
         """
         if not isinstance(stored, dict) or not isinstance(stored.get("context"), list):
             return cls.model_validate(stored)
-        request = cls.model_validate({**stored, "context": ()})
+        fields = {**stored, "context": ()}
+        if isinstance(config := stored.get("config"), dict):
+            fields["config"] = _stored_config(config)
+        request = cls.model_validate(fields)
         sources = tuple(SourceContext.from_stored(source) for source in stored["context"])
-        return request.model_copy(update={"context": sources})
+        return share_field_names(request.model_copy(update={"context": sources}))
 
     @property
     def check_only(self) -> bool:

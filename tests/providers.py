@@ -82,11 +82,11 @@ def using(provider: Provider, work: Callable[[Provider], Awaitable[Result]]) -> 
 
 
 def ask(provider: Provider, request: JobRequest) -> tuple[Call, Answered]:
-    """Plan and call once."""
+    """Plan and call once; returns the call as it was planned."""
 
     async def work(provider: Provider) -> tuple[Call, Answered]:
         call = plan(provider, request)
-        return call, await provider.call(call)
+        return call, await provider.call(replace(call))
 
     return using(provider, work)
 

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from tasks.ports.remote_responses import RemoteResponses
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """A provider call ready to be made: everything pure is done, so its hash is known before it is sent.
 
     ``body`` is what goes on the wire (without credentials); ``parameters_dropped`` says why a parameter asked for is not in it.
+    Nothing of a call changes, but that an adapter may take its body to send it.
     """
 
     provider: str
@@ -38,6 +39,11 @@ class Call:
     """The answer comes piece by piece."""
     endpoint: str | None = None
     """Where it goes: host and path, without credentials or query; None: nowhere that has an address."""
+
+    def take_body(self) -> bytes:
+        """Returns the body and lets go of it: it is as large as all sources, and whoever calls again plans another call."""
+        body, self.body = self.body, b""
+        return body
 
 
 @dataclass(frozen=True, slots=True)

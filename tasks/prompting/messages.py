@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from schemas.base import share_field_names
 from schemas.generation import AnswerProtocol
 from schemas.job import SHOWN_METADATA, GenerationConfig, JobRequest, SourceContext
 from schemas.model_call import Correction, Message, MessagesSnapshot, Prompt, Role, SourcePart, TextPart, hash_messages
@@ -108,13 +109,14 @@ def render(request: JobRequest, protocol: AnswerProtocol, model: str | None = No
         source_tokens=packed.source_tokens,
         counted_by=packed.counter.name,
     )
-    return Prompt(
+    prompt = Prompt(
         name=template.name,
         version=template.version,
         template_sha256=template.sha256,
-        snapshot=snapshot,
+        snapshot=share_field_names(snapshot),
         reply_schema=_reply_schema(request, protocol),
     )
+    return share_field_names(prompt)
 
 
 def stored_prompt(request: JobRequest, prompt: Prompt) -> Prompt:

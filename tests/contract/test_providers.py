@@ -3,11 +3,14 @@
 import asyncio
 import hashlib
 import json
+import sys
+import threading
 from decimal import Decimal
 from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
 
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol, Lane
@@ -138,6 +141,31 @@ def test_one_call_is_one_request_with_the_planned_body(kind: Kind, stub: Stub) -
     assert stub.calls == {call.request_hash.hex(): 1}
     assert answered.raw.startswith(b"{")
     assert orjson.loads(answered.raw)["id"]
+
+
+@over_http
+def test_nobody_keeps_a_body_while_its_answer_is_awaited(kind: Kind, stub: Stub) -> None:
+    arrived, answers = threading.Event(), threading.Event()
+
+    async def hold(_: web.Request, answer: dict[str, Any]) -> web.Response:
+        arrived.set()
+        await asyncio.to_thread(answers.wait)
+        return web.json_response(answer)
+
+    async def holders(provider: Provider) -> int:
+        call = plan(provider, question())
+        body = call.body
+        calling = asyncio.create_task(provider.call(call))
+        try:
+            await asyncio.to_thread(arrived.wait)
+            # Beside the name here and the argument of the function.
+            return sys.getrefcount(body) - 2
+        finally:
+            answers.set()
+            await calling
+
+    stub.then(hold)
+    assert using(kind.at(stub), holders) == 0
 
 
 @over_http

@@ -149,7 +149,7 @@ class LlamaIndex:
         """See ``tasks.ports.Provider``."""
         messages = [
             ChatMessage(role=MessageRole(message["role"]), content=message["content"])
-            for message in orjson.loads(call.body)["messages"]
+            for message in orjson.loads(call.take_body())["messages"]
         ]
         try:
             async with CallLimit(call.timeout_s):

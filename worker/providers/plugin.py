@@ -148,7 +148,7 @@ class PluginProvider:
 
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:  # noqa: ARG002 - fetched whole
         """See ``tasks.ports.Provider``."""
-        body = orjson.loads(call.body)
+        body = orjson.loads(call.take_body())
         model_call = ModelCall(
             call.model, body["messages"], body["parameters"], body["reply_schema"], timeout_s=call.timeout_s
         )

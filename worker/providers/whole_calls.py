@@ -11,9 +11,11 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import httpx2
+from aiohttp.abc import AbstractStreamWriter
 from multidict import CIMultiDict
 from yarl import URL
 
+from schemas.generation import WINDOWS
 from tasks.ports import READ_FIRST_S, STALL_S, Call
 
 if TYPE_CHECKING:
@@ -75,6 +77,15 @@ class CallLimit:
         await self._limit.__aexit__(kind, error, trace)
 
 
+class Body(aiohttp.BytesPayload):
+    """A body that is sent once and not kept while its answer is awaited: aiohttp repeats no POST, and follows no redirect here."""
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """See ``aiohttp.Payload``."""
+        whole, self._value = self._value, b""
+        await writer.write(whole if content_length is None else whole[:content_length])
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """The address, the headers and the time limits of a request."""
@@ -106,11 +117,11 @@ class WholeCalls:
     async def post(self, call: Call) -> httpx2.Response:
         """Sends a call once and returns the answer, whatever its status; raises the errors of aiohttp and of the SDK."""
         if self._proxied:
-            proxied: httpx2.Response = await self._send(self._client, call, call.body)
+            proxied: httpx2.Response = await self._send(self._client, call, _taken_body(call))
             return proxied
         head = self._heads.get(call.timeout_s) or await self._write_head(call)
         session = self._session or self._open(head.url)
-        async with session.post(head.url, data=call.body, headers=head.headers, timeout=head.timeout,
+        async with session.post(head.url, data=Body(_taken_body(call)), headers=head.headers, timeout=head.timeout,
                                 allow_redirects=False) as answer:  # fmt: skip
             raw = await answer.read()
         return httpx2.Response(answer.status, headers=answer.raw_headers, content=raw)
@@ -172,6 +183,11 @@ def options_of(call: Call) -> dict[str, Any]:
         # So that the bytes kept are those of the events, also where the stream breaks.
         headers["accept-encoding"] = "identity"
     return {"headers": headers, "timeout": timeout, "follow_redirects": False}
+
+
+def _taken_body(call: Call) -> bytes:
+    # The size of a response that is answered in the background is noted with its id.
+    return call.body if call.lane in WINDOWS else call.take_body()
 
 
 def _answer_nothing(request: httpx2.Request) -> httpx2.Response:

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from schemas.base import share_field_names
 from schemas.model_call import Flag, Message, Role, SourceFlag, SourcePart, TextPart
 from tasks.errors import InputError
 from tasks.prompting.templates import PromptTemplate, place_of
@@ -304,12 +305,26 @@ def as_message(role: str, pieces: Iterable[str | SourcePart]) -> Message:
             texts.append(piece)
             continue
         if texts:
-            parts.append(TextPart(text="".join(texts)))
+            parts.append(_text_part("".join(texts)))
             texts = []
         parts.append(piece)
     if texts:
-        parts.append(TextPart(text="".join(texts)))
-    return Message(role=Role(role), parts=tuple(parts))
+        parts.append(_text_part("".join(texts)))
+    return share_field_names(Message(role=Role(role), parts=tuple(parts)))
+
+
+MOST_SHARED = 2_000
+"""Characters of a part that prompts share."""
+
+
+def _text_part(text: str) -> TextPart:
+    """A part of literal text, one object for the prompts that have the same: most texts are those of the template."""
+    return _shared_text_part(text) if len(text) <= MOST_SHARED else TextPart(text=text)
+
+
+@lru_cache(maxsize=512)
+def _shared_text_part(text: str) -> TextPart:
+    return share_field_names(TextPart(text=text))
 
 
 @lru_cache(maxsize=512)

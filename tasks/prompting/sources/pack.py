@@ -8,6 +8,7 @@ from importlib import import_module
 from itertools import zip_longest
 from typing import Any
 
+from schemas.base import share_field_names
 from schemas.job import JobRequest, SourceContext
 from schemas.model_call import LeftOut, LeftOutReason, SourcePart
 from tasks.text.language import language_tables, word_set
@@ -322,7 +323,7 @@ def pack(request: JobRequest, model: str | None = None) -> SourceSelection:
                 selection.remove(index)
                 left_out.append(LeftOut(source_index=index, reason=LeftOutReason.BUDGET))
                 continue
-        parts[index] = SourcePart(source_index=index, start=0, end=end)
+        parts[index] = share_field_names(SourcePart(source_index=index, start=0, end=end))
         remaining -= cost
     used = total - remaining
     return SourceSelection(

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
-from schemas.base import Contract
+from schemas.base import Contract, share_field_names
 from schemas.batch import BatchRequest, BatchStatus
-from schemas.job import GenerationConfig, JobRequest, SourceContext
+from schemas.job import GenerationConfig, JobRequest, Sampling, SourceContext
 from schemas.model_call import Message, MessagesSnapshot, Role, SourcePart, TextPart, hash_messages
 from schemas.record import GenerationRecord, JobResult
 
@@ -76,6 +76,31 @@ def test_a_stored_score_is_a_float_also_where_the_database_cut_its_fraction() ->
     stored["context"][0]["relevance_score"] = 1
 
     assert isinstance(JobRequest.from_stored(stored).context[0].relevance_score, float)
+
+
+def test_jobs_with_the_same_stored_config_hold_one() -> None:
+    first, second = (
+        JobRequest.from_stored(
+            {"query": query, "context": [], "config": {"max_tokens": 7, "sampling": {"seed": 2**70}}}
+        )
+        for query in ("one", "another")
+    )
+    other = JobRequest.from_stored({"query": "third", "context": [], "config": {"max_tokens": 8}})
+
+    assert first.config is second.config
+    assert first.config == GenerationConfig(max_tokens=7, sampling=Sampling(seed=2**70))
+    assert other.config.max_tokens == 8
+    with pytest.raises(ValidationError):
+        JobRequest.from_stored({"query": "q", "context": [], "config": {"max_token": 7}})
+
+
+def test_values_that_share_their_field_names_have_copies_of_their_own() -> None:
+    first, second = (share_field_names(Sampling(seed=seed)) for seed in (1, 2))
+    copy = first.model_copy(update={"top_k": 3})
+
+    assert first.__pydantic_fields_set__ is second.__pydantic_fields_set__
+    assert copy.model_fields_set == {"seed", "top_k"}
+    assert first.model_fields_set == second.model_fields_set == {"seed"}
 
 
 def test_stored_sources_of_another_form_are_validated() -> None:
