@@ -16,7 +16,6 @@ from tasks.text.lexicon import Lexicon
 from tasks.text.limit_reader import read_limit
 from tasks.text.quantities import DATES, Quantity, comparable
 
-_SENTENCE_ENDS = frozenset(".!?\n。！？")  # noqa: RUF001 - marks of other scripts
 _STRONG = frozenset(";；")  # noqa: RUF001
 _OPENING = 3
 """Tokens at the beginning of a sentence among which a word may refer to the one before."""
@@ -178,7 +177,7 @@ class ClauseValues:
         facts = window.facts
         by_sentence: dict[tuple[int, int], list[Place]] = {}
         for place in places:
-            by_sentence.setdefault(_sentence(facts, place.first), []).append(place)
+            by_sentence.setdefault(facts.sentence(place.first), []).append(place)
         for sentence, listed in by_sentence.items():
             self._read_sentence(window, sentence, listed)
 
@@ -277,13 +276,6 @@ def _date(facts: FactText, first: int, last: int) -> range:
 
 def _in(position: int, place: Place) -> bool:
     return place.first <= position <= place.last
-
-
-def _sentence(facts: FactText, position: int) -> tuple[int, int]:
-    """The first token of a sentence, and the one after its last."""
-    ends = [at for at in facts.breaks if facts.lows[at][0] in _SENTENCE_ENDS]
-    start = max((at + 1 for at in ends if at < position), default=0)
-    return start, min((at for at in ends if at >= position), default=len(facts.lows))
 
 
 def _is_line(facts: FactText, sentence: tuple[int, int]) -> bool:

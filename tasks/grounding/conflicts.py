@@ -21,6 +21,7 @@ from tasks.grounding.limit_differences import Limits
 from tasks.grounding.negations import negations
 from tasks.grounding.number_places import NumberPlaces, counted_noun, same_kind
 from tasks.grounding.rate_differences import rates
+from tasks.grounding.role_swaps import role_swaps
 from tasks.grounding.tables import compare_with_tables
 from tasks.text.evidence import SourceSearch
 from tasks.text.fact_reader import read_facts
@@ -90,6 +91,7 @@ def differences(
     yield from comparison.opposites(limits.agreed)
     yield from comparison.names()
     yield from comparison.roles()
+    yield from role_swaps(comparison, words)
     yield from comparisons(comparison, words)
     yield from events(comparison, words)
     yield from bounds(comparison, words, limits.agreed)

@@ -73,7 +73,7 @@ class Local:
         lexical_findings = answer.earlier.get(CheckerName.LEXICAL)
         findings = [ClaimFinding() for _ in answer.claims]
         for position, scored in self._scored(answer, open_claims(answer.claims, lexical_findings)):
-            lexical = lexical_findings[position].score if lexical_findings else None
+            lexical = lexical_findings[position] if lexical_findings else ClaimFinding()
             findings[position] = self._finding(answer.claims[position], lexical, scored)
         return findings
 
@@ -109,7 +109,8 @@ class Local:
             if chosen:
                 yield position, chosen
 
-    def _finding(self, claim: CheckedClaim, lexical: float | None, scored: Sequence["_ScoredPassage"]) -> ClaimFinding:
+    def _finding(self, claim: CheckedClaim, by_words: ClaimFinding, scored: Sequence["_ScoredPassage"]) -> ClaimFinding:
+        lexical = by_words.score
         cited = {citation.source_index for citation in claim.citations}
         threshold = self._weights.threshold(None if lexical is None else self._lexical.supported_at)
         best = _best(scored)
@@ -121,8 +122,10 @@ class Local:
         supported = probability >= threshold
         alone = self._weights.alone(best.logit)
         miscited = supported and bool(cited) and best.passage.source_index not in cited
+        # The model tells support from no support: a contradiction that it does not lift stays one.
+        denied = Verdict.CONTRADICTED if by_words.verdict is Verdict.CONTRADICTED else Verdict.UNSUPPORTED
         return ClaimFinding(
-            verdict=Verdict.SUPPORTED if supported else Verdict.UNSUPPORTED,
+            verdict=Verdict.SUPPORTED if supported else denied,
             score=round(probability, 4),
             evidence=(best.passage.evidence(round(alone, 4)),),
             miscited=miscited,

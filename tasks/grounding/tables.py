@@ -14,12 +14,16 @@ from tasks.text.lexicon import Lexicon, lexicon
 from tasks.text.quantities import NUMBER, Quantity, comparable, equal, is_money, is_period_unit
 from tasks.text.rate_reader import head_rate, read_rate
 
-_ROW = re.compile(r"^[ \t]*\|.*\|[ \t]*$", re.MULTILINE)
+_ROW = re.compile(r"^.*\|.*$", re.MULTILINE)
+_CELL = re.compile(r"[^|]+")
+_DIGIT = re.compile(r"\d")
 _RULE = re.compile(r"[\s|:-]+\Z")
 _WORD = re.compile(r"[^\W\d_]+|[%€$£¥]")
 _TEXTS = 512
 """Cells and heads whose words are remembered for the next claim."""
 _LEAST_CELLS = 2
+_LEAST_ROWS = 2
+"""Rows below the heads of a table that has no rule under them."""
 _CAPTION = 200
 """Characters before a table among which its unit may stand: "in EUR million"."""
 _SCALE = 1000
@@ -66,7 +70,7 @@ def compare_with_tables(claim: FactText, windows: Sequence[Window], words: Lexic
 
 @lru_cache(maxsize=_TABLES)
 def read_tables(content: str) -> tuple[Table, ...]:
-    """The Markdown tables of a text that have heads."""
+    """The tables of a text that have heads: in Markdown, or rows of one length whose first alone has no number."""
     blocks: list[list[re.Match[str]]] = []
     for line in _ROW.finditer(content):
         if blocks and line.start() - blocks[-1][-1].end() <= 1:
@@ -76,20 +80,35 @@ def read_tables(content: str) -> tuple[Table, ...]:
     tables = []
     for block in blocks:
         rules = [number for number, line in enumerate(block) if _RULE.match(line[0]) and "-" in line[0]]
-        if rules == [1]:
-            rows = [tuple(_cells(line)) for number, line in enumerate(block) if number != 1]
+        bordered = all(line[0].lstrip().startswith("|") for line in block)
+        rows = [tuple(_cells(line, bordered=bordered)) for number, line in enumerate(block) if number not in rules]
+        if rules == [1] or (not rules and _has_heads(rows)):
             start = block[0].start()
             tables.append(Table(rows[0], tuple(rows[1:]), content[max(0, start - _CAPTION) : start]))
     return tuple(tables)
 
 
-def _cells(line: re.Match[str]) -> Iterator[Cell]:
+def _has_heads(rows: Sequence[Sequence[Cell]]) -> bool:
+    """Tells whether the first row names the columns of the others, by its lack of numbers."""
+    heads, *below = rows
+    return (
+        len(below) >= _LEAST_ROWS
+        and len(heads) >= _LEAST_CELLS
+        and all(len(row) == len(heads) for row in below)
+        and not any(_DIGIT.search(cell.text) for cell in heads)
+        and all(any(_DIGIT.search(cell.text) for cell in row) for row in below)
+    )
+
+
+def _cells(line: re.Match[str], *, bordered: bool) -> Iterator[Cell]:
     start = line.start()
-    for part in re.finditer(r"[^|]+", line[0].rstrip()):
-        text = part[0].strip()
-        if text or part.start() > 0:
-            first = start + part.start() + (len(part[0]) - len(part[0].lstrip()))
-            yield Cell(text, first, first + len(text))
+    text = line[0].rstrip()
+    # Without borders the first cell begins with the line.
+    first = text.index("|") + 1 if bordered else 0
+    for part in _CELL.finditer(text.removesuffix("|") if bordered else text, first):
+        words = part[0].strip()
+        begin = start + part.start() + (len(part[0]) - len(part[0].lstrip()))
+        yield Cell(words, begin, begin + len(words))
 
 
 class _Reading:

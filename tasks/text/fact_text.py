@@ -22,6 +22,7 @@ _HAN_TOKEN = re.compile(
     rf"[{HAN_NUMBER}]+|[{_HAN}]|[^\W\d_{_HAN}]+|\d+(?:[.,'’]\d+|[\u00a0\u202f\u2009]\d{3}(?!\d))*|[%€$£¥]|[.!?。！？]+|[,;:()\n，；：、（）]"
 )
 _SPACES = re.compile("[ \u00a0\u202f\u2009]")
+_SENTENCE_ENDS = frozenset(".!?\n。！？")
 _SENTENCE_GAP = 8.0
 _CLAUSE_GAP = 1.0
 
@@ -63,6 +64,12 @@ class FactText:
     def words(self, first: int, last: int) -> str:
         """The text of the tokens from ``first`` to ``last``."""
         return self.text[self.spans[first][0] : self.spans[last][1]]
+
+    def sentence(self, position: int) -> tuple[int, int]:
+        """The first token of the sentence of a token, and the one after its last."""
+        ends = [at for at in self.breaks if self.lows[at][0] in _SENTENCE_ENDS]
+        start = max((at + 1 for at in ends if at < position), default=0)
+        return start, min((at for at in ends if at >= position), default=len(self.lows))
 
 
 def split_numerals(text: str, words: Lexicon) -> FactText:

@@ -127,6 +127,14 @@ class Lexicon:
     than: frozenset[str]
     comparatives: Mapping[str, tuple["Comparative", ...]]
     """Comparatives by their first word, longest first."""
+    prepositions: frozenset[str]
+    """Words that tell the role of the noun after them; empty where the order of words tells no roles."""
+    determiners: frozenset[str]
+    """Words that may stand between a preposition and its noun."""
+    passives: frozenset[str]
+    """Words that make a verb passive, or lead a clause about the noun before them."""
+    coordinators: frozenset[str]
+    """Words between two things of one role: and, or."""
     nouns_in_capitals: bool
     spaced: bool
 
@@ -194,6 +202,7 @@ def _compiled(code: str, table: Mapping[str, Any]) -> Lexicon:
         turning=negations | poles.keys() | phrases.keys(),
         **_measures(table, poles, phrases),
         **_limits(table.get("limits", {})),
+        **_roles(table.get("roles", {})),
         nouns_in_capitals=bool(table.get("nouns_in_capitals", False)),
         spaced=bool(table.get("spaced", True)),
     )
@@ -232,6 +241,12 @@ def _measures(
             for first, each in comparatives.items()
         },
     }
+
+
+def _roles(listed: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of the words that tell the roles of two nouns, under ``roles``."""
+    keys = ("prepositions", "determiners", "passives", "coordinators")
+    return {key: frozenset(listed.get(key, "").split()) for key in keys}
 
 
 def _limits(listed: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,12 @@ BRANCHES = """| Branch | Sales 2022 (EUR m) | Sales 2023 (EUR m) | Staff |
 | --- | --- | --- | --- |
 | Harbour | 12.4 | 13.9 | 210 |
 | Old Town | 8.7 | 7.9 | 145 |"""
+PROGRAMMES = """Programme | Temperature | Maximum load | Duration
+Cotton | 60 °C | 7 kg | 2 h 40 min
+Wool | 30 °C | 1.5 kg | 45 min
+Quick | 30 °C | 2 kg | 20 min
+
+The drum is cleaned once a month."""
 ZIMMER = """| Zimmer | Preis (Euro/Nacht) | Fläche (m²) | Storno |
 |---|---|---|---|
 | Garten | 84,50 | 19 | zwei Tage |
@@ -112,6 +118,14 @@ ROWS = [
         ("The Otter Duo has a weight of 31 kg.", ""),
         ("The hire of the Heron is 39 per day.", ""),
         ("Life jackets for the Otter cost EUR 4.", ""),
+    ),
+    *changes(
+        "en",
+        PROGRAMMES,
+        ("In the Wool programme the maximum load is 2 kg.", "number"),
+        ("The Quick programme takes 45 minutes.", "number"),
+        ("In the Wool programme the maximum load is 1.5 kg.", ""),
+        ("The Quick programme takes 20 minutes.", ""),
     ),
     *changes(
         "en",

@@ -1,13 +1,14 @@
-"""Numbers that belong to another clause, row, time or unit than a claim says, limits that it turns round, and denials that it lacks."""
+"""Facts of another clause, row, time or unit than a claim says, limits and roles that it turns round, and denials that it lacks."""
 
 import pytest
 
 from tasks.grounding.tables import read_tables
 from tests.unit.tasks.clause_facts import CLAUSES, DENIED, KAYAKS, LIMITS, RATES, ROWS
 from tests.unit.tasks.differences import Change
+from tests.unit.tasks.role_facts import ROLES
 from tests.unit.tasks.test_conflicts import compare
 
-CHANGES = [*CLAUSES, *ROWS, *RATES, *LIMITS, *DENIED]
+CHANGES = [*CLAUSES, *ROWS, *RATES, *LIMITS, *DENIED, *ROLES]
 WRONG = [change for change in CHANGES if change.kind]
 RIGHT = [change for change in CHANGES if not change.kind]
 
@@ -34,3 +35,18 @@ def test_a_table_without_heads_is_none() -> None:
     (table,) = read_tables(KAYAKS)
     assert [head.text for head in table.heads] == ["Boat", "Length (m)", "Weight (kg)", "Hire per day", "Places"]
     assert [cell.text for cell in table.rows[2]] == ["Heron", "5.1", "27", "39", "1"]
+
+
+def test_a_table_without_borders_and_rule_is_one() -> None:
+    text = "Before.\n\n | Load | Time\nCotton | 7 kg | 2 h\nWool | 1.5 kg | 45 min\n\nA | B is no table."
+    (table,) = read_tables(text)
+    assert [cell.text for cell in table.heads] == ["", "Load", "Time"]
+    assert [[text[cell.start : cell.end] for cell in row] for row in table.rows] == [
+        ["Cotton", "7 kg", "2 h"],
+        ["Wool", "1.5 kg", "45 min"],
+    ]
+
+
+def test_the_place_of_a_cell_is_that_of_its_text() -> None:
+    (table,) = read_tables(KAYAKS)
+    assert all(KAYAKS[cell.start : cell.end] == cell.text for row in (table.heads, *table.rows) for cell in row)

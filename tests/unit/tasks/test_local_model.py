@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.generation import CheckerName
+from schemas.claim_error import ErrorKind
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import GenerationConfig, JobRequest
 from tasks.answers.postprocess import postprocess
@@ -30,7 +31,7 @@ from tests.scorers import NamedScorer, Short, Silent
 NORTH = "The Northwind is a ferry of the northern line. It carries 36 cars and 200 passengers across the strait."
 SOUTH = "Southwind is smaller. Southwind carries goods across the strait, and no cars of passengers at all."
 PEOPLE = "Alice sold the red house near the harbour to Boris in spring. Boris paid for it in gold coins."
-SWAPPED = "Boris sold the house near the harbour to Alice for silver [1]."
+SWAPPED = "The house near the harbour was sold by Boris to Alice for silver [1]."
 HALF = "Alice sold the big villa near the lake to a stranger for silver [1]."
 LAYERS = ("structure", "lexical", "local")
 
@@ -64,6 +65,15 @@ def test_it_sees_who_did_it_where_the_words_do_not() -> None:
     assert claim.reason.startswith("the local model says-who gives the best passage 0.15")
     (evidence,) = claim.evidence
     assert PEOPLE[evidence.start : evidence.end] == PEOPLE
+
+
+def test_what_the_words_contradict_stays_a_contradiction_unless_it_says_yes() -> None:
+    sentence = "Boris sold the house near the harbour to Alice in spring [1]."
+    assert lexical(sentence, (PEOPLE,)).verdict is Verdict.CONTRADICTED
+    claim = only(sentence, (PEOPLE,))
+    assert (claim.verdict, claim.checker) == (Verdict.CONTRADICTED, "local")
+    assert claim.error is not None
+    assert claim.error.kind is ErrorKind.ROLE
 
 
 def test_its_yes_lifts_a_claim_that_the_words_hold_for_unsupported() -> None:
@@ -102,7 +112,7 @@ def test_all_pairs_of_an_answer_go_to_the_model_at_once_cited_passages_first() -
     filler = " ".join(f"Nothing is said of matter {number} in this sentence here." for number in range(40))
     long = f"{PEOPLE} {filler} The harbour sold a house near it. {filler} A stranger sold the villa."
     scorer = NamedScorer()
-    check(HALF.replace("[1]", "[2]") + " " + SWAPPED.replace("[1]", "[2]"), (PEOPLE, long), scorer, checkers=("local",))
+    check(HALF.replace("[1]", "[2]") + " " + "Boris sold the house for silver [2].", (PEOPLE, long), scorer, checkers=("local",))
     (pairs,) = scorer.calls
     for name in ("Alice", "Boris"):
         evidence_of_name = [evidence for evidence, claim in pairs if claim.startswith(name)]
