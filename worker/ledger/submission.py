@@ -1,4 +1,4 @@
-"""Writes batches and their jobs in one transaction, by COPY; what another job has already is kept out by unique indexes."""
+"""Writes batches and their jobs in one transaction, large ones by COPY; what another job has already is kept out by unique indexes."""
 
 import asyncio
 from collections import Counter
@@ -32,6 +32,7 @@ from worker.ledger.call_windows import OPEN_WINDOWS, times_of
 from worker.ledger.database import CONFLICT_TRIES, Database
 from worker.ledger.key_limits import KeyRoom
 from worker.ledger.packing import split_request
+from worker.ledger.small_submission import FEW_JOBS, is_small, submit_small
 
 # ---- conflicts of ids ------------------------------------------------------------------------------------------------
 
@@ -236,12 +237,8 @@ MOST_CHARACTERS = {"place": 300, "field": 300, "message": 2_000, "custom_id": 25
 _COPY_INPUT_LINES = "COPY input_line (batch_id, position, job_id, place, field, message, custom_id) FROM STDIN"
 
 
-FEW_JOBS = 50
-"""Up to so many jobs with an urgent one among them go over the connection for urgent statements: it is theirs for some milliseconds."""
-
-
 class PostgresSubmission(Submission):
-    """Batches written by COPY, in one transaction each."""
+    """Batches written in one transaction each, by COPY, and those of a few new jobs in one statement."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -257,6 +254,10 @@ class PostgresSubmission(Submission):
         # A stream of chunks is read once, one by one, inside the transaction.
         urgent = isinstance(chunks, list) and sum(map(len, chunks)) <= FEW_JOBS
         urgent = urgent and any(job.priority > 0 for chunk in chunks for job in chunk)
+        if is_small(batch, chunks, refused):
+            receipt = await submit_small(self._db, batch, list(chain.from_iterable(chunks)), urgent=urgent)
+            if receipt is not None:
+                return receipt
         async with self._db.connection(urgent=urgent) as connection, connection.transaction() as transaction:
             receipt = await _write(connection, batch, chunks, strict=strict)
             if receipt.created:
