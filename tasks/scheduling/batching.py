@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from tasks.errors import LedgerError, ServiceUnavailable, Unstorable
-from tasks.scheduling.urgency import Urgency
+from tasks.scheduling.loop_turns import LoopTurns
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +30,6 @@ RATE_S = 1.0
 
 IN_FLIGHT = 2
 """Sends under way at once; while all are busy, rows collect."""
-
-FEW_ANSWERS = 4
-"""Callers of a send that go on in one turn of the loop while something urgent waits for its turns: each begins a call or a check, up
-to a millisecond of work. Otherwise all do, and come to their next send together."""
 
 RETRY_PAUSE = timedelta(seconds=1)
 """Pause of a send that failed before its rows are sent again."""
@@ -102,7 +98,7 @@ class Batcher(Generic[Row, Answer]):
         lull: time without a new row after which those that wait are sent: there are no others to wait for.
         flow_wait: longest wait, with no regard to a lull, while ``flow_rate`` rows come a second: many small batches would
             be made of them.
-        urgency: of the process.
+        turns: of the loop, which the callers of rows without urgency take when they go on; None: all go on at once.
     """
 
     def __init__(
@@ -119,9 +115,9 @@ class Batcher(Generic[Row, Answer]):
         lull: timedelta | None = None,
         flow_wait: timedelta | None = None,
         flow_rate: float = math.inf,
-        urgency: Urgency | None = None,
+        turns: LoopTurns | None = None,
     ) -> None:
-        self._urgency = urgency or Urgency()
+        self._turns = turns
         self._lull_s = math.inf if lull is None else lull.total_seconds()
         self._flow_wait_s = (flow_wait or wait).total_seconds()
         self._flow_rate = flow_rate
@@ -292,16 +288,16 @@ class Batcher(Generic[Row, Answer]):
         else:
             self._size = min(self._rows, 2 * self._size)
             self._answering += len(pairs)
-            self._answer(deque(pairs))
+            for entry, answer in pairs:
+                go_on = partial(self._answer, entry, answer)
+                if self._turns is None or entry.urgent:
+                    go_on()
+                else:
+                    self._turns.add(go_on)
 
-    def _answer(self, pairs: deque[tuple[_Entry[Row, Answer], Any]]) -> None:
-        """Answer the callers of a send, a few a turn of the loop. Not in its task, whose end would leave the others without."""
-        for _ in range(min(FEW_ANSWERS, len(pairs)) if self._urgency.count else len(pairs)):
-            entry, answer = pairs.popleft()
-            entry.answer(answer)
-            self._answering -= 1
-        if pairs:
-            asyncio.get_running_loop().call_soon(self._answer, pairs)
+    def _answer(self, entry: _Entry[Row, Answer], answer: Any) -> None:
+        entry.answer(answer)
+        self._answering -= 1
 
     async def _failed(self, batch: list[_Entry[Row, Answer]], error: Exception) -> None:
         if self._on_error is OnError.LEAVE:

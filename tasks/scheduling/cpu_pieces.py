@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 from tasks.scheduling.batching import Batcher, OnError
+from tasks.scheduling.loop_turns import LoopTurns
 
 Result = TypeVar("Result")
 
@@ -51,12 +52,15 @@ class LoopPieces(CpuBatcher):
 
     For pieces shorter than a hop to another thread is worth: two threads of one process compute in turns anyway. What leads
     to the next call goes first, for a slot waits for it: a piece takes a quiet turn, in which the loop has nothing else to
-    do, while nobody holds the pieces. One that waited for ``PATIENCE_S`` takes any turn, so a busy loop does one a turn.
+    do, while nobody holds the pieces. One that waited for ``PATIENCE_S`` takes any turn, so a busy loop does one a turn. While
+    something urgent is in hand, pieces stand in the line of the other bulk steps.
     """
 
-    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, turns: LoopTurns | None = None, clock: Callable[[], float] = perf_counter) -> None:
+        self._turns = turns or LoopTurns()
         self._clock = clock
         self._urgent: deque[Callable[[], None]] = deque()
+        self._urgent_turn_is_due = False
         self._early: deque[_Piece] = deque()
         self._pieces: deque[_Piece] = deque()
         self._holders = 0
@@ -75,9 +79,10 @@ class LoopPieces(CpuBatcher):
         piece = partial(_finish, work, done)
         if urgent:
             self._urgent.append(piece)
+            self._ask_urgent()
         else:
             self._pieces.append(_Piece(self._clock(), piece))
-        self._ask()
+            self._ask()
         return await done
 
     def add(self, work: Callable[[], None]) -> None:
@@ -93,8 +98,25 @@ class LoopPieces(CpuBatcher):
             yield
         finally:
             self._holders -= 1
-            if self.waiting:
+            if self._bulk_waits:
                 self._ask()
+
+    def _ask_urgent(self) -> None:
+        if not self._urgent_turn_is_due:
+            self._urgent_turn_is_due = True
+            asyncio.get_running_loop().call_soon(self._urgent_turn)
+
+    def _urgent_turn(self) -> None:
+        self._urgent_turn_is_due = False
+        try:
+            self._urgent.popleft()()
+        finally:
+            if self._urgent:
+                self._ask_urgent()
+
+    @property
+    def _bulk_waits(self) -> bool:
+        return bool(self._early or self._pieces)
 
     def _ask(self) -> None:
         """Ask for a turn of the loop, unless one is to come; while pieces are held, for one when the first is overdue."""
@@ -102,12 +124,15 @@ class LoopPieces(CpuBatcher):
             return
         loop = asyncio.get_running_loop()
         now = self._clock()
-        if self._holders and not self._urgent and (wait_s := self._wait_s(now)) > 0:
+        if self._holders and (wait_s := self._wait_s(now)) > 0:
             if self._timer is None:
                 self._timer = loop.call_later(wait_s, self._end_wait)
             return
         self._turn_is_due, self._turn_began = True, now
-        loop.call_soon(self._turn)
+        if self._turns.urgency.count:
+            self._turns.add(self._granted_turn)
+        else:
+            loop.call_soon(self._turn)
 
     def _wait_s(self, now: float) -> float:
         """Seconds until the first piece is overdue."""
@@ -115,8 +140,13 @@ class LoopPieces(CpuBatcher):
 
     def _end_wait(self) -> None:
         self._timer = None
-        if self.waiting:
+        if self._bulk_waits:
             self._ask()
+
+    def _granted_turn(self) -> None:
+        """Do a piece now: it has its place among the bulk steps of this turn."""
+        self._turn_began = self._clock()
+        self._turn()
 
     def _turn(self) -> None:
         self._turn_is_due = False
@@ -124,13 +154,13 @@ class LoopPieces(CpuBatcher):
             if (work := self._next()) is not None:
                 work()
         finally:
-            if self.waiting:
+            if self._bulk_waits:
                 self._ask()
 
     def _next(self) -> Callable[[], None] | None:
-        """Take the piece to do in this turn of the loop, if any."""
+        """Take the piece to do in this turn of the loop, if any; none in one with an urgent piece."""
         if self._urgent:
-            return self._urgent.popleft()
+            return None
         now = self._clock()
         for queue in (self._pieces, self._early):
             if queue and now - queue[0].since >= PATIENCE_S:

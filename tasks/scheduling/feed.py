@@ -40,13 +40,6 @@ URGENT_SHARE = 0.02
 LEASE_ROWS = 200
 """Jobs a lease takes at most; ``Load`` bounds the bytes that they bring."""
 
-BEGIN_A_TURN = 50
-"""Jobs that begin in one turn of the loop, of up to 200 of a lease: each renders its prompt, half a millisecond. They come together
-to the ledger, which opens their calls in one statement."""
-
-FEW_BEGIN = 4
-"""The same while something urgent waits for its turns."""
-
 IDLE_CLAIM = timedelta(seconds=2)
 """A step with free slots that was given nothing for so long asks the ledger itself: the second way of waking."""
 
@@ -112,6 +105,7 @@ class Feed:
         permitted: Callable[[], Room | None] = lambda: None,
         waits: Callable[[UUID], bool] = lambda _: False,
         load: Load | None = None,
+        turns: LoopTurns | None = None,
         gather_wait: timedelta | None = None,
     ) -> None:
         self.step = step
@@ -146,7 +140,7 @@ class Feed:
         self._storing: set[asyncio.Task[None]] = set()
         """Of these the ones whose slot is free already."""
         self._ahead = LeasedAhead[Run](slots if prepare is not None else 0)
-        self._turns = LoopTurns(BEGIN_A_TURN, FEW_BEGIN, self._load.urgency)
+        self._turns = turns or LoopTurns(self._load.urgency)
         self._leasing = False
         """The pump waits for the ledger."""
         self._express: asyncio.Task[None] | None = None

@@ -32,7 +32,7 @@ from tasks.ports import (
     VerdictQuery,
 )
 from tasks.scheduling.batching import Batcher, OnError
-from tasks.scheduling.urgency import Urgency
+from tasks.scheduling.loop_turns import LoopTurns
 
 log = logging.getLogger(__name__)
 
@@ -144,19 +144,19 @@ class LedgerJournal:
         *,
         surely_held: SurelyHeld | None = None,
         observe: Callable[[Observation], None] | None = None,
-        urgency: Urgency | None = None,
+        turns: LoopTurns | None = None,
     ) -> None:
         """Makes the journal; nothing is opened.
 
         Without ``surely_held`` every lease is taken to be ours however late the ledger's word comes. ``observe`` gets what
-        the ledger has stored; it must neither wait nor fail. ``urgency`` is that of the process.
+        the ledger has stored; it must neither wait nor fail. ``turns`` are those of the loop.
         """
         self._ledger = ledger
         self._observe = observe
         self._spool = spool
         self._surely_held = surely_held
         flow: dict[str, Any] = {
-            "eager": True, "flow_wait": CALL_FLOW_WAIT, "flow_rate": CALL_FLOW_RATE, "urgency": urgency,
+            "eager": True, "flow_wait": CALL_FLOW_WAIT, "flow_rate": CALL_FLOW_RATE, "turns": turns,
         }  # fmt: skip
         self._opens = Batcher[NewAttempt, Opened](
             "opened attempts", ledger.attempts.open_attempts, lull=OPEN_LULL, **flow
@@ -164,7 +164,7 @@ class LedgerJournal:
         self._shares = Batcher[CacheLookup, CacheResult]("shared answers", ledger.cache.share)
         self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close, **flow)
         self._finals = Batcher[FinalJob, bool](
-            "final jobs", self._finish, wait=FINAL_WAIT, lull=FINAL_LULL, eager=True, urgency=urgency
+            "final jobs", self._finish, wait=FINAL_WAIT, lull=FINAL_LULL, eager=True, turns=turns
         )
         # A check goes on without these. Somebody waits for them: what comes in the same turn of the loop goes together, and nothing waits for more.
         self._verdict_queries = Batcher[VerdictQuery, Mapping[bytes, CachedVerdict]](

@@ -38,6 +38,7 @@ from tasks.scheduling.cpu_pieces import LoopPieces
 from tasks.scheduling.dispatch import Dispatch, ModelFallback, Pace
 from tasks.scheduling.feed import CPU_GATHER_WAIT, Feed
 from tasks.scheduling.load import Load, Suspicion
+from tasks.scheduling.loop_turns import LoopTurns
 from tasks.scheduling.rescue import Rescue
 from tasks.scheduling.urgency import Urgency
 from tasks.text.time_limit import TimeLimit
@@ -112,9 +113,10 @@ class WorkerRuntime:
         self._direct: DirectCheck | None = None
         self._direct_feed: Feed | None = None
         """Holds the jobs in their check here; leases none itself."""
-        self._pieces = LoopPieces()
         self._suspicion = Suspicion()
         self._urgency = Urgency()
+        self._turns = LoopTurns(self._urgency)
+        self._pieces = LoopPieces(self._turns)
         self._metering = Metering(spans_by(settings))
 
     # ---- called by the main thread ----
@@ -191,7 +193,7 @@ class WorkerRuntime:
             spool,
             surely_held=renewer.leases.surely_held,
             observe=self._metering.observe,
-            urgency=self._urgency,
+            turns=self._turns,
         )
         stack.push_async_callback(journal.close)
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
@@ -264,6 +266,7 @@ class WorkerRuntime:
             keeper=renewer.leases,
             run=self._direct.run,
             load=Load(self._settings.max_bytes_in_flight, self._suspicion, self._urgency),
+            turns=self._turns,
         )
 
     async def _keep_fresh(self, path: Path) -> None:
@@ -337,6 +340,7 @@ class WorkerRuntime:
             prepare=work.prepare if isinstance(work, Generate) else None,
             then=then,
             load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion, self._urgency),
+            turns=self._turns,
             permitted=limits.room if generates else lambda: None,
             waits=limits.waits,
             gather_wait=None if generates else CPU_GATHER_WAIT,

@@ -1,14 +1,17 @@
 """Batches: what waits together is sent together, and each policy says what becomes of a send that failed."""
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from tasks.errors import BrokerUnavailable, LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
 from tasks.scheduling import batching
 from tasks.scheduling.batching import BATCH_ROWS, Batcher, OnError
+from tasks.scheduling.loop_turns import LoopTurns
 from tasks.scheduling.urgency import Urgency
 
 LONG = timedelta(seconds=60)
@@ -159,32 +162,30 @@ def test_an_urgent_row_is_sent_again_as_an_urgent_one() -> None:
     assert sorted(asyncio.run(scenario()).rows) == [0, 1, 2, 100]
 
 
-def test_callers_of_a_large_send_go_on_a_few_a_turn_while_something_urgent_is_in_hand(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(batching, "FEW_ANSWERS", 3)
-    turns: list[int] = []
-
-    async def scenario(urgency: Urgency) -> list[int]:
-        batcher = Batcher("rows", Table().send, rows=10, urgency=urgency)
-        turns.clear()
+def test_callers_of_a_large_send_go_on_a_few_a_turn_while_something_urgent_is_in_hand() -> None:
+    async def scenario(turns: LoopTurns, *, urgent: bool = False) -> list[int]:
+        batcher = Batcher("rows", Table().send, rows=10, turns=turns)
+        began: list[int] = []
 
         async def caller(row: int) -> None:
-            await batcher.send(row)
-            turns[-1] += 1
+            await batcher.send(row, urgent=urgent)
+            began[-1] += 1
 
         async def count() -> None:
             while True:
-                turns.append(0)
+                began.append(0)
                 await asyncio.sleep(0)
 
         counting = asyncio.create_task(count())
         await asyncio.gather(*(caller(row) for row in range(10)))
         counting.cancel()
-        return [number for number in turns if number]
+        return [number for number in began if number]
 
-    assert asyncio.run(scenario(Urgency(count=1))) == [3, 3, 3, 1]
-    assert asyncio.run(scenario(Urgency())) == [10]
+    # By this clock each turn is a long one.
+    in_hand = LoopTurns(Urgency(1), partial(next, itertools.count()))
+    assert asyncio.run(scenario(in_hand)) == [1] * 10
+    assert asyncio.run(scenario(in_hand, urgent=True)) == [10]
+    assert asyncio.run(scenario(LoopTurns())) == [10]
 
 
 def test_every_caller_has_its_answer_when_a_batcher_is_closed() -> None:

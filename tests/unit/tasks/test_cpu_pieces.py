@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from tasks.scheduling import cpu_pieces
 from tasks.scheduling.cpu_pieces import CpuBatcher, LoopPieces
+from tasks.scheduling.loop_turns import LoopTurns
+from tasks.scheduling.urgency import Urgency
 
 
 class Counted(Executor):
@@ -129,7 +132,7 @@ class Clock:
 
 def test_pieces_wait_while_a_call_is_on_its_way_and_go_on_when_it_is_sent() -> None:
     async def scenario() -> None:
-        pieces, order = LoopPieces(Clock()), []
+        pieces, order = LoopPieces(clock=Clock()), []
         with pieces.hold():
             with pieces.hold():
                 check = asyncio.ensure_future(pieces.do(lambda: order.append("check")))
@@ -163,7 +166,7 @@ def test_a_piece_that_waited_long_is_done_although_calls_never_end(monkeypatch: 
 def test_a_busy_loop_does_the_pieces_that_waited_long_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         clock = Clock()
-        pieces, order = LoopPieces(clock), []
+        pieces, order = LoopPieces(clock=clock), []
 
         async def work() -> None:
             while True:
@@ -179,6 +182,23 @@ def test_a_busy_loop_does_the_pieces_that_waited_long_and_no_others(monkeypatch:
         working.cancel()
 
     asyncio.run(scenario())
+
+
+def test_pieces_stand_in_the_line_of_bulk_steps_while_something_urgent_is_in_hand() -> None:
+    async def scenario() -> list[str]:
+        # By this clock each turn is a long one, so that one step begins in it.
+        turns, order = LoopTurns(Urgency(1), partial(next, count())), []
+        pieces = LoopPieces(turns)
+        for _ in range(3):
+            turns.add(partial(order.append, "step"))
+            pieces.add(partial(order.append, "piece"))
+        while len(order) < 6:
+            before = len(order)
+            await asyncio.sleep(0)
+            assert len(order) <= before + 1
+        return order
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 5)) == ["step", "piece", "step", "step", "piece", "piece"]
 
 
 def test_a_piece_that_breaks_does_not_keep_the_others_from_their_turn() -> None:
@@ -197,7 +217,8 @@ class Mixture:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.pieces = LoopPieces(self.clock)
+        self.urgency = Urgency()
+        self.pieces = LoopPieces(LoopTurns(self.urgency), self.clock)
         self.done: dict[str, list[int]] = {"check": [], "urgent": [], "prompt": []}
         self.due: dict[str, list[int]] = {"check": [], "urgent": [], "prompt": []}
         """Those that must be done."""
@@ -236,6 +257,12 @@ class Mixture:
     def wait(self) -> None:
         self.clock.now += 0.1
 
+    def hurry(self) -> None:
+        self.urgency.count += 1
+
+    def rest(self) -> None:
+        self.urgency.count = 0
+
     async def end(self) -> None:
         while self._holds:
             self.release()
@@ -245,7 +272,8 @@ class Mixture:
                 await asyncio.sleep(0)
 
 
-STEPS = [Mixture.check, Mixture.urgent, Mixture.prompt, Mixture.cancel, Mixture.hold, Mixture.release, Mixture.wait]
+STEPS = [Mixture.check, Mixture.urgent, Mixture.prompt, Mixture.cancel, Mixture.hold, Mixture.release, Mixture.wait,
+         Mixture.hurry, Mixture.rest]  # fmt: skip
 
 
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 2)), max_size=60))

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from itertools import pairwise
+from functools import partial
+from itertools import count, pairwise
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -17,6 +18,7 @@ from tasks.scheduling import feed, leased_ahead
 from tasks.scheduling.feed import Feed, Run, urgent_slots
 from tasks.scheduling.leased_ahead import LeasedAhead
 from tasks.scheduling.load import Load, Suspicion
+from tasks.scheduling.loop_turns import LoopTurns
 from tasks.scheduling.urgency import Urgency
 from tests.builders import make_batch, make_jobs, make_request
 from tests.fakes.ledger import MemoryLedger
@@ -45,6 +47,7 @@ class Works:
         free: bool = True,
         permitted: Callable[[], Room | None] = lambda: None,
         load: Load | None = None,
+        turns: LoopTurns | None = None,
         gather_wait: timedelta | None = None,
         ahead: bool = False,
         waits: Callable[[UUID], bool] = lambda _: False,
@@ -71,7 +74,7 @@ class Works:
         self.feed = Feed(
             Step.GENERATE, slots=slots, worker="w", lease_for=timedelta(seconds=60),
             queue=self.ledger.queue, keeper=self.keys, run=self._run, permitted=permitted, waits=waits, load=load,
-            gather_wait=gather_wait, prepare=self._prepare if ahead else None,
+            gather_wait=gather_wait, turns=turns, prepare=self._prepare if ahead else None,
         )  # fmt: skip
 
     def _prepare(self, job: Leased) -> Run:
@@ -757,24 +760,21 @@ def test_the_next_slot_is_for_an_urgent_job_although_others_were_leased_ahead_be
     run(scenario())
 
 
-@pytest.mark.parametrize(("urgent", "most"), [(0, 40), (1, 3)])
-def test_a_few_jobs_begin_a_turn_while_something_urgent_is_in_hand(
-    monkeypatch: pytest.MonkeyPatch, urgent: int, most: int
-) -> None:
-    monkeypatch.setattr(feed, "FEW_BEGIN", 3)
-
+@pytest.mark.parametrize(("urgent", "most"), [(0, 40), (1, 1)])
+def test_a_few_jobs_begin_a_turn_while_something_urgent_is_in_hand(urgent: int, most: int) -> None:
     async def scenario() -> None:
-        works = Works(slots=100, free=False, load=Load(urgency=Urgency(urgent)))
+        # By this clock each turn is a long one.
+        works = Works(slots=100, free=False, turns=LoopTurns(Urgency(urgent), partial(next, count())))
         ran: list[int] = []
 
-        async def count() -> None:
+        async def watch() -> None:
             while len(works.ran) < 40:
                 ran.append(len(works.ran))
                 await asyncio.sleep(0)
 
         works.feed.start()
         await works.feed.admit(await works.submit(40), urgent=False)
-        await asyncio.wait_for(count(), 5)
+        await asyncio.wait_for(watch(), 5)
         ran.append(len(works.ran))
         assert max(after - before for before, after in pairwise([0, *ran])) == most
         works.gate.set()
