@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.generation import CheckerName
 from schemas.claim_error import ErrorKind
+from schemas.generation import CheckerName
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import GenerationConfig, JobRequest
 from tasks.answers.postprocess import postprocess
@@ -112,7 +112,12 @@ def test_all_pairs_of_an_answer_go_to_the_model_at_once_cited_passages_first() -
     filler = " ".join(f"Nothing is said of matter {number} in this sentence here." for number in range(40))
     long = f"{PEOPLE} {filler} The harbour sold a house near it. {filler} A stranger sold the villa."
     scorer = NamedScorer()
-    check(HALF.replace("[1]", "[2]") + " " + "Boris sold the house for silver [2].", (PEOPLE, long), scorer, checkers=("local",))
+    check(
+        HALF.replace("[1]", "[2]") + " " + "Boris sold the house for silver [2].",
+        (PEOPLE, long),
+        scorer,
+        checkers=("local",),
+    )
     (pairs,) = scorer.calls
     for name in ("Alice", "Boris"):
         evidence_of_name = [evidence for evidence, claim in pairs if claim.startswith(name)]
