@@ -26,7 +26,6 @@ from tasks.scheduling.feed import urgent_slots
 from worker.local import Endpoints
 from worker.process.alive_file import prepare
 from worker.process.celery_app import QUEUES, make_app
-from worker.process.garbage import WORKER_THRESHOLDS, spare_the_modules
 from worker.process.heap import tidy_heap
 from worker.process.intake import consumer_reads, trust_nothing
 from worker.process.logs import configure_logging, passwords_of
@@ -63,7 +62,7 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
         raise ConfigurationError(f"unknown queue {', '.join(unknown) or '(none)'}: choose from {', '.join(QUEUES)}")
     if settings.alive_file is not None:
         prepare(settings.alive_file)
-    # Until all modules are loaded: they make many objects and no garbage to speak of.
+    # The modules make many objects and no garbage; once the loop runs it searches itself (see ``garbage_search``).
     gc.disable()
     try:
         with tidy_heap():
@@ -141,7 +140,8 @@ def _listen(app: Celery, runtime: WorkerRuntime, redis_url: str, queues: Sequenc
             quiet=True,
         )
         watchdog.start()
-        spare_the_modules(WORKER_THRESHOLDS)
+        # What is loaded by now stays for good.
+        gc.freeze()
         worker.start()
     finally:
         watchdog.stop()

@@ -55,6 +55,7 @@ from worker.process.alive_file import keep_fresh
 from worker.process.callback_delivery import Delivery
 from worker.process.celery_app import SubmitGate
 from worker.process.doorbell import CeleryDoorbell, Sender
+from worker.process.garbage_search import GarbageSearch
 from worker.process.intake import Intake
 from worker.process.lease_renewer import LeaseRenewer
 from worker.process.pruning import Pruning
@@ -274,7 +275,8 @@ class WorkerRuntime:
 
     def _start_duties(self, dispatch: Dispatch) -> None:
         self._stack.push_async_callback(_resign, dispatch)
-        for name, work in (("outbox", dispatch.outbox.run()), ("dispatch", dispatch.run())):
+        search = GarbageSearch(self._jobs_in_hand, self._urgency)
+        for name, work in (("outbox", dispatch.outbox.run()), ("dispatch", dispatch.run()), ("garbage", search.run())):
             self._stack.push_async_callback(cancel, asyncio.create_task(work, name=name))
         secret = self._settings.callback_secret
         delivery = Delivery(
@@ -288,6 +290,10 @@ class WorkerRuntime:
         if content_after is not None or rows_after is not None:
             pruning = Pruning(self._ledger, self._forget, content_after, rows_after, lambda: dispatch.leads)
             self._stack.push_async_callback(cancel, asyncio.create_task(pruning.run(), name="pruning"))
+
+    def _jobs_in_hand(self) -> int:
+        feeds = [*self._feeds.values(), *([self._direct_feed] if self._direct_feed is not None else [])]
+        return sum(feed.in_use for feed in feeds)
 
     async def _forget(self, runs: Mapping[UUID, int]) -> None:
         """Removes results and streams of jobs from Redis."""

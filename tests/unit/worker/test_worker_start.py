@@ -1,7 +1,5 @@
 """A worker process that can't do what its queues ask for ends at once, naming the setting."""
 
-import gc
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from tasks.grounding.objections import Objection, use_strictness
 from worker.cli.commands.worker_process import _all
 from worker.local import Endpoints
 from worker.process.alive_file import prepare
-from worker.process.garbage import WORKER_THRESHOLDS, spare_the_modules
 from worker.process.main import _prepare_check, run_worker
 from worker.settings import Settings, load_settings
 
@@ -76,28 +73,6 @@ def test_an_unknown_strictness_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         ConfigurationError, match="NIGHTDESK_STRICTNESS: Input should be 'strict', 'balanced' or 'lenient'"
     ):
         load_settings()
-
-
-def test_a_worker_still_collects_garbage_that_its_jobs_make() -> None:
-    before = gc.get_threshold()
-    was_enabled = gc.isenabled()
-    try:
-        gc.disable()
-        spare_the_modules(WORKER_THRESHOLDS)
-        cycle = Cycle()
-        cycle.itself = cycle
-        reference = weakref.ref(cycle)
-        del cycle
-        survivors: list[list[int]] = [[] for _ in range(2 * WORKER_THRESHOLDS[0])]
-        assert reference() is None, f"not collected after {len(survivors)} further objects"
-    finally:
-        gc.set_threshold(*before)
-        if not was_enabled:
-            gc.disable()
-
-
-class Cycle:
-    itself: "Cycle"
 
 
 def test_a_file_that_cannot_be_touched_stops_the_start(tmp_path: Path) -> None:
