@@ -215,7 +215,9 @@ def _opposites(claim: str, facts: Facts, choices: random.Random) -> Iterator[str
 def _directions(claim: str, facts: Facts, choices: random.Random) -> Iterator[str]:
     for pair in _DIRECTIONS:
         word, other = pair.split("/")
-        for match in re.finditer(rf"\b{word}\b", claim):
+        # "May not" forbids as "must not" does.
+        denied = r"(?! not\b)" if {word, other} == {"may", "must"} else ""
+        for match in re.finditer(rf"\b{word}\b{denied}", claim):
             yield _replace(claim, match, other)
 
 

@@ -17,6 +17,7 @@ from tasks.grounding.objections import LEAST_RECALL, Compared, Objection, absenc
 from tasks.grounding.rival_numbers import number_conflict
 from tasks.text.evidence import SourceSearch, search_sources
 from tasks.text.language import language_of
+from tasks.text.respelling import respell
 from tasks.text.sentences import Span, words
 from tasks.text.statements import Reading, Vocabulary, read_statement
 
@@ -180,7 +181,8 @@ class Lexical:
         return [judged.measurement.features for judged in self._judge(answer)]
 
     def _judge(self, answer: CheckInput) -> Iterator["_Judged"]:
-        texts = [read_claim(claim.text) for claim in answer.claims]
+        contents = [source.content for source in answer.request.context]
+        texts = [_read(claim, contents) for claim in answer.claims]
         search = search_sources(answer.request.context, frozenset[str]().union(*(text.content for text in texts)))
         search.expect(
             lambda: [
@@ -196,14 +198,14 @@ class Lexical:
     def _judged(self, reader: "_Reader", claim: CheckedClaim, claim_text: ClaimText) -> "_Judged":
         cited = frozenset(citation.source_index for citation in claim.citations)
         everything = reader.search
-        reading = reader.read(claim, claim_text, everything.within(cited or None))
+        reading = reader.read(claim_text, everything.within(cited or None))
         by_cited = reading.supported
         miscited = False
         if cited and not by_cited:
             measurement = measure(everything, claim_text)
             # Facts never support a claim that its words do not: then they need no second look.
             if not reading.measurement.windows or reader.by_words(measurement) >= self._model.supported_at:
-                everywhere = reader.decide(claim, claim_text, measurement, everything)
+                everywhere = reader.decide(claim_text, measurement, everything)
                 miscited = everywhere.supported
                 if miscited or not reading.measurement.windows:
                     reading = everywhere
@@ -229,8 +231,26 @@ class Lexical:
             miscited=judged.miscited,
             reason="; ".join(_reasons(judged, query)),
             attribution=judged.attribution,
-            error=judged.reading.objection.error if judged.reading.objection else None,
+            error=_error(judged),
         )
+
+
+def _read(claim: CheckedClaim, contents: Sequence[str]) -> ClaimText:
+    """Reads a claim with its times and fractions as the sources spell them that it cites."""
+    cited = [contents[citation.source_index] for citation in claim.citations]
+    return read_claim(*respell(claim.text, cited or contents))
+
+
+def _error(judged: "_Judged") -> ClaimError | None:
+    """The wrong fact of a claim in the claim's own spelling; None without one."""
+    if (objection := judged.reading.objection) is None:
+        return None
+    if not judged.claim_text.originals:
+        return objection.error
+    words_of_claim = objection.error.claim_words
+    for spelled, original in judged.claim_text.originals.items():
+        words_of_claim = words_of_claim.replace(spelled, original)
+    return objection.error.model_copy(update={"claim_words": words_of_claim})
 
 
 _NEAR_COPY = 0.5
@@ -274,17 +294,15 @@ class _Reader:
         sources = self._answer.request.context
         return language_of(claims) or next((language_of(source.content) for source in sources), None)
 
-    def read(self, claim: CheckedClaim, claim_text: ClaimText, search: SourceSearch) -> _Reading:
+    def read(self, claim_text: ClaimText, search: SourceSearch) -> _Reading:
         """Measures a claim, compares its facts, and decides."""
-        return self.decide(claim, claim_text, measure(search, claim_text), search)
+        return self.decide(claim_text, measure(search, claim_text), search)
 
     def by_words(self, measurement: Measurement) -> float:
         """The probability of a claim without a look at its facts."""
         return self._model.probability(measurement.features)
 
-    def decide(
-        self, claim: CheckedClaim, claim_text: ClaimText, measurement: Measurement, search: SourceSearch
-    ) -> _Reading:
+    def decide(self, claim_text: ClaimText, measurement: Measurement, search: SourceSearch) -> _Reading:
         """Compares the facts of a claim that was measured in a search, and decides."""
         features, threshold = measurement.features, self._model.supported_at
         by_words = self.by_words(measurement)
@@ -293,7 +311,9 @@ class _Reader:
         elif features.recall < LEAST_RECALL:
             objection = absence((*measurement.numbers_absent, *measurement.names_absent))
         else:
-            objection = objection_to(claim.text, claim_text.content, search, code=self._code, compared=self._compared)
+            objection = objection_to(
+                claim_text.raw, claim_text.content, search, code=self._code, compared=self._compared
+            )
         if objection is None:
             verdict = Verdict.SUPPORTED if by_words >= threshold else Verdict.UNSUPPORTED
             return _Reading(search, measurement, None, by_words, verdict)

@@ -88,7 +88,7 @@ def differences(
     yield from denied_clauses(comparison, words)
     limits = Limits(comparison, words)
     yield from limits.differences()
-    yield from comparison.opposites(limits.agreed)
+    yield from comparison.opposites(limits.agreed, words)
     yield from comparison.names()
     yield from comparison.roles()
     yield from role_swaps(comparison, words)
@@ -232,19 +232,19 @@ class _Comparison(Alignment):
 
     # ---- opposites ----
 
-    def opposites(self, agreed: Collection[int]) -> Iterator[Difference]:
+    def opposites(self, agreed: Collection[int], words: Lexicon) -> Iterator[Difference]:
         """Words in whose place the source has an opposite, both denied or neither; those at ``agreed`` tokens are right."""
         claim = self.claim
         for first, last, sides in claim.poles:
-            if first in agreed:
+            if first in agreed or _forbids(claim, first, last, sides, words):
                 continue
             there = self._poles_of(sides)
-            words = claim.lows[first : last + 1]
+            low_words = claim.lows[first : last + 1]
             rivals = [
                 place
                 for place, low, sides_there, _ in there
                 # "Between violet and green": a word that the claim has, too, is no rival of another one.
-                if low != words and sides_there.isdisjoint(sides) and low not in self._stated_poles
+                if low != low_words and sides_there.isdisjoint(sides) and low not in self._stated_poles
             ]
             if not rivals:
                 continue
@@ -255,7 +255,9 @@ class _Comparison(Alignment):
                 continue
             if (first in claim.negated) != (rival.place.first in rival.place.window.facts.negated):
                 continue
-            same = [place for place, low, sides_there, _ in there if low == words or not sides_there.isdisjoint(sides)]
+            same = [
+                place for place, low, sides_there, _ in there if low == low_words or not sides_there.isdisjoint(sides)
+            ]
             if same and rival.score < self.fit(context, same).score + lead:
                 continue
             yield self.difference(ErrorKind.DIRECTION, first, last, rival)
@@ -351,6 +353,15 @@ class _Comparison(Alignment):
                     place = Place(self.windows[0], start, end)
                     yield self.difference(ErrorKind.ROLE, subject, object_, Fit(1.0, place))
                     return
+
+
+def _forbids(claim: FactText, first: int, last: int, sides: Sequence[Pole], words: Lexicon) -> bool:
+    """Tells whether a word for a right or a duty is denied: "may not" forbids as "must not" does."""
+    denied = any(
+        cue[0] == last + 1 or (cue[1] < first and first in claim.negated and cue not in claim.comparisons)
+        for cue in claim.cues
+    )
+    return denied and any(group in words.duty for group, _ in sides)
 
 
 _PREFIX = 4

@@ -7,8 +7,8 @@ import hashlib
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib import resources
 from itertools import pairwise
@@ -71,6 +71,8 @@ class ClaimText:
     content: frozenset[str]
     """Content words, as stems."""
     negated: bool
+    originals: Mapping[str, str] = field(default_factory=dict)
+    """What the answer has in the place of words that are spelled as in its sources."""
 
     @property
     def text(self) -> str:
@@ -106,9 +108,9 @@ class ClaimText:
         return next((word for word in self.words if stems_of([word]) == [stem]), stem)
 
 
-def read_claim(text: str) -> ClaimText:
-    """Reads a claim (without citation markers)."""
-    return ClaimText(text, *words_of(text))
+def read_claim(text: str, originals: Mapping[str, str] | None = None) -> ClaimText:
+    """Reads a claim (without citation markers), some words of which may have taken the place of the ``originals``."""
+    return ClaimText(text, *words_of(text), originals or {})
 
 
 def _names(text: str, tokens: Sequence[str], content: frozenset[str]) -> list[tuple[str, str]]:

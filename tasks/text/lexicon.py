@@ -63,6 +63,8 @@ class Lexicon:
     """Articles that may mean "one" before a unit: a month."""
     multiples: Mapping[str, float]
     units: Mapping[str, str]
+    points: frozenset[str]
+    """Words for percentage points."""
     months: Mapping[str, int]
     weekdays: Mapping[str, int]
     about: frozenset[str]
@@ -135,6 +137,8 @@ class Lexicon:
     """Words that make a verb passive, or lead a clause about the noun before them."""
     coordinators: frozenset[str]
     """Words between two things of one role: and, or."""
+    duty: frozenset[int]
+    """Groups of words with an opposite, for a right and a duty, that both forbid when denied: may not, must not."""
     nouns_in_capitals: bool
     spaced: bool
 
@@ -182,6 +186,7 @@ def _compiled(code: str, table: Mapping[str, Any]) -> Lexicon:
         articles=frozenset(table.get("articles", "").split()),
         multiples={word: float(value) for word, value in table.get("dozen", {}).items()},
         units={word: unit for unit, words in table.get("units", {}).items() for word in words.split()},
+        points=frozenset(table.get("points", ())),
         months=_numbered(dates.get("months", ())),
         weekdays=_numbered(dates.get("weekdays", ())),
         about=frozenset(table.get("about", "").split()),
@@ -203,6 +208,7 @@ def _compiled(code: str, table: Mapping[str, Any]) -> Lexicon:
         **_measures(table, poles, phrases),
         **_limits(table.get("limits", {})),
         **_roles(table.get("roles", {})),
+        duty=frozenset(group for word in table.get("duty", "").split() for group, _ in poles[word]),
         nouns_in_capitals=bool(table.get("nouns_in_capitals", False)),
         spaced=bool(table.get("spaced", True)),
     )

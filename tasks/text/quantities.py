@@ -41,6 +41,8 @@ _FAMILIES: dict[str, tuple[str, float]] = {
 """Units that convert into one another by a factor."""
 _MONEY = frozenset({"€", "$", "£", "¥", "chf", "cent"})
 PERCENT = "%"
+POINTS = "points"
+"""Percentage points: the difference of two shares, which are in per cent."""
 _TOLERANCE = 1e-9
 _LEAST_ROUNDED = 10_000.0
 """Least whole number that can be rounded without a word like "about": years, counts and articles must match exactly."""
@@ -103,6 +105,8 @@ def equal(claim: Quantity, source: Quantity) -> bool:
 def _units_agree(unit: str, other: str) -> bool:
     if unit == other or not unit or not other:
         return True
+    if POINTS in {unit, other}:
+        return False
     measured = unit in _FAMILIES or unit in _MONEY or unit == PERCENT
     return not (measured and (other in _FAMILIES or other in _MONEY or other == PERCENT))
 
@@ -152,7 +156,7 @@ def rounds_to(exact: float, value: float) -> bool:
 
 def is_measured(quantity: Quantity) -> bool:
     """Tells whether a known unit stands beside a number: per cent, money, a length, a time."""
-    return quantity.unit in _FAMILIES or quantity.unit in _MONEY or quantity.unit == PERCENT
+    return quantity.unit in _FAMILIES or quantity.unit in _MONEY or quantity.unit in {PERCENT, POINTS}
 
 
 def is_money(quantity: Quantity) -> bool:
@@ -175,6 +179,8 @@ def is_unlike(claim: Quantity, source: Quantity) -> bool:
     """Tells whether two quantities have one value in units of two systems: kilograms and pounds, kilometres and miles."""
     if claim.unit == source.unit or claim.values.isdisjoint(source.values):
         return False
+    if {claim.unit, source.unit} == {PERCENT, POINTS}:
+        return True
     dimensions = {_dimension(claim.unit), _dimension(source.unit)}
     # "Pounds" are read as money.
     return (len(dimensions) == 1 and dimensions != {""}) or dimensions == {"mass", "£"}
@@ -202,7 +208,8 @@ def equal_fraction(claim: Quantity, source: Quantity) -> bool:
 def follows(claim: Quantity, quantities: Iterable[Quantity]) -> bool:
     """Tells whether a quantity is the sum or the difference of two others of its unit."""
     listed = [other for other in quantities if other.kind == claim.kind or {other.kind, claim.kind} <= {NUMBER, YEAR}]
-    values = sorted({value for other in listed for value in other.values if _units_agree(claim.unit, other.unit)})[:24]
+    unit = PERCENT if claim.unit == POINTS else claim.unit
+    values = sorted({value for other in listed for value in other.values if _units_agree(unit, other.unit)})[:24]
     targets = [value for value in claim.values if value]
     for place, value in enumerate(values):
         for other in values[place + 1 :]:

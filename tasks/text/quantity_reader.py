@@ -5,7 +5,7 @@ import re
 
 from tasks.text.fact_text import HAN_NUMBER, SIGNS, FactText
 from tasks.text.lexicon import Lexicon
-from tasks.text.quantities import DAY, MONTH, NUMBER, PERCENT, WEEKDAY, YEAR, Quantity
+from tasks.text.quantities import DAY, MONTH, NUMBER, PERCENT, POINTS, WEEKDAY, YEAR, Quantity
 
 _AMBIGUOUS = re.compile(r"\d{1,3}\.\d{3}\Z")
 _ISO = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})\b")
@@ -200,10 +200,10 @@ def _unit(facts: FactText, words: Lexicon, first: int, last: int) -> tuple[str, 
     if first and (money := SIGNS.get(lows[first - 1]) or _code(facts, first - 1)):
         return money, last
     following, second, third = (*lows[last + 1 : last + 4], "", "", "")[:3]
+    if share := _share(words, following, second):
+        return share[0], last + share[1]
     if following in SIGNS or following in words.units:
         return SIGNS.get(following) or words.units[following], last + 1
-    if following in _PER and second in _CENT:
-        return PERCENT, last + 2
     # "three calendar months", "fünf volle Jahre", but not "the 2019 academic year"
     is_year = _FOUR_DIGITS.match(lows[first])
     if not is_year and second in words.units and last + 1 not in facts.breaks and facts.stems[last + 1].isalpha():
@@ -219,6 +219,15 @@ def _unit(facts: FactText, words: Lexicon, first: int, last: int) -> tuple[str, 
     elif following == "x" or following[:1].isdigit():
         unit = _unit_of_measures(facts, words, last)
     return unit, last
+
+
+def _share(words: Lexicon, following: str, second: str) -> tuple[str, int] | None:
+    """Percentage points, or per cent in two words, after a number, and the count of its tokens."""
+    if f"{following} {second}" in words.points:
+        return POINTS, 2
+    if following in words.points:
+        return POINTS, 1
+    return (PERCENT, 2) if following in _PER and second in _CENT else None
 
 
 def _money_of_range(facts: FactText, first: int) -> str:

@@ -1,0 +1,148 @@
+"""Spells the times of day and the fractions of a claim as its sources do: 21:00 as 9 p.m., a fortnight as two weeks."""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from tasks.text.language import language_tables
+from tasks.text.word_search import AsciiSearch
+
+_HALF_DAY = 720
+"""Minutes."""
+_LAST_HOUR = 24
+_NOON_HOUR = 12
+_CLOCK = re.compile(
+    r"(?<![\d:.,])(?P<hour>\d{1,2})(?:"
+    r"[:.](?P<minute>[0-5]\d)(?:\s?(?P<half>[ap])\.?\s?m\b\.?|\s?(?P<clock>Uhr|h)\b)"
+    r"|:(?P<minutes>[0-5]\d)(?![\d:])"
+    r"|\s?(?P<short_half>[ap])\.?\s?m\b\.?|\s?(?P<short_clock>Uhr)\b"
+    r"|\s?h\s?(?P<minutes_of_h>[0-5]\d)\b(?!\s?min)"
+    r")",
+    re.IGNORECASE,
+)
+_TEXTS = 256
+"""Sources whose times are remembered for the next claim."""
+
+
+class Respelling(NamedTuple):
+    """A claim with some words as its sources spell them, and what these stand for, by the new words."""
+
+    text: str
+    originals: dict[str, str]
+
+
+class _Time(NamedTuple):
+    """A time of day: its minutes, whether they may be those of the other half of the day, and its spelling."""
+
+    minutes: int
+    open: bool
+    words: str
+
+
+def respell(text: str, contents: Sequence[str]) -> Respelling:
+    """A claim with each time of day, and each phrase of the languages' groups ``same``, in the spelling of its sources.
+
+    A word that a source has as the claim does, or that none has in any spelling, stays.
+
+    Args:
+        text: the claim.
+        contents: of its sources.
+    """
+    originals: dict[str, str] = {}
+    if not _MAY_BE_RESPELLED.may_match(text) or any(text.rstrip(".") in content for content in contents):
+        return Respelling(text, originals)
+    groups = _groups()
+    text = _CLOCK.sub(lambda match: _respelled_time(match, contents, originals), text)
+    if (pattern := groups.pattern(text)) is not None:
+        text = pattern.sub(lambda match: groups.respelled(match[0], contents, originals), text)
+    return Respelling(text, originals)
+
+
+# ---- times of day -----------------------------------------------------------------------------------------------
+
+
+def _respelled_time(match: re.Match[str], contents: Sequence[str], originals: dict[str, str]) -> str:
+    time = _time(match)
+    if time is None or any(match[0] in content for content in contents):
+        return match[0]
+    listed = [other for content in contents for other in _times(content)]
+    same = next((other for other in listed if other.minutes == time.minutes), None) or next(
+        (
+            other
+            for other in listed
+            if (time.open or other.open) and other.minutes % _HALF_DAY == time.minutes % _HALF_DAY
+        ),
+        None,
+    )
+    if same is None:
+        return match[0]
+    originals[same.words] = match[0]
+    return same.words
+
+
+@lru_cache(maxsize=_TEXTS)
+def _times(content: str) -> tuple[_Time, ...]:
+    """The times of day of a text, in order."""
+    return tuple(time for match in _CLOCK.finditer(content) if (time := _time(match)) is not None)
+
+
+def _time(match: re.Match[str]) -> _Time | None:
+    hour = int(match["hour"])
+    minute = int(match["minute"] or match["minutes"] or match["minutes_of_h"] or 0)
+    half = (match["half"] or match["short_half"] or "").lower()
+    if hour > (_NOON_HOUR if half else _LAST_HOUR):
+        return None
+    if half:
+        hour = hour % _NOON_HOUR + (_NOON_HOUR if half == "p" else 0)
+    return _Time((hour * 60 + minute) % (2 * _HALF_DAY), not half and 1 <= hour <= _NOON_HOUR, match[0])
+
+
+# ---- phrases ----------------------------------------------------------------------------------------------------
+
+
+class _Groups:
+    """The phrases of a language that mean the same."""
+
+    def __init__(self, groups: Iterable[Sequence[str]]) -> None:
+        self._same = {
+            phrase.lower(): [other for other in group if other != phrase] for group in groups for phrase in group
+        }
+        self.phrases = sorted(self._same, key=len, reverse=True)
+
+    def pattern(self, text: str) -> re.Pattern[str] | None:
+        """The pattern of the phrases that a text has, the longest first; None without one."""
+        lower = text.lower()
+        phrases = [phrase for phrase in self.phrases if phrase in lower]
+        return re.compile("|".join(map(_as_words, phrases)), re.IGNORECASE) if phrases else None
+
+    def respelled(self, words: str, contents: Sequence[str], originals: dict[str, str]) -> str:
+        """A phrase of a group as a source has it; unchanged where a source has the phrase itself, or none of its group."""
+        if any(_holds(content, words) for content in contents):
+            return words
+        for other in self._same[words.lower()]:
+            if any(_holds(content, other) for content in contents):
+                originals[other] = words
+                return other
+        return words
+
+
+@cache
+def _groups() -> _Groups:
+    return _Groups(group.split(" | ") for table in language_tables().values() for group in table.get("same", ()))
+
+
+_MAY_BE_RESPELLED = AsciiSearch(
+    lambda: "|".join((r"[0-9](?:[:.][0-9][0-9]| ?[ap]\.? ?m\b| ?uhr| ?h ?[0-9])", *map(re.escape, _groups().phrases)))
+)
+"""Finds what may be a time of day or a phrase of a group; most claims have neither."""
+
+
+def _holds(content: str, words: str) -> bool:
+    return re.search(_as_words(words), content, re.IGNORECASE) is not None
+
+
+def _as_words(phrase: str) -> str:
+    """The pattern of a phrase as whole words; a sign may touch a number: 20°C, 50%."""
+    before = r"(?<![\w-])" if phrase[0].isalnum() else ""
+    return before + re.escape(phrase) + (r"(?![\w-])" if phrase[-1].isalnum() else "")
