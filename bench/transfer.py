@@ -5,8 +5,9 @@
 Each round submits a file of small jobs by ``nightdesk submit`` into an empty ledger, and copies the same rows into the same
 tables by COPY, taken from memory, in turns. Then two workers answer further jobs, and meanwhile polls and ``SELECT 1`` take
 turns on one connection. At last the results of these jobs and of as many copies of them as it takes are written by ``nightdesk
-results``, its start included, in turns with COPY: of the records as they lie in the table, long ones packed, and of the lines
-of the results themselves out of a table without any index, which is the least that a user wants. The same follows for jobs
+results``, its start included, in turns with three COPYs into memory: of the records as they lie in their table, long ones packed;
+of all columns that results are made of, which stand in four tables; and of the lines of the results themselves out of a table
+without any index, which is the least that a user wants. The same follows for jobs
 of 8 sources with 2.5 KB, whose answers and records are packed. 0 leaves a part out. Compare the figures of one run only.
 """
 
@@ -14,6 +15,7 @@ import argparse
 import asyncio
 import json
 import os
+import select
 import statistics
 import subprocess
 import sys
@@ -39,6 +41,16 @@ from worker.process.garbage import spare_the_modules
 
 TABLES = ("batch", "job", "job_request")
 RECORDS = "SELECT g.* FROM generation_record g JOIN job j ON j.id = g.job_id WHERE j.batch_id = '{}'"
+"""One table of those that results are made of; with columns that they have not, like the answer's canonical form."""
+
+VALUES = """
+SELECT j.id, j.custom_id, j.position, j.batch_id, j.state, j.outcome, j.held_reason, j.cost_usd, j.replay_of, j.errors, r.head,
+       g.answer, g.output_format, g.citations, g.grounding, g.quality, g.output_structured, g.usage, g.prompt_version, g.timing_ms,
+       g.provider_snapshot, g.failure, g.asks, g.packed, c.parsed
+FROM job j JOIN job_request r ON r.job_id = j.id LEFT JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+LEFT JOIN completion c ON c.attempt_id = g.attempt_id WHERE j.batch_id = '{}' ORDER BY j.position
+"""
+"""The columns that results are made of, whole and as stored, in the order of the results."""
 RUN_JOBS = 1_000
 """Wide jobs that are run; the others are copies of them."""
 PATIENCE_S = 900.0
@@ -67,17 +79,19 @@ def command(servers: Servers, *arguments: str) -> tuple[str, float, float, float
         process = subprocess.Popen(
             [sys.executable, "-m", "worker.cli", *arguments], cwd=REPOSITORY, env=servers.environment, stdout=output
         )
-        kilobytes = 0
-        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+        kilobytes, end = 0, os.pidfd_open(process.pid)
+        # Not a sleep: a command ends amid it, and its time would be too long by half of one.
+        while not select.select([end], [], [], LOOK_S)[0]:
             kilobytes = max(kilobytes, _peak_kilobytes(process.pid))
-            time.sleep(LOOK_S)
-        _, status, usage = ended
+        seconds = time.perf_counter() - began
+        os.close(end)
+        _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         text = output.read().decode()
     if process.returncode not in {0, 3}:
         raise SystemExit(f"nightdesk {' '.join(arguments)} ended with {process.returncode}")
-    return text, time.perf_counter() - began, usage.ru_utime + usage.ru_stime, kilobytes / 1024
+    return text, seconds, usage.ru_utime + usage.ru_stime, kilobytes / 1024
 
 
 def _peak_kilobytes(pid: int) -> int:
@@ -205,33 +219,35 @@ def _quantiles(values: list[float]) -> tuple[float, float]:
 
 
 def measure_export(servers: Servers, batch_id: str, count: int, rounds: int) -> None:
-    """Prints ``nightdesk results`` of a batch with this many jobs, beside COPY of their records and of the same lines out."""
+    """Prints ``nightdesk results`` of a batch with this many jobs, beside COPY of their records, of all columns, and of the lines."""
     url, path = servers.endpoints.database_url, servers.home / "results.jsonl"
     postgres = local.status(servers.home).postgres.pid
     assert postgres is not None
-    records, lines = [], []
+    sources = {
+        "the records as stored": f"({RECORDS.format(batch_id)})",
+        "all columns of results": f"({VALUES.format(batch_id)})",
+        "the same lines": "exported_line",
+    }
+    ratios: dict[str, list[float]] = {name: [] for name in sources}
     for number in range(rounds):
         before = _tree_cpu_s(postgres)
         _, wall, cpu, megabytes = command(servers, "results", batch_id, "-o", str(path))
         server_cpu = _tree_cpu_s(postgres) - before
         if not number:
             copy_lines_in(url, path)
-        blocks, raw = copy_out(url, f"({RECORDS.format(batch_id)})")
-        _, unpacked = copy_out(url, "exported_line")
-        records.append(raw / wall)
-        lines.append(unpacked / wall)
+        beside = []
+        for name, source in sources.items():
+            blocks, raw = copy_out(url, source)
+            ratios[name].append(raw / wall)
+            beside.append(f"{name} ({sum(map(len, blocks)) / 1e6:.0f} MB) {raw:.2f} s, ratio {raw / wall:.2f}")
         print(
             f"results of {count:,} jobs ({path.stat().st_size / 1e6:.0f} MB): {wall:.2f} s, {count / wall:,.0f}/s, "
             f"{1e6 * cpu / count:.0f} us of CPU a job and {1e6 * server_cpu / count:.0f} of PostgreSQL, {megabytes:.0f} MB; "
-            f"COPY of the records as stored ({sum(map(len, blocks)) / 1e6:.0f} MB) {raw:.2f} s, ratio {raw / wall:.2f}; "
-            f"of the same lines {unpacked:.2f} s, ratio {unpacked / wall:.2f}",
+            f"COPY of {'; of '.join(beside)}",
             flush=True,
         )
-    print(
-        f"export of {count:,} beside COPY, medians: {statistics.median(records):.2f} of the records as stored, "
-        f"{statistics.median(lines):.2f} of the same lines",
-        flush=True,
-    )
+    medians = ", ".join(f"{statistics.median(values):.2f} of {name}" for name, values in ratios.items())
+    print(f"export of {count:,} beside COPY, medians: {medians}", flush=True)
 
 
 def copy_lines_in(url: str, path: Path) -> None:
@@ -246,8 +262,13 @@ def copy_lines_in(url: str, path: Path) -> None:
 
 def _tree_cpu_s(root: int) -> float:
     process = psutil.Process(root)
-    family = [process, *process.children(recursive=True)]
-    return sum(sum(member.cpu_times()[:2]) for member in family) + sum(process.cpu_times()[2:4])
+    while True:
+        try:
+            family = [process, *process.children(recursive=True)]
+            return sum(sum(member.cpu_times()[:2]) for member in family) + sum(process.cpu_times()[2:4])
+        except psutil.NoSuchProcess:
+            # It ended amid this: from now on its time is in that of its parent.
+            process.status()
 
 
 def submit(servers: Servers, path: Path) -> str:

@@ -320,8 +320,8 @@ class Reading(Protocol):
     async def results(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
         """The results of the jobs that exist among ``job_ids``, in that order: as ``result_of`` makes them of views."""
 
-    def batch_results(self, batch_id: UUID) -> AsyncIterator[ResultLine]:
-        """The results of all jobs of a batch by position, as lines of JSON, streamed."""
+    def batch_results(self, batch_id: UUID) -> AsyncIterator[list[ResultLine]]:
+        """The results of all jobs of a batch by position, as lines of JSON, streamed in pages; none is empty."""
 
     def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
         """Entries of a batch that are no jobs of it, by position, streamed: refused, or known from before.

@@ -8,7 +8,18 @@ from uuid import UUID
 
 from schemas.job import JobRequest
 from schemas.states import JobState, Step
-from tasks.ports import CacheStatus, JobView, Leased, Ledger, NewAttempt, NewBatch, NewVerdicts, Opened, Receipt
+from tasks.ports import (
+    CacheStatus,
+    JobView,
+    Leased,
+    Ledger,
+    NewAttempt,
+    NewBatch,
+    NewVerdicts,
+    Opened,
+    Receipt,
+    ResultLine,
+)
 from tests.builders import (
     SHARED_REQUEST,
     closed_ok,
@@ -106,6 +117,11 @@ async def finished(ledger: Ledger, request: JobRequest | None = None, batch: New
     await generate(ledger, leased)
     await finish(ledger, await take_one(ledger, leased.job_id, Step.CHECK))
     return leased.job_id
+
+
+async def lines_of(ledger: Ledger, batch_id: UUID) -> list[ResultLine]:
+    """The lines of all pages of a batch's results."""
+    return [line async for page in ledger.reading.batch_results(batch_id) for line in page]
 
 
 async def view(ledger: Ledger, job_id: UUID) -> JobView:

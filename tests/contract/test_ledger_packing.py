@@ -30,6 +30,7 @@ from tests.contract.situations import (
     ACTOR,
     checking,
     finish,
+    lines_of,
     open_one,
     sound,
     store_judge_reply,
@@ -162,11 +163,30 @@ async def test_results_are_those_of_the_whole_record(ledger: PostgresLedger, mon
     assert len(expected.claims) == 25
     assert [result.result for result in await ledger.reading.results([job.job_id])] == [expected]
     # A line is made without a validation by the models, which takes twice as long.
-    monkeypatch.delattr(result_documents, "_from_row")
-    (line,) = [line async for line in ledger.reading.batch_results(job.batch_id)]
+    monkeypatch.delattr(result_documents, "_result_of_row")
+    (line,) = await lines_of(ledger, job.batch_id)
     assert line.content == expected.model_dump_json().encode()
     (published,) = await ledger.outbox.unpublished(10, timedelta(0))
     assert result_of(published) == expected
+
+
+async def test_a_record_of_a_version_with_fewer_fields_is_written_with_their_defaults(
+    ledger: PostgresLedger, postgres_database_url: str
+) -> None:
+    job, _ = await answer_at_length(ledger)
+    record = long_record(job)
+    assert record.grounding is not None
+    claim, quality = record.grounding.claims[0], Quality(reasoning="short")
+    grounding = record.grounding.model_copy(update={"claims": (claim,)})
+    await finish(
+        ledger, job, record=long_record(job, grounding=grounding, quality=quality, citations=(), canonical=None)
+    )
+    older = "UPDATE generation_record SET grounding = (grounding - 'values') #- '{claims,0,reason}', quality = quality - 'warnings'"
+    assert stored(postgres_database_url, f"{older} RETURNING packed IS NULL") == (True,)
+
+    (line,) = await lines_of(ledger, job.batch_id)
+    assert line.content == result_of(await view(ledger, job.job_id)).model_dump_json().encode()
+    assert [result.line() for result in await ledger.reading.results([job.job_id])] == [line]
 
 
 @pytest.mark.parametrize(("number", "text"), [(10**30 + 1, b"1000000000000000000000000000001"), (1e20, b"1e+20")])
@@ -180,7 +200,7 @@ async def test_large_numbers_are_told_as_the_model_writes_them(
     record = long_record(job, grounding=grounding.model_copy(update={"values": (large,)}))
     await finish(ledger, job, record=record)
 
-    (line,) = [line async for line in ledger.reading.batch_results(job.batch_id)]
+    (line,) = await lines_of(ledger, job.batch_id)
     assert b'"value":%b,' % text in line.content
 
 

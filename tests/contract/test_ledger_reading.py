@@ -1,7 +1,6 @@
 """Reading: views, counts and the audit trail say what was written."""
 
 import json
-import re
 from dataclasses import replace
 from decimal import Decimal
 
@@ -40,6 +39,7 @@ from tests.contract.situations import (
     finish,
     finished,
     generate,
+    lines_of,
     open_one,
     submit,
     submit_and_take,
@@ -48,7 +48,8 @@ from tests.contract.situations import (
     take_one,
 )
 from worker.ledger import result_documents
-from worker.ledger.result_documents import COLUMNS, DERIVED
+from worker.ledger.document_query import NAMED
+from worker.ledger.stored_documents import DERIVED
 
 
 async def test_views_come_in_the_order_asked_for(ledger: Ledger) -> None:
@@ -113,11 +114,11 @@ async def test_lines_of_a_batch_come_by_position_over_gaps_and_pages(
     for job in await take(ledger, [jobs[1].id, jobs[4].id]):
         await finish(ledger, job)
 
-    lines = [line async for line in ledger.reading.batch_results(receipt.batch_id)]
+    lines = await lines_of(ledger, receipt.batch_id)
 
     assert [line.position for line in lines] == positions
     assert [line.state == "completed" for line in lines] == [position in {1, 10} for position in positions]
-    assert [line async for line in ledger.reading.batch_results(new_id())] == []
+    assert await lines_of(ledger, new_id()) == []
 
 
 async def test_stored_results_are_byte_for_byte_those_made_of_views(ledger: Ledger) -> None:
@@ -153,7 +154,7 @@ async def test_stored_results_are_byte_for_byte_those_made_of_views(ledger: Ledg
     assert [stored.result.job_id for stored in results if stored.result.state is JobState.RUNNING] == [running.job_id]
     assert await poll(ledger.reading, [new_id(), *ids]) == [None, *(stored.result for stored in results)]
     for at, job_id in enumerate(ids):
-        lines = [line async for line in ledger.reading.batch_results(results[at].result.batch_id)]
+        lines = await lines_of(ledger, results[at].result.batch_id)
         assert results[at].line() in lines, job_id
 
 
@@ -170,16 +171,14 @@ async def test_the_line_of_a_result_keeps_numbers_of_any_size(ledger: Ledger, nu
     (job,) = await take(ledger, receipt.job_ids)
     await finish(ledger, job)
 
-    (line,) = [line async for line in ledger.reading.batch_results(receipt.batch_id)]
+    (line,) = await lines_of(ledger, receipt.batch_id)
 
     assert b'"number":%b}' % text in line.content
 
 
 def test_every_field_of_a_result_has_a_column() -> None:
-    columns = {*re.findall(r"[a-z]\.(\w+)", COLUMNS), *re.findall(r'AS "?(\w+)', COLUMNS)}
-
     # Only a result that is cut for the result backend is truncated.
-    assert JobResult.model_fields.keys() - columns == DERIVED | {"truncated"}
+    assert JobResult.model_fields.keys() - NAMED.keys() == DERIVED | {"truncated"}
 
 
 async def test_an_unknown_batch_has_no_jobs(ledger: Ledger) -> None:

@@ -14,7 +14,7 @@ from tasks.ports import Ledger
 from worker.cli.outfile import STDOUT, draft_of
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.output_form import OutputForm
-from worker.operations.result_lines import job_lines, line_writer
+from worker.operations.result_lines import job_lines, page_writer
 
 EVERY_S = 5.0
 """Seconds between two looks for new results; a shorter run writes its file at the end alone."""
@@ -63,7 +63,7 @@ class GrowingOutput:
     _open: ExitStack = field(default_factory=ExitStack)
     _file: int | None = None
     _buffer: io.BytesIO = field(default_factory=io.BytesIO)
-    _write: Callable[[bytes], object] | None = None
+    _write: Callable[[Sequence[bytes]], object] | None = None
     _named: bool = False
     _broken: bool = False
     _next_at: float = field(default_factory=lambda: time.monotonic() + EVERY_S)
@@ -110,10 +110,9 @@ class GrowingOutput:
         lines = await job_lines(ledger, job_ids)
         if self._file is None:
             self._file = os.open(draft_of(self.path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-            self._write = self._open.enter_context(line_writer(self._buffer, self.form))
+            self._write = self._open.enter_context(page_writer(self._buffer, self.form))
         assert self._write is not None
-        for line in lines:
-            self._write(line.content)
+        self._write([line.content for line in lines])
         # All of it in one call, so that a run that is killed leaves whole lines.
         content = self._buffer.getvalue()
         self._buffer.seek(0)

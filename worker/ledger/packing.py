@@ -80,7 +80,7 @@ def compress(content: bytes) -> bytes:
     return bytes([_DICTIONARY]) + _contexts.compressor(_DICTIONARY).compress(content)
 
 
-def decompress(packed: bytes) -> bytes:
+def decompress(packed: bytes | memoryview) -> bytes:
     """The content of what ``compress`` made, in this version or one before."""
     if packed[0] == _MAGIC:
         return _contexts.decompressor(None).decompress(packed)
@@ -305,7 +305,7 @@ def whole_record(columns: dict[str, Any], row: Any) -> dict[str, Any]:
     return record
 
 
-def visible_parts(packed: bytes) -> bytes:
+def visible_parts(packed: bytes | memoryview) -> bytes:
     """The citations, claims, values and quality of a packed record, as the fields of its result in JSON."""
     return _unpack(packed, 2)[0]
 
@@ -326,7 +326,7 @@ def _pack(*parts: bytes) -> bytes:
     return compress(b"".join([*(_LENGTH.pack(len(part)) for part in parts[:-1]), *parts]))
 
 
-def _unpack(packed: bytes, count: int) -> list[bytes]:
+def _unpack(packed: bytes | memoryview, count: int) -> list[bytes]:
     content = decompress(packed)
     lengths = [length for (length,) in _LENGTH.iter_unpack(content[: _LENGTH.size * (count - 1)])]
     parts, start = [], _LENGTH.size * (count - 1)

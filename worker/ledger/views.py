@@ -241,7 +241,7 @@ class PostgresReading(Reading):
     async def results(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
         return await self._results.of_jobs(job_ids)
 
-    def batch_results(self, batch_id: UUID) -> AsyncIterator[ResultLine]:
+    def batch_results(self, batch_id: UUID) -> AsyncIterator[list[ResultLine]]:
         return self._results.of_batch(batch_id)
 
     async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:

@@ -37,6 +37,13 @@ class Tally:
     states: Counter[str] = field(default_factory=Counter)
     errors: Counter[ErrorKind] = field(default_factory=Counter)
 
+    def add(self, page: Sequence[ResultLine]) -> None:
+        """Counts lines."""
+        self.lines += len(page)
+        self.states.update([line.state for line in page])
+        for errors in [line.errors for line in page if line.errors]:
+            self.errors.update(errors)
+
     @property
     def error_kinds(self) -> dict[str, int]:
         """Claims by the kind of their error, most frequent first."""
@@ -73,25 +80,27 @@ async def write_results(
         form: of the file.
     """
     tally = Tally()
-    with line_writer(file, form) as write:
-        async for line in _Results(ledger, batch_id, result).lines(lines):
-            write(line.content)
-            tally.lines += 1
-            tally.states[line.state] += 1
-            if line.errors:
-                tally.errors.update(line.errors)
+    with page_writer(file, form) as write:
+        async for page in _Results(ledger, batch_id, result).pages(lines):
+            write([line.content for line in page])
+            tally.add(page)
     return tally
 
 
 @contextmanager
-def line_writer(file: IO[bytes], form: OutputForm) -> Iterator[Callable[[bytes], object]]:
-    """A function that writes one result, which comes as JSON, to a file of this form."""
+def page_writer(file: IO[bytes], form: OutputForm) -> Iterator[Callable[[Sequence[bytes]], object]]:
+    """A function that writes results, which come as JSON, to a file of this form."""
     if form is OutputForm.JSONL:
-        # As it is: it need not be read for that.
-        yield lambda content: file.write(content + b"\n")
+        # As they are: they need not be read for that.
+        yield lambda contents: file.write(b"\n".join([*contents, b""]))
     else:
         with writing_rows(file, form, RESULT_COLUMNS) as write:
-            yield lambda content: write(result_row(content))
+
+            def write_page(contents: Sequence[bytes]) -> None:
+                for content in contents:
+                    write(result_row(content))
+
+            yield write_page
 
 
 async def write_failed(file: IO[bytes], ledger: Ledger, batch_id: UUID, form: OutputForm = OutputForm.JSONL) -> Tally:
@@ -137,16 +146,26 @@ class _Results:
 
     async def lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[ResultLine]:
         """By position: the jobs of the batch, and the ``extra`` lines of its input."""
+        async for page in self.pages(extra):
+            for line in page:
+                yield line
+
+    async def pages(self, extra: Iterable[InputLine] | None) -> AsyncIterator[list[ResultLine]]:
+        """The same as pages, none of them empty."""
         extra_lines = self._extra_lines(extra)
         next_extra = await anext(extra_lines, None)
         if self.ledger is not None and self.batch_id is not None:
-            async for line in self._of_batch(self.ledger.reading, self.batch_id):
-                while next_extra is not None and next_extra.position < line.position:
-                    yield next_extra
+            async for page in self._of_batch(self.ledger.reading, self.batch_id):
+                between: list[ResultLine] = []
+                while next_extra is not None and next_extra.position < page[-1].position:
+                    if next_extra.position < page[0].position:
+                        yield [next_extra]
+                    else:
+                        between.append(next_extra)
                     next_extra = await anext(extra_lines, None)
-                yield line
+                yield sorted([*page, *between], key=lambda line: line.position) if between else page
         while next_extra is not None:
-            yield next_extra
+            yield [next_extra]
             next_extra = await anext(extra_lines, None)
 
     async def _extra_lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[ResultLine]:
@@ -159,17 +178,17 @@ class _Results:
                 elif (stored := results.get(line.job_id)) is not None:
                     yield _of_job(stored, line.position)
 
-    def _of_batch(self, reading: Reading, batch_id: UUID) -> AsyncIterator[ResultLine]:
+    def _of_batch(self, reading: Reading, batch_id: UUID) -> AsyncIterator[list[ResultLine]]:
         return (
             reading.batch_results(batch_id) if self.result is None else self._rendered(reading, batch_id, self.result)
         )
 
     async def _rendered(
         self, reading: Reading, batch_id: UUID, render: Callable[[JobView], JobResult]
-    ) -> AsyncIterator[ResultLine]:
+    ) -> AsyncIterator[list[ResultLine]]:
         # A new rendering needs the sources and the messages.
         async for view in reading.batch_views(batch_id):
-            yield _render(view, render).line()
+            yield [_render(view, render).line()]
 
     async def _of_jobs(self, reading: Reading, ids: Sequence[UUID]) -> dict[UUID, StoredResult]:
         if self.result is None:

@@ -38,9 +38,9 @@ class MemoryReading(Reading):
     async def results(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
         return [_stored_result(view) for view in await self.views(job_ids)]
 
-    async def batch_results(self, batch_id: UUID) -> AsyncIterator[ResultLine]:
+    async def batch_results(self, batch_id: UUID) -> AsyncIterator[list[ResultLine]]:
         async for view in self.batch_views(batch_id):
-            yield _stored_result(view).line()
+            yield [_stored_result(view).line()]
 
     async def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
         if batch_id in self._tables.batches:
