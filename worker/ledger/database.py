@@ -332,7 +332,8 @@ async def _after(
         async with connection.transaction():
             await connection.execute(*first)
             return await (await connection.execute(statement, parameters)).fetchall()
-    async with connection.pipeline(), connection.transaction():
+    # A pipeline is a transaction of its own: to begin and end one would be two more waits for the event loop.
+    async with connection.pipeline():
         await connection.execute(_BOUND, (f"{max(LEAST_BOUND_S, patience_s):.0f}s",))
         await connection.execute(*first)
         cursor = await connection.execute(statement, parameters)

@@ -1,0 +1,80 @@
+"""A statement with one that goes before it: one transaction in one round trip, whole or not at all, and ended by the server if cut in two."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import psycopg
+import pytest
+
+from tasks.errors import Unstorable
+from tests.deadlines import scale_to_load
+from worker.ledger.database import _BOUND, TRANSACTION_TIMEOUT_FROM, Database
+
+LOCK = "SELECT pg_advisory_xact_lock(4711)"
+PAUSE = "INSERT INTO lane_pause (provider, lane, kind, why) VALUES ('some', 'standard', 'quota', 'test')"
+
+
+@pytest.fixture(params=[TRANSACTION_TIMEOUT_FROM, 10**9], ids=["sent together", "one by one"])
+def on_database(
+    database_url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[[Database], Awaitable[None]]], None]:
+    """Runs work on a database, by the way for newer servers and by that for older ones."""
+    monkeypatch.setattr("worker.ledger.database.TRANSACTION_TIMEOUT_FROM", request.param)
+
+    def run(work: Callable[[Database], Awaitable[None]]) -> None:
+        async def scenario() -> None:
+            database = Database(database_url, size=1, repeats=True)
+            await database.open()
+            try:
+                await work(database)
+            finally:
+                await database.close()
+
+        asyncio.run(scenario())
+
+    return run
+
+
+def test_both_run_in_one_transaction(on_database: Callable[[Callable[[Database], Awaitable[None]]], None]) -> None:
+    async def work(database: Database) -> None:
+        mine = "SELECT count(*) AS locks FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711"
+        for _ in range(2):
+            (row,) = await database.rows(mine, first=(LOCK, ()))
+            assert row.locks == 1
+            (row,) = await database.rows(mine)
+            assert row.locks == 0, "the transaction has ended"
+            (row,) = await database.rows("SELECT current_setting('transaction_timeout') AS bound")
+            assert row.bound == "0", "and its bound with it"
+
+    on_database(work)
+
+
+def test_an_error_of_the_second_takes_the_first_back(
+    on_database: Callable[[Callable[[Database], Awaitable[None]]], None],
+) -> None:
+    async def work(database: Database) -> None:
+        for _ in range(2):
+            with pytest.raises(Unstorable, match="division by zero"):
+                await database.rows("SELECT 1 / (SELECT count(*) - count(*) FROM job)", first=(PAUSE, ()))
+            assert await database.rows("SELECT provider FROM lane_pause") == []
+        assert len(await database.rows("SELECT 1 AS one", first=(PAUSE, ()))) == 1
+        assert len(await database.rows("SELECT provider FROM lane_pause")) == 1
+
+    on_database(work)
+
+
+def test_the_server_ends_a_transaction_whose_rest_does_not_come(database_url: str) -> None:
+    async def scenario() -> None:
+        async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as cut:
+            if cut.info.server_version < TRANSACTION_TIMEOUT_FROM:
+                pytest.skip("the server can't end it")
+            with pytest.raises(psycopg.OperationalError):  # noqa: PT012 - the error shows at the end of the pipeline
+                async with cut.pipeline():
+                    await cut.execute(_BOUND, ("1s",))
+                    await cut.execute(LOCK)
+                    # Its end is not sent, and the lock is free all the same.
+                    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
+                        await asyncio.wait_for(other.execute(LOCK), scale_to_load(10))
+                    await cut.execute("SELECT 1")
+
+    asyncio.run(scenario())
