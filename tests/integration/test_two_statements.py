@@ -37,11 +37,11 @@ def on_database(
 
 def test_both_run_in_one_transaction(on_database: Callable[[Callable[[Database], Awaitable[None]]], None]) -> None:
     async def work(database: Database) -> None:
-        mine = "SELECT count(*) AS locks FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711"
+        own_locks = "SELECT count(*) AS locks FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711"
         for _ in range(2):
-            (row,) = await database.rows(mine, first=(LOCK, ()))
+            (row,) = await database.rows(own_locks, first=(LOCK, ()))
             assert row.locks == 1
-            (row,) = await database.rows(mine)
+            (row,) = await database.rows(own_locks)
             assert row.locks == 0, "the transaction has ended"
             (row,) = await database.rows("SELECT current_setting('transaction_timeout') AS bound")
             assert row.bound == "0", "and its bound with it"
@@ -65,16 +65,16 @@ def test_an_error_of_the_second_takes_the_first_back(
 
 def test_the_server_ends_a_transaction_whose_rest_does_not_come(database_url: str) -> None:
     async def scenario() -> None:
-        async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as cut:
-            if cut.info.server_version < TRANSACTION_TIMEOUT_FROM:
+        async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as broken:
+            if broken.info.server_version < TRANSACTION_TIMEOUT_FROM:
                 pytest.skip("the server can't end it")
             with pytest.raises(psycopg.OperationalError):  # noqa: PT012 - the error shows at the end of the pipeline
-                async with cut.pipeline():
-                    await cut.execute(_BOUND, ("1s",))
-                    await cut.execute(LOCK)
+                async with broken.pipeline():
+                    await broken.execute(_BOUND, ("1s",))
+                    await broken.execute(LOCK)
                     # Its end is not sent, and the lock is free all the same.
                     async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
                         await asyncio.wait_for(other.execute(LOCK), scale_to_load(10))
-                    await cut.execute("SELECT 1")
+                    await broken.execute("SELECT 1")
 
     asyncio.run(scenario())
