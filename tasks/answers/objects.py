@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-import jsonschema_rs
 import orjson
 
 from schemas.answer import Citation
@@ -31,8 +30,8 @@ MAX_LEVELS = 64
 _LONGEST_MESSAGE = 300
 _FIELD = "config.output_schema"
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_PATTERNS = jsonschema_rs.RegexOptions(size_limit=1_000_000)
-"""The linear-time engine: it has no look-around and no back-references, and a pattern's automaton is bounded."""
+_MOST_OF_A_PATTERN = 1_000_000
+"""Bytes of a pattern's automaton, in the linear-time engine, which has no look-around and no back-references."""
 _DEFINITIONS = ("$defs", "definitions")
 _IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
 """Keywords whose subschemas apply to the same value, so that references in them multiply."""
@@ -56,9 +55,6 @@ def check_schema(config: GenerationConfig) -> None:
             raise InputError('must describe an object: "type": "object"', field=_FIELD)
         _check_references(schema)
         _validator(document)
-    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
-        place = _path(getattr(error, "instance_path", ()))
-        raise InputError(f"is not a valid JSON Schema at {place}: {_short(str(error))}", field=_FIELD) from None
     except (orjson.JSONEncodeError, ValueError, RecursionError) as error:
         raise InputError(f"can't be read as a JSON Schema: {_short(str(error))}", field=_FIELD) from None
 
@@ -79,7 +75,7 @@ def violations(config: GenerationConfig, data: Mapping[str, Any] | None) -> tupl
     try:
         errors = _validator(_document(schema)).iter_errors(own)
         problems = [f"{_path(error.instance_path)}: {_short(error.message)}" for error in errors]
-    except ValueError as error:
+    except (InputError, ValueError) as error:
         # Such as a number too long to be read.
         problems = [f"$: {_short(str(error))}"]
     more = f"; and {len(problems) - MAX_REPORTED} more" if len(problems) > MAX_REPORTED else ""
@@ -130,7 +126,15 @@ def _validator(document: bytes) -> Any:
 def _compile(digest: bytes, document: bytes) -> Any:  # noqa: ARG001 - the digest alone would do as the key
     schema = orjson.loads(document)
     schema.setdefault("$schema", _DIALECT)
-    return jsonschema_rs.validator_for(schema, offline=True, pattern_options=_PATTERNS, mask="the value")
+    # Loaded for the first schema: it takes 3 MB, and most workers see no schema.
+    import jsonschema_rs  # noqa: PLC0415
+
+    patterns = jsonschema_rs.RegexOptions(size_limit=_MOST_OF_A_PATTERN)
+    try:
+        return jsonschema_rs.validator_for(schema, offline=True, pattern_options=patterns, mask="the value")
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
+        place = _path(getattr(error, "instance_path", ()))
+        raise InputError(f"is not a valid JSON Schema at {place}: {_short(str(error))}", field=_FIELD) from None
 
 
 def _types(schema: Mapping[str, Any]) -> Sequence[Any]:

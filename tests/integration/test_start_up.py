@@ -101,5 +101,5 @@ def test_an_estimate_loads_the_code_of_calls_and_no_sdk(environment: dict[str, s
 
     assert code == 0
     assert loaded == {
-        "jinja2", "jsonschema_rs", "markdown_it", "rich", "tasks.answers.parse", "tasks.generate", "tasks.grounding", "worker.ledger.queue",
+        "jinja2", "markdown_it", "rich", "tasks.answers.parse", "tasks.generate", "tasks.grounding", "worker.ledger.queue",
     }  # fmt: skip
