@@ -294,8 +294,6 @@ class EarlyPlan:
     plans_ms: list[float] = field(default_factory=list)
     """Milliseconds that each plan took. The chain fills the list and does not know this object: it would be garbage in a circle
     where the job is given back."""
-    is_late: bool = False
-    """The job has its slot already, and plans its call itself."""
 
 
 @dataclass(slots=True)
@@ -334,12 +332,15 @@ class Generate:
         early = EarlyPlan()
         config = job.request.config
         if self.pieces is not None and config.lane is not Lane.AUTO and job.request_bytes < BIG_REQUEST_BYTES:
-            self.pieces.add(partial(self._plan_early, job, early))
+            self.pieces.add(partial(self._plan_early, job, early), LeaseKey(job.job_id, job.token))
         return partial(self.run, early=early)
 
+    def forget(self, job: Leased) -> None:
+        """Lets go of a job whose call was to be planned early, and has not been."""
+        if self.pieces is not None:
+            self.pieces.drop(LeaseKey(job.job_id, job.token))
+
     def _plan_early(self, job: Leased, early: EarlyPlan) -> None:
-        if early.is_late:
-            return
         # An error comes again when the job has its slot, where it ends in the ledger.
         with suppress(Exception):
             chain = self._chain(job, early.plans_ms.append)
@@ -354,6 +355,9 @@ class Generate:
 
         Every failure ends in the ledger; only cancellation and an unreachable ledger leave it.
         """
+        if early is not None:
+            # It plans its call itself now.
+            self.forget(job)
         checkable = await self._run(job, early or EarlyPlan())
         if checkable is None or self.direct is None:
             return None
@@ -394,7 +398,6 @@ class Generate:
 
     async def _answer(self, job: Leased, watch: Stopwatch, early: EarlyPlan) -> Leased | None:
         """Calls the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
-        early.is_late = True
         chain = early.chain or self._chain(job, watch.add_plan)
         chain.job, chain.add_plan_ms = job, watch.add_plan
         watch.add_plan(sum(early.plans_ms))

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
@@ -61,7 +62,8 @@ class LoopPieces(CpuBatcher):
         self._clock = clock
         self._urgent: deque[Callable[[], None]] = deque()
         self._urgent_turn_is_due = False
-        self._early: deque[_Piece] = deque()
+        self._early: dict[Hashable, _Piece] = {}
+        """By key, in their order."""
         self._pieces: deque[_Piece] = deque()
         self._holders = 0
         self._turn_is_due = False
@@ -85,10 +87,14 @@ class LoopPieces(CpuBatcher):
             self._ask()
         return await done
 
-    def add(self, work: Callable[[], None]) -> None:
-        """Do a piece of work for a later call, before those without urgency."""
-        self._early.append(_Piece(self._clock(), work))
+    def add(self, work: Callable[[], None], key: Hashable = None) -> None:
+        """Do a piece of work for a later call, before those without urgency; by its key it can be dropped."""
+        self._early[object() if key is None else key] = _Piece(self._clock(), work)
         self._ask()
+
+    def drop(self, key: Hashable) -> None:
+        """Forget a piece that is not needed any more, if it was not done: a busy loop may never come to it."""
+        self._early.pop(key, None)
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -136,7 +142,8 @@ class LoopPieces(CpuBatcher):
 
     def _wait_s(self, now: float) -> float:
         """Seconds until the first piece is overdue."""
-        return min(queue[0].since for queue in (self._early, self._pieces) if queue) + PATIENCE_S - now
+        firsts = [*islice(self._early.values(), 1), *islice(self._pieces, 1)]
+        return min(piece.since for piece in firsts) + PATIENCE_S - now
 
     def _end_wait(self) -> None:
         self._timer = None
@@ -162,12 +169,17 @@ class LoopPieces(CpuBatcher):
         if self._urgent:
             return None
         now = self._clock()
-        for queue in (self._pieces, self._early):
-            if queue and now - queue[0].since >= PATIENCE_S:
-                return queue.popleft().work
+        if self._pieces and now - self._pieces[0].since >= PATIENCE_S:
+            return self._pieces.popleft().work
+        early = next(iter(self._early), None)
+        if early is not None and now - self._early[early].since >= PATIENCE_S:
+            return self._early.pop(early).work
         if self._holders or now - self._turn_began > QUIET_TURN_S:
             return None
-        return (self._early or self._pieces).popleft().work
+        if early is not None:
+            return self._early.pop(early).work
+        # None where all that waited when the turn was asked for were dropped.
+        return self._pieces.popleft().work if self._pieces else None
 
 
 class _Piece(NamedTuple):

@@ -101,6 +101,7 @@ class Feed:
         keeper: LeaseHolder,
         run: Run,
         prepare: Callable[[Leased], Run] | None = None,
+        forget: Callable[[Leased], None] = lambda _: None,
         then: Callable[[Leased], None] | None = None,
         permitted: Callable[[], Room | None] = lambda: None,
         waits: Callable[[UUID], bool] = lambda _: False,
@@ -119,6 +120,8 @@ class Feed:
         self._run = run
         self._prepare = prepare
         """Begins the work on a job that is leased ahead of a slot; returns what takes it on. None: no job is."""
+        self._forget = forget
+        """Lets go of a job that was prepared and does not begin here."""
         self._then = then
         self._permitted = permitted
         """How many more jobs may wait for permits; None: as many as there are slots."""
@@ -430,6 +433,7 @@ class Feed:
     def _drop(self, key: LeaseKey) -> None:
         if (job := self._ahead.drop(key)) is not None:
             self._load.release(job)
+            self._forget(job)
 
     async def _give_back(self, leases: Sequence[LeaseKey]) -> None:
         """Let others have jobs that found no slot here."""
@@ -451,8 +455,12 @@ class Feed:
             self._then(next_job)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._load.release(self._running.pop(task))
+        job = self._running.pop(task)
+        self._load.release(job)
         self._running_urgent.discard(task)
+        if task.cancelled():
+            # Perhaps before it had its turn to begin.
+            self._forget(job)
         self._ahead.note_end()
         self._note_free()
         if not task.cancelled() and (error := task.exception()) is not None:

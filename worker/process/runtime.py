@@ -344,6 +344,7 @@ class WorkerRuntime:
             keeper=renewer.leases,
             run=work.run,
             prepare=work.prepare if isinstance(work, Generate) else None,
+            forget=work.forget if isinstance(work, Generate) else lambda _: None,
             then=then,
             load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion, self._urgency),
             turns=self._turns,

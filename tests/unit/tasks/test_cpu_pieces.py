@@ -163,6 +163,25 @@ def test_a_piece_that_waited_long_is_done_although_calls_never_end(monkeypatch: 
     asyncio.run(scenario())
 
 
+def test_a_piece_for_a_later_call_is_dropped_by_its_key() -> None:
+    async def scenario() -> None:
+        pieces, order = LoopPieces(), []
+        for key in "abc":
+            pieces.add(partial(order.append, key), key)
+        pieces.drop("b")
+        pieces.drop("none of them")
+        await pieces.do(partial(order.append, "later"))
+        assert order == ["a", "c", "later"]
+        # The turn of a piece that was dropped alone comes all the same.
+        pieces.add(partial(order.append, "d"), "d")
+        pieces.drop("d")
+        assert not pieces.waiting
+        assert await pieces.do(lambda: 1) == 1
+        assert order == ["a", "c", "later"]
+
+    asyncio.run(scenario())
+
+
 def test_a_busy_loop_does_the_pieces_that_waited_long_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         clock = Clock()

@@ -278,6 +278,26 @@ def test_a_job_given_back_with_its_prompt_leaves_nothing_to_the_search_for_garba
     run(scenario())
 
 
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_busy_loop_keeps_no_job_that_began_or_was_given_back_before_its_prompt_was_made(*, begins: bool) -> None:
+    async def scenario() -> None:
+        harness = DirectHarness()
+        harness.generate.direct, harness.generate.pieces = None, harness.pieces
+        await harness.submit(make_request())
+        (job,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
+        with harness.pieces.hold():
+            take_on = harness.generate.prepare(job)
+            assert harness.pieces.waiting == 1
+            if begins:
+                await take_on(job)
+            else:
+                harness.generate.forget(job)
+            assert harness.pieces.waiting == 0
+        await harness.stop()
+
+    run(scenario())
+
+
 def test_no_check_begins_while_a_call_is_opened() -> None:
     async def scenario() -> None:
         harness = DirectHarness()

@@ -56,6 +56,7 @@ class Works:
         self.keys = Keys()
         self.ran: list[UUID] = []
         self.prepared: list[UUID] = []
+        self.forgotten: list[UUID] = []
         self.passed_on: list[UUID] = []
         self.gate = asyncio.Event()
         self.interrupted_ids: list[UUID] = []
@@ -75,6 +76,7 @@ class Works:
             Step.GENERATE, slots=slots, worker="w", lease_for=timedelta(seconds=60),
             queue=self.ledger.queue, keeper=self.keys, run=self._run, permitted=permitted, waits=waits, load=load,
             gather_wait=gather_wait, turns=turns, prepare=self._prepare if ahead else None,
+            forget=lambda job: self.forgotten.append(job.job_id),
         )  # fmt: skip
 
     def _prepare(self, job: Leased) -> Run:
@@ -272,6 +274,7 @@ def test_jobs_leased_ahead_that_find_no_slot_are_given_back(monkeypatch: pytest.
         await until(lambda: not busy.ahead())
         views = await busy.works.ledger.reading.views(ids)
         assert [view.state for view in views].count(JobState.AVAILABLE) == 55
+        assert busy.works.forgotten == busy.works.prepared
         await busy.works.feed.drain(timedelta(0))
 
     run(scenario())
@@ -286,6 +289,7 @@ def test_a_job_leased_ahead_whose_lease_is_lost_never_begins() -> None:
         busy.end(49)
         await busy.works.until_ran(194)
         assert lost.job_id not in busy.works.ran
+        assert busy.works.forgotten == [lost.job_id]
         await busy.works.feed.drain(timedelta(0))
 
     run(scenario())
