@@ -23,6 +23,7 @@ from tasks.grounding.number_places import NumberPlaces, counted_noun, same_kind
 from tasks.grounding.rate_differences import rates
 from tasks.grounding.role_swaps import role_swaps
 from tasks.grounding.tables import compare_with_tables
+from tasks.grounding.turned_conditions import Conditions
 from tasks.text.evidence import SourceSearch
 from tasks.text.fact_reader import read_facts
 from tasks.text.fact_text import FactText
@@ -84,14 +85,17 @@ def differences(
     words = lexicon(code)
     comparison = _Comparison(claim, windows, weights)
     yield from comparison.quantities(words)
-    yield from negations(comparison)
-    yield from denied_clauses(comparison, words)
+    conditions = Conditions(comparison, words)
+    if not conditions.agreed:
+        yield from negations(comparison)
+        yield from denied_clauses(comparison, words)
     limits = Limits(comparison, words)
     yield from limits.differences()
     yield from comparison.opposites(limits.agreed, words)
     yield from comparison.names()
     yield from comparison.roles()
     yield from role_swaps(comparison, words)
+    yield from conditions.differences()
     yield from comparisons(comparison, words)
     yield from events(comparison, words)
     yield from bounds(comparison, words, limits.agreed)

@@ -129,6 +129,12 @@ class Lexicon:
     than: frozenset[str]
     comparatives: Mapping[str, tuple["Comparative", ...]]
     """Comparatives by their first word, longest first."""
+    conditional: frozenset[str]
+    """Words that begin the case in which a rule holds: if, when."""
+    exceptions: frozenset[str]
+    """Words that begin the case in which it does not: unless, except."""
+    restrictive: frozenset[str]
+    """Words that restrict a rule to a case: only."""
     prepositions: frozenset[str]
     """Words that tell the role of the noun after them; empty where the order of words tells no roles."""
     determiners: frozenset[str]
@@ -207,7 +213,8 @@ def _compiled(code: str, table: Mapping[str, Any]) -> Lexicon:
         turning=negations | poles.keys() | phrases.keys(),
         **_measures(table, poles, phrases),
         **_limits(table.get("limits", {})),
-        **_roles(table.get("roles", {})),
+        **_word_sets(table.get("roles", {}), "prepositions", "determiners", "passives", "coordinators"),
+        **_word_sets(table.get("cases", {}), "conditional", "exceptions", "restrictive"),
         duty=frozenset(group for word in table.get("duty", "").split() for group, _ in poles[word]),
         nouns_in_capitals=bool(table.get("nouns_in_capitals", False)),
         spaced=bool(table.get("spaced", True)),
@@ -249,9 +256,8 @@ def _measures(
     }
 
 
-def _roles(listed: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables of the words that tell the roles of two nouns, under ``roles``."""
-    keys = ("prepositions", "determiners", "passives", "coordinators")
+def _word_sets(listed: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """Tables that are sets of words, by their names."""
     return {key: frozenset(listed.get(key, "").split()) for key in keys}
 
 

@@ -1,14 +1,15 @@
-"""Facts of another clause, row, time or unit than a claim says, limits and roles that it turns round, and denials that it lacks."""
+"""Facts of another clause, row, time or unit than a claim says, limits, roles and conditions that it turns round, and denials that it lacks."""
 
 import pytest
 
 from tasks.grounding.tables import read_tables
 from tests.unit.tasks.clause_facts import CLAUSES, DENIED, KAYAKS, LIMITS, RATES, ROWS
+from tests.unit.tasks.condition_facts import CONDITIONS
 from tests.unit.tasks.differences import Change
 from tests.unit.tasks.role_facts import ROLES
 from tests.unit.tasks.test_conflicts import compare
 
-CHANGES = [*CLAUSES, *ROWS, *RATES, *LIMITS, *DENIED, *ROLES]
+CHANGES = [*CLAUSES, *ROWS, *RATES, *LIMITS, *DENIED, *ROLES, *CONDITIONS]
 WRONG = [change for change in CHANGES if change.kind]
 RIGHT = [change for change in CHANGES if not change.kind]
 
