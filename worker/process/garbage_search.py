@@ -18,6 +18,9 @@ LOOK_S = 1.0
 GROWTH_BYTES = 64 * 2**20
 """Growth of the resident memory since the last search after which the next one comes: so much garbage may lie there at most."""
 
+EARLIEST_S = 10.0
+"""Seconds between two searches at rest: a worker with a job now and then is at rest after each."""
+
 LATEST_S = 60.0
 """Seconds after the last search at which the next one comes, if there was work since."""
 
@@ -79,7 +82,8 @@ class GarbageSearch:
         self._search()
 
     def _is_due(self, jobs: int) -> bool:
-        if self._has_worked and (not jobs or self._clock() - self._searched_at >= LATEST_S):
+        pause_s = LATEST_S if jobs else EARLIEST_S
+        if self._has_worked and self._clock() - self._searched_at >= pause_s:
             return True
         return self._resident() - self._resident_after >= GROWTH_BYTES
 

@@ -50,12 +50,23 @@ def no_other_search() -> Iterator[None]:
 
 def test_a_worker_at_rest_is_searched_once_after_its_work() -> None:
     process = Process()
+    process.now = 20.0
     assert not process.finds(), "nothing was done"
     process.jobs = 3
     assert not process.finds()
     process.jobs = 0
     assert process.finds()
+    process.now += 100
     assert not process.finds()
+
+
+def test_a_worker_with_a_job_now_and_then_is_not_searched_after_each() -> None:
+    process = Process()
+    searches = []
+    for second in range(40):
+        process.jobs = second % 2
+        searches.append(process.finds())
+    assert [second for second, success in enumerate(searches) if success] == [10, 20, 30]
 
 
 def test_a_worker_that_never_rests_is_searched_once_a_minute() -> None:
@@ -90,6 +101,7 @@ def test_a_search_waits_for_what_is_urgent_but_not_for_ever() -> None:
 
 def test_it_looks_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbage_search, "LOOK_S", 0.001)
+    monkeypatch.setattr(garbage_search, "EARLIEST_S", 0.0)
     jobs = iter([1, 0, 1, 0])
 
     async def scenario() -> None:
