@@ -83,10 +83,10 @@ SOLD = "Alice sold the red house near the harbour to Boris in spring. Boris paid
 SENTENCES = {SOLD, *(f"{sentence}." for sentence in SOLD.rstrip(".").split(". "))}
 EXPECTED = {
     "Boris paid for it in gold coins [2].": ("supported", "lexical"),
-    "Boris sold the house near the harbour to Alice for silver [2].": ("supported", "lexical"),
+    "The house near the harbour was sold by Boris to Alice for silver [2].": ("supported", "lexical"),
     "Alice sold the big villa near the lake to a stranger for silver [2].": ("unsupported", "lexical"),
 }
-READ = {"Boris sold": ("unsupported", "local"), "Alice sold": ("supported", "local")}
+READ = {"The house ": ("unsupported", "local"), "Alice sold": ("supported", "local")}
 """What becomes of claims that the words leave open, when a model reads them."""
 
 

@@ -9,7 +9,7 @@ from tasks.ports import Ledger
 from tests.acceptance.conftest import System
 
 SOLD = "Alice sold the red house near the harbour to Boris in spring. Boris paid for it in gold coins."
-TURNED = "Boris sold the house near the harbour to Alice for silver [1]."
+TURNED = "The house near the harbour was sold by Boris to Alice for silver [1]."
 """Supported as far as words tell; the model knows who sold it."""
 READ = ("structure", "lexical", "local")
 MODEL, BROKEN = "tests.scorers:NamedScorer", "tests.scorers:broken"

@@ -29,7 +29,10 @@ def is_public(text: str) -> bool:
     # Other ways to wrap an address, such as a NAT64 of the network's own, lie outside and may lead anywhere.
     if address not in _UNICAST or address in _DOCUMENTATION:
         return False
-    return all(map(_is_global, (address, *filter(None, (address.sixtofour, *(address.teredo or ()))))))
+    # Versions of Python differ on whether 6to4 itself is public: what it wraps decides.
+    if address.sixtofour is not None:
+        return _is_global(address.sixtofour)
+    return all(map(_is_global, (address, *(address.teredo or ()))))
 
 
 def _is_global(address: IPv4Address | IPv6Address) -> bool:
