@@ -102,10 +102,11 @@ def restored(lab: Lab) -> Report:
 
 
 def _earlier(folder: Path) -> tuple[str, Path]:
-    """The oldest commit whose schema is that of this tree, with its code."""
+    """The oldest commit whose schema and pinned packages are those of this tree, with its code."""
     fit = None
     for commit in _git("rev-list", "--first-parent", f"--max-count={COMMITS}", "HEAD").decode().split():
-        if subprocess.run(["git", "diff", "--quiet", commit, "--", MIGRATIONS], cwd=REPOSITORY, check=False).returncode:
+        same = ["git", "diff", "--quiet", commit, "--", MIGRATIONS, "constraints.txt"]
+        if subprocess.run(same, cwd=REPOSITORY, check=False).returncode:
             break
         fit = commit
     if fit is None:
