@@ -1,6 +1,6 @@
 """Aligns the facts of a claim with the places of a source: a fact fits where the words around it stand around it there, too."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -83,6 +83,11 @@ class Alignment:
     def weight(self, stem: str) -> float:
         """The weight of a word of the claim."""
         return self._weights.get(stem, _UNKNOWN_WEIGHT)
+
+    def share(self, stems: Collection[str], there: Collection[str]) -> float:
+        """The share of some words of the claim, by weight, among others; 0 of none."""
+        total = sum(map(self.weight, stems))
+        return sum(self.weight(stem) for stem in stems if stem in there) / total if total else 0.0
 
     # ---- the fit of a place ----
 

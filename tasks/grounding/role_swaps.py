@@ -127,8 +127,5 @@ def _is_exchanged(stated: _Pair, there: _Pair) -> bool:
 
 def _coverage(pair: Alignment, window: Window, position: int) -> float:
     """The share of the claim's words, by weight, in the sentence of a token of a window."""
-    facts, claim = window.facts, pair.claim.positions
-    start, end = facts.sentence(position)
-    stems = frozenset(facts.stems[start:end])
-    total = sum(map(pair.weight, claim))
-    return sum(pair.weight(stem) for stem in claim if stem in stems) / total if total else 0.0
+    start, end = window.facts.sentence(position)
+    return pair.share(pair.claim.positions, frozenset(window.facts.stems[start:end]))

@@ -51,7 +51,7 @@ class Conditions:
             yield self._pair.difference(ErrorKind.DIRECTION, clause.start, clause.end - 1, Fit(1.0, place))
 
     def _compare(self, clause: _Clause, listed: list[tuple[Window, _Clause]]) -> None:
-        same = [(window, other) for window, other in listed if _share(self._pair, clause.stems, other.stems) >= _LEAST]
+        same = [(window, other) for window, other in listed if self._pair.share(clause.stems, other.stems) >= _LEAST]
         turned = []
         for window, other in same:
             denied = _denies_rule(self._pair, clause, window.facts, other, self._words)
@@ -88,7 +88,7 @@ def _denies_rule(pair: Alignment, clause: _Clause, facts: FactText, other: _Clau
     main = [at for at in range(len(claim.lows)) if not clause.start <= at < clause.end]
     main_there = [at for at in range(*facts.sentence(other.start)) if not other.start <= at < other.end]
     stems = frozenset(claim.stems[at] for at in main) - {"", NEGATION}
-    if _share(pair, stems, frozenset(facts.stems[at] for at in main_there)) < _LEAST_MAIN:
+    if pair.share(stems, {facts.stems[at] for at in main_there}) < _LEAST_MAIN:
         return None
     return _denies(claim, main, words) != _denies(facts, main_there, words)
 
@@ -97,9 +97,3 @@ def _denies(facts: FactText, tokens: Sequence[int], words: Lexicon) -> bool:
     """Tells whether some tokens deny something or imply a denial; an exception, or "only if", denies no rule."""
     starts = [*(first for first, _ in facts.cues), *facts.implied]
     return any(at in tokens and facts.lows[at] not in words.exceptions | words.restrictive for at in starts)
-
-
-def _share(pair: Alignment, stems: frozenset[str], there: frozenset[str]) -> float:
-    """The share of some words of the claim, by weight, among others."""
-    total = sum(map(pair.weight, stems))
-    return sum(map(pair.weight, stems & there)) / total if total else 0.0
