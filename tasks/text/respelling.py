@@ -120,7 +120,8 @@ class _Groups:
         """A phrase of a group as a source has it; unchanged where a source has the phrase itself, or none of its group."""
         if any(_holds(content, words) for content in contents):
             return words
-        for other in self._same[words.lower()]:
+        # A long s is an s to the pattern, and none in lower case.
+        for other in self._same.get(words.lower(), ()):
             if any(_holds(content, other) for content in contents):
                 originals[other] = words
                 return other

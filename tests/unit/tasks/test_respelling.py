@@ -88,6 +88,7 @@ def test_an_error_shows_the_words_of_the_claim() -> None:
         ("Half an hour later.", ["Half an hour is 30 minutes."], "Half an hour later."),
         ("A 25 % share.", ["A quarter of it."], "A a quarter share."),
         ("It takes 2 h 40.", ["It takes 2 h 40 min."], "It takes 2 h 40."),
+        ("Two weeks, two week\u017f.", ["After 14 days."], "14 days, two week\u017f."),
     ],
 )
 def test_only_what_no_source_has_as_the_claim_does_is_respelled(text: str, sources: list[str], respelled: str) -> None:
