@@ -123,6 +123,10 @@ def test_what_every_call_would_meet_stops_the_submission(
         ("openai", 404, b"no such page", 2),
         ("anthropic", 500, b"busy", 1),
         ("ollama", 200, MODELS, 1),
+        ("ollama", 200, {"object": "list", "data": None}, 1),
+        ("ollama", 200, {"models": [{"name": "qwen"}]}, 1),
+        ("ollama", 200, {"object": "list", "data": ["qwen", {"name": "qwen"}]}, 1),
+        ("ollama", 200, {"object": "list", "data": {"id": "qwen"}}, 1),
         ("ollama", 405, b"", 2),
     ],
 )

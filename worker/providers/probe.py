@@ -39,13 +39,19 @@ async def probe(provider: Provider, model: str, *, lists_all: bool) -> ProviderE
             if isinstance(answer, str):
                 # So the SDKs give what is not JSON.
                 return await _other_program(provider)
-            names = [each.id for each in answer.data] if listed else []
+            names = _names_in(answer.data) if listed else []
     except TimeoutError:
         return None
     if lists_all and names and not {model, f"{model}:latest"} & set(names):
         problem = f"has no model {model!r}; it has {', '.join(names[:5])}"
         return provider.failures.error(FailureKind.NOT_FOUND, problem)
     return None
+
+
+def _names_in(models: Any) -> list[str]:
+    """The names in a list of models; empty for a server that lists them in another form, or none (``null`` of a program in Go)."""
+    names = [getattr(each, "id", None) for each in models] if isinstance(models, list) else []
+    return [name for name in names if isinstance(name, str)]
 
 
 async def _certain(provider: Adapter, error: Exception) -> ProviderError | None:
