@@ -39,7 +39,7 @@ _UNREADABLE = re.compile(r"[\ud800-\udfff]|[^\S\x00-\x7f](?=\.)")
 """Characters that break ``sentencex``: surrogates, and a wide space between a single letter and a full stop."""
 _MAY_SPLIT = re.compile(r"[.!?…][\"'”’»)\]*_]*(?:\s|[\[(【¹²³⁰⁴-⁹A-Z])|[。！？؟।۔]")
 _ONLY_MARKER = re.compile(
-    rf"(?:(?:[-*+•>]|#{{1,6}})[ \t])?[*_]{{0,2}}(?:{_LIST_MARKER}|\d{{1,3}}(?:\.\d{{1,3}}){{1,3}}\.|#{{1,6}})\Z"
+    rf"(?:(?:[-*+•>]|#{{1,6}})[ \t])?[*_]{{0,2}}(?:{_LIST_MARKER}|\d{{1,3}}(?:\.\d{{1,3}}){{1,3}}\.|(?:\[\d{{1,3}}\])+\.|#{{1,6}})\Z"
 )
 _LONGEST_MARKER = 16
 """Characters of a list marker, with the marks of a heading before it."""
@@ -52,7 +52,14 @@ _MARKERS = (
 )
 _LEADING_MARKERS = re.compile(_MARKERS, re.IGNORECASE)
 _STOPS = frozenset(".!?…")
-_MISSED = re.compile(rf"[.!?]\s++(?=(?i:{_MARKERS})\s*+[(\"“„«]?[A-ZÀ-ÖØ-Þ\d(]|[(\"“„«]?[A-ZÀ-ÖØ-Þ(][\w)])")
+_MISSED = re.compile(
+    rf"[.!?]\s++(?=(?i:{_MARKERS})\s*+[(\"“„«]?[A-ZÀ-ÖØ-Þ\d(]|[(\"“„«]?(?:[A-ZÀ-ÖØ-Þ(][\w)]|[AI]\s[a-z]))"
+)
+_CLOSES_MARKER = frozenset("]】¹²³⁰⁴⁵⁶⁷⁸⁹")
+_CITED_STOP = re.compile(r"[\]】¹²³⁰⁴-⁹][.!?…]++\s++(?=\S)")
+_CITED_TEXT = re.compile(rf"[^\s\]】¹²³⁰⁴-⁹]{_MARKERS}\Z", re.IGNORECASE)
+_LONGEST_MARKERS = 200
+"""Characters of the citation markers at the end of a sentence."""
 
 
 _LONGEST_PART = 4_000
@@ -129,6 +136,7 @@ def _sentences_of_block(text: str, span: Span, language: str) -> list[Span]:
         return [span]
     boundaries = _library_cuts(block, language)
     boundaries += _missed_cuts(block, boundaries)
+    boundaries += _cited_ends(block, boundaries)
     spans = []
     position = 0
     for boundary in [*sorted(boundaries), len(block)]:
@@ -187,6 +195,21 @@ def _missed_cuts(block: str, cuts: Sequence[int]) -> list[int]:
     return missed
 
 
+def _cited_ends(block: str, cuts: Sequence[int]) -> list[int]:
+    """Sentence ends behind citation markers that the library misses: a mark after markers ends a sentence, whatever follows."""
+    known = frozenset(cuts)
+    return [
+        match.end()
+        for match in _CITED_STOP.finditer(block)
+        if match.end() not in known and _is_cited(block, match.start() + 1)
+    ]
+
+
+def _is_cited(text: str, end: int) -> bool:
+    """Tells whether citation markers end at a position of a text, behind something that it states."""
+    return text[end - 1 : end] in _CLOSES_MARKER and bool(_CITED_TEXT.search(text, max(0, end - _LONGEST_MARKERS), end))
+
+
 def _is_outside(before: str) -> bool:
     """Tells whether a full stop is outside brackets and quotation marks and does not follow an initial."""
     if len(before) > _LONGEST_BRACKET:
@@ -218,6 +241,8 @@ def _is_wrong(piece: str, after: str) -> bool:
     """Tells whether a sentence end is wrong: only a list marker precedes it, or the stop closes an abbreviation."""
     if piece[-1] != ".":
         return len(piece) < _LONGEST_MARKER and bool(_ONLY_MARKER.match(piece))
+    if _is_cited(piece, len(piece.rstrip(".!?…"))):
+        return False
     last = piece.rsplit(None, 1)[-1].strip("([§.").lower()
     if never_ends_sentence(last) or (after[:1].isdigit() and last in word_set("number_abbreviations")):
         return True

@@ -78,6 +78,27 @@ def split(text: str, language: str = "en") -> list[str]:
             "(a) Die Kündigung ist schriftlich. [Quelle 2] Der Mieter darf widersprechen. ¹ Das gilt immer.",
             ["(a) Die Kündigung ist schriftlich. [Quelle 2]", "Der Mieter darf widersprechen. ¹", "Das gilt immer."],
         ),
+        (
+            "(1) The tenant's consent is needed [5]. A network has 5 units [6]. I agree [7]. 7 units are enough.",
+            [
+                "(1) The tenant's consent is needed [5].",
+                "A network has 5 units [6].",
+                "I agree [7].",
+                "7 units are enough.",
+            ],
+        ),
+        (
+            "(1) Er kann am dritten Werktag kündigen [4]. 7 Tage später endet die Frist [5, 6].",
+            ["(1) Er kann am dritten Werktag kündigen [4].", "7 Tage später endet die Frist [5, 6]."],
+        ),
+        # A small letter begins a sentence that a marker and a full stop go before.
+        (
+            "The price is 10 euros [7]. iPhones cost more [8][9]! eBay says so¹. x² counts.",
+            ["The price is 10 euros [7].", "iPhones cost more [8][9]!", "eBay says so¹.", "x² counts."],
+        ),
+        ("[1]. Report of the board. [2][3]. another one", ["[1]. Report of the board. [2][3].", "another one"]),
+        ("[1][2]. The price rose.", ["[1][2]. The price rose."]),
+        ("Vitamin A. A deficiency is rare.", ["Vitamin A. A deficiency is rare."]),
         ("料金は3.5%です。犬は飼えますか？はい。", ["料金は3.5%です。", "犬は飼えますか？", "はい。"]),
         (
             "يبلغ الإيجار 3.5 آلاف ريال. هل يُسمح بالكلاب؟ [1] نعم، بموافقة المالك! وقّع د. أحمد العقد.",
