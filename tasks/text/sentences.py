@@ -53,7 +53,7 @@ _MARKERS = (
 _LEADING_MARKERS = re.compile(_MARKERS, re.IGNORECASE)
 _STOPS = frozenset(".!?…")
 _MISSED = re.compile(
-    rf"[.!?]\s++(?=(?i:{_MARKERS})\s*+[(\"“„«]?[A-ZÀ-ÖØ-Þ\d(]|[(\"“„«]?(?:[A-ZÀ-ÖØ-Þ(][\w)]|[AI]\s[a-z]))"
+    rf"[.!?](?:(?=(?i:{_MARKERS})\s*+[(\"“„«]?[A-ZÀ-ÖØ-Þ\d(])|\s++(?=[(\"“„«]?(?:[A-ZÀ-ÖØ-Þ(][\w)]|[AI]\s[a-z])))"
 )
 _CLOSES_MARKER = frozenset("]】¹²³⁰⁴⁵⁶⁷⁸⁹")
 _CITED_STOP = re.compile(r"[\]】¹²³⁰⁴-⁹][.!?…]++\s++(?=\S)")

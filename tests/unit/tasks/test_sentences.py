@@ -91,6 +91,15 @@ def split(text: str, language: str = "en") -> list[str]:
             "(1) Er kann am dritten Werktag kündigen [4]. 7 Tage später endet die Frist [5, 6].",
             ["(1) Er kann am dritten Werktag kündigen [4].", "7 Tage später endet die Frist [5, 6]."],
         ),
+        (
+            "(3) Other grounds count only if they arose later.⁴\nArt. 28a Grounds for notice.⁴ (1) So it is.[5] 3 ways.",
+            [
+                "(3) Other grounds count only if they arose later.⁴",
+                "Art. 28a Grounds for notice.⁴",
+                "(1) So it is.[5]",
+                "3 ways.",
+            ],
+        ),
         # A small letter begins a sentence that a marker and a full stop go before.
         (
             "The price is 10 euros [7]. iPhones cost more [8][9]! eBay says so¹. x² counts.",
