@@ -1,6 +1,6 @@
 """Measures one job by itself, from its submission to its result: python -m bench.one_job [--jobs 60] [--waiting 50000].
 
-The workers that ``nightdesk up`` starts answer with the offline provider, which takes no time of its own. A producer submits one urgent job over Redis and
+The workers that ``nightdesk up`` starts (``--urgent 1`` as with NIGHTDESK_URGENT_PROCESSES) answer with the offline provider, which takes no time of its own. A producer submits one urgent job over Redis and
 polls its result each 5 ms, and pauses; first on an idle system, then, with ``--waiting``, while so many bulk jobs wait. The time
 ends when the poll has the final result. The submission's own answer is a part of it, and told apart.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import psycopg
 from celery import Celery
 
 from bench.embedded import Servers, embedded_servers
@@ -35,10 +36,10 @@ PATIENCE_S = 120.0
 
 
 @contextmanager
-def workers(servers: Servers) -> Iterator[None]:
+def workers(servers: Servers, urgent: int) -> Iterator[None]:
     """The workers of an installation: one per core, and two at least; each takes submissions, makes calls and checks answers."""
     with ExitStack() as stack:
-        for spec in worker_specs(SLOTS):
+        for spec in worker_specs(SLOTS, urgent=urgent):
             environment = {
                 **servers.environment, "NIGHTDESK_PROVIDER": "extractive", "NIGHTDESK_SLOTS": str(spec.slots),
             }  # fmt: skip
@@ -60,6 +61,7 @@ async def measure(servers: Servers, count: int, title: str) -> None:
     """Prints the quantiles of ``count`` jobs, one after the other."""
     url = servers.endpoints.redis_url
     accepted, final = [], []
+    first, began_at = _bulk_jobs(servers), time.perf_counter()
     with Celery(broker=url, backend=url, set_as_current=False) as producer:
         async with PostgresLedger(servers.endpoints.database_url, connections=1) as ledger:
             for number in range(FIRST + count):
@@ -70,10 +72,20 @@ async def measure(servers: Servers, count: int, title: str) -> None:
                 await _until_final(ledger, UUID(job_id))
                 final.append(time.perf_counter() - began)
                 await asyncio.sleep(PAUSE_S)
+    rate = (_bulk_jobs(servers) - first) / (time.perf_counter() - began_at)
     for name, times in (("accepted", accepted), ("final", final)):
         ordered = sorted(1000 * seconds for seconds in times[FIRST:])
         p50, p95 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.95)]
         print(f"{title}: {name} after {p50:.0f} ms (p50), {p95:.0f} ms (p95); {len(ordered)} jobs", flush=True)
+    print(f"{title}: {rate:,.0f} bulk jobs a second meanwhile", flush=True)
+
+
+def _bulk_jobs(servers: Servers) -> int:
+    """The number of bulk jobs that are final."""
+    with psycopg.connect(servers.endpoints.database_url) as connection:
+        row = connection.execute("SELECT count(*) FROM job WHERE finished_at IS NOT NULL AND priority = 0").fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 async def _until_final(ledger: PostgresLedger, job_id: UUID) -> None:
@@ -92,8 +104,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=60)
     parser.add_argument("--waiting", type=int, default=0, help="bulk jobs that wait meanwhile")
+    parser.add_argument("--urgent", type=int, default=0, help="workers of urgent jobs alone")
     arguments = parser.parse_args()
-    with embedded_servers() as servers, workers(servers):
+    with embedded_servers() as servers, workers(servers, arguments.urgent):
         asyncio.run(measure(servers, arguments.jobs, "idle"))
         if arguments.waiting:
             path = servers.home / "bulk.jsonl"

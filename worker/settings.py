@@ -295,6 +295,11 @@ class Settings(BaseSettings):
         default=1_000,
         description="calls in flight per process, and a fiftieth more of urgent jobs; the workers that `up` and `run` start share them",
     )
+    urgent_processes: Annotated[int, Field(ge=0, le=64)] = Field(
+        default=0,
+        description="workers of urgent jobs alone that `up` starts beside the others, of some 100 MB each and a tenth of the "
+        "slots: beside much other work an urgent job then takes a fraction of the time; see docs/operate.md",
+    )
     check_slots: Annotated[int, Field(ge=1, le=20_000)] = Field(
         default=200, description="jobs in check per process; a job waits for its judge in one of them"
     )

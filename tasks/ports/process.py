@@ -25,6 +25,9 @@ class Doorbell(Protocol):
     async def waiting(self, step: Step) -> int:
         """Count the hint messages for a step that no worker took yet."""
 
+    async def unread_submissions(self) -> int:
+        """Count the submissions that no worker took yet, without those that their producers gave a lower priority."""
+
     async def publish(self, results: Sequence[tuple[UUID, int, bytes]]) -> Mapping[UUID, Exception]:
         """Put compact results (JSON) with their run under their job ids into the result backend.
 

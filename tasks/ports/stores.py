@@ -85,6 +85,7 @@ class Queue(Protocol):
         *,
         ids: Sequence[UUID] | None = None,
         min_priority: int | None = None,
+        max_priority: int | None = None,
         room: LeaseRoom | None = None,
     ) -> list[Leased]:
         """Take up to ``limit`` available jobs of a step: those among ``ids``, or by priority when ids is None.
@@ -159,6 +160,7 @@ class Duties(Protocol):
         check_backlog: int,
         *,
         broker: bool | None = None,
+        may_lead: bool = True,
     ) -> Outlook:
         """Take or renew the lead of the duties if it is free or this worker's; returns which duties have work.
 
@@ -168,7 +170,11 @@ class Duties(Protocol):
             publish_after: how old a final job is before its result counts as unpublished.
             check_backlog: answers that may wait for their check before no more are to be generated.
             broker: whether this worker reaches Redis, if it knows. One that does takes over from one that does not.
+            may_lead: False: only returns what there is to know.
         """
+
+    async def urgent_waits(self, older_than: timedelta) -> bool:
+        """True if an urgent job was available for so long."""
 
     async def resign(self, worker: str) -> None:
         """Let another worker lead at once, if this one does."""

@@ -14,6 +14,7 @@ from tasks.ports import BatchCounts, Doorbell, Duties, Ledger, Outlook
 from tasks.scheduling.feed import Feed
 from tasks.scheduling.outbox import Outbox
 from tasks.scheduling.rescue import Rescue
+from tasks.scheduling.urgent_workers import UrgentWorkers
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,9 @@ ENOUGH = 0.75
 BATCH_LOOK_S = 5.0
 NEWEST_BATCHES = 20
 """Batches that are looked at for the log every so many seconds; of more that begin at once some are not logged."""
+
+HEAD_START = timedelta(milliseconds=500)
+"""Time that workers of urgent jobs alone have to take one before the others do."""
 
 LOCAL_ROWS = 2_000
 """Jobs left to the plain check in one statement; the next one follows a second later."""
@@ -181,6 +185,9 @@ class Dispatch:
     pace: Pace = field(default_factory=Pace)
     watch_checks: Callable[[], Awaitable[None]] | None = None
     """Looks how far the workers of the check are; None: no answer depends on it."""
+    urgent_workers: UrgentWorkers = field(default_factory=UrgentWorkers)
+    others_serve: Callable[[], bool] = lambda: True
+    """True if a worker serves all jobs: one of urgent jobs alone leads where there is no other."""
     outbox: Outbox = field(init=False)
     batch_log: BatchLog = field(init=False)
     _leads: bool = False
@@ -216,6 +223,7 @@ class Dispatch:
             outlook = await self._attend()
             if self.watch_checks is not None:
                 await self.watch_checks()
+            await self._watch_urgent()
         except LedgerUnavailable as error:
             self._lose_ledger(error)
             return self.pace.tick
@@ -230,10 +238,32 @@ class Dispatch:
             return self.pace.tick if busy else self.pace.tick * IDLE_TICKS
         return timedelta(0) if await self._do_duties(outlook) else self.pace.tick
 
+    async def _watch_urgent(self) -> None:
+        """Take urgent jobs here, too, if one waits although there are workers for them."""
+        if self.urgent_workers.leave and (
+            await self._submissions_wait() or await self.ledger.duties.urgent_waits(HEAD_START)
+        ):
+            self.urgent_workers.help()
+
+    async def _submissions_wait(self) -> bool:
+        """True if a submission finds no worker that takes it at once."""
+        try:
+            if not await self.doorbell.unread_submissions():
+                return False
+            await asyncio.sleep(HEAD_START.total_seconds())
+            return bool(await self.doorbell.unread_submissions())
+        except BrokerUnavailable:
+            return False
+
     async def _attend(self) -> Outlook:
         pace = self.pace
         outlook = await self.ledger.duties.attend(
-            self.worker, pace.lead_for, pace.publish_older_than, pace.check_backlog, broker=self._broker
+            self.worker,
+            pace.lead_for,
+            pace.publish_older_than,
+            pace.check_backlog,
+            broker=self._broker,
+            may_lead=not (self.urgent_workers.only and self.others_serve()),
         )
         if outlook.leads and not self._leads:
             log.info("this worker leads the duties")

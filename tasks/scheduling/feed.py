@@ -18,6 +18,7 @@ from tasks.scheduling.hint_line import HintLine
 from tasks.scheduling.leased_ahead import LeasedAhead
 from tasks.scheduling.load import Load
 from tasks.scheduling.loop_turns import LoopTurns
+from tasks.scheduling.urgent_workers import UrgentWorkers
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +108,7 @@ class Feed:
         waits: Callable[[UUID], bool] = lambda _: False,
         load: Load | None = None,
         turns: LoopTurns | None = None,
+        urgent_workers: UrgentWorkers | None = None,
         gather_wait: timedelta | None = None,
     ) -> None:
         self.step = step
@@ -144,6 +146,7 @@ class Feed:
         """Of these the ones whose slot is free already."""
         self._ahead = LeasedAhead[Run](slots if prepare is not None else 0)
         self._turns = turns or LoopTurns(self._load.urgency)
+        self._urgent_workers = urgent_workers or UrgentWorkers()
         self._leasing = False
         """The pump waits for the ledger."""
         self._express: asyncio.Task[None] | None = None
@@ -214,8 +217,8 @@ class Feed:
     # ---- urgent hints ----
 
     def take_urgent(self, job_ids: Sequence[UUID]) -> bool:
-        """Lease urgent jobs at once, without a message; False: there are no slots for them here."""
-        if self._urgent or self._express_room() < len(job_ids):
+        """Lease urgent jobs at once, without a message; False: there are no slots for them here, or workers for them elsewhere."""
+        if self._urgent_workers.leave or self._urgent or self._express_room() < len(job_ids):
             return False
         self._urgent.add(job_ids)
         self._begin_express()
@@ -333,8 +336,9 @@ class Feed:
     def _room(self, ahead: int | None = None) -> tuple[int, int]:
         """Free slots for urgent jobs, and for others with those leased ahead; none for those whose bytes are used up."""
         ahead = self._ahead.room if ahead is None else ahead
-        bulk = 0 if self.throttled else self._free() + ahead
-        urgent_room = min(self._free(urgent=True), LEASE_ROWS) if self._load.room(urgent=True) else 0
+        bulk = 0 if self.throttled or self._urgent_workers.only else self._free() + ahead
+        takes_urgent = not self._urgent_workers.leave and self._load.room(urgent=True)
+        urgent_room = min(self._free(urgent=True), LEASE_ROWS) if takes_urgent else 0
         return urgent_room, min(bulk, LEASE_ROWS) if self._load.room(urgent=False) else 0
 
     def _free(self, *, urgent: bool = False) -> int:
@@ -353,7 +357,8 @@ class Feed:
         urgent_room, bulk_room = self._room()
         if not (self._urgent or self._bulk or (self._unhinted and bulk_room)):
             # The hint of an urgent job may wait at another worker that has no slot for it.
-            await self._awaken(URGENT_LOOK if urgent_room and not bulk_room else self._idle_claim())
+            held_up = urgent_room and not bulk_room and not self._urgent_workers.only
+            await self._awaken(URGENT_LOOK if held_up else self._idle_claim())
         return bool(self._urgent or self._bulk)
 
     @property
@@ -396,7 +401,14 @@ class Feed:
     ) -> list[Leased]:
         room = room or self._load.room(urgent=min_priority is not None) or LeaseRoom(0)
         jobs = await self._queue.lease(
-            self.step, self._worker, self._lease_for, limit, ids=ids, min_priority=min_priority, room=room
+            self.step,
+            self._worker,
+            self._lease_for,
+            limit,
+            ids=ids,
+            min_priority=min_priority,
+            max_priority=0 if ids is None and self._urgent_workers.leave else None,
+            room=room,
         )
         if ids is not None and len(jobs) < len(ids) and _may_have_crossed(room, jobs):
             # Their messages are done: they are found in the ledger when there is room again.

@@ -184,3 +184,23 @@ async def test_jobs_are_counted_of_known_batches_and_of_the_newest(ledger: Ledge
     assert (first.jobs, first.final, first.ends, first.holds) == (3, 1, {"answered": 1}, {"budget": 1})
     assert (newest.batch_id, newest.jobs, newest.final) == (receipts[2].batch_id, 2, 0)
     assert [counts.name for counts in await ledger.duties.batch_counts([], 2)] == ["of 1", "of 2"]
+
+
+async def test_one_that_may_not_lead_learns_what_there_is_to_do_all_the_same(ledger: Ledger) -> None:
+    await submit(ledger, make_request())
+    outlook = await attend(ledger, "a", may_lead=False)
+    assert (outlook.leads, outlook.available) == (False, {Step.GENERATE})
+    assert await leads(ledger, "b")
+
+
+async def test_urgent_jobs_wait_once_they_were_available_for_a_while(ledger: Ledger, clock: Clock) -> None:
+    await submit(ledger, make_request("bulk?"))
+    await clock.advance(HOUR)
+    assert not await ledger.duties.urgent_waits(SECOND)
+    receipt = await submit(ledger, make_request(priority=1))
+    assert not await ledger.duties.urgent_waits(SECOND)
+    await clock.advance(2 * SECOND)
+    assert await ledger.duties.urgent_waits(SECOND)
+    (urgent_id,) = receipt.job_ids
+    assert [job.job_id for job in await take(ledger, [urgent_id])] == [urgent_id]
+    assert not await ledger.duties.urgent_waits(SECOND)

@@ -390,3 +390,17 @@ async def test_a_final_job_cannot_be_leased(ledger: Ledger) -> None:
 
     assert await take(ledger, [leased.job_id]) == []
     assert (await ledger.queue.renew([lease_key(leased)], LEASE)).lost == {leased.job_id}
+
+
+async def test_a_lease_may_be_bounded_by_priority_from_both_sides(ledger: Ledger) -> None:
+    requests = [make_request(f"{priority}?", priority=priority) for priority in (-5, 0, 1, 9)]
+    receipt = await submit(ledger, *requests)
+    least, bulk, urgent, most = receipt.job_ids
+
+    async def lease(**bounds: int) -> list[object]:
+        jobs = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 9, **bounds)
+        return [job.job_id for job in jobs]
+
+    assert await lease(min_priority=2) == [most]
+    assert await lease(max_priority=0) == [bulk, least]
+    assert await lease() == [urgent]

@@ -33,6 +33,7 @@ def buffers_read(servers: Servers, jobs: int, *, analyzed: bool) -> tuple[int, i
         "most": DEPTH,
         "again_after": timedelta(seconds=30),
         "min_priority": -32768,
+        "max_priority": 32767,
         "max_rescues": 32767,
         "shares": "{}",
         "lock": 1,

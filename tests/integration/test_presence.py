@@ -59,6 +59,21 @@ def test_workers_tell_each_other_which_steps_they_serve(database_url: str) -> No
     over(database_url, scenario)
 
 
+def test_workers_of_urgent_jobs_serve_no_step_and_are_known_as_such(database_url: str) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
+        assert not (await ledger.fleet.beat("a", {Step.CHECK})).urgent
+        own = await ledger.fleet.beat("u", urgent_only=True)
+        assert (own.workers, own.steps, own.urgent) == (2, {Step.CHECK}, True)
+        assert (await ledger.fleet.beat("a", {Step.CHECK})).urgent
+        health = await ledger.inspection.health(stuck_after=LEASE)
+        assert (health.served, health.urgent_workers) == ({Step.CHECK}, True)
+        assert (await ledger.gauges.read()).workers == {"generate": 0, "check": 1, "local": 0, "urgent": 1}
+        await asyncio.to_thread(advance_clock, database_url, timedelta(seconds=30))
+        assert not (await ledger.fleet.beat("a", {Step.CHECK})).urgent
+
+    over(database_url, scenario)
+
+
 def begin_check(database_url: str, job_id: UUID, step: str = "check") -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE job SET step = %s WHERE id = %s", [step, job_id])

@@ -107,6 +107,24 @@ def check_local(health: LedgerHealth, settings: Settings) -> Iterator[Finding]:
     yield Finding(f"queue_{queue}", Severity.PROBLEM if waiting else Severity.WARNING, what, remedy)
 
 
+def check_urgent(health: LedgerHealth, settings: Settings) -> Iterator[Finding]:
+    """Findings about workers of urgent jobs alone: none where there should be, or no others beside them."""
+    waiting = sum(health.available.values())
+    if health.urgent_workers and not health.served and waiting:
+        yield problem(
+            "workers",
+            f"only workers of urgent jobs are alive; {count(waiting, 'job waits', 'jobs wait')}",
+            "start the others: 'nightdesk up', or 'nightdesk worker'",
+        )
+    if settings.urgent_processes and health.served and not health.urgent_workers:
+        yield warning(
+            "urgent_workers",
+            "no worker takes urgent jobs alone, though NIGHTDESK_URGENT_PROCESSES asks for one: beside much other work they "
+            "take longer in the other workers",
+            "start it: 'nightdesk up', or 'nightdesk worker --queues urgent'; its log says why it ended",
+        )
+
+
 def _no_worker(health: LedgerHealth | None) -> Finding:
     if health and health.working:
         return warning(

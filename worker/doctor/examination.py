@@ -53,6 +53,7 @@ async def examine(*, invariants: bool = False) -> Report:
             "jobs",
             *backlog.check_moving(health),
             *consumers.check_local(health, settings),
+            *consumers.check_urgent(health, settings),
             *backlog.check_held(health),
             *backlog.check_lanes(health.lanes),
             *backlog.check_remote(health.remote),

@@ -12,7 +12,7 @@ from worker.ledger.actions import closing_statement
 from worker.ledger.budgets import HAS_ROOM, settle_budgets
 from worker.ledger.call_windows import WINDOW_OVER, close_windows
 from worker.ledger.database import Database
-from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER
+from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, LEAST_PRIORITY, MOST_PRIORITY
 from worker.ledger.fleet import PRESENT_FOR, known_steps
 from worker.ledger.pages import (
     LEASING,
@@ -232,10 +232,11 @@ _ATTEND = f"""
 WITH lead AS (
     UPDATE dispatch SET leader = %(worker)s, leads_until = nightdesk_now() + %(lead_for)s,
                         leader_has_broker = coalesce(%(broker)s::boolean, true)
-    WHERE leads_until IS NULL OR leads_until <= nightdesk_now() OR leads_until > nightdesk_now() + 2 * %(lead_for)s
+    WHERE %(may_lead)s AND (leads_until IS NULL OR leads_until <= nightdesk_now()
+       OR leads_until > nightdesk_now() + 2 * %(lead_for)s
        OR (leader = %(worker)s AND (leads_until <= nightdesk_now() + %(lead_for)s / 2
                                     OR leader_has_broker IS DISTINCT FROM coalesce(%(broker)s::boolean, true)))
-       OR (%(broker)s::boolean AND NOT leader_has_broker)
+       OR (%(broker)s::boolean AND NOT leader_has_broker))
     RETURNING leader
 ), lead_state AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM lead) OR (leader = %(worker)s AND leads_until > nightdesk_now()) AS leads,
@@ -265,6 +266,16 @@ SELECT coalesce(s.leads, false) AS leads, now() - pg_postmaster_start_time() AS 
         SELECT FROM job j WHERE j.state = 'available' AND j.step IN ('check', 'local') LIMIT %(check_backlog)s + 1
     ) b) END AS checks
 FROM lead_state s
+"""
+
+_URGENT_WAITS = """
+SELECT EXISTS (
+    SELECT FROM unnest(ARRAY['generate', 'check']) AS t(step)
+    WHERE EXISTS (
+        SELECT FROM job j WHERE j.state = 'available' AND j.step = t.step AND j.priority > 0
+          AND j.available_at < nightdesk_now() - %(older_than)s
+    )
+) AS waits
 """
 
 _RESIGN = "UPDATE dispatch SET leads_until = NULL WHERE leader = %(worker)s"
@@ -301,7 +312,8 @@ class PostgresDuties(Duties):
             "limit": depth,
             "most": limit,
             "again_after": again_after,
-            "min_priority": -32768 if min_priority is None else min_priority,
+            "min_priority": LEAST_PRIORITY if min_priority is None else min_priority,
+            "max_priority": MOST_PRIORITY,
             "max_rescues": 32767,
             "shares": self._shares,
             "lock": HINT_LOCK[step],
@@ -338,11 +350,13 @@ class PostgresDuties(Duties):
         check_backlog: int,
         *,
         broker: bool | None = None,
+        may_lead: bool = True,
     ) -> Outlook:
         parameters = {
             "worker": worker,
             "lead_for": lead_for,
             "broker": broker,
+            "may_lead": may_lead,
             "older_than": publish_after,
             "check_backlog": check_backlog,
             "steps": [step.value for step in Step],
@@ -370,6 +384,9 @@ class PostgresDuties(Duties):
             unpublished=bool(row.unpublished),
             republishing=bool(row.republishing),
         )
+
+    async def urgent_waits(self, older_than: timedelta) -> bool:
+        return bool((await self._db.rows(_URGENT_WAITS, {"older_than": older_than}))[0].waits)
 
     async def resign(self, worker: str) -> None:
         await self._db.rows(_RESIGN, {"worker": worker})

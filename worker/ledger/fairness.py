@@ -6,8 +6,12 @@ import orjson
 
 from worker.ledger.pages import NOT_BARRED
 
+LEAST_PRIORITY, MOST_PRIORITY = -32768, 32767
+"""Of a smallint."""
+
 _READY = f"""FROM job j
-    WHERE {NOT_BARRED} AND j.state = 'available' AND j.step = %(step)s AND j.priority >= %(min_priority)s AND j.rescues <= %(max_rescues)s
+    WHERE {NOT_BARRED} AND j.state = 'available' AND j.step = %(step)s AND j.priority BETWEEN %(min_priority)s AND %(max_priority)s
+      AND j.rescues <= %(max_rescues)s
       AND (j.deadline IS NULL OR j.deadline > nightdesk_now())"""
 
 FAIR_ORDER = f"""

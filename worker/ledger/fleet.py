@@ -15,6 +15,9 @@ from worker.ledger.database import Database
 PRESENT_FOR = timedelta(seconds=20)
 """A worker that was not seen for so long no longer counts."""
 
+URGENT = "urgent"
+"""Stands among the steps of a worker that takes urgent jobs alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Present:
@@ -26,6 +29,8 @@ class Present:
     paused: tuple[tuple[str, str, str], ...] = ()
     """Paused lanes, as provider, lane and model."""
     longest_pause: timedelta = timedelta(0)
+    urgent: bool = False
+    """One of them takes urgent jobs alone."""
 
 
 _REMEDIES = {
@@ -181,16 +186,21 @@ class Fleet:
         self._db = database
 
     async def beat(
-        self, worker: str, steps: Iterable[Step] = (), unreachable: Sequence[dict[str, Any]] = ()
+        self,
+        worker: str,
+        steps: Iterable[Step] = (),
+        unreachable: Sequence[dict[str, Any]] = (),
+        *,
+        urgent_only: bool = False,
     ) -> Present:
         """Note that a worker is alive, which steps it serves and which providers it can't reach; returns who is there.
 
         Of each unreachable provider there are ``provider``, ``since_s`` (Unix time) and ``why``; of calls that wait for a
-        worker with other settings also ``lane`` and ``kind``.
+        worker with other settings also ``lane`` and ``kind``. Of a worker that takes urgent jobs alone there are no ``steps``.
         """
         parameters = {
             "name": worker,
-            "steps": sorted(step.value for step in steps),
+            "steps": [URGENT] if urgent_only else sorted(step.value for step in steps),
             "unreachable": orjson.dumps(list(unreachable)).decode(),
             "present_for": PRESENT_FOR,
         }
@@ -200,6 +210,7 @@ class Fleet:
             known_steps(row.steps),
             tuple((provider, lane, model) for provider, lane, model in row.paused),
             row.longest_pause or timedelta(0),
+            urgent=URGENT in row.steps,
         )
 
     async def leave(self, worker: str) -> None:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from schemas.states import FINAL_STATES, Step
 from worker.ledger.database import Database
-from worker.ledger.fleet import PRESENT_FOR
+from worker.ledger.fleet import PRESENT_FOR, URGENT
 
 MOST_BATCHES = 20
 LOOKED_AT = 200
@@ -57,7 +57,7 @@ class GaugeReading:
 
     ages_s: Mapping[Step, float]
     workers: Mapping[str, int]
-    """By the step that they serve."""
+    """By the step that they serve; those of urgent jobs alone as ``urgent``."""
     led: bool
     leader_has_broker: bool
     check_behind: bool
@@ -75,7 +75,7 @@ class Gauges:
         ages_s = {}
         for step in Step:
             ages_s[step] = (await self._db.rows(_AGE, {"step": step.value, "next": NEXT_JOBS}))[0].age_s
-        workers = {step.value: 0 for step in Step}
+        workers = {step.value: 0 for step in Step} | {URGENT: 0}
         for row in await self._db.rows(_WORKERS, {"present_for": PRESENT_FOR}):
             if row.step in workers:
                 workers[row.step] = row.workers

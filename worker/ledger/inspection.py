@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 
 from schemas.states import HeldReason, Step
 from worker.ledger.database import Database
-from worker.ledger.fleet import PRESENT_FOR, Fleet, LaneNotice, known_steps
+from worker.ledger.fleet import PRESENT_FOR, URGENT, Fleet, LaneNotice, known_steps
 from worker.ledger.invariants import Violation, find_violations
 from worker.ledger.remote_overview import RemoteNotice, RemoteOverview
 from worker.ledger.schema_version import TABLES, Schema, Standing, schema_query, standing
@@ -101,6 +101,8 @@ class LedgerHealth:
     quarantined: list[Quarantined] = field(default_factory=list)
     served: frozenset[Step] = frozenset()
     """Steps that some worker said to serve a moment ago."""
+    urgent_workers: bool = False
+    """Some worker said that it takes urgent jobs alone."""
     holds: list[HeldJobs] = field(default_factory=list)
     lanes: list[LaneNotice] = field(default_factory=list)
     """Paused, or out of reach."""
@@ -206,6 +208,7 @@ class Inspection:
             "present_for": PRESENT_FOR,
         }
         running = (await self._db.rows(_RUNNING, parameters))[0]
+        steps = [row.step for row in await self._db.rows(_SERVED, parameters)]
         return LedgerHealth(
             available={step: await self._count(_AVAILABLE, {**parameters, "step": step.value}) for step in Step},
             running=running.running,
@@ -215,7 +218,8 @@ class Inspection:
             unpublished=await self._count(_UNPUBLISHED, parameters),
             billed_twice=await self._count(_BILLED_TWICE, parameters),
             left_open=await self._count(_LEFT_OPEN, parameters),
-            served=known_steps(row.step for row in await self._db.rows(_SERVED, parameters)),
+            served=known_steps(steps),
+            urgent_workers=URGENT in steps,
             quarantined=[Quarantined(*row) for row in await self._db.rows(_QUARANTINED, parameters)],
             holds=[
                 HeldJobs(row.batch_id, HeldReason(row.held_reason), row.jobs) for row in await self._db.rows(_HOLDS)

@@ -33,7 +33,7 @@ from tasks.ports import (
 )
 from worker.ledger.actions import cancel_pages
 from worker.ledger.database import Database
-from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER
+from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, LEAST_PRIORITY, MOST_PRIORITY
 from worker.ledger.packing import split_record, whole_completion, whole_request
 from worker.ledger.pages import LEASING, LOCK_LEASED, each_page, quarantine_bad, row_at_fault
 from worker.ledger.views import RECORD_COLUMNS
@@ -112,7 +112,7 @@ _LEASE_HINTED = (
 WITH locked_job AS (
     SELECT id, priority, request_bytes, rescues FROM job
     WHERE id = ANY(%(ids)b::uuid[]) AND state = 'available' AND step = %(step)s
-      AND (deadline IS NULL OR deadline > nightdesk_now()) AND priority >= %(min_priority)s
+      AND (deadline IS NULL OR deadline > nightdesk_now()) AND priority BETWEEN %(min_priority)s AND %(max_priority)s
       AND rescues <= %(max_rescues)s
     ORDER BY priority DESC, id LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
@@ -252,6 +252,7 @@ class PostgresQueue(Queue):
         *,
         ids: Sequence[UUID] | None = None,
         min_priority: int | None = None,
+        max_priority: int | None = None,
         room: LeaseRoom | None = None,
     ) -> list[Leased]:
         parameters: dict[str, Any] = {
@@ -261,7 +262,8 @@ class PostgresQueue(Queue):
             "limit": limit,
             "token": (token := uuid7()),
             **lease_terms(step),
-            "min_priority": -32768 if min_priority is None else min_priority,
+            "min_priority": LEAST_PRIORITY if min_priority is None else min_priority,
+            "max_priority": MOST_PRIORITY if max_priority is None else max_priority,
             "max_bytes": room.request_bytes if room else _NO_BOUND,
             "max_risk": room.risk if room else _NO_BOUND,
             "max_rescues": room.max_rescues if room else ANY_RESCUES,

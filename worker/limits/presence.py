@@ -10,6 +10,7 @@ from time import monotonic
 from schemas.states import Step
 from tasks.errors import NightdeskError
 from tasks.lanes.unserved import UnservedLane
+from tasks.scheduling.urgent_workers import UrgentWorkers
 from worker.cancellation import cancel
 from worker.ledger.fleet import Fleet
 from worker.limits.lanes import Lanes, Unreachable
@@ -30,6 +31,7 @@ class Heartbeat:
         steps: of this worker.
         lanes: get the paused lanes of each reply.
         lane_retry: age of a pause after which its lane is tried again; zero: never.
+        urgent_workers: get to know if there are any.
     """
 
     def __init__(
@@ -39,9 +41,13 @@ class Heartbeat:
         steps: frozenset[Step],
         lanes: Lanes,
         lane_retry: timedelta,
+        *,
+        urgent_workers: UrgentWorkers | None = None,
     ) -> None:
         self.workers = 1
-        self.steps = self._own = steps
+        self._urgent_workers = urgent_workers or UrgentWorkers()
+        self._own = steps
+        self.steps = frozenset[Step]() if self._urgent_workers.only else steps
         self._fleet = fleet
         self._name = name
         self._lanes = lanes
@@ -51,11 +57,24 @@ class Heartbeat:
         self.unserved: Sequence[UnservedLane] = ()
         """The lanes whose waiting calls this worker may be unable to look after."""
         self._beating: asyncio.Task[None] | None = None
+        self._try_lane: Callable[[str], None] = lambda _: None
+        self._retired = False
 
     async def start(self, try_lane: Callable[[str], None]) -> None:
         """Beats once, and goes on in the background; ``try_lane`` gets each provider whose lane is resumed."""
-        await self._beat(try_lane)
-        self._beating = asyncio.get_running_loop().create_task(self._run(try_lane), name="heartbeat")
+        self._try_lane = try_lane
+        await self._beat()
+        self._beating = asyncio.get_running_loop().create_task(self._run(), name="heartbeat")
+
+    async def retire(self) -> None:
+        """Lets the other workers take urgent jobs, while a worker of these alone ends its calls."""
+        self._retired = True
+        if self._urgent_workers.only:
+            try:
+                async with asyncio.timeout(LEAVE_S):
+                    await self._beat()
+            except (NightdeskError, TimeoutError) as error:
+                log.warning("the other workers learn only later that this one takes no more urgent jobs: %s", error)
 
     async def stop(self) -> None:
         """Leaves, so that the other workers may use our share at once."""
@@ -67,24 +86,27 @@ class Heartbeat:
         except (NightdeskError, TimeoutError) as error:
             log.warning("the other workers learn only later that this worker stopped: %s", error)
 
-    async def _run(self, try_lane: Callable[[str], None]) -> None:
+    async def _run(self) -> None:
         while True:
             await asyncio.sleep(EVERY_S)
             try:
-                await self._beat(try_lane)
+                await self._beat()
             except NightdeskError as error:
                 log.warning("workers can't be counted: %s", error)
             except Exception:
                 log.exception("counting workers broke")
 
-    async def _beat(self, try_lane: Callable[[str], None]) -> None:
+    async def _beat(self) -> None:
         away = [asdict(provider) for provider in self.unreachable()]
         away += [asdict(calls) for lane in self.unserved for calls in lane.all()]
         began = monotonic()
-        present = await self._fleet.beat(self._name, self._own, away)
+        only, retired = self._urgent_workers.only, self._retired
+        steps: frozenset[Step] = frozenset() if only else self._own
+        present = await self._fleet.beat(self._name, steps, away, urgent_only=only and not retired)
         self.workers, self.steps = present.workers, present.steps
+        self._urgent_workers.present = present.urgent
         self._lanes.note(present.paused, since=began)
         if self._lane_retry and present.longest_pause > self._lane_retry:
             for lane in await self._lanes.retry(self._lane_retry):
-                try_lane(lane.provider)
+                self._try_lane(lane.provider)
             await self._lanes.refresh()

@@ -154,6 +154,13 @@ class CeleryDoorbell:
                 pipe.llen(f"{self._prefix}{key}")
             return sum(await self._execute(pipe))
 
+    async def unread_submissions(self) -> int:
+        """The number of messages in the queue ``submit``, of the first priority."""
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.llen(f"{self._prefix}submit")
+            (unread,) = await self._execute(pipe)
+        return int(unread)
+
     async def publish(self, results: Sequence[tuple[UUID, int, bytes]]) -> dict[UUID, Exception]:
         """Writes results as Celery's backend would: the key of the task, and a message to its waiting callers.
 

@@ -23,6 +23,7 @@ from tasks.results import parse_job_ids, poll
 from tasks.scheduling.dispatch import Dispatch
 from tasks.scheduling.feed import Feed
 from tasks.scheduling.urgency import Urgency
+from tasks.scheduling.urgent_workers import UrgentWorkers
 from tasks.submit import new_batch, submit
 from worker.operations.public_address import refuse_private
 from worker.process.celery_app import SubmitGate
@@ -85,6 +86,18 @@ class GuardedChannel(redis_transport.Channel):
     connection_errors: tuple[type[BaseException], ...]
     replies: ClassVar[dict[str, float]] = {}
     """Times (monotonic) of the last replies from the queues and from the control channel, to any channel of the process."""
+    urgent_workers: ClassVar[UrgentWorkers] = UrgentWorkers()
+    """Say which priorities this process takes now."""
+    priority_steps: list[int]
+
+    def _brpop_start(self, timeout: Any = None) -> None:
+        levels = self.priority_steps
+        self.priority_steps = levels_to_take(levels, self.urgent_workers)
+        try:
+            super()._brpop_start(timeout)  # type: ignore[misc]
+        finally:
+            # To send, there are all of them.
+            self.priority_steps = levels
 
     def _brpop_read(self, **options: Any) -> bool:
         try:
@@ -119,6 +132,17 @@ class GuardedTransport(redis_transport.Transport):
     Channel = GuardedChannel
 
 
+def levels_to_take(levels: list[int], urgent_workers: UrgentWorkers) -> list[int]:
+    """The priorities whose messages a process takes from each queue; the first has urgent hints, and submissions.
+
+    Those are the workers' of urgent jobs alone while there are some: of all that wait for a message Redis chooses the one that
+    waited longest, busy or not.
+    """
+    if urgent_workers.only:
+        return levels[:1]
+    return levels[1:] if urgent_workers.leave else levels
+
+
 def consumer_reads(within_s: float) -> bool:
     """Tells whether the queues and the control channel both replied in this time; an idle consumer polls and pings them."""
     latest = min(GuardedChannel.replies.get(source, -math.inf) for source in ("queues", "control"))
@@ -128,6 +152,11 @@ def consumer_reads(within_s: float) -> bool:
 def _dropped(error: Exception) -> None:
     # Without the content, which may be anything, of any length.
     log.error("a message that can't be read was dropped: %s: %.200s", type(error).__name__, error)
+
+
+def take_by(urgent_workers: UrgentWorkers) -> None:
+    """Lets the consumer of this process take the messages that are its own."""
+    GuardedChannel.urgent_workers = urgent_workers
 
 
 def trust_nothing(app: Celery) -> None:

@@ -23,11 +23,12 @@ from tasks.grounding.objections import use_strictness
 from tasks.grounding.own_checkers import use_own_checkers
 from tasks.ports import process
 from tasks.scheduling.feed import urgent_slots
+from tasks.scheduling.urgent_workers import UrgentWorkers
 from worker.local import Endpoints
 from worker.process.alive_file import prepare
 from worker.process.celery_app import QUEUES, make_app
 from worker.process.heap import tidy_heap
-from worker.process.intake import consumer_reads, trust_nothing
+from worker.process.intake import consumer_reads, take_by, trust_nothing
 from worker.process.logs import configure_logging, passwords_of
 from worker.process.runtime import WorkerRuntime
 from worker.process.server_keeper import keep_servers
@@ -38,6 +39,11 @@ from worker.settings import Settings, worker_name
 log = logging.getLogger(__name__)
 
 LOCAL_QUEUE = Step.LOCAL.value
+
+URGENT_QUEUE = "urgent"
+"""Stands for the urgent jobs of ``URGENT_QUEUES`` and their submissions; no messages go by this name."""
+
+URGENT_QUEUES = ("generate", "check", "submit")
 
 SWITCH_S = 0.0005
 """Longest time that a thread of the process computes while another wants to go on; Python's own is 5 ms. The threads that take
@@ -57,16 +63,15 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
     Raises: ConfigurationError for an unknown queue or a calibration or local model that can't be used, LedgerUnavailable,
     SchemaMismatch. Redis may be away.
     """
-    unknown = [queue for queue in queues if queue not in QUEUES]
-    if unknown or not queues:
-        raise ConfigurationError(f"unknown queue {', '.join(unknown) or '(none)'}: choose from {', '.join(QUEUES)}")
+    urgent_workers = UrgentWorkers(only=URGENT_QUEUE in queues)
+    queues = _queues_of(queues)
     if settings.alive_file is not None:
         prepare(settings.alive_file)
     # The modules make many objects and no garbage; once the loop runs it searches itself (see ``garbage_search``).
     gc.disable()
     try:
         with tidy_heap():
-            return _run(settings, where, queues)
+            return _run(settings, where, queues, urgent_workers)
     finally:
         gc.enable()
 
@@ -74,10 +79,25 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
 def load_ahead(settings: Settings, queues: Sequence[str]) -> None:
     """Loads the SDKs that ``run_worker`` will need; raises as it does for what can't be loaded."""
     providers = ConfiguredProviders(settings)
-    providers.import_ahead(answers="generate" in queues, judges=_checks(settings, queues))
+    providers.import_ahead(answers="generate" in _queues_of(queues), judges=_checks(settings, _queues_of(queues)))
 
 
-def _run(settings: Settings, where: Endpoints, queues: Sequence[str]) -> int:
+def _queues_of(names: Sequence[str]) -> Sequence[str]:
+    """The queues of a worker by those that it is to serve; raises ``ConfigurationError``."""
+    if list(names) == [URGENT_QUEUE]:
+        return URGENT_QUEUES
+    if URGENT_QUEUE in names:
+        raise ConfigurationError(
+            f"the queue {URGENT_QUEUE} is for workers that take nothing else: leave out the other queues"
+        )
+    unknown = [name for name in names if name not in QUEUES]
+    if unknown or not names:
+        choices = ", ".join((*QUEUES, URGENT_QUEUE))
+        raise ConfigurationError(f"unknown queue {', '.join(unknown) or '(none)'}: choose from {choices}")
+    return names
+
+
+def _run(settings: Settings, where: Endpoints, queues: Sequence[str], urgent_workers: UrgentWorkers) -> int:
     loaded = _prepare_check(settings, queues)
     providers = ConfiguredProviders(settings)
     providers.import_ahead(answers="generate" in queues, judges=_checks(settings, queues))
@@ -85,7 +105,7 @@ def _run(settings: Settings, where: Endpoints, queues: Sequence[str]) -> int:
     configure_logging(settings.log_level, secrets, log_format=settings.log_format, worker=worker_name())
     # A receiver keeps Celery from configuring the root logger anew, with a level of its own.
     signals.setup_logging.connect(_keep_logging, weak=False)
-    service = _service(settings, queues, providers)
+    service = _service(settings, queues, providers, only_urgent=urgent_workers.only)
     sys.setswitchinterval(SWITCH_S)
 
     def ready(**_: Any) -> None:
@@ -100,12 +120,16 @@ def _run(settings: Settings, where: Endpoints, queues: Sequence[str]) -> int:
     warnings.filterwarnings("ignore", category=SecurityWarning)
     app = make_app(settings, where.redis_url)
     trust_nothing(app)
+    if LOCAL_QUEUE not in queues:
+        # No worker of urgent jobs alone has a local model.
+        take_by(urgent_workers)
     runtime = WorkerRuntime(
         settings,
         app,
         database_url=where.database_url,
         redis_url=where.redis_url,
         steps=frozenset(Step(queue) for queue in queues if queue in set(Step)),
+        urgent_workers=urgent_workers,
         dead=_loop_is_dead,
     )
     process.runtime = runtime.start(providers)
@@ -152,9 +176,9 @@ def _keep_logging(**_: Any) -> None:
     """Leaves logging as it is."""
 
 
-def _service(settings: Settings, queues: Sequence[str], providers: ConfiguredProviders) -> str:
+def _service(settings: Settings, queues: Sequence[str], providers: ConfiguredProviders, *, only_urgent: bool) -> str:
     """The work that this process takes, for its log."""
-    work = f"takes jobs of the queues {', '.join(queues)}"
+    work = f"takes {'urgent ' if only_urgent else ''}jobs of the queues {', '.join(queues)}"
     if Step.GENERATE.value not in queues:
         return work
     model = providers.model_of(providers.default, None)

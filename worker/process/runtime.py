@@ -41,6 +41,7 @@ from tasks.scheduling.load import Load, Suspicion
 from tasks.scheduling.loop_turns import LoopTurns
 from tasks.scheduling.rescue import Rescue
 from tasks.scheduling.urgency import Urgency
+from tasks.scheduling.urgent_workers import UrgentWorkers
 from tasks.text.time_limit import TimeLimit
 from worker.cancellation import cancel
 from worker.ledger.database import HOT_S
@@ -97,6 +98,7 @@ class WorkerRuntime:
         database_url: str,
         redis_url: str,
         steps: frozenset[Step],
+        urgent_workers: UrgentWorkers,
         dead: Callable[[], None],
     ) -> None:
         self._settings = settings
@@ -104,6 +106,7 @@ class WorkerRuntime:
         self._database_url = database_url
         self._redis_url = redis_url
         self._steps = steps
+        self._urgent_workers = urgent_workers
         self._dead = dead
         self._providers: Callable[[], Providers] | None = None
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
@@ -205,7 +208,7 @@ class WorkerRuntime:
         stack.push_async_callback(self._parking.close)
         if Step.GENERATE in self._steps and settings.direct_check:
             self._open_direct_check(journal, renewer, providers, limits)
-        if Step.GENERATE in self._steps:
+        if Step.GENERATE in self._steps and not self._urgent_workers.only:
             self._open_batch_lane(journal, providers, limits)
         for step in self._steps:
             self._feeds[step] = self._feed(step, journal, renewer, providers, limits)
@@ -308,7 +311,9 @@ class WorkerRuntime:
         lanes = Lanes(self._ledger.fleet)
         stack.push_async_callback(lanes.close)
         lane_retry = timedelta(seconds=settings.lane_retry_s)
-        self._present = present = Heartbeat(self._ledger.fleet, worker_name(), self._steps, lanes, lane_retry)
+        self._present = present = Heartbeat(
+            self._ledger.fleet, worker_name(), self._steps, lanes, lane_retry, urgent_workers=self._urgent_workers
+        )
         limiter = RateLimiter(settings, buckets, lanes, presence=present, slots=settings.slots, on_room=self._nudge)
         present.unreachable = limiter.unreachable
         stack.push_async_callback(limiter.close)
@@ -348,6 +353,7 @@ class WorkerRuntime:
             then=then,
             load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion, self._urgency),
             turns=self._turns,
+            urgent_workers=self._urgent_workers,
             permitted=limits.room if generates else lambda: None,
             waits=limits.waits,
             gather_wait=None if generates else CPU_GATHER_WAIT,
@@ -417,17 +423,29 @@ class WorkerRuntime:
         )
         stand_in = ModelFallback(self._ledger, self._local_is_served, settings.local_model_wait)
         watch = self._direct.look if self._direct is not None else None
-        return Dispatch(self._ledger, self._doorbell, rescue, stand_in, self._feeds, worker_name(), pace, watch)
+        return Dispatch(
+            self._ledger,
+            self._doorbell,
+            rescue,
+            stand_in,
+            self._feeds,
+            worker_name(),
+            pace,
+            watch,
+            self._urgent_workers,
+            lambda: bool(self._present.steps),
+        )
 
     def _local_is_served(self) -> bool:
         return Step.LOCAL in self._present.steps
 
     async def _reachable(self) -> None:
         # A write, because a ledger that only reads, as in a failover, takes no submission.
-        await self._ledger.fleet.beat(worker_name(), self._steps)
+        await self._ledger.fleet.beat(worker_name(), self._steps, urgent_only=self._urgent_workers.only)
 
     async def _drain(self) -> int:
         until = self._loop.time() + self._settings.drain_s
+        await self._present.retire()
         within = timedelta(seconds=self._settings.drain_s)
         drained = await asyncio.gather(*(feed.drain(within) for feed in self._feeds.values()), return_exceptions=True)
         if self._direct_feed is not None:

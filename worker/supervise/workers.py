@@ -62,20 +62,28 @@ class WorkerSpec:
     slots: int | None = None
 
 
-def worker_specs(slots: int, processes: int | None = None, *, local: int = 0) -> tuple[WorkerSpec, ...]:
+URGENT_SHARE = 0.1
+"""Slots of a worker of urgent jobs alone, as a share of those that the others have together."""
+
+
+def worker_specs(
+    slots: int, processes: int | None = None, *, local: int = 0, urgent: int = 0
+) -> tuple[WorkerSpec, ...]:
     """The workers of an installation, one per core: each makes calls and checks their answers at once.
 
-    They share the ``slots`` evenly; those without one only check. Beyond them, ``local`` processes run the local model.
+    They share the ``slots`` evenly; those without one only check. Beyond them, ``local`` processes run the local model, and
+    ``urgent`` ones take urgent jobs alone.
     """
+    further = (*_local_specs(local), *_urgent_specs(slots, urgent))
     if processes is None:
         processes = max(2, os.cpu_count() or 1)
     queues = ("generate", "check", "submit")
     if processes == 1:
-        return (WorkerSpec("all", queues), *_local_specs(local))
+        return (WorkerSpec("all", queues), *further)
     calling = min(processes, slots)
     shares = [slots // calling + (number < slots % calling) for number in range(calling)]
     generating = (WorkerSpec(f"generate-{number}", queues, share) for number, share in enumerate(shares, start=1))
-    return (*generating, *_check_specs(processes - calling), *_local_specs(local))
+    return (*generating, *_check_specs(processes - calling), *further)
 
 
 def check_only_specs(*, local: int = 0) -> tuple[WorkerSpec, ...]:
@@ -90,6 +98,11 @@ def _check_specs(processes: int) -> Iterator[WorkerSpec]:
 def _local_specs(processes: int) -> Iterator[WorkerSpec]:
     """Workers of the local model; each loads it for itself."""
     return (WorkerSpec(f"local-{number}", ("local",)) for number in range(1, processes + 1))
+
+
+def _urgent_specs(slots: int, processes: int) -> Iterator[WorkerSpec]:
+    own = max(1, int(slots * URGENT_SHARE))
+    return (WorkerSpec(f"urgent-{number}", ("urgent",), own) for number in range(1, processes + 1))
 
 
 def local_model_processes(settings: Settings) -> int:

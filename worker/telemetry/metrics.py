@@ -67,7 +67,12 @@ QUEUE_AGE = Metric(
     ("step",),
 )
 FINDINGS = Metric("nightdesk_findings", Kind.GAUGE, "Faults, as nightdesk doctor counts them", ("kind",))
-WORKERS = Metric("nightdesk_workers", Kind.GAUGE, "Workers seen within 20 seconds, by the step they serve", ("step",))
+WORKERS = Metric(
+    "nightdesk_workers",
+    Kind.GAUGE,
+    "Workers seen within 20 seconds, by the step they serve; `urgent`: of urgent jobs alone",
+    ("step",),
+)
 WORKING = Metric("nightdesk_workers_with_jobs", Kind.GAUGE, "Workers that hold a lease")
 LANES_PAUSED = Metric("nightdesk_lanes_paused", Kind.GAUGE, "Lanes without calls", ("provider", "lane", "cause"))
 LANES_UNSERVED = Metric(

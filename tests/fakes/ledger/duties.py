@@ -35,10 +35,12 @@ class MemoryDuties(Duties):
         check_backlog: int,
         *,
         broker: bool | None = None,
+        may_lead: bool = True,
     ) -> Outlook:
         now, jobs = self._tables.now(), self._tables.jobs.values()
         better = broker is True and not self._leader_has_broker
-        if better or self._leader == worker or not now < self._leads_until <= now + 2 * lead_for:
+        free = better or self._leader == worker or not now < self._leads_until <= now + 2 * lead_for
+        if may_lead and free:
             self._leader, self._leads_until = worker, now + lead_for
             self._leader_has_broker = broker is not False
         available = [job.step for job in jobs if job.state is JobState.AVAILABLE]
@@ -65,6 +67,16 @@ class MemoryDuties(Duties):
     def _is_lost(self, job: JobRow, now: datetime) -> bool:
         ran_out = job.lease_until is not None and job.lease_until < now
         return ran_out or (job.final and any(attempt.closed_at is None for attempt in job.attempts))
+
+    async def urgent_waits(self, older_than: timedelta) -> bool:
+        before = self._tables.now() - older_than
+        return any(
+            job.state is JobState.AVAILABLE
+            and job.step in {Step.GENERATE, Step.CHECK}
+            and job.new.priority > 0
+            and job.available_at < before
+            for job in self._tables.jobs.values()
+        )
 
     async def resign(self, worker: str) -> None:
         if self._leader == worker:

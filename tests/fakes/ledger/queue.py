@@ -46,6 +46,7 @@ class MemoryQueue(Queue):
         *,
         ids: Sequence[UUID] | None = None,
         min_priority: int | None = None,
+        max_priority: int | None = None,
         room: LeaseRoom | None = None,
     ) -> list[Leased]:
         now, token = self._tables.now(), uuid4()
@@ -60,6 +61,7 @@ class MemoryQueue(Queue):
             and job.step is step
             and not job.past_deadline(now)
             and (min_priority is None or job.new.priority >= min_priority)
+            and (max_priority is None or job.new.priority <= max_priority)
             and (room is None or job.rescues <= room.max_rescues)
         ]
         if ids is None:

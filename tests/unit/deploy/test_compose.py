@@ -90,7 +90,7 @@ def test_workers_start_after_the_migration_and_restart() -> None:
 def test_a_worker_may_drain_before_it_is_killed() -> None:
     workers = [process for process in compose_processes(**PASSWORDS) if process.lasts]
     assert {queue for process in workers for queue in process.arguments[-1].split(",")} == {
-        "generate", "check", "local", "submit",
+        "generate", "check", "local", "submit", "urgent",
     }  # fmt: skip
     assert all(process.grace_s >= Settings().drain_s + 40 for process in workers)
 

@@ -8,7 +8,9 @@ from worker.cli.commands.http_service import PORT
 from worker.http.server import DRAIN_S
 from worker.settings import Settings
 
-LOCAL, HTTP, AUTOSCALE = (KUBERNETES / "components" / name for name in ("local-model", "http", "autoscale"))
+LOCAL, HTTP, AUTOSCALE, URGENT = (
+    KUBERNETES / "components" / name for name in ("local-model", "http", "autoscale", "urgent")
+)
 SECRETS = {"NIGHTDESK_DATABASE_URL", "NIGHTDESK_REDIS_URL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
 
 
@@ -76,6 +78,14 @@ def test_the_optional_workers_with_the_local_model_are_check_workers_but_for_the
     assert json.loads(json.dumps(local).replace("local", "check")) == check
     (patch,) = yaml.safe_load((LOCAL / "kustomization.yaml").read_text())["patches"]
     assert yaml.safe_load(patch["patch"])[0]["value"] == model["mountPath"]
+
+
+def test_the_optional_worker_of_urgent_jobs_differs_from_the_others_in_its_queues_alone() -> None:
+    generate, urgent = (yaml.safe_load(path.read_text()) for path in (BASE / "generate.yaml", URGENT / "urgent.yaml"))
+    (container,) = urgent["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["worker", "--queues", "urgent"]
+    container["args"] = ["worker", "--queues", "generate,submit"]
+    assert json.loads(json.dumps(urgent).replace("urgent", "generate")) == generate
 
 
 def test_the_optional_http_service_is_probed_and_bounded() -> None:

@@ -20,6 +20,7 @@ from tasks.scheduling import dispatch, outbox, rescue
 from tasks.scheduling.dispatch import ENOUGH, IDLE_TICKS, MESSAGE_IDS, Dispatch, ModelFallback, Pace
 from tasks.scheduling.outbox import publish
 from tasks.scheduling.rescue import Rescue
+from tasks.scheduling.urgent_workers import UrgentWorkers
 from tests.builders import lease_key, make_batch, make_config, make_final, make_jobs, make_request
 from tests.fakes.ledger import MemoryLedger
 
@@ -37,6 +38,7 @@ class RecordingDoorbell:
         self.lost = False
         self.remembered = 0
         self.unread = 0
+        self.submissions = 0
         self.runs: dict[UUID, int] = {}
         self.refused: set[UUID] = set()
 
@@ -51,6 +53,10 @@ class RecordingDoorbell:
     async def waiting(self, step: Step) -> int:
         self._reach()
         return self.unread
+
+    async def unread_submissions(self) -> int:
+        self._reach()
+        return self.submissions
 
     async def publish(self, results: Sequence[tuple[UUID, int, bytes]]) -> dict[UUID, Exception]:
         self._reach()
@@ -91,12 +97,22 @@ class DispatchHarness:
         self.local_served = True
         stand_in = ModelFallback(self.ledger, lambda: self.local_served, timedelta(seconds=30))
         self.stand_in, self.feeds, self.pace = stand_in, feeds, pace
+        self.urgent_workers = UrgentWorkers()
+        self.others_serve = True
         self.dispatch = self.worker("first")
 
     def worker(self, name: str) -> Dispatch:
         """The dispatch of one more worker."""
         return Dispatch(
-            self.ledger, self.doorbell, Rescue(self.ledger.duties, LEASE), self.stand_in, self.feeds, name, self.pace
+            self.ledger,
+            self.doorbell,
+            Rescue(self.ledger.duties, LEASE),
+            self.stand_in,
+            self.feeds,
+            name,
+            self.pace,
+            urgent_workers=self.urgent_workers,
+            others_serve=lambda: self.others_serve,
         )
 
     async def tick(self) -> None:
@@ -599,5 +615,52 @@ def test_the_log_names_the_beginning_the_standstill_and_the_end_of_a_batch(
         await other.tick()
         await other.tick()
         assert logged(caplog) == ["batch ID has ended: 2 answered, 1 cancelled"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_worker_helps_with_urgent_jobs_that_their_own_workers_leave(
+    monkeypatch: pytest.MonkeyPatch, *, away: bool
+) -> None:
+    monkeypatch.setattr(dispatch, "HEAD_START", timedelta(0))
+
+    async def scenario() -> None:
+        harness = DispatchHarness()
+        harness.urgent_workers.present = True
+        harness.doorbell.away = away
+        await harness.submit(2)
+        await harness.tick()
+        assert harness.urgent_workers.leave, "nothing urgent waits"
+        await harness.submit(1, priority=1)
+        harness.ledger.advance(timedelta(seconds=1))
+        await harness.tick()
+        assert not harness.urgent_workers.leave
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_helps_with_submissions_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "HEAD_START", timedelta(0))
+
+    async def scenario() -> None:
+        harness = DispatchHarness()
+        harness.urgent_workers.present = True
+        harness.doorbell.submissions = 1
+        await harness.tick()
+        assert not harness.urgent_workers.leave
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_of_urgent_jobs_leads_only_where_there_is_no_other() -> None:
+    async def scenario() -> None:
+        harness = DispatchHarness()
+        harness.urgent_workers.only = True
+        await harness.tick()
+        assert not harness.dispatch.leads
+        harness.others_serve = False
+        await harness.tick()
+        assert harness.dispatch.leads
 
     asyncio.run(scenario())

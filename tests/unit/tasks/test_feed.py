@@ -20,6 +20,7 @@ from tasks.scheduling.leased_ahead import LeasedAhead
 from tasks.scheduling.load import Load, Suspicion
 from tasks.scheduling.loop_turns import LoopTurns
 from tasks.scheduling.urgency import Urgency
+from tasks.scheduling.urgent_workers import HELP_S, UrgentWorkers
 from tests.builders import make_batch, make_jobs, make_request
 from tests.fakes.ledger import MemoryLedger
 
@@ -51,6 +52,7 @@ class Works:
         gather_wait: timedelta | None = None,
         ahead: bool = False,
         waits: Callable[[UUID], bool] = lambda _: False,
+        urgent_workers: UrgentWorkers | None = None,
     ) -> None:
         self.ledger = MemoryLedger()
         self.keys = Keys()
@@ -76,7 +78,7 @@ class Works:
             Step.GENERATE, slots=slots, worker="w", lease_for=timedelta(seconds=60),
             queue=self.ledger.queue, keeper=self.keys, run=self._run, permitted=permitted, waits=waits, load=load,
             gather_wait=gather_wait, turns=turns, prepare=self._prepare if ahead else None,
-            forget=lambda job: self.forgotten.append(job.job_id),
+            forget=lambda job: self.forgotten.append(job.job_id), urgent_workers=urgent_workers,
         )  # fmt: skip
 
     def _prepare(self, job: Leased) -> Run:
@@ -912,3 +914,56 @@ def test_a_drain_ends_although_leases_can_not_be_handed_back() -> None:
         assert await works.feed.drain(timedelta(0)) == 3
 
     run(scenario())
+
+
+@pytest.mark.parametrize("permitted", [None, Room(urgent=5, bulk=5)])
+def test_a_worker_of_urgent_jobs_alone_takes_no_others(permitted: Room | None) -> None:
+    async def scenario() -> None:
+        works = Works(permitted=lambda: permitted, urgent_workers=UrgentWorkers(only=True, present=True))
+        bulk, urgent, hinted = (
+            await works.submit(5),
+            await works.submit(1, priority=1),
+            await works.submit(1, priority=2),
+        )
+        works.feed.start()
+        await works.feed.admit(hinted, urgent=True)
+        await works.until_ran(2)
+        accepted = await works.submit(1, priority=1)
+        assert works.feed.take_urgent(accepted)
+        await works.until_ran(3)
+        await works.feed.drain(timedelta(seconds=1))
+        assert set(works.ran) == {*urgent, *hinted, *accepted}
+        assert not set(works.ran) & set(bulk)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("permitted", [None, Room(urgent=5, bulk=5)])
+def test_the_others_leave_urgent_jobs_to_it_unless_they_help(permitted: Room | None) -> None:
+    async def scenario() -> None:
+        urgent_workers = UrgentWorkers(present=True)
+        works = Works(permitted=lambda: permitted, urgent_workers=urgent_workers)
+        urgent, bulk = await works.submit(3, priority=1), await works.submit(3)
+        assert not works.feed.take_urgent(urgent[:1])
+        works.feed.start()
+        await works.until_ran(3)
+        assert set(works.ran) == set(bulk)
+        urgent_workers.help()
+        works.feed.nudge()
+        await works.until_ran(6)
+        await works.feed.drain(timedelta(seconds=1))
+        assert set(works.ran) == {*bulk, *urgent}
+
+    run(scenario())
+
+
+def test_help_for_workers_of_urgent_jobs_ends_by_itself() -> None:
+    now = [100.0]
+    urgent_workers = UrgentWorkers(present=True, clock=lambda: now[0])
+    assert urgent_workers.leave
+    urgent_workers.help()
+    assert not urgent_workers.leave
+    now[0] += HELP_S
+    assert urgent_workers.leave
+    urgent_workers.present = False
+    assert not urgent_workers.leave

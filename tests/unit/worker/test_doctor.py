@@ -13,7 +13,7 @@ from worker.cli.commands.diagnosis import exit_code, show_report, to_json
 from worker.cli.terminal import write_json
 from worker.doctor import Finding, Report, Severity
 from worker.doctor.backlog import RELEASES, BucketState, check_buckets, check_held, check_lanes
-from worker.doctor.consumers import check_consumers, check_local
+from worker.doctor.consumers import check_consumers, check_local, check_urgent
 from worker.doctor.environment import (
     LEAST_FREE,
     check_default_judge,
@@ -161,6 +161,25 @@ def test_the_local_queue_needs_a_worker_if_a_model_is_set_or_jobs_need_it(
         assert re.search(text, finding.what)
         assert "nightdesk worker --queues local" in finding.remedy
         assert ("NIGHTDESK_LOCAL_MODEL" in finding.remedy) == (settings.local_model is None)
+
+
+@pytest.mark.parametrize(
+    ("processes", "changes", "checks"),
+    [
+        (0, {}, []),
+        (1, {}, []),
+        (1, {"served": frozenset({Step.CHECK})}, [("urgent_workers", Severity.WARNING)]),
+        (1, {"served": frozenset({Step.CHECK}), "urgent_workers": True}, []),
+        (0, {"urgent_workers": True}, []),
+        (0, {"urgent_workers": True, "available": LOCAL_WAITS}, [("workers", Severity.PROBLEM)]),
+        (0, {"urgent_workers": True, "available": LOCAL_WAITS, "served": frozenset({Step.CHECK})}, []),
+    ],
+)
+def test_workers_of_urgent_jobs_are_there_if_they_should_be_and_not_alone(
+    processes: int, changes: dict[str, Any], checks: list[tuple[str, Severity]]
+) -> None:
+    findings = list(check_urgent(health(**changes), Settings(urgent_processes=processes)))
+    assert [(finding.check, finding.severity) for finding in findings] == checks
 
 
 def test_consumers_are_checked_without_a_ledger() -> None:

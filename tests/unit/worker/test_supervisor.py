@@ -93,6 +93,14 @@ def test_the_local_model_gets_processes_of_its_own() -> None:
     assert local_model_processes(Settings(local_model="a.module:Model", local_model_processes=3)) == 3
 
 
+def test_workers_of_urgent_jobs_have_a_tenth_of_the_slots_beyond_those_of_the_others() -> None:
+    assert worker_specs(1_000, 2) == worker_specs(1_000, 2, urgent=0)
+    assert worker_specs(1_000, 2, urgent=2)[2:] == (
+        WorkerSpec("urgent-1", ("urgent",), 100), WorkerSpec("urgent-2", ("urgent",), 100),
+    )  # fmt: skip
+    assert worker_specs(5, 1, urgent=1)[1:] == (WorkerSpec("urgent-1", ("urgent",), 1),)
+
+
 def test_paths_in_settings_resolve_from_the_directory_of_the_workers(
     state: StateDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,8 @@ def clean() -> Iterator[None]:
         (None, ["check", "local"], "or leave local out of --queues"),
         ("tests.scorers:broken", ["local"], "NIGHTDESK_LOCAL_MODEL: .*FileNotFoundError: no weights"),
         ("no-such-directory", ["generate", "local"], "NIGHTDESK_LOCAL_MODEL: .*neither a directory nor a path"),
-        (None, ["locale"], "unknown queue locale: choose from generate, check, local, submit"),
+        (None, ["locale"], "unknown queue locale: choose from generate, check, local, submit, urgent"),
+        (None, ["urgent", "check"], "urgent is for workers that take nothing else: leave out the other queues"),
     ],
 )
 def test_wrong_settings_are_reported_before_the_first_lease(

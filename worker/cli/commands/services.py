@@ -29,7 +29,7 @@ def up(
             min=1,
             max=256,
             metavar="N",
-            help="Worker processes, but for those of the local model; default: one per core, at least two.",
+            help="Worker processes, but for those of the local model and of urgent jobs; default: one per core, at least two.",
         ),
     ] = None,
     foreground: Annotated[
@@ -41,11 +41,14 @@ def up(
     """Start the embedded servers and the workers in the background, and bring the schema up to date.
 
     Calling it again starts what is missing or has ended. Each worker makes provider calls and checks their answers;
-    where NIGHTDESK_LOCAL_MODEL is set, NIGHTDESK_LOCAL_MODEL_PROCESSES more run the model.
+    where NIGHTDESK_LOCAL_MODEL is set, NIGHTDESK_LOCAL_MODEL_PROCESSES more run the model, and
+    NIGHTDESK_URGENT_PROCESSES more take urgent jobs alone.
     'nightdesk down' stops everything.
     """
     settings = load_settings()
-    specs = worker_specs(settings.slots, workers, local=local_model_processes(settings))
+    specs = worker_specs(
+        settings.slots, workers, local=local_model_processes(settings), urgent=settings.urgent_processes
+    )
     with session(settings, staffs=True, stays=not foreground) as opened:
         ended = opened.supervisor.exited()
         opened.supervisor.clear()

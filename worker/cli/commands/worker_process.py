@@ -17,8 +17,8 @@ def worker(
     queues: Annotated[
         str | None,
         typer.Option(
-            help="Queues to serve, separated by commas: generate, check, local, submit; default: all, but local only "
-            "where NIGHTDESK_LOCAL_MODEL is set."
+            help="Queues to serve, separated by commas: generate, check, local, submit; or urgent alone; default: all but "
+            "urgent, and local only where NIGHTDESK_LOCAL_MODEL is set."
         ),
     ] = None,
     record: Annotated[Path | None, typer.Option(hidden=True)] = None,
@@ -27,7 +27,8 @@ def worker(
     """Run one worker process in the foreground.
 
     It ends on SIGTERM or Ctrl-C, after the calls in flight. `generate` makes the provider calls, `check` checks the
-    answers, `local` those of jobs that want the local model, `submit` accepts jobs over Redis.
+    answers, `local` those of jobs that want the local model, `submit` accepts jobs over Redis. With `urgent` it does all but
+    `local` for urgent jobs, and nothing else, so that they wait for no others.
     """
     settings = load_settings()
     served = _named(queues) if queues is not None else _all(settings)

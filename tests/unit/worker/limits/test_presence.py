@@ -9,6 +9,7 @@ import pytest
 
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable
+from tasks.scheduling.urgent_workers import UrgentWorkers
 from tests.unit.worker.limits.test_rate_limiter import LimiterHarness, PausedLanes
 from worker.ledger.fleet import Present
 from worker.limits import presence
@@ -26,7 +27,14 @@ class PresenceLedger(PausedLanes):
         self.away: list[list[str]] = []
         self.counted = asyncio.Semaphore(0)
 
-    async def beat(self, worker: str, steps: Iterable[Step], unreachable: Sequence[dict[str, Any]] = ()) -> Present:
+    async def beat(
+        self,
+        worker: str,
+        steps: Iterable[Step],
+        unreachable: Sequence[dict[str, Any]] = (),
+        *,
+        urgent_only: bool = False,
+    ) -> Present:
         self.away.append([report["provider"] for report in unreachable])
         self.counted.release()
         count = self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
@@ -119,3 +127,31 @@ def test_a_worker_says_which_providers_it_can_not_reach() -> None:
         assert presence_ledger.away == [["openai"]]
 
     asyncio.run(scenario())
+
+
+def test_a_worker_of_urgent_jobs_says_so_until_it_retires() -> None:
+    class Fleet(PresenceLedger):
+        async def beat(
+            self,
+            worker: str,
+            steps: Iterable[Step],
+            unreachable: Sequence[dict[str, Any]] = (),
+            *,
+            urgent_only: bool = False,
+        ) -> Present:
+            beats.append((frozenset(steps), urgent_only))
+            return await super().beat(worker, steps, unreachable)
+
+    beats: list[tuple[frozenset[Step], bool]] = []
+
+    async def scenario() -> None:
+        for only in (True, False):
+            fleet = Fleet(2)
+            steps = frozenset({Step.GENERATE})
+            workers = Heartbeat(fleet, "w", steps, Lanes(fleet), timedelta(0), urgent_workers=UrgentWorkers(only=only))
+            await workers.start(lambda _: None)
+            await workers.retire()
+            await workers.stop()
+
+    asyncio.run(scenario())
+    assert beats == [(frozenset(), True), (frozenset(), False), (frozenset({Step.GENERATE}), False)]
