@@ -31,6 +31,12 @@ RATE_S = 1.0
 IN_FLIGHT = 2
 """Sends under way at once; while all are busy, rows collect."""
 
+YIELD_WAIT = timedelta(milliseconds=60)
+"""Longest time that a row waits for rows of another batcher that go first: its own wait, and some twice the time of a send."""
+
+YIELD_LOOK_S = 0.003
+"""Seconds between looks whether they are gone."""
+
 RETRY_PAUSE = timedelta(seconds=1)
 """Pause of a send that failed before its rows are sent again."""
 
@@ -98,6 +104,10 @@ class Batcher(Generic[Row, Answer]):
         lull: time without a new row after which those that wait are sent: there are no others to wait for.
         flow_wait: longest wait, with no regard to a lull, while ``flow_rate`` rows come a second: many small batches would
             be made of them.
+        yields_to: the batcher whose rows go first: while some of them wait or are under way, a row without urgency waits for up
+            to ``YIELD_WAIT``.
+        in_hand: counts the callers that may still bring a row, and those that wait for an answer here. When all of them wait here,
+            nothing waits for more.
         turns: of the loop, which the callers of rows without urgency take when they go on; None: all go on at once.
     """
 
@@ -115,9 +125,13 @@ class Batcher(Generic[Row, Answer]):
         lull: timedelta | None = None,
         flow_wait: timedelta | None = None,
         flow_rate: float = math.inf,
+        yields_to: "Batcher[Any, Any] | None" = None,
+        in_hand: Callable[[], float] = lambda: math.inf,
         turns: LoopTurns | None = None,
     ) -> None:
         self._turns = turns
+        self._yields_to = yields_to
+        self._in_hand = in_hand
         self._lull_s = math.inf if lull is None else lull.total_seconds()
         self._flow_wait_s = (flow_wait or wait).total_seconds()
         self._flow_rate = flow_rate
@@ -126,6 +140,8 @@ class Batcher(Generic[Row, Answer]):
         self._recent_rows = 0
         self._latest_at = -math.inf
         """When the last row came."""
+        self._since = -math.inf
+        """When the first row came that waits."""
         self._due_at = -math.inf
         """When the first row that waits is to be sent at the latest."""
         self._overdue = False
@@ -184,9 +200,11 @@ class Batcher(Generic[Row, Answer]):
                 self._is_urgent_due = True
                 loop.call_soon(self._start_due_urgent)
             return
-        self._waiting.append(entry)
         self._latest_at = now = loop.time()
-        if len(self._waiting) >= self._size:
+        if not self._waiting:
+            self._since = now
+        self._waiting.append(entry)
+        if self._is_full(now) or self._rows_held >= self._in_hand():
             self._start()
         elif self._timer is None and not self._overdue:
             at_once = now - self._started_at > self._quiet_s
@@ -199,6 +217,14 @@ class Batcher(Generic[Row, Answer]):
             self._recent_rows -= self._recent.popleft()[1]
         return self._recent_rows >= self._flow_rate * RATE_S
 
+    def _is_full(self, now: float) -> bool:
+        return len(self._waiting) >= self._size and not self._yields(now)
+
+    def _yields(self, now: float) -> bool:
+        """True while rows of another batcher go first."""
+        first = self._yields_to
+        return first is not None and first._rows_held > 0 and now < self._since + YIELD_WAIT.total_seconds()  # noqa: SLF001 - of this class
+
     def _next_look(self, now: float) -> float:
         return self._due_at if self._flows(now) else min(self._due_at, self._latest_at + self._lull_s)
 
@@ -208,6 +234,8 @@ class Batcher(Generic[Row, Answer]):
         now = loop.time()
         if (then := self._next_look(now)) > now:
             self._timer = loop.call_at(then, self._look)
+        elif self._yields(now):
+            self._timer = loop.call_later(YIELD_LOOK_S, self._look)
         else:
             self._start()
 
@@ -267,7 +295,7 @@ class Batcher(Generic[Row, Answer]):
         if not task.cancelled() and (error := task.exception()) is not None:
             log.critical("sending %s broke", self._name, exc_info=error)
         # Rows whose time is not up wait on: sent with every end of a send, they would go in ones and twos.
-        is_due = self._overdue or self._timer is None or len(self._waiting) >= self._size
+        is_due = self._overdue or self._timer is None or self._is_full(asyncio.get_running_loop().time())
         if task.cancelling():  # by the end of the loop, which would destroy another task unawaited
             return
         if is_due:

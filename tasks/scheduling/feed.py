@@ -437,6 +437,7 @@ class Feed:
     def _begin(self, job: Leased, run: Run) -> None:
         task = asyncio.get_running_loop().create_task(self._run_one(job, run), name=f"{self.step} {job.job_id}")
         self._running[task] = job
+        self._ahead.note_start()
         if job.priority > 0:
             self._running_urgent.add(task)
         task.add_done_callback(self._ended)

@@ -21,6 +21,9 @@ AHEAD_LEAST = 50
 STUCK_S = 2.0
 """Seconds after which a job that found no slot is given back: another worker may have one. Bursts are remembered for as long."""
 
+SETTLE_S = 0.3
+"""Seconds after a burst of calls that began before jobs are leased for its end: other workers have taken theirs by then."""
+
 Work = TypeVar("Work")
 
 
@@ -37,11 +40,37 @@ class _Entry(NamedTuple, Generic[Work]):
     since: float
 
 
+class _Bursts:
+    """Remembers the bursts of some event that no later one exceeded, for ``STUCK_S``."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque()
+        """Of the last ``BURST_S``."""
+        self._bursts: deque[tuple[float, int]] = deque()
+        """Times and sizes, so that the first is the largest."""
+
+    def note(self, now: float) -> None:
+        """Notes the event."""
+        self._times.append(now)
+        while self._times[0] < now - BURST_S:
+            self._times.popleft()
+        while self._bursts and self._bursts[-1][1] <= len(self._times):
+            self._bursts.pop()
+        self._bursts.append((now, len(self._times)))
+
+    def largest(self, now: float) -> tuple[float, int]:
+        """The time and the size of the largest one in memory; of none at all the size is 0."""
+        while self._bursts and self._bursts[0][0] < now - STUCK_S:
+            self._bursts.popleft()
+        return self._bursts[0] if self._bursts else (now, 0)
+
+
 class LeasedAhead(Generic[Work]):
     """The leased jobs without a slot, urgent ones first, then in the order of their leases, each with what was prepared for it.
 
-    There are as many as the largest burst of slots that came free in the last moment. Where calls take minutes, that is
-    none for most of the time: a job would wait for its slot, and another worker may have one.
+    There are as many as the largest burst of slots that came free in the last moment, or of calls that began in it: these may
+    end together, too. Where calls take minutes, that is none for most of the time: a job would wait for its slot, and another
+    worker may have one.
 
     Args:
         slots: of the process; 0: nothing is leased ahead.
@@ -51,10 +80,7 @@ class LeasedAhead(Generic[Work]):
     def __init__(self, slots: int, clock: Callable[[], float] = monotonic) -> None:
         self.most = max(int(slots * AHEAD_SHARE), min(slots, AHEAD_LEAST))
         self._clock = clock
-        self._ends: deque[float] = deque()
-        """Times at which slots came free within the last ``BURST_S``."""
-        self._bursts: deque[tuple[float, int]] = deque()
-        """Times and sizes of bursts that no later one exceeded, so that the first is the largest."""
+        self._starts, self._ends = _Bursts(), _Bursts()
         self._urgent: dict[LeaseKey, _Entry[Work]] = {}
         self._jobs: dict[LeaseKey, _Entry[Work]] = {}
 
@@ -77,20 +103,18 @@ class LeasedAhead(Generic[Work]):
         return len(self) > self._target() // 2
 
     def _target(self) -> int:
-        since = self._clock() - STUCK_S
-        while self._bursts and self._bursts[0][0] < since:
-            self._bursts.popleft()
-        return min(self.most, self._bursts[0][1]) if self._bursts else 0
+        now = self._clock()
+        _, ends = self._ends.largest(now)
+        since, starts = self._starts.largest(now)
+        return min(self.most, max(ends, starts if now - since >= SETTLE_S else 0))
+
+    def note_start(self) -> None:
+        """Notes that a call begins in a slot."""
+        self._starts.note(self._clock())
 
     def note_end(self) -> None:
         """Notes that a slot came free."""
-        now = self._clock()
-        self._ends.append(now)
-        while self._ends[0] < now - BURST_S:
-            self._ends.popleft()
-        while self._bursts and self._bursts[-1][1] <= len(self._ends):
-            self._bursts.pop()
-        self._bursts.append((now, len(self._ends)))
+        self._ends.note(self._clock())
 
     def add(self, job: Leased, work: Work) -> None:
         """Adds a job."""

@@ -145,26 +145,27 @@ class LedgerJournal:
         surely_held: SurelyHeld | None = None,
         observe: Callable[[Observation], None] | None = None,
         turns: LoopTurns | None = None,
+        in_hand: Callable[[], float] = lambda: math.inf,
     ) -> None:
         """Makes the journal; nothing is opened.
 
         Without ``surely_held`` every lease is taken to be ours however late the ledger's word comes. ``observe`` gets what
-        the ledger has stored; it must neither wait nor fail. ``turns`` are those of the loop.
+        the ledger has stored; it must neither wait nor fail. ``turns`` are those of the loop. ``in_hand`` counts the jobs of
+        this process that have not ended: their finals may wait for each other.
         """
         self._ledger = ledger
         self._observe = observe
         self._spool = spool
         self._surely_held = surely_held
-        flow: dict[str, Any] = {
-            "eager": True, "flow_wait": CALL_FLOW_WAIT, "flow_rate": CALL_FLOW_RATE, "turns": turns,
-        }  # fmt: skip
+        flow: dict[str, Any] = {"flow_wait": CALL_FLOW_WAIT, "flow_rate": CALL_FLOW_RATE, "turns": turns}
         self._opens = Batcher[NewAttempt, Opened](
-            "opened attempts", ledger.attempts.open_attempts, lull=OPEN_LULL, **flow
+            "opened attempts", ledger.attempts.open_attempts, lull=OPEN_LULL, eager=True, **flow
         )
         self._shares = Batcher[CacheLookup, CacheResult]("shared answers", ledger.cache.share)
-        self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close, **flow)
+        # Not eager: the slot of an answer is free already, and the call that takes it is about to be opened.
+        self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close, yields_to=self._opens, **flow)
         self._finals = Batcher[FinalJob, bool](
-            "final jobs", self._finish, wait=FINAL_WAIT, lull=FINAL_LULL, eager=True, turns=turns
+            "final jobs", self._finish, wait=FINAL_WAIT, lull=FINAL_LULL, eager=True, in_hand=in_hand, turns=turns
         )
         # A check goes on without these. Somebody waits for them: what comes in the same turn of the loop goes together, and nothing waits for more.
         self._verdict_queries = Batcher[VerdictQuery, Mapping[bytes, CachedVerdict]](

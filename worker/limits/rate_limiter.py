@@ -343,6 +343,8 @@ class RateLimiter(Limits):
                     self._start(queue)
 
     async def _pump(self, queue: PermitQueue) -> None:
+        # The next call of a slot asks in this turn of the loop: its permit goes with the end of the call before.
+        await asyncio.sleep(0)
         while queue.waiting or queue.unsent:
             try:
                 pause_s = await self._once(queue)

@@ -198,6 +198,7 @@ class WorkerRuntime:
             surely_held=renewer.leases.surely_held,
             observe=self._metering.observe,
             turns=self._turns,
+            in_hand=self._jobs_in_hand,
         )
         stack.push_async_callback(journal.close)
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")

@@ -297,6 +297,65 @@ def test_rows_that_waited_their_time_while_all_sends_were_busy_go_with_the_next_
     assert asyncio.run(scenario()) == [3, 3, 1]
 
 
+class Gated:
+    """Sends of two batchers, of which the second yields to the first, whose sends wait for a gate."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.table = Table()
+        self.first = Batcher[int, None]("rows that go first", self._send, wait=timedelta(0))
+        self.second = Batcher[int, int]("rows", self.table.send, rows=2, wait=timedelta(0), yields_to=self.first)
+
+    async def _send(self, rows: Sequence[int]) -> None:
+        await self.gate.wait()
+
+
+def test_rows_wait_while_those_that_go_first_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "YIELD_WAIT", LONG)
+
+    async def scenario() -> None:
+        gated = Gated()
+        gated.first.add(0)
+        sends = [asyncio.ensure_future(gated.second.send(row)) for row in (1, 2, 3)]
+        await asyncio.wait(sends, timeout=0.05)
+        assert gated.table.sends == [], "not even a full batch goes"
+        assert await asyncio.wait_for(gated.second.send(4, urgent=True), 10) == 40
+        assert gated.table.sends == [[4]], "what is urgent yields to nothing"
+        gated.gate.set()
+        assert await asyncio.wait_for(asyncio.gather(*sends), 10) == [10, 20, 30]
+
+    asyncio.run(scenario())
+
+
+def test_rows_yield_for_a_moment_only_and_not_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        gated = Gated()
+        gated.first.add(0)
+        assert await asyncio.wait_for(gated.second.send(1), 10) == 10
+        monkeypatch.setattr(batching, "YIELD_WAIT", LONG)
+        gated.second.add(2)
+        await asyncio.wait_for(gated.second.close(), 10)
+        assert gated.table.rows == [1, 2]
+        gated.gate.set()
+        await gated.first.close()
+
+    asyncio.run(scenario())
+
+
+def test_nothing_waits_for_more_when_all_that_may_bring_a_row_wait() -> None:
+    async def scenario() -> Table:
+        table = Table()
+        batcher = Batcher("rows", table.send, wait=LONG, lull=LONG, in_hand=lambda: 3)
+        sends = [asyncio.ensure_future(batcher.send(row)) for row in (1, 2)]
+        await asyncio.wait(sends, timeout=0.05)
+        assert table.sends == []
+        assert await asyncio.wait_for(batcher.send(3), 10) == 30
+        assert await asyncio.gather(*sends) == [10, 20]
+        return table
+
+    assert asyncio.run(scenario()).sends == [[1, 2, 3]]
+
+
 def test_one_bad_row_fails_alone() -> None:
     async def scenario() -> tuple[Table, list[int | BaseException]]:
         table = Table()

@@ -339,6 +339,33 @@ def test_as_many_are_leased_ahead_as_came_free_at_once_in_the_last_two_seconds()
     assert waiting.room == 1
 
 
+def test_calls_that_began_at_once_may_end_at_once() -> None:
+    seconds = [0.0]
+    waiting = LeasedAhead[None](100, lambda: seconds[0])
+    for _ in range(30):
+        waiting.note_start()
+    assert waiting.room == 0, "other workers lease first"
+    seconds[0] += leased_ahead.SETTLE_S
+    assert waiting.room == 30
+    seconds[0] += leased_ahead.STUCK_S
+    assert waiting.room == 0
+
+
+def test_jobs_are_leased_ahead_before_the_first_calls_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leased_ahead, "SETTLE_S", 0.0)
+
+    async def scenario() -> None:
+        works = Works(slots=20, free=False, ahead=True)
+        ids = await works.submit(60)
+        works.feed.start()
+        await works.until_ran(20)
+        await until(lambda: len(works.prepared) == 20)
+        assert sorted(works.ran + works.prepared) == sorted(ids)[:40]
+        await works.feed.drain(timedelta(0))
+
+    run(scenario())
+
+
 @pytest.mark.parametrize(("slots", "most"), [(0, 0), (1, 1), (40, 40), (100, 50), (1000, 200)])
 def test_few_slots_may_all_come_free_at_once(slots: int, most: int) -> None:
     assert LeasedAhead[None](slots).most == most

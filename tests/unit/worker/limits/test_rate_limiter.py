@@ -146,6 +146,23 @@ def test_without_limits_every_call_goes_and_nothing_holds_leases_back(monkeypatc
     run(scenario())
 
 
+def test_the_end_of_a_call_and_the_permit_of_the_next_one_are_one_exchange() -> None:
+    async def scenario() -> None:
+        harness = LimiterHarness()
+        leased = await make_leased()
+        permit = await harness.limiter.permit(leased, make_call())
+        assert isinstance(permit, Permit)
+        # Long enough for the queue to come to rest.
+        await asyncio.sleep(2 * rate_limiter.GATHER_S)
+        harness.limiter.answered(permit, completion())
+        # The job that gets the slot has a task of its own, which begins in the next turn of the loop.
+        assert isinstance(await asyncio.create_task(harness.limiter.permit(leased, make_call())), Permit)
+        assert [(len(order.releases), len(order.acquires)) for order in harness.buckets.orders] == [(0, 1), (1, 1)]
+        await harness.limiter.close()
+
+    run(scenario())
+
+
 def test_the_offline_provider_needs_no_permit() -> None:
     async def scenario() -> None:
         harness = LimiterHarness(providers={"mine": ProviderSettings(kind=ProviderKind.EXTRACTIVE)})
