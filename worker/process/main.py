@@ -184,6 +184,8 @@ def _service(settings: Settings, queues: Sequence[str], providers: ConfiguredPro
     model = providers.model_of(providers.default, None)
     answers = f"{providers.default}:{model}" if model else providers.default
     calls = f"{settings.slots:,} calls at once at most, and {urgent_slots(settings.slots):,} of urgent jobs"
+    if only_urgent:
+        calls = f"{settings.slots + urgent_slots(settings.slots):,} calls at once at most"
     return f"{work}; {calls}; {answers} answers jobs that name no provider"
 
 

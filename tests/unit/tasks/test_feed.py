@@ -21,7 +21,7 @@ from tasks.scheduling.load import Load, Suspicion
 from tasks.scheduling.loop_turns import LoopTurns
 from tasks.scheduling.urgency import Urgency
 from tasks.scheduling.urgent_workers import HELP_S, UrgentWorkers
-from tests.builders import make_batch, make_jobs, make_request
+from tests.builders import make_batch, make_config, make_jobs, make_request
 from tests.fakes.ledger import MemoryLedger
 
 
@@ -53,6 +53,7 @@ class Works:
         ahead: bool = False,
         waits: Callable[[UUID], bool] = lambda _: False,
         urgent_workers: UrgentWorkers | None = None,
+        step: Step = Step.GENERATE,
     ) -> None:
         self.ledger = MemoryLedger()
         self.keys = Keys()
@@ -75,7 +76,7 @@ class Works:
 
         self.ledger.queue.lease = counted  # type: ignore[method-assign]
         self.feed = Feed(
-            Step.GENERATE, slots=slots, worker="w", lease_for=timedelta(seconds=60),
+            step, slots=slots, worker="w", lease_for=timedelta(seconds=60),
             queue=self.ledger.queue, keeper=self.keys, run=self._run, permitted=permitted, waits=waits, load=load,
             gather_wait=gather_wait, turns=turns, prepare=self._prepare if ahead else None,
             forget=lambda job: self.forgotten.append(job.job_id), urgent_workers=urgent_workers,
@@ -980,6 +981,19 @@ def test_the_others_leave_urgent_jobs_to_it_unless_they_help(permitted: Room | N
         await works.until_ran(6)
         await works.feed.drain(timedelta(seconds=1))
         assert set(works.ran) == {*bulk, *urgent}
+
+    run(scenario())
+
+
+def test_urgent_jobs_are_left_to_no_one_where_they_want_the_local_model() -> None:
+    async def scenario() -> None:
+        works = Works(step=Step.LOCAL, urgent_workers=UrgentWorkers(present=True))
+        checks = {"response": "It is ready.", "config": make_config(checkers=("lexical", "local"))}
+        urgent = await works.submit(2, priority=1, **checks)
+        works.feed.start()
+        await works.until_ran(2)
+        await works.feed.drain(timedelta(seconds=1))
+        assert set(works.ran) == set(urgent)
 
     run(scenario())
 
