@@ -32,10 +32,10 @@ IN_FLIGHT = 2
 """Sends under way at once; while all are busy, rows collect."""
 
 YIELD_WAIT = timedelta(milliseconds=60)
-"""Longest time that a row waits for rows of another batcher that go first: its own wait, and some twice the time of a send."""
+"""Longest time that a row waits for what goes first: its own wait, and some twice the time of a send."""
 
 YIELD_LOOK_S = 0.003
-"""Seconds between looks whether they are gone."""
+"""Seconds between looks whether that is done."""
 
 RETRY_PAUSE = timedelta(seconds=1)
 """Pause of a send that failed before its rows are sent again."""
@@ -104,8 +104,7 @@ class Batcher(Generic[Row, Answer]):
         lull: time without a new row after which those that wait are sent: there are no others to wait for.
         flow_wait: longest wait, with no regard to a lull, while ``flow_rate`` rows come a second: many small batches would
             be made of them.
-        yields_to: the batcher whose rows go first: while some of them wait or are under way, a row without urgency waits for up
-            to ``YIELD_WAIT``.
+        yields: True while something else goes first: a row without urgency waits for it, up to ``YIELD_WAIT``.
         in_hand: counts the callers that may still bring a row, and those that wait for an answer here. When all of them wait here,
             nothing waits for more.
         turns: of the loop, which the callers of rows without urgency take when they go on; None: all go on at once.
@@ -125,12 +124,12 @@ class Batcher(Generic[Row, Answer]):
         lull: timedelta | None = None,
         flow_wait: timedelta | None = None,
         flow_rate: float = math.inf,
-        yields_to: "Batcher[Any, Any] | None" = None,
+        yields: Callable[[], bool] = lambda: False,
         in_hand: Callable[[], float] = lambda: math.inf,
         turns: LoopTurns | None = None,
     ) -> None:
         self._turns = turns
-        self._yields_to = yields_to
+        self._goes_second = yields
         self._in_hand = in_hand
         self._lull_s = math.inf if lull is None else lull.total_seconds()
         self._flow_wait_s = (flow_wait or wait).total_seconds()
@@ -189,6 +188,11 @@ class Batcher(Generic[Row, Answer]):
         self._enqueue(_Entry(row, None, urgent))
 
     @property
+    def has_rows(self) -> bool:
+        """Rows wait or are under way."""
+        return self._rows_held > 0
+
+    @property
     def _rows_held(self) -> int:
         return len(self._waiting) + len(self._urgent) + self._sending
 
@@ -221,9 +225,8 @@ class Batcher(Generic[Row, Answer]):
         return len(self._waiting) >= self._size and not self._yields(now)
 
     def _yields(self, now: float) -> bool:
-        """True while rows of another batcher go first."""
-        first = self._yields_to
-        return first is not None and first._rows_held > 0 and now < self._since + YIELD_WAIT.total_seconds()  # noqa: SLF001 - of this class
+        """True while something else goes first."""
+        return now < self._since + YIELD_WAIT.total_seconds() and self._goes_second()
 
     def _next_look(self, now: float) -> float:
         return self._due_at if self._flows(now) else min(self._due_at, self._latest_at + self._lull_s)

@@ -146,12 +146,14 @@ class LedgerJournal:
         observe: Callable[[Observation], None] | None = None,
         turns: LoopTurns | None = None,
         in_hand: Callable[[], float] = lambda: math.inf,
+        calls_wait: Callable[[], bool] = lambda: False,
     ) -> None:
         """Makes the journal; nothing is opened.
 
         Without ``surely_held`` every lease is taken to be ours however late the ledger's word comes. ``observe`` gets what
         the ledger has stored; it must neither wait nor fail. ``turns`` are those of the loop. ``in_hand`` counts the jobs of
-        this process that have not ended: their finals may wait for each other.
+        this process that have not ended: their finals may wait for each other. ``calls_wait`` is true while calls wait for
+        their permits: the next rows are theirs.
         """
         self._ledger = ledger
         self._observe = observe
@@ -163,7 +165,9 @@ class LedgerJournal:
         )
         self._shares = Batcher[CacheLookup, CacheResult]("shared answers", ledger.cache.share)
         # Not eager: the slot of an answer is free already, and the call that takes it is about to be opened.
-        self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close, yields_to=self._opens, **flow)
+        self._closes = Batcher[ClosedAttempt, bool](
+            "closed attempts", self._close, yields=lambda: self._opens.has_rows or calls_wait(), **flow
+        )
         self._finals = Batcher[FinalJob, bool](
             "final jobs", self._finish, wait=FINAL_WAIT, lull=FINAL_LULL, eager=True, in_hand=in_hand, turns=turns
         )

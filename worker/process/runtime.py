@@ -117,6 +117,7 @@ class WorkerRuntime:
         self._direct: DirectCheck | None = None
         self._direct_feed: Feed | None = None
         """Holds the jobs in their check here; leases none itself."""
+        self._limiter: RateLimiter | None = None
         self._suspicion = Suspicion()
         self._urgency = Urgency()
         self._turns = LoopTurns(self._urgency)
@@ -199,6 +200,7 @@ class WorkerRuntime:
             observe=self._metering.observe,
             turns=self._turns,
             in_hand=self._jobs_in_hand,
+            calls_wait=self._calls_wait,
         )
         stack.push_async_callback(journal.close)
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
@@ -295,6 +297,9 @@ class WorkerRuntime:
             pruning = Pruning(self._ledger, self._forget, content_after, rows_after, lambda: dispatch.leads)
             self._stack.push_async_callback(cancel, asyncio.create_task(pruning.run(), name="pruning"))
 
+    def _calls_wait(self) -> bool:
+        return self._limiter is not None and self._limiter.has_waiting
+
     def _jobs_in_hand(self) -> int:
         feeds = [*self._feeds.values(), *([self._direct_feed] if self._direct_feed is not None else [])]
         return sum(feed.in_use for feed in feeds)
@@ -315,7 +320,9 @@ class WorkerRuntime:
         self._present = present = Heartbeat(
             self._ledger.fleet, worker_name(), self._steps, lanes, lane_retry, urgent_workers=self._urgent_workers
         )
-        limiter = RateLimiter(settings, buckets, lanes, presence=present, slots=settings.slots, on_room=self._nudge)
+        self._limiter = limiter = RateLimiter(
+            settings, buckets, lanes, presence=present, slots=settings.slots, on_room=self._nudge
+        )
         present.unreachable = limiter.unreachable
         stack.push_async_callback(limiter.close)
         await present.start(limiter.try_lane)
