@@ -134,9 +134,11 @@ def _absent_names(claim: FactText, words: Lexicon, sources: Sources) -> list[str
 def _holds(claim: FactText, position: int, sources: Sources) -> bool:
     if sources.search.holds(claim.stems[position]):
         return True
-    # A function word in capitals (WHO, plan A) is no word of the search.
-    label = claim.stems[position]
-    return label.isupper() and any(re.search(rf"\b{re.escape(label)}\b", text) for text in sources.texts)
+    # A function word in capitals (WHO, plan A) is no word of the search, and one with signs in it (CO₂e) is several.
+    surface = claim.words(position, position)
+    if not (claim.stems[position].isupper() or not surface.isascii()):
+        return False
+    return any(re.search(rf"\b{re.escape(surface)}\b", text) for text in sources.texts)
 
 
 def _is_replaced(claim: FactText, position: int, run: tuple[int, int], words: Lexicon, texts: Sequence[str]) -> bool:

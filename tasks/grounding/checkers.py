@@ -289,10 +289,11 @@ class _Reader:
 
     @cached_property
     def _code(self) -> str | None:
-        """Language of the answer: by its claims, or else by its sources."""
+        """Language of the answer: by its claims, or else by the question, or by the first source that shows one."""
         claims = " ".join(claim.text for claim in self._answer.claims)
-        sources = self._answer.request.context
-        return language_of(claims) or next((language_of(source.content) for source in sources), None)
+        request = self._answer.request
+        texts = (claims, request.query, *(source.content for source in request.context))
+        return next(filter(None, map(language_of, texts)), None)
 
     def read(self, claim_text: ClaimText, search: SourceSearch) -> _Reading:
         """Measures a claim, compares its facts, and decides."""

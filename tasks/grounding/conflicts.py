@@ -351,6 +351,9 @@ class _Comparison(Alignment):
             if not any(claim.stems[at] for at in range(subject + 1, object_)):
                 continue
             first, second = claim.stems[subject], claim.stems[object_]
+            if first == second:
+                # "A Christmas tree is a tree for Christmas": one name can't exchange its roles.
+                continue
             for start in facts.positions.get(second, ()):
                 end = start + 1 + len(between)
                 if facts.lows[start + 1 : end] == between and end < len(facts.lows) and facts.stems[end] == first:

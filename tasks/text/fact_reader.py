@@ -70,7 +70,7 @@ def _read_phrases(facts: FactText, words: Lexicon) -> None:
                     facts.poles.append((position, last, phrase.poles))
                 break
         if not matched:
-            if low in words.negations and not (low == "t" and lows[position - 1][-1:] != "n"):
+            if low in words.negations:
                 facts.cues.append((position, position))
             sides = words.poles.get(low)
             if sides and not _is_month_may(facts, position) and not _is_of_name(facts, position, words):

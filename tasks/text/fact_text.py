@@ -21,6 +21,7 @@ _SPACED_THOUSANDS = re.compile(rf"(?<!\d)\d{{1,3}}(?: \d{{3}})+(?!\d)(?:,\d+)?|{
 _HAN_TOKEN = re.compile(
     rf"[{HAN_NUMBER}]+|[{_HAN}]|[^\W\d_{_HAN}]+|\d+(?:[.,'’]\d+|[\u00a0\u202f\u2009]\d{3}(?!\d))*|[%€$£¥]|[.!?。！？]+|[,;:()\n，；：、（）]"
 )
+_APOSTROPHES = "'’"
 _SPACES = re.compile("[ \u00a0\u202f\u2009]")
 _SENTENCE_ENDS = frozenset(".!?\n。！？")
 _SENTENCE_GAP = 8.0
@@ -62,8 +63,11 @@ class FactText:
     names: list[int] = field(default_factory=list)
 
     def words(self, first: int, last: int) -> str:
-        """The text of the tokens from ``first`` to ``last``."""
-        return self.text[self.spans[first][0] : self.spans[last][1]]
+        """The text of the tokens from ``first`` to ``last``; an "n't" with its verb."""
+        start = self.spans[first][0]
+        if first and self.text[start - 1] in _APOSTROPHES:
+            start = self.spans[first - 1][0]
+        return self.text[start : self.spans[last][1]]
 
     def sentence(self, position: int) -> tuple[int, int]:
         """The first token of the sentence of a token, and the one after its last."""
@@ -113,6 +117,8 @@ def split_tokens(text: str, words: Lexicon) -> FactText:
     lows = list(map(_LOWS.__getitem__, tokens))
     if words.code == "ar":
         lows = [_without_prefix(low, words) for low in lows]
+    elif "t" in lows:
+        _read_contractions(text, lows, spans)
     stems = list(map(_STEMS_OF_LOWS.__getitem__, lows))
     gaps = [1.0] * len(stems)
     breaks = []
@@ -135,6 +141,17 @@ def split_tokens(text: str, words: Lexicon) -> FactText:
             positions[stem] = [position]
     positions.pop(NEGATION, None)
     return FactText(text, lows, spans, stems, list(accumulate(gaps)), frozenset(breaks), positions)
+
+
+def _read_contractions(text: str, lows: list[str], spans: list[tuple[int, int]]) -> None:
+    """Reads "mustn't" as "must not", so that phrases with "not" hold for it, too."""
+    for at in range(1, len(lows)):
+        if lows[at] == "t" and lows[at - 1][-1] == "n" and text[spans[at][0] - 1] in _APOSTROPHES:
+            verb = lows[at - 1]
+            lows[at - 1 : at + 1] = _CONTRACTED.get(verb) or verb[:-1] or verb, "not"
+
+
+_CONTRACTED = {"can": "can", "won": "will", "shan": "shall"}
 
 
 class _Lows(dict[str, str]):

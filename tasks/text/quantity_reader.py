@@ -199,7 +199,7 @@ def _unit(facts: FactText, words: Lexicon, first: int, last: int) -> tuple[str, 
     lows = facts.lows
     if first and (money := SIGNS.get(lows[first - 1]) or _code(facts, first - 1)):
         return money, last
-    following, second, third = (*lows[last + 1 : last + 4], "", "", "")[:3]
+    following, second, third, fourth = (*lows[last + 1 : last + 5], "", "", "", "")[:4]
     if share := _share(words, following, second):
         return share[0], last + share[1]
     if following in SIGNS or following in words.units:
@@ -210,10 +210,11 @@ def _unit(facts: FactText, words: Lexicon, first: int, last: int) -> tuple[str, 
         return words.units[second], last + 2
     # A range shares its unit: 3 to 5 days, 3-5 days.
     if _is_hyphen(facts, last):
-        following, second, third = "to", following, second
+        following, second, third, fourth = "to", following, second, third
     unit = ""
-    if following in _RANGE and second[:1].isdigit():
-        unit = words.units.get(third) or SIGNS.get(third, "")
+    if following in _RANGE and (second[:1].isdigit() or second in words.numbers):
+        share = _share(words, third, fourth)
+        unit = share[0] if share else words.units.get(third) or SIGNS.get(third, "")
     elif first and lows[first - 1] in _TO:
         unit = _money_of_range(facts, first)
     elif following == "x" or following[:1].isdigit():

@@ -1,4 +1,4 @@
-"""Spells the times of day and the fractions of a claim as its sources do: 21:00 as 9 p.m., a fortnight as two weeks."""
+"""Spells the times, dates, amounts and fractions of a claim as its sources do: 21:00 as 9 p.m., USD 40 as $40."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,6 +6,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from tasks.text.language import language_tables
+from tasks.text.number_spelling import respell_numbers
 from tasks.text.word_search import AsciiSearch
 
 _HALF_DAY = 720
@@ -41,7 +42,7 @@ class _Time(NamedTuple):
 
 
 def respell(text: str, contents: Sequence[str]) -> Respelling:
-    """A claim with each time of day, and each phrase of the languages' groups ``same``, in the spelling of its sources.
+    """A claim with each time, date, large number and phrase of the languages' groups ``same`` in the spelling of its sources.
 
     A word that a source has as the claim does, or that none has in any spelling, stays.
 
@@ -54,6 +55,8 @@ def respell(text: str, contents: Sequence[str]) -> Respelling:
         return Respelling(text, originals)
     groups = _groups()
     text = _CLOCK.sub(lambda match: _respelled_time(match, contents, originals), text)
+    text = respell_numbers(text, contents, originals)
+    text = _AMPERSAND.sub(lambda match: _respelled_and(match, contents, originals), text)
     if (pattern := groups.pattern(text)) is not None:
         text = pattern.sub(lambda match: groups.respelled(match[0], contents, originals), text)
     return Respelling(text, originals)
@@ -98,6 +101,23 @@ def _time(match: re.Match[str]) -> _Time | None:
     return _Time((hour * 60 + minute) % (2 * _HALF_DAY), not half and 1 <= hour <= _NOON_HOUR, match[0])
 
 
+# ---- ampersands -------------------------------------------------------------------------------------------------
+
+_AMPERSAND = re.compile(r"(\w+) & (?=(\w+))")
+_AND = ("and", "und", "et", "y", "e")
+
+
+def _respelled_and(match: re.Match[str], contents: Sequence[str], originals: dict[str, str]) -> str:
+    """An ampersand between two words as a source has it."""
+    before, after = match.groups()
+    for word in _AND:
+        spelled = f"{before} {word} "
+        if any(f"{spelled}{after}" in content for content in contents):
+            originals[spelled] = match[0]
+            return spelled
+    return match[0]
+
+
 # ---- phrases ----------------------------------------------------------------------------------------------------
 
 
@@ -134,9 +154,15 @@ def _groups() -> _Groups:
 
 
 _MAY_BE_RESPELLED = AsciiSearch(
-    lambda: "|".join((r"[0-9](?:[:.][0-9][0-9]| ?[ap]\.? ?m\b| ?uhr| ?h ?[0-9])", *map(re.escape, _groups().phrases)))
+    lambda: "|".join(
+        (
+            r"[0-9](?:[:.][0-9][0-9]| ?[ap]\.? ?m\b| ?uhr| ?h ?[0-9]|[-./][0-9]+[-./][0-9]|[ ,.'][0-9][0-9][0-9])",
+            r"[0-9][0-9][0-9][0-9]| & ",
+            *map(re.escape, _groups().phrases),
+        )
+    )
 )
-"""Finds what may be a time of day or a phrase of a group; most claims have neither."""
+"""Finds what may be a time, a date, a large number or a phrase of a group."""
 
 
 def _holds(content: str, words: str) -> bool:

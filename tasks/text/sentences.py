@@ -197,11 +197,11 @@ def _missed_cuts(block: str, cuts: Sequence[int]) -> list[int]:
 
 def _cited_ends(block: str, cuts: Sequence[int]) -> list[int]:
     """Sentence ends behind citation markers that the library misses: a mark after markers ends a sentence, whatever follows."""
-    known = frozenset(cuts)
+    ends = frozenset(cuts)
     return [
         match.end()
         for match in _CITED_STOP.finditer(block)
-        if match.end() not in known and _is_cited(block, match.start() + 1)
+        if match.end() not in ends and _is_cited(block, match.start() + 1)
     ]
 
 
