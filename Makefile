@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest $(if $(CI),-p no:randomly)
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian captures test-llamaindex test-onnx test-parquet test-k8s test-local-llm bench bench-offline bench-idle bench-memory bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job bench-hosts limits faults test-upgrade test-restore test-flower soak fuzz-http test-monitoring test-otel test-browser audit tutorial clean
+.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian captures test-llamaindex test-onnx test-parquet test-k8s test-local-llm bench bench-offline bench-idle bench-memory bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job bench-start-up bench-hosts limits faults test-upgrade test-restore test-flower soak fuzz-http test-monitoring test-otel test-browser audit tutorial clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -165,6 +165,9 @@ bench-prompt: $(VENV)/.developing ## tokens of a prompt beside its sources, and 
 
 bench-one-job: $(VENV)/.developing ## one job by itself from submission to result (ONE_JOB_ARGS="--waiting 50000")
 	$(BIN)/python -m bench.one_job $(ONE_JOB_ARGS)
+
+bench-start-up: $(VENV)/.developing ## start of run and up: first call, CPU, memory (START_UP_ARGS="--tree ../old --tree .")
+	$(BIN)/python -m bench.start_up $(START_UP_ARGS)
 
 bench-io: $(VENV)/.developing ## submit, polls and export beside COPY and SELECT 1 of the same server (IO_ARGS="--submit 20000")
 	$(BIN)/python -m bench.transfer $(IO_ARGS)

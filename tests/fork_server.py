@@ -39,7 +39,7 @@ from tests.run_directory import exclusive
 from worker import ledger
 from worker.providers.extractive import Extractive, answer
 from worker.providers.whole_calls import tls_context
-from worker.supervise import workers
+from worker.supervise import worker_template, workers
 
 MODULES = (
     "alembic.command",
@@ -133,6 +133,8 @@ def main() -> None:
         exec(request.code, {"__name__": "__main__"})  # as python -c
         return
     mock.patch.object(workers, "spawn", spawn_worker).start()
+    for module in (workers, worker_template):  # all processes are forks already
+        mock.patch.object(module, "template_of", return_value=None).start()
     runpy.run_module("worker.cli", run_name="__main__", alter_sys=True)
 
 

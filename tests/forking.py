@@ -213,16 +213,15 @@ def run_command(
 def spawn_worker(
     command: Sequence[str],
     log: Path,
-    guard: int | None,
+    guard: int,
     *,
     directory: Path,
     environment: Mapping[str, str],
-    stdin: int = subprocess.DEVNULL,
 ) -> psutil.Process | None:
     """Do as ``worker.supervise.processes.spawn`` for the command of a worker; its parent is the fork server."""
     python, *arguments = command
     if not _is_forkable(environment) or directory != REPOSITORY:
-        return spawn(command, log, guard, directory=directory, environment=environment, stdin=stdin)
+        return spawn(command, log, guard, directory=directory, environment=environment)
     assert (python, *arguments[:2]) == (sys.executable, *PROGRAM)
     with log.open("ab") as output:
         process = _server().fork(
@@ -231,8 +230,7 @@ def spawn_worker(
             output.fileno(),
             output.fileno(),
             session=True,
-            stdin=None if stdin == subprocess.DEVNULL else stdin,
-            inherited=[] if guard is None else [guard],
+            inherited=[guard],
         )
     process.forget()
     try:

@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from worker.cli.early_template import begin
 from worker.cli.project import adopt_project
 from worker.cli.terminal import INTERRUPTED, complain
 from worker.process.garbage import spare_the_modules
@@ -53,13 +54,15 @@ def run(arguments: list[str], *, on_loaded: Callable[[], None] = lambda: None) -
     with suppress(FileNotFoundError):
         # Of a folder that was removed under the shell there is no project.
         adopt_project(os.environ, Path.cwd())
+    template = None
     try:
+        template = begin(arguments)
         # The parser is the half of what a command without work loads: main has a word before it.
         from worker.cli.commands import load  # noqa: PLC0415
 
         app: Typer = load(arguments)
         on_loaded()
-        result = app(arguments, standalone_mode=False, prog_name="nightdesk")
+        result = app(arguments, standalone_mode=False, prog_name="nightdesk", obj=template)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -74,4 +77,7 @@ def run(arguments: list[str], *, on_loaded: Callable[[], None] = lambda: None) -
             raise
         complain(error)
         return code
+    finally:
+        if template is not None:
+            template.end()
     return int(result or 0)

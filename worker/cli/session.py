@@ -16,8 +16,8 @@ from worker.operations.free_disk import full_disk_line
 from worker.settings import Settings
 from worker.supervise.processes import send_signal
 from worker.supervise.state_directory import StateDirectory, state_of
+from worker.supervise.worker_template import WorkerTemplate
 from worker.supervise.workers import (
-    PreparedWorker,
     Supervisor,
     WorkerFailed,
     WorkerProcess,
@@ -58,15 +58,22 @@ class Session:
             endpoints(self.settings)
 
     def staff(self, specs: Iterable[WorkerSpec], *, ephemeral: bool) -> list[WorkerSpec]:
-        """Starts the workers that are missing; returns those started."""
-        return [spec for spec in specs if self.supervisor.start(spec, ephemeral=ephemeral)]
+        """Starts the workers that are missing; returns those started.
+
+        Several share a template, and so do those that are started again.
+        """
+        running = self.supervisor.running()
+        missing = [spec for spec in specs if spec.name not in running]
+        if missing and (ephemeral or len(missing) > 1):
+            self.supervisor.load_template()
+        return [spec for spec in missing if self.supervisor.start(spec, ephemeral=ephemeral)]
 
     def staff_if_missing(self, *, check_only: bool = False) -> list[WorkerSpec]:
         """Starts workers for as long as this command lasts, unless each step has one already."""
-        try:
-            return self._staff_if_missing(check_only=check_only)
-        finally:
-            self.supervisor.drop_prepared()
+        started = self._staff_if_missing(check_only=check_only)
+        if not started:
+            self.supervisor.end_template()
+        return started
 
     def _staff_if_missing(self, *, check_only: bool = False) -> list[WorkerSpec]:
         running = self.supervisor.running().values()
@@ -92,13 +99,13 @@ def session(
     writes: bool = True,
     staffs: bool = False,
     stays: bool = False,
-    prepared: PreparedWorker | None = None,
+    template: WorkerTemplate | None = None,
 ) -> Iterator[Session]:
     """Holds a home's servers open.
 
     Args:
         settings: name the servers, or let them be the embedded ones.
-        prepared: a worker that is started before another one of its name.
+        template: loads the modules of workers already, and is ended with the session.
         writes: bring the schema up to date, and make a home that isn't there. A command that only reads leaves both.
         staffs: the command may start workers.
         stays: what is started stays when the command ends; else the last command that uses it stops it.
@@ -121,11 +128,14 @@ def session(
             state.mark_servers(ephemeral=True)
         migrated = migrate(where.database_url) if writes or where.started else None
         opened = Session(settings, state, where, supervisor_of(settings, state), migrated)
-        if prepared is not None:
-            opened.supervisor.take(prepared)
+        if template is not None:
+            opened.supervisor.take(template)
         if stays:
             opened.supervisor.make_permanent()
-        yield opened
+        try:
+            yield opened
+        finally:
+            opened.supervisor.end_template()
 
 
 @contextmanager

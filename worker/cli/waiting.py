@@ -93,14 +93,15 @@ class Watch:
     _full_since: float | None = None
     _disk_read_at: float = float("-inf")
 
-    def staff(self) -> bool:
+    async def staff(self) -> bool:
         """Starts workers where none are, and from now on expects those that run to go on; True if it started some."""
-        started = {spec.name: spec for spec in self.session.staff_if_missing(check_only=self.check_only)}
+        specs = await asyncio.to_thread(self.session.staff_if_missing, check_only=self.check_only)
+        started = {spec.name: spec for spec in specs}
         running = {name: process.spec for name, process in self.session.supervisor.running().items()}
         self._expected = {**started, **running}
         return bool(started)
 
-    def keep_workers(self) -> None:
+    async def keep_workers(self) -> None:
         """Starts again the workers that ended; raises ``WorkerFailed`` when that keeps happening."""
         if not self._expected:
             return
@@ -109,7 +110,7 @@ class Watch:
             count = self._restarts[name] = self._restarts.get(name, 0) + 1
             if count > MOST_RESTARTS:
                 raise WorkerFailed(supervisor.exit_report(name))
-            if supervisor.start(self._expected[name], ephemeral=True):
+            if await asyncio.to_thread(supervisor.start, self._expected[name], ephemeral=True):
                 log = supervisor.log(name)
                 self.reporter.note(f"the worker {name} ended by itself and was started again; its log: {log}")
 
@@ -150,7 +151,7 @@ class Watch:
         moving = list(dict.fromkeys(elsewhere))
         stuck_before = False
         while True:
-            self.keep_workers()
+            await self.keep_workers()
             began = time.monotonic()
             status = await self.patiently(lambda: self.ledger.reading.batch_status(batch_id))
             self.reporter.status(status, await self._next_try(status))
@@ -214,7 +215,7 @@ class Watch:
         """Returns when none of these jobs, of any batch, can move by itself."""
         moving = list(dict.fromkeys(job_ids))
         while moving := await self.still_moving(moving):
-            self.keep_workers()
+            await self.keep_workers()
             await self._look_at_lanes()
             await asyncio.sleep(FASTEST_LOOK_S)
 

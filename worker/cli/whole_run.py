@@ -1,5 +1,6 @@
 """Takes files from the submission to their results, or a batch that is there already: ``run``, ``check`` and ``demo``."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ from worker.operations.output_form import OutputForm
 from worker.operations.result_lines import Tally, write_results
 from worker.settings import Settings
 from worker.supervise.service_address import batch_address
-from worker.supervise.workers import PreparedWorker
+from worker.supervise.worker_template import WorkerTemplate
 from worker.wiring import embedded
 
 
@@ -104,18 +105,18 @@ class Report:
         return [line for line in self.lines if isinstance(line, Refused)]
 
 
-def run_batch(settings: Settings, request: RunRequest, prepared: PreparedWorker | None = None) -> Report:
-    """Does a run from start to finish, with a worker that is prepared for it.
+def run_batch(settings: Settings, request: RunRequest, template: WorkerTemplate | None = None) -> Report:
+    """Does a run from start to finish, with workers forked from a template.
 
     Raises: what its parts raise, see ``exits``; KeyboardInterrupt after saying how to go on.
     """
     interruption = Interruption()
     with interruption.tell_fate(lambda: "" if request.resume is not None else NOTHING_SUBMITTED):
-        return _run_batch(settings, request, interruption, prepared)
+        return _run_batch(settings, request, interruption, template)
 
 
 def _run_batch(
-    settings: Settings, request: RunRequest, interruption: Interruption, prepared: PreparedWorker | None
+    settings: Settings, request: RunRequest, interruption: Interruption, template: WorkerTemplate | None
 ) -> Report:
     began = time.monotonic()
     check_output(request.output, request.files)
@@ -146,7 +147,7 @@ def _run_batch(
     whole_run = _WholeRun(request, submission, began, request.resume)
     if submission is not None and not looks and request.preflight:
         whole_run.accepted = ask_models(settings, submission, certain=certain)
-    with session(settings, writes=submission is not None, staffs=request.with_workers, prepared=prepared) as opened:
+    with session(settings, writes=submission is not None, staffs=request.with_workers, template=template) as opened:
         if submission is not None and looks:
             earlier = whole_run.take_earlier(opened)
             if request.preflight and (earlier is None or HeldReason.LANE_PAUSED in earlier.held):
@@ -271,12 +272,13 @@ class _WholeRun:
     async def _submit(self, run: BatchRun, submission: Submission) -> None:
         if self.request.estimate:
             await self._estimate(run.watch.ledger, submission, run.watch.session.settings)
-        starting = False
-        if self.request.with_workers:
-            # They take a second to start; meanwhile the jobs are submitted.
-            starting = run.watch.staff()
+        # They take a second to start; meanwhile the jobs are submitted.
+        staffing = asyncio.create_task(run.watch.staff()) if self.request.with_workers else None
         try:
-            accepted = await run.submit(submission)
+            try:
+                accepted = await run.submit(submission)
+            finally:
+                starting = staffing is not None and await staffing
         except SameInputSubmitted:
             if (earlier := await known_batch(run.watch.ledger, submission)) is None:
                 raise
@@ -298,4 +300,4 @@ class _WholeRun:
         elsewhere = [line.job_id for line in await run.input_lines() if isinstance(line, Repeated)]
         status = await run.watch.patiently(lambda: run.watch.ledger.reading.batch_status(batch_id))
         if self.request.with_workers and (status.final < status.jobs or await run.watch.still_moving(elsewhere)):
-            run.watch.staff()
+            await run.watch.staff()

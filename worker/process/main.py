@@ -15,7 +15,7 @@ from celery import Celery, signals
 from celery.exceptions import SecurityWarning
 
 from schemas.states import Step
-from tasks.errors import ConfigurationError
+from tasks.errors import ConfigurationError, NightdeskError
 from tasks.grounding import use_calibration, use_local_model
 from tasks.grounding.local import identity_of
 from tasks.grounding.model import Calibration
@@ -34,7 +34,7 @@ from worker.process.runtime import WorkerRuntime
 from worker.process.server_keeper import keep_servers
 from worker.providers.registry import ConfiguredProviders
 from worker.scorers import scorer_of
-from worker.settings import Settings, worker_name
+from worker.settings import Settings, load_settings, worker_name
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +76,17 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
         gc.enable()
 
 
-def load_ahead(settings: Settings, queues: Sequence[str]) -> None:
-    """Loads the SDKs that ``run_worker`` will need; raises as it does for what can't be loaded."""
-    providers = ConfiguredProviders(settings)
-    providers.import_ahead(answers="generate" in _queues_of(queues), judges=_checks(settings, _queues_of(queues)))
+def load_ahead() -> None:
+    """Loads the SDKs and prices that ``run_worker`` will need by the present settings, in a process that is no worker itself.
+
+    Plugins are left out: their modules may begin threads, or open connections.
+    """
+    try:
+        providers = ConfiguredProviders(load_settings())
+        providers.import_ahead(answers=True, judges=True, plugins=False)
+    except NightdeskError as error:
+        # Each worker ends with it, and says so in its own log.
+        log.debug("nothing is loaded ahead: %s", error)
 
 
 def _queues_of(names: Sequence[str]) -> Sequence[str]:

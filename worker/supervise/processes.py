@@ -29,8 +29,7 @@ _PAUSE_S = 0.02  # short compared with a process's start (0.1 s and up), long co
 
 # The shell starts the process in the background and ends, so the process is no child of the caller: it never becomes a
 # zombie of a parent that does not wait, and gets no signal for the parent's process group.
-# What it starts in the background gets an empty standard input unless that is named, by another descriptor than the guard's.
-_DETACH = 'exec {free}<&0; "$@" <&{free} {free}<&- >&2 & echo $!'
+_DETACH = '"$@" >&2 & echo $!'
 
 
 class ProcessError(ServiceUnavailable):
@@ -170,11 +169,10 @@ def hold_guard(identity: Identity, seconds: float) -> Iterator[int]:
 def spawn(
     command: Sequence[str],
     log: Path,
-    guard: int | None,
+    guard: int,
     *,
     directory: Path,
     environment: Mapping[str, str],
-    stdin: int = subprocess.DEVNULL,
     account: tuple[int, int] | None = None,
     umask: int = -1,
 ) -> "psutil.Process | None":
@@ -183,10 +181,9 @@ def spawn(
     Args:
         command: the program and its arguments.
         log: the file that its output is appended to.
-        guard: the descriptor of its locked guard; None: it gets that later.
+        guard: the descriptor of its locked guard.
         directory: where it starts.
         environment: all its variables.
-        stdin: its standard input, nothing unless given.
         account: user id and group id, if not the caller's.
         umask: its umask, if not the caller's.
 
@@ -199,15 +196,15 @@ def spawn(
     descriptor = open_append(log)
     try:
         result = subprocess.run(  # noqa: S603 - the shell text is constant, the command goes in as arguments
-            ["/bin/sh", "-c", _DETACH.format(free=4 if guard == 3 else 3), "sh", *command],  # noqa: PLR2004 - descriptors
-            stdin=stdin,
+            ["/bin/sh", "-c", _DETACH, "sh", *command],
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=descriptor,
             check=True,
             cwd=directory,
             env=environment,
             umask=umask,
-            pass_fds=() if guard is None else (guard,),
+            pass_fds=(guard,),
             start_new_session=True,
             user=user,
             group=group,

@@ -7,7 +7,6 @@ the record, which identifies it (see ``processes``).
 import hashlib
 import os
 import signal
-import socket
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,10 +20,9 @@ from tasks.errors import ServiceUnavailable
 from worker.ledger.addresses import hosts_of
 from worker.providers.vendors import provider_variables
 from worker.settings import Settings
-from worker.supervise.files import tail, write_atomically
+from worker.supervise.files import open_append, tail, write_atomically
 from worker.supervise.processes import (
     Identity,
-    ProcessError,
     find,
     find_or_wait,
     hold_guard,
@@ -34,16 +32,11 @@ from worker.supervise.processes import (
     spawn,
 )
 from worker.supervise.state_directory import StateDirectory
+from worker.supervise.worker_template import PACKAGES, Order, WorkerTemplate, template_of, worker_environment
 from worker.wiring import embedded
 
 if TYPE_CHECKING:
     import psutil
-
-PACKAGES = Path(__file__).parents[2]
-"""The directory of our packages: workers start there, whatever the directory of the command."""
-
-GO = b"go"
-"""Starts a prepared worker."""
 
 GUARD_S = 10.0
 """Seconds to wait for the end of an earlier worker of the same name."""
@@ -127,45 +120,6 @@ class WorkerProcess:
         return self.process.pid
 
 
-class PreparedWorker:
-    """A worker process that loads its modules and then waits: it touches nothing until it is started, and ends with its starter.
-
-    Its standard input is a socket, over which it gets its guard; the end of the socket without one is its own end.
-    """
-
-    def __init__(self, spec: WorkerSpec, process: "psutil.Process", channel: socket.socket) -> None:
-        self.spec = spec
-        self._process: psutil.Process | None = process
-        self._channel = channel
-
-    def start(self, guard: int) -> "psutil.Process | None":
-        """Lets it begin, with its locked guard; None: it has ended."""
-        process, self._process = self._process, None
-        try:
-            socket.send_fds(self._channel, [GO], [guard])
-        except OSError:
-            return None
-        finally:
-            self._channel.close()
-        return process
-
-    def drop(self) -> None:
-        """Ends it unless it was started."""
-        process, self._process = self._process, None
-        if process is not None:
-            self._channel.close()
-            send_signal(process, signal.SIGKILL)
-
-
-def await_start() -> bool:
-    """Waits in a prepared worker until it is started, and keeps its guard for good; False: its starter has gone."""
-    with socket.socket(fileno=os.dup(0)) as channel:
-        message, descriptors, *_ = socket.recv_fds(channel, len(GO), 1)
-    for guard in descriptors:
-        os.set_inheritable(guard, True)
-    return bool(message)
-
-
 class Supervisor:
     """The worker processes of a home that serve the same servers.
 
@@ -179,43 +133,26 @@ class Supervisor:
         self._state = state
         self._suffix = f"@{servers}" if servers else ""
         self.fingerprint = fingerprint
-        self._prepared: dict[str, PreparedWorker] = {}
+        self._template: WorkerTemplate | None = None
 
-    def prepare(self, spec: WorkerSpec) -> PreparedWorker | None:
-        """Lets a worker load its modules meanwhile; None where it can't be started. To be dropped if nothing starts it."""
-        here, there = socket.socketpair()
-        with there:
-            try:
-                process = spawn(
-                    [*self._command(spec), "--prepared"],
-                    self.log(spec.name),
-                    None,
-                    directory=PACKAGES,
-                    environment=self._environment(spec),
-                    stdin=there.fileno(),
-                )
-            except ProcessError:
-                process = None
-        if process is None:
-            here.close()
-            return None
-        return PreparedWorker(spec, process, here)
+    def take(self, template: WorkerTemplate) -> None:
+        """Forks the workers that it starts from this template, and ends it with ``end_template``."""
+        self._template = template
 
-    def take(self, prepared: PreparedWorker) -> None:
-        """Starts this process in the place of a new one for the same worker."""
-        self._prepared[prepared.spec.name] = prepared
+    def load_template(self) -> None:
+        """Begins to load a template of the workers to come, where there is none and the system can have one."""
+        if self._template is None:
+            self._template = template_of(self._state.root)
 
-    def drop_prepared(self) -> None:
-        """Ends the prepared processes that nothing started."""
-        for prepared in self._prepared.values():
-            prepared.drop()
-        self._prepared.clear()
+    def end_template(self) -> None:
+        """Ends the template; its workers go on."""
+        template, self._template = self._template, None
+        if template is not None:
+            template.end()
 
     def _command(self, spec: WorkerSpec) -> list[str]:
         queues = ",".join(spec.queues)
-        return [
-            sys.executable, "-m", "worker.cli", "worker", "--queues", queues, "--record", str(self._record(spec.name)),
-        ]  # fmt: skip
+        return ["worker", "--queues", queues, "--record", str(self._record(spec.name))]
 
     def log(self, name: str) -> Path:
         """The log file of a worker."""
@@ -265,29 +202,49 @@ class Supervisor:
 
     def _start(self, spec: WorkerSpec, record: Path, *, ephemeral: bool) -> None:
         _ready_mark(record).unlink(missing_ok=True)
-        prepared = self._prepared.get(spec.name)
         with hold_guard(_identity(record), GUARD_S) as guard:
             # Recorded before its birth: if we die in between, the guard leads from the record to the process.
             _write_record(record, 0, spec, ephemeral=ephemeral, settings=self.fingerprint)
-            process = prepared.start(guard) if prepared is not None and prepared.spec == spec else None
-            if process is None:
-                process = spawn(
-                    self._command(spec),
-                    self.log(spec.name),
-                    guard,
-                    directory=PACKAGES,
-                    environment=self._environment(spec),
-                )
+            process = self._begin(spec, guard)
             if process is not None:
                 _write_record(record, process.pid, spec, ephemeral=ephemeral, settings=self.fingerprint)
 
+    def _begin(self, spec: WorkerSpec, guard: int) -> "psutil.Process | None":
+        """Forks or executes a worker; None: it has ended already."""
+        pid = self._fork(spec, guard)
+        if pid is None:
+            return spawn(
+                [sys.executable, "-m", "worker.cli", *self._command(spec)],
+                self.log(spec.name),
+                guard,
+                directory=PACKAGES,
+                environment=self._environment(spec),
+            )
+        import psutil  # noqa: PLC0415 - as in processes
+
+        try:
+            return psutil.Process(pid)
+        except psutil.NoSuchProcess:
+            return None
+
+    def _fork(self, spec: WorkerSpec, guard: int) -> int | None:
+        """The process id of a worker that is forked from the template; None where there is none, or it can't fork."""
+        if self._template is None:
+            return None
+        if not self._template.is_alive and self._template.has_forked:
+            # It was killed, perhaps for its memory; one that can't be loaded is not tried again.
+            self.end_template()
+            self.load_template()
+        if self._template is None:
+            return None
+        log = open_append(self.log(spec.name))
+        try:
+            return self._template.fork(Order(self._command(spec), self._environment(spec)), log, guard)
+        finally:
+            os.close(log)
+
     def _environment(self, spec: WorkerSpec) -> dict[str, str]:
-        # People read the logs of a home; a collector of logs reads those of containers.
-        environment = {"NIGHTDESK_LOG_FORMAT": "text", **os.environ, "NIGHTDESK_HOME": str(self._state.root)}
-        for name in ("NIGHTDESK_CONFIG", "NIGHTDESK_CALIBRATION", "NIGHTDESK_LOCAL_MODEL"):
-            # A local model may also be named by an import path.
-            if (path := environment.get(name)) and (name != "NIGHTDESK_LOCAL_MODEL" or Path(path).is_dir()):
-                environment[name] = str(Path(path).absolute())
+        environment = worker_environment(self._state.root, os.environ)
         if spec.slots is not None:
             environment["NIGHTDESK_SLOTS"] = str(spec.slots)
         return environment

@@ -38,6 +38,8 @@ def serve(
         needs_no_key = run_interruptible(_check(opened, access, host))
         if workers:
             opened.staff_if_missing()
+            # It starts none again.
+            opened.supervisor.end_template()
         app = import_module("worker.http.app").make_application(
             settings, opened.where, loopback=access.is_loopback(host)
         )

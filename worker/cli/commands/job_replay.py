@@ -1,6 +1,5 @@
 """``nightdesk replay``: the stored messages of jobs sent again, and the new answers beside the old ones."""
 
-import asyncio
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -188,7 +187,7 @@ async def _replay(opened: Session, order: ReplayOrder, reporter: Reporter, *, wa
             return _Done(receipt, plan.refused, [])
         watch = Watch(opened, ledger, reporter, lanes=True)
         if with_workers:
-            await asyncio.to_thread(watch.staff)
+            await watch.staff()
         if receipt.batch_id is not None:
             await watch.wait_for_batch(receipt.batch_id, receipt.elsewhere)
         else:

@@ -141,7 +141,7 @@ async def follow(job_id: UUID, watch: Watch, report: Callable[[str], None]) -> J
     before = None
     on_hold_before = False
     while True:
-        watch.keep_workers()
+        await watch.keep_workers()
         views = await watch.patiently(lambda: watch.ledger.reading.views([job_id]))
         if not views:
             raise NotFound(f"there is no job {job_id}")

@@ -7,12 +7,13 @@ import typer
 
 from tasks.errors import InputError
 from worker.cli import options
-from worker.cli.early_worker import early_worker
+from worker.cli.early_template import early_template
 from worker.settings import load_settings
 
 
 @options.with_handover
 def run(
+    context: typer.Context,
     *,
     handover: options.Handover,
     output: Annotated[
@@ -73,8 +74,8 @@ def run(
     if output is None:
         raise InputError("name where the results go: -o OUT, or - for standard output")
     settings = load_settings()
-    with early_worker(settings) if workers else nullcontext() as prepared:
-        # Loaded beside the worker that loads its own.
+    with early_template(settings, context.obj) if workers else nullcontext() as template:
+        # Loaded while the template loads the modules of workers.
         from worker.cli.summary import sum_up  # noqa: PLC0415
         from worker.cli.whole_run import RunRequest, run_batch  # noqa: PLC0415
         from worker.operations.input_content import same_input_of  # noqa: PLC0415
@@ -98,7 +99,7 @@ def run(
         )
         if estimate and resume is None:
             _check_readable_twice(request.files)
-        report = run_batch(settings, request, prepared)
+        report = run_batch(settings, request, template)
     return sum_up(report, request, as_json=as_json)
 
 
@@ -130,6 +131,7 @@ def _check_readable_twice(files: list[str]) -> None:
 
 
 def check(
+    context: typer.Context,
     files: Annotated[
         list[str],
         typer.Argument(
@@ -158,7 +160,7 @@ def check(
     fields of a job; unknown keys go to its metadata. Otherwise as 'run': one result per row, in order.
     """
     settings = load_settings()
-    with early_worker(settings, check_only=True) if workers else nullcontext() as prepared:
+    with early_template(settings, context.obj) if workers else nullcontext() as template:
         from worker.cli.summary import sum_up  # noqa: PLC0415 - as above
         from worker.cli.whole_run import RunRequest, run_batch  # noqa: PLC0415
         from worker.operations.input_columns import ColumnMap  # noqa: PLC0415
@@ -179,5 +181,5 @@ def check(
             same_input=same_input_of(again=again),
             force=force,
         )
-        report = run_batch(settings, request, prepared)
+        report = run_batch(settings, request, template)
     return sum_up(report, request, as_json=as_json)

@@ -1,6 +1,5 @@
 """``nightdesk recheck``: the present check over stored answers, compared with the check before as a table."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -187,7 +186,7 @@ async def _recheck(
         ended = {JobState.COMPLETED, JobState.FAILED}
         done = [job_id for job_id, snapshot in before.items() if snapshot.state in ended]
         rechecked = await job_changes.recheck(operator, done, change, pages)
-        await asyncio.to_thread(run.watch.staff)
+        await run.watch.staff()
         await run.wait()
         after = await snapshots(operator.ledger, batch_id)
         run.lines = None

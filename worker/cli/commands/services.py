@@ -7,6 +7,7 @@ import typer
 
 from worker import local
 from worker.cli import options
+from worker.cli.early_template import early_template
 from worker.cli.session import Session, session, stop_workers
 from worker.cli.terminal import tell, warn, write_json
 from worker.settings import load_settings
@@ -23,6 +24,7 @@ LONGEST_BACKOFF_S = 60.0
 
 
 def up(
+    context: typer.Context,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -49,7 +51,10 @@ def up(
     specs = worker_specs(
         settings.slots, workers, local=local_model_processes(settings), urgent=settings.urgent_processes
     )
-    with session(settings, staffs=True, stays=not foreground) as opened:
+    with (
+        early_template(settings, context.obj) as template,
+        session(settings, staffs=True, stays=not foreground, template=template) as opened,
+    ):
         ended = opened.supervisor.exited()
         opened.supervisor.clear()
         if workers is not None:

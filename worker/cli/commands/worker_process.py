@@ -7,9 +7,9 @@ import typer
 from celery import signals
 
 from worker.process.celery_app import QUEUES
-from worker.process.main import LOCAL_QUEUE, load_ahead, run_worker
+from worker.process.main import LOCAL_QUEUE, run_worker
 from worker.settings import Settings, load_settings
-from worker.supervise.workers import await_start, mark_ready
+from worker.supervise.workers import mark_ready
 from worker.wiring import endpoints
 
 
@@ -22,7 +22,6 @@ def worker(
         ),
     ] = None,
     record: Annotated[Path | None, typer.Option(hidden=True)] = None,
-    prepared: Annotated[bool, typer.Option("--prepared", hidden=True)] = False,
 ) -> int:
     """Run one worker process in the foreground.
 
@@ -32,10 +31,6 @@ def worker(
     """
     settings = load_settings()
     served = _named(queues) if queues is not None else _all(settings)
-    if prepared:
-        load_ahead(settings, served)
-        if not await_start():
-            return 0
     if record is not None:
         _mark_when_ready(record)
     return run_worker(settings, endpoints(settings), served)
