@@ -33,7 +33,7 @@ def respell_numbers(text: str, contents: Sequence[str], originals: dict[str, str
         contents: of its sources.
         originals: takes up what was replaced, by the new words.
     """
-    for pattern, read, listed in ((_dates_pattern(), _date, _dates), (_LARGE, _large, _large_numbers)):
+    for pattern, read, listed in _FORMS:
         text = pattern.sub(_respelled(read, listed, contents, originals), text)
     return text
 
@@ -69,7 +69,7 @@ def _all(pattern: re.Pattern[str], read: Callable[[re.Match[str]], _Spelling | N
 
 @cache
 def _months() -> dict[str, int]:
-    """The names of months in all languages; a word of two is left to the first."""
+    """The months by their names in all languages; a name in two of them is left to the first."""
     months: dict[str, int] = {}
     for path in sorted(FOLDER.glob("*.toml")):
         for name, value in lexicon(path.stem).months.items():
@@ -77,52 +77,58 @@ def _months() -> dict[str, int]:
     return months
 
 
-@cache
-def _dates_pattern() -> re.Pattern[str]:
-    names = "|".join(map(re.escape, sorted(_months(), key=len, reverse=True)))
-    return re.compile(
-        r"(?<![\w./-])(?:"
-        r"(?P<iso>\d{4}-\d{2}-\d{2})(?![\w-])"
-        r"|(?P<pointed>\d{1,2}(?P<mark>[./])\d{1,2}(?P=mark)\d{4})(?!\w)"
-        rf"|(?P<day>\d{{1,2}})(?:st|nd|rd|th|er|\.|º)?\s(?:of\s|de\s)?(?P<month>{names})\.?,?\s(?:de\s|del\s)?(?P<year>\d{{4}})(?!\w)"
-        rf"|(?P<first_month>{names})\.?\s(?P<second_day>\d{{1,2}})(?:st|nd|rd|th)?,?\s(?P<last_year>\d{{4}})(?!\w)"
-        r")",
-        re.IGNORECASE,
-    )
+# Each pattern begins with a set of characters, which Python's engine looks for fast, and only then tells what may stand before it.
+_DATE = re.compile(
+    r"(?P<first>[0-9](?<![\w./-][0-9])[0-9]{0,3})(?:"
+    r"-(?P<iso>[0-9]{2}-[0-9]{2})(?![\w-])"
+    r"|(?P<mark>[./])(?P<pointed>[0-9]{1,2}(?P=mark)[0-9]{4})(?!\w)"
+    r"|(?:st|nd|rd|th|er|\.|º)?\s(?:of\s|de\s)?(?P<month>[^\W\d_]{3,10})\.?,?\s(?:de\s|del\s)?(?P<year>[0-9]{4})(?!\w)"
+    r")"
+)
+"""A date with its year that begins with digits."""
+_MONTH_FIRST = re.compile(
+    r"(?P<month>[A-Z](?<!\w[A-Z])[a-z]{2,8})\.?\s(?P<day>[0-9]{1,2})(?:st|nd|rd|th)?,?\s(?P<year>[0-9]{4})(?!\w)"
+)
+"""The same as English has it, with the month before the day."""
 
 
 @lru_cache(maxsize=_TEXTS)
 def _dates(content: str) -> tuple[_Spelling, ...]:
-    """The dates of a text, in order."""
-    return tuple(_all(_dates_pattern(), _date, content))
+    """The dates of a text."""
+    return (*_all(_DATE, _date, content), *_all(_MONTH_FIRST, _month_first, content))
 
 
 def _date(match: re.Match[str]) -> _Spelling | None:
-    days: set[Day]
+    first = int(match["first"])
     if match["iso"]:
-        year, month, day = map(int, match["iso"].split("-"))
-        days = {(year, month, day)}
-    elif match["pointed"]:
-        first, second, year = map(int, match["pointed"].split(match["mark"]))
+        month, day = map(int, match["iso"].split("-"))
+        days = {(first, month, day)}
+    elif match["mark"]:
+        second, year = map(int, match["pointed"].split(match["mark"]))
         # 3/4/2020 is in March or in April, 3.4.2020 in April.
         days = {(year, second, first)} | ({(year, first, second)} if match["mark"] == "/" else set())
-    elif match["month"]:
-        days = {(int(match["year"]), _months()[match["month"].lower()], int(match["day"]))}
     else:
-        days = {(int(match["last_year"]), _months()[match["first_month"].lower()], int(match["second_day"]))}
-    possible = frozenset(date for date in days if 1 <= date[1] <= _LAST_MONTH and 1 <= date[2] <= _LAST_DAY)
-    return _Spelling(match[0], possible) if possible else None
+        days = {(int(match["year"]), _months().get(match["month"].lower(), 0), first)}
+    return _spelling(match[0], days)
+
+
+def _month_first(match: re.Match[str]) -> _Spelling | None:
+    return _spelling(match[0], {(int(match["year"]), _months().get(match["month"].lower(), 0), int(match["day"]))})
+
+
+def _spelling(words: str, days: set[Day]) -> _Spelling | None:
+    possible = frozenset(day for day in days if 1 <= day[1] <= _LAST_MONTH and 1 <= day[2] <= _LAST_DAY)
+    return _Spelling(words, possible) if possible else None
 
 
 # ---- large numbers ----------------------------------------------------------------------------------------------
 
 _LARGE = re.compile(
-    r"(?<![\w.,'’])(?:"  # noqa: RUF001 - a typographic apostrophe
-    r"(?P<parted>\d{1,3}(?P<space>[ ,.'’\u00a0\u202f\u2009])\d{3}(?:(?P=space)\d{3})*)(?P<fraction>[.,]\d{1,2})?"  # noqa: RUF001
-    r"|(?P<plain>\d{4,})(?P<plain_fraction>[.,]\d{1,2})?"
-    r")(?![\w'’]|[.,]\d)"  # noqa: RUF001
+    r"(?P<whole>[0-9](?<![\w.,'’][0-9])"  # noqa: RUF001 - a typographic apostrophe
+    r"(?:[0-9]{0,2}(?P<space>[ ,.'’\u00a0\u202f\u2009])[0-9]{3}(?:(?P=space)[0-9]{3})*|[0-9]{4,}|(?<=[03-9])[0-9]{3}))"  # noqa: RUF001
+    r"(?P<fraction>[.,][0-9]{1,2})?(?![\w'’]|[.,][0-9])"  # noqa: RUF001
 )
-"""A number with its thousands set apart, or of four digits and more."""
+"""A number with its thousands set apart, or of four digits and more that is no year."""
 
 
 @lru_cache(maxsize=_TEXTS)
@@ -131,7 +137,11 @@ def _large_numbers(content: str) -> tuple[_Spelling, ...]:
     return tuple(_all(_LARGE, _large, content))
 
 
-def _large(match: re.Match[str]) -> _Spelling | None:
-    whole = match["parted"].replace(match["space"], "") if match["parted"] else match["plain"]
-    fraction = (match["fraction"] or match["plain_fraction"] or "").replace(",", ".")
+def _large(match: re.Match[str]) -> _Spelling:
+    whole = match["whole"].replace(match["space"], "") if match["space"] else match["whole"]
+    fraction = (match["fraction"] or "").replace(",", ".")
     return _Spelling(match[0], frozenset({float(whole + fraction)}))
+
+
+_FORMS = ((_DATE, _date, _dates), (_MONTH_FIRST, _month_first, _dates), (_LARGE, _large, _large_numbers))
+"""What is respelled: its pattern, how it is read, and what a text has of it."""

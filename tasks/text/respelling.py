@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from tasks.text.language import language_tables
@@ -56,7 +57,8 @@ def respell(text: str, contents: Sequence[str]) -> Respelling:
     groups = _groups()
     text = _CLOCK.sub(lambda match: _respelled_time(match, contents, originals), text)
     text = respell_numbers(text, contents, originals)
-    text = _AMPERSAND.sub(lambda match: _respelled_and(match, contents, originals), text)
+    if " & " in text:
+        text = _AMPERSAND.sub(lambda match: _respelled_and(match, contents, originals), text)
     if (pattern := groups.pattern(text)) is not None:
         text = pattern.sub(lambda match: groups.respelled(match[0], contents, originals), text)
     return Respelling(text, originals)
@@ -121,6 +123,9 @@ def _respelled_and(match: re.Match[str], contents: Sequence[str], originals: dic
 # ---- phrases ----------------------------------------------------------------------------------------------------
 
 
+_WORD = re.compile(r"\w+")
+
+
 class _Groups:
     """The phrases of a language that mean the same."""
 
@@ -129,11 +134,20 @@ class _Groups:
             phrase.lower(): [other for other in group if other != phrase] for group in groups for phrase in group
         }
         self.phrases = sorted(self._same, key=len, reverse=True)
+        self._by_word: dict[str, list[str]] = {}
+        self._signs: list[str] = []
+        for phrase in self.phrases:
+            if phrase[0].isalnum():
+                self._by_word.setdefault(_WORD.findall(phrase)[0], []).append(phrase)
+            else:
+                self._signs.append(phrase)
 
     def pattern(self, text: str) -> re.Pattern[str] | None:
         """The pattern of the phrases that a text has, the longest first; None without one."""
         lower = text.lower()
-        phrases = [phrase for phrase in self.phrases if phrase in lower]
+        begun = self._by_word.keys() & _WORD.findall(lower)
+        candidates = [*self._signs, *chain.from_iterable(self._by_word[word] for word in begun)]
+        phrases = sorted((phrase for phrase in candidates if phrase in lower), key=len, reverse=True)
         return re.compile("|".join(map(_as_words, phrases)), re.IGNORECASE) if phrases else None
 
     def respelled(self, words: str, contents: Sequence[str], originals: dict[str, str]) -> str:
@@ -166,10 +180,28 @@ _MAY_BE_RESPELLED = AsciiSearch(
 
 
 def _holds(content: str, words: str) -> bool:
-    return re.search(_as_words(words), content, re.IGNORECASE) is not None
+    """Tells whether a source has a phrase as whole words."""
+    lower, phrase = _in_lower_case(content), words.lower()
+    at = lower.find(phrase)
+    while at >= 0:
+        end = at + len(phrase)
+        if not (_joins(lower[at - 1 : at], phrase[0]) or _joins(lower[end : end + 1], phrase[-1])):
+            return True
+        at = lower.find(phrase, at + 1)
+    return False
+
+
+@lru_cache(maxsize=16)
+def _in_lower_case(content: str) -> str:
+    return content.lower()
+
+
+def _joins(beside: str, edge: str) -> bool:
+    """Tells whether the character beside a phrase belongs to its word; a sign may touch a number: 20°C, 50%."""
+    return edge.isalnum() and (beside.isalnum() or beside in {"_", "-"})
 
 
 def _as_words(phrase: str) -> str:
-    """The pattern of a phrase as whole words; a sign may touch a number: 20°C, 50%."""
+    """The pattern of a phrase as whole words, as ``_holds`` finds them."""
     before = r"(?<![\w-])" if phrase[0].isalnum() else ""
     return before + re.escape(phrase) + (r"(?![\w-])" if phrase[-1].isalnum() else "")

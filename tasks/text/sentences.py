@@ -58,8 +58,8 @@ _MISSED = re.compile(
 _CLOSES_MARKER = frozenset("]】¹²³⁰⁴⁵⁶⁷⁸⁹")
 _CITED_STOP = re.compile(r"[\]】¹²³⁰⁴-⁹][.!?…]++\s++(?=\S)")
 _CITED_TEXT = re.compile(rf"[^\s\]】¹²³⁰⁴-⁹]{_MARKERS}\Z", re.IGNORECASE)
-_LONGEST_MARKERS = 200
-"""Characters of the citation markers at the end of a sentence."""
+_MARKER_REACHES = (16, 200)
+"""Characters among which the citation markers at the end of a sentence are looked for: mostly, and at most."""
 
 
 _LONGEST_PART = 4_000
@@ -207,7 +207,9 @@ def _cited_ends(block: str, cuts: Sequence[int]) -> list[int]:
 
 def _is_cited(text: str, end: int) -> bool:
     """Tells whether citation markers end at a position of a text, behind something that it states."""
-    return text[end - 1 : end] in _CLOSES_MARKER and bool(_CITED_TEXT.search(text, max(0, end - _LONGEST_MARKERS), end))
+    if text[end - 1 : end] not in _CLOSES_MARKER:
+        return False
+    return any(_CITED_TEXT.search(text, max(0, end - reach), end) for reach in _MARKER_REACHES)
 
 
 def _is_outside(before: str) -> bool:
