@@ -21,6 +21,9 @@ AHEAD_LEAST = 50
 STUCK_S = 2.0
 """Seconds after which a job that found no slot is given back: another worker may have one. Bursts are remembered for as long."""
 
+MARGIN_SHARE = 0.1
+"""Of a burst: jobs leased beyond it, for the slots that come free just before and after it."""
+
 SETTLE_S = 0.3
 """Seconds after a burst of calls that began before jobs are leased for its end: other workers have taken theirs by then."""
 
@@ -106,7 +109,8 @@ class LeasedAhead(Generic[Work]):
         now = self._clock()
         _, ends = self._ends.largest(now)
         since, starts = self._starts.largest(now)
-        return min(self.most, max(ends, starts if now - since >= SETTLE_S else 0))
+        burst = max(ends, starts if now - since >= SETTLE_S else 0)
+        return min(self.most, burst + int(burst * MARGIN_SHARE))
 
     def note_start(self) -> None:
         """Notes that a call begins in a slot."""

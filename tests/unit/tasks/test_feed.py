@@ -328,11 +328,11 @@ def test_few_are_leased_ahead_where_calls_take_long() -> None:
 def test_as_many_are_leased_ahead_as_came_free_at_once_in_the_last_two_seconds() -> None:
     seconds = [0.0]
     waiting = LeasedAhead[None](300, lambda: seconds[0])
-    for burst, room in ((40, 40), (7, 40), (200, 60)):
+    for burst, room in ((40, 44), (7, 44), (200, 60)):
         seconds[0] += 1
         for _ in range(burst):
             waiting.note_end()
-        assert waiting.room == room, "the largest burst, and at most a fifth of the slots"
+        assert waiting.room == room, "the largest burst and a tenth more, and at most a fifth of the slots"
     seconds[0] += 1.9
     waiting.note_end()
     assert waiting.room == 60
@@ -347,7 +347,7 @@ def test_calls_that_began_at_once_may_end_at_once() -> None:
         waiting.note_start()
     assert waiting.room == 0, "other workers lease first"
     seconds[0] += leased_ahead.SETTLE_S
-    assert waiting.room == 30
+    assert waiting.room == 33
     seconds[0] += leased_ahead.STUCK_S
     assert waiting.room == 0
 
