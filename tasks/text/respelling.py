@@ -145,8 +145,8 @@ class _Groups:
     def pattern(self, text: str) -> re.Pattern[str] | None:
         """The pattern of the phrases that a text has, the longest first; None without one."""
         lower = text.lower()
-        begun = self._by_word.keys() & _WORD.findall(lower)
-        candidates = [*self._signs, *chain.from_iterable(self._by_word[word] for word in begun)]
+        first_words = self._by_word.keys() & _WORD.findall(lower)
+        candidates = [*self._signs, *chain.from_iterable(self._by_word[word] for word in first_words)]
         phrases = sorted((phrase for phrase in candidates if phrase in lower), key=len, reverse=True)
         return re.compile("|".join(map(_as_words, phrases)), re.IGNORECASE) if phrases else None
 

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from schemas.answer import CanonicalAnswer
@@ -17,6 +17,7 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.model_call import Correction
 from schemas.states import Outcome
+from tasks.answers.parse import merge_repeated
 from tasks.answers.restyle import RENDERED, restyle
 from tasks.ports import FinalJob, JobView
 from tasks.results import result_of, view_of_final
@@ -86,6 +87,8 @@ def test_restyling_equals_rendering_in_the_target_style(text: str, protocol: Ans
 def test_restyling_any_answer_equals_rendering_it_and_claims_keep_their_words(
     answer: CanonicalAnswer, before: CitationStyle, after: CitationStyle, output_format: OutputFormat
 ) -> None:
+    # Steps keep repetitions that other formats merge, and the other way round: those answers differ before they are rendered.
+    assume(merge_repeated(answer, steps=True) == merge_repeated(answer, steps=False))
     text = answer.model_dump_json()
     plainly: dict[str, Any] = {"ungrounded_appendix": False}
     start = view(text, citation_style=before, **plainly)
