@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from schemas.states import Step
+from tasks.scheduling.urgent_workers import UrgentWorkers
 from tests.acceptance.conftest import questions
 from tests.deadlines import scale_to_load, until
 from tests.http_service import running_service
@@ -55,6 +56,7 @@ def test_jobs_are_erased_or_deleted_at_their_age(
         database_url=database_url,
         redis_url=servers.redis_url,
         steps=frozenset({Step.GENERATE, Step.CHECK}),
+        urgent_workers=UrgentWorkers(),
         dead=lambda: None,
     )
     worker.start(ConfiguredProviders(settings))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from schemas.states import Step
+from tasks.scheduling.urgent_workers import UrgentWorkers
 from tests.servers import Servers
 from worker.ledger.journal import LedgerJournal
 from worker.process.celery_app import make_app
@@ -43,6 +44,7 @@ def runtime(database_url: str, servers: Servers, tmp_path: Path, lived: list[boo
         database_url=database_url,
         redis_url=servers.redis_url,
         steps=frozenset({Step.GENERATE, Step.CHECK}),
+        urgent_workers=UrgentWorkers(),
         dead=lambda: None,
     )
     runtime.start(ConfiguredProviders(settings))

@@ -13,6 +13,7 @@ import redis
 
 from schemas.states import FINAL_STATES, Step
 from tasks.results import poll
+from tasks.scheduling.urgent_workers import UrgentWorkers
 from tests.deadlines import scale_to_load
 from tests.servers import Servers
 from worker.ledger.postgres import PostgresLedger
@@ -44,6 +45,7 @@ def runtime(
         database_url=database_url,
         redis_url=servers.redis_url,
         steps=frozenset({Step.GENERATE, Step.CHECK}),
+        urgent_workers=UrgentWorkers(),
         dead=lambda: None,
     )
     yield runtime
