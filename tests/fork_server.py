@@ -23,7 +23,6 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Self
-from unittest import mock
 
 from pydantic import BaseModel
 
@@ -34,12 +33,11 @@ from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
 from tasks.prompting.messages import render
 from tasks.text import evidence
-from tests.forking import NAME, spawn_worker
+from tests.forking import NAME, fork_workers
 from tests.run_directory import exclusive
 from worker import ledger
 from worker.providers.extractive import Extractive, answer
 from worker.providers.whole_calls import tls_context
-from worker.supervise import worker_template, workers
 
 MODULES = (
     "alembic.command",
@@ -132,10 +130,8 @@ def main() -> None:
     if request.code is not None:
         exec(request.code, {"__name__": "__main__"})  # as python -c
         return
-    mock.patch.object(workers, "spawn", spawn_worker).start()
-    for module in (workers, worker_template):  # all processes are forks already
-        mock.patch.object(module, "template_of", return_value=None).start()
-    runpy.run_module("worker.cli", run_name="__main__", alter_sys=True)
+    with fork_workers():
+        runpy.run_module("worker.cli", run_name="__main__", alter_sys=True)
 
 
 class ForkServer:

@@ -18,9 +18,8 @@ from unittest import mock
 import orjson
 
 from tasks.prompting.own_templates import use_templates
-from tests.forking import REPOSITORY, spawn_worker
+from tests.forking import REPOSITORY, fork_workers
 from worker import cli
-from worker.supervise import workers
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def run_here(arguments: Sequence[str | Path], environment: Mapping[str, str]) ->
             stack.enter_context(mock.patch.object(sys, name, stream))
         stack.enter_context(mock.patch.dict(os.environ, environment, clear=True))
         stack.enter_context(_process_state())
-        stack.enter_context(mock.patch.object(workers, "spawn", spawn_worker))
+        stack.enter_context(fork_workers())
         try:
             code = cli.run([str(argument) for argument in arguments])
         except Exception:  # noqa: BLE001 - as the interpreter would end
