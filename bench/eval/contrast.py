@@ -106,14 +106,15 @@ def twins_of_examples(folder: Path = EXAMPLES) -> list[Twin]:
         for line in path.read_text().splitlines():
             raw = json.loads(line)
             contents = [source if isinstance(source, str) else source["content"] for source in raw["context"]]
-            for number, sentence in enumerate(_sentences(contents)):
+            for number, sentence in enumerate(sentences_of(contents)):
                 request = JobRequest(query=raw["query"], response=sentence, context=contents)
                 if supported_before(request):
                     twins.extend(_twins(f"examples/{path.stem}", f"{raw['custom_id']}-{number}", request, None))
     return twins
 
 
-def _sentences(contents: Sequence[str]) -> Iterator[str]:
+def sentences_of(contents: Sequence[str]) -> Iterator[str]:
+    """The sentences of sources that may be claims, without line breaks."""
     for content in contents:
         for start, end in sentence_spans(content):
             sentence = " ".join(content[start:end].split())

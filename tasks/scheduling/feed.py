@@ -147,8 +147,8 @@ class Feed:
         self._ahead = LeasedAhead[Run](slots if prepare is not None else 0)
         self._turns = turns or LoopTurns(self._load.urgency)
         # None of them has a local model.
-        known = None if step is Step.LOCAL else urgent_workers
-        self._urgent_workers = known or UrgentWorkers()
+        watched = None if step is Step.LOCAL else urgent_workers
+        self._urgent_workers = watched or UrgentWorkers()
         self._leasing = False
         """The pump waits for the ledger."""
         self._express: asyncio.Task[None] | None = None

@@ -232,7 +232,7 @@ def read_statement(text: str, *, cited: bool = False, vocabulary: Vocabulary = N
     line = ending in {":", "："} and len(stripped.split()) <= _LONGEST_LEAD_IN
     if (line or _HEADING.match(stripped)) and (reason := _topic(plain, line=line, cited=cited, vocabulary=vocabulary)):
         return Reading(reason)
-    if is_negative(plain) and (denial := _denial(plain)) is not None:
+    if is_negative(plain) and (denial := _denial(plain)) is not None and not _is_attributed(plain):
         return denial
     statement = plain
     if _SPECIAL_START.may_match(plain):
@@ -250,6 +250,12 @@ def _denial(plain: str) -> Reading | None:
     if _ANCHORS.may_match(plain) and pattern_of("anchors").search(plain) and nothing_else(plain):
         return Reading(DENIAL)
     return None
+
+
+def _is_attributed(plain: str) -> bool:
+    """Tells whether a sentence only names its source before what it denies: "according to the source, X is not covered"."""
+    statement = without_opener(plain)
+    return statement != plain and denied_part(statement) is None and bool(pattern_of("matters").search(statement))
 
 
 def _special_starts() -> str:
