@@ -119,12 +119,12 @@ def _examples() -> Iterator[JobRequest]:
 
 def _labelled(folder: Path, every: int) -> Iterator[JobRequest]:
     """A sentence of a source of one in ``every`` labelled rows; sentences that stand in several rows come once."""
-    met = set[str]()
+    texts = set[str]()
     for row in data.read(data.files(folder))[::every]:
         contents = [source.content for source in row.request.context]
-        sentence = next((text for text in contrast.sentences_of(contents) if text not in met), None)
+        sentence = next((text for text in contrast.sentences_of(contents) if text not in texts), None)
         if sentence is not None:
-            met.add(sentence)
+            texts.add(sentence)
             yield row.request.model_copy(update={"response": sentence})
 
 

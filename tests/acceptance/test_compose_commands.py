@@ -83,7 +83,8 @@ def is_well(process: Process, system: System) -> bool:
 
 
 def test_all_commands_are_covered() -> None:
-    assert set(WORKERS) == {"compose generate", "compose check", "k8s nightdesk-generate", "k8s nightdesk-check"}
+    compose = {"compose generate", "compose check", "compose urgent"}
+    assert set(WORKERS) == compose | {"k8s nightdesk-generate", "k8s nightdesk-check"}
     assert set(ONCE) == {"compose migrate", "compose nightdesk", "k8s nightdesk-migrate"}
 
 
