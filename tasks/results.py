@@ -182,44 +182,35 @@ def result_of(view: JobView) -> JobResult:
     )
     if record is None:
         return result
-    return result.model_copy(
-        update={
-            **fields_of_record(record),
-            "response": record.answer if erased else _answer_text(view, record.answer),
-            "warnings": (*erased, *record.quality.warnings),
-        }
-    )
-
-
-def fields_of_record(record: GenerationRecord) -> dict[str, Any]:
-    """The fields of a result that come from the record, by name."""
     grounding, usage = record.grounding, record.usage
     shared = record.provider_snapshot.shared_from if record.provider_snapshot else None
-    return {
-        "response": record.answer,
-        "output_format": record.output_format,
-        "citations": record.citations,
-        "sources_used": tuple(dict.fromkeys(citation.chunk_id for citation in record.citations)),
-        "grounding_score": grounding.grounding_score if grounding else None,
-        "confidence": grounding.confidence if grounding else None,
-        "answer_quality": record.quality.answer_quality,
-        "sufficient_context": record.quality.sufficient_context,
-        "reasoning": record.quality.reasoning,
-        "abstain_reason": record.quality.abstain_reason,
-        "warnings": record.quality.warnings,
-        "claims": grounding.claims if grounding else (),
-        "values": grounding.values if grounding else (),
-        "structured": record.output_structured,
-        "tokens_used": usage.input_tokens + usage.output_tokens if usage else None,
-        "usage": usage,
-        "asks": record.asks or (),
-        "prompt_version": record.prompt_version,
-        "shared_from": shared.job_id if shared else None,
-        "latency_ms": record.timing_ms.total,
-        "timing_ms": record.timing_ms,
-        "provider_snapshot": record.provider_snapshot,
-        "failure": record.failure,
-    }
+    return result.model_copy(
+        update={
+            "response": record.answer if erased else _answer_text(view, record.answer),
+            "output_format": record.output_format,
+            "citations": record.citations,
+            "sources_used": tuple(dict.fromkeys(citation.chunk_id for citation in record.citations)),
+            "grounding_score": grounding.grounding_score if grounding else None,
+            "confidence": grounding.confidence if grounding else None,
+            "answer_quality": record.quality.answer_quality,
+            "sufficient_context": record.quality.sufficient_context,
+            "reasoning": record.quality.reasoning,
+            "abstain_reason": record.quality.abstain_reason,
+            "warnings": (*erased, *record.quality.warnings),
+            "claims": grounding.claims if grounding else (),
+            "values": grounding.values if grounding else (),
+            "structured": record.output_structured,
+            "tokens_used": usage.input_tokens + usage.output_tokens if usage else None,
+            "usage": usage,
+            "asks": record.asks or (),
+            "prompt_version": record.prompt_version,
+            "shared_from": shared.job_id if shared else None,
+            "latency_ms": record.timing_ms.total,
+            "timing_ms": record.timing_ms,
+            "provider_snapshot": record.provider_snapshot,
+            "failure": record.failure,
+        }
+    )
 
 
 def _answer_text(view: JobView, answer: str) -> str:

@@ -472,10 +472,8 @@ generation_record = Table(
     Column("attempt_id", Uuid),
     # A frame of zstandard with citations, claims, values, quality and the canonical answer.
     Column("packed", LargeBinary),
-    # Of a short record: the text that it gives to the line of its result.
-    Column("line", LargeBinary),
     CheckConstraint("status IN ('success', 'partial', 'failed')", name="status_known"),
-    postgresql_with=_LARGE | {"toast_tuple_target": "2700"},
+    postgresql_with=_LARGE,
 )
 
 # The labels of people; a person has one on an answer or a claim of it.

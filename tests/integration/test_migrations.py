@@ -98,7 +98,7 @@ def test_storage_settings_are_those_of_the_tables(database_url: str) -> None:
 
 
 def test_record_table_and_schema_have_the_same_fields() -> None:
-    parts = {"attempt_id", "packed", "line"}
+    parts = {"attempt_id", "packed"}
     assert {column.name for column in generation_record.columns} - parts == set(GenerationRecord.model_fields)
 
 
@@ -109,7 +109,7 @@ def test_statements_know_the_columns_of_the_record_table(database_url: str) -> N
             "WHERE attrelid = 'generation_record'::regclass AND attnum > 0 ORDER BY attnum"
         ).fetchall()
 
-    assert [*RECORD_COLUMNS.items(), ("attempt_id", "uuid"), ("packed", "bytea"), ("line", "bytea")] == rows
+    assert [*RECORD_COLUMNS.items(), ("attempt_id", "uuid"), ("packed", "bytea")] == rows
 
 
 def test_the_autoscaler_asks_what_the_tables_answer(database_url: str) -> None:

@@ -1,7 +1,5 @@
 """Selects what results are made of: each as JSON by name, for a few; as a document without names, for a whole batch."""
 
-from worker.ledger.stored_lines import FORM, OF_JOB
-
 _FIELDS = {
     "job_id": "j.id",
     "custom_id": "j.custom_id",
@@ -73,15 +71,7 @@ _NAMED_RESULT = f"""
 
 # A third less of the server's time than by name, with the parts taken apart: where there are many, that counts for more than the
 # second reading that it takes here.
-_HAS_LINE = f"substring(g.line FROM 1 FOR {len(FORM)}) = '\\x{FORM.hex()}'"
-"""Of a record with its part of the line, as this version writes it: the document holds what is missing there."""
-
-_DOCUMENT = f"""
-    CASE WHEN {_IS_WHOLE} THEN CASE WHEN {_HAS_LINE}
-        THEN json_build_array(j.errors, {", ".join(_FIELDS[name] for name in OF_JOB)})
-        ELSE json_build_array({", ".join(ELEMENTS.values())})
-    END END
-"""
+_DOCUMENT = f"CASE WHEN {_IS_WHOLE} THEN json_build_array({', '.join(ELEMENTS.values())}) END"
 
 # Row by row by the keys: a join may read whole tables, by statistics of a time when they were small. What is stored out of line is
 # read out once a job: by any other way each of its parts fetches the whole of it again, a request with all its sources.
@@ -110,7 +100,7 @@ FROM unnest(%(ids)b::uuid[]) WITH ORDINALITY AS d(id, ord) CROSS JOIN LATERAL (S
 
 # A range and no limit, so that the next page can be read before the last row of this one is known.
 BATCH_RESULTS = f"""
-SELECT j.id, {_DOCUMENT}, CASE WHEN {_HAS_LINE} THEN g.line END, g.packed
+SELECT j.id, {_DOCUMENT}, g.packed
 FROM (SELECT * FROM job WHERE batch_id = '{{batch_id}}' AND position BETWEEN {{first}} AND {{last}} ORDER BY position) j
 {_JOINS} ORDER BY j.position
 """

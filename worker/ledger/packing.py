@@ -26,7 +26,7 @@ LEAST_BYTES = 2_000
 LEVEL = 1
 """Of zstandard: for 20 KB of sources 41 us and 7.3 KB; level 3 takes half as long again for 3 % less."""
 
-has_long_number = WordSearch(patterns=(r"[:,\[]-?[0-9]{19}",))
+_has_long_number = WordSearch(patterns=(r"[:,\[]-?[0-9]{19}",))
 """Digits of a whole number that may exceed 64 bits, which the reader of JSON takes for a float."""
 
 _DICTIONARY = 1
@@ -96,7 +96,7 @@ def split_request(request: bytes) -> tuple[bytes, bytes | None]:
     The number of sources stands in their place, for what counts them; of the config what SQL reads, and what is not the
     default, so that a result is made without the rest.
     """
-    if len(request) < LEAST_BYTES or has_long_number(request.decode()):
+    if len(request) < LEAST_BYTES or _has_long_number(request.decode()):
         return request, None
     document = orjson.loads(request)
     sources = document.get("context")

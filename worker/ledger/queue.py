@@ -31,13 +31,11 @@ from tasks.ports import (
     StoredCompletion,
     no_page,
 )
-from tasks.results import fields_of_record
 from worker.ledger.actions import cancel_pages
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, LEAST_PRIORITY, MOST_PRIORITY
 from worker.ledger.packing import split_record, whole_completion, whole_request
 from worker.ledger.pages import LEASING, LOCK_LEASED, each_page, quarantine_bad, row_at_fault
-from worker.ledger.stored_lines import stored_line
 from worker.ledger.views import RECORD_COLUMNS
 
 PURPOSES = {
@@ -197,7 +195,7 @@ _ENCODERS: dict[str, Callable[[Any], Any]] = {
     if kind == "jsonb"
 }
 
-_STORED_TYPES = _ARRAY_TYPES | {"attempt_id": "uuid", "packed": "bytea", "line": "bytea"}
+_STORED_TYPES = _ARRAY_TYPES | {"attempt_id": "uuid", "packed": "bytea"}
 _RECORD_ARRAYS = ", ".join(f"%({name})b::{kind}[]" for name, kind in _STORED_TYPES.items())
 _RECORD_NAMES = ", ".join(_STORED_TYPES)
 
@@ -345,10 +343,6 @@ class PostgresQueue(Queue):
         stored = [split_record(final.record, final.answer) for final in finals]
         columns["attempt_id"] = [record.attempt_id for record in stored]
         columns["packed"] = [record.packed for record in stored]
-        columns["line"] = [
-            stored_line(fields_of_record(final.record)) if record.packed is None else None
-            for record, final in zip(stored, finals, strict=True)
-        ]
         for name in _ARRAY_TYPES:
             encode = _ENCODERS.get(name, _as_it_is)
             columns[name] = [

@@ -13,8 +13,7 @@ from worker.ledger.database import Database
 from worker.ledger.document_query import BATCH_RESULTS, RESULTS
 from worker.ledger.packing import visible_parts
 from worker.ledger.pages import PAGE_ROWS
-from worker.ledger.stored_documents import line_of_document
-from worker.ledger.stored_lines import error_counts, joined_line
+from worker.ledger.stored_documents import error_counts, line_of_document
 
 _LAST_POSITION = "SELECT max(position) AS position FROM job WHERE batch_id = %s"
 
@@ -143,9 +142,6 @@ def _line_of_row(row: memoryview) -> ResultLine | None:
     if length < 0:
         return None
     end = _DOCUMENT_AT + length
-    document, (line_length,), start = row[_DOCUMENT_AT:end], _LENGTH.unpack_from(row, end), end + _LENGTH.size
-    if line_length >= 0:
-        return joined_line(document, row[start : start + line_length])
-    (packed_length,) = _LENGTH.unpack_from(row, start)
-    packed = None if packed_length < 0 else visible_parts(row[start + _LENGTH.size :])
-    return line_of_document(document, packed)
+    (packed_length,) = _LENGTH.unpack_from(row, end)
+    packed = None if packed_length < 0 else visible_parts(row[end + _LENGTH.size :])
+    return line_of_document(row[_DOCUMENT_AT:end], packed)

@@ -1,18 +1,19 @@
 """Makes the line of a result of the document of its row: byte for byte as the model writes it, without its validation."""
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from schemas.claim_error import ErrorKind
 from schemas.grounding import Grounding
-from schemas.model_call import ProviderSnapshot, Usage
+from schemas.model_call import ProviderSnapshot, Usage, plain_usd
 from schemas.record import JobResult, Quality
 from tasks.ports import ResultLine
 from worker.ledger.document_query import ELEMENTS
-from worker.ledger.stored_lines import error_counts, plain_amount
 
 DERIVED = {"sources_used", "tokens_used", "shared_from", "latency_ms"}
 """Fields of a result that are made of its others."""
@@ -88,6 +89,11 @@ def line_of_document(document: memoryview, packed: bytes | None) -> ResultLine |
     return ResultLine(result.position, result.state, write(result), error_counts(errors))
 
 
+def error_counts(stored: Mapping[str, int] | None) -> dict[ErrorKind, int]:
+    """Claims by the kind of their error, as their job has them."""
+    return {ErrorKind(kind): count for kind, count in stored.items()} if stored else {}
+
+
 def _fill(result: Any, grounding: Any, quality: Any, answer: Any, packed: Any) -> None:
     """Set the fields that come in parts of the record."""
     if grounding is not None:
@@ -117,5 +123,11 @@ def _derive(result: Any) -> None:
     result.shared_from = snapshot.shared_from.job_id if snapshot and snapshot.shared_from else None
     result.latency_ms = timing.total if timing else None
     if result.cost_usd is not None:
-        result.cost_usd = plain_amount(result.cost_usd)
+        result.cost_usd = _plain(result.cost_usd)
     result.truncated = False
+
+
+@lru_cache(maxsize=1024)
+def _plain(amount: str) -> str:
+    """An amount of PostgreSQL's as the model writes it; many jobs cost the same."""
+    return plain_usd(Decimal(amount))
