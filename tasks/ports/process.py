@@ -1,7 +1,7 @@
 """Services of the process around the steps: wake other workers, publish results, stream text, run the event loop."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 from uuid import UUID
 
 from schemas.states import Step
@@ -14,6 +14,13 @@ STALL_S = 1.0
 
 READ_FIRST_S = 2.0
 """Seconds that a call has after the process stood still: its answer may lie in the socket, and it is paid for."""
+
+
+class HintKey(NamedTuple):
+    """The jobs that one hint may name: of a step, and urgent or not, as these have a line of their own."""
+
+    step: Step
+    urgent: bool
 
 
 class Doorbell(Protocol):

@@ -118,7 +118,7 @@ async def submit(
         order = LinesOrder(body.name, options.fields, strict, caller.tenant, caller.submitter)
         outcome = await service.take_in(submit_lines, order, size=body.size)
     _require_accepted(outcome)
-    service.hint(outcome.hints, urgent=True)
+    service.hint(outcome.hints)
     return _submitted(outcome, options.warnings)
 
 

@@ -10,6 +10,7 @@ from fastapi.responses import Response
 
 from schemas.job import MAX_LINE_BYTES, TRACEPARENT
 from schemas.record import JobResult
+from tasks.ports import HintKey
 from tasks.results import result_of
 from tasks.submit import Submitted
 from worker.http.authentication import Caller
@@ -98,7 +99,7 @@ async def submit(
 
     submitted = await (write(service.ledger) if len(body) <= INLINE_BYTES else service.bulk.run(write))
     for job in submitted.available:
-        service.hint({job.step: [job.id]}, urgent=job.priority > 0)
+        service.hint({HintKey(job.step, job.priority > 0): [job.id]})
     return _submitted(submitted)
 
 

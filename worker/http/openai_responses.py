@@ -14,7 +14,7 @@ from fastapi.responses import Response, StreamingResponse
 from schemas.job import MAX_LINE_BYTES
 from schemas.states import FINAL_STATES
 from tasks.errors import InputError, NightdeskError
-from tasks.ports import JobView
+from tasks.ports import HintKey, JobView
 from tasks.results import result_of
 from tasks.submit import Submitted
 from worker.http.authentication import Caller
@@ -98,7 +98,7 @@ async def create(
 
     order, submitted = await (write(service.ledger) if len(body) <= INLINE_BYTES else service.bulk.run(write))
     for job in submitted.available:
-        service.hint({job.step: [job.id]}, urgent=not order.background)
+        service.hint({HintKey(job.step, job.priority > 0): [job.id]})
     (job_id,) = submitted.job_ids
     assert job_id is not None
     view = await _view(service, job_id)

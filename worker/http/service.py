@@ -16,6 +16,7 @@ from redis import asyncio as redis
 from schemas.record import JobResult
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, NotFound
+from tasks.ports import HintKey
 from tasks.results import poll
 from tasks.scheduling.batching import Batcher, OnError
 from worker.http.authentication import Access
@@ -105,16 +106,16 @@ class Service:
         """The caller of a request as the one who gives an order."""
         return Operator(f"http:{name}", self.settings, self.where, ledger, log.warning)
 
-    def hint(self, jobs: Mapping[Step, Sequence[UUID]], *, urgent: bool) -> None:
+    def hint(self, jobs: Mapping[HintKey, Sequence[UUID]]) -> None:
         """Wakes workers for new jobs without a wait; without Redis they find them by themselves a little later."""
-        for step, ids in jobs.items():
+        for key, ids in jobs.items():
             # Not for the step local, which may have no worker: dispatch wakes those there are.
-            if ids and step is not Step.LOCAL:
-                self.go_on(self._hint(step, ids, urgent=urgent))
+            if ids and key.step is not Step.LOCAL:
+                self.go_on(self._hint(key, ids))
 
-    async def _hint(self, step: Step, ids: Sequence[UUID], *, urgent: bool) -> None:
+    async def _hint(self, key: HintKey, ids: Sequence[UUID]) -> None:
         try:
-            await self.doorbell.hint(step, ids, urgent=urgent)
+            await self.doorbell.hint(key.step, ids, urgent=key.urgent)
         except BrokerUnavailable as error:
             log.warning("%s; the jobs are accepted and start a few seconds later", error)
 

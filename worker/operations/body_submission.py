@@ -6,9 +6,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from schemas.states import Step
 from tasks.errors import InputError
-from tasks.ports import Refused, Submitter
+from tasks.ports import HintKey, Refused, Submitter
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.file_submission import InputBounds, Submission
 from worker.settings import Settings
@@ -49,7 +48,7 @@ class LinesOutcome:
     holders: Mapping[UUID, int] = field(default_factory=dict)
     submitted_at: datetime | None = None
     warnings: tuple[str, ...] = ()
-    hints: Mapping[Step, list[UUID]] = field(default_factory=dict)
+    hints: Mapping[HintKey, list[UUID]] = field(default_factory=dict)
     error: InputError | None = None
 
 

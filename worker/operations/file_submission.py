@@ -14,6 +14,7 @@ from tasks.ports import (
     Catalog,
     Content,
     Everything,
+    HintKey,
     InputLine,
     Ledger,
     NewBatch,
@@ -93,8 +94,8 @@ class Intake:
     accepted: int = 0
     refused: list[Refused] = field(default_factory=list)
     warnings: Counter[str] = field(default_factory=Counter)
-    first: dict[UUID, Step] = field(default_factory=dict)
-    """The first ``SMALL`` jobs and the step they begin with."""
+    first: dict[UUID, HintKey] = field(default_factory=dict)
+    """The first ``SMALL`` jobs, and the hint that each belongs to."""
     _places: dict[tuple[str, str], str] = field(default_factory=dict)
     """The line of the job that has a custom id or a message id."""
 
@@ -144,7 +145,7 @@ class Intake:
             if not (self.strict and self.refused):
                 self.accepted += 1
                 if len(self.first) < SMALL:
-                    self.first[job.id] = job.step
+                    self.first[job.id] = HintKey(job.step, job.priority > 0)
                 yield job
 
     def _job(self, raw: Any, position: int, place: str) -> NewJob:
@@ -348,17 +349,18 @@ class Submission:
             bool(self.batch.unchanged),
         )
 
-    def hints(self) -> dict[Step, list[UUID]]:
-        """The new jobs of a small submission by step; none of a large one, which is left to dispatch."""
+    def hints(self) -> dict[HintKey, list[UUID]]:
+        """The new jobs of a small submission by their hints; none of a large one, which is left to dispatch."""
         receipt = self.receipt
         if receipt is None or not 0 < len(receipt.available) <= SMALL:
             return {}
-        # Not for the step local, which may have no worker: dispatch wakes those there are.
-        return {
-            step: ids
-            for step in (Step.GENERATE, Step.CHECK)
-            if (ids := [job_id for job_id in receipt.available if self.intake.first.get(job_id) is step])
-        }
+        hints: dict[HintKey, list[UUID]] = {}
+        for job_id in receipt.available:
+            key = self.intake.first.get(job_id)
+            # Not for the step local, which may have no worker: dispatch wakes those there are.
+            if key is not None and key.step is not Step.LOCAL:
+                hints.setdefault(key, []).append(job_id)
+        return hints
 
     async def hint(self, settings: Settings, where: Endpoints) -> None:
         """Wakes the workers for a small submission; without Redis they find it by themselves a little later."""
@@ -368,7 +370,7 @@ class Submission:
 
 
 async def wake(
-    hints: Mapping[Step, Sequence[UUID]], settings: Settings, where: Endpoints, warn: Callable[[str], None]
+    hints: Mapping[HintKey, Sequence[UUID]], settings: Settings, where: Endpoints, warn: Callable[[str], None]
 ) -> None:
     """Hints new jobs by their first step; without Redis it warns."""
     # Celery is loaded only to send: most submissions are too large to be hinted.
@@ -376,7 +378,7 @@ async def wake(
 
     try:
         async with ring(settings, where.redis_url) as doorbell:
-            for step, ids in hints.items():
-                await doorbell.hint(step, ids, urgent=True)
+            for key, ids in hints.items():
+                await doorbell.hint(key.step, ids, urgent=key.urgent)
     except BrokerUnavailable as error:
         warn(f"{error}; the jobs are accepted and start a few seconds later")

@@ -19,7 +19,7 @@ from schemas.model_call import Prompt
 from schemas.record import GenerationRecord
 from schemas.states import FINAL_STATES, Step
 from tasks.errors import InputError, NotFound
-from tasks.ports import Catalog, JobView, NewBatch, NewJob, Receipt, Refused, Replay, Submitter, Turn
+from tasks.ports import Catalog, HintKey, JobView, NewBatch, NewJob, Receipt, Refused, Replay, Submitter, Turn
 from tasks.prompting.templates import load
 from tasks.submit import canonical, check_served, chunked, new_batch, unknown_price
 from worker.ledger.postgres import PostgresLedger
@@ -273,13 +273,13 @@ class ReplayReceipt:
         batch_id: the new batch; None where the ledger had all of these jobs.
         pairs: the old and the new id of each job, by position.
         elsewhere: those new ids that other batches hold: the same replay was ordered before.
-        hints: the new jobs by their first step, where they are few.
+        hints: the new jobs by their hints, where they are few.
     """
 
     batch_id: UUID | None
     pairs: Sequence[tuple[UUID, UUID]]
     elsewhere: Sequence[UUID]
-    hints: Mapping[Step, Sequence[UUID]]
+    hints: Mapping[HintKey, Sequence[UUID]]
 
 
 async def write_replay(ledger: PostgresLedger, plan: ReplayPlan) -> ReplayReceipt:
@@ -293,5 +293,5 @@ async def write_replay(ledger: PostgresLedger, plan: ReplayPlan) -> ReplayReceip
         batch_id=None if receipt.nothing_new else receipt.batch_id,
         pairs=[(origin, ids[position]) for position, origin in plan.origins if position in ids],
         elsewhere=list(receipt.elsewhere.values()),
-        hints={Step.GENERATE: receipt.available} if hint else {},
+        hints={HintKey(Step.GENERATE, urgent=False): receipt.available} if hint else {},
     )

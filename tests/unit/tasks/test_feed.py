@@ -727,6 +727,20 @@ def test_an_urgent_hint_waits_for_no_lease_of_bulk_jobs() -> None:
     run(scenario())
 
 
+def test_a_job_that_is_not_urgent_begins_by_an_urgent_hint_too() -> None:
+    async def scenario() -> None:
+        works = Works()
+        works.feed.start()
+        urgent, other = await works.submit(1, priority=1), await works.submit(1)
+        await asyncio.wait_for(works.feed.admit([*urgent, *other], urgent=True), 5)
+        await works.until_ran(2)
+        assert works.ran == [*urgent, *other]
+        works.gate.set()
+        await works.feed.drain(timedelta(seconds=1))
+
+    run(scenario())
+
+
 def test_urgent_jobs_are_taken_without_a_message_where_there_are_slots() -> None:
     async def scenario() -> None:
         slow = SlowLeases(slots=38)

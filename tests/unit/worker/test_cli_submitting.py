@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from schemas.states import Step
 from tasks.errors import InputError
+from tasks.ports import HintKey
 from tests.fakes.ledger import MemoryLedger
 from worker.cli.summary import describe
 from worker.cli.terminal import warn
@@ -119,3 +121,23 @@ def test_nothing_is_submitted_if_every_line_is_in_conflict(harness: SubmitHarnes
     refused = harness.submit(keyed(0, "changed"))
     assert (refused.batch_id, refused.jobs, len(refused.refused)) == (None, 0, 1)
     assert describe(refused) == "nothing was submitted; 1 line was not valid"
+
+
+def test_few_jobs_are_hinted_by_step_and_urgency(tmp_path: Path) -> None:
+    source = {"context": ["Because."]}
+    jobs: list[dict[str, Any]] = [
+        {"query": "Why?", **source},
+        {"query": "And why?", "priority": 1, **source},
+        {"query": "Who?", "response": "He.", **source},
+    ]
+    path = tmp_path / "in.jsonl"
+    path.write_text("\n".join(map(json.dumps, jobs)))
+    submission = Submission([str(path)], {}, Settings(provider="extractive"), strict=False)
+    asyncio.run(submission.write(MemoryLedger()))
+    assert submission.receipt is not None
+    ids = submission.receipt.job_ids
+    assert submission.hints() == {
+        HintKey(Step.GENERATE, urgent=False): [ids[0]],
+        HintKey(Step.GENERATE, urgent=True): [ids[1]],
+        HintKey(Step.CHECK, urgent=False): [ids[2]],
+    }

@@ -83,7 +83,7 @@ async def replay(job_id: UUID, service: ServiceOf, order: Order) -> Response:
         return receipt.pairs[0][1], receipt.hints
 
     new_id, hints = await service.bulk.run(write)
-    service.hint(hints, urgent=True)  # type: ignore[arg-type]
+    service.hint(hints)  # type: ignore[arg-type]
     return RedirectResponse(f"/view/jobs/{new_id}", 303)
 
 
