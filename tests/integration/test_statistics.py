@@ -1,16 +1,14 @@
 """The planner's statistics of tables that grow faster than autovacuum looks at them."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 
 import psycopg
-from psycopg import sql
 
 from tasks.ports import Outlook
 from tests.contract.situations import submit_many
 from tests.deadlines import scale_to_load
+from tests.postgres import no_autovacuum
 from worker.ledger.duties import REFRESH_ROWS
 from worker.ledger.postgres import PostgresLedger
 
@@ -19,19 +17,6 @@ _ANALYZED_WHILE_EMPTY = (
 )
 _TABLES = ("job", "job_request", "attempt")
 _ROWS = "SELECT reltuples FROM pg_class WHERE oid = 'job'::regclass"
-
-
-@contextmanager
-def no_autovacuum(database_url: str) -> Iterator[None]:
-    """Keeps autovacuum from counting the tables first, as it looks at them every 15 seconds."""
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        for table in _TABLES:
-            connection.execute(sql.SQL("ALTER TABLE {} SET (autovacuum_enabled = false)").format(sql.Identifier(table)))
-        try:
-            yield
-        finally:
-            for table in _TABLES:
-                connection.execute(sql.SQL("ALTER TABLE {} RESET (autovacuum_enabled)").format(sql.Identifier(table)))
 
 
 async def _attend(ledger: PostgresLedger) -> Outlook:
@@ -57,7 +42,7 @@ def test_tables_that_outgrew_their_statistics_are_counted_again(database_url: st
             while (await _attend(ledger)).outgrown:
                 await ledger.duties.refresh_statistics()
 
-    with no_autovacuum(database_url):
+    with no_autovacuum(database_url, *_TABLES):
         asyncio.run(asyncio.wait_for(work(), scale_to_load(60)))
     with psycopg.connect(database_url) as connection:
         row = connection.execute(_ROWS).fetchone()

@@ -15,7 +15,7 @@ import pytest
 from schemas.job import MAX_LINE_BYTES, MAX_REQUEST_BYTES, JobRequest, SourceContext
 from schemas.states import Step
 from tasks.errors import InputError
-from tasks.ports import NewBatch, Refused
+from tasks.ports import HintKey, NewBatch, Refused
 from tasks.submit import canonical
 from worker.operations.file_submission import SMALL, Intake
 from worker.operations.json_lines import check_files
@@ -107,12 +107,12 @@ def test_unknown_keys_are_warned_of_once_with_their_count(tmp_path: Path) -> Non
     assert reader.warnings == {"unknown keys were put into metadata: 'extra'": 2}
 
 
-def test_the_reader_keeps_the_first_jobs_with_their_step(tmp_path: Path) -> None:
+def test_the_reader_keeps_the_first_jobs_with_their_hints(tmp_path: Path) -> None:
     reader = intake(write_lines(tmp_path / "in", job(response="Because."), *(job() for _ in range(SMALL))))
     jobs = list(reader.jobs())
     assert len(reader.first) == SMALL
-    assert reader.first[jobs[0].id] is Step.CHECK
-    assert reader.first[jobs[1].id] is Step.GENERATE
+    assert reader.first[jobs[0].id] == HintKey(Step.CHECK, urgent=False)
+    assert reader.first[jobs[1].id] == HintKey(Step.GENERATE, urgent=False)
 
 
 class Endless(io.RawIOBase):
