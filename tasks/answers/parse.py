@@ -2,6 +2,7 @@
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -324,11 +325,16 @@ _LEAST_LETTERS = 12
 _ENDS = re.compile(r"[.!?。！？؟…:|]\W*\Z")
 
 
+_MOST_ROUNDS = 3
+"""Times that instructions may say the same steps in the same order."""
+
+
 def merge_repeated(answer: CanonicalAnswer, *, steps: bool) -> CanonicalAnswer:
     """The answer with each part once, at its first place, citing all that its repetitions cite.
 
     Parts are compared without case, white space, punctuation and list markers; code and tables stay whole. Instructions
-    may repeat a step later on, so of ``steps`` only neighbours are merged, and steps in the same order again. A last part
+    may repeat steps later on (fold, rest, fold, rest), so of ``steps`` only neighbours are merged, and what comes in the same
+    order for the fourth time. A last part
     that breaks off as the beginning of an earlier one goes, too: the model went round in a circle.
     """
     answer = _without_loops(answer)
@@ -341,11 +347,14 @@ def merge_repeated(answer: CanonicalAnswer, *, steps: bool) -> CanonicalAnswer:
     result: list[Segment] = []
     places: dict[tuple[str, ...], int] = {}
     pairs: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
+    rounds = Counter[tuple[str, ...]]()
     before: tuple[str, ...] = ()
     for position, (segment, key) in enumerate(zip(answer.segments, keys, strict=True)):
         place = places.get(key) if key else None
-        again = key == before or ((before, key) in pairs if steps else len("".join(key)) >= _LEAST_LETTERS)
+        in_order = (before, key) in pairs and rounds[key] >= _MOST_ROUNDS
+        again = key == before or (in_order if steps else len("".join(key)) >= _LEAST_LETTERS)
         pairs.add((before, key))
+        rounds[key] += 1
         before = key or before
         if place is not None and again:
             first = result[place]

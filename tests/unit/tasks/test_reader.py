@@ -314,6 +314,14 @@ def test_a_step_may_be_meant_twice() -> None:
     assert len(merge_repeated(again, steps=True).segments) == 1
 
 
+def test_steps_that_come_in_rounds_stay_until_the_fourth() -> None:
+    fold, rest, bake = ("Fold the dough. ", 1), ("Let it rest for 30 minutes. ", 1), ("Bake it.", 1)
+    dough = answer(fold, rest, fold, rest, fold, rest, bake)
+    assert merge_repeated(dough, steps=True) == dough
+    circle = answer(*[fold, rest] * 9)
+    assert len(merge_repeated(circle, steps=True).segments) == 6
+
+
 def test_a_circle_without_an_end_is_cut() -> None:
     parts = answer((f"{TENANT} ", 1), (f"{RENT} ", 2), (f"{TENANT} ", 1), ("The rent may rise", 2))
     assert [segment.text for segment in merge_repeated(parts, steps=False).segments] == [f"{TENANT} ", f"{RENT} "]
