@@ -20,7 +20,7 @@ class _Spelling(NamedTuple):
     """A date or a number as a text has it, with all that it may mean."""
 
     words: str
-    readings: frozenset[Day] | frozenset[float]
+    readings: frozenset[Day] | frozenset[str]
 
 
 def respell_numbers(text: str, contents: Sequence[str], originals: dict[str, str]) -> str:
@@ -139,8 +139,9 @@ def _large_numbers(content: str) -> tuple[_Spelling, ...]:
 
 def _large(match: re.Match[str]) -> _Spelling:
     whole = match["whole"].replace(match["space"], "") if match["space"] else match["whole"]
-    fraction = (match["fraction"] or "").replace(",", ".")
-    return _Spelling(match[0], frozenset({float(whole + fraction)}))
+    fraction = (match["fraction"] or "")[1:].rstrip("0")
+    # As text: an account number has more digits than a float.
+    return _Spelling(match[0], frozenset({f"{whole.lstrip('0')}.{fraction}"}))
 
 
 _FORMS = ((_DATE, _date, _dates), (_MONTH_FIRST, _month_first, _dates), (_LARGE, _large, _large_numbers))

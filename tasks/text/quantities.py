@@ -1,6 +1,7 @@
 """Compares quantities by value and unit: 4 %, four per cent and 0.04; two years and 24 months. Spells numbers alike."""
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -122,12 +123,11 @@ def _converted(claim: Quantity, source: Quantity) -> bool:
 
 
 def _same(value: float, other: float, *, rough: bool) -> bool:
-    if value == other:
-        return True
     apart, larger = abs(value - other), max(abs(value), abs(other))
-    if apart <= _TOLERANCE * larger:
+    # Whole numbers differ by one at least, however long they are: an account, a phone.
+    if value == other or apart < min(1.0, _TOLERANCE * larger):
         return True
-    if apart >= 1 and not rough and value < _LEAST_ROUNDED:
+    if math.isinf(larger) or (apart >= 1 and not rough and value < _LEAST_ROUNDED):
         # Neither rounding to decimals nor to tens brings them together.
         return False
     if rough and abs(other) >= _LEAST_ROUGH and apart <= _ROUGH * larger:

@@ -25,6 +25,8 @@ ROOM = "The room is 20 square metres large. The speed limit is 50 kilometres per
 DEVICES = "Devices that use a random address appear as new devices and are not covered by the profile."
 LOG = "The plant was opened on 2019-03-04. The licence ends on 30.06.2027."
 
+DESK = "The account number of the tenant is 1234567890. Call the desk at 4412345678 before noon."
+
 RIGHT = [
     (STAFF, "On 31 December 2023, Norwick had 684 employees, 11.9 percent more than a year earlier (611)."),
     (STAFF, "On 2023-12-31, Norwick had 684 employees, 11.9% more than a year earlier (611)."),
@@ -64,6 +66,8 @@ RIGHT = [
     (LOG, "The licence ends on 30 June 2027."),
 ]
 WRONG = [
+    (DESK, "The account number of the tenant is 1234567891."),
+    (DESK, "Call the desk at 4412345679 before noon."),
     (STAFF, "On 2023-12-30, Norwick had 684 employees."),
     (STAFF, "On 2022-12-31, Norwick had 684 employees."),
     (SERIES, "A second series commenced on 2000-02-14 and finished on 2000-02-18."),
