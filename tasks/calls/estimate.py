@@ -1,6 +1,5 @@
 """Adds up the forecasts of jobs: tokens, cost and time by model, each with its spread."""
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,16 +9,10 @@ from typing import Literal, Protocol
 from schemas.generation import Lane
 from schemas.model_call import Usage
 from schemas.states import Outcome
-from tasks.calls.call_history import History, PastCalls
+from tasks.calls.call_history import LEAST_CALLS, OTHER_JUDGES, Averages, History, PastCalls, calls_in
 from tasks.calls.forecast import Forecast, PlannedAnswer
 from tasks.ports import Purpose, Turn
 from tasks.prompting.sources.pack import ESTIMATE
-
-Z = 1.96
-"""Standard errors on each side of a usual value: 19 of 20 totals are within."""
-
-WIDEST = 100
-"""Times a usual value that a bound of it is away at most: beyond, the deviation is too great to be a share of the value."""
 
 USUAL_ESCALATED = 0.25
 """Share of the jobs that come to a further model of a cascade."""
@@ -28,6 +21,9 @@ LOW_FILL, USUAL_FILL = 1 / 16, 1 / 4
 
 TOKENIZER, CHARACTERS = (0.9, 1.0, 1.2), (0.7, 0.85, 1.3)
 """Bounds of the billed input as shares of a count: providers count their own form of the schema; for characters see ``quarter_tokens``."""
+
+BILLED, BILLED_TRIAL = (0.87, 1.0, 1.15), (0.95, 1.0, 1.05)
+"""Bounds of the billed input as shares of the usual one after earlier calls: of other questions, and of the same."""
 
 JUDGE_TOKENS = 400
 """Usual tokens of a written judge reply without an earlier call: five claims."""
@@ -55,7 +51,7 @@ class CallLimits:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A value with its bounds: within them are 19 of 20 by earlier calls, and all by caps."""
+    """A value with its bounds."""
 
     low: float
     usual: float
@@ -63,6 +59,9 @@ class Spread:
 
     def __add__(self, other: "Spread") -> "Spread":
         return Spread(self.low + other.low, self.usual + other.usual, self.high + other.high)
+
+    def __mul__(self, factor: float) -> "Spread":
+        return Spread(self.low * factor, self.usual * factor, self.high * factor)
 
 
 NOTHING = Spread(0, 0, 0)
@@ -148,7 +147,7 @@ class Estimate:
 class _Group:
     """Sums over the jobs with the same model, lane and basis."""
 
-    past: PastCalls | None
+    past: Averages | None
     counted_by: str
     calls: int = 0
     counted: int = 0
@@ -233,44 +232,45 @@ class Estimator:
 
     def _answers(self, provider: str, model: str | None, lane: str, group: _Group) -> ModelEstimate:
         past, calls = group.past, group.calls
-        if past is not None and past.exact_fit.count:
-            usual, deviation = past.exact_fit.extend(calls, group.tokens)
-            inputs, wide = _around(usual, deviation, past.exact_deviation)
-            counted_by = f"{group.counted_by}, as billed in {past.exact_fit.count:,} calls{wide}"
-        elif past is not None and past.input_fit.count:
-            # Before a tokenizer without calls: providers bill their own form of the schema, which none of them counts.
-            if past.input_deviation:
-                usual, deviation = past.input_fit.scale(calls, group.counted)
-            else:
-                # Of the same questions the part that grows with the prompt is known.
-                usual, deviation = past.input_fit.extend(calls, group.counted)
-            inputs, wide = _around(usual, deviation, past.input_deviation)
-            share = usual / group.counted if group.counted else 0.0
-            counted_by = f"{past.counted_by} x {share:.2f}, as billed in {past.input_fit.count:,} calls{wide}"
-        elif group.counted_by != ESTIMATE:
-            inputs, counted_by = Spread(*(group.tokens * share for share in TOKENIZER)), group.counted_by
-        else:
-            inputs = Spread(*(group.tokens * share for share in CHARACTERS))
-            counted_by = "estimate of 4 characters a token"
+        inputs, counted_by = self._inputs(group)
         if past is None:
             outputs = Spread(group.cap * LOW_FILL, group.cap * USUAL_FILL, group.cap)
             output_from = f"a quarter of max_tokens ({group.cap // calls:,}); no earlier calls"
         else:
-            total = past.output_fit.predict(calls, group.counted)
-            outputs, wide = _around(*total, past.output_deviation, most=group.cap)
+            usual, factor = calls * past.output_tokens, past.output_factor
+            outputs = Spread(*(min(group.cap, total) for total in (usual / factor, usual, usual * factor)))
             output_from = f"{past.calls:,} earlier calls"
-            if past.output_deviation:
+            if not self.history.same_kind:
                 output_from += f", of {past.batches:,} {'batch' if past.batches == 1 else 'batches'}"
-            output_from += wide
-        cost_usd = self._cost(Turn(provider, model), lane, calls, inputs, outputs, past)
-        latency_s = past.latency_s if past is not None else None
-        count = Spread(calls, calls, calls)
         return ModelEstimate(
-            provider, model, lane, Purpose.GENERATE.value, count, inputs, outputs, cost_usd, counted_by, output_from, latency_s
-        )  # fmt: skip
+            provider=provider,
+            model=model,
+            lane=lane,
+            purpose=Purpose.GENERATE.value,
+            calls=_only(calls),
+            input_tokens=inputs,
+            output_tokens=outputs,
+            cost_usd=self._cost(Turn(provider, model), lane, calls, inputs, outputs, past),
+            counted_by=counted_by,
+            output_from=output_from,
+            latency_s=past.latency_s if past is not None else None,
+        )
+
+    def _inputs(self, group: _Group) -> tuple[Spread, str]:
+        """Estimates the input of answers, and names the counter."""
+        past = group.past
+        if past is not None and past.billed_share is not None:
+            shares = BILLED_TRIAL if self.history.same_kind else BILLED
+            usual = group.counted * past.billed_share
+            counted_by = f"{past.counted_by} x {past.billed_share:.2f}, as billed in {past.calls:,} calls"
+            return Spread(*(usual * share for share in shares)), counted_by
+        shares, counted_by = TOKENIZER, group.counted_by
+        if counted_by == ESTIMATE:
+            shares, counted_by = CHARACTERS, "estimate of 4 characters a token"
+        return Spread(*(group.tokens * share for share in shares)), counted_by
 
     def _cost(  # noqa: PLR0917 - one row of the estimate
-        self, turn: Turn, lane: str, calls: float, inputs: Spread, outputs: Spread, past: PastCalls | None
+        self, turn: Turn, lane: str, calls: float, inputs: Spread, outputs: Spread, past: Averages | None
     ) -> Spread | None:
         if not calls:
             return NOTHING
@@ -296,19 +296,19 @@ class Estimator:
         for asks_judge, count in ((True, explicit), (False, group.calls - explicit)):
             if not count:
                 continue
-            if jobs := self.history.judged(provider, model, judge=asks_judge):
+            earlier = calls_in(self.history.first_calls(provider, model, judge=asks_judge))
+            if earlier >= LEAST_CALLS:
                 judged = False
-                for past in self.history.follow_ups(provider, model, judge=asks_judge):
-                    deviation = self.history.follow_up_deviation(past, provider, model, judge=asks_judge)
+                for past, each in self.history.follow_ups(provider, model, judge=asks_judge):
                     if past.purpose == Purpose.JUDGE:
                         judged = True
                         # In the lane of now: the price is another one, and the tokens are the same.
                         lanes = [lane for (_, by_default, lane) in group.judges if by_default is not asks_judge]
-                        yield self._follow_up(past, count, jobs, lanes[0] if lanes else past.lane, deviation)
+                        yield self._follow_up(past, each, count, earlier, lanes[0] if lanes else past.lane)
                     elif past.purpose != Purpose.ESCALATE:
-                        yield self._follow_up(past, count, jobs, answers.lane, deviation)
-                if not judged and (most := self.history.follow_up_deviation(None, provider, model, judge=asks_judge)):
-                    yield from self._unseen_judges(answers, group, asks_judge=asks_judge, share=min(1.0, Z * most))
+                        yield self._follow_up(past, each, count, earlier, answers.lane)
+                if not judged and not self.history.same_kind:
+                    yield from self._unseen_judges(answers, group, asks_judge=asks_judge, share=OTHER_JUDGES)
             else:
                 for (judge, by_default, lane), times in group.judges.items():
                     if by_default is not asks_judge:
@@ -323,15 +323,16 @@ class Estimator:
             if by_default is not asks_judge:
                 turn = self._turn(Turn.parse(judge))
                 first = self._first_judge(answers, turn, lane, times, by_default=by_default)
-                tokens_in, tokens_out = (
-                    Spread(0.0, 0.0, tokens.high * share) for tokens in (first.input_tokens, first.output_tokens)
-                )
-                cost_usd = first.cost_usd and Spread(0.0, 0.0, first.cost_usd.high * share)
                 source = "the earlier answers, of which none needed a judge"
                 yield replace(
-                    first, calls=Spread(0.0, 0.0, times * share), input_tokens=tokens_in, output_tokens=tokens_out,
-                    cost_usd=cost_usd, counted_by=source, output_from=source,
-                )  # fmt: skip
+                    first,
+                    calls=_at_most(times * share),
+                    input_tokens=_at_most(first.input_tokens.high * share),
+                    output_tokens=_at_most(first.output_tokens.high * share),
+                    cost_usd=first.cost_usd and _at_most(first.cost_usd.high * share),
+                    counted_by=source,
+                    output_from=source,
+                )
 
     def _escalations(self, answers: ModelEstimate, group: _Group) -> Iterable[ModelEstimate]:
         """Further models of a cascade: a guess, because how often they are asked depends on the questions."""
@@ -339,34 +340,44 @@ class Estimator:
             share = times / answers.calls.usual
             calls = Spread(0, times * USUAL_ESCALATED, times)
             each = (answers.input_tokens.usual * share / times, answers.output_tokens.usual * share / times)
-            inputs, outputs = (Spread(*(count * tokens for count in _bounds(calls))) for tokens in each)
             once = self._cost(turn, answers.lane, 1, _only(each[0]), _only(each[1]), None)
-            cost_usd = None if once is None else Spread(*(count * once.usual for count in _bounds(calls)))
             source = "a guess: a quarter of the jobs, at most all; prompts and answers as before"
             yield ModelEstimate(
-                turn.provider, turn.model, answers.lane, Purpose.ESCALATE.value, calls, inputs, outputs, cost_usd, source, source
-            )  # fmt: skip
+                provider=turn.provider,
+                model=turn.model,
+                lane=answers.lane,
+                purpose=Purpose.ESCALATE.value,
+                calls=calls,
+                input_tokens=calls * each[0],
+                output_tokens=calls * each[1],
+                cost_usd=once and calls * once.usual,
+                counted_by=source,
+                output_from=source,
+            )
 
     def _turn(self, turn: Turn) -> Turn:
         """The turn with its model, also where that is the provider's default."""
         return Turn(turn.provider, self.tariff.model_of(turn.provider, turn.model))
 
-    def _follow_up(self, past: PastCalls, jobs: int, earlier: int, lane: str, of_batch: float) -> ModelEstimate:
-        share = past.calls / earlier
-        usual = jobs * share
-        sampled = math.sqrt(max(0.0, min(1.0, share) * (1 - min(1.0, share))) * (jobs + jobs * jobs / earlier))
-        error = Z * math.hypot(sampled, of_batch * jobs)
-        calls = Spread(max(0.0, usual - error), usual, usual + error)
-        inputs, outputs = (
-            Spread(*(count * moments.mean for count in _bounds(calls))) for moments in (past.inputs, past.outputs)
+    def _follow_up(self, past: PastCalls, each: Averages, jobs: int, earlier: int, lane: str) -> ModelEstimate:
+        share, margin = each.calls / earlier, self.history.margin(earlier)
+        calls = Spread(jobs * max(0.0, share - margin), jobs * share, jobs * (share + margin))
+        once = self._cost(
+            Turn(past.provider, past.model), lane, 1, _only(each.input_tokens), _only(each.output_tokens), each
         )
-        turn, once = Turn(past.provider, past.model), (_only(past.inputs.mean), _only(past.outputs.mean))
-        each = self._cost(turn, lane, 1, *once, past)
-        cost_usd = None if each is None else Spread(*(count * each.usual for count in _bounds(calls)))
         return ModelEstimate(
-            past.provider, past.model, lane, past.purpose, calls, inputs, outputs, cost_usd,
-            f"as billed in {past.calls:,} calls", f"{past.calls:,} earlier calls", past.latency_s if past.lane == lane else 0.0,
-        )  # fmt: skip
+            provider=past.provider,
+            model=past.model,
+            lane=lane,
+            purpose=past.purpose,
+            calls=calls,
+            input_tokens=calls * each.input_tokens,
+            output_tokens=calls * each.output_tokens,
+            cost_usd=once and calls * once.usual,
+            counted_by=f"as billed in {each.calls:,} calls",
+            output_from=f"{each.calls:,} earlier calls",
+            latency_s=each.latency_s if past.lane == lane else 0.0,
+        )
 
     def _first_judge(
         self, answers: ModelEstimate, turn: Turn, lane: str, times: int, *, by_default: bool
@@ -464,19 +475,8 @@ def _only(value: float) -> Spread:
     return Spread(value, value, value)
 
 
-def _around(usual: float, deviation: float, of_batch: float, *, most: float = math.inf) -> tuple[Spread, str]:
-    """A total with its bounds, by its own deviation and, as a share, by that of a batch among others.
-
-    The text tells of bounds that are cut at ``WIDEST`` times; else it is empty.
-    """
-    beyond = usual + Z * deviation
-    if beyond >= WIDEST * usual:
-        # Nearly nothing: the deviation is no share of it.
-        return Spread(0.0, min(most, usual), min(most, beyond)), ""
-    exponent, widest = Z * math.hypot(deviation / usual, of_batch), math.log(WIDEST)
-    factor = math.exp(min(exponent, widest))
-    spread = Spread(*(min(most, value) for value in (usual / factor, usual, usual * factor)))
-    return spread, f", up to {WIDEST} times more or fewer: they differ much" if exponent > widest else ""
+def _at_most(value: float) -> Spread:
+    return Spread(0.0, 0.0, value)
 
 
 def _merged(rows: Iterable[ModelEstimate]) -> Iterable[ModelEstimate]:

@@ -1,7 +1,6 @@
 """Plans the first call of a job by the code that makes it, without making it, beside what earlier calls used."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -11,10 +10,9 @@ from uuid_utils.compat import uuid7
 
 from schemas.generation import CheckerName, Lane
 from schemas.job import GenerationConfig, JobRequest
-from schemas.model_call import MessagesSnapshot
 from schemas.states import Outcome, Step
 from schemas.window import gap_before, parse_window
-from tasks.calls.call_history import History, PastCalls
+from tasks.calls.call_history import Averages, History
 from tasks.calls.experiments import Variants
 from tasks.calls.response_cache import NO_SHARING, SharePolicy
 from tasks.errors import ConfigurationError, InputError, ProviderError
@@ -37,8 +35,8 @@ class PlannedAnswer:
 
     Attributes:
         counted: tokens of its prompt in the count of its record.
-        tokens: tokens of the prompt by the tokenizer ``counted_by``: with the schema of the reply, or of the messages alone
-            where calls tell what was billed for these.
+        tokens: tokens of the prompt and of the schema of the reply by the tokenizer ``counted_by``; 0 where earlier calls
+            tell what is billed for a count.
         cap: most tokens of the answer.
         reserve_usd: sum that the ledger reserves for the call; None for an unknown price.
         share_key: names identical calls whose answers are shared; None: it shares none.
@@ -50,7 +48,7 @@ class PlannedAnswer:
     provider: str
     model: str | None
     lane: str
-    past: PastCalls | None
+    past: Averages | None
     counted: int
     tokens: int
     counted_by: str
@@ -112,7 +110,7 @@ class Forecaster:
                 lane=call.lane,
                 past=past,
                 counted=call.prompt.snapshot.prompt_tokens or 0,
-                tokens=_tokens(call, counter, past),
+                tokens=prompt_tokens(call, counter) if past is None or past.billed_share is None else 0,
                 counted_by=counter.name if counter else ESTIMATE,
                 cap=call.request.config.max_tokens,
                 reserve_usd=call.reserve_usd,
@@ -156,28 +154,14 @@ class Forecaster:
         return (f"{cheap.turn.provider}:{cheap.turn.model or ''}" if cheap else ""), True
 
 
-def _tokens(call: Call, counter: Counter | None, past: PastCalls | None) -> int:
-    """Tokens of a prompt, as far as its estimate needs them."""
-    if past is None or not (past.input_fit.count or past.exact_fit.count):
-        return prompt_tokens(call, counter)
-    if counter is None or not past.exact_fit.count:
-        return 0
-    return message_tokens(call.prompt.snapshot, [source.content for source in call.request.context], counter)
-
-
 def prompt_tokens(call: Call, counter: Counter | None) -> int:
     """Tokens of a call's messages and of the schema of its reply; a quarter of the characters without a tokenizer."""
     counter = counter or ESTIMATED
-    tokens = message_tokens(call.prompt.snapshot, [source.content for source in call.request.context], counter)
+    texts = call.prompt.snapshot.texts([source.content for source in call.request.context])
+    tokens = sum(counter.count(text) for _, text in texts) + MESSAGE_TOKENS * len(texts)
     if (schema := call.prompt.reply_schema) is not None:
         tokens += counter.count(json.dumps(schema, separators=(",", ":"))) + MESSAGE_TOKENS
     return tokens
-
-
-def message_tokens(snapshot: MessagesSnapshot, contents: Sequence[str], counter: Counter) -> int:
-    """Tokens of the messages of a call with these sources."""
-    texts = snapshot.texts(contents)
-    return sum(counter.count(text) for _, text in texts) + MESSAGE_TOKENS * len(texts)
 
 
 def first_lease(

@@ -7,11 +7,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from schemas.model_call import MessagesSnapshot
-from tasks.calls.call_history import History, Moments, Pace, PastCalls
-from tasks.calls.linear_fit import Fit
+from tasks.calls.call_history import History, Pace, PastCalls
 from worker.ledger.database import Database
-from worker.ledger.packing import whole_completion, whole_request
 
 NEWEST = 20_000
 """Attempts that are looked at, newest first, by the primary key: their ids begin with the time they were made."""
@@ -21,12 +18,6 @@ SAMPLE = 500
 
 SAMPLE_OF_BATCH = 100
 """Attempts of a batch among them, so that several batches tell how far one may be from another."""
-
-PROMPTS = 100
-"""Calls of each model whose messages are read, to count them in the model's own tokenizer."""
-
-PROMPTS_OF_BATCH = 25
-"""Calls of a batch among them."""
 
 LEAST_JOBS = 20
 """Calls of a batch from which on its pace counts."""
@@ -59,42 +50,29 @@ WITH newest AS (
 _ANSWERS = (
     _RECENT
     + """
-SELECT provider, model, lane, judge, c.prompt ->> 'name' AS prompt, c.prompt #>> '{snapshot,counted_by}' AS counted_by,
-       count(*) AS calls, sum(output) AS outputs, sum(output * output) AS output_squares,
-       sum(input) AS inputs, sum(cached) AS cached, sum(written) AS written, avg(seconds) AS seconds,
-       batch_id, count(*) FILTER (WHERE counted > 0) AS sized, sum(counted) AS sizes, sum(counted * counted) AS size_squares,
-       sum(input) FILTER (WHERE counted > 0) AS billed, sum(input * input) FILTER (WHERE counted > 0) AS billed_squares,
-       sum(input * counted) AS billed_products, sum(output) FILTER (WHERE counted > 0) AS sized_outputs,
-       sum(output * output) FILTER (WHERE counted > 0) AS sized_output_squares, sum(output * counted) AS output_products
+SELECT u.provider, u.model, u.lane, u.purpose, u.batch_id, count(*) AS calls, sum(input) AS inputs, sum(output) AS outputs,
+       sum(cached) AS cached, sum(written) AS written, sum(seconds) AS seconds,
+       coalesce(sum(counted), 0)::float8 AS counted, coalesce(sum(input) FILTER (WHERE counted > 0), 0) AS billed,
+       judge, c.prompt ->> 'name' AS prompt, c.prompt #>> '{snapshot,counted_by}' AS counted_by
 FROM used u JOIN completion c ON c.attempt_id = u.id
 CROSS JOIN LATERAL (SELECT (c.prompt #>> '{snapshot,prompt_tokens}')::float8 AS counted) t
 WHERE u.purpose = 'generate'
-GROUP BY provider, model, lane, judge, batch_id, c.prompt ->> 'name', c.prompt #>> '{snapshot,counted_by}'
-"""
-)
-
-_PROMPTS = (
-    _RECENT
-    + """
-SELECT provider, model, batch_id, input, c.prompt ->> 'name' AS name, NULL::bytea AS raw, c.parsed, c.prompt, c.packed,
-       q.head, q.sources
-FROM used u JOIN completion c ON c.attempt_id = u.id JOIN job_request q ON q.job_id = u.job_id
-WHERE u.purpose = 'generate' AND u.model = ANY(%(models)b::text[])
+GROUP BY u.provider, u.model, u.lane, u.purpose, judge, u.batch_id, c.prompt ->> 'name', c.prompt #>> '{snapshot,counted_by}'
 """
 )
 
 _FOLLOW_UPS = (
     _RECENT
     + """
-SELECT g.provider AS answer_provider, g.model AS answer_model, g.judge, f.provider, f.model, f.lane, f.purpose, g.batch_id,
-       count(*) AS calls, sum((f.usage ->> 'input_tokens')::float8) AS inputs,
-       sum((f.usage ->> 'output_tokens')::float8) AS outputs,
+SELECT f.provider, f.model, f.lane, f.purpose, g.batch_id, count(*) AS calls,
+       sum((f.usage ->> 'input_tokens')::float8) AS inputs, sum((f.usage ->> 'output_tokens')::float8) AS outputs,
        sum((f.usage ->> 'cached_input_tokens')::float8) AS cached,
        sum((f.usage ->> 'cache_write_tokens')::float8) AS written,
-       avg(extract(epoch FROM f.closed_at - f.opened_at))::float8 AS seconds
+       sum(extract(epoch FROM f.closed_at - f.opened_at))::float8 AS seconds,
+       g.judge, g.provider AS answer_provider, g.model AS answer_model
 FROM used g JOIN attempt f ON f.job_id = g.job_id AND f.run = g.run
 WHERE g.purpose = 'generate' AND f.purpose <> 'generate' AND f.outcome = 'ok' AND f.usage IS NOT NULL
-GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
+GROUP BY f.provider, f.model, f.lane, f.purpose, g.batch_id, g.judge, g.provider, g.model
 """
 )
 
@@ -135,19 +113,6 @@ _LAST_ID = UUID(int=2**128 - 1)
 
 
 @dataclass(frozen=True, slots=True)
-class SentPrompt:
-    """The messages of an earlier call with the contents of its sources, and the input that was billed."""
-
-    provider: str
-    model: str
-    batch_id: UUID
-    input_tokens: float
-    name: str | None
-    snapshot: MessagesSnapshot
-    contents: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
 class UsedCalls:
     """The use of the calls of a batch, by model, lane and purpose; ``cost_usd`` is None for an unknown price."""
 
@@ -176,32 +141,18 @@ class CallHistory:
             "of_batch": SAMPLE_OF_BATCH if batch_id is None else SAMPLE,
             "least": LEAST_JOBS,
         }
-        calls = [_answers(row) for row in await self._db.rows(_ANSWERS, key)]
-        calls += [_follow_ups(row) for row in await self._db.rows(_FOLLOW_UPS, key)]
+        calls = [
+            _past(row, prompt=row.prompt, counted_by=row.counted_by, counted=row.counted, billed=row.billed)
+            for row in await self._db.rows(_ANSWERS, key)
+        ]
+        calls += [
+            _past(row, answer=(row.answer_provider, row.answer_model)) for row in await self._db.rows(_FOLLOW_UPS, key)
+        ]
         paces = {
             (row.provider, row.model): Pace(float(row.slowest), float(row.quickest))
             for row in await self._db.rows(_PACES, {**key, "of_batch": SAMPLE})
         }
         return History(tuple(calls), paces, same_kind=batch_id is not None)
-
-    async def prompts(
-        self, tenant: str, models: Sequence[str], before: datetime | None = None, batch_id: UUID | None = None
-    ) -> list[SentPrompt]:
-        """Messages of a few of the same calls, for these models."""
-        key = {
-            **_scope(tenant, before, batch_id),
-            "models": list(models),
-            "sample": PROMPTS,
-            "of_batch": PROMPTS_OF_BATCH if batch_id is None else PROMPTS,
-        }
-        return [
-            SentPrompt(
-                row.provider, row.model, row.batch_id, row.input, row.name,
-                MessagesSnapshot.model_validate(whole_completion(row).prompt["snapshot"]),
-                [source["content"] for source in whole_request(row.head, row.sources).get("context", ())],
-            )
-            for row in await self._db.rows(_PROMPTS, key)
-        ]  # fmt: skip
 
     async def stored_keys(
         self, tenant: str, keys: Sequence[bytes], within: timedelta, at: datetime | None = None
@@ -233,46 +184,19 @@ def _scope(tenant: str, before: datetime | None, batch_id: UUID | None) -> dict[
     return {"batch_id": batch_id, "tenant": tenant, "before": last, "newest": NEWEST}
 
 
-def _answers(row: Any) -> PastCalls:
-    return PastCalls(
-        row.provider,
-        row.model,
-        row.lane,
-        "generate",
-        row.calls,
-        outputs=Moments(row.calls, row.outputs, row.output_squares),
-        inputs=Moments(row.calls, row.inputs),
-        input_fit=_fit(row, row.billed, row.billed_squares, row.billed_products),
-        output_fit=_fit(row, row.sized_outputs, row.sized_output_squares, row.output_products),
-        batch=row.batch_id,
-        judge=row.judge,
-        prompt=row.prompt,
-        counted_by=row.counted_by,
-        cache_reads=row.cached / (row.inputs or 1.0),
-        cache_writes=row.written / (row.inputs or 1.0),
-        latency_s=row.seconds or 0.0,
-    )
-
-
-def _fit(row: Any, amounts: float, amount_squares: float, products: float) -> Fit:
-    if not row.sized:
-        return Fit()
-    return Fit(row.sized, row.sizes, amounts, row.size_squares, amount_squares, products)
-
-
-def _follow_ups(row: Any) -> PastCalls:
+def _past(row: Any, **more: Any) -> PastCalls:
     return PastCalls(
         row.provider,
         row.model,
         row.lane,
         row.purpose,
+        row.batch_id,
         row.calls,
-        outputs=Moments(row.calls, row.outputs),
-        inputs=Moments(row.calls, row.inputs),
-        batch=row.batch_id,
-        answer=(row.answer_provider, row.answer_model),
+        row.inputs,
+        row.outputs,
+        cached=row.cached or 0.0,
+        cache_written=row.written or 0.0,
+        seconds=row.seconds or 0.0,
         judge=row.judge,
-        cache_reads=row.cached / (row.inputs or 1.0),
-        cache_writes=row.written / (row.inputs or 1.0),
-        latency_s=row.seconds or 0.0,
+        **more,
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain, islice
@@ -13,13 +13,12 @@ from schemas.batch import BatchStatus
 from schemas.generation import Lane
 from schemas.job import JobRequest
 from schemas.window import parse_window
-from tasks.calls.call_history import BilledPrompt, History
+from tasks.calls.call_history import History, calls_in
 from tasks.calls.estimate import CallLimits, Estimate, Estimator, ModelEstimate, Spread
-from tasks.calls.forecast import Forecast, Forecaster, first_lease, message_tokens
+from tasks.calls.forecast import Forecast, Forecaster, first_lease
 from tasks.lanes.choice import LaneChooser
 from tasks.ports import NewBatch, NewJob, Refused, Replay
 from tasks.ports.remote_batches import BatchTimes
-from tasks.prompting.sources.pack import exact_counter
 from tasks.submit import new_batch
 from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
@@ -174,30 +173,6 @@ def _planned(job: NewJob) -> PlannedJob:
     return PlannedJob(job.id, JobRequest.model_validate_json(job.request), job.idempotency_key, job.replay)
 
 
-async def _read_history(
-    ledger: PostgresLedger, tenant: str, before: datetime | None = None, trial: UUID | None = None
-) -> History:
-    """Earlier calls of a tenant; where a model's own tokenizer is installed, with a few of their prompts counted by it."""
-    history = await ledger.history.past(tenant, before, trial)
-    counters = {call.model: exact_counter(call.model) for call in history.calls if call.answer is None and call.model}
-    exact = {model: counter for model, counter in counters.items() if model and counter is not None}
-    if not exact:
-        return history
-    messages = await ledger.history.prompts(tenant, list(exact), before, trial)
-    prompts = [
-        BilledPrompt(
-            each.provider,
-            each.model,
-            each.name,
-            each.batch_id,
-            message_tokens(each.snapshot, each.contents, exact[each.model]),
-            each.input_tokens,
-        )
-        for each in messages
-    ]
-    return replace(history, prompts=prompts)
-
-
 def _time_left_s(batch: NewBatch) -> float | None:
     if batch.deadline is None:
         return None
@@ -209,7 +184,7 @@ def _time_left_s(batch: NewBatch) -> float | None:
 
 
 def _answered(history: History) -> int:
-    return sum(call.calls for call in history.calls if call.answer is None)
+    return calls_in([past for past in history.calls if past.answer is None])
 
 
 async def _unobserved(provider: str, model: str, lane: Lane) -> BatchTimes:  # noqa: ARG001 - as the ledger's
@@ -220,7 +195,7 @@ async def estimate_jobs(
     jobs: Iterable[NewJob], batch: NewBatch, settings: Settings, ledger: PostgresLedger, refused: Sequence[Refused] = ()
 ) -> Estimation:
     """Estimates new jobs that are to be written as a batch, beside those that were refused."""
-    planner = _Planner(settings, ledger, batch, await _read_history(ledger, batch.tenant))
+    planner = _Planner(settings, ledger, batch, await ledger.history.past(batch.tenant))
     count = await planner.add_all(jobs)
     estimate = planner.estimator.result()
     return Estimation(estimate, count + len(refused), refused, planner.repeats, batch.max_cost_usd)
@@ -265,7 +240,7 @@ async def estimate_files(
         list(files), batch, strict=False, on_refused=on_refused, catalog=catalog, columns=reading, tell=tell,
         digest=digest, priority=priority,
     )  # fmt: skip
-    history = await _read_history(ledger, settings.tenant, trial=trial) if ledger is not None else History()
+    history = await ledger.history.past(settings.tenant, batch_id=trial) if ledger is not None else History()
     planner = _Planner(settings, ledger, batch, history)
     jobs = intake.jobs()
     first, again = list(islice(jobs, HEAD)), None
@@ -292,7 +267,7 @@ async def estimate_batch(
 ) -> Estimation:
     """Estimates a stored batch by what was known when it was submitted, with the truth beside it; raises ``NotFound``."""
     status = await ledger.reading.batch_status(batch_id)
-    history = await _read_history(ledger, status.tenant, status.created_at, trial)
+    history = await ledger.history.past(status.tenant, status.created_at, trial)
     batch = NewBatch(
         batch_id, status.tenant, not_before=status.not_before, window=status.window, deadline=status.deadline,
         max_cost_usd=status.max_cost_usd,
