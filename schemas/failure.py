@@ -33,6 +33,8 @@ class FailureKind(StrEnum):
     """Fewer citations than ``min_citations``, with ``missing_citations: failed``."""
     UNSTORABLE = "unstorable"
     """The database cannot store this row."""
+    UNREADABLE = "unreadable"
+    """What the ledger holds of the job can't be read: its row is damaged, or a later version wrote it."""
     BUDGET = "budget"
     CONFIGURATION = "configuration"
     ATTEMPTS_SPENT = "attempts_spent"

@@ -163,6 +163,7 @@ def result_of(view: JobView) -> JobResult:
     """The whole result of a job for its producer; final or not."""
     record = view.record
     erased = () if view.erased_at is None else (f"erased on {view.erased_at:%Y-%m-%d %H:%M} UTC",)
+    notes = erased if view.unreadable is None else (*erased, view.unreadable)
     result = JobResult(
         job_id=view.job_id,
         custom_id=view.custom_id,
@@ -174,7 +175,7 @@ def result_of(view: JobView) -> JobResult:
         outcome=view.outcome,
         held_reason=view.held_reason,
         query="" if erased else view.request.query,
-        warnings=erased,
+        warnings=notes,
         sources_provided=len(view.request.context),
         cost_usd=view.cost_usd,
         metadata=view.request.metadata,
@@ -196,7 +197,7 @@ def result_of(view: JobView) -> JobResult:
             "sufficient_context": record.quality.sufficient_context,
             "reasoning": record.quality.reasoning,
             "abstain_reason": record.quality.abstain_reason,
-            "warnings": (*erased, *record.quality.warnings),
+            "warnings": (*notes, *record.quality.warnings),
             "claims": grounding.claims if grounding else (),
             "values": grounding.values if grounding else (),
             "structured": record.output_structured,

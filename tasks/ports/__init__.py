@@ -64,6 +64,7 @@ from tasks.ports.rows import (
     StoredResult,
     Submitter,
     UnchangedJob,
+    UnreadableRow,
     no_page,
     own_id_key,
     risk_of,

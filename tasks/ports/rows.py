@@ -230,6 +230,27 @@ class StoredCompletion:
         return bool(self.completion.cost_usd) or self.completion.snapshot.shared_from is not None
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadableRow:
+    """A row of the ledger that no reader of this version understands, in place of what it holds.
+
+    Attributes:
+        job_id: its job.
+        why: the cause, without anything of what the row holds.
+    """
+
+    job_id: UUID
+    why: str
+
+    @property
+    def message(self) -> str:
+        """The failure of the job, in words."""
+        return (
+            f"what the ledger holds of this job can't be read ({self.why}): its row is damaged, or a later version of nightdesk wrote "
+            "it. Restore the row from a backup and retry the job, or submit the question again"
+        )
+
+
 ROUNDS_PER_LEVEL = 2
 """Rounds of a model: its first answer, and one correction. So round 2 is the first of the next model."""
 
@@ -441,6 +462,9 @@ class JobView:
     """When its content was removed for good; request and record are what is left of them."""
     replay_of: UUID | None = None
     """The job that it asks again."""
+    unreadable: str | None = None
+    """The reason that its request or its record can't be read: a damaged request is empty here, a damaged record a failure that
+    says so."""
 
 
 class ResultLine(NamedTuple):

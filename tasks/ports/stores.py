@@ -41,6 +41,7 @@ from tasks.ports.rows import (
     RepublishPage,
     ResultLine,
     StoredResult,
+    UnreadableRow,
     no_page,
 )
 from tasks.scheduling.defaults import MAX_RESCUES
@@ -91,7 +92,11 @@ class Queue(Protocol):
         """Take up to ``limit`` available jobs of a step: those among ``ids``, or by priority when ids is None.
 
         Skips jobs that others hold, that are not available, or are past their deadline; takes no more than ``room`` allows.
+        A job whose row can't be read fails at once (``fail_unreadable``), and is left out.
         """
+
+    async def fail_unreadable(self, rows: Sequence[UnreadableRow], tokens: Sequence[UUID]) -> None:
+        """End jobs whose rows can't be read as ``unreadable``, each with its cause; they run under one of these tokens."""
 
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> Renewal:
         """Renew leases, without a wait for a job that another transaction has locked."""

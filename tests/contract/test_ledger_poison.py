@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
+import orjson
 import psycopg
 import pytest
 from psycopg import sql
 
-from schemas.job import Recheck
+from schemas.job import Recheck, SourceContext
 from schemas.states import JobState, Step
-from tasks.ports import Page
+from tasks.ports import Page, Receipt
 from tests.builders import make_request
 from tests.contract.conftest import Clock, Subject
-from tests.contract.situations import ACTOR, HOUR, LEASE, SECOND, finished, states, submit_many, take
+from tests.contract.situations import ACTOR, HOUR, LEASE, SECOND, finish, finished, generate, states, submit_many, take
 from worker.ledger.postgres import PostgresLedger
 
 pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
@@ -272,3 +273,157 @@ async def test_a_job_whose_lease_failed_is_leased_when_its_row_is_repaired(
     await clock.advance(HOUR)
 
     assert [job.job_id for job in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 1)] == [job_id]
+
+
+# ---- rows that no reader understands ---------------------------------------------------------------------------
+
+LONG = "The copy is ready on Monday. " * 200
+"""A source that is long enough to be packed."""
+
+DAMAGED_REQUESTS = {
+    "bytes": r"UPDATE job_request SET sources = '\xdeadbeefdeadbeef' WHERE job_id = %s",
+    "cut": "UPDATE job_request SET sources = substr(sources, 1, 40) WHERE job_id = %s",
+    "empty": "UPDATE job_request SET sources = '' WHERE job_id = %s",
+    "other dictionary": r"UPDATE job_request SET sources = overlay(sources PLACING '\x07'::bytea FROM 5) WHERE job_id = %s",
+    "no object": "UPDATE job_request SET head = '[1]' WHERE job_id = %s",
+    "other fields": """UPDATE job_request SET head = '{"ask": "x"}', sources = NULL WHERE job_id = %s""",
+    "number": "UPDATE job_request SET head = jsonb_set(head, '{custom_id}', '1e400') WHERE job_id = %s",
+}
+
+
+def damage(database_url: str, statement: str, job_ids: Sequence[UUID]) -> None:
+    """Damage what the ledger holds of some jobs."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for job_id in job_ids:
+            connection.execute(statement.encode(), (job_id,))
+
+
+async def failures(ledger: PostgresLedger, batch_id: UUID) -> dict[str, int]:
+    """Failed jobs by cause."""
+    return {cause.kind: cause.jobs for cause in await ledger.figures.failure_causes(batch_id)}
+
+
+@pytest.mark.parametrize("how", DAMAGED_REQUESTS)
+@pytest.mark.parametrize("way", ["by ids", "by priority"])
+async def test_a_request_that_cannot_be_read_fails_alone(
+    ledger: PostgresLedger, postgres_database_url: str, way: str, how: str
+) -> None:
+    receipt = await submit_many(ledger, 7, context=(SourceContext(content=LONG),))
+    bad = receipt.job_ids[2:5:2]
+    damage(postgres_database_url, DAMAGED_REQUESTS[how], bad)
+
+    ids = receipt.job_ids if way == "by ids" else None
+    leased = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, ids=ids)
+
+    assert {job.job_id for job in leased} == {*receipt.job_ids} - {*bad}
+    assert await failures(ledger, receipt.batch_id) == {"unreadable": 2}
+    assert await ledger.inspection.violations() == []
+
+
+async def test_an_answer_that_cannot_be_read_fails_its_job_alone(
+    ledger: PostgresLedger, postgres_database_url: str
+) -> None:
+    receipt = await submit_many(ledger, 3, context=(SourceContext(content=LONG),))
+    for job in await take(ledger, receipt.job_ids):
+        await generate(ledger, job)
+    bad = receipt.job_ids[:1]
+    damage(postgres_database_url, r"UPDATE completion SET packed = '\x00', parsed = '{}' WHERE job_id = %s", bad)
+
+    leased = await take(ledger, receipt.job_ids, Step.CHECK)
+
+    assert {job.job_id for job in leased} == {*receipt.job_ids[1:]}
+    assert await failures(ledger, receipt.batch_id) == {"unreadable": 1}
+
+
+async def test_the_failure_of_an_unreadable_row_says_what_to_do_and_repeats_nothing_of_it(
+    ledger: PostgresLedger, postgres_database_url: str
+) -> None:
+    receipt = await submit_many(ledger, 1)
+    damage(
+        postgres_database_url,
+        """UPDATE job_request SET head = '{"secret": "swordfish"}' WHERE job_id = %s""",
+        receipt.job_ids,
+    )
+
+    assert await take(ledger, receipt.job_ids) == []
+
+    (cause,) = await ledger.figures.failure_causes(receipt.batch_id)
+    assert "can't be read" in cause.example
+    assert "submit" in cause.example
+    assert "swordfish" not in cause.example
+
+
+# ---- reading what can't be read --------------------------------------------------------------------------------
+
+DAMAGED_RECORDS = {
+    "packed": r"UPDATE generation_record SET packed = '\xdeadbeef' WHERE job_id = %s",
+    "fields": """UPDATE generation_record SET packed = NULL, citations = '[{"no": "citation"}]' WHERE job_id = %s""",
+    "no object": "UPDATE generation_record SET grounding = '[1]' WHERE job_id = %s",
+}
+
+
+async def end_all(ledger: PostgresLedger, number: int) -> Receipt:
+    """A batch of finished jobs."""
+    receipt = await submit_many(ledger, number, context=(SourceContext(content=LONG),))
+    for job in await take(ledger, receipt.job_ids):
+        await generate(ledger, job)
+    for job in await take(ledger, receipt.job_ids, Step.CHECK):
+        await finish(ledger, job)
+    return receipt
+
+
+@pytest.mark.parametrize("how", DAMAGED_RECORDS)
+async def test_a_damaged_record_ends_no_export(ledger: PostgresLedger, postgres_database_url: str, how: str) -> None:
+    receipt = await end_all(ledger, 5)
+    bad = receipt.job_ids[2]
+    damage(postgres_database_url, DAMAGED_RECORDS[how], [bad])
+
+    lines = [
+        orjson.loads(line.content) async for page in ledger.reading.batch_results(receipt.batch_id) for line in page
+    ]
+    results = [stored.result for stored in await ledger.reading.results(receipt.job_ids)]
+    views = [view async for view in ledger.reading.batch_views(receipt.batch_id)]
+
+    assert [UUID(line["job_id"]) for line in lines] == list(receipt.job_ids)
+    assert [result.job_id for result in results] == list(receipt.job_ids)
+    assert [view.job_id for view in views] == list(receipt.job_ids)
+    assert [line["failure"] and line["failure"]["kind"] for line in lines] == [None, None, "unreadable", None, None]
+    assert [result.failure.kind.value if result.failure else None for result in results].count("unreadable") == 1
+    detail = await ledger.reading.job_detail(bad)
+    assert detail.view.unreadable is not None
+
+
+@pytest.mark.parametrize("how", DAMAGED_REQUESTS)
+async def test_a_damaged_request_ends_no_export(ledger: PostgresLedger, postgres_database_url: str, how: str) -> None:
+    receipt = await end_all(ledger, 5)
+    bad = receipt.job_ids[2]
+    damage(postgres_database_url, DAMAGED_REQUESTS[how], [bad])
+
+    lines = [
+        orjson.loads(line.content) async for page in ledger.reading.batch_results(receipt.batch_id) for line in page
+    ]
+    results = [stored.result for stored in await ledger.reading.results(receipt.job_ids)]
+    views = [view async for view in ledger.reading.batch_views(receipt.batch_id)]
+    published = await ledger.outbox.unpublished(10, 0 * SECOND)
+
+    for ids in (
+        [UUID(line["job_id"]) for line in lines],
+        [each.job_id for each in results],
+        [each.job_id for each in views],
+    ):
+        assert ids == list(receipt.job_ids)
+    assert {view.job_id for view in published} >= {*receipt.job_ids} - {bad}
+    (view,) = [view for view in views if view.unreadable]
+    assert view.job_id == bad
+    assert (await ledger.reading.job_detail(bad)).view.unreadable is not None
+
+
+async def test_an_answer_that_cannot_be_read_is_shown_without_its_text(
+    ledger: PostgresLedger, postgres_database_url: str
+) -> None:
+    job_id = await finished(ledger, make_request(context=(SourceContext(content=LONG),)))
+    damage(postgres_database_url, r"UPDATE completion SET packed = '\x00' WHERE job_id = %s", [job_id])
+
+    detail = await ledger.reading.job_detail(job_id)
+
+    assert detail.completions[0]["unreadable"]

@@ -142,3 +142,32 @@ def endless_checks(lab: Lab) -> Report:
     unchecked = lab.count("job WHERE outcome = 'partial' AND priority = 5")
     assert unchecked == LONG_CHECKS, f"{unchecked} of {LONG_CHECKS} ended as partial"
     return report
+
+
+# ---- rows that can't be read -----------------------------------------------------------------------------------
+
+MANY_ROWS, DAMAGED = 120, 8
+
+# Two kinds of damage: bytes that are no frame, and a frame that is cut.
+_DAMAGE = f"""
+UPDATE job_request r SET sources = CASE WHEN j.position % 2 = 0 THEN '\\xdeadbeefdeadbeef' ELSE substr(r.sources, 1, 60) END
+FROM job j WHERE j.id = r.job_id AND j.position % 15 = 7 AND j.position < {15 * DAMAGED}
+"""
+
+
+@experiment("the rows of 8 of 120 jobs are damaged", jobs=0, quick=True)
+def damaged_rows(lab: Lab) -> Report:
+    jobs = questions(MANY_ROWS)
+    for job in jobs:
+        job["context"].append({"content": "Beside the point. " * 200})
+    lab.submit(jobs)
+    lab.execute(_DAMAGE)
+    for _ in range(2):
+        lab.work()
+    lab.start_recovery()
+    report = lab.assert_settled(lab.report(MANY_ROWS))
+    kinds = dict(lab.rows("SELECT failure_kind, count(*) FROM job WHERE state <> 'completed' GROUP BY 1"))
+    assert kinds == {"unreadable": DAMAGED}, kinds
+    rescues = lab.count("job_event WHERE kind = 'rescue'")
+    assert rescues == 0, f"{rescues} rescues"
+    return report

@@ -395,6 +395,18 @@ def test_possibly_billed_twice(installation: Installation) -> None:
     assert "billed_twice" not in installation.findings()
 
 
+def test_jobs_whose_rows_cannot_be_read(installation: Installation) -> None:
+    async def lease_a_damaged_one(ledger: Ledger) -> None:
+        ids = (await submit_many(ledger, 3)).job_ids
+        installation.execute(f"UPDATE job_request SET head = '[]' WHERE job_id = '{ids[1]}'")
+        assert len(await take(ledger, ids)) == 2
+
+    installation.use(lease_a_damaged_one)
+
+    finding = installation.finding("unreadable")
+    assert finding.what.startswith("1 job of the last 7 days failed ")
+
+
 def test_attempts_left_open_on_final_jobs(installation: Installation) -> None:
     batch = make_batch(max_cost_usd=Decimal(1))
 

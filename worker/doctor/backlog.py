@@ -82,6 +82,14 @@ def check_moving(health: LedgerHealth) -> Iterator[Finding]:
             "fix the cause that the reason and PostgreSQL's log name (a damaged row, or a trigger of yours); workers try again within "
             "an hour",
         )
+    if health.unreadable:
+        yield warning(
+            "unreadable",
+            f"{count(len(health.unreadable), 'job')} of the last {BILLED_WITHIN.days} days failed because what the ledger holds of them "
+            f"can't be read, the first of them job {health.unreadable[0]}",
+            "'nightdesk show JOB' says why; look at the server's log and disk, restore the rows from a backup and retry these jobs, or "
+            "submit them again",
+        )
     if health.unpublished:
         yield warning(
             "unpublished",

@@ -14,11 +14,13 @@ from tasks.ports import (
     CacheResult,
     CacheStatus,
     NewVerdicts,
+    UnreadableRow,
     VerdictQuery,
 )
 from worker.ledger.attempts import SHAREABLE, UNDER_WAY, attempt_columns
 from worker.ledger.database import Database
 from worker.ledger.packing import reply_text
+from worker.ledger.stored_rows import read_row
 
 _SHARE = f"""
 WITH input AS (
@@ -131,7 +133,9 @@ class PostgresAnswerCache(AnswerCache):
         rows = await self._db.rows(
             _FIND_VERDICTS, {"batch_id": [batch_id for batch_id, _ in pairs], "key": [key for _, key in pairs]}
         )
-        replies = [(row, reply_text(row.parsed, row.packed)) for row in rows]
+        # A claim whose verdict can't be read is asked for again.
+        read = [(row, read_row(lambda row: reply_text(row.parsed, row.packed), row, row.job_id)) for row in rows]
+        replies = [(row, reply) for row, reply in read if not isinstance(reply, UnreadableRow)]
         verdict_of: dict[tuple[UUID, bytes], CachedVerdict] = {
             (row.batch_id, bytes(key)): CachedVerdict(row.attempt_id, row.job_id, number, reply)
             for row, reply in replies

@@ -92,7 +92,16 @@ _OTHER_SCHEMA = (
 _CONNECTION_IS_SOUND = (*_ROW_AT_FAULT, *_LOST_RACE, psycopg.ProgrammingError)
 """After these the connection serves the next statement; after any other a new one may reach a server that works."""
 
-set_json_loads(orjson.loads)
+
+def _read_json(content: str | bytes) -> Any:
+    """The JSON of a column; its bytes where they can't be read: the reader of that row then fails, and not the fetch of all rows."""
+    try:
+        return orjson.loads(content)
+    except ValueError:
+        return content if isinstance(content, bytes) else content.encode()
+
+
+set_json_loads(_read_json)
 
 
 def unavailable(database_url: str, error: Exception) -> LedgerUnavailable:

@@ -99,6 +99,8 @@ class LedgerHealth:
     left_open: int
     """Attempts within ``OPENED_WITHIN`` on final jobs that were never closed."""
     quarantined: list[Quarantined] = field(default_factory=list)
+    unreadable: list[UUID] = field(default_factory=list)
+    """Jobs that failed within ``BILLED_WITHIN`` because their rows can't be read."""
     served: frozenset[Step] = frozenset()
     """Steps that some worker said to serve a moment ago."""
     urgent_workers: bool = False
@@ -145,6 +147,10 @@ GROUP BY batch_id, held_reason ORDER BY jobs DESC, batch_id
 
 _QUARANTINED = """
 SELECT job_id, duty, reason FROM quarantine WHERE until > nightdesk_now() ORDER BY since, job_id LIMIT %(many)s
+"""
+
+_UNREADABLE = """
+SELECT id FROM job WHERE failure_kind = 'unreadable' AND finished_at > nightdesk_now() - %(billed_within)s LIMIT %(many)s
 """
 
 # Unknown and made again; or answered after it was made again, which is no longer unknown: both calls were paid.
@@ -220,6 +226,7 @@ class Inspection:
             left_open=await self._count(_LEFT_OPEN, parameters),
             served=known_steps(steps),
             urgent_workers=URGENT in steps,
+            unreadable=[row.id for row in await self._db.rows(_UNREADABLE, parameters)],
             quarantined=[Quarantined(*row) for row in await self._db.rows(_QUARANTINED, parameters)],
             holds=[
                 HeldJobs(row.batch_id, HeldReason(row.held_reason), row.jobs) for row in await self._db.rows(_HOLDS)

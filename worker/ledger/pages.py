@@ -109,6 +109,16 @@ async def isolate(ids: Sequence[UUID], change: Change[Row], refuse: Refuse) -> l
     return first + await isolate(ids[middle:], change, refuse)
 
 
+async def read_apart(db: Database, statement: str, ids: Sequence[UUID]) -> tuple[list[Any], list[UUID]]:
+    """Read the rows of jobs by a statement that takes ``ids``; also returns the ids of those at which it fails."""
+    refused: dict[UUID, str] = {}
+
+    async def read(some: Sequence[UUID]) -> list[Any]:
+        return await db.rows(statement, {"ids": list(some)})
+
+    return await isolate(ids, read, _note_in(refused)), list(refused)
+
+
 async def each_page(ids: Sequence[UUID]) -> AsyncIterator[Sequence[UUID]]:
     """Give the pages of ids that are at hand in the form in which ``walk`` finds them."""
     for page in paged(ids):
@@ -129,16 +139,16 @@ async def change_pages(pages: AsyncIterator[Sequence[UUID]], change: Change[UUID
     changed: list[UUID] = []
     async for ids in pages:
         refused: dict[UUID, str] = {}
-        done = await isolate(ids, change, _refuse_into(refused))
+        done = await isolate(ids, change, _note_in(refused))
         changed += done
         on_page(Page(len(ids), done, refused))
     return changed
 
 
-def _refuse_into(refused: dict[UUID, str]) -> Refuse:
+def _note_in(refused: dict[UUID, str]) -> Refuse:
     async def refuse(job_id: UUID, error: Exception) -> None:
         refused[job_id] = reason(error)
-        log.warning("job %s can't be changed: %s", job_id, refused[job_id])
+        log.warning("job %s can't be read or changed: %s", job_id, refused[job_id])
 
     return refuse
 

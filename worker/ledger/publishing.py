@@ -110,7 +110,7 @@ class PostgresOutbox(Outbox):
         for row in await isolate(job_ids, self._read_results, self.set_aside):
             try:
                 views.append(view_of(row))
-            except ValueError as error:
+            except Exception as error:  # noqa: BLE001 - damaged bytes make each layer of the readers fail in its own way
                 await self.set_aside(row.id, error)
         return views
 

@@ -29,6 +29,7 @@ from tasks.ports import (
     Renewal,
     Replay,
     StoredCompletion,
+    UnreadableRow,
     no_page,
 )
 from worker.ledger.actions import cancel_pages
@@ -36,6 +37,8 @@ from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, LEAST_PRIORITY, MOST_PRIORITY
 from worker.ledger.packing import split_record, whole_completion, whole_request
 from worker.ledger.pages import LEASING, LOCK_LEASED, each_page, quarantine_bad, row_at_fault
+from worker.ledger.stored_rows import read_row
+from worker.ledger.unreadable import fail_unreadable
 from worker.ledger.views import RECORD_COLUMNS
 
 PURPOSES = {
@@ -274,12 +277,20 @@ class PostgresQueue(Queue):
             rows = await self._cancel_leased(leased_rows)
             if rows or not leased_rows:
                 break
-        jobs = []
+        jobs, unreadable = [], []
         for number, row in enumerate(rows, start=1):
-            jobs.append(leased_job(row, token))
+            job = read_job(row, token)
+            if isinstance(job, UnreadableRow):
+                unreadable.append(job)
+            else:
+                jobs.append(job)
             if not number % READ_A_TURN:
                 await asyncio.sleep(0)
+        await self.fail_unreadable(unreadable, [token])
         return sorted(jobs, key=lambda job: (-job.priority, job.job_id))
+
+    async def fail_unreadable(self, rows: Sequence[UnreadableRow], tokens: Sequence[UUID]) -> None:
+        await fail_unreadable(self._db, rows, tokens)
 
     async def _take(self, parameters: dict[str, Any], ids: Sequence[UUID] | None) -> list[Any]:
         """Lease in one statement; jobs whose rows make it fail are put in quarantine, and the others leased without them."""
@@ -366,8 +377,13 @@ def lease_terms(step: Step) -> dict[str, Any]:
     }
 
 
-def leased_job(row: Any, token: UUID) -> Leased:
+def read_job(row: Any, token: UUID) -> Leased | UnreadableRow:
     """The job of a row of ``LEASED_JOBS``, under a token."""
+    return read_row(lambda row: leased_job(row, token), row, row.id)
+
+
+def leased_job(row: Any, token: UUID) -> Leased:
+    """The job of a row of ``LEASED_JOBS``, under a token; raises whatever a damaged row makes of it (see ``read_job``)."""
     # A request that another version stored may lack a field that this one has, or have one too many.
     own = row.contract_version == CONTRACT_VERSION
     stored = whole_request(row.head, row.sources)

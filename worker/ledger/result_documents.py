@@ -8,14 +8,20 @@ from typing import Any
 from uuid import UUID
 
 from schemas.record import JobResult
-from tasks.ports import JobView, ResultLine, StoredResult
+from tasks.errors import LedgerError
+from tasks.ports import JobView, ResultLine, StoredResult, UnreadableRow
 from worker.ledger.database import Database
 from worker.ledger.document_query import BATCH_RESULTS, RESULTS
 from worker.ledger.packing import visible_parts
-from worker.ledger.pages import PAGE_ROWS
+from worker.ledger.pages import PAGE_ROWS, read_apart, row_at_fault
 from worker.ledger.stored_documents import error_counts, line_of_document
+from worker.ledger.stored_rows import read_row
 
 _LAST_POSITION = "SELECT max(position) AS position FROM job WHERE batch_id = %s"
+
+_PAGE = """
+SELECT id FROM job WHERE batch_id = %(batch_id)s AND position BETWEEN %(first)s AND %(last)s ORDER BY position
+"""
 
 _TURN = 100
 """Results made between two turns of the event loop, which meanwhile receives the next pages."""
@@ -39,46 +45,62 @@ class ResultReader:
 
     async def of_jobs(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
         """The results of the jobs that exist among some, in that order."""
-        results: list[StoredResult | None] = []
-        rows = await self._db.rows(RESULTS, {"ids": list(job_ids)})
-        for start in range(0, len(rows), _TURN):
-            results += map(_result_of_row, rows[start : start + _TURN])
-            await asyncio.sleep(0)
-        rest = {row.id: place for place, row in enumerate(rows) if results[place] is None}
-        for view in await self._views(list(rest)) if rest else ():
-            results[rest[view.job_id]] = _from_view(view)
-        return [result for result in results if result is not None]
+        results: dict[UUID, StoredResult] = {}
+        rows, rest = await read_apart(self._db, RESULTS, job_ids)
+        for number, row in enumerate(rows, start=1):
+            result = read_row(_result_of_row, row, row.id)
+            if isinstance(result, StoredResult):
+                results[row.id] = result
+            else:
+                rest.append(row.id)
+            if not number % _TURN:
+                await asyncio.sleep(0)
+        for view in await self._views(rest) if rest else ():
+            results[view.job_id] = _from_view(view)
+        return [results[job_id] for job_id in job_ids if job_id in results]
 
     async def of_batch(self, batch_id: UUID) -> AsyncIterator[list[ResultLine]]:
         """The results of all jobs of a batch by position, page by page; reads pages ahead."""
-        pages: deque[asyncio.Task[list[memoryview]]] = deque()
+        pages: deque[asyncio.Task[list[ResultLine]]] = deque()
         try:
             async for reading in self._pages(batch_id):
                 pages.append(asyncio.create_task(reading))
-                if len(pages) > _PAGES_AHEAD and (lines := await self._lines(await pages.popleft())):
+                if len(pages) > _PAGES_AHEAD and (lines := await pages.popleft()):
                     yield lines
             while pages:
-                if lines := await self._lines(await pages.popleft()):
+                if lines := await pages.popleft():
                     yield lines
         finally:
             for page in pages:
                 page.cancel()
             await asyncio.gather(*pages, return_exceptions=True)
 
-    async def _pages(self, batch_id: UUID) -> AsyncIterator[Coroutine[Any, Any, list[memoryview]]]:
+    async def _pages(self, batch_id: UUID) -> AsyncIterator[Coroutine[Any, Any, list[ResultLine]]]:
         """The reading of each page of a batch, also of jobs that come meanwhile."""
         first = 0
         while (last := (await self._db.rows(_LAST_POSITION, [batch_id]))[0].position) is not None and first <= last:
             for start in range(first, last + 1, PAGE_ROWS):
                 end = min(start + PAGE_ROWS - 1, last)
-                yield self._db.copied_rows(BATCH_RESULTS.format(batch_id=batch_id, first=start, last=end))
+                yield self._page(batch_id, start, end)
             first = last + 1
+
+    async def _page(self, batch_id: UUID, first: int, last: int) -> list[ResultLine]:
+        """The lines of the jobs at these positions; job by job where the server can't put one of their rows together."""
+        try:
+            return await self._lines(
+                await self._db.copied_rows(BATCH_RESULTS.format(batch_id=batch_id, first=first, last=last))
+            )
+        except LedgerError as error:
+            if not row_at_fault(error):
+                raise
+        rows = await self._db.rows(_PAGE, {"batch_id": batch_id, "first": first, "last": last})
+        return [stored.line() for stored in await self.of_jobs([row.id for row in rows])]
 
     async def _lines(self, rows: Sequence[memoryview]) -> list[ResultLine]:
         """The lines of rows in their order; those that no row makes are made of results by id."""
         lines: list[ResultLine | None] = []
         for start in range(0, len(rows), _TURN):
-            lines += map(_line_of_row, rows[start : start + _TURN])
+            lines += map(_readable_line, rows[start : start + _TURN])
             await asyncio.sleep(0)
         rest = {_id_of_row(row): place for place, row in enumerate(rows) if lines[place] is None}
         for stored in await self.of_jobs(list(rest)) if rest else ():
@@ -134,6 +156,11 @@ _DOCUMENT_AT = 26
 
 def _id_of_row(row: memoryview) -> UUID:
     return UUID(bytes=bytes(row[_ID]))
+
+
+def _readable_line(row: memoryview) -> ResultLine | None:
+    line = read_row(_line_of_row, row, _id_of_row(row))
+    return None if isinstance(line, UnreadableRow) else line
 
 
 def _line_of_row(row: memoryview) -> ResultLine | None:

@@ -91,7 +91,11 @@ def line_of_document(document: memoryview, packed: bytes | None) -> ResultLine |
 
 def error_counts(stored: Mapping[str, int] | None) -> dict[ErrorKind, int]:
     """Claims by the kind of their error, as their job has them."""
-    return {ErrorKind(kind): count for kind, count in stored.items()} if stored else {}
+    return {ErrorKind(kind): count for kind, count in stored.items() if kind in _KINDS} if stored else {}
+
+
+_KINDS = frozenset(ErrorKind)
+"""A later version may tell further kinds apart."""
 
 
 def _fill(result: Any, grounding: Any, quality: Any, answer: Any, packed: Any) -> None:

@@ -1,18 +1,32 @@
 """Reads jobs, batches and audits from the ledger, as views that results are made of."""
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import orjson
 
+from schemas import CONTRACT_VERSION
 from schemas.batch import BatchStatus
 from schemas.claim_error import ErrorKind
+from schemas.failure import Failure, FailureKind
+from schemas.generation import OutputFormat
 from schemas.job import JobRequest
-from schemas.record import GenerationRecord
+from schemas.record import GenerationRecord, RecordStatus
 from schemas.states import JobState, Outcome, Step
 from tasks.errors import NotFound
-from tasks.ports import InputLine, JobDetail, JobView, Reading, Refused, Repeated, ResultLine, StoredResult
+from tasks.ports import (
+    InputLine,
+    JobDetail,
+    JobView,
+    Reading,
+    Refused,
+    Repeated,
+    ResultLine,
+    StoredResult,
+    UnreadableRow,
+)
 from worker.ledger.database import Database
 from worker.ledger.packing import (
     RECORD_ANSWER,
@@ -22,8 +36,10 @@ from worker.ledger.packing import (
     whole_record,
     whole_request,
 )
-from worker.ledger.pages import walk
+from worker.ledger.pages import read_apart, walk
 from worker.ledger.result_documents import ResultReader
+from worker.ledger.stored_documents import error_counts
+from worker.ledger.stored_rows import read_row
 
 RECORD_COLUMNS = {
     "job_id": "uuid",
@@ -103,9 +119,15 @@ ORDER BY d.ord
     for columns in (VIEW_COLUMNS, RESULT_COLUMNS)
 )
 
-_BATCH_VIEWS = f"""
-SELECT {VIEW_COLUMNS} FROM job j {_VIEW_JOINS}
-WHERE j.batch_id = %(batch_id)s AND j.position > %(after_position)s ORDER BY j.position LIMIT %(page)s
+# Of a job whose other rows the server itself can't read.
+_BARE_VIEWS = f"""
+SELECT {VIEW_COLUMNS} FROM job j LEFT JOIN job_request r ON false LEFT JOIN generation_record g ON false
+LEFT JOIN completion c ON false WHERE j.id = ANY(%(ids)b::uuid[])
+"""
+
+_BATCH_JOBS = """
+SELECT id, position FROM job
+WHERE batch_id = %(batch_id)s AND position > %(after_position)s ORDER BY position LIMIT %(page)s
 """
 
 FEW = 2_000
@@ -233,10 +255,19 @@ class PostgresReading(Reading):
         self._results = ResultReader(database, self._slim_views)
 
     async def _slim_views(self, job_ids: Sequence[UUID]) -> list[JobView]:
-        return [view_of(row) for row in await self._db.rows(_SLIM_VIEWS, {"ids": list(job_ids)})]
+        return await self._read(_SLIM_VIEWS, job_ids)
 
     async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
-        return [view_of(row) for row in await self._db.rows(_VIEWS, {"ids": list(job_ids)})]
+        return await self._read(_VIEWS, job_ids)
+
+    async def _read(self, statement: str, job_ids: Sequence[UUID]) -> list[JobView]:
+        """The views of jobs in the order of their ids; one that can't be read says so, and keeps no other back."""
+        rows, refused = await read_apart(self._db, statement, job_ids)
+        if refused:
+            rows += await self._db.rows(_BARE_VIEWS, {"ids": refused})
+            places = {job_id: place for place, job_id in enumerate(job_ids)}
+            rows.sort(key=lambda row: places[row.id])
+        return [readable_view(row) for row in rows]
 
     async def results(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
         return await self._results.of_jobs(job_ids)
@@ -246,9 +277,9 @@ class PostgresReading(Reading):
 
     async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
         # Pages by position: no cursor or transaction stays open.
-        async for rows in walk(self._db, _BATCH_VIEWS, {"batch_id": batch_id}, {"position": -1}):
-            for row in rows:
-                yield view_of(row)
+        async for rows in walk(self._db, _BATCH_JOBS, {"batch_id": batch_id}, {"position": -1}):
+            for view in await self.views([row.id for row in rows]):
+                yield view
 
     async def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
         async for rows in walk(self._db, _INPUT_LINES, {"batch_id": batch_id}, {"position": -1}):
@@ -266,7 +297,7 @@ class PostgresReading(Reading):
 
     async def error_kinds(self, batch_id: UUID) -> dict[ErrorKind, int]:
         rows = await self._db.rows(_ERROR_KINDS, {"batch_id": batch_id})
-        return {ErrorKind(row.kind): row.n for row in rows}
+        return error_counts({row.kind: row.n for row in rows})
 
     async def batches(self, limit: int, before: UUID | None = None) -> list[BatchStatus]:
         rows = await self._db.rows(_BATCHES, {"limit": limit, "before": before})
@@ -284,7 +315,7 @@ class PostgresReading(Reading):
             events=tuple(_readable(row) for row in await self._db.rows(_EVENTS, key)),
             labels=tuple(_readable(row) for row in await self._db.rows(_LABELS, key)),
             replays=tuple(row.id for row in await self._db.rows(_REPLAYS, key)),
-            records=tuple(_record_of(row) for row in await self._db.rows(_RECORDS, key)),
+            records=tuple(_readable_record(row) for row in await self._db.rows(_RECORDS, key)),
         )
 
     async def locate(self, batch_id: UUID, name: str) -> UUID:
@@ -300,10 +331,47 @@ class PostgresReading(Reading):
 
 
 def view_of(row: Any) -> JobView:
-    """Make a view of a row with ``VIEW_COLUMNS``."""
-    record = None
-    if row.record_job_id is not None:
-        record = _record_of(row, "record_")
+    """Make a view of a row with ``VIEW_COLUMNS``; raises whatever a damaged record makes of it."""
+    return _view(row, None if row.record_job_id is None else _record_of(row, "record_"))
+
+
+def readable_view(row: Any) -> JobView:
+    """Make a view of a row with ``VIEW_COLUMNS``; a damaged record is a failure that says so."""
+    view = read_row(view_of, row, row.id)
+    if isinstance(view, UnreadableRow):
+        return replace(_view(row, _failure(view, row.run, row.tenant)), unreadable=view.message)
+    if view.unreadable is not None and view.record is None and view.finished_at is not None:
+        return replace(view, record=_failure(UnreadableRow(row.id, "no record"), row.run, row.tenant))
+    return view
+
+
+def _readable_record(row: Any) -> GenerationRecord:
+    record = read_row(_record_of, row, row.job_id)
+    return _failure(record, row.run, row.tenant) if isinstance(record, UnreadableRow) else record
+
+
+def _failure(row: UnreadableRow, run: int, tenant: str) -> GenerationRecord:
+    """A record in place of one that can't be read."""
+    return GenerationRecord(
+        job_id=row.job_id,
+        run=run,
+        tenant=tenant,
+        message_id=str(row.job_id),
+        contract_version=CONTRACT_VERSION,
+        output_format=OutputFormat.MARKDOWN,
+        status=RecordStatus.FAILED,
+        error_message=row.message,
+        failure=Failure(kind=FailureKind.UNREADABLE, message=row.message),
+    )
+
+
+def _request_of(row: Any) -> JobRequest:
+    return JobRequest.model_validate(whole_request(row.head, row.sources))
+
+
+def _view(row: Any, record: GenerationRecord | None) -> JobView:
+    request = read_row(_request_of, row, row.id)
+    unreadable = request.message if isinstance(request, UnreadableRow) else None
     return JobView(
         job_id=row.id,
         batch_id=row.batch_id,
@@ -322,10 +390,11 @@ def view_of(row: Any) -> JobView:
         finished_at=row.finished_at,
         published_at=row.result_published_at,
         cost_usd=row.cost_usd,
-        request=JobRequest.model_validate(whole_request(row.head, row.sources)),
+        request=JobRequest.model_construct(query="") if isinstance(request, UnreadableRow) else request,
         record=record,
         erased_at=row.erased_at,
         replay_of=row.replay_of,
+        unreadable=unreadable,
     )
 
 
@@ -336,9 +405,11 @@ def _record_of(row: Any, prefix: str = "") -> GenerationRecord:
 
 def _readable_completion(row: Any) -> dict[str, Any]:
     """A completion as JSON. Raw bytes are shown as text, what is not UTF-8 escaped; the ledger keeps the bytes."""
-    texts = whole_completion(row)
     values = row._asdict()
     del values["packed"]
+    texts = read_row(whole_completion, row, row.attempt_id)
+    if isinstance(texts, UnreadableRow):
+        return _json_of(values | {"raw": "", "unreadable": texts.why})
     values |= {"parsed": in_stored_order(texts.parsed), "prompt": in_stored_order(texts.prompt)}
     values["raw"] = bytes(texts.raw).decode(errors="backslashreplace")
     return _json_of(values)

@@ -293,7 +293,8 @@ async def read_truth(ledger: PostgresLedger, status: BatchStatus) -> Truth:
 async def _pages(ledger: PostgresLedger, batch_id: UUID) -> AsyncIterator[list[PlannedJob]]:
     page: list[PlannedJob] = []
     async for view in ledger.reading.batch_views(batch_id):
-        page.append(PlannedJob(view.job_id, view.request))
+        if view.unreadable is None:
+            page.append(PlannedJob(view.job_id, view.request))
         if len(page) == PAGE:
             yield page
             page = []

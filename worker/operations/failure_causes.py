@@ -20,6 +20,7 @@ _REMEDIES = {
     FailureKind.BAD_ANSWER: "raise max_tokens or take another model; the same again: " + _AGAIN,
     FailureKind.MISSING_CITATIONS: "lower min_citations, or let such answers be partial; the same again: " + _AGAIN,
     FailureKind.WORKER_LOST: "the job may be the cause: look at its sources and the workers' logs, then: " + _AGAIN,
+    FailureKind.UNREADABLE: "restore the rows of these jobs from a backup, then: " + _AGAIN + "; or submit them again",
     FailureKind.INTERNAL: "a defect of Nightdesk: keep the message and the log, and report it",
 }
 """The remedy by cause; a cause that is not here went away by itself, perhaps."""

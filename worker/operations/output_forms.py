@@ -94,7 +94,10 @@ def failed_row(view: JobView) -> dict[str, Any] | None:
     if view.state not in _ENDED or view.erased_at is not None:
         return None
     failure = view.record.failure if view.record is not None else None
-    row = view.request.model_dump(mode="json", exclude_defaults=True, exclude=_OF_ITS_TIME)
+    # Without its sources it would be another question: such a row names the job, and is refused as input.
+    row = {"custom_id": view.custom_id}
+    if view.unreadable is None:
+        row = view.request.model_dump(mode="json", exclude_defaults=True, exclude=_OF_ITS_TIME)
     reasons = {
         "state": view.state.value,
         "kind": failure.kind.value if failure else view.state.value,

@@ -84,6 +84,8 @@ def record_with_messages(view: JobView) -> GenerationRecord:
     record = view.record
     if view.erased_at is not None:
         raise InputError(f"it was erased on {view.erased_at:%Y-%m-%d %H:%M} UTC: its messages and sources are gone")
+    if view.unreadable is not None:
+        raise InputError(view.unreadable)
     if view.state not in FINAL_STATES:
         raise InputError(f"it is not final but {view.state.value}: wait for it with 'nightdesk watch {view.batch_id}'")
     if view.request.check_only:

@@ -18,6 +18,7 @@ from tasks.ports import (
     Queue,
     Renewal,
     StoredCompletion,
+    UnreadableRow,
     risk_of,
 )
 from tests.fakes.ledger.rules import (
@@ -121,6 +122,9 @@ class MemoryQueue(Queue):
             if (window := job.batch.new.window) and job.deadline
             else timedelta(0),
         )
+
+    async def fail_unreadable(self, rows: Sequence[UnreadableRow], tokens: Sequence[UUID]) -> None:
+        assert not rows, "in memory every row can be read"
 
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> Renewal:
         lost = set()
