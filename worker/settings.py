@@ -398,7 +398,8 @@ class Settings(BaseSettings):
         default=1_000_000, description="most lines of a batch that is submitted over HTTP"
     )
     http_max_connections: Annotated[int, Field(ge=1)] = Field(
-        default=2_000, description="connections of a `nightdesk serve` at once; further ones get 503"
+        default=2_000,
+        description="requests that a `nightdesk serve` has in progress at once, shared among keys, and idle connections",
     )
     callback_secret: SecretStr | None = Field(
         default=None,

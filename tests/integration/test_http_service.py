@@ -474,13 +474,29 @@ def test_a_wrong_method_is_answered_with_those_of_all_routes(door: Door) -> None
     assert door.http.put("/openai/v1/files").json()["error"]["type"] == "invalid_request_error"
 
 
-def test_more_connections_than_are_taken_are_told_to_come_back(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door.server.config.http_protocol_class, "most_connections", 0)
-    for path in ("/v1/batches", "/openai/v1/batches"):
-        answer = door.http.get(path)
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5"), path
-        assert "NIGHTDESK_HTTP_MAX_CONNECTIONS" in answer.text
-    assert door.http.get("/healthz").status_code == 200, "a supervisor must not end a service that is busy"
+def test_more_requests_than_are_taken_are_told_to_come_back(
+    servers: Servers, tmp_path: Path, database_url: str
+) -> None:
+    with (
+        running_service(database_url, servers.redis_url, tmp_path, http_max_connections=1) as door,
+        contextlib.ExitStack() as waiting,
+    ):
+        job = door.http.post("/v1/jobs", json=question(1)).json()["job_id"]
+        host, port = door.url.removeprefix("http://").split(":")
+
+        def is_full() -> bool:
+            # One that comes during the question below is refused itself.
+            poll = waiting.enter_context(socket.create_connection((host, int(port))))
+            poll.sendall(f"GET /v1/jobs/{job}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            return door.http.get("/v1/batches").status_code == 503
+
+        assert until(is_full, scale_to_load(30))
+        for path in ("/v1/batches", "/openai/v1/batches"):
+            answer = door.http.get(path)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5"), path
+            assert "NIGHTDESK_HTTP_MAX_CONNECTIONS" in answer.text
+        for path in ("/healthz", "/metrics"):
+            assert door.http.get(path).status_code == 200, "a supervisor must not end a service that is busy"
 
 
 def test_without_redis_jobs_are_accepted_and_polls_answered(

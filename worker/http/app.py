@@ -23,6 +23,7 @@ from worker.http import (
     orders,
 )
 from worker.http.documents import LabelOrder
+from worker.http.entrance import Entrance
 from worker.http.exposition import RequestMetrics
 from worker.http.pages import viewer
 from worker.http.problems import Problem, answer_problem
@@ -78,6 +79,7 @@ def make_application(settings: Settings, where: Endpoints, *, loopback: bool, pr
         openai_responses.router,
     ):
         app.include_router(router)
+    app.add_middleware(Entrance)
     app.add_middleware(RequestMetrics)
     app.openapi = _Document(app).openapi  # type: ignore[method-assign]
     return app

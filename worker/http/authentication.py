@@ -16,6 +16,7 @@ from schemas.access import Role
 from tasks.errors import ConfigurationError, LedgerError, ServiceUnavailable
 from tasks.ports import Submitter
 from worker.http.problems import Problem
+from worker.http.shares import take_share
 from worker.ledger.stored_keys import ApiKey, ApiKeys
 from worker.operations.api_keys import hash_of
 
@@ -31,6 +32,14 @@ BURST_S = 10.0
 
 KNOWN_S = 600.0
 """Seconds before the ledger went away in which a key must have been valid, to count as known meanwhile."""
+
+PROXY_HEADERS = frozenset(
+    "forwarded via x-real-ip x-client-ip x-cluster-client-ip x-remote-ip x-remote-addr x-proxyuser-ip x-original-host "
+    "x-original-url x-original-forwarded-for x-host x-envoy-external-address x-azure-clientip x-appengine-user-ip "
+    "true-client-ip client-ip fastly-client-ip fly-client-ip do-connecting-ip cf-connecting-ip cf-connecting-ipv6 cf-ray "
+    "cdn-loop x-amz-cf-id x-amzn-trace-id x-cloud-trace-context proxy-connection".split()
+)
+"""Headers that only a proxy or a network in front of a service adds, beside all that begin with ``X-Forwarded``."""
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
 """A name or an address, and a port."""
@@ -84,6 +93,17 @@ class Access:
             detail = "send a valid key in the header Authorization: Bearer KEY; 'nightdesk keys add' makes one"
             raise _unauthorized(detail)
         return caller
+
+    async def require_direct(self, request: Request) -> None:
+        """Refuses what came through a proxy while no key is needed, whatever it asks for; raises ``Problem``."""
+        if proxy_sign(request) is None:
+            return
+        try:
+            is_open = await self.is_open()
+        except (ServiceUnavailable, LedgerError):
+            is_open = self._open
+        if is_open:
+            require_local(request)
 
     async def caller_as_known(self, request: Request) -> Caller:
         """The caller of a request; while the ledger is away, as this process last knew the key. Raises ``Problem``.
@@ -207,8 +227,24 @@ async def check_reach(keys: ApiKeys, host: str) -> bool:
     return True
 
 
+def proxy_sign(request: Request) -> str | None:
+    """The first sign that a request came through a proxy, and so perhaps from anywhere; None where there is none."""
+    for name in request.headers:
+        plain = name.replace("_", "-")
+        if plain in PROXY_HEADERS or plain.startswith("x-forwarded"):
+            return f"the header {name}"
+    # Clients on this machine speak 1.1; a proxy that sends no header of its own often does not.
+    return "HTTP/1.0" if request.scope.get("http_version") == "1.0" else None
+
+
 def require_local(request: Request) -> None:
-    """Refuses what a page in somebody's browser sends to this machine: another name of it, or another page's origin."""
+    """Refuses what may come from elsewhere: through a proxy, under another name of this machine, from a page in a browser."""
+    if sign := proxy_sign(request):
+        detail = (
+            f"this request came through a proxy ({sign}), and without keys this service answers programs on its own machine "
+            "alone: make a key with 'nightdesk keys add NAME', and send it in the header Authorization: Bearer KEY"
+        )
+        raise Problem(421, "misdirected", "Misdirected request", detail)
     # As it was sent: the framework puts its own address in place of a host that it can't read.
     host = ", ".join(request.headers.getlist("host"))
     match = _HOST.fullmatch(host)
@@ -239,6 +275,9 @@ def requires(right: Role, *, as_known: bool = False) -> Callable[[Request], Coro
         if not caller.role.includes(right):
             detail = f"the key {caller.name!r} has the role {caller.role.value}, and this needs {right.value}"
             raise Problem(403, "forbidden", "Forbidden", detail)
+        # The figures of the service are read under any load.
+        if not as_known:
+            take_share(request, caller)
         return caller
 
     return caller_of

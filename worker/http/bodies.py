@@ -20,6 +20,9 @@ from worker.operations.json_lines import UPLOAD_SUFFIX
 IDLE_S = 30.0
 """Seconds without a byte of a body after which its sender counts as gone."""
 
+LEAST_BYTES_A_SECOND = 5_000
+"""Of a body on the whole, after the first ``IDLE_S``: each byte may come within the bound above, and the body never end."""
+
 DISK_BYTES = 1_000_000
 """Of a body collected before they are written."""
 
@@ -61,11 +64,15 @@ async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
     """A body as it comes; raises ``Problem`` when it is too large or stops coming."""
     if declared_size(request) > most:
         raise too_large(most)
-    stream, size = request.stream(), 0
+    stream, size, waited_s = request.stream(), 0, 0.0
+    clock = asyncio.get_running_loop().time
     try:
         while True:
-            async with asyncio.timeout(IDLE_S):
+            asked_at = clock()
+            async with asyncio.timeout(min(IDLE_S, IDLE_S + size / LEAST_BYTES_A_SECOND - waited_s)):
                 piece = await anext(stream, None)
+            # What was written to disk meanwhile is no fault of the sender's.
+            waited_s += clock() - asked_at
             if piece is None:
                 return
             size += len(piece)
@@ -73,7 +80,10 @@ async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
                 raise too_large(most)
             yield piece
     except TimeoutError:
-        detail = f"nothing of the body came for {IDLE_S:.0f} s; send it again"
+        detail = (
+            f"nothing of the body came for {IDLE_S:.0f} s, or less than {LEAST_BYTES_A_SECOND:,} bytes a second on the whole; "
+            "send it again"
+        )
         raise Problem(408, "timeout", "Timeout", detail, headers={"Connection": "close"}) from None
     except ClientDisconnect:
         raise Problem(400, "incomplete", "Incomplete", "the connection ended before the body did") from None

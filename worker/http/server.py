@@ -1,9 +1,13 @@
 """Runs the application with uvicorn: limits on connections and headers, and an orderly stop."""
 
 import asyncio
+import logging
+import resource
 import socket
+from collections import Counter
 from collections.abc import Callable
 from http import HTTPStatus
+from ipaddress import IPv4Address, IPv6Network, ip_address
 from typing import Any, cast
 
 import uvicorn
@@ -13,9 +17,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tasks.errors import ConfigurationError
 from worker.http.dependencies import DEPARTURE
-from worker.http.problems import OPENAI, RETRY_S, Problem
+from worker.http.problems import OPENAI, Problem
+from worker.http.shares import busy
 from worker.process.garbage import spare_the_modules
 from worker.settings import Settings
+
+log = logging.getLogger(__name__)
 
 HEADER_BYTES = 32_768
 """Most of the address and all headers of a request."""
@@ -29,6 +36,12 @@ REST_S = 30.0
 KEEP_ALIVE_S = 75
 """Seconds that a connection may be idle; longer than a load balancer in front usually keeps it."""
 
+NEWCOMERS = 100
+"""Connections and requests beyond the bounds that are only about to be known: a burst of callers."""
+
+OTHER_FILES = 256 + 2 * NEWCOMERS
+"""Files for all else: connections to the servers, bodies on disk, libraries."""
+
 DRAIN_S = 30
 """Seconds that requests may take to end after SIGTERM; those that wait for jobs end at once."""
 
@@ -37,27 +50,54 @@ ALWAYS = (b"/healthz", b"/readyz", b"/metrics")
 """Addresses that answer under any load: a supervisor must not end a service because it is busy."""
 
 
+NO_SNIFFING = ("X-Content-Type-Options", "nosniff")
+"""Stands in every answer: no browser takes the text of strangers for a page or a script."""
+
+
 class HeaderTooLarge(Exception):
     """The address and the headers are larger than is read; makes the parser end."""
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """Bounds the number of connections, the size of headers and the time they take; answers what is no request.
+    """Bounds idle connections, requests in progress, the size of headers and the time they take; answers what is no request.
 
-    uvicorn itself waits for headers without end, and its own answers are plain text.
+    uvicorn itself waits for headers without end, its own answers are plain text, and its only bound on connections refuses whoever comes
+    last, whoever holds the others.
     """
 
-    most_connections = 0
+    most_idle = 0
+    """Connections without a request in progress."""
+    most_in_progress = 0
+    """Requests, those too whose caller is not known yet."""
 
     _departure: asyncio.Future[None]
+    address = ""
+    has_asked = False
+    idle_since = 0.0
     _header_bytes = 0
     _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for the first request."""
         super().connection_made(transport)
+        self.idle_since = self.loop.time()
+        self.address = _address_of(self.client[0]) if self.client else ""
         self._departure = self.loop.create_future()
         self._wait(HEADERS_S)
+        if len(self.connections) - len(self.tasks) > self.most_idle:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Ends an idle connection: one of the address that has most of them, which never sent a request if there is such, the oldest."""
+        idle = [c for c in self.connections if isinstance(c, GuardedProtocol) and c is not self and c.is_idle()]
+        if not idle:
+            return
+        by_address = Counter(each.address for each in idle)
+        min(idle, key=lambda each: (-by_address[each.address], each.has_asked, each.idle_since)).transport.abort()
+
+    def is_idle(self) -> bool:
+        """Tells that no request is in progress: none came yet, or all are answered."""
+        return self.cycle is None or (self.cycle.response_complete and not self.pipeline)
 
     def on_message_begin(self) -> None:
         """Begins to wait for the headers of a request."""
@@ -79,7 +119,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Ends the wait, and begins to answer."""
         self._end_wait()
-        is_busy = max(len(self.connections), len(self.tasks)) > self.most_connections
+        is_busy = len(self.tasks) >= self.most_in_progress
         self.app = _answer_busy if is_busy and not self.url.startswith(ALWAYS) else self.config.loaded_app
         super().on_headers_complete()
 
@@ -92,6 +132,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Reads the rest of a body for a while, so that its sender comes to read the answer, such as a 401."""
         super().on_response_complete()
+        self.has_asked, self.idle_since = True, self.loop.time()
         if self.cycle.more_body and self.cycle.response_complete and not self.transport.is_closing():
             self._wait(REST_S)
 
@@ -108,7 +149,8 @@ class GuardedProtocol(HttpToolsProtocol):
         head = (
             f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}\r\nconnection: close\r\n".encode()
         )
-        fields = b"".join(name + b": " + value + b"\r\n" for name, value in answer.raw_headers)
+        sniffing = ": ".join(NO_SNIFFING).encode() + b"\r\n"
+        fields = sniffing + b"".join(name + b": " + value + b"\r\n" for name, value in answer.raw_headers)
         self.transport.write(head + fields + b"\r\n" + bytes(answer.body))
         self.transport.close()
 
@@ -134,12 +176,16 @@ class GuardedProtocol(HttpToolsProtocol):
             self._patience = None
 
 
+def _address_of(host: str) -> str:
+    """The address of a peer; of IPv6 the network alone, as one machine has all addresses of that."""
+    address = ip_address(host.partition("%")[0])
+    if isinstance(address, IPv4Address) or address.ipv4_mapped is not None:
+        return host
+    return str(IPv6Network((address, 64), strict=False))
+
+
 async def _answer_busy(scope: Any, receive: Any, send: Any) -> None:
-    headers = {"Retry-After": str(RETRY_S), "Connection": "close"}
-    detail = (
-        "the service has as many connections as it takes (NIGHTDESK_HTTP_MAX_CONNECTIONS); try again in some seconds"
-    )
-    problem = Problem(503, "busy", "Busy", detail, headers=headers)
+    problem = busy()
     answer = problem.openai_response() if scope["path"].startswith(OPENAI) else problem.response()
     await answer(scope, receive, send)
 
@@ -166,7 +212,9 @@ class Server(uvicorn.Server):
 
 def make_server(app: FastAPI, settings: Settings, on_started: Callable[[], None]) -> Server:
     """A server that is given its socket; its messages go to the log of the process."""
-    protocol = type("Protocol", (GuardedProtocol,), {"most_connections": settings.http_max_connections})
+    most = settings.http_max_connections
+    bounds = {"most_idle": most + NEWCOMERS, "most_in_progress": 2 * most + NEWCOMERS}
+    protocol = type("Protocol", (GuardedProtocol,), bounds)
     return Server(
         uvicorn.Config(
             app,
@@ -177,6 +225,7 @@ def make_server(app: FastAPI, settings: Settings, on_started: Callable[[], None]
             log_config=None,
             access_log=False,
             server_header=False,
+            headers=[NO_SNIFFING],
             proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=DRAIN_S,
@@ -199,6 +248,23 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _raise_file_limit(connections: int) -> int:
+    """Lets the process have a file for each connection, idle or in use; returns as many connections as it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 3 * connections + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return connections
+    fitting = max(1, (soft - OTHER_FILES) // 3)
+    log.warning(
+        "this process may have %d files open, so it takes %d connections, not the %d of NIGHTDESK_HTTP_MAX_CONNECTIONS; raise "
+        "'ulimit -n'", soft, fitting, connections,
+    )  # fmt: skip
+    return fitting
+
+
 def serve(app: FastAPI, settings: Settings, listener: socket.socket, on_started: Callable[[], None]) -> None:
     """Answers requests until SIGTERM or SIGINT."""
 
@@ -206,6 +272,7 @@ def serve(app: FastAPI, settings: Settings, listener: socket.socket, on_started:
         spare_the_modules()
         on_started()
 
-    server = make_server(app, settings, begin)
+    most = _raise_file_limit(settings.http_max_connections)
+    server = make_server(app, settings.model_copy(update={"http_max_connections": most}), begin)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(server.serve([listener]))

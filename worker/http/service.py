@@ -25,6 +25,7 @@ from worker.http.bulk_loop import BulkLoop
 from worker.http.exposition import Metrics
 from worker.http.job_watch import JobWatch
 from worker.http.readiness import Lookout
+from worker.http.shares import Shares
 from worker.http.submission_process import NotStarted, SubmissionProcess, Work
 from worker.ledger.outage import PROBE_S, Outage
 from worker.ledger.postgres import PostgresLedger
@@ -63,6 +64,7 @@ class Service:
     settings: Settings
     where: Endpoints
     access: Access
+    shares: Shares
     ledger: PostgresLedger
     bulk: BulkLoop
     large: SubmissionProcess
@@ -179,6 +181,7 @@ async def open_service(
             settings,
             where,
             Access(ledger.api_keys, settings.tenant, loopback=loopback),
+            Shares(settings.http_max_connections),
             ledger,
             bulk,
             large,

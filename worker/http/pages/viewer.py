@@ -32,11 +32,7 @@ async def asset(name: str, request: Request) -> Response:
     found_asset = ASSETS.by_name.get(name)
     if found_asset is None:
         raise not_found()
-    headers = {
-        "Cache-Control": "public, max-age=31536000, immutable",
-        "ETag": f'"{found_asset.digest}"',
-        "X-Content-Type-Options": "nosniff",
-    }
+    headers = {"Cache-Control": "public, max-age=31536000, immutable", "ETag": f'"{found_asset.digest}"'}
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(None, 304, headers)
     return Response(found_asset.content, 200, headers, found_asset.media_type)

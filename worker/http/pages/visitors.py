@@ -21,6 +21,7 @@ from worker.http.bodies import pieces_of
 from worker.http.pages.rendering import page
 from worker.http.problems import Problem, invalid, not_found, problem_of
 from worker.http.service import Service
+from worker.http.shares import take_share
 
 COOKIE = "nightdesk_viewer"
 TOKEN_BYTES = 32
@@ -78,6 +79,7 @@ async def _visitor(request: Request) -> Visitor:
     if "authorization" in request.headers or await service.access.is_open():
         caller = await service.access.caller(request)
         _require(caller, Role.READ)
+        take_share(request, caller)
         return Visitor(caller, browser_token(request), logged_in=False)
     token = request.cookies.get(COOKIE, "")
     key_hash = await service.ledger.viewer_sessions.key_hash(token_hash(token)) if token else None
@@ -85,6 +87,7 @@ async def _visitor(request: Request) -> Visitor:
     if session_caller is None:
         raise Problem(401, "unauthorized", "Key needed", "give your key to see this page")
     _require(session_caller, Role.READ)
+    take_share(request, session_caller)
     return Visitor(session_caller, token, logged_in=True)
 
 

@@ -1,0 +1,290 @@
+"""The doors of the service over raw sockets: no caller takes the connections, the bodies or the identity of others."""
+
+import asyncio
+import functools
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.access import Role
+from tests.http_service import Door, running_service
+from tests.servers import Servers
+from worker.http import bodies
+from worker.ledger.postgres import PostgresLedger
+from worker.operations.api_keys import KeyRequest, add_key
+
+CEILING_S = 60
+PLACES = 12
+CONNECTIONS = 200
+QUESTION = {"query": "When?", "context": ["At nine."]}
+PART = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+LATER = "2090-01-01T00:00:00Z"
+
+
+class Wire:
+    """A connection, and what is sent and read over it byte by byte."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, content: bytes) -> None:
+        self.writer.write(content)
+        await self.writer.drain()
+
+    async def answer(self) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of the next answer."""
+        async with asyncio.timeout(CEILING_S):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+            pairs = [line.partition(": ") for line in head[1:] if line]
+            headers = {name.lower(): value for name, _, value in pairs}
+            body = await self.reader.readexactly(int(headers.get("content-length", 0)))
+        return int(head[0].split()[1]), headers, body
+
+    async def ended(self) -> None:
+        """Wait for the other side to end the connection."""
+        async with asyncio.timeout(CEILING_S):
+            try:
+                while await self.reader.read(1_000):
+                    pass
+            except ConnectionError:
+                pass
+
+
+@asynccontextmanager
+async def wire(door: Door) -> AsyncIterator[Wire]:
+    host, port = door.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        yield Wire(reader, writer)
+    finally:
+        writer.close()
+
+
+def over_wires(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test on an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(*arguments: Any, **fixtures: Any) -> None:
+        asyncio.run(test(*arguments, **fixtures))
+
+    return run
+
+
+def request(
+    path: str, *headers: str, method: str = "GET", host: str | None = "Host: localhost", version: str = "1.1"
+) -> bytes:
+    lines = [f"{method} {path} HTTP/{version}", *([host] if host else []), *headers]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+async def ask(door: Door, path: str, *headers: str, **options: Any) -> tuple[int, dict[str, str], bytes]:
+    async with wire(door) as connection:
+        await connection.send(request(path, *headers, **options))
+        return await connection.answer()
+
+
+def bearer(key: str) -> str:
+    return f"Authorization: Bearer {key}"
+
+
+@pytest.fixture(scope="module")
+def open_door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with (
+        servers.database() as url,
+        running_service(url, servers.redis_url, tmp_path_factory.mktemp("home")) as door,
+    ):
+        yield door
+
+
+@pytest.fixture
+def door(servers: Servers, database_url: str, tmp_path: Path) -> Iterator[Door]:
+    """A service with few places."""
+    with running_service(database_url, servers.redis_url, tmp_path, http_max_connections=PLACES) as door:
+        yield door
+
+
+async def key_of(door: Door, name: str, tenant: str, role: Role = Role.SUBMIT, **limits: int) -> str:
+    async with PostgresLedger(door.database_url) as ledger:
+        return (await add_key(ledger, KeyRequest(name, tenant, role, limits), "ada"))[1]
+
+
+# ---- identity --------------------------------------------------------------------------------------------------------
+
+PROXIED = (
+    "X-Forwarded-For: 203.0.113.7", "X-Forwarded-Host: nightdesk.example.com", "X-Forwarded-Proto: https", "X-Forwarded-Anything: 1",
+    "Forwarded: for=203.0.113.7", "Via: 1.1 nginx", "X-Real-IP: 203.0.113.7", "CF-Connecting-IP: 203.0.113.7",
+    "True-Client-IP: 203.0.113.7", "X-Client-IP: 203.0.113.7", "X_Forwarded_For: 203.0.113.7",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("header", PROXIED)
+@over_wires
+async def test_without_keys_a_request_through_a_proxy_is_refused(open_door: Door, header: str) -> None:
+    for path in (
+        "/v1/batches",
+        "/metrics",
+        "/openai/v1/files",
+        "/openai/v1/models",
+        "/view/",
+        "/view/login",
+        "/openapi.json",
+        "/nowhere",
+    ):
+        status, _, body = await ask(open_door, path, header)
+        assert (status, b"nightdesk keys add" in body) == (421, True), path
+    status, _, _ = await ask(open_door, "/v1/jobs", header, "Content-Length: 0", method="POST")
+    assert status == 421
+    assert (await ask(open_door, "/healthz", header))[0] == 200, "a load balancer asks for it"
+
+
+@over_wires
+async def test_without_keys_the_old_protocol_of_proxies_is_refused(open_door: Door) -> None:
+    assert (await ask(open_door, "/v1/batches", version="1.0"))[0] == 421
+    assert (await ask(open_door, "/v1/batches"))[0] == 200
+
+
+@over_wires
+async def test_with_a_key_a_proxy_may_stand_in_front(door: Door) -> None:
+    key = await key_of(door, "front", "front")
+    for header in PROXIED:
+        assert (await ask(door, "/v1/batches", header, bearer(key)))[0] == 200, header
+    assert (await ask(door, "/openapi.json", PROXIED[0]))[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/batches", "/healthz", "/openapi.json", "/view/", "/openai/v1/files"])
+@over_wires
+async def test_a_request_has_one_host(open_door: Door, path: str) -> None:
+    status, _, body = await ask(open_door, path, host=None)
+    assert status == 400, body
+    status, _, body = await ask(open_door, path, "Host: localhost")
+    assert (status, b"Host" in body) == (400, True)
+
+
+@over_wires
+async def test_no_answer_may_be_taken_for_another_type(open_door: Door) -> None:
+    job = open_door.http.post("/v1/jobs", json=QUESTION).json()
+    batch, number = job["batch_id"], job["job_id"]
+    paths = (
+        "/healthz", "/readyz", "/metrics", "/openapi.json", "/nowhere", "/v1/batches", f"/v1/batches/{batch}/results",
+        f"/v1/batches/{batch}/results?format=csv", f"/v1/batches/{batch}/report", f"/v1/jobs/{number}/record",
+        f"/view/jobs/{number}/record", "/view/", "/view/assets/none", "/openai/v1/files", f"/v1/jobs/{number}/events",
+    )  # fmt: skip
+    for path in paths:
+        async with wire(open_door) as connection:
+            await connection.send(request(path))
+            async with asyncio.timeout(CEILING_S):
+                head = (await connection.reader.readuntil(b"\r\n\r\n")).decode().lower()
+            assert head.count("x-content-type-options: nosniff") == 1, path
+            assert "text/html" not in head or "content-security-policy: default-src 'none'" in head, path
+    assert "nosniff" in (await ask(open_door, "/", "Content-Length: a"))[1]["x-content-type-options"]
+
+
+# ---- connections -----------------------------------------------------------------------------------------------------
+
+
+@over_wires
+async def test_idle_connections_give_way_to_a_caller(door: Door) -> None:
+    key = await key_of(door, "mine", "mine", Role.READ)
+    async with AsyncExitStack() as stack:
+        for _ in range(CONNECTIONS):
+            await stack.enter_async_context(wire(door))
+        for _ in range(PLACES):
+            assert (await ask(door, "/v1/batches", bearer(key)))[0] == 200
+        assert (await ask(door, "/view/", bearer(key)))[0] == 200
+
+
+@over_wires
+async def test_half_a_request_is_idle_too(door: Door) -> None:
+    key = await key_of(door, "mine", "mine", Role.READ)
+    async with wire(door) as first:
+        await first.send(b"GET /v1/batches HTTP/1.1\r\nHost: local")
+        wires = [
+            await asyncio.open_connection(*door.url.removeprefix("http://").split(":")) for _ in range(CONNECTIONS)
+        ]
+        for _, writer in wires:
+            writer.write(b"GET /v1/batches HTTP/1.1\r\nHo")
+        await first.ended()
+        assert (await ask(door, "/v1/batches", bearer(key)))[0] == 200
+        for _, writer in wires:
+            writer.close()
+
+
+async def waiting_job(door: Door, key: str) -> str:
+    body = json.dumps({**QUESTION, "scheduled_at": LATER}).encode()
+    headers = (bearer(key), "Content-Type: application/json", f"Content-Length: {len(body)}")
+    async with wire(door) as connection:
+        await connection.send(request("/v1/jobs", *headers, method="POST") + body)
+        status, _, content = await connection.answer()
+    assert status == 202, content
+    return str(json.loads(content)["job_id"])
+
+
+@over_wires
+async def test_polls_that_wait_count_against_the_share_of_their_key(door: Door) -> None:
+    greedy = await key_of(door, "greedy", "greedy")
+    job = await waiting_job(door, greedy)
+    async with asyncio.TaskGroup() as group:
+        polls = [group.create_task(ask(door, f"/v1/jobs/{job}?wait=60", bearer(greedy))) for _ in range(3 * PLACES)]
+        # Each poll either waits or is refused: those refused tell that all have come.
+        refused = await first_of(polls, 2 * PLACES)
+        assert {status for status, _, _ in refused} == {429}
+        assert all(headers["retry-after"] for _, headers, _ in refused)
+        for name in ("sister", "other"):
+            key = await key_of(door, name, "greedy" if name == "sister" else name)
+            assert (await ask(door, "/v1/batches", bearer(key)))[0] == 200, name
+            assert (await ask(door, "/view/", bearer(key)))[0] == 200, name
+        for poll in polls:
+            poll.cancel()
+
+
+async def first_of(tasks: list[asyncio.Task[Any]], count: int) -> list[Any]:
+    """The results of the tasks that end first."""
+    results: list[Any] = []
+    async with asyncio.timeout(CEILING_S):
+        for each in asyncio.as_completed(tasks):
+            results.append(await each)
+            if len(results) == count:
+                break
+    return results
+
+
+@over_wires
+async def test_a_body_that_comes_byte_by_byte_ends(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "IDLE_S", 0.2)
+    key = await key_of(door, "slow", "slow")
+    for path, kind in (
+        ("/v1/jobs", "application/json"),
+        ("/v1/batches", "application/x-ndjson"),
+        ("/openai/v1/files", "multipart/form-data; boundary=x"),
+    ):
+        async with wire(door) as connection:
+            headers = (bearer(key), f"Content-Type: {kind}", "Content-Length: 100000")
+            await connection.send(request(path, *headers, method="POST") + PART)
+            answer = asyncio.ensure_future(connection.answer())
+            while not (await asyncio.wait({answer}, timeout=0.01))[0]:
+                await connection.send(b"-")
+            assert answer.result()[0] == 408, path
+
+
+@over_wires
+async def test_slow_bodies_count_against_the_share_of_their_key(door: Door) -> None:
+    greedy, other = await key_of(door, "greedy", "greedy"), await key_of(door, "other", "other")
+    head = request(
+        "/v1/jobs", bearer(greedy), "Content-Type: application/json", "Content-Length: 100000", method="POST"
+    )
+    async with AsyncExitStack() as stack:
+        answers = []
+        for _ in range(3 * PLACES):
+            connection = await stack.enter_async_context(wire(door))
+            await connection.send(head + b"{")
+            answers.append(asyncio.ensure_future(connection.answer()))
+        refused = await first_of(answers, 2 * PLACES)
+        assert {status for status, _, _ in refused} == {429}
+        assert (await ask(door, "/v1/batches", bearer(other)))[0] == 200
+        for answer in answers:
+            answer.cancel()
