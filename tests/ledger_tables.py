@@ -317,6 +317,19 @@ job_hint = Table(
     postgresql_with=_HINT,
 )
 
+# When each tenant's last job had its turn, in virtual time. Its loss in a crash costs no more than one round.
+tenant_turn = Table(
+    "tenant_turn",
+    metadata,
+    # A step whose jobs are leased, or hinted.
+    Column("line", Text, primary_key=True),
+    Column("priority", SmallInteger, primary_key=True),
+    Column("tenant", Text, primary_key=True),
+    Column("turn", Double, nullable=False),
+    prefixes=["UNLOGGED"],
+    postgresql_with={"fillfactor": "50"},
+)
+
 # Number of jobs of each batch by what its status shows: the sum of the rows of a key. Triggers on job append changes.
 job_count = Table(
     "job_count",

@@ -37,6 +37,7 @@ def buffers_read(servers: Servers, jobs: int, *, analyzed: bool) -> tuple[int, i
         "max_priority": 32767,
         "max_rescues": 32767,
         "shares": "{}",
+        "line": "hints of generate",
         "lock": 1,
     }
     with (

@@ -12,7 +12,7 @@ from worker.ledger.actions import closing_statement
 from worker.ledger.budgets import HAS_ROOM, settle_budgets
 from worker.ledger.call_windows import WINDOW_OVER, close_windows
 from worker.ledger.database import Database
-from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, LEAST_PRIORITY, MOST_PRIORITY
+from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, FORGET_TURNS, LEAST_PRIORITY, MOST_PRIORITY, keep_turns
 from worker.ledger.fleet import PRESENT_FOR, known_steps
 from worker.ledger.pages import (
     LEASING,
@@ -118,7 +118,7 @@ _TAKE_HINTS = (
     FAIR_ORDER
     + """,
 unhinted_job AS (
-    SELECT j.id, j.priority FROM job j
+    SELECT j.id, j.priority, j.tenant FROM job j
     WHERE j.id = ANY (ARRAY(
             SELECT id FROM (
                 -- What was noted before the job became available was for another step, or for a try before.
@@ -143,8 +143,11 @@ unhinted_job AS (
         SELECT job_id FROM job_hint
         WHERE hinted_at < nightdesk_now() - %(again_after)s AND job_id <> ALL (ARRAY(SELECT id FROM unhinted_job))
         LIMIT 1000 FOR UPDATE SKIP LOCKED))
-)
-SELECT id, priority FROM unhinted_job ORDER BY priority DESC, id
+),"""
+    + keep_turns("unhinted_job")
+    + """
+-- Not a join, whose sides would be compared row by row: two rows are expected where there are thousands.
+SELECT id, priority FROM fair WHERE (id IN (SELECT id FROM unhinted_job)) IS TRUE ORDER BY place
 """
 )
 
@@ -309,6 +312,8 @@ class PostgresDuties(Duties):
     ) -> list[tuple[UUID, int]]:
         parameters = {
             "step": step.value,
+            # A hint is not a lease: the job has its turn once as each.
+            "line": f"hints of {step.value}",
             "limit": depth,
             "most": limit,
             "again_after": again_after,
@@ -412,6 +417,7 @@ class PostgresDuties(Duties):
         return tables
 
     async def fold_counts(self, rows: int) -> int:
+        await self._db.rows(FORGET_TURNS, {"shares": self._shares})
         return int((await self._db.rows(_FOLD, {"rows": rows}))[0].rows)
 
     async def rescue(self, limit: int, unknown_reason: HeldReason | None, max_rescues: int = MAX_RESCUES) -> list[UUID]:

@@ -34,7 +34,7 @@ from tasks.ports import (
 )
 from worker.ledger.actions import cancel_pages
 from worker.ledger.database import Database
-from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, LEAST_PRIORITY, MOST_PRIORITY
+from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, LEAST_PRIORITY, MOST_PRIORITY, keep_turns
 from worker.ledger.packing import split_record, whole_completion, whole_request
 from worker.ledger.pages import LEASING, LOCK_LEASED, each_page, quarantine_bad, row_at_fault
 from worker.ledger.stored_rows import read_row
@@ -107,8 +107,7 @@ fitting_job AS (
               j.replay_of
 ), old_hint AS (
     DELETE FROM job_hint WHERE job_id = ANY (ARRAY(SELECT id FROM new_lease))
-)
-{LEASED_JOBS}"""
+)"""
 
 _LEASE_HINTED = (
     """
@@ -123,6 +122,7 @@ WITH locked_job AS (
     SELECT *, row_number() OVER (ORDER BY priority DESC, id) AS place FROM locked_job
 )"""
     + _TAKE
+    + LEASED_JOBS
 )
 
 _LEASE_IDLE = (
@@ -134,6 +134,9 @@ candidate AS (
     FOR UPDATE OF j SKIP LOCKED
 )"""
     + _TAKE
+    + ","
+    + keep_turns("new_lease")
+    + LEASED_JOBS
 )
 
 # One lock that a stranger keeps must not cost the process all its leases, so it waits for none.
@@ -260,6 +263,7 @@ class PostgresQueue(Queue):
     ) -> list[Leased]:
         parameters: dict[str, Any] = {
             "step": step.value,
+            "line": step.value,
             "worker": worker,
             "lease_for": lease_for,
             "limit": limit,

@@ -1,0 +1,160 @@
+"""Turns of tenants over many small leases: each has its share, and who comes late waits for one round at most."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+
+from schemas.states import Step
+from tasks.ports import LeaseRoom
+from tests.builders import make_batch
+from tests.contract.situations import LEASE, generate, submit_many, take
+from tests.contract.test_ledger_dispatch import AGAIN
+from worker.ledger.postgres import PostgresLedger
+
+pytestmark = pytest.mark.usefixtures("runner")
+
+TENANTS = [f"tenant {number:02}" for number in range(20)]
+
+
+@asynccontextmanager
+async def opened(url: str, shares: Mapping[str, float] | None = None) -> AsyncIterator[PostgresLedger]:
+    async with PostgresLedger(url, connections=3, repeats=True, tenant_shares=shares) as ledger:
+        yield ledger
+
+
+async def lease_tenants(ledger: PostgresLedger, leases: int, limit: int, **terms: object) -> list[str]:
+    """The tenants of the jobs of so many leases, one lease after the other."""
+    step = terms.pop("step", Step.GENERATE)
+    return [
+        job.tenant
+        for _ in range(leases)
+        for job in await ledger.queue.lease(step, "w1", LEASE, limit, **terms)  # type: ignore[arg-type] # any step and terms
+    ]
+
+
+@pytest.mark.parametrize("limit", [1, 5, 7])
+@pytest.mark.parametrize("priority", [0, 3])
+async def test_small_leases_serve_all_tenants(postgres_database_url: str, limit: int, priority: int) -> None:
+    async with opened(postgres_database_url) as ledger:
+        for tenant in TENANTS:
+            await submit_many(ledger, 40, batch=make_batch(tenant), priority=priority)
+        terms = {"min_priority": 1} if priority else {}
+
+        served = Counter(await lease_tenants(ledger, 200 // limit, limit, **terms))
+
+        assert set(served) == set(TENANTS)
+        assert max(served.values()) - min(served.values()) <= 1
+
+
+async def test_a_late_tenant_waits_for_one_round(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url) as ledger:
+        for tenant in TENANTS:
+            await submit_many(ledger, 40, batch=make_batch(tenant))
+        await lease_tenants(ledger, 60, 5)
+        await submit_many(ledger, 1, batch=make_batch("late"))
+
+        assert "late" in await lease_tenants(ledger, 5, 5)
+
+
+async def test_a_tenant_that_was_away_has_no_claim_to_the_past(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url) as ledger:
+        await submit_many(ledger, 1, batch=make_batch("guest"))
+        for tenant in TENANTS[:3]:
+            await submit_many(ledger, 60, batch=make_batch(tenant))
+        await lease_tenants(ledger, 40, 2)
+        await submit_many(ledger, 30, batch=make_batch("guest"))
+
+        served = Counter(await lease_tenants(ledger, 20, 2))
+
+        assert served == {"guest": 10, **dict.fromkeys(TENANTS[:3], 10)}
+
+
+async def test_shares_count_over_many_leases(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url, {"desk": 3, "idle": 0.5}) as ledger:
+        for tenant in ("idle", "other", "desk", "third"):
+            await submit_many(ledger, 100, batch=make_batch(tenant))
+
+        served = Counter(await lease_tenants(ledger, 55, 2))
+
+        assert [round(served[name] / 10) for name in ("desk", "other", "third", "idle")] == [6, 2, 2, 1]
+
+
+async def test_the_bytes_that_a_lease_may_bring_cut_no_turn(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url) as ledger:
+        for tenant in TENANTS:
+            await submit_many(ledger, 4, batch=make_batch(tenant), priority=1)
+            await submit_many(ledger, 4, batch=make_batch(tenant))
+
+        served = Counter(await lease_tenants(ledger, 40, 200, room=LeaseRoom(1)))
+
+        assert served == dict.fromkeys(TENANTS, 2)
+
+
+async def test_checks_take_turns_too(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url) as ledger:
+        for tenant in TENANTS[:4]:
+            receipt = await submit_many(ledger, 4, batch=make_batch(tenant))
+            for leased in await take(ledger, receipt.job_ids):
+                await generate(ledger, leased)
+
+        served = await lease_tenants(ledger, 8, 1, step=Step.CHECK)
+
+        assert Counter(served) == dict.fromkeys(TENANTS[:4], 2)
+
+
+async def test_several_workers_at_once_serve_all_tenants(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url) as ledger:
+        for tenant in TENANTS:
+            await submit_many(ledger, 40, batch=make_batch(tenant))
+        served: list[str] = []
+
+        async def work(worker: str) -> None:
+            while len(served) < 300:
+                served.extend(job.tenant for job in await ledger.queue.lease(Step.GENERATE, worker, LEASE, 3))
+
+        await asyncio.gather(*(work(f"w{number}") for number in range(3)))
+
+        counts = Counter(served)
+        assert set(counts) == set(TENANTS)
+        assert max(counts.values()) - min(counts.values()) <= 4
+
+
+async def test_hints_reach_every_tenant_where_there_are_more_than_a_look_takes(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url) as ledger:
+        for tenant in TENANTS:
+            await submit_many(ledger, 6, batch=make_batch(tenant))
+        served: list[str] = []
+        for _ in range(8):
+            hinted = [job_id for job_id, _ in await ledger.duties.take_hints(Step.GENERATE, 5, 5, AGAIN)]
+            served += [job.tenant for job in await take(ledger, hinted)]
+
+        assert Counter(served) == dict.fromkeys(TENANTS, 2)
+
+
+async def test_hints_are_in_the_order_of_turns(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url) as ledger:
+        tenants = {}
+        for tenant in TENANTS[:3]:
+            receipt = await submit_many(ledger, 3, batch=make_batch(tenant))
+            tenants |= dict.fromkeys(receipt.job_ids, tenant)
+
+        hinted = await ledger.duties.take_hints(Step.GENERATE, 100, 100, AGAIN)
+
+        assert [tenants[job_id] for job_id, _ in hinted] == TENANTS[:3] * 3
+
+
+async def test_old_turns_are_forgotten(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url) as ledger:
+        for tenant in TENANTS:
+            await submit_many(ledger, 1, batch=make_batch(tenant))
+        for tenant in ("a", "b"):
+            await submit_many(ledger, 30, batch=make_batch(tenant))
+        await lease_tenants(ledger, 60, 1)
+
+        await ledger.duties.fold_counts(1_000)
+
+        rows = await ledger._database.rows("SELECT tenant FROM tenant_turn")
+        assert {row.tenant for row in rows} <= {"a", "b"}
