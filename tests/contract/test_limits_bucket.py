@@ -19,6 +19,7 @@ from worker.limits.bucket import (
     LEAST_FACTOR,
     SLICES,
     SLOT_KEPT_S,
+    SLOT_RESERVED_S,
     Acquire,
     Bucket,
     Exchange,
@@ -51,9 +52,12 @@ class TimedBucket:
         *requests: Acquire,
         settle: tuple[Release, ...] = (),
         held: tuple[Acquire, ...] = (),
+        owed: int = 0,
         **notice: Any,
     ) -> ExchangeReply:
-        return self._exchange(Exchange(rates, requests, settle, Feedback(**notice), tuple(job.id for job in held)))
+        return self._exchange(
+            Exchange(rates, requests, settle, Feedback(**notice), tuple(job.id for job in held), owed)
+        )
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -194,6 +198,34 @@ def test_slots_are_counted_given_back_and_kept_while_they_are_named(timed_bucket
     assert timed_bucket.exchange(rules, acquire(), held=(second,)).granted == 0
     timed_bucket.later(0.2)
     assert timed_bucket.exchange(rules, acquire(), acquire()).granted == 1
+
+
+def test_the_next_slot_is_for_a_process_that_lacks_some_of_its_share(timed_bucket: TimedBucket) -> None:
+    rules = rates_of(concurrency=2)
+    first, second, starving, other = acquire(), acquire(), acquire(), acquire()
+    assert timed_bucket.exchange(rules, first, second, owed=1).granted == 2
+    assert timed_bucket.exchange(rules, starving, owed=1).why == "slots"
+    assert timed_bucket.exchange(rules, other, owed=1).why == "slots", "one is reserved at a time"
+    ended = Release(first.id, START, (0.0,) * 4)
+    assert timed_bucket.exchange(rules, acquire(), settle=(ended,)).why == "slots"
+    assert timed_bucket.exchange(rules, other, owed=1).why == "slots"
+    assert timed_bucket.exchange(rules, starving, owed=1).granted == 1
+    assert timed_bucket.exchange(rules, other, owed=1).why == "slots"
+    ended = Release(second.id, START, (0.0,) * 4)
+    assert timed_bucket.exchange(rules, acquire(), settle=(ended,)).granted == 0
+    # It was cancelled meanwhile: the slot is anyone's again.
+    timed_bucket.later(SLOT_RESERVED_S + 0.1)
+    assert timed_bucket.exchange(rules, acquire(), held=(starving,)).granted == 1
+
+
+def test_an_urgent_call_goes_before_a_reserved_slot(timed_bucket: TimedBucket) -> None:
+    rules = rates_of(concurrency=1)
+    first, waiting, urgent = acquire(), acquire(), acquire(urgent=True)
+    assert timed_bucket.exchange(rules, first).granted == 1
+    assert timed_bucket.exchange(rules, waiting, owed=1).why == "slots"
+    assert timed_bucket.exchange(rules, urgent).why == "slots"
+    assert timed_bucket.exchange(rules, waiting, settle=(Release(first.id, START, (0.0,) * 4),), owed=1).why == "urgent"
+    assert timed_bucket.exchange(rules, urgent).granted == 1
 
 
 def test_a_call_that_lost_its_slot_regains_it_before_new_calls(timed_bucket: TimedBucket) -> None:

@@ -14,6 +14,7 @@ from tests.faults import (
     provider_batches,
     redis_server,
     refusals,
+    turns,
     upgrades,
     workers,
 )
@@ -35,6 +36,7 @@ FAMILIES = {
     "a provider that serves no one": refusals,
     "producers and people": producers,
     "many jobs at once": many_jobs,
+    "turns of tenants": turns,
     "nights": nights,
     "upgrades and backups": upgrades,
 }

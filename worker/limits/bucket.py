@@ -32,6 +32,9 @@ GROWTH = 1.0
 LEARNED_KEPT = 10.0
 """Periods after which limits from a provider's headers, or guesses, expire."""
 
+SLOT_WAIT_S, SLOT_RESERVED_S = 0.05, 1.0
+"""Seconds until a call with a reserved slot asks again, and that the slot is reserved for it."""
+
 SLOT_KEPT_S = 20.0
 """Seconds that a call under way keeps its slot after its last renewal: the slots of a dead worker come back."""
 
@@ -101,6 +104,11 @@ class Exchange:
     feedback: Feedback = field(default_factory=Feedback)
     active: tuple[UUID, ...] = ()
     """Calls under way, whose slots are renewed, or taken again after a loss."""
+    owed: int = 0
+    """Slots that this process lacks of its share: the next one that comes free is reserved for it.
+
+    Otherwise a busy process, whose calls begin as others end, keeps all slots, and the jobs that wait in another one stay there.
+    """
     workers: int = 1
     """Processes that share the limits without a common bucket; 1 for the shared bucket."""
 
@@ -181,6 +189,7 @@ class Bucket:
         self._guessed = False
         self._learned = [0.0] * len(DIMENSIONS)
         self._learned_at = 0.0
+        self._reserved_until = 0.0
         self._paused_until = 0.0
         self._urgent_until = 0.0
         self._open_until = 0.0
@@ -207,6 +216,8 @@ class Bucket:
         granted, wait, why = 0, 0.0, ""
         for acquire in request.acquires:
             wait, why = self._refusal(request, acquire, now, share)
+            if why == "slots" and granted < request.owed:
+                wait = self._reserve(acquire, now, wait)
             if why:
                 break
             if self._trips:
@@ -281,9 +292,11 @@ class Bucket:
         if self._trips and now < self._open_until:
             return self._open_until - now, "breaker"
         if not acquire.urgent and now < self._urgent_until:
+            if self._slots.pop(acquire.id, None):
+                self._reserved_until = 0.0
             return self._urgent_until - now, "urgent"
         most = max(1, request.rates.concurrency // request.workers) if request.rates.concurrency else 0
-        if most and len(self._slots) >= most:
+        if most and len(self._slots) - (acquire.id in self._slots) >= most:
             wait, why = period / SLICES, "slots"
         else:
             waits = map(_Meter.wait, self._meters, [now] * len(share), [period] * len(share), share, acquire.weights)
@@ -293,8 +306,17 @@ class Bucket:
             self._urgent_until = now + min(wait + period / SLICES, URGENT_HELD * period) if why else 0.0
         return wait, why
 
+    def _reserve(self, acquire: Acquire, now: float, wait: float) -> float:
+        """Reserves the next slot, one at a time; returns the seconds until the call asks again."""
+        if acquire.id not in self._slots and now < self._reserved_until:
+            return wait
+        self._slots[acquire.id] = self._reserved_until = now + SLOT_RESERVED_S
+        return SLOT_WAIT_S
+
     def _grant(self, request: Exchange, acquire: Acquire, now: float, share: list[float]) -> None:
         if request.rates.concurrency:
+            if acquire.id in self._slots:
+                self._reserved_until = 0.0
             self._slots[acquire.id] = now + SLOT_KEPT_S
         for at, (meter, most, weight) in enumerate(zip(self._meters, share, acquire.weights, strict=True)):
             # Requests are counted also without a limit, so that a refusal can make one.

@@ -8,7 +8,7 @@ local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 local period, rules, feedback = request.period, request.rules, request.feedback
 local width = period / rules.slices
 
-local names = {'factor', 'before', 'cut_at', 'guessed', 'learned_at', 'paused', 'urgent', 'open', 'trips'}
+local names = {'factor', 'before', 'cut_at', 'guessed', 'learned_at', 'paused', 'urgent', 'reserved', 'open', 'trips'}
 for d = 1, #request.most do
   names[#names + 1] = 'learned' .. d
   names[#names + 1] = 'due' .. d
@@ -157,13 +157,29 @@ if request.concurrency > 0 then
   redis.call('ZREMRANGEBYSCORE', slots, '-inf', string.format('%.6f', now))
 end
 
+local granted, wait, why = 0, 0, ''
+
 local function refusal(acquire)
   if now < get('paused', 0) then return get('paused', 0) - now, 'pause' end
   if get('trips', 0) > 0 and now < get('open', 0) then return get('open', 0) - now, 'breaker' end
-  if not acquire.urgent and now < get('urgent', 0) then return get('urgent', 0) - now, 'urgent' end
+  local reserved = request.concurrency > 0 and redis.call('ZSCORE', slots, acquire.id)
+  if not acquire.urgent and now < get('urgent', 0) then
+    if reserved then
+      redis.call('ZREM', slots, acquire.id)
+      set('reserved', 0)
+    end
+    return get('urgent', 0) - now, 'urgent'
+  end
   local wait, why = 0, ''
-  if request.concurrency > 0 and redis.call('ZCARD', slots) >= request.concurrency then
+  local taken = request.concurrency > 0 and redis.call('ZCARD', slots) - (reserved and 1 or 0) or 0
+  if request.concurrency > 0 and taken >= request.concurrency then
     wait, why = width, 'slots'
+    -- The next slot that comes free is for a process that lacks some of its share, one at a time.
+    if granted < request.owed and (reserved or now >= get('reserved', 0)) then
+      set('reserved', now + rules.slot_reserved)
+      redis.call('ZADD', slots, string.format('%.6f', now + rules.slot_reserved), acquire.id)
+      wait = rules.slot_wait
+    end
   else
     for d, weight in ipairs(acquire.weights) do wait = math.max(wait, meter_wait(d, most[d], weight)) end
     if wait > 0 then why = 'limit' end
@@ -176,7 +192,6 @@ local function refusal(acquire)
   return wait, why
 end
 
-local granted, wait, why = 0, 0, ''
 for _, acquire in ipairs(request.acquires) do
   wait, why = refusal(acquire)
   if why ~= '' then break end
@@ -185,7 +200,7 @@ for _, acquire in ipairs(request.acquires) do
     set('trips', trips + 1)
     set('open', now + math.min(rules.cool * 2 ^ trips, rules.longest_cool) * period)
   end
-  if request.concurrency > 0 then redis.call('ZADD', slots, kept_until, acquire.id) end
+  if request.concurrency > 0 and redis.call('ZADD', slots, kept_until, acquire.id) == 0 then set('reserved', 0) end
   for d, weight in ipairs(acquire.weights) do
     -- Requests are counted also without a limit, so that a refusal can make one.
     if weight ~= 0 and (most[d] > 0 or d == 1) then take(d, now, most[d], weight) end

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import chain, islice
 from time import monotonic
+from typing import NamedTuple
 from uuid import UUID
 
 from tasks.ports.limits import Denied, DenyReason
 from worker.limits.bucket import Acquire, Bucket, Exchange, ExchangeReply, Feedback, Release
-from worker.limits.rates import DIMENSIONS, Rates
+from worker.limits.rates import CALL_S, DIMENSIONS, Rates
 
 BLOCK = 50
 """Most permits in one exchange."""
@@ -21,6 +22,8 @@ BLOCK = 50
 AHEAD_S = 3.0
 """Seconds' worth of calls that may wait with a lease: enough to use every permit, few enough to be fair."""
 LEAST_AHEAD = 2
+SLOTS_AHEAD = 2
+"""Calls that may wait with a lease for each slot of this process's share, where the number of calls at once is limited."""
 
 PATIENCE_S = 10.0
 """Seconds that a job with a lease waits where only one limit is in use."""
@@ -41,6 +44,9 @@ TRIP_AFTER = 10
 
 BYTES_A_TOKEN = 3.0
 """Bytes of a request per token before the first answer: rather too many tokens than too few."""
+
+LEAST_CALL_S = 0.01
+"""Seconds that a call takes at least, where slots are shared out."""
 
 AVERAGE_WEIGHT = 0.1
 """Weight of the newest call in the moving averages."""
@@ -63,6 +69,14 @@ class GrantedPermit:
 
     at_s: float
     shared: bool
+
+
+class ActiveCall(NamedTuple):
+    """A call under way, by the monotonic clock."""
+
+    since: float
+    until: float
+    """The end of its slot's renewals."""
 
 
 class Estimate:
@@ -110,8 +124,12 @@ class PermitQueue:
         self.blocked_by = DenyReason.LIMIT
         self.asked_at = monotonic()
         self.pump: asyncio.Task[None] | None = None
-        self.active: dict[UUID, float] = {}
-        """Calls under way that have a slot, with the end of its renewals by the monotonic clock."""
+        self.active: dict[UUID, ActiveCall] = {}
+        """Calls under way that have a slot."""
+        self._call_s = CALL_S
+        """Usual time of a call."""
+        self._short_of = ""
+        """What the first call in the queue waits for, as in ``ExchangeReply.why``."""
         self._slots_renewed_at = monotonic()
         self._releases: list[tuple[Release, bool]] = []
         self._feedback = Feedback()
@@ -151,19 +169,36 @@ class PermitQueue:
         shares = [most / weight for most, weight in zip(self.limits, self._weights, strict=True) if most and weight]
         return min(shares, default=math.inf) / self.rates.period_s / workers
 
+    def turns_per_s(self, workers: int) -> float:
+        """The calls that begin here in a second, by the limits of rates and by that of calls at once."""
+        slots = self.rates.concurrency / self._call_s / workers if self.rates.concurrency else math.inf
+        return min(self.calls_per_s(workers), slots)
+
     def ahead(self, workers: int) -> int:
-        """The number of jobs that may wait here so that no permit is missed."""
+        """The number of jobs that may wait here so that no permit is missed: by the scarcest of all limits."""
         if monotonic() < self.blocked_until:
             return 0
-        rate = self.calls_per_s(workers)
-        slots = self.rates.concurrency
-        most = AHEAD_S * rate if math.isfinite(rate) else max(LEAST_AHEAD, slots / workers / 2)
-        return max(LEAST_AHEAD, math.ceil(most))
+        rate = self.turns_per_s(workers)
+        most = max(LEAST_AHEAD, math.ceil(AHEAD_S * rate)) if math.isfinite(rate) else LEAST_AHEAD
+        if self.rates.concurrency:
+            most = min(most, max(1, SLOTS_AHEAD * self.rates.concurrency // workers))
+        return most
+
+    def owed(self, workers: int) -> int:
+        """The slots that this process lacks of its share."""
+        if not self.rates.concurrency:
+            return 0
+        return max(0, max(1, self.rates.concurrency // workers) - len(self.active))
 
     def patience_s(self, workers: int, *, mixed: bool) -> float:
-        """The longest wait of a job; where calls are rare, long enough for two of them."""
+        """The longest wait of a job; where calls are rare, long enough for two of them.
+
+        For a slot it waits as long as it takes: it is next, and to go and come back would cost more than it would help.
+        """
         if mixed:
             return MIXED_PATIENCE_S
+        if self._short_of == "slots":
+            return math.inf
         return min(LONGEST_PATIENCE_S, max(PATIENCE_S, 2 / self.calls_per_s(workers)))
 
     def refusal(self, workers: int, *, urgent: bool, mixed: bool) -> Denied | None:
@@ -189,7 +224,7 @@ class PermitQueue:
             # Beyond the horizon turns mean nothing: the job returns at any time in the second half of it.
             delay = LONGEST_DELAY_S * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
         else:
-            rate = self.calls_per_s(workers)
+            rate = self.turns_per_s(workers)
             self._denied_until = due + (1 / rate if math.isfinite(rate) else 0.01)
             delay = due - now
         return Denied(why, timedelta(seconds=delay))
@@ -198,8 +233,12 @@ class PermitQueue:
 
     def settle(self, release: Release, *, shared: bool) -> None:
         """Puts the end of a call into the next exchange."""
-        self.active.pop(release.id, None)
+        ended = self.active.pop(release.id, None)
+        if ended is not None:
+            self._call_s = max(LEAST_CALL_S, _moving(self._call_s, monotonic() - ended.since))
         self._releases.append((release, shared))
+        if self._short_of == "slots":
+            self._wake.set()
 
     def note_success(self) -> None:
         """Notes that the provider answers."""
@@ -244,8 +283,8 @@ class PermitQueue:
     def _renewal_due(self) -> bool:
         return bool(self.active) and monotonic() - self._slots_renewed_at >= SLOT_RENEWAL_S
 
-    def request(self) -> tuple[list[QueueEntry], Exchange, tuple[Release, ...]]:
-        """The next exchange: its entries, the request to the shared bucket, all releases."""
+    def request(self, workers: int) -> tuple[list[QueueEntry], Exchange, tuple[Release, ...]]:
+        """The next exchange of one of so many workers: its entries, the request to the shared bucket, all releases."""
         self._wake.clear()
         entries = list(islice(chain(self.urgent, self.bulk), BLOCK))
         releases, feedback = self._releases, self._feedback
@@ -257,7 +296,12 @@ class PermitQueue:
                 replace(release, more=(0.0,) * len(DIMENSIONS)) for release, shared in releases if not shared
             )
         request = Exchange(
-            self.rates, tuple(entry.acquire for entry in entries), shared_releases, feedback, self._due_slots()
+            self.rates,
+            tuple(entry.acquire for entry in entries),
+            shared_releases,
+            feedback,
+            self._due_slots(),
+            self.owed(workers),
         )
         return entries, request, tuple(release for release, _ in releases)
 
@@ -266,7 +310,7 @@ class PermitQueue:
         if not self._renewal_due:
             return ()
         self._slots_renewed_at = now = monotonic()
-        self.active = {name: until for name, until in self.active.items() if until > now}
+        self.active = {name: call for name, call in self.active.items() if call.until > now}
         return tuple(self.active)
 
     def serve(self, entries: list[QueueEntry], reply: ExchangeReply, *, shared: bool) -> list[QueueEntry]:
@@ -279,9 +323,9 @@ class PermitQueue:
                 continue
             if self.rates.concurrency:
                 self._slots_renewed_at = monotonic() if not self.active else self._slots_renewed_at
-                self.active[entry.acquire.id] = monotonic() + entry.lasts_s
+                self.active[entry.acquire.id] = ActiveCall(monotonic(), monotonic() + entry.lasts_s)
             entry.granted.set_result(GrantedPermit(reply.at_s, shared))
-        self.limits, self.limited = reply.limits, reply.limited
+        self.limits, self.limited, self._short_of = reply.limits, reply.limited, reply.why
         now = monotonic()
         self.blocked_until = now + reply.blocked_s
         self.blocked_by = DenyReason.BREAKER if reply.broken else DenyReason.LIMIT

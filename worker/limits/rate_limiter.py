@@ -251,13 +251,15 @@ class RateLimiter(Limits):
         active = [queue for queue in self._queues.values() if now - queue.asked_at < ACTIVE_S or queue.waiting]
         limited = [queue for queue in active if queue.limited]
         if not limited:
-            return Room(self._slots, FIRST_LEASES) if self._configured and not active else None
+            return Room(FIRST_LEASES, FIRST_LEASES) if self._configured and not active else None
         half = max(1, self._slots // 2)
-        urgent = max(0, half - sum(len(queue.urgent) for queue in active))
+        waiting_urgent = sum(len(queue.urgent) for queue in active)
         waiting = sum(len(queue.bulk) for queue in active)
         if len(limited) < len(active):
-            return Room(urgent, max(0, half - waiting))
+            return Room(max(0, half - waiting_urgent), max(0, half - waiting))
         most = min(sum(queue.ahead(workers) for queue in active), half)
+        # While nothing goes, urgent ones of another provider are looked for.
+        urgent = max(0, (most or half) - waiting_urgent)
         bulk = max(0, most - waiting)
         if bulk < most // 4:
             # A lease for each permit would cost more than the calls: the remaining jobs wait for the next ones.
@@ -367,7 +369,7 @@ class RateLimiter(Limits):
 
     async def _once(self, queue: PermitQueue) -> float:
         """Exchanges once and serves; returns the pause until the next exchange."""
-        entries, request, releases = queue.request()
+        entries, request, releases = queue.request(self._presence.workers)
         reply, shared = await self._buckets.exchange(queue, request, releases)
         for entry in queue.serve(entries, reply, shared=shared):
             nothing = tuple(-weight for weight in entry.acquire.weights)

@@ -40,6 +40,8 @@ RULES = {
     "least_growth": bucket.LEAST_GROWTH,
     "learned_kept": bucket.LEARNED_KEPT,
     "slot_kept": bucket.SLOT_KEPT_S,
+    "slot_wait": bucket.SLOT_WAIT_S,
+    "slot_reserved": bucket.SLOT_RESERVED_S,
     "urgent_held": bucket.URGENT_HELD,
     "cool": bucket.COOL,
     "longest_cool": bucket.LONGEST_COOL,
@@ -105,6 +107,7 @@ def _request(request: Exchange) -> bytes:
             },
             "releases": [{"id": end.id, "at": end.taken_at_s, "more": end.more} for end in request.releases],
             "active": request.active,
+            "owed": request.owed,
             "acquires": [{"id": call.id, "urgent": call.urgent, "weights": call.weights} for call in request.acquires],
         }
     )
@@ -139,7 +142,7 @@ class FailoverBuckets:
 
         The local bucket learns of everything, so that it can go on alone at any time.
         """
-        share = replace(request, releases=releases, workers=self._workers())
+        share = replace(request, releases=releases, owed=0, workers=self._workers())
         if self._reconnecting is not None:
             return self._alone(queue, share), False
         agreed = len(request.acquires)

@@ -179,12 +179,12 @@ def test_the_offline_provider_needs_no_permit() -> None:
 def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
     async def scenario() -> None:
         harness = LimiterHarness(requests_per_minute=60)
-        assert harness.limiter.room() == Room(100, rate_limiter.FIRST_LEASES)
+        assert harness.limiter.room() == Room(rate_limiter.FIRST_LEASES, rate_limiter.FIRST_LEASES)
         assert isinstance(await harness.permit(), Permit)
         waiting = [asyncio.create_task(harness.permit()) for _ in range(2)]
         await asyncio.sleep(0.05)
         # Three seconds' worth at a call a second.
-        assert harness.limiter.room() == Room(50, 1)
+        assert harness.limiter.room() == Room(3, 1)
         urgent = await harness.permit(priority=5)
         assert isinstance(urgent, Permit)
         assert 100 < urgent.waited_ms < 5_000
@@ -216,6 +216,64 @@ def test_jobs_that_would_wait_too_long_are_denied_in_turn(monkeypatch: pytest.Mo
             task.cancel()
         await asyncio.wait(waiting)
         await harness.limiter.close()
+
+    run(scenario())
+
+
+def test_what_may_wait_follows_the_scarcest_limit() -> None:
+    async def scenario() -> None:
+        harness = LimiterHarness(slots=1_000, max_concurrency=4)
+        permit = await harness.permit()
+        assert isinstance(permit, Permit)
+        harness.limiter.answered(permit, completion(x_ratelimit_limit_requests="100000"))
+        for _ in range(4):
+            assert isinstance(await harness.permit(), Permit)
+        room = harness.limiter.room()
+        assert room is not None
+        assert 1 <= room.bulk <= permit_queue.SLOTS_AHEAD * 4
+        await harness.limiter.close()
+
+    run(scenario())
+
+
+def test_a_job_waits_in_place_for_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(permit_queue, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(permit_queue, "LONGEST_PATIENCE_S", 0.0)
+
+    async def scenario() -> None:
+        harness = LimiterHarness(max_concurrency=1)
+        permit = await harness.permit()
+        assert isinstance(permit, Permit)
+        waiting = asyncio.create_task(harness.permit())
+        await wait_until(lambda: len(harness.buckets.orders) > 4)
+        assert not waiting.done()
+        harness.limiter.answered(permit, completion())
+        assert isinstance(await waiting, Permit)
+        await harness.limiter.close()
+
+    run(scenario())
+
+
+def test_a_busy_worker_leaves_the_next_slot_to_one_that_has_none() -> None:
+    async def scenario() -> None:
+        busy, other = LimiterHarness(workers=2, max_concurrency=2), LimiterHarness(workers=2, max_concurrency=2)
+        other.buckets = other.limiter._buckets._buckets = busy.buckets
+        permits = [await busy.permit(), await busy.permit()]
+        following = [asyncio.create_task(busy.permit()) for _ in range(4)]
+        starved = asyncio.create_task(other.permit())
+        await wait_until(lambda: any(order.owed and order.acquires for order in busy.buckets.orders[2:]))
+        (bucket,) = busy.buckets.buckets.values()
+        await wait_until(lambda: len(bucket._slots) == 3)
+        permit = permits[0]
+        assert isinstance(permit, Permit)
+        busy.limiter.answered(permit, completion())
+        assert isinstance(await starved, Permit)
+        assert not any(task.done() for task in following)
+        for task in following:
+            task.cancel()
+        await asyncio.wait(following)
+        await busy.limiter.close()
+        await other.limiter.close()
 
     run(scenario())
 
