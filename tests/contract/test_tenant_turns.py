@@ -4,13 +4,14 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from decimal import Decimal
 
 import pytest
 
-from schemas.states import Step
-from tasks.ports import LeaseRoom
-from tests.builders import make_batch
-from tests.contract.situations import LEASE, generate, submit_many, take
+from schemas.states import JobState, Step
+from tasks.ports import LeaseRoom, Opened
+from tests.builders import closed_ok, make_attempt, make_batch, to_check
+from tests.contract.situations import LEASE, generate, open_one, state, submit_many, take
 from tests.contract.test_ledger_dispatch import AGAIN
 from worker.ledger.postgres import PostgresLedger
 
@@ -158,3 +159,68 @@ async def test_old_turns_are_forgotten(postgres_database_url: str) -> None:
 
         rows = await ledger._database.rows("SELECT tenant FROM tenant_turn")
         assert {row.tenant for row in rows} <= {"a", "b"}
+
+
+# ---- money ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stream_of_cheap_jobs_does_not_starve_a_dear_one(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url) as ledger:
+        batch = make_batch(max_cost_usd=Decimal(1))
+        receipt = await submit_many(ledger, 40, batch=batch)
+        calling, dear, *cheap = await take(ledger, receipt.job_ids)
+        attempts = [make_attempt(calling, reserved_usd=Decimal("0.9")), make_attempt(dear, reserved_usd=Decimal("0.5"))]
+        attempts += [make_attempt(job, reserved_usd=Decimal("0.1")) for job in cheap]
+        opened_first = await ledger.attempts.open_attempts(attempts)
+        running = [(job, attempt) for job, attempt, how in zip(
+            [calling, dear, *cheap], attempts, opened_first, strict=True) if how is Opened.OPENED]  # fmt: skip
+
+        # Each call that ends gives back what it did not cost; a tick later others go on.
+        for _ in range(20):
+            job, attempt = running.pop(0)
+            await ledger.attempts.close_attempts(
+                [closed_ok(job, attempt, cost_usd=Decimal("0.001"), then=to_check(job))]
+            )
+            await ledger.duties.settle_budgets(100)
+            for again in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 1):
+                reserve = Decimal("0.5") if again.job_id == dear.job_id else Decimal("0.1")
+                running.append((again, await open_one(ledger, again, reserved_usd=reserve)))
+            if any(job.job_id == dear.job_id for job, _ in running):
+                return
+        pytest.fail("the dear job never went on")
+
+
+async def test_a_job_that_no_money_is_enough_for_holds_nobody_up(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url) as ledger:
+        await ledger.budgets.set("desk", "day UTC", Decimal(1), "ada")
+        receipt = await submit_many(ledger, 3)
+        calling, dear, cheap = await take(ledger, receipt.job_ids)
+        attempts = [
+            make_attempt(job, reserved_usd=Decimal(usd))
+            for job, usd in ((calling, "0.9"), (dear, "0.8"), (cheap, "0.3"))
+        ]
+        assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED, Opened.ON_HOLD, Opened.ON_HOLD]
+
+        await ledger.attempts.close_attempts(
+            [closed_ok(calling, attempts[0], cost_usd=Decimal("0.6"), then=to_check(calling))]
+        )
+        await ledger.duties.settle_budgets(100)
+
+        assert await state(ledger, dear.job_id) is JobState.SCHEDULED
+        assert await state(ledger, cheap.job_id) is JobState.AVAILABLE
+
+
+async def test_a_dear_job_has_its_turn_at_the_budget_of_its_tenant(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url) as ledger:
+        await ledger.budgets.set("desk", "day UTC", Decimal(1), "ada")
+        receipt = await submit_many(ledger, 12)
+        first, second, dear, *cheap = await take(ledger, receipt.job_ids)
+        prices = [(first, "0.5"), (second, "0.4"), (dear, "0.6"), *((job, "0.2") for job in cheap)]
+        attempts = [make_attempt(job, reserved_usd=Decimal(usd)) for job, usd in prices]
+        assert (await ledger.attempts.open_attempts(attempts))[:3] == [Opened.OPENED, Opened.OPENED, Opened.ON_HOLD]
+
+        for job, attempt in ((first, attempts[0]), (second, attempts[1])):
+            await ledger.attempts.close_attempts([closed_ok(job, attempt, cost_usd=Decimal(0), then=to_check(job))])
+            await ledger.duties.settle_budgets(100)
+
+        assert await state(ledger, dear.job_id) is JobState.AVAILABLE

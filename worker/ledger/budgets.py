@@ -60,14 +60,16 @@ _LOCK = "SELECT FROM batch WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR NO KE
 
 _FUND = f"""
 WITH short_batch AS (
-    SELECT b.id, {_ROOM} AS usd FROM batch b
+    SELECT b.id, {_ROOM} AS usd, coalesce(b.max_cost_usd - b.spent_usd, 'infinity') AS unspent_usd FROM batch b
     WHERE b.id = ANY(%(ids)b::uuid[]) AND b.least_needed_usd IS NOT NULL AND NOT b.paused
 ), affordable_job AS (
+    -- In the order of submission. What the first one lacks is waited for: calls that end give it back. One that is dearer than
+    -- all that is unspent waits in nobody's way.
     SELECT w.id FROM short_batch s CROSS JOIN LATERAL (
-        SELECT n.id, sum(n.needs_usd) OVER (ORDER BY n.needs_usd, n.id) AS usd
+        SELECT n.id, sum(n.needs_usd) OVER (ORDER BY n.id) AS usd
         FROM (SELECT j.id, j.needs_usd FROM job j
-              WHERE j.batch_id = s.id AND j.held_reason = 'budget' AND j.needs_usd <= s.usd AND j.finished_at IS NULL
-              ORDER BY j.needs_usd, j.id LIMIT %(rows)s) n
+              WHERE j.batch_id = s.id AND j.held_reason = 'budget' AND j.needs_usd <= s.unspent_usd AND j.finished_at IS NULL
+              ORDER BY j.id LIMIT %(rows)s) n
     ) w WHERE w.usd <= s.usd
 ), locked_job AS (
     SELECT id FROM job WHERE id = ANY (ARRAY(SELECT id FROM affordable_job)) AND held_reason = 'budget'
@@ -110,7 +112,7 @@ SELECT (SELECT count(*) FROM held_job) AS jobs, (SELECT hold_from FROM progress)
 
 _UNSETTLED = f"""
 SELECT b.id, b.hold_from IS NOT NULL AS holds, ({HAS_ROOM}) AS has_room FROM batch b
-WHERE b.least_needed_usd IS NOT NULL AND (b.hold_from IS NOT NULL OR {HAS_ROOM})
+WHERE b.least_needed_usd IS NOT NULL AND (b.hold_from IS NOT NULL OR {HAS_ROOM}) AND b.id > %(after)s
 ORDER BY b.id LIMIT {BATCHES}
 """
 
@@ -133,12 +135,21 @@ async def _hold(db: Database, batch_id: UUID, rows: int) -> int:
     return jobs
 
 
-async def settle_budgets(db: Database, rows: int) -> int:
-    """Implements ``tasks.ports.Duties.settle_budgets``."""
-    changed = 0
-    for batch in await db.rows(_UNSETTLED):
-        funded = await fund(db, [batch.id]) if batch.has_room else 0
-        changed += funded
-        if batch.holds and not funded:
-            changed += await _hold(db, batch.id, rows)
-    return changed + await settle_tenant_budgets(db)
+class BudgetRounds:
+    """Settles the budgets of some batches at a time, one after the other: those that can't go on keep no other from its turn."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._settled_to = UUID(int=0)
+
+    async def settle(self, rows: int) -> int:
+        """Implements ``tasks.ports.Duties.settle_budgets``."""
+        changed = 0
+        batches = await self._db.rows(_UNSETTLED, {"after": self._settled_to})
+        self._settled_to = batches[-1].id if len(batches) == BATCHES else UUID(int=0)
+        for batch in batches:
+            funded = await fund(self._db, [batch.id]) if batch.has_room else 0
+            changed += funded
+            if batch.holds and not funded:
+                changed += await _hold(self._db, batch.id, rows)
+        return changed + await settle_tenant_budgets(self._db)

@@ -9,7 +9,7 @@ from schemas.states import HeldReason, Step
 from tasks.ports import BatchCounts, Duties, Outlook
 from tasks.scheduling.defaults import MAX_RESCUES
 from worker.ledger.actions import closing_statement
-from worker.ledger.budgets import HAS_ROOM, settle_budgets
+from worker.ledger.budgets import HAS_ROOM, BudgetRounds
 from worker.ledger.call_windows import WINDOW_OVER, close_windows
 from worker.ledger.database import Database
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, FORGET_TURNS, LEAST_PRIORITY, MOST_PRIORITY, keep_turns
@@ -292,6 +292,7 @@ class PostgresDuties(Duties):
     def __init__(self, database: Database, shares: str) -> None:
         self._db = database
         self._shares = shares
+        self._budgets = BudgetRounds(database)
 
     async def promote(self, limit: int) -> int:
         due = [row.id for row in await self._db.rows(_DUE, {"limit": limit, "duty": _PROMOTING})]
@@ -400,7 +401,7 @@ class PostgresDuties(Duties):
         return await close_windows(self._db)
 
     async def settle_budgets(self, rows: int) -> int:
-        return await settle_budgets(self._db, rows)
+        return await self._budgets.settle(rows)
 
     async def batch_counts(self, batch_ids: Sequence[UUID], newest: int) -> list[BatchCounts]:
         batches: dict[UUID, BatchCounts] = {}

@@ -134,7 +134,7 @@ def _room(scope: _Scope) -> str:
     """The money of an owner.
 
     What is promised to a job that has not begun is spoken for. ``present_usd`` bounds those that begin, ``usd`` those that
-    wait; ``closed`` budgets are those whose next period is waited for.
+    wait, and ``unspent_usd`` those that may ever go on; ``closed`` budgets are those whose next period is waited for.
     """
     return f"""
 SELECT coalesce(min(CASE WHEN p.ends_at > nightdesk_now() THEN p.max_cost_usd - p.reserved_usd - p.spent_usd END),
@@ -144,6 +144,8 @@ SELECT coalesce(min(CASE WHEN p.ends_at > nightdesk_now() THEN p.max_cost_usd - 
        - coalesce((SELECT sum(j.needs_usd) FROM job j
                    WHERE j.{scope.column} = %({scope.column})s AND j.held_reason IS NULL AND j.needs_usd IS NOT NULL
                      AND j.finished_at IS NULL), 0) AS usd,
+       coalesce(min(CASE WHEN p.ends_at > nightdesk_now() THEN p.max_cost_usd - p.spent_usd WHEN p.live THEN 0 END),
+                'infinity') AS unspent_usd,
        coalesce(array_agg(p.budget_id) FILTER (WHERE p.short AND p.ends_at <= nightdesk_now()), '{{}}') AS closed
 FROM ({_LATEST_PERIODS}) p
 """
@@ -163,17 +165,21 @@ SELECT count(*) AS jobs FROM free_job
 
 
 def _fund(scope: _Scope) -> str:
-    """Lets jobs go on as far as the money of their owner reaches, the cheapest first."""
+    """Lets jobs go on as far as the money of their owner reaches, in the order of submission.
+
+    What the first one lacks is waited for, as calls that end give it back; one that is dearer than all that is unspent waits in
+    nobody's way.
+    """
     return f"""
 WITH room AS ({_room(scope)}
 ), affordable_job AS (
     SELECT w.id FROM (
-        SELECT n.id, sum(n.needs_usd) OVER (ORDER BY n.needs_usd, n.id) AS usd
+        SELECT n.id, sum(n.needs_usd) OVER (ORDER BY n.id) AS usd
         FROM (SELECT j.id, j.needs_usd FROM job j
               WHERE j.{scope.column} = %({scope.column})s AND {_waiting(scope)}
-                AND j.needs_usd <= (SELECT usd FROM room)
+                AND j.needs_usd <= (SELECT unspent_usd FROM room)
                 AND (j.short_of && (SELECT closed FROM room)) IS NOT TRUE
-              ORDER BY j.needs_usd, j.id LIMIT {PAGE_ROWS}) n
+              ORDER BY j.id LIMIT {PAGE_ROWS}) n
     ) w WHERE w.usd <= (SELECT usd FROM room)
 ), locked_job AS (
     SELECT id, batch_id FROM job
