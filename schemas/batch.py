@@ -78,6 +78,8 @@ class RemoteBatchStatus(Contract):
     due_at: datetime | None = Field(description="earliest deadline of jobs that leave it in time (lane auto)")
     spilled_at: datetime | None = Field(description="when it was cancelled for that deadline")
     detail: dict[str, Any] = Field(description="state and counts in the provider's words")
+    trouble: str | None = Field(default=None, description="the cause for which the last look at it failed")
+    next_look_at: datetime | None = Field(default=None, description="when it is looked at again")
 
 
 class FailureCause(Contract):

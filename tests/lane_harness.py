@@ -51,10 +51,16 @@ class LaneHarness:
     ledger: PostgresLedger
     stub: Stub
     terms: LaneTerms = field(default_factory=LaneTerms)
+    provider: str = "openai"
 
     def __post_init__(self) -> None:
-        environment = {"OPENAI_API_KEY": "test-key", "OPENAI_BASE_URL": f"{self.stub.url}/v1"}
-        self.providers = ConfiguredProviders(Settings(provider="openai"), environment)
+        environment = {
+            "OPENAI_API_KEY": "test-key",
+            "OPENAI_BASE_URL": f"{self.stub.url}/v1",
+            "ANTHROPIC_API_KEY": "test-key",
+            "ANTHROPIC_BASE_URL": self.stub.url,
+        }
+        self.providers = ConfiguredProviders(Settings(provider=self.provider), environment)
         self.journal = LedgerJournal(self.ledger)
         self.calls = PaidCalls(self.journal, RetryPolicy(), lambda: 0.5)
         self.settlement = Settlement(
@@ -134,10 +140,10 @@ class LaneHarness:
 
 
 @asynccontextmanager
-async def lane_harness(url: str, stub: Stub, **terms: Any) -> AsyncIterator[LaneHarness]:
+async def lane_harness(url: str, stub: Stub, *, provider: str = "openai", **terms: Any) -> AsyncIterator[LaneHarness]:
     """A harness; its ledger keeps all invariants in the end."""
     async with PostgresLedger(url, connections=2) as ledger:
-        harness = LaneHarness(url, ledger, stub, LaneTerms(**terms))
+        harness = LaneHarness(url, ledger, stub, LaneTerms(**terms), provider)
         try:
             yield harness
         finally:

@@ -109,7 +109,7 @@ class BackgroundLane:
         if not answers:
             return
         by_id = {response.id: answer for response, answer in answers.items()}
-        pending = await self.responses.pending(list(by_id))
+        pending = await self.settlement.readable(await self.responses.pending(list(by_id)))
         settle = self.settlement.settle
         await asyncio.gather(
             *(settle(call, by_id[call.attempt.id], remote, spilled=call.attempt.id in spilled) for call in pending)

@@ -19,12 +19,23 @@ from tasks.lanes.pace import LanePace, Work, take_turns
 from tasks.lanes.settlement import UNDONE, Answer, Settlement
 from tasks.lanes.unserved import UnservedLane
 from tasks.ports import Permit
-from tasks.ports.remote_batches import Intent, OpenBatch, RemoteBatches, RemoteCalls, WaitingCalls
+from tasks.ports.remote_batches import Intent, OpenBatch, RemoteBatches, RemoteCalls, UnreadableResult, WaitingCalls
 
 log = logging.getLogger(__name__)
 
 ROWS = 200
 """Answers stored at a time."""
+
+STAYS = frozenset({
+    FailureKind.BAD_ANSWER, FailureKind.NOT_FOUND, FailureKind.PERMISSION, FailureKind.INVALID_REQUEST, FailureKind.CONFIGURATION,
+})  # fmt: skip
+"""Failures of a look that another one hardly cures: results that can't be read, are gone, or are refused."""
+
+MOST_LOOKS = 12
+"""Looks that fail so before the calls of a batch end as unknown: within an hour, by the pauses between them."""
+
+LONGEST_TROUBLE = timedelta(hours=24)
+"""Time of failed looks, for whatever reason, before they do: providers keep results for a month, but jobs don't wait that long."""
 
 FULL = 50_000
 """Parked calls that are sent at once, without waiting for more."""
@@ -153,8 +164,24 @@ class BatchLane:
             else:
                 await self._check(batch, batch.remote_id, remote)
         except ProviderError as error:
+            await self._try_again(batch, error)
+
+    async def _try_again(self, batch: OpenBatch, error: ProviderError) -> None:
+        """Looks after a batch again later, or ends its calls as unknown once that has failed for too long."""
+        intent, looks, spill_in = batch.intent, batch.failed_looks + 1, self._spill_in(batch)
+        late = spill_in is not None and spill_in <= timedelta(0)
+        hopeless = error.kind in STAYS and (late or looks >= MOST_LOOKS)
+        if not hopeless and batch.failing_for < LONGEST_TROUBLE:
             log.warning("a provider batch is looked after again later: %s", error)
-            await self.batches.put_off(batch.intent.id, self._next_look(batch))
+            await self.batches.note_trouble(intent.id, self._next_look(batch), str(error))
+            return
+        name = batch.remote_id or "without an id"
+        log.error("the calls of the batch %s at %s end as unknown: %s", name, intent.provider, error)
+        message = (
+            f"the batch {name} could not be collected in {looks} looks within {in_words(batch.failing_for)}: {error}"
+        )
+        await self._give_back(intent, Failure(kind=FailureKind.UNKNOWN_OUTCOME, message=message))
+        await self.batches.end(intent.id, "abandoned" if batch.remote_id is None else "collected")
 
     async def _adopt(self, batch: OpenBatch, remote: RemoteCalls) -> None:
         """Finds the batch of an intent without a remote id, or gives its calls back once it is proven not to exist."""
@@ -189,6 +216,8 @@ class BatchLane:
             if not batch.cancelled and (late or not batch.has_jobs):
                 await self._cancel(batch, remote_id, remote)
             await self.batches.put_off(intent.id, self._next_look(batch), status.detail)
+            if batch.failed_looks:
+                await self.batches.note_progress(intent.id)
 
     def _spill_in(self, batch: OpenBatch) -> timedelta | None:
         """The time until the calls of a batch have to be made in another lane to meet their deadline."""
@@ -219,19 +248,34 @@ class BatchLane:
     # ---- answers ----
 
     async def _collect(self, batch: OpenBatch, remote_id: str, remote: RemoteCalls, undone: FailureKind) -> None:
-        """Stores every result; collected a second time, what was stored before is passed over."""
+        """Stores every result; collected a second time, what was stored before is passed over.
+
+        Raises: ``ProviderError`` for results that can't be read, once those that can are stored.
+        """
         intent = batch.intent
         page: dict[UUID, Answer] = {}
-        async for result in remote.collect(remote_id):
-            if (attempt_id := _uuid(result.custom_id)) is None:
-                log.warning("the batch %s has a result of no attempt: %r", remote_id, result.custom_id[:64])
-                continue
-            page[attempt_id] = result
-            if len(page) >= ROWS:
-                await self._store(intent, page, remote)
-                await self.batches.put_off(intent.id, self.pace.keep_for)
-                page = {}
+        problems: list[str] = []
+        try:
+            async for result in remote.collect(remote_id):
+                if isinstance(result, UnreadableResult):
+                    problems.append(result.problem)
+                    continue
+                if (attempt_id := _uuid(result.custom_id)) is None:
+                    log.warning("the batch %s has a result of no attempt: %r", remote_id, result.custom_id[:64])
+                    continue
+                page[attempt_id] = result
+                if len(page) >= ROWS:
+                    await self._store(intent, page, remote)
+                    await self.batches.put_off(intent.id, self.pace.keep_for)
+                    page = {}
+        except ProviderError:
+            await self._store(intent, page, remote)
+            raise
         await self._store(intent, page, remote)
+        if problems and await self.batches.unanswered(intent.id, 1):
+            more = f", and {len(problems) - 1:,} more" if len(problems) > 1 else ""
+            problem = f"{intent.provider} wrote results that can't be read: {problems[0]}{more}"
+            raise ProviderError(FailureKind.BAD_ANSWER, problem)
         await self._give_back(intent, Failure(kind=undone, message=_undone(batch, remote_id, undone)))
         await self.batches.end(intent.id, "collected")
         log.info("collected the batch %s of %d calls at %s", remote_id, intent.calls, intent.provider)
@@ -239,9 +283,10 @@ class BatchLane:
     async def _give_back(self, intent: Intent, failure: Failure, *, lane_paused: bool = False) -> None:
         """Ends the calls of a batch that are still open with one failure."""
         while attempt_ids := await self.batches.unanswered(intent.id, ROWS):
-            pending = await self.batches.pending(intent.id, attempt_ids)
-            if not pending:
+            calls = await self.batches.pending(intent.id, attempt_ids)
+            if not calls:
                 return
+            pending = await self.settlement.readable(calls)
             await asyncio.gather(
                 *(
                     self.settlement.store_failure(call, failure, lane_paused=lane_paused, spilled=intent.spilled)
@@ -251,7 +296,9 @@ class BatchLane:
             await self.batches.put_off(intent.id, self.pace.keep_for)
 
     async def _store(self, intent: Intent, answers: dict[UUID, Answer], remote: RemoteCalls) -> None:
-        pending = await self.batches.pending(intent.id, list(answers)) if answers else ()
+        if not answers:
+            return
+        pending = await self.settlement.readable(await self.batches.pending(intent.id, list(answers)))
         await asyncio.gather(
             *(
                 self.settlement.settle(call, answers[call.attempt.id], remote, spilled=intent.spilled)

@@ -1,7 +1,8 @@
 """Stores the answers and failures of parked calls, and moves their jobs on: one way for all lanes."""
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -15,8 +16,21 @@ from tasks.calls.retry import Decision, Fail, Hold, Retry, Snooze, advance_of
 from tasks.errors import failure_of
 from tasks.lanes.parking import call_of, open_call, taken_back, timing_ms, under_lease
 from tasks.policy.asks import after_failure
-from tasks.ports import Advance, Answered, Call, FinalJob, Journal, Leased, LeaseKey, Providers, Purpose, Queue
-from tasks.ports.remote_batches import PendingCall, RemoteResult
+from tasks.ports import (
+    Advance,
+    Answered,
+    Call,
+    ClosedAttempt,
+    FinalJob,
+    Journal,
+    Leased,
+    LeaseKey,
+    Providers,
+    Purpose,
+    Queue,
+    UnreadableRow,
+)
+from tasks.ports.remote_batches import PendingCall, RemoteResult, UnreadableCall
 from tasks.results import failed, total_ms
 
 log = logging.getLogger(__name__)
@@ -46,6 +60,17 @@ class Settlement:
     """Gets each job with a committed answer, to hint its check."""
     final: Callable[[Leased, FinalJob], None]
     """Gets each job that became final here."""
+
+    async def readable(self, calls: Sequence[PendingCall | UnreadableCall]) -> list[PendingCall]:
+        """Fails the jobs of calls whose rows can't be read; returns the other calls."""
+        sorted_calls = [call if isinstance(call, UnreadableCall) else _read_call(call) for call in calls]
+        unreadable = [call for call in sorted_calls if isinstance(call, UnreadableCall)]
+        if unreadable:
+            await asyncio.gather(*(self.journal.close_attempt(_close_unreadable(call)) for call in unreadable))
+            await self.queue.fail_unreadable(
+                [call.row for call in unreadable], [call.attempt.token for call in unreadable]
+            )
+        return [call for call in sorted_calls if isinstance(call, PendingCall)]
 
     async def settle(self, pending: PendingCall, answer: Answer, reader: Reader, *, spilled: bool) -> None:
         """Closes one attempt with its answer or failure, and moves its job on; ``spilled`` to another lane."""
@@ -166,6 +191,26 @@ class Settlement:
         final = failed(job, failure, total_ms(job, 0.0, timing_ms(pending)))
         if await self.journal.finish(final):
             self.final(job, final)
+
+
+def _read_call(pending: PendingCall) -> PendingCall | UnreadableCall:
+    try:
+        call_of(pending)
+        timing_ms(pending)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        row = UnreadableRow(pending.job.job_id, f"the document of its call: {type(error).__name__}")
+        return UnreadableCall(row, pending.attempt, pending.job.step)
+    return pending
+
+
+def _close_unreadable(call: UnreadableCall) -> ClosedAttempt:
+    """The close of a call whose job can't be read: its answer is of no use, and may have been billed."""
+    attempt, message = call.attempt, call.row.message
+    failure = Failure(kind=FailureKind.UNREADABLE, message=message, attempt=attempt.number)
+    then = Advance(JobState.RUNNING, call.step, attempt.round)
+    return ClosedAttempt(
+        attempt.id, attempt.job_id, attempt.token, call.step, "unknown", spent=True, failure=failure, then=then
+    )
 
 
 def is_judge(pending: PendingCall) -> bool:

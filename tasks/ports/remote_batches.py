@@ -9,9 +9,10 @@ from uuid import UUID
 
 from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
+from schemas.states import Step
 from tasks.ports.attempt_rows import ClosedAttempt, NewAttempt
 from tasks.ports.provider import Answered, Call
-from tasks.ports.rows import Leased
+from tasks.ports.rows import Leased, UnreadableRow
 
 # ---- the provider ------------------------------------------------------------------------------------------------
 
@@ -52,6 +53,13 @@ class RemoteResult:
     failure: Failure | None = None
     cost_usd: Decimal | None = None
     """Cost of a call that failed, where the provider names its usage; None: it cost nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableResult:
+    """A row of the results that can't be read, so that nobody knows whose it is; ``problem`` says which and why."""
+
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +106,11 @@ class RemoteCalls(Protocol):
     async def check(self, remote_id: str) -> RemoteStatus:
         """Ask how far a batch is."""
 
-    def collect(self, remote_id: str) -> AsyncIterator[RemoteResult]:
-        """Read the results of a batch that ended, in any order; the same again when asked again."""
+    def collect(self, remote_id: str) -> AsyncIterator[RemoteResult | UnreadableResult]:
+        """Read the results of a batch that ended, in any order; the same again when asked again.
+
+        What can be read comes before any error: of two files, one may be gone.
+        """
 
     async def cancel(self, remote_id: str) -> None:
         """Ask the provider to end a batch early; what it finished can be collected, and is paid for."""
@@ -145,6 +156,15 @@ class PendingCall:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadableCall:
+    """A parked call whose job, or whose own document, can't be read; its attempt can."""
+
+    row: UnreadableRow
+    attempt: NewAttempt
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
 class OpenBatch:
     """A provider batch that a worker looks after for a while."""
 
@@ -161,6 +181,10 @@ class OpenBatch:
     """Until the earliest deadline of its jobs that may be moved to another lane."""
     overdue: timedelta = timedelta(0)
     """Time since it was due to be looked after."""
+    failed_looks: int = 0
+    """Looks in a row that failed."""
+    failing_for: timedelta = timedelta(0)
+    """Time since the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +280,12 @@ class RemoteBatches(Protocol):
     async def put_off(self, batch_id: UUID, look_after: timedelta, detail: Mapping[str, Any] | None = None) -> None:
         """Look after a batch again later."""
 
+    async def note_trouble(self, batch_id: UUID, look_after: timedelta, cause: str) -> None:
+        """Look after a batch again later, because a look failed; people see the cause."""
+
+    async def note_progress(self, batch_id: UUID) -> None:
+        """Write that a look at it succeeded after some that failed."""
+
     async def note_spilled(self, batch_id: UUID) -> None:
         """Write that it is to end for the deadline of its jobs, before the provider is asked to."""
 
@@ -268,7 +298,7 @@ class RemoteBatches(Protocol):
     async def attempt_ids(self, batch_id: UUID) -> frozenset[str]:
         """The ids of a batch's attempts."""
 
-    async def pending(self, batch_id: UUID, attempt_ids: Sequence[UUID]) -> Sequence[PendingCall]:
+    async def pending(self, batch_id: UUID, attempt_ids: Sequence[UUID]) -> Sequence[PendingCall | UnreadableCall]:
         """Those of a batch's calls that are still open."""
 
     async def unanswered(self, batch_id: UUID, limit: int) -> Sequence[UUID]:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from schemas.generation import Lane
 from tasks.ports.provider import Answered, Call
-from tasks.ports.remote_batches import ParkedCall, PendingCall, RemoteResult
+from tasks.ports.remote_batches import ParkedCall, PendingCall, RemoteResult, UnreadableCall
 
 # ---- the provider ------------------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class Responses(Protocol):
     async def note_cancelled(self, ids: Sequence[UUID]) -> None:
         """Write that the provider was asked to end them."""
 
-    async def pending(self, ids: Sequence[UUID]) -> Sequence[PendingCall]:
+    async def pending(self, ids: Sequence[UUID]) -> Sequence[PendingCall | UnreadableCall]:
         """Those whose attempts are still open."""
 
     async def end(self, ids: Sequence[UUID]) -> set[UUID]:

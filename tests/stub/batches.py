@@ -56,6 +56,8 @@ class BatchStub:
     Attributes:
         ends_after_s: time from the creation of a batch to its end.
         errored: share of the rows that fail; ``expired``: that are not done in time; ``lost``: that are in no file.
+        damage: changes the content of files of results before they are sent.
+        refuses_content: status with which files of results are refused; 0: they are sent.
         all_errored: every row of a batch fails, so that it has no output file, for this many batches.
         refusals: codes with which the next batches fail in their validation (OpenAI).
         stalls: the next request of each of these kinds (``upload``, ``create``, ``cancel``, ``content``) does its work and is never
@@ -69,6 +71,8 @@ class BatchStub:
     errored: float = 0.0
     expired: float = 0.0
     lost: float = 0.0
+    damage: Callable[[bytes], bytes] = bytes
+    refuses_content: int = 0
     all_errored: int = 0
     refusals: list[str] = field(default_factory=list)
     stalls: set[str] = field(default_factory=set)
@@ -89,6 +93,8 @@ class BatchStub:
             "errored",
             "expired",
             "lost",
+            "damage",
+            "refuses_content",
             "all_errored",
             "refusals",
             "batches",
@@ -169,8 +175,10 @@ class BatchStub:
     async def results(self, request: web.Request) -> web.StreamResponse:
         batch = self.batches[request.match_info["id"]]
         self._decide(batch)
-        rows = b"".join(orjson.dumps(message_result(row)) + b"\n" for row in self._shuffled(batch.rows))
-        return await self._lines(request, rows)
+        if batch.id not in self.files:
+            rows = [orjson.dumps(message_result(row)) + b"\n" for row in self._shuffled(batch.rows)]
+            self.files[batch.id] = b"".join(rows)
+        return await self._lines(request, self.files[batch.id])
 
     def message_batch(self, batch: RemoteBatch) -> dict[str, Any]:
         """The batch as its API shows it: all counts stand at processing until the whole of it ended."""
@@ -263,6 +271,9 @@ class BatchStub:
         return self._random.sample(rows, len(rows))
 
     async def _lines(self, request: web.Request, content: bytes) -> web.StreamResponse:
+        if self.refuses_content:
+            return web.json_response({"error": {"message": "No such File object"}}, status=self.refuses_content)
+        content = self.damage(content)
         response = web.StreamResponse(headers={"content-type": "application/binary"})
         await response.prepare(request)
         if "content" in self.stalls:

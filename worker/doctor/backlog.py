@@ -216,7 +216,14 @@ def check_buckets(buckets: Sequence[BucketState]) -> Iterator[Finding]:
 def check_remote(notices: Sequence[RemoteNotice]) -> Iterator[Finding]:
     """Findings about provider batches that should have ended, or be created or cancelled by now."""
     for notice in notices:
-        if notice.late:
+        if notice.trouble is not None:
+            yield warning(
+                "provider_batch_unreadable",
+                notice.event,
+                "look at the batch and its files at the provider, and at the key's rights; what can be read is stored, and after "
+                "an hour (a day of outages) the other calls end as unknown",
+            )
+        elif notice.late:
             yield warning(
                 "provider_batch_late",
                 notice.event,

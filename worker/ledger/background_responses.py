@@ -10,7 +10,7 @@ from uuid import UUID
 
 from schemas.generation import Lane
 from schemas.states import Step
-from tasks.ports.remote_batches import ParkedCall, PendingCall
+from tasks.ports.remote_batches import ParkedCall, PendingCall, UnreadableCall
 from tasks.ports.remote_responses import OpenResponse, ResponseLoad, Responses
 from worker.ledger.database import Database
 from worker.ledger.provider_batches import OPEN_ATTEMPT, PENDING, WAITING_JOB, pending_call
@@ -139,7 +139,7 @@ class PostgresResponses(Responses):
         if ids:
             await self._db.rows(statement, {"ids": list(ids)})
 
-    async def pending(self, ids: Sequence[UUID]) -> Sequence[PendingCall]:
+    async def pending(self, ids: Sequence[UUID]) -> Sequence[PendingCall | UnreadableCall]:
         parameters: dict[str, Any] = {"batch_id": None, "ids": list(ids), **lease_terms(Step.GENERATE)}
         return [pending_call(row) for row in await self._db.rows(PENDING, parameters)]
 

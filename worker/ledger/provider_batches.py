@@ -12,7 +12,7 @@ from uuid_utils.compat import uuid7
 from schemas.failure import Failure, FailureKind
 from schemas.generation import WINDOWS, Lane
 from schemas.states import JobState, Step
-from tasks.ports import Advance, ClosedAttempt, NewAttempt, Purpose
+from tasks.ports import Advance, ClosedAttempt, NewAttempt, Purpose, UnreadableRow
 from tasks.ports.remote_batches import (
     BatchTimes,
     Intent,
@@ -21,10 +21,11 @@ from tasks.ports.remote_batches import (
     PendingCall,
     RemoteBatches,
     RemoteCall,
+    UnreadableCall,
     WaitingCalls,
 )
 from worker.ledger.database import TRANSACTION_S, Database
-from worker.ledger.queue import LEASED_JOBS, lease_terms, leased_job
+from worker.ledger.queue import LEASED_JOBS, lease_terms, read_job
 
 BODY_ROWS = 200
 """Bodies read in one statement."""
@@ -163,12 +164,23 @@ UPDATE provider_batch b SET next_at = nightdesk_now() + %(keep_for)s, looks = b.
 FROM due WHERE b.id = due.id
 RETURNING b.id, b.provider, b.model, b.calls, b.intended_at, nightdesk_now() - b.intended_at AS age, b.remote_id, b.looks,
           b.cancelled_at IS NOT NULL AS cancelled, b.body_bytes, b.spilled_at, b.due_at - nightdesk_now() AS due_in, due.overdue,
+          coalesce((b.detail #>> '{{trouble,looks}}')::int, 0) AS failed_looks,
+          coalesce(nightdesk_now() - (b.detail #>> '{{trouble,since}}')::timestamptz, '0') AS failing_for,
           EXISTS (SELECT FROM provider_batch_call r CROSS JOIN LATERAL {OPEN_ATTEMPT} a CROSS JOIN LATERAL {WAITING_JOB} j
                   WHERE r.provider_batch_id = b.id) AS wanted
 """
 
 _PUT_OFF = """
-UPDATE provider_batch SET next_at = nightdesk_now() + %(look_after)s, detail = coalesce(%(detail)s::jsonb, detail)
+UPDATE provider_batch SET next_at = nightdesk_now() + %(look_after)s,
+    detail = coalesce(%(detail)s::jsonb || jsonb_strip_nulls(jsonb_build_object('trouble', detail -> 'trouble')), detail)
+WHERE id = %(id)s AND ended_at IS NULL
+"""
+
+_NOTE_TROUBLE = """
+UPDATE provider_batch SET next_at = nightdesk_now() + %(look_after)s, detail = detail || jsonb_build_object(
+    'trouble', jsonb_build_object(
+        'cause', %(cause)s::text, 'looks', coalesce((detail #>> '{trouble,looks}')::int, 0) + 1,
+        'since', coalesce(detail #>> '{trouble,since}', nightdesk_now()::text)))
 WHERE id = %(id)s AND ended_at IS NULL
 """
 
@@ -297,11 +309,30 @@ class PostgresRemoteBatches(RemoteBatches):
         if not rows:
             return None
         row = rows[0]
-        return OpenBatch(_intent(row), row.remote_id, row.looks, row.wanted, row.cancelled, row.due_in, row.overdue)
+        return OpenBatch(
+            _intent(row),
+            row.remote_id,
+            row.looks,
+            row.wanted,
+            row.cancelled,
+            row.due_in,
+            row.overdue,
+            row.failed_looks,
+            row.failing_for,
+        )
 
     async def put_off(self, batch_id: UUID, look_after: timedelta, detail: Mapping[str, Any] | None = None) -> None:
         document = None if detail is None else orjson.dumps(detail).decode()
         await self._db.rows(_PUT_OFF, {"id": batch_id, "look_after": look_after, "detail": document})
+
+    async def note_trouble(self, batch_id: UUID, look_after: timedelta, cause: str) -> None:
+        await self._db.rows(_NOTE_TROUBLE, {"id": batch_id, "look_after": look_after, "cause": cause})
+
+    async def note_progress(self, batch_id: UUID) -> None:
+        await self._db.rows(
+            "UPDATE provider_batch SET detail = detail - 'trouble' WHERE id = %(id)s AND detail ? 'trouble'",
+            {"id": batch_id},
+        )
 
     async def note_spilled(self, batch_id: UUID) -> None:
         statement = "UPDATE provider_batch SET spilled_at = coalesce(spilled_at, nightdesk_now()) WHERE id = %(id)s"
@@ -320,7 +351,7 @@ class PostgresRemoteBatches(RemoteBatches):
         statement = "SELECT attempt_id FROM provider_batch_call WHERE provider_batch_id = %(id)s"
         return frozenset(str(row.attempt_id) for row in await self._db.rows(statement, {"id": batch_id}))
 
-    async def pending(self, batch_id: UUID, attempt_ids: Sequence[UUID]) -> Sequence[PendingCall]:
+    async def pending(self, batch_id: UUID, attempt_ids: Sequence[UUID]) -> Sequence[PendingCall | UnreadableCall]:
         parameters = {"batch_id": batch_id, "ids": list(attempt_ids), **lease_terms(Step.GENERATE)}
         return [pending_call(row) for row in await self._db.rows(PENDING, parameters)]
 
@@ -370,10 +401,19 @@ def _withdrawn(row: Any) -> ClosedAttempt:
     )
 
 
-def pending_call(row: Any) -> PendingCall:
+def pending_call(row: Any) -> PendingCall | UnreadableCall:
     """A parked call with its job, of a row."""
-    job = leased_job(row, row.lease_token)
-    attempt = NewAttempt(
+    attempt = _attempt(row)
+    job = read_job(row, row.lease_token)
+    if isinstance(job, UnreadableRow):
+        return UnreadableCall(job, attempt, Step(row.step))
+    if not isinstance(row.call, dict):
+        return UnreadableCall(UnreadableRow(row.id, "the document of its call is no object"), attempt, Step(row.step))
+    return PendingCall(job, attempt, row.call, row.parked_for.total_seconds() * 1000)
+
+
+def _attempt(row: Any) -> NewAttempt:
+    return NewAttempt(
         id=row.parked_id,
         job_id=row.id,
         batch_id=row.batch_id,
@@ -388,4 +428,3 @@ def pending_call(row: Any) -> PendingCall:
         request_hash=bytes(row.request_hash),
         reserved_usd=row.reserved_usd,
     )
-    return PendingCall(job, attempt, row.call, row.parked_for.total_seconds() * 1000)

@@ -30,14 +30,14 @@ WITH waiting_call AS (
        OR (SELECT batch_id FROM job WHERE id = r.job_id) = %(batch_id)s::uuid
 )
 SELECT w.provider, w.model, 'provider_batch' AS lane, w.calls, w.parked_at, b.remote_id, b.intended_at, b.due_at, b.spilled_at,
-       b.cancelled_at, b.detail, nightdesk_now() AS now
+       b.cancelled_at, b.detail - 'trouble' AS detail, b.detail #>> '{trouble,cause}' AS trouble, b.next_at, nightdesk_now() AS now
 FROM (
     SELECT provider, model, provider_batch_id, count(*) AS calls, min(parked_at) AS parked_at FROM waiting_call
     WHERE NOT alone GROUP BY provider, model, provider_batch_id
 ) w LEFT JOIN LATERAL (SELECT * FROM provider_batch WHERE id = w.provider_batch_id OFFSET 0) b ON true
 UNION ALL
 SELECT w.provider, w.model, b.lane, count(*), min(w.parked_at), NULL, min(b.intended_at), min(b.due_at), min(b.spilled_at),
-       min(b.cancelled_at), '{}', nightdesk_now()
+       min(b.cancelled_at), '{}', NULL, min(b.next_at), nightdesk_now()
 -- One by one: a hash would read all responses that ended, too.
 FROM waiting_call w CROSS JOIN LATERAL (SELECT * FROM provider_batch WHERE id = w.provider_batch_id OFFSET 0) b
 WHERE w.alone GROUP BY w.provider, w.model, b.lane, b.spilled_at IS NULL
@@ -63,6 +63,8 @@ class RemoteNotice:
         due_at: the earliest deadline of jobs that leave it in time.
         spilled_at: when it was cancelled for that deadline.
         detail: state and counts in the provider's words.
+        trouble: the cause for which the last look at it failed; None: it did not.
+        next_look_at: when it is looked at again.
     """
 
     provider: str
@@ -77,6 +79,8 @@ class RemoteNotice:
     spilled_at: datetime | None
     since_cancel: timedelta | None
     detail: Mapping[str, Any]
+    trouble: str | None = None
+    next_look_at: datetime | None = None
 
     @property
     def event(self) -> str:
@@ -102,9 +106,19 @@ class RemoteNotice:
             return (
                 f"{text}; {what} cancelled for the deadline {_clock(self.due_at)}, what is not done is called in time"
             )
+        if self.trouble is not None:
+            return f"{text}; it can't be read: {self.trouble}; looked at again at {_clock(self.next_look_at)}"
+        if self.overdue:
+            text = f"{text}, longer than earlier ones"
+            return text if self.next_look_at is None else f"{text}; looked at again at {_clock(self.next_look_at)}"
         if self.expected_at is None:
             return f"{text}, {means} by {_clock(self.sent_at + WINDOWS.get(self.lane, PROMISED))}"
         return f"{text}, expected to end about {_clock(self.expected_at)}"
+
+    @property
+    def overdue(self) -> bool:
+        """True if the moment at which it was expected to end is over."""
+        return self.expected_at is not None and self.sent_at is not None and self.sent_at + self.age > self.expected_at
 
     @property
     def late(self) -> bool:
@@ -161,4 +175,6 @@ def _notice(row: Any, times: "BatchTimes") -> RemoteNotice:
         row.spilled_at,
         row.now - row.cancelled_at if row.cancelled_at else None,
         row.detail or {},
+        row.trouble,
+        row.next_at,
     )

@@ -10,7 +10,16 @@ import orjson
 from schemas.failure import FailureKind
 from tasks.errors import ProviderError, failure_of
 from tasks.ports import Answered, Call
-from tasks.ports.remote_batches import Candidates, Intent, RemoteCall, RemoteCalls, RemoteResult, RemoteStatus
+from tasks.ports.remote_batches import (
+    Candidates,
+    Intent,
+    RemoteCall,
+    RemoteCalls,
+    RemoteResult,
+    RemoteStatus,
+    UnreadableResult,
+)
+from worker.providers.result_rows import read_rows
 
 if TYPE_CHECKING:
     from worker.providers.adapter import Adapter
@@ -54,36 +63,35 @@ class AnthropicBatches(RemoteCalls):
         detail = {"status": batch.processing_status, **batch.request_counts.model_dump()}
         return RemoteStatus(batch.processing_status == "ended", detail)
 
-    async def collect(self, remote_id: str) -> AsyncIterator[RemoteResult]:
-        """See the port."""
+    async def collect(self, remote_id: str) -> AsyncIterator[RemoteResult | UnreadableResult]:
+        """See the port. The SDK's own reader ends at the first row that is no JSON."""
+        async for row in read_rows(self._pieces(remote_id), self._result, self._adapter.failures):
+            yield row
+
+    async def _pieces(self, remote_id: str) -> AsyncIterator[bytes]:
+        batches = self._client.messages.batches.with_streaming_response
         try:
-            results = await self._client.messages.batches.results(remote_id, timeout=TRANSFER_S)
-            try:
-                async for row in results:
-                    yield self._result(row)
-            finally:
-                await results.close()
+            async with batches.results(remote_id, timeout=TRANSFER_S) as response:
+                async for piece in response.iter_bytes():
+                    yield piece
         except (ProviderError, GeneratorExit, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001
             raise self._adapter.translate(error) from None
 
-    def _result(self, row: Any) -> RemoteResult:
-        result = row.result
-        match result.type:
+    def _result(self, custom_id: str, row: dict[str, Any]) -> RemoteResult:
+        result = row["result"]
+        match result["type"]:
             case "succeeded":
-                body = orjson.dumps(result.message.to_dict(mode="json", use_api_names=True))
-                return RemoteResult(row.custom_id, body=body)
+                return RemoteResult(custom_id, body=orjson.dumps(result["message"]))
             case "errored":
-                return self._errored(row.custom_id, result.error.to_dict(mode="json"))
+                return self._errored(custom_id, result["error"])
             case "expired" | "canceled" as ended:
                 kind = FailureKind.EXPIRED if ended == "expired" else FailureKind.CANCELLED
                 problem = f"did not make a call: it was {ended} with its batch"
-                return RemoteResult(row.custom_id, failure=failure_of(self._adapter.failures.error(kind, problem)))
-        problem = f"wrote a result of an unknown type: {result.type}"
-        return RemoteResult(
-            row.custom_id, failure=failure_of(self._adapter.failures.error(FailureKind.BAD_ANSWER, problem))
-        )
+            case unknown:
+                kind, problem = FailureKind.BAD_ANSWER, f"wrote a result of an unknown type: {unknown}"
+        return RemoteResult(custom_id, failure=failure_of(self._adapter.failures.error(kind, problem)))
 
     @staticmethod
     def _errored(custom_id: str, body: dict[str, Any]) -> RemoteResult:
@@ -123,8 +131,9 @@ class AnthropicBatches(RemoteCalls):
 
     async def _has(self, remote_id: str, attempt_ids: frozenset[str]) -> bool:
         async for result in self.collect(remote_id):
-            # Every row of it is of one intent, so the first one decides.
-            return result.custom_id in attempt_ids
+            # Every row of it is of one intent, so the first one that can be read decides.
+            if isinstance(result, RemoteResult):
+                return result.custom_id in attempt_ids
         return False
 
     def answer(self, call: Call, result: RemoteResult) -> Answered:

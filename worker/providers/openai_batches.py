@@ -11,7 +11,16 @@ import orjson
 from schemas.failure import Failure, FailureKind
 from tasks.errors import ProviderError, failure_of
 from tasks.ports import Answered, Call
-from tasks.ports.remote_batches import Candidates, Intent, RemoteCall, RemoteCalls, RemoteResult, RemoteStatus
+from tasks.ports.remote_batches import (
+    Candidates,
+    Intent,
+    RemoteCall,
+    RemoteCalls,
+    RemoteResult,
+    RemoteStatus,
+    UnreadableResult,
+)
+from worker.providers.result_rows import read_rows
 
 if TYPE_CHECKING:
     from worker.providers.adapter import Adapter
@@ -110,36 +119,36 @@ class OpenAIBatches(RemoteCalls):
         except Exception as error:  # noqa: BLE001
             raise self._adapter.translate(error) from None
 
-    async def collect(self, remote_id: str) -> AsyncIterator[RemoteResult]:
+    async def collect(self, remote_id: str) -> AsyncIterator[RemoteResult | UnreadableResult]:
         """See the port. Answers are in one file and errors in another; either may be absent."""
         batch = await self._retrieve(remote_id)
+        failed: ProviderError | None = None
         for file_id in filter(None, (batch.output_file_id, batch.error_file_id)):
-            async for line in self._lines(file_id):
-                yield self._result(line)
+            try:
+                async for row in read_rows(self._pieces(file_id), self._result, self._adapter.failures):
+                    yield row
+            except ProviderError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
-    async def _lines(self, file_id: str) -> AsyncIterator[str]:
+    async def _pieces(self, file_id: str) -> AsyncIterator[bytes]:
         try:
             timeout = httpx2.Timeout(UPLOAD_S, connect=10.0)
             async with self._client.files.with_streaming_response.content(file_id, timeout=timeout) as response:
-                async for line in response.iter_lines():
-                    if line.strip():
-                        yield line
+                async for piece in response.iter_bytes():
+                    yield piece
         except (ProviderError, GeneratorExit, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001
             raise self._adapter.translate(error) from None
 
-    def _result(self, line: str) -> RemoteResult:
-        try:
-            row = orjson.loads(line)
-            custom_id, error, response = str(row["custom_id"]), row.get("error"), row.get("response") or {}
-            if error and not response.get("body"):
-                return RemoteResult(custom_id, failure=self._failure(error))
-            status, request_id = int(response["status_code"]), response.get("request_id")
-            return RemoteResult(custom_id, status, orjson.dumps(response["body"]), request_id)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            problem = f"wrote a row of results that can't be read ({type(error).__name__}): {line[:120]}"
-            raise self._adapter.failures.error(FailureKind.BAD_ANSWER, problem) from None
+    def _result(self, custom_id: str, row: dict[str, Any]) -> RemoteResult:
+        error, response = row.get("error"), row.get("response") or {}
+        if error and not response.get("body"):
+            return RemoteResult(custom_id, failure=self._failure(error))
+        status, request_id = int(response["status_code"]), response.get("request_id")
+        return RemoteResult(custom_id, status, orjson.dumps(response["body"]), request_id)
 
     def _failure(self, error: dict[str, Any]) -> Failure:
         code = str(error.get("code"))

@@ -162,6 +162,9 @@ class Store:
     async def put_off(self, batch_id: UUID, look_after: timedelta, detail: Any = None) -> None:
         self.writes.append(("put off",))
 
+    async def note_trouble(self, batch_id: UUID, look_after: timedelta, cause: str) -> None:
+        self.writes.append(("trouble",))
+
     async def unanswered(self, batch_id: UUID, limit: int) -> Sequence[UUID]:
         return ()
 
@@ -188,7 +191,7 @@ class Listing:
         (Candidates(), 10, [("put off",)]),
         (Candidates(), 21, [("end", "abandoned")]),
         (Candidates(open=["batch_1"]), 600, [("put off",)]),
-        (None, 600, [("put off",)]),
+        (None, 600, [("trouble",)]),
     ],
 )
 def test_an_intent_is_given_up_only_when_the_list_proves_it_empty(
