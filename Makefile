@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest $(if $(CI),-p no:randomly)
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian captures test-llamaindex test-onnx test-parquet test-k8s test-local-llm bench bench-offline bench-idle bench-memory bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job bench-start-up bench-hosts limits faults test-upgrade test-restore test-flower soak fuzz-http test-monitoring test-otel test-browser audit tutorial clean
+.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian captures test-llamaindex test-onnx test-parquet test-k8s test-local-llm bench bench-offline bench-idle bench-memory bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job bench-start-up bench-hosts bench-hostile limits faults test-upgrade test-restore test-flower soak fuzz-http test-monitoring test-otel test-browser audit tutorial clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -135,6 +135,9 @@ bench-questions: $(VENV)/.developing ## right, wrong and abstained answers of th
 
 limits: $(VENV)/.developing ## the shared limits with four workers, and how soon urgent jobs begin (ten minutes)
 	$(BIN)/python -m bench.limits
+
+bench-hostile: $(VENV)/.developing ## CPU of the check of 260 hostile texts of 100 KB in three roles (half an hour; HOSTILE_ARGS="ratio name")
+	$(BIN)/python -m bench.hostile_texts $(HOSTILE_ARGS)
 
 bench-judge: $(VENV)/.developing ## what a judge that is right catches, and the calls, tokens and cost of one by default (JUDGE_ARGS="--data DIR", ten minutes)
 	$(BIN)/python -m bench.judge_calls $(JUDGE_ARGS)

@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 
 from schemas.answer import CanonicalAnswer
 from tasks.answers.rendered import Edit, fenced_blocks
+from tasks.answers.stretches import Stretches
 from tasks.text.word_search import WordSearch
 
 REMOVED = "HTML, script links or images in the answer were removed or made harmless"
@@ -127,7 +128,8 @@ def _code(text: str) -> list[tuple[int, int]]:
         return []
     blocks = [(block.start, block.end) for block in fenced_blocks(text)]
     spans = (match.span() for match in _INLINE_CODE.finditer(text))
-    return sorted([*blocks, *(span for span in spans if not any(a <= span[0] < b for a, b in blocks))])
+    fenced = Stretches(blocks)
+    return sorted([*blocks, *(span for span in spans if not fenced.hold(span[0]))])
 
 
 # ---- edits ----------------------------------------------------------------------------------------------------------
@@ -136,8 +138,9 @@ def _code(text: str) -> list[tuple[int, int]]:
 def _edits(text: str, code: Sequence[tuple[int, int]]) -> Iterator[Edit]:
     """The changes outside of code, in order and without overlap."""
     end = 0
+    untouched = Stretches(code)
     for edit in sorted(_all_edits(text), key=lambda edit: (edit.start, -edit.end)):
-        if edit.start < end or any(a <= edit.start < b for a, b in code):
+        if edit.start < end or untouched.hold(edit.start):
             continue
         end = edit.end
         if not edit.text and text[edit.start - 1 : edit.start] == text[end : end + 1] == " ":
@@ -211,19 +214,31 @@ def _link_edits(text: str) -> Iterator[Edit]:
             yield Edit(match.end(), match.end() + 1, " :")
 
 
+_LONGEST_LINE = 200
+"""Characters of a line before a link or a tag that are looked at."""
+_AFTER_SPACES = re.compile(r"[ \t]*+(.)", re.DOTALL)
+
+
+def _line_before(text: str, position: int) -> str:
+    """The last characters of the line before a position."""
+    start = max(0, position - _LONGEST_LINE)
+    return text[max(start, text.rfind("\n", start, position) + 1) : position]
+
+
 def _without_link(text: str, match: re.Match[str]) -> Edit:
     """A link or an image becomes its words; a short one that is no part of a sentence, such as "Read more", goes whole."""
-    line = text[text.rfind("\n", 0, match.start()) + 1 : match.start()].rstrip()
-    after = text[match.end() :].lstrip(" \t")
+    line = _line_before(text, match.start()).rstrip()
+    after = _AFTER_SPACES.match(text, match.end())
+    following = after[1] if after else ""
     begins = not line or (line[-1] in _TERMINAL and not _ONLY_LIST_MARKER.fullmatch(line))
-    ends = not after or after[0] == "\n" or after[0].isupper()
+    ends = following in {"", "\n"} or following.isupper()
     short = len(match["text"]) <= _LONGEST_POINTER and not any(map(str.isdigit, match["text"]))
     return Edit(*match.span(), "" if begins and ends and short else match["text"])
 
 
 def _between(text: str, match: re.Match[str]) -> str:
     """White space in place of a tag that ends a line; a cell of a table stays on its line."""
-    line = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+    line = _line_before(text, match.start())
     before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
     if not before or not after or before.isspace() or after.isspace():
         return ""

@@ -6,7 +6,7 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -16,7 +16,7 @@ from schemas.job import JobRequest, SourceContext
 from tasks.answers.parse import storable
 from tasks.answers.rendered import Mark, Rendered, strip_markers
 from tasks.text.evidence import Match, SourceSearch, search_sources
-from tasks.text.sentences import Span
+from tasks.text.sentences import Span, in_one_form
 from tasks.text.time_limit import OutOfTime, ensure_time
 from tasks.text.wording import words_of
 
@@ -92,6 +92,8 @@ class _Places:
     ) -> None:
         self._request = request
         self._sentences = sentences
+        self._reaches = [reach for _, reach in sentences]
+        self._passages: dict[tuple[int, int], Span | None] = {}
         self._text = text
         self._markers = markers
         self._search: SourceSearch | None = None
@@ -105,16 +107,22 @@ class _Places:
             self._search = search_sources(self._request.context, frozenset[str]().union(*self._words))
             whole = self._search
             whole.expect(lambda: [words for other, words in enumerate(self._words) if self._copy(other, whole) is None])
-        for number, (span, reach) in enumerate(self._sentences):
-            if span.start <= position <= reach:
-                sentence_words = self._words[number]
-                # A sentence that the source has word for word needs no search by words, which reads all sources.
-                search = self._search.within((source_index,))
-                match = self._copy(number, search)
-                if match is None:
-                    match = search.best(sentence_words, source_index)
-                return search.span(match, sentence_words) if match is not None and match.score >= DECENT_MATCH else None
-        return None
+        number = bisect_left(self._reaches, position)
+        if number == len(self._sentences) or position < self._sentences[number][0].start:
+            return None
+        key = number, source_index
+        if key not in self._passages:
+            self._passages[key] = self._passage(number, source_index, self._search.within((source_index,)))
+        return self._passages[key]
+
+    def _passage(self, number: int, source_index: int, search: SourceSearch) -> Span | None:
+        """The passage of a source that fits a sentence."""
+        sentence_words = self._words[number]
+        # A sentence that the source has word for word needs no search by words, which reads all sources.
+        match = self._copy(number, search)
+        if match is None:
+            match = search.best(sentence_words, source_index)
+        return search.span(match, sentence_words) if match is not None and match.score >= DECENT_MATCH else None
 
     def _copy(self, number: int, search: SourceSearch) -> Match | None:
         """The place in the sources of a search that has a sentence word for word."""
@@ -161,7 +169,7 @@ _ALIKE = str.maketrans(
     }
 )
 """Characters that models exchange when they quote; invisible characters are ignored."""
-_ELISION = re.compile(r"\s*(?:\[\s*(?:\.{3,}|…)\s*\]|\(\s*(?:\.{3,}|…)\s*\)|\.{3,}|…)\s*")
+_ELISION = re.compile(r"(?<!\s)\s*(?:\[\s*(?:\.{3,}|…)\s*\]|\(\s*(?:\.{3,}|…)\s*\)|\.{3,}|…)\s*")
 _AROUND = " \t\n\"'“”„‘’«».,;:…"
 _LONGEST_ELISION = 600
 """Most characters that a quote with an ellipsis may omit in all; beyond that it is two quotes."""
@@ -213,7 +221,7 @@ def _locate_tolerantly(quote: str, content: str) -> Span | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Comparable:
     """A text in its comparable form: the joined keys of its clusters (a base character with its combining marks).
 
@@ -225,11 +233,16 @@ class _Comparable:
     text: str
     keeps_offsets: bool
 
+    @cached_property
+    def _ends(self) -> list[int]:
+        """The end of each key in the comparable form."""
+        return list(accumulate(map(len, self.keys)))
+
     def place_of(self, start: int, end: int) -> Span | None:
         """Span in the text for ``[start, end)`` of the comparable form; None if that splits a cluster."""
         if self.keeps_offsets:
             return Span(start, end)
-        ends = list(accumulate(map(len, self.keys)))
+        ends = self._ends
         first, last = bisect_right(ends, start), bisect_left(ends, end)
         if ends[first] - len(self.keys[first]) != start or ends[last] != end:
             return None
@@ -279,10 +292,8 @@ _KEYS = _Keys()
 def _key(cluster: str) -> str:
     if cluster.isascii():
         return cluster.translate(_ALIKE).lower()
-    folded = unicodedata.normalize("NFKC", cluster.translate(_ALIKE)).casefold()
-    return " ".join(unicodedata.normalize("NFKC", folded).translate(_ALIKE).split()) or (
-        " " if folded.isspace() else ""
-    )
+    folded = in_one_form(cluster.translate(_ALIKE)).casefold()
+    return " ".join(in_one_form(folded).translate(_ALIKE).split()) or (" " if folded.isspace() else "")
 
 
 def _locate_elided(quote: str, content: str) -> Span | None:

@@ -2,8 +2,10 @@
 
 import json
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from schemas.generation import CitationStyle, OutputFormat
 from tasks.answers.active_content import neutral_plain
@@ -11,6 +13,7 @@ from tasks.answers.citations import Label, reference
 from tasks.answers.formats import format_problem, table_lines, without_markdown
 from tasks.answers.items import Item, Kind, as_cell, as_item, as_string, cut_items, indented
 from tasks.answers.rendered import Edit, Flow, Writer, text_bounds, write_markdown
+from tasks.answers.stretches import Stretches
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,9 @@ def table_heads(text: str) -> list[tuple[int, int]]:
     return [(lines[first], lines[first + 2]) for first, _ in tables]
 
 
+_START_OF = attrgetter("start")
+
+
 def write_plain(writer: Writer, *, neutral: bool) -> None:
     """Writes the text without its mark-up; ``neutral`` makes HTML in code harmless, too."""
     text = writer.flow.text
@@ -61,7 +67,8 @@ def write_plain(writer: Writer, *, neutral: bool) -> None:
 
     def copy_until(stop: int) -> int:
         stop = max(position, min(stop, end))
-        writer.copy(position, stop, [edit for edit in edits if position <= edit.start and edit.end <= stop])
+        near = edits[bisect_left(edits, position, key=_START_OF) : bisect_right(edits, stop, key=_START_OF)]
+        writer.copy(position, stop, [edit for edit in near if edit.end <= stop])
         return stop
 
     for head, below in table_heads(text):
@@ -77,7 +84,8 @@ def write_plain(writer: Writer, *, neutral: bool) -> None:
 
 def _harmless(added: Iterable[Edit], edits: Sequence[Edit]) -> Iterable[Edit]:
     """The edits that lie in no deletion."""
-    return (edit for edit in added if not any(other.start <= edit.start < other.end for other in edits))
+    removed = Stretches((edit.start, edit.end) for edit in edits)
+    return (edit for edit in added if not removed.hold(edit.start))
 
 
 # ---- forms made of items ---------------------------------------------------------------------------------------

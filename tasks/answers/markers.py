@@ -3,11 +3,13 @@
 
 import re
 import unicodedata
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from schemas.answer import Segment, SegmentCitation
 from tasks.answers.rendered import fenced_blocks
+from tasks.answers.stretches import Stretches
 from tasks.text.sentences import Span, answer_sentences
 
 
@@ -43,7 +45,7 @@ def find_markers(text: str, titles: Sequence[str] = ()) -> list[Marker]:
         text: running text.
         titles: the sources' titles by number - 1, for markers that name a title.
     """
-    code: list[tuple[int, int]] | None = None
+    code: Stretches | None = None
     markers = []
     end = 0
     # The search for a set of characters is ten times as fast as that for the five forms of a marker.
@@ -53,8 +55,8 @@ def find_markers(text: str, titles: Sequence[str] = ()) -> list[Marker]:
         if match is None:
             continue
         if code is None:
-            code = _code(text) if "`" in text or "~~~" in text else []
-        if any(first < match.start() < last for first, last in code):
+            code = Stretches(_code(text) if "`" in text or "~~~" in text else ())
+        if code.hold(match.start()):
             continue
         numbers = _numbers_of(match, titles)
         if numbers:
@@ -90,22 +92,26 @@ def own_brackets(text: str, markers: Sequence[Marker], sources: Sequence[str]) -
     """
     own: set[Marker] = set()
     plain: dict[int, str] = {}
+    holders_of: dict[tuple[str, str], list[int]] = {}
     for marker in markers:
         bracket = text[marker.start : marker.end]
-        before = _SPACES.sub(" ", text[max(0, marker.start - 2 * _SURROUNDING) : marker.start])
+        here = text[max(0, marker.start - 2 * _SURROUNDING) : marker.start]
+        before = _SPACES.sub(" ", here)
         after = _SPACES.sub(" ", text[marker.end : marker.end + 2 * _SURROUNDING])
-        at_start = text[text.rfind("\n", 0, marker.start) + 1 : marker.start].strip() == ""
+        # What is further off than these characters is no start of a line.
+        at_start = not here.rpartition("\n")[2].strip() and (len(here) == marker.start or "\n" in here)
         copied = bracket + after[:_SURROUNDING] if at_start else before[-_SURROUNDING:] + bracket
         if len(copied) - len(bracket) < _LEAST_SURROUNDING:
             continue
-        holders: list[int] = []
-        for number, source in enumerate(sources, start=1):
-            if bracket not in source:
-                continue
-            if number not in plain:
-                plain[number] = _SPACES.sub(" ", source)
-            if copied in plain[number]:
-                holders.append(number)
+        if (holders := holders_of.get((bracket, copied))) is None:
+            holders = holders_of[bracket, copied] = []
+            for number, source in enumerate(sources, start=1):
+                if bracket not in source:
+                    continue
+                if number not in plain:
+                    plain[number] = _SPACES.sub(" ", source)
+                if copied in plain[number]:
+                    holders.append(number)
         if holders and not set(marker.numbers) <= set(holders):
             own.add(marker)
     return own
@@ -177,12 +183,12 @@ def cut_segments(text: str, markers: Sequence[Marker], source_count: int) -> tup
     ends = {_PUNCTUATION.match(text, group[-1].end).end() for group in groups}  # type: ignore[union-attr]
     cuts = sorted(ends | {span.end for span in answer_sentences(text)} - _inside(groups) | {len(text)})
     segments: list[Segment] = []
-    pending = list(markers)
+    pending = deque(markers)
     start = 0
     for end in cuts:
         inside: list[Marker] = []
         while pending and pending[0].start < end:
-            inside.append(pending.pop(0))
+            inside.append(pending.popleft())
         piece = _without(text, Span(start, end), inside)
         numbers = dict.fromkeys(n for marker in inside for n in marker.numbers if 1 <= n <= source_count)
         if piece or numbers:

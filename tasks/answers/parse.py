@@ -15,9 +15,10 @@ from schemas.model_call import Completion, NativeCitation
 from tasks.answers.json_reply import is_json_reply, parse_segments, plain_string
 from tasks.answers.markers import OPENING, Marker, cut_segments, find_markers, own_brackets, references_start
 from tasks.answers.rendered import Mark, Piece, Rendered, fenced_blocks, with_separators
+from tasks.answers.stretches import Stretches
 from tasks.answers.thoughts import may_hold_thoughts, without_thoughts
 from tasks.text.clauses import only_refuses
-from tasks.text.sentences import Span, sentence_spans
+from tasks.text.sentences import sentence_spans
 from tasks.text.statements import without_place
 from tasks.text.word_search import WordSearch
 
@@ -418,12 +419,11 @@ def _protected(segments: Sequence[Segment]) -> list[bool]:
     text = "".join([segment.text for segment in segments])
     if not ("|" in text or "```" in text or "~~~" in text):
         return [False] * len(segments)
-    blocks = [Span(block.start, block.end) for block in fenced_blocks(text)]
+    code = Stretches((block.start, block.end) for block in fenced_blocks(text))
     result = []
     start = 0
     for segment in segments:
         end = start + len(segment.text)
-        in_code = any(start < block.end and block.start < end for block in blocks)
-        result.append(in_code or segment.text.lstrip().startswith("|"))
+        result.append(code.touch(start, end) or segment.text.lstrip().startswith("|"))
         start = end
     return result

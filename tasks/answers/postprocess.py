@@ -1,6 +1,7 @@
 """Turns a completion into an answer: parses the canonical form, renders it and locates every citation in its source."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -223,6 +224,7 @@ def _statements(
 ) -> Iterator[Statement]:
     """The clauses of the sentences, each with its citations; ``unknown`` are the numbers without a source, by place."""
     bare = strip_markers(text, markers)
+    places = sorted(unknown)
     position = 0
     for number, (span, reach) in enumerate(sentences):
         *before, last = clause_spans(bare[span.start : span.end])
@@ -236,7 +238,8 @@ def _statements(
                 citations[position].start_pos < end or citations[position].end_pos <= end
             ):
                 position += 1
-            numbers = [n for place, listed in unknown.items() if clause.start <= place < end for n in listed]
+            here = places[bisect_left(places, clause.start) : bisect_left(places, end)]
+            numbers = [number for place in here for number in unknown[place]]
             cited.append((tuple(range(first, position)), tuple(numbers)))
         if not before:
             yield Statement(spans[0].start, spans[0].end, *cited[0], sentence=number)

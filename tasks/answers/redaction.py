@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 from schemas.answer import CanonicalAnswer, Segment
 from schemas.job import JobRequest
@@ -63,16 +64,13 @@ def _without_removed(segment: Segment, place: Span, processed: Processed, out: S
         if is_out:
             start = sentences.get(statement.sentence, Span(statement.start, 0)).start
             sentences[statement.sentence] = Span(start, statement.end)
-    unwanted = [words(processed.response[start:end]) for start, end in sentences.values()]
+    unwanted = {frozenset(words(processed.response[start:end])) for start, end in sentences.values()}
+    is_within = cache(lambda sentence: any(sentence <= other for other in unwanted))
     remaining = [
         segment.text[span.start : span.end]
         for span in sentence_spans(segment.text)
-        if not _is_within(words(segment.text[span.start : span.end]), unwanted)
+        # One of the removed ones may contain a marker's number as an extra word.
+        if not is_within(frozenset(words(segment.text[span.start : span.end])))
     ]
     before = segment.text[: len(segment.text) - len(segment.text.lstrip())]
     return Segment(text=before + " ".join(remaining), citations=segment.citations) if remaining else None
-
-
-def _is_within(sentence: list[str], unwanted: Sequence[list[str]]) -> bool:
-    """Tells whether a sentence is among the removed ones, which may contain a marker's number as an extra word."""
-    return any(set(sentence) <= set(other) for other in unwanted)

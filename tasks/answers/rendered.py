@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from schemas.answer import CanonicalAnswer, Segment
 from schemas.generation import CitationStyle
+from tasks.answers.stretches import Stretches
 from tasks.text.sentences import Span
 from tasks.text.statements import separator
 
@@ -241,12 +242,16 @@ class Writer:
         self._pieces: list[Piece] = []
         self._runs: list[Run] = []
         self._pending = list(reversed(flow.inserts))
+        self._line_is_blank = True
+        self._marked_at_start = True
 
     def write(self, text: str) -> None:
         """Writes text that is not part of the segments."""
         if text:
             self._parts.append(text)
             self.position += len(text)
+            _, line_break, line = text.rpartition("\n")
+            self._line_is_blank = (self._line_is_blank or line_break != "") and not line.strip()
 
     def copy(self, start: int, end: int, edits: Iterable[Edit] = (), *, marks: bool = True) -> None:
         """Writes ``[start, end)`` of the joined segments with the edits applied and the markers up to its end."""
@@ -281,10 +286,7 @@ class Writer:
         """Tells whether Markdown would parse the last marker and this text as a link or a link definition."""
         if text[0] not in "(:" or not self._parts or not self._parts[-1].endswith("]") or not self.after_mark:
             return False
-        return text[0] == "(" or self._at_line_start(self._marks[-1].start)
-
-    def _at_line_start(self, position: int) -> bool:
-        return "".join(self._parts)[:position].rpartition("\n")[2].strip() == ""
+        return text[0] == "(" or self._marked_at_start
 
     @property
     def after_mark(self) -> bool:
@@ -302,17 +304,20 @@ class Writer:
 
     def postpone(self, blocks: Iterable[tuple[int, int]]) -> None:
         """Moves the markers inside these blocks to the end of their block."""
-        for start, end in blocks:
-            self._pending = [
-                Insert(end, insert.segment, insert.source) if start < insert.position <= end else insert
-                for insert in self._pending
-            ]
+        stretches = Stretches(blocks)
+        self._pending = [
+            insert
+            if (end := stretches.end_after(insert.position)) is None
+            else Insert(end, insert.segment, insert.source)
+            for insert in self._pending
+        ]
 
     def _mark(self, insert: Insert, shape: str | None = None, separator: str | None = None) -> None:
         rank = self.ranks.setdefault(insert.source, len(self.ranks) + 1)
         if self.show_markers:
             self.write(self._separator() if separator is None else (separator if self.after_mark else ""))
         start = self.position
+        self._marked_at_start = self._line_is_blank
         if self.show_markers:
             self.write(shape.format(rank=rank) if shape else self._marker(rank, insert.source))
         self._marks.append(Mark(insert.segment, insert.source, rank, start, self.position))
@@ -374,12 +379,13 @@ def _copy_markdown(writer: Writer, *stops: int) -> dict[int, int]:
     """Writes the text unchanged, with markers inside a block of code moved behind it; returns the stops' positions."""
     text = writer.flow.text
     position, end = text_bounds(text)
-    blocks = list(fenced_blocks(text))
-    writer.postpone((block.start, block.end) for block in blocks)
-    edges = {edge for block in blocks for edge in (block.start, block.end)}
+    blocks = {block.end: block for block in fenced_blocks(text)}
+    code = Stretches((block.start, block.end) for block in blocks.values())
+    writer.postpone((block.start, block.end) for block in blocks.values())
+    edges = {edge for block in blocks.values() for edge in (block.start, block.end)}
     positions: dict[int, int] = {}
     for stop in sorted({end, *(edge for edge in {*stops, *edges} if position < edge < end)}):
-        block = next((block for block in blocks if block.start < stop <= block.end), None)
+        block = None if (until := code.end_after(stop)) is None else blocks[until]
         writer.copy(position, stop, marks=block is None)
         if block is not None and stop in {block.end, end}:
             if block.unclosed:

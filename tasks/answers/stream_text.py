@@ -149,8 +149,8 @@ class StreamText:
         match = _OPEN.search(text, start)
         end = min(match.start() if match else len(text), _open_code(text, start))
         for marker in find_markers(text[start:]):
-            at_start = text[text.rfind("\n", 0, start + marker.start) + 1 : start + marker.start].strip() == ""
-            if at_start and len(text) - start - marker.end < _AFTER_BRACKET:
+            line = text[max(0, text.rfind("\n", 0, start + marker.start) + 1) : start + marker.start]
+            if not line.strip() and len(text) - start - marker.end < _AFTER_BRACKET:
                 return min(end, start + marker.start)
         return end
 

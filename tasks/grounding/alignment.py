@@ -1,5 +1,6 @@
 """Aligns the facts of a claim with the places of a source: a fact fits where the words around it stand around it there, too."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,6 +72,16 @@ Context = tuple[list[tuple[str, float, float]], float]
 """(stem, weight, distance) of the words around a fact, and the sum of the weights."""
 
 
+def _distance(places: Sequence[float], positions: Sequence[int], first: int, last: int) -> float | None:
+    """The distance of the tokens from ``first`` to ``last`` from the nearest of some positions outside; None without any."""
+    here = (places[first] + places[last]) / 2
+    before, after = bisect_left(positions, first), bisect_right(positions, last)
+    if after < len(positions):
+        behind = places[positions[after]] - here
+        return min(behind, here - places[positions[before - 1]]) if before else behind
+    return here - places[positions[before - 1]] if before else None
+
+
 class Alignment:
     """A claim beside the windows near to it."""
 
@@ -94,17 +105,9 @@ class Alignment:
     def context(self, first: int, last: int) -> Context:
         """The words of the claim around its tokens from ``first`` to ``last``."""
         places = self.claim.places
-        here = (places[first] + places[last]) / 2
         words = []
         for stem, positions, weight, named in self._words:
-            if len(positions) == 1:
-                at = positions[0]
-                if first <= at <= last:
-                    continue
-                nearest = abs(places[at] - here)
-            elif distances := [abs(places[at] - here) for at in positions if not first <= at <= last]:
-                nearest = min(distances)
-            else:
+            if (nearest := _distance(places, positions, first, last)) is None:
                 continue
             near = weight / (1 + nearest / _CLAIM_REACH)
             words.append((stem, near * _NAME_WEIGHT if named else near, nearest))
@@ -129,23 +132,14 @@ class Alignment:
         for place in places:
             window, first, last = place
             facts = window.facts
-            spots, stems = facts.places, facts.positions
-            here = (spots[first] + spots[last]) / 2
+            stems = facts.positions
             score = 0.0
             for stem, weight, distance in words:
                 if (positions := stems.get(stem)) is None:
                     continue
-                if len(positions) == 1:
-                    at = positions[0]
-                    if first <= at <= last:
-                        continue
-                    further = abs(spots[at] - here)
-                else:
-                    further = min([abs(spots[at] - here) for at in positions if not first <= at <= last], default=-1.0)
-                if further > distance:
-                    score += weight / (1 + (further - distance) / _SOURCE_REACH)
-                elif further >= 0:
-                    score += weight
+                if (further := _distance(facts.places, positions, first, last)) is None:
+                    continue
+                score += weight / (1 + (further - distance) / _SOURCE_REACH) if further > distance else weight
             if score / total > best.score:
                 best = Fit(score / total, place)
         return best

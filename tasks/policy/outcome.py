@@ -3,6 +3,7 @@
 The decisions are pure; an amended answer is rendered and checked again. The rules are tables in docs/outcomes.md.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,7 @@ from tasks.answers.texts import not_verified
 from tasks.grounding import ground
 from tasks.ports import ROUNDS_PER_LEVEL, Leased
 from tasks.prompting.messages import MAX_PREVIOUS_CHARACTERS
+from tasks.text.sentences import Span
 
 UNGROUNDED = frozenset({Verdict.UNSUPPORTED, Verdict.CONTRADICTED, Verdict.UNCHECKED})
 
@@ -70,7 +72,10 @@ def value_text(value: Value) -> str:
 
 def claim_text(claim: Claim, processed: Processed) -> str:
     """The text of a claim on one line, without citation markers."""
-    bare = strip_markers(processed.response, processed.markers)[claim.start_pos : claim.end_pos]
+    start, markers = claim.start_pos, processed.markers
+    near = markers[max(0, bisect_left(markers, (start,)) - 1) : bisect_left(markers, (claim.end_pos,))]
+    inside = [Span(max(0, mark.start - start), max(0, mark.end - start)) for mark in near]
+    bare = strip_markers(processed.response[start : claim.end_pos], inside)[: claim.end_pos - start]
     words = " ".join(own_words(processed, bare).split())
     for mark in ".,;:!?":
         words = words.replace(f" {mark}", mark)

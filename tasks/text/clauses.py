@@ -37,7 +37,7 @@ _REACH = 120
 _LEAST_HAN = 4
 _MOST_CLAUSES = 12
 _LONGEST = 2_000
-"""Characters; a longer sentence is no sentence, and is not split."""
+"""Characters; a longer sentence is no sentence. It is cut there, so that what is compared for each claim stays bounded."""
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------
@@ -140,7 +140,9 @@ def clause_spans(text: str) -> list[Span]:
     """The clauses of a sentence (without its citation markers), in order, without the conjunctions between them."""
     start = _after_lead_in(text) if ":" in text or "：" in text else 0
     spans = [Span(0, len(text[:start].rstrip()))] if start else []
-    if len(text) > _LONGEST or text.lstrip()[:1] == "|" or not _MAY_JOIN(text):
+    if len(text) > _LONGEST:
+        return [*spans, *_pieces(text, start)]
+    if text.lstrip()[:1] == "|" or not _MAY_JOIN(text):
         return [*spans, Span(start, len(text))]
     begin = start
     conditional: bool | None = None
@@ -156,6 +158,17 @@ def clause_spans(text: str) -> list[Span]:
             begin = joint.end()
     spans.append(Span(begin, len(text)))
     return spans
+
+
+def _pieces(text: str, start: int) -> Iterator[Span]:
+    """The pieces of a text from a place on, cut at the last space before ``_LONGEST`` characters."""
+    while len(text) - start > _LONGEST:
+        end = max(text.rfind(" ", start, start + _LONGEST), text.rfind("\n", start, start + _LONGEST)) + 1
+        if end <= start:
+            end = start + _LONGEST
+        yield Span(start, end)
+        start = end
+    yield Span(start, len(text))
 
 
 _COLON = re.compile(r"[:：]\s*(?=\S)")

@@ -1,8 +1,9 @@
 """Spells the dates and the large numbers of a claim as its sources do: 2000-02-18 as 18 February 2000, 59 000 as 59,000."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from tasks.text.lexicon import FOLDER, lexicon
@@ -23,6 +24,10 @@ class _Spelling(NamedTuple):
     readings: frozenset[Day] | frozenset[str]
 
 
+_Listed = dict[Day | str, tuple[int, str]]
+"""The first spelling of each reading, with its place among all."""
+
+
 def respell_numbers(text: str, contents: Sequence[str], originals: dict[str, str]) -> str:
     """A claim with each date and each large number in the spelling of its sources.
 
@@ -40,7 +45,7 @@ def respell_numbers(text: str, contents: Sequence[str], originals: dict[str, str
 
 def _respelled(
     read: Callable[[re.Match[str]], _Spelling | None],
-    listed: Callable[[str], tuple[_Spelling, ...]],
+    listed: Callable[[str], _Listed],
     contents: Sequence[str],
     originals: dict[str, str],
 ) -> Callable[[re.Match[str]], str]:
@@ -51,10 +56,11 @@ def _respelled(
         if here is None or any(here.words in content for content in contents):
             return match[0]
         for content in contents:
-            for there in listed(content):
-                if not here.readings.isdisjoint(there.readings):
-                    originals[there.words] = match[0]
-                    return there.words
+            first = listed(content)
+            if places := [first[reading] for reading in here.readings if reading in first]:
+                words = min(places)[1]
+                originals[words] = match[0]
+                return words
         return match[0]
 
     return spelled
@@ -62,6 +68,14 @@ def _respelled(
 
 def _all(pattern: re.Pattern[str], read: Callable[[re.Match[str]], _Spelling | None], text: str) -> Iterator[_Spelling]:
     return (spelling for match in pattern.finditer(text) if (spelling := read(match)) is not None)
+
+
+def _first(spellings: Iterable[_Spelling]) -> _Listed:
+    first: _Listed = {}
+    for place, spelling in enumerate(spellings):
+        for reading in spelling.readings:
+            first.setdefault(reading, (place, spelling.words))
+    return first
 
 
 # ---- dates ------------------------------------------------------------------------------------------------------
@@ -93,9 +107,9 @@ _MONTH_FIRST = re.compile(
 
 
 @lru_cache(maxsize=_TEXTS)
-def _dates(content: str) -> tuple[_Spelling, ...]:
+def _dates(content: str) -> _Listed:
     """The dates of a text."""
-    return (*_all(_DATE, _date, content), *_all(_MONTH_FIRST, _month_first, content))
+    return _first(chain(_all(_DATE, _date, content), _all(_MONTH_FIRST, _month_first, content)))
 
 
 def _date(match: re.Match[str]) -> _Spelling | None:
@@ -132,9 +146,9 @@ _LARGE = re.compile(
 
 
 @lru_cache(maxsize=_TEXTS)
-def _large_numbers(content: str) -> tuple[_Spelling, ...]:
-    """The large numbers of a text, in order."""
-    return tuple(_all(_LARGE, _large, content))
+def _large_numbers(content: str) -> _Listed:
+    """The large numbers of a text."""
+    return _first(_all(_LARGE, _large, content))
 
 
 def _large(match: re.Match[str]) -> _Spelling:

@@ -60,7 +60,8 @@ def respell(text: str, contents: Sequence[str]) -> Respelling:
     if " & " in text:
         text = _AMPERSAND.sub(lambda match: _respelled_and(match, contents, originals), text)
     if (pattern := groups.pattern(text)) is not None:
-        text = pattern.sub(lambda match: groups.respelled(match[0], contents, originals), text)
+        respelled = cache(lambda words: groups.respelled(words, contents, originals))
+        text = pattern.sub(lambda match: respelled(match[0]), text)
     return Respelling(text, originals)
 
 
@@ -88,8 +89,12 @@ def _respelled_time(match: re.Match[str], contents: Sequence[str], originals: di
 
 @lru_cache(maxsize=_TEXTS)
 def _times(content: str) -> tuple[_Time, ...]:
-    """The times of day of a text, in order."""
-    return tuple(time for match in _CLOCK.finditer(content) if (time := _time(match)) is not None)
+    """The times of day of a text in order, each once."""
+    times = (time for match in _CLOCK.finditer(content) if (time := _time(match)) is not None)
+    first: dict[tuple[int, bool], _Time] = {}
+    for time in times:
+        first.setdefault((time.minutes, time.open), time)
+    return tuple(first.values())
 
 
 def _time(match: re.Match[str]) -> _Time | None:

@@ -369,7 +369,7 @@ def _as_latin(text: str) -> bytes | None:
         return text.encode("ascii")
     text = _with_plain_marks(text)
     if not _not_ascii(text) <= _PLAIN_LATIN and _is_foreign(text):
-        text = unicodedata.normalize("NFKC", text).casefold()
+        text = in_one_form(text).casefold()
         if any(character > "\xff" and character.isalnum() for character in _not_ascii(text)):
             return None
     return text.encode("latin-1", "replace")
@@ -401,6 +401,23 @@ def ascii_form(text: str) -> str | None:
     return None if _is_foreign(text) else text.encode("ascii", "replace").decode()
 
 
+def in_one_form(text: str) -> str:
+    """The text in Unicode's form NFKC, whose time grows with the square of a run of combining marks: longer ones are cut."""
+    return unicodedata.normalize("NFKC", _long_mark_runs().sub(r"\1", text))
+
+
+@cache
+def _long_mark_runs() -> re.Pattern[str]:
+    marks = "".join(filter(unicodedata.combining, map(chr, range(_LAST_MARK + 1))))
+    return re.compile(f"([{marks}]{{{_MOST_MARKS}}})[{marks}]+")
+
+
+_MOST_MARKS = 30
+"""Combining marks in a row, as in the stream-safe format of Unicode (UAX 15); no word of any language has more."""
+_LAST_MARK = 0x1EFFF
+"""No combining mark is beyond."""
+
+
 def _with_plain_marks(text: str) -> str:
     text = text.replace("’", "'")
     if "\u00a0" in text or "\u202f" in text or "\u2009" in text:
@@ -412,7 +429,7 @@ def _tokens(text: str) -> list[str]:
     if (plain := ascii_form(text)) is not None:
         return _ASCII_WORD.findall(plain.lower())
     text = _with_plain_marks(text)
-    text = unicodedata.normalize("NFKC", text).casefold()
+    text = in_one_form(text).casefold()
     if _ARABIC.search(text):
         # A vowel mark splits a word in two, and the article makes one word look like another.
         tokens = [_without_article(word) for word in _WORD.findall(plain_arabic(text))]
@@ -521,6 +538,11 @@ _MOST_STOPS = 16
 """Full stops before a place among which a certain end of a passage is looked for."""
 
 
+_LONGEST_INNER = 24
+"""Characters before a full stop among which an abbreviation is looked for: more than any has."""
+_OPENERS = "([{§\"'“„«‘‚"
+
+
 def _passages_from(text: str, start: int, until: int, end_of: re.Pattern[str]) -> list[Passage]:
     """The passages from the beginning of one up to that in which ``until`` stands."""
     passages: list[Passage] = []
@@ -556,10 +578,12 @@ def _is_inside(text: str, start: int, mark: int, end: int) -> bool:
         return False
     if text[end : end + 1].islower():
         return "\n\n" not in text[mark:end]
-    if text[mark - 1].isupper() and not text[mark - 2].isalnum():
-        return mark > start
-    last_word = text[text.rfind(" ", start, mark) + 1 : mark].lower()
-    return last_word in word_set("inner_abbreviations") and mark - start > 1
+    before = text[max(start, mark - _LONGEST_INNER) : mark]
+    if before[-1:].isupper() and not before[-2:-1].isalnum():
+        return True
+    if len(before) < 2 or before[-1].isspace():  # noqa: PLR2004 - one letter is no word
+        return False
+    return before.split()[-1].lstrip(_OPENERS).lower() in word_set("inner_abbreviations")
 
 
 def _is_wrapped(text: str, start: int, mark: int, end: int) -> bool:

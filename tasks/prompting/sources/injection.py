@@ -9,9 +9,9 @@ source is refused, but the record and a warning name each finding.
 
 import html
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 import orjson
@@ -20,6 +20,7 @@ from schemas.base import share_field_names
 from schemas.model_call import Flag, Message, Role, SourceFlag, SourcePart, TextPart
 from tasks.errors import InputError
 from tasks.prompting.templates import PromptTemplate, place_of
+from tasks.text.sentences import in_one_form
 from tasks.text.word_search import WordSearch
 
 _INVISIBLE = "\u00ad\u180e\u200b\u2060\u2061\u2062\u2063\u2064\ufeff"
@@ -131,7 +132,7 @@ def undisguise(text: str) -> str:
     if "&" in text:
         text = html.unescape(text)
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", _visible(text))
+        text = in_one_form(_visible(text))
     return text.lower()
 
 
@@ -141,11 +142,16 @@ def unused_tag(name: str, texts: Iterable[str]) -> str:
     if not may_hold_tag(everything):
         return name
     everything = undisguise(everything)
-    tag, attempt = name, 1
-    while re.search(rf"<[\s/]*{tag}", everything):
-        attempt += 1
-        tag = f"{name}{attempt}"
-    return tag
+    numbers = set(re.findall(rf"<[\s/]*{name}([0-9]*)", everything))
+    if not numbers:
+        return name
+    # A tag also stands at the beginning of a longer number.
+    prefixes = {number[:length] for number in numbers for length in range(1, min(len(number), _MOST_DIGITS) + 1)}
+    return next(f"{name}{attempt}" for attempt in count(2) if str(attempt) not in prefixes)
+
+
+_MOST_DIGITS = 9
+"""Digits of the number of a tag; no text holds so many tags that one more is needed."""
 
 
 def attribute(text: str) -> str:
@@ -170,7 +176,7 @@ def _visible(text: str) -> str:
 def _plain_form(text: str) -> str:
     """A text in lower case without invisible characters, followed by its plain form if it has full-width letters."""
     text = _visible(text)
-    return (f"{text}\n{unicodedata.normalize('NFKC', text)}" if _WIDENS(text) else text).lower()
+    return (f"{text}\n{in_one_form(text)}" if _WIDENS(text) else text).lower()
 
 
 def _is_hidden(text: str) -> bool:

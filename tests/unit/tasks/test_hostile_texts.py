@@ -1,0 +1,112 @@
+"""Hostile texts cost about twice as much at twice the length, as answer, as source and as a model's answer; counted without a clock."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from schemas.job import JobRequest
+from tasks.prompting.sources.injection import unused_tag
+from tasks.text import evidence
+from tasks.text.sentences import passage_spans
+from tests.hostile_texts import hostile_texts
+from tests.unit.tasks.test_check import examine, leased_for_check
+
+SOURCE = "The notice period is three months. The fee is 5,000 euros. Anna Berg pays it in May 2024."
+ANSWER = "The fee is 5,000 euros [1]. Anna Berg pays it in May 2024 [1]. It is not due before 10:30."
+TEXTS = {text.name: text.of_length for text in hostile_texts()}
+COSTLY = [
+    ("answer", "currency-before"),
+    ("answer", "currency-code"),
+    ("answer", "ratio"),
+    ("answer", "hours"),
+    ("answer", "marker-lists"),
+    ("answer", "cells-numbers"),
+    ("answer", "cited-word"),
+    ("answer", "unknown-markers"),
+    ("answer", "dollars-math"),
+    ("answer", "sources-heading"),
+    ("answer", "name"),
+    ("answer", "negations"),
+    ("answer", "marks-out-of-order"),
+    ("source", "currency-before"),
+    ("source", "full-stops"),
+    ("source", "abbreviation"),
+    ("source", "date-words"),
+    ("source", "combining"),
+    ("source", "table-of-50"),
+    ("completion", "fences"),
+    ("completion", "nested-fences"),
+    ("completion", "sources-heading"),
+    ("completion", "references"),
+    ("completion", "links"),
+    ("completion", "tags"),
+]
+LENGTHS = {"answer": 6_000, "completion": 6_000, "source": 12_000}
+"""A longer source is read in another way."""
+MOST_GROWTH = 3.0
+
+
+def calls_of(work: Callable[[], Any]) -> int:
+    """The calls of Python and of its built-in functions that some work makes."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def calls_of_check(role: str, text: str) -> int:
+    request = {
+        "answer": JobRequest(query="What is the fee?", context=[SOURCE], response=text),  # type: ignore[list-item]
+        "source": JobRequest(query="What is the fee?", context=[text, SOURCE], response=ANSWER),  # type: ignore[list-item]
+        "completion": JobRequest(query="What is the fee?", context=[SOURCE]),  # type: ignore[list-item]
+    }[role]
+    job = leased_for_check(request, text if role == "completion" else "")
+    evidence.forget()
+    return calls_of(lambda: examine(job, 0.0))
+
+
+@pytest.mark.parametrize(("role", "name"), COSTLY)
+def test_twice_the_text_costs_about_twice_as_much(role: str, name: str) -> None:
+    length = LENGTHS[role]
+    calls_of_check(role, TEXTS[name](length // 8))
+    once, twice = (calls_of_check(role, TEXTS[name](characters)) for characters in (length, 2 * length))
+    assert twice < MOST_GROWTH * once, f"{once:,} calls, {twice:,} for twice the length"
+
+
+def test_there_are_more_than_200_texts_and_each_has_its_length() -> None:
+    assert len(TEXTS) > 200
+    assert all(0 < len(of_length(1_000)) <= 1_000 for of_length in TEXTS.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "passages"),
+    [
+        ("The fee is due. Mr. Berg pays the fee.", ["The fee is due.", "Mr. Berg pays the fee."]),
+        ("It is due.\nDr. Adler signs the form.", ["It is due.", "Dr. Adler signs the form."]),
+        ("It is due. (Dr. Adler signs the form.)", ["It is due.", "(Dr. Adler signs the form.)"]),
+        ("J. Berg pays the fee", ["J. Berg pays the fee"]),
+        ("Mr. Berg pays", ["Mr. Berg pays"]),
+    ],
+)
+def test_a_passage_keeps_the_abbreviation_that_it_begins_with(text: str, passages: list[str]) -> None:
+    assert [text[start:end] for start, end in passage_spans(text)] == passages
+
+
+def test_a_source_with_numbered_tags_costs_no_search_for_each() -> None:
+    def calls(tags: int) -> int:
+        texts = ["".join(f"<source{number}>" for number in range(tags))]
+        assert unused_tag("source", texts) == f"source{tags}"
+        return calls_of(lambda: unused_tag("source", texts))
+
+    assert calls(2_000) < MOST_GROWTH * calls(1_000)
