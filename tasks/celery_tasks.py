@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 from celery import Task, shared_task
-from celery.exceptions import Reject
+from celery.exceptions import InvalidTaskError, Reject
 
 from schemas.states import Step
 from tasks.errors import InputError, LedgerError, ServiceUnavailable, Unstorable
@@ -23,7 +23,45 @@ MAX_MESSAGE_JOBS = 10_000
 """Most jobs that one may hold: each bad one is answered by name."""
 
 
-@shared_task(name="nightdesk.submit", bind=True, acks_late=True, reject_on_worker_lost=True, ignore_result=False)
+FOLLOW_UPS = {"callbacks": "link", "errbacks": "link_error", "chain": "chain", "chord": "chord"}
+"""The parts of a message from which Celery would send further messages, and their names in a program."""
+
+
+class OwnTask(Task[Any, Any]):
+    """A task that anybody may send; a message with follow-ups is refused with an error, and does nothing."""
+
+    abstract = True
+    throws = (InvalidTaskError,)
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        """Refuses what can't be done: a worker sends no message on behalf of a producer."""
+        del task_id, args, kwargs
+        if parts := self.request.get("follow_ups"):
+            names = ", ".join(FOLLOW_UPS.get(part, part) for part in parts)
+            raise InvalidTaskError(
+                f"{self.name} runs no {names}: nothing of this message was done. Send it alone, then wait for each job with"
+                " AsyncResult(job_id).get(), or ask nightdesk.poll, and go on in your own program"
+            )
+
+
+class HintTask(OwnTask):
+    """A task that workers send each other without a result; a message that wants one is a stranger's, and is refused."""
+
+    abstract = True
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        """Refuses what a producer sent."""
+        super().before_start(task_id, args, kwargs)
+        if not self.request.get("ignore_result"):
+            raise InvalidTaskError(
+                f"{self.name} is a message between workers, and does nothing for others: hand jobs in by nightdesk.submit, which"
+                " also checks answers that a job brings as its response, and read results by AsyncResult(job_id).get()"
+            )
+
+
+@shared_task(
+    base=OwnTask, name="nightdesk.submit", bind=True, acks_late=True, reject_on_worker_lost=True, ignore_result=False
+)
 def submit_task(self: "Task[Any, Any]", jobs: Any = None, batch: Any = None) -> dict[str, Any]:
     """Accepts one job or a list from a producer that reaches only Redis; acknowledged after the commit.
 
@@ -40,25 +78,25 @@ def submit_task(self: "Task[Any, Any]", jobs: Any = None, batch: Any = None) -> 
         raise Reject(str(error), requeue=True) from error
 
 
-@shared_task(name="nightdesk.generate", ignore_result=True, acks_late=False)
+@shared_task(base=HintTask, name="nightdesk.generate", ignore_result=False, acks_late=False)
 def generate_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
     """Admits the jobs of a hint to the process's loop; returns when they are admitted, not when they are done."""
     process.runtime.admit(Step.GENERATE, parse_job_ids(job_ids), urgent=urgent)
 
 
-@shared_task(name="nightdesk.check", ignore_result=True, acks_late=False)
+@shared_task(base=HintTask, name="nightdesk.check", ignore_result=False, acks_late=False)
 def check_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
     """Admits the jobs of a hint to their check."""
     process.runtime.admit(Step.CHECK, parse_job_ids(job_ids), urgent=urgent)
 
 
-@shared_task(name="nightdesk.local", ignore_result=True, acks_late=False)
+@shared_task(base=HintTask, name="nightdesk.local", ignore_result=False, acks_late=False)
 def local_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
     """Admits the jobs of a hint to their check with the local model."""
     process.runtime.admit(Step.LOCAL, parse_job_ids(job_ids), urgent=urgent)
 
 
-@shared_task(name="nightdesk.poll", ignore_result=False)
+@shared_task(base=OwnTask, name="nightdesk.poll", ignore_result=False)
 def poll_task(job_ids: Any) -> list[dict[str, Any] | None]:
     """Answers a producer that reaches only Redis."""
     return process.runtime.poll(job_ids if isinstance(job_ids, list) else [job_ids])

@@ -170,6 +170,22 @@ def test_up_in_the_foreground_restarts_and_stops_everything(home: Home) -> None:
     assert not home.servers_run()
 
 
+def test_a_service_with_workers_starts_again_those_that_end(home: Home) -> None:
+    command = home.start("serve", "--workers", "--port", "0")
+    command.await_message("listening on")
+    before = home.workers()
+    assert before
+
+    for name in before:
+        home.kill(name)
+    until(lambda: home.workers().keys() == before.keys() and not set(home.workers().values()) & set(before.values()),
+          "new workers")  # fmt: skip
+    command.process.terminate()
+
+    assert command.ended().code == 0
+    assert home.workers() == {}
+
+
 def test_a_worker_in_the_foreground_serves_servers_named_in_the_environment(
     servers: Servers, database_url: str, tmp_path: Path
 ) -> None:

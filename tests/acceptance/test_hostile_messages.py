@@ -9,7 +9,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import redis
 from celery import Celery
+from celery.exceptions import InvalidTaskError
 from celery.result import AsyncResult
 
 from tests.acceptance.conftest import System
@@ -123,27 +125,93 @@ def test_no_message_executes_or_ends_anything(system: System, producer: Celery, 
 
     system.until_final(2)
     assert worker.poll() is None
+    assert "Connection to broker lost" not in system.log(), "junk costs no connection"
     assert not mark.exists()
     assert system.scalar("SELECT count(*) FROM job") == 2
 
 
+def test_no_broadcast_ends_or_changes_a_worker(system: System, producer: Celery) -> None:
+    worker = system.start_worker()
+    assert answer(producer, JOB)["errors"] == []
+    control: Any = producer.control
+    (node,) = control.ping(limit=1, timeout=scale_to_load(5))
+    for command in (
+        lambda: control.cancel_consumer("submit"),
+        lambda: control.rate_limit("nightdesk.submit", "1/h"),
+        lambda: control.time_limit("nightdesk.submit", hard=0.001),
+        lambda: control.add_consumer("evil"),
+        lambda: control.pool_shrink(100),
+        control.pool_restart,
+        lambda: control.autoscale(0, 0),
+        control.enable_events,
+        lambda: control.revoke("known-before", terminate=True),
+        lambda: control.broadcast("hello", {"from_node": "x", "revoked": {"known-before": 1}}),
+        lambda: control.broadcast("memdump"),
+        lambda: control.broadcast("election", {"id": "1", "topic": "x", "action": "y"}),
+        # A search of minutes where the worker matched it.
+        lambda: control.broadcast("ping", pattern=r"(\w|\w\w|@|-)*!", matcher="pcre"),
+        control.shutdown,
+        lambda: control.broadcast("shutdown", destination=list(node)),
+    ):
+        command()
+    with redis.Redis.from_url(system.redis_url) as client:
+        for junk in ("", "no message", "{", "5", "null", "[]", "{}", b"\xff", '{"body": "x"}', '{"properties": {}}'):
+            assert client.publish("/0.celery.pidbox", junk) == 1, "the worker still listens on the same connection"
+    # Messages of one connection come in their order: these are answered after all of them.
+    inspect = control.inspect(limit=1, timeout=scale_to_load(5))
+    assert list(inspect.ping()) == list(node)
+    assert {queue["name"] for queue in inspect.active_queues()[next(iter(node))]} == {"generate", "check", "submit"}
+    assert inspect.stats()
+    assert inspect.registered()
+    assert inspect.active()
+    assert not inspect.revoked()[next(iter(node))]
+    assert inspect.conf() is None
+    again = producer.send_task("nightdesk.submit", args=[[JOB]], queue="submit", task_id="known-before")
+    assert again.get(timeout=scale_to_load(60))["errors"] == []
+    assert worker.poll() is None
+    assert "Connection to broker lost" not in system.log()
+
+
+def test_junk_that_waits_for_its_acknowledgement_is_in_nobodys_way(system: System, producer: Celery) -> None:
+    with redis.Redis.from_url(system.redis_url) as client:
+        junk = ("no message", "5", "[]", "{}", "[1, 2, 3]", '[{}, "", ""]', b"\xff")
+        client.hset("unacked", mapping={f"junk-{number}": text for number, text in enumerate(junk)})
+        client.zadd("unacked_index", {f"junk-{number}": 1 for number, _ in enumerate(junk)})
+    worker = system.start_worker()
+    assert answer(producer, JOB)["errors"] == []
+    with redis.Redis.from_url(system.redis_url) as client:
+        system.until(lambda: not client.hkeys("unacked"), what="no junk")
+    assert worker.poll() is None
+
+
 @pytest.mark.parametrize("where", ["body", "headers"])
-def test_callbacks_and_chains_of_a_message_are_not_run(system: System, producer: Celery, where: str) -> None:
+def test_callbacks_and_chains_of_a_message_are_refused_and_not_run(
+    system: System, producer: Celery, where: str
+) -> None:
     system.start_worker()
     after = signature("nightdesk.submit", [SECOND])
-    canvas = {"callbacks": [after], "errbacks": [after], "chain": [after], "chord": after, "group": str(uuid4())}
+    canvas: dict[str, Any] = {
+        "callbacks": [after],
+        "errbacks": [after],
+        "chain": [after],
+        "chord": after,
+        "group": str(uuid4()),
+    }
     own, failing = str(uuid4()), str(uuid4())
-    embed, headers = (canvas, {}) if where == "body" else ({}, canvas)
+    no_parts: dict[str, Any] = {}
+    embed, headers = (canvas, no_parts) if where == "body" else (no_parts, canvas)
 
     publish(producer, [[[JOB]], {}, embed], **headers, id=own)
     publish(producer, [[], {"nobody": "knows"}, embed], **headers, id=failing)
 
-    result: AsyncResult[Any] = AsyncResult(own, app=producer)
-    assert result.get(timeout=scale_to_load(60))["errors"] == []
+    for message in (own, failing):
+        with pytest.raises(
+            InvalidTaskError, match="runs no link, link_error, chain, chord: nothing of this message was done"
+        ):
+            AsyncResult(message, app=producer).get(timeout=scale_to_load(60))
     assert answer(producer, {**JOB, "query": "And when does it close?"})["errors"] == []
-    system.until_final(2)
-    assert system.scalar("SELECT count(*) FROM job_request WHERE head ->> 'query' = %s", SECOND["query"]) == 0
-    assert system.scalar("SELECT count(*) FROM job") == 2
+    system.until_final(1)
+    assert system.scalar("SELECT count(*) FROM job") == 1
 
 
 def test_a_message_with_an_eta_delays_no_other_message(system: System, producer: Celery) -> None:

@@ -1,17 +1,19 @@
 """The door over Redis: whatever a message holds gets a clear answer, and none is lost while PostgreSQL is away."""
 
+import gc
 import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
-from celery import Celery
+from celery import Celery, Signature, chord, group
+from celery.exceptions import InvalidTaskError
 from celery.result import AsyncResult
 
 from tests.acceptance.cli_home import new_home
@@ -102,6 +104,48 @@ def test_an_invalid_message_is_answered_with_its_error(system: System, producer:
         assert text in error["message"]
     assert system.scalar("SELECT count(*) FROM batch") == 0
     assert send(producer, [JOB]).get(timeout=scale_to_load(60))["errors"] == []
+
+
+def orders(app: Celery) -> dict[str, Callable[[], Any]]:
+    """Orders as users of Celery put them around a task; each returns the result that they wait for."""
+
+    def task(name: str, *arguments: Any) -> Signature[Any]:
+        signature: Signature[Any] = app.signature(f"nightdesk.{name}", args=arguments, immutable=True)
+        return signature.set(queue=name if name in {"generate", "check"} else "submit")
+
+    later = app.signature("their.task", immutable=True).set(queue="theirs")
+    own = str(uuid4())
+    return {
+        "link": lambda: task("submit", [JOB]).apply_async(link=later),
+        "link_error": lambda: task("submit", [JOB]).apply_async(link_error=later),
+        "chain": (task("submit", [JOB]) | later).apply_async,
+        "chain of ours": (task("submit", [{**JOB, "job_id": own}]) | task("poll", [own])).apply_async,
+        "chord": lambda: chord([task("submit", [JOB]), task("submit", [JOB])], app=app)(later),
+        "poll": lambda: task("poll", [own]).apply_async(link=later),
+        "check": lambda: task("check", JOB).apply_async(),
+        "check of ids": lambda: task("check", [own]).apply_async(),
+        "generate": lambda: task("generate", [JOB]).apply_async(),
+    }
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+def test_what_celery_could_do_after_a_task_is_refused_in_words(system: System, producer: Celery, protocol: int) -> None:
+    producer.conf.task_protocol = protocol
+    system.start_worker()
+    for name, order in orders(producer).items():
+        if protocol == 1 and name.startswith("chain"):
+            # Its messages name what comes next by their callbacks alone.
+            continue
+        with pytest.raises(InvalidTaskError, match=r"AsyncResult\(job_id\)\.get\(\)"):
+            order().get(timeout=scale_to_load(60))
+    # The errors hold results, which leave their channels as they go: while the server is there.
+    gc.collect()
+    assert system.scalar("SELECT count(*) FROM job") == 0
+    # A group counts nothing on the way: each of its tasks has its own answer.
+    jobs = [{**JOB, "query": f"When does desk {number} open?"} for number in range(2)]
+    both = group([producer.signature("nightdesk.submit", args=[[job]]).set(queue="submit") for job in jobs])
+    assert [answer["errors"] for answer in both.apply_async().get(timeout=scale_to_load(60))] == [[], []]
+    system.until_final(2)
 
 
 def test_another_worker_takes_the_submission_of_a_killed_one(system: System, producer: Celery) -> None:

@@ -222,6 +222,12 @@ class Lab(System):
         """A client."""
         return redis.Redis.from_url(self.redis_url)
 
+    def cut_redis(self, client: "redis.Redis | None" = None) -> None:
+        """Cut every connection to Redis, so that all connect again; ``client`` is one that is let in now."""
+        with client or self.redis() as operator:
+            for kind in ("normal", "pubsub"):
+                operator.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+
     def refuses_to_grow(self) -> bool:
         """True if the database refuses to write, or is gone."""
         try:

@@ -112,6 +112,8 @@ def redis_without_room(lab: Lab) -> Report:
     lab.until_answered(10)
     with no_room(lab, "valkey"):
         lab.until(lab.redis_refuses_to_write, what="a full disk")
+        if local.status(lab.home).valkey.running:
+            lab.cut_redis()
         lab.pause(10)
     lab.restart()
     lab.start_recovery()

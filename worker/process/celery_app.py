@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-import redis
 from celery import Celery
 from kombu import Queue
 
@@ -20,9 +19,10 @@ QUEUES = ("generate", "check", "local", "submit")
 
 INCLUDE = ("tasks.celery_tasks",)
 
+SUBMIT_QUEUE = "submit"
+
 PROBE_EVERY_S = 1.0
-REPLY_S = 2.0
-"""Seconds that this process's own consumer may take to answer."""
+"""Seconds between looks whether the ledger is back."""
 
 
 def make_app(settings: Settings, redis_url: str) -> Celery:
@@ -100,32 +100,28 @@ class SubmitGate:
     """Stops this process's consumer of submissions while the ledger is away: they wait in Redis and do not circulate.
 
     Args:
-        app: its remote control reaches the consumer.
-        node: this process's name in it.
+        shut: names of queues that the consumer leaves alone.
         reachable: asks the ledger; raises while it is away.
         loop: runs ``reachable``.
     """
 
     def __init__(
-        self, app: Celery, node: str, reachable: Callable[[], Awaitable[None]], loop: asyncio.AbstractEventLoop
+        self, shut: set[str], reachable: Callable[[], Awaitable[None]], loop: asyncio.AbstractEventLoop
     ) -> None:
-        self._app = app
-        self._node = node
+        self._shut = shut
         self._reachable = reachable
         self._loop = loop
         self._lock = threading.Lock()
-        self._closed = False
         self._reopening: asyncio.Task[None] | None = None
 
     def close(self) -> None:
         """Stops the consumer; called by Celery's threads, any number of them."""
         with self._lock:
-            if self._closed:
+            if SUBMIT_QUEUE in self._shut:
                 return
-            self._closed = True
-            log.warning("the ledger is away: submissions over Redis wait there")
-            self._control("cancel_consumer")
-            self._loop.call_soon_threadsafe(self._begin_reopening)
+            self._shut.add(SUBMIT_QUEUE)
+        log.warning("the ledger is away: submissions over Redis wait there")
+        self._loop.call_soon_threadsafe(self._begin_reopening)
 
     async def cancel(self) -> None:
         """Stops the probes at the end of the process."""
@@ -144,21 +140,6 @@ class SubmitGate:
                 await self._reachable()
             except (ServiceUnavailable, LedgerError):
                 continue
-            if await asyncio.to_thread(self._open):
-                log.warning("the ledger is back: submissions over Redis are taken again")
-                return
-
-    def _open(self) -> bool:
-        with self._lock:
-            self._closed = not self._control("add_consumer")
-            return not self._closed
-
-    def _control(self, command: str) -> bool:
-        """Sends a command to the consumer; False without its answer, for example without Redis."""
-        try:
-            return bool(
-                getattr(self._app.control, command)("submit", destination=[self._node], reply=True, timeout=REPLY_S)
-            )
-        except (OSError, redis.RedisError) as error:
-            log.warning("%s of the queue submit is not answered: %s", command, error)
-            return False
+            self._shut.discard(SUBMIT_QUEUE)
+            log.warning("the ledger is back: submissions over Redis are taken again")
+            return

@@ -1,11 +1,15 @@
-"""Takes messages from the queues to the event loop; one runs the task it names, or is dropped, and ends no worker."""
+"""Takes messages from the queues to the event loop; one runs the task it names, or is dropped, and ends no worker.
+
+Redis is a bus that others write to, and a server that may refuse: neither what stands there nor its answers end a worker.
+"""
 
 import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from fnmatch import fnmatchcase
 from queue import Empty
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
@@ -13,8 +17,12 @@ import kombu.transport
 import redis
 from celery import Celery
 from celery.worker.consumer import Consumer
+from celery.worker.control import Panel
 from celery.worker.request import Request
+from celery.worker.state import maybe_shutdown
+from kombu.pidbox import Node
 from kombu.transport import redis as redis_transport
+from kombu.utils.scheduling import round_robin_cycle
 
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable
@@ -33,12 +41,33 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-CANVAS = ("callbacks", "errbacks", "chain", "chord", "group", "group_index", "replaced_task_nesting")
-"""The parts of a message's body or headers from which Celery would send further messages, or count."""
+FOLLOW_UPS = ("callbacks", "errbacks", "chain", "chord")
+"""The parts of a message's body or headers from which Celery would send further messages."""
+
+CANVAS = (*FOLLOW_UPS, "group", "group_index", "replaced_task_nesting")
+"""These, and the parts from which it would count."""
+
+LOOKS = (
+    "ping",
+    "stats",
+    "active_queues",
+    "registered",
+    "active",
+    "reserved",
+    "scheduled",
+    "revoked",
+    "clock",
+    "query_task",
+)
+"""The commands of Celery's remote control that a worker answers: they look, and change nothing."""
+
+REFUSED_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 10.0
+"""Pause before a further connection to a Redis that refused; doubles each time, and begins anew once one has lasted a minute."""
 
 
 class PlainRequest(Request):
-    """A request for one task with its arguments and nothing else."""
+    """A request for one task with its arguments and nothing else; says in ``follow_ups`` what was taken from it."""
 
     _request_dict: dict[str, Any]
     _args: Any
@@ -46,8 +75,11 @@ class PlainRequest(Request):
 
     def __init__(self, message: Any, **options: Any) -> None:
         super().__init__(message, **options)
+        embedded = self._Request__payload[2]  # type: ignore[attr-defined]  # Celery's own, the body as it came
+        parts = {**(embedded if isinstance(embedded, dict) else {}), **self._request_dict}
         for name in CANVAS:
             self._request_dict.pop(name, None)
+        self._request_dict["follow_ups"] = [name for name in FOLLOW_UPS if parts.get(name)]
         # Celery reads the body again to run the task: it gets the parsed one, without an encoding.
         self._body: Any = (self._args, self._kwargs, {})
         self._content_type = self._content_encoding = None
@@ -60,7 +92,9 @@ class PlainRequest(Request):
 class GuardedConsumer(Consumer):
     """Drops a message that Celery itself can't read; it would end the worker, and come back an hour later."""
 
-    connection_errors: tuple[type[BaseException], ...]
+    _failed_at = -math.inf
+    _pause_s = 0.0
+    _cause = ""
 
     def create_task_handler(self, *arguments: Any, **options: Any) -> Callable[[Any], None]:
         """The handler of every message."""
@@ -69,21 +103,94 @@ class GuardedConsumer(Consumer):
         def guarded(message: Any) -> None:
             try:
                 handle(message)
-            except self.connection_errors:
-                raise
             except Exception as error:  # noqa: BLE001 - a hostile message may raise anything
-                _dropped(error)
+                _drop(error)
                 if not message.acknowledged:
                     message.reject()
 
         return guarded
 
+    def on_connection_error_before_connected(self, exc: Exception) -> None:
+        """Waits before the next try."""
+        super().on_connection_error_before_connected(exc)
+        self._wait_after(exc)
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Waits before the next connection where the last one was short: a server that refuses does so at once."""
+        super().on_connection_error_after_connected(exc)
+        self._wait_after(exc)
+
+    def _wait_after(self, error: Exception) -> None:
+        if isinstance(error, redis.ResponseError):
+            # A refusal is an answer, too: a new process would not hear more.
+            GuardedChannel.replies.update(queues=monotonic(), control=monotonic())
+        lasted_s = monotonic() - self._failed_at - self._pause_s
+        again = lasted_s <= 6 * LONGEST_PAUSE_S
+        self._pause_s = min(max(2 * self._pause_s, REFUSED_PAUSE_S), LONGEST_PAUSE_S) if again else 0.0
+        cause = f"{type(error).__name__}: {error}"
+        if again and cause != self._cause:
+            log.warning(
+                "Redis does not serve this worker, and counts as away until it does (tried at most %.0f s apart): %s",
+                LONGEST_PAUSE_S,
+                cause,
+            )
+        self._failed_at, self._cause = monotonic(), cause if again else ""
+        while monotonic() < self._failed_at + self._pause_s:
+            maybe_shutdown()
+            sleep(0.1)
+
+
+class LookingNode(Node):
+    """Answers the commands of remote control that only look; drops any other, and all that is none.
+
+    Who reaches Redis may send any. So are those that name workers by a regular expression, which the thread would match that
+    takes messages.
+    """
+
+    def handle_message(self, body: Any, message: Any = None) -> None:
+        """Answers one message."""
+        del message
+        try:
+            if body["method"] in LOOKS and self._is_meant(**body):
+                self.dispatch(body["method"], body.get("arguments"), body.get("reply_to"), body.get("ticket"))
+        except Exception as error:  # noqa: BLE001 - as above
+            _drop(error)
+
+    def _is_meant(self, *, destination: Any = None, pattern: Any = None, matcher: Any = None, **_: Any) -> bool:
+        if destination:
+            return self.hostname in destination
+        return not pattern or (matcher == "glob" and fnmatchcase(self.hostname, pattern))
+
+
+class OpenQueues(round_robin_cycle):  # type: ignore[type-arg]  # generic in its stubs alone
+    """The queues that the consumer asks for its next message: its own, but for those that are shut."""
+
+    shut: ClassVar[set[str]] = set()
+
+    def consume(self, n: int) -> Any:
+        """Their names."""
+        return [queue for queue in super().consume(n) if queue not in self.shut]
+
+
+class GuardedQoS(redis_transport.QoS):
+    """Forgets an unacknowledged message that can't be given back: it would be in the way of all others."""
+
+    def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:  # noqa: FBT001, FBT002 - kombu's
+        """Gives a message back to its queue."""
+        try:
+            super().restore_by_tag(tag, client, leftmost)
+        except Exception as error:  # noqa: BLE001 - as above
+            _drop(error)
+            with self.pipe_or_acquire(client=client) as pipe:
+                self._remove_from_indices(tag, pipe).execute()  # type: ignore[attr-defined]  # not in its stubs
+
 
 class GuardedChannel(redis_transport.Channel):
     """Drops strings that are no message: the list in Redis may hold any."""
 
+    QoS = GuardedQoS
+    queue_order_strategy = "worker.process.intake:OpenQueues"
     connection: Any
-    connection_errors: tuple[type[BaseException], ...]
     replies: ClassVar[dict[str, float]] = {}
     """Times (monotonic) of the last replies from the queues and from the control channel, to any channel of the process."""
     urgent_workers: ClassVar[UrgentWorkers] = UrgentWorkers()
@@ -100,17 +207,22 @@ class GuardedChannel(redis_transport.Channel):
             self.priority_steps = levels
 
     def _brpop_read(self, **options: Any) -> bool:
+        return bool(self._guarded("queues", super()._brpop_read, **options))  # type: ignore[misc]
+
+    def _receive_one(self, client: Any) -> Any:
+        return self._guarded("control", super()._receive_one, client)  # type: ignore[misc]
+
+    def _guarded(self, source: str, read: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Reads a message; one that is none counts as delivered."""
         try:
-            delivered = bool(super()._brpop_read(**options))  # type: ignore[misc]
+            delivered = read(*arguments, **options)
         except Empty:
-            self.replies["queues"] = monotonic()
-            raise
-        except self.connection_errors:
+            self.replies[source] = monotonic()
             raise
         except Exception as error:  # noqa: BLE001 - as above
-            _dropped(error)
+            _drop(error)
             delivered = True
-        self.replies["queues"] = monotonic()
+        self.replies[source] = monotonic()
         return delivered
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - kombu's
@@ -120,16 +232,15 @@ class GuardedChannel(redis_transport.Channel):
         parameters: dict[str, Any] = super()._connparams(asynchronous=asynchronous)  # type: ignore[misc]
         return parameters
 
-    def _receive_one(self, client: Any) -> Any:
-        message = super()._receive_one(client)  # type: ignore[misc]
-        self.replies["control"] = monotonic()
-        return message
-
 
 class GuardedTransport(redis_transport.Transport):
-    """kombu's transport over Redis with such channels."""
+    """kombu's transport over Redis with such channels; an answer "no" counts as a lost connection.
+
+    A read-only replica, a server without memory, one that loads its data or whose passwords change: each serves again.
+    """
 
     Channel = GuardedChannel
+    connection_errors = (*redis_transport.Transport.connection_errors, redis.RedisError)
 
 
 def levels_to_take(levels: list[int], urgent_workers: UrgentWorkers) -> list[int]:
@@ -149,7 +260,10 @@ def consumer_reads(within_s: float) -> bool:
     return monotonic() - latest < within_s
 
 
-def _dropped(error: Exception) -> None:
+def _drop(error: Exception) -> None:
+    """Notes that a message was dropped; raises the error again where it comes from Redis or the network, not from the message."""
+    if isinstance(error, redis.RedisError | OSError) and not isinstance(error, redis.DataError):
+        raise error
     # Without the content, which may be anything, of any length.
     log.error("a message that can't be read was dropped: %s: %.200s", type(error).__name__, error)
 
@@ -160,9 +274,9 @@ def take_by(urgent_workers: UrgentWorkers) -> None:
 
 
 def trust_nothing(app: Celery) -> None:
-    """Removes all tasks but our own, and guards their messages.
+    """Removes all tasks but our own and all commands but those that look, and guards their messages.
 
-    Celery's built-in tasks would run, or await without end, anything that a message names.
+    Celery's built-in tasks would run, or await without end, anything that a message names; its commands end workers.
     """
     # The worker itself imports them later, and a task that comes then has no guard.
     app.loader.import_default_modules()
@@ -171,6 +285,10 @@ def trust_nothing(app: Celery) -> None:
         app.tasks.unregister(name)
     for task in app.tasks.values():
         task.Request = "worker.process.intake:PlainRequest"
+    control: Any = app.control
+    control.mailbox.node_cls = LookingNode
+    for name in [name for name in Panel.data if name not in LOOKS]:
+        del Panel.data[name]
     # By the names of URL schemes, so that TLS is set up as for kombu's own.
     for scheme in ("redis", "rediss"):
         kombu.transport.TRANSPORT_ALIASES[scheme] = "worker.process.intake:GuardedTransport"

@@ -13,6 +13,7 @@ from typing import Any
 import redis
 from celery import Celery, signals
 from celery.exceptions import SecurityWarning
+from kombu.exceptions import KombuError
 
 from schemas.states import Step
 from tasks.errors import ConfigurationError, NightdeskError
@@ -276,7 +277,7 @@ class Watchdog:
             return True  # a ping would cost as much CPU as half a minute of reading
         try:
             return bool(self._app.control.ping(destination=[self._node], timeout=5.0))
-        except (OSError, redis.RedisError):
+        except (OSError, redis.RedisError, KombuError):
             return False
 
     def _redis_answers(self) -> bool:

@@ -57,7 +57,7 @@ from worker.process.callback_delivery import Delivery
 from worker.process.celery_app import SubmitGate
 from worker.process.doorbell import CeleryDoorbell, Sender
 from worker.process.garbage_search import GarbageSearch
-from worker.process.intake import Intake
+from worker.process.intake import Intake, OpenQueues
 from worker.process.lease_renewer import LeaseRenewer
 from worker.process.pruning import Pruning
 from worker.process.spool import Spool, replay, spool_folder
@@ -217,7 +217,7 @@ class WorkerRuntime:
             self._feeds[step] = self._feed(step, journal, renewer, providers, limits)
             self._feeds[step].start()
         dispatch = self._dispatch()
-        gate = SubmitGate(self._app, f"nightdesk@{worker_name()}", self._reachable, self._loop)
+        gate = SubmitGate(OpenQueues.shut, self._reachable, self._loop)
         stack.push_async_callback(gate.cancel)
         self._start_duties(dispatch)
         self._metering.start(self._ledger.metric_totals, dispatch)

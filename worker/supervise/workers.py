@@ -8,7 +8,10 @@ import hashlib
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -306,6 +309,63 @@ class Supervisor:
         record = self._record(name)
         record.unlink(missing_ok=True)
         _ready_mark(record).unlink(missing_ok=True)
+
+
+LOOK_EVERY_S = 1.0
+FIRST_BACKOFF_S = 1.0
+LONGEST_BACKOFF_S = 60.0
+"""Pause before a worker that ended is started again; doubles each time, and is short again once the worker has run as long."""
+
+
+class Keeper:
+    """Starts workers again that end by themselves.
+
+    Args:
+        supervisor: of the workers.
+        specs: the workers that are to run.
+        tell: says what was done.
+    """
+
+    def __init__(self, supervisor: Supervisor, specs: Iterable[WorkerSpec], tell: Callable[[str], None]) -> None:
+        self._supervisor = supervisor
+        self._specs = tuple(specs)
+        self._tell = tell
+        self._pauses: dict[str, float] = {}
+        self._due: dict[str, float] = {}
+
+    def keep(self, stop: threading.Event) -> None:
+        """Looks each second, until told to stop."""
+        while not stop.wait(LOOK_EVERY_S):
+            self.look(time.monotonic())
+
+    def look(self, now: float) -> None:
+        """Starts what has ended and is due."""
+        running = self._supervisor.running()
+        for name, spec in ((spec.name, spec) for spec in self._specs):
+            if name in running:
+                if now > self._due.get(name, now) + LONGEST_BACKOFF_S:
+                    self._pauses.pop(name, None)
+            elif now >= self._due.get(name, now):
+                pause = self._pauses[name] = min(self._pauses.get(name, FIRST_BACKOFF_S / 2) * 2, LONGEST_BACKOFF_S)
+                self._due[name] = now + pause
+                self._tell(f"{self._supervisor.exit_report(name)}\nstarting it again")
+                try:
+                    self._supervisor.start(spec, ephemeral=True)
+                except ServiceUnavailable as error:
+                    self._tell(f"{error}; trying again in {pause:.0f} s")
+
+
+@contextmanager
+def keeping(keeper: Keeper) -> Iterator[None]:
+    """Lets a keeper look in a thread of its own."""
+    stop = threading.Event()
+    thread = threading.Thread(target=keeper.keep, args=(stop,), name="worker keeper", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def mark_ready(record: Path) -> None:

@@ -12,6 +12,7 @@ from worker.cli.terminal import tell, write_line
 from worker.process.logs import configure_logging, passwords_of
 from worker.settings import load_settings
 from worker.supervise.service_address import forget_service, note_service
+from worker.supervise.workers import Keeper, keeping
 from worker.wiring import embedded
 
 PORT = 8080
@@ -26,7 +27,7 @@ def serve(
     """Answer over HTTP in the foreground: submit jobs and batches, poll them, read results.
 
     It ends on SIGTERM or Ctrl-C, after the requests under way. Workers do the jobs: those of 'nightdesk up', or any
-    that use the same database; with --workers some are started for as long as this runs.
+    that use the same database; with --workers some are started for as long as this runs, and again when one ends.
     """
     # Their frameworks take a second to load: the help does without.
     server: Any = import_module("worker.http.server")
@@ -36,17 +37,17 @@ def serve(
     with listener, session(settings, writes=embedded(settings), staffs=workers) as opened:
         configure_logging(settings.log_level, passwords_of(opened.where.database_url, opened.where.redis_url))
         needs_no_key = run_interruptible(_check(opened, access, host))
-        if workers:
-            opened.staff_if_missing()
-            # It starts none again.
-            opened.supervisor.end_template()
+        started = opened.staff_if_missing() if workers else []
+        # Its memory is worth more than the second that a worker takes which is started again.
+        opened.supervisor.end_template()
         app = import_module("worker.http.app").make_application(
             settings, opened.where, loopback=access.is_loopback(host)
         )
         name = f"[{host}]" if ":" in host else host
         address = f"http://{name}:{listener.getsockname()[1]}"
         try:
-            server.serve(app, settings, listener, lambda: _greet(opened, address, needs_no_key=needs_no_key))
+            with keeping(Keeper(opened.supervisor, started, tell)):
+                server.serve(app, settings, listener, lambda: _greet(opened, address, needs_no_key=needs_no_key))
         except KeyboardInterrupt:
             # The signal that ended it, raised again once everything is closed.
             tell("stopped")

@@ -1,6 +1,6 @@
 """``nightdesk up``, ``down`` and ``migrate``: the servers, workers and schema of a home."""
 
-import time
+import threading
 from typing import Annotated, Any
 
 import typer
@@ -12,15 +12,10 @@ from worker.cli.session import Session, session, stop_workers
 from worker.cli.terminal import tell, warn, write_json
 from worker.settings import load_settings
 from worker.supervise.state_directory import state_of
-from worker.supervise.workers import Supervisor, WorkerSpec, local_model_processes, supervisors_in, worker_specs
+from worker.supervise.workers import Keeper, local_model_processes, supervisors_in, worker_specs
 
 READY_S = 30.0
 """Seconds a worker may take until it listens; a slower one is reported, not a failure."""
-
-LOOK_EVERY_S = 1.0
-FIRST_BACKOFF_S = 1.0
-LONGEST_BACKOFF_S = 60.0
-"""Pause before a worker that ended is started again; doubles each time, and is short again once the worker has run as long."""
 
 
 def up(
@@ -66,7 +61,11 @@ def up(
             warn(f"the worker {name} does not listen yet; its log: {opened.supervisor.log(name)}")
         _report(opened, {spec.name for spec in started}, ended, as_json=as_json)
         if foreground:
-            _supervise(opened.supervisor, specs)
+            tell("staying in the foreground; SIGTERM or Ctrl-C stops everything")
+            try:
+                Keeper(opened.supervisor, specs, tell).keep(threading.Event())
+            except KeyboardInterrupt:
+                tell("stopping")
     return 0
 
 
@@ -90,29 +89,6 @@ def _report(opened: Session, started: set[str], ended: set[str], *, as_json: boo
     for row in rows:
         status = "runs" if row["name"] not in started else "started again" if row["name"] in ended else "started"
         tell(f"{row['name']:<10} {status}, process {row['pid']}, queues {','.join(row['queues'])}, log {row['log']}")
-
-
-def _supervise(supervisor: Supervisor, specs: tuple[WorkerSpec, ...]) -> None:
-    """Starts workers again that end, until a signal."""
-    pauses: dict[str, float] = {}
-    due: dict[str, float] = {}
-    tell("staying in the foreground; SIGTERM or Ctrl-C stops everything")
-    try:
-        while True:
-            running = supervisor.running()
-            now = time.monotonic()
-            for spec in specs:
-                if spec.name in running:
-                    if now > due.get(spec.name, now) + LONGEST_BACKOFF_S:
-                        pauses.pop(spec.name, None)
-                elif spec.name not in due or now >= due[spec.name]:
-                    pause = pauses[spec.name] = min(pauses.get(spec.name, FIRST_BACKOFF_S / 2) * 2, LONGEST_BACKOFF_S)
-                    due[spec.name] = now + pause
-                    tell(f"{supervisor.exit_report(spec.name)}\nstarting it again")
-                    supervisor.start(spec, ephemeral=True)
-            time.sleep(LOOK_EVERY_S)
-    except KeyboardInterrupt:
-        tell("stopping")
 
 
 OTHERS_S = 5.0
