@@ -10,7 +10,7 @@ from schemas.batch import BatchStatus
 from schemas.record import JobResult
 from tasks.ports import InputLine, JobView, Refused, Repeated
 from worker.cli.outfile import is_replaced, keep_previous, writing
-from worker.cli.terminal import tell, warn
+from worker.cli.terminal import warn
 from worker.cli.waiting import Watch
 from worker.operations.output_form import OutputForm
 from worker.operations.result_lines import Tally, write_results
@@ -68,24 +68,20 @@ class BatchRun:
         return None
 
     def keep(self, path: Path) -> None:
-        """Keeps results of another batch beside, unless they are to be replaced."""
-        if self.force:
-            return
-        if (place := keep_previous(path, self.batch_id)) is not None:
-            tell(f"{path.name} held results of another batch; they are in {place.name} now")
+        """Keeps a file of anything else beside, unless it is to be replaced."""
+        if not self.force:
+            keep_previous(path, self.batch_id)
 
     async def write(
         self,
         output: str,
         result: Callable[[JobView], JobResult] | None = None,
         form: OutputForm = OutputForm.JSONL,
-        *,
-        keeps: bool = False,
     ) -> Tally:
         """Writes the results; a file from its beginning when the ledger goes away meanwhile."""
 
         async def write() -> Tally:
-            with writing(output, self.keep if keeps else lambda _: None) as file:
+            with writing(output, self.batch_id, force=self.force) as file:
                 return await write_results(file, self.watch.ledger, self.batch_id, self.lines, result, form=form)
 
         return await (self.watch.patiently(write) if is_replaced(output) else write())

@@ -3,6 +3,7 @@
 from typing import Any
 
 from schemas.batch import BatchStatus
+from tasks.errors import InputError
 from tasks.ports import Refused
 from worker.cli.batch_run import warn_of
 from worker.cli.session import Session
@@ -33,9 +34,16 @@ async def known_batch(ledger: PostgresLedger, submission: Submission) -> BatchSt
 
 
 def new_submission(files: list[str], batch: dict[str, Any], settings: Settings, **options: Any) -> Submission:
-    """Files that are to be submitted, with warnings of the lines refused so far."""
+    """Files that are to be submitted, with warnings of the lines refused so far.
+
+    Raises: InputError, also for a fault of the command or the settings that leaves no line valid.
+    """
     refused: list[Refused] = []
     try:
-        return Submission(files, batch, settings, on_refused=refused.append, warn=warn, **options)
+        submission = Submission(files, batch, settings, on_refused=refused.append, warn=warn, **options)
+        if (fault := submission.intake.common_fault) is not None:
+            refused.clear()
+            raise InputError(f"{fault}; nothing was submitted")
     finally:
         warn_of(refused)
+    return submission

@@ -1,10 +1,10 @@
-"""Writes an output file so that it is there whole or not at all."""
+"""Opens every output of a command: a file is there whole or not at all, and no other output is lost for it."""
 
 import gzip
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
@@ -13,6 +13,7 @@ from uuid import UUID
 
 from tasks.errors import InputError
 from worker.cli.exits import OutputFailed
+from worker.cli.terminal import tell
 
 STDOUT = "-"
 
@@ -55,27 +56,41 @@ def previous_name(path: Path) -> Path:
 
 
 def keep_previous(path: Path, batch_id: UUID | None) -> Path | None:
-    """Gives a file of another batch's results another name; returns that, or None where nothing is lost."""
+    """Gives a file of anything but this batch another name, and says so; returns that, or None where nothing is lost."""
     if not path.is_file() or not path.stat().st_size:
         return None
-    with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
-    if batch_id is not None and str(batch_id).encode() in head:
+    if batch_id is not None and str(batch_id).encode() in _head_of(path):
         return None
     path.replace(place := previous_name(path))
+    tell(f"{path.name} held something else; that is in {place.name} now")
     return place
 
 
+def _head_of(path: Path) -> bytes:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return file.read(_HEAD_BYTES)
+    except (EOFError, gzip.BadGzipFile):
+        return b""
+
+
 _HEAD_BYTES = 200_000
-"""Of a file, in which its batch is named; a packed one is always of another."""
+"""The part of a file in which its batch is looked for."""
 
 
 @contextmanager
-def writing(name: str, before: Callable[[Path], object] = lambda _: None) -> Iterator[IO[bytes]]:
+def writing(name: str, batch_id: UUID | None = None, *, force: bool = False) -> Iterator[IO[bytes]]:
     """A file to write to that takes its name only when the work on it succeeded; packed when it ends in ``.gz``.
 
-    Standard output, devices and pipes are written to as they are. ``before`` is called before a file takes its name.
-    Raises ``OutputFailed``.
+    Standard output, devices and pipes are written to as they are.
+
+    Args:
+        name: of the file, or ``-``.
+        batch_id: the batch whose results or report this is: an earlier file of the same is replaced. Any other file, and
+            with None every one, gets another name first.
+        force: replace any file.
+
+    Raises: OutputFailed.
     """
     if name == STDOUT:
         yield sys.stdout.buffer
@@ -88,7 +103,7 @@ def writing(name: str, before: Callable[[Path], object] = lambda _: None) -> Ite
             with path.open("wb") as file:
                 yield file
         else:
-            with _draft(path, before) as file:
+            with _draft(path, batch_id, force=force) as file:
                 yield file
     except OSError as error:
         raise OutputFailed(f"{name} can't be written: {error}") from error
@@ -100,7 +115,7 @@ def draft_of(path: Path) -> Path:
 
 
 @contextmanager
-def _draft(path: Path, before: Callable[[Path], object]) -> Iterator[IO[bytes]]:
+def _draft(path: Path, batch_id: UUID | None, *, force: bool) -> Iterator[IO[bytes]]:
     draft = draft_of(path)
     try:
         with draft.open("wb", buffering=BLOCK_BYTES) as file:
@@ -112,7 +127,8 @@ def _draft(path: Path, before: Callable[[Path], object]) -> Iterator[IO[bytes]]:
                 yield file
             file.flush()
             os.fsync(file.fileno())
-        before(path)
+        if not force:
+            keep_previous(path, batch_id)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

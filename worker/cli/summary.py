@@ -133,6 +133,8 @@ def refused_document(lines: "Iterable[Refused]") -> list[dict[str, Any]]:
 def run_lines(report: "Report", output: str) -> list[str]:
     """The end of a run, for people."""
     status = report.status
+    if not report.submitted:
+        return [] if output == "-" else [f"{output} stays as it is"]
     lines = []
     if status is not None:
         lines.append(
@@ -176,7 +178,7 @@ def _document(report: "Report", output: str) -> dict[str, Any]:
     """The end of a run, for programs."""
     return {
         "batch_id": str(report.batch_id) if report.batch_id else None,
-        "output": output,
+        "output": output if report.submitted else None,
         "lines": report.tally.lines,
         "states": dict(report.tally.states),
         "errors": report.tally.error_kinds,

@@ -2,13 +2,14 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 from schemas.batch import BatchStatus, FailureCause
-from schemas.states import HeldReason
+from schemas.states import HeldReason, JobState
 from tasks.errors import SameInputSubmitted, ServiceUnavailable
 from tasks.ports import InputLine, Refused, Repeated
 from worker.cli.batch_run import BatchRun
@@ -17,7 +18,7 @@ from worker.cli.full_disk import naming_full_disk
 from worker.cli.growing_output import GrowingOutput, grows, place_of
 from worker.cli.input_files import earlier_batch, known_batch, new_submission
 from worker.cli.interruption import NOTHING_SUBMITTED, Interruption, fate_of
-from worker.cli.outfile import check_output, writing
+from worker.cli.outfile import check_output
 from worker.cli.preflight_messages import announce, ask_models, ask_models_again, resume_lanes
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, has_ledger, session
@@ -33,7 +34,7 @@ from worker.operations.file_submission import Submission
 from worker.operations.input_columns import ColumnMap
 from worker.operations.input_content import SameInput
 from worker.operations.output_form import OutputForm
-from worker.operations.result_lines import Tally, write_results
+from worker.operations.result_lines import Tally
 from worker.settings import Settings
 from worker.supervise.service_address import batch_address
 from worker.supervise.worker_template import WorkerTemplate
@@ -93,9 +94,14 @@ class Report:
     """Address of the batch's page; None: no HTTP service runs with this home."""
 
     @property
+    def submitted(self) -> bool:
+        """Tells that there are jobs; without any the output stays as it is."""
+        return self.batch_id is not None or len(self.refused) < len(self.lines) or not self.lines
+
+    @property
     def exit_code(self) -> int:
         """See ``exits``."""
-        if self.batch_id is None and not any(isinstance(line, Repeated) for line in self.lines):
+        if not self.submitted:
             return BAD_INPUT
         return OK if self.tally.all_well else INCOMPLETE
 
@@ -135,11 +141,7 @@ def _run_batch(
             **({} if request.quiet else {"tell": tell}),
         )
         if submission.empty:
-            lines = submission.intake.refused
-            with writing(request.output) as file:
-                tally = run_interruptible(write_results(file, None, None, lines, form=request.form))
-            warn(f"none of {count_of(tally.lines, 'line')} holds a valid job; nothing was submitted")
-            return Report(None, None, tally, lines, time.monotonic() - began)
+            return _nothing_submitted(submission.intake.refused, began)
     certain = request.with_workers or embedded(settings)
     looks = submission is not None and submission.may_be_known and (not embedded(settings) or has_ledger(settings))
     if submission is not None:
@@ -163,6 +165,12 @@ def _run_batch(
         except (ServiceUnavailable, LocalServerError):
             tell(whole_run.how_to_go_on())
             raise
+
+
+def _nothing_submitted(refused: Sequence[InputLine], began: float) -> Report:
+    warn(f"none of {count_of(len(refused), 'line')} holds a valid job; nothing was submitted")
+    tally = Tally(len(refused), Counter({JobState.FAILED.value: len(refused)} if refused else {}))
+    return Report(None, None, tally, refused, time.monotonic() - began)
 
 
 @dataclass(slots=True)
@@ -220,6 +228,8 @@ class _WholeRun:
             await resume_lanes(ledger, opened, self.accepted)
             if self.submission is not None:
                 await self._submit(run, self.submission)
+                if run.batch_id is None and not any(isinstance(line, Repeated) for line in run.lines or ()):
+                    return _nothing_submitted(run.lines or (), self.began)
             else:
                 await self._take_up(run)
             watch.lanes = True
@@ -228,7 +238,7 @@ class _WholeRun:
             if status is not None and HeldReason.LANE_PAUSED in status.held:
                 lanes = await watch.patiently(ledger.fleet.lane_notices)
             failures = await watch.failure_causes(status)
-            tally = await run.write(request.output, form=request.form, keeps=True)
+            tally = await run.write(request.output, form=request.form)
             if request.afterwards is not None and run.batch_id is not None:
                 await request.afterwards(ledger)
             seconds = time.monotonic() - self.began

@@ -96,6 +96,8 @@ class Intake:
     warnings: Counter[str] = field(default_factory=Counter)
     first: dict[UUID, HintKey] = field(default_factory=dict)
     """The first ``SMALL`` jobs, and the hint that each belongs to."""
+    _common_faults: Counter[str] = field(default_factory=Counter)
+    """Lines by a fault that is none of theirs: of the batch's defaults, or of the settings."""
     _places: dict[tuple[str, str], str] = field(default_factory=dict)
     """The line of the job that has a custom id or a message id."""
 
@@ -109,8 +111,15 @@ class Intake:
                 yield from self._jobs_of(name, file)
         if self.strict and self.refused:
             raise InputError(
-                f"{len(self.refused):,} of {count_of(self.lines, 'line')} not valid; nothing was submitted (strict)"
+                self.common_fault
+                or f"{len(self.refused):,} of {count_of(self.lines, 'line')} not valid; nothing was submitted (strict)"
             )
+
+    @property
+    def common_fault(self) -> str | None:
+        """The one fault of all lines, where it is none of theirs; None where a line is at fault, or valid."""
+        message = next(iter(self._common_faults), None)
+        return message if message is not None and self._common_faults[message] == self.lines else None
 
     def refuse(self, lines: Iterable[Refused]) -> None:
         """Takes back lines that counted as accepted."""
@@ -139,6 +148,8 @@ class Intake:
                 raw = _raw_job(row, maker)
                 job = self._job(raw, position, row.place)
             except InputError as error:
+                if (fault := self._common_fault(raw, error)) is not None:
+                    self._common_faults[fault] += 1
                 self._note(Refused(position, str(error), error.field, _custom_id(raw), row.place))
                 continue
             # In strict mode the rest is read only to name all that is wrong.
@@ -147,6 +158,18 @@ class Intake:
                 if len(self.first) < SMALL:
                     self.first[job.id] = HintKey(job.step, job.priority > 0)
                 yield job
+
+    def _common_fault(self, raw: Any, error: InputError) -> str | None:
+        """The message of a fault in a config that the line has not set itself, with the default at fault; else None."""
+        section, _, path = (error.field or "").partition(".")
+        name = path.partition(".")[0]
+        config = raw.get("config") if isinstance(raw, dict) else None
+        own = config.keys() if isinstance(config, dict) else frozenset()
+        # A provider and its model are at fault together.
+        if section != "config" or own & ({"provider", "model"} if name in {"provider", "model"} else {name}):
+            return None
+        message = str(error).removeprefix(f"{error.field}: ")
+        return f"{name}: {message}" if name in (self.batch.defaults or {}) else message
 
     def _job(self, raw: Any, position: int, place: str) -> NewJob:
         if self.check_only and isinstance(raw, dict):

@@ -62,7 +62,7 @@ class Tally:
 
 async def write_results(
     file: IO[bytes],
-    ledger: Ledger | None,
+    ledger: Ledger,
     batch_id: UUID | None,
     lines: Iterable[InputLine] | None = None,
     result: Callable[[JobView], JobResult] | None = None,
@@ -73,7 +73,7 @@ async def write_results(
 
     Args:
         file: gets a line of JSON for each.
-        ledger: open; None where nothing was submitted, and there are only refused lines.
+        ledger: open.
         batch_id: the batch; None where each job is in another one.
         lines: those that are no jobs of the batch, by position; None: as the ledger has them.
         result: makes the result of a job anew; None: as it is stored.
@@ -140,7 +140,7 @@ async def stream_results(ledger: Ledger, batch_id: UUID) -> AsyncIterator[bytes]
 
 @dataclass(frozen=True, slots=True)
 class _Results:
-    ledger: Ledger | None
+    ledger: Ledger
     batch_id: UUID | None
     result: Callable[[JobView], JobResult] | None
 
@@ -154,7 +154,7 @@ class _Results:
         """The same as pages, none of them empty."""
         extra_lines = self._extra_lines(extra)
         next_extra = await anext(extra_lines, None)
-        if self.ledger is not None and self.batch_id is not None:
+        if self.batch_id is not None:
             async for page in self._of_batch(self.ledger.reading, self.batch_id):
                 between: list[ResultLine] = []
                 while next_extra is not None and next_extra.position < page[-1].position:
@@ -171,7 +171,7 @@ class _Results:
     async def _extra_lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[ResultLine]:
         async for page in self._pages(extra):
             ids = [line.job_id for line in page if isinstance(line, Repeated)]
-            results = await self._of_jobs(self.ledger.reading, ids) if self.ledger and ids else {}
+            results = await self._of_jobs(self.ledger.reading, ids) if ids else {}
             for line in page:
                 if isinstance(line, Refused):
                     yield self._of_refused(line)

@@ -26,7 +26,7 @@ from worker.cli.commands.cost_estimate import show_estimation
 from worker.cli.commands.job_commands import release_line
 from worker.cli.commands.stored_results import Styling, failed_lines
 from worker.cli.exits import OutputFailed
-from worker.cli.outfile import check_output, keep_previous, writing
+from worker.cli.outfile import check_output, writing
 from worker.cli.summary import named_counts, run_lines
 from worker.cli.whole_run import Report
 from worker.operations.estimation import Estimation
@@ -95,7 +95,8 @@ def test_an_output_file_appears_complete_or_not_at_all(tmp_path: Path) -> None:
         file.write(b"whole")
         assert path.read_text() == "before"
     assert path.read_text() == "whole"
-    assert list(tmp_path.iterdir()) == [path]
+    assert (tmp_path / "out.previous").read_text() == "before"
+    assert sorted(tmp_path.iterdir()) == [path, tmp_path / "out.previous"]
 
 
 def test_an_output_named_gz_is_packed(tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_a_link_and_a_pipe_are_written_through(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("before")
     (tmp_path / "link").symlink_to(target)
-    with writing(str(tmp_path / "link")) as file:
+    with writing(str(tmp_path / "link"), force=True) as file:
         file.write(b"after")
     assert target.read_text() == "after"
     assert (tmp_path / "link").is_symlink()
@@ -155,20 +156,23 @@ def test_results_are_rendered_again_only_for_another_style() -> None:
         Styling(output_format=OutputFormat.AUTO)
 
 
-def test_results_of_another_batch_are_kept_beside(tmp_path: Path) -> None:
-    path, batch_id = tmp_path / "answers.jsonl", uuid4()
-    moves: list[Path | None] = []
+@pytest.mark.parametrize("name", ["answers.jsonl", "answers.csv", "answers.jsonl.gz"])
+def test_results_of_another_batch_are_kept_beside(tmp_path: Path, name: str) -> None:
+    path, batch_id = tmp_path / name, uuid4()
 
-    def write(batch_id: UUID, text: bytes) -> None:
-        with writing(str(path), lambda place: moves.append(keep_previous(place, batch_id))) as file:
+    def write(batch_id: UUID | None, text: bytes, *, force: bool = False) -> list[str]:
+        with writing(str(path), batch_id, force=force) as file:
             file.write(text)
+        return sorted(each.name for each in tmp_path.iterdir() if each != path)
 
-    write(batch_id, b'{"batch_id": "%s"}' % str(batch_id).encode())
-    write(batch_id, b'{"batch_id": "%s", "more": 1}' % str(batch_id).encode())
-    write(uuid4(), b"of tonight")
-    assert moves == [None, None, tmp_path / "answers.previous.jsonl"]
-    assert b'"more"' in (tmp_path / "answers.previous.jsonl").read_bytes()
-    assert path.read_bytes() == b"of tonight"
+    assert write(batch_id, b'{"batch_id": "%s"}' % str(batch_id).encode()) == []
+    assert write(batch_id, b'{"batch_id": "%s", "more": 1}' % str(batch_id).encode()) == []
+    kept = [name.replace(".", ".previous.", 1)]
+    assert write(uuid4(), b"of tonight") == kept
+    with gzip.open(tmp_path / kept[0]) if name.endswith(".gz") else (tmp_path / kept[0]).open("rb") as file:
+        assert b'"more"' in file.read()
+    assert write(None, b"of nobody", force=True) == kept
+    assert write(None, b"of nobody") == sorted([*kept, name.replace(".", ".previous-2.", 1)])
 
 
 def test_the_end_of_a_run_tells_results_from_jobs_that_wait() -> None:

@@ -67,6 +67,8 @@ def demo(
     # A key in the environment must not make a demo cost money: only a provider named on purpose is called.
     batch = {"name": "demo", "defaults": {"provider": settings.provider or "extractive"}}
     report = run_batch(settings, RunRequest(str(path), files, batch, quiet=quiet, afterwards=choose))
+    if not report.submitted:
+        return report.exit_code
     out = console()
     for view in examples_shown:
         out.print()

@@ -62,7 +62,7 @@ def report(
         # The template engine is for a page alone.
         from worker.operations.report_page import page  # noqa: PLC0415
 
-        with writing(output) as file:
+        with writing(output, batch_id) as file:
             file.write(page(content).encode())
         if output != STDOUT:
             tell(f"report of {result.status.final:,} of {count_of(result.status.jobs, 'job')} written to {output}")
