@@ -107,8 +107,9 @@ def session(
         settings: name the servers, or let them be the embedded ones.
         template: loads the modules of workers already, and is ended with the session.
         writes: bring the schema up to date, and make a home that isn't there. A command that only reads leaves both.
-        staffs: the command may start workers.
-        stays: what is started stays when the command ends; else the last command that uses it stops it.
+        staffs: the command may start workers; the last such command stops those that are not to stay.
+        stays: what is started stays when the command ends; else the last command that uses the servers stops them, unless
+            one that was killed left them: then the next that staffs does.
 
     Raises: ConfigurationError, LedgerUnavailable, SchemaMismatch, LocalServerError, NotFound.
     """
@@ -119,14 +120,15 @@ def session(
             f"there is no ledger in {state.root} yet: 'nightdesk run' or 'up' makes one (see NIGHTDESK_HOME)"
         )
     # With servers of somebody else's, a command that starts nothing needs no home: it may have nowhere to write.
-    with _use(settings, state) if local_servers or staffs else nullcontext():
+    with _use(settings, state, staffs=staffs) if local_servers or staffs else nullcontext(_Part()) as part:
         where = endpoints(settings)
         if local_servers and stays:
             state.mark_servers(ephemeral=False)
         elif where.started == {"postgres", "valkey"}:
             # A server that was started again alone belongs to the command that runs the other.
             state.mark_servers(ephemeral=True)
-        migrated = migrate(where.database_url) if writes or where.started else None
+            part.answers_for_servers = True
+        migrated = migrate(where.database_url) if writes else None
         opened = Session(settings, state, where, supervisor_of(settings, state), migrated)
         if template is not None:
             opened.supervisor.take(template)
@@ -138,25 +140,37 @@ def session(
             opened.supervisor.end_template()
 
 
+@dataclass(slots=True)
+class _Part:
+    answers_for_servers: bool = False
+    """The command started the embedded servers, or may start workers on them."""
+
+
 @contextmanager
-def _use(settings: Settings, state: StateDirectory) -> Iterator[None]:
-    """Uses a home; the last user stops what was started for ephemeral commands."""
+def _use(settings: Settings, state: StateDirectory, *, staffs: bool) -> Iterator[_Part]:
+    """Uses a home; what a command started ends with its last user, and a command that looks ends nothing of others."""
     state.create()
+    part = _Part(staffs)
     with state.use() as use:
         try:
-            yield
+            with state.use_workers() if staffs else nullcontext() as workers:
+                try:
+                    yield part
+                finally:
+                    if workers is not None and workers.is_last():
+                        _stop_ephemeral(settings, state)
         finally:
-            if use.is_last():
-                _close(settings, state)
+            if part.answers_for_servers:
+                state.release_servers()
+            if use.is_last() and state.servers_are_released and not Supervisor(state).running():
+                local.stop(state.root)
+                state.mark_servers(ephemeral=False)
 
 
-def _close(settings: Settings, state: StateDirectory) -> None:
+def _stop_ephemeral(settings: Settings, state: StateDirectory) -> None:
     for supervisor in supervisors_in(state):
-        ephemeral = [process.spec.name for process in supervisor.running().values() if process.ephemeral]
-        stop_workers(supervisor, ephemeral, settings)
-    if state.servers_are_ephemeral:
-        local.stop(state.root)
-        state.mark_servers(ephemeral=False)
+        names = [process.spec.name for process in supervisor.running().values() if process.ephemeral]
+        stop_workers(supervisor, names, settings)
 
 
 def stop_workers(supervisor: Supervisor, names: list[str], settings: Settings) -> None:

@@ -1,13 +1,13 @@
 """Lays out the state directory of a home: logs, worker records, and the locks of its users.
 
-Under ``NIGHTDESK_HOME``: ``logs/`` and ``workers/`` (one log and one record a worker), ``use.lock``,
+Under ``NIGHTDESK_HOME``: ``logs/`` and ``workers/`` (one log and one record a worker), ``use.lock``, ``workers.lock``,
 ``ends-with-last-user``, and ``local/``, which belongs to the embedded servers.
 """
 
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,13 +57,26 @@ class StateDirectory:
 
     # ---- users ----
 
-    @contextmanager
-    def use(self) -> Iterator["Use"]:
+    def use(self) -> AbstractContextManager["Use"]:
         """Counts the caller as a user, so that no command stops its servers; waits while a command is stopping them."""
-        descriptor = open_lock(self.root / "use.lock")
+        return _shared(self.root / "use.lock")
+
+    def use_workers(self) -> AbstractContextManager["Use"]:
+        """Counts the caller as a user of workers that it may start, as ``use`` does for servers."""
+        return _shared(self._workers_lock)
+
+    @property
+    def _workers_lock(self) -> Path:
+        return self.root / "workers.lock"
+
+    @property
+    def has_user_of_workers(self) -> bool:
+        """True if a command runs that started workers, or may start some."""
+        if not self._workers_lock.exists():
+            return False
+        descriptor = open_lock(self._workers_lock)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-            yield Use(descriptor)
+            return not try_lock(descriptor)
         finally:
             os.close(descriptor)
 
@@ -102,6 +115,29 @@ class StateDirectory:
         else:
             self._ephemeral_mark.unlink(missing_ok=True)
 
+    def release_servers(self) -> None:
+        """Stores that the command which answers for the servers has ended by itself, so that any last user stops them."""
+        if self.servers_are_ephemeral:
+            write_atomically(self._ephemeral_mark, _RELEASED)
+
+    @property
+    def servers_are_released(self) -> bool:
+        """True if the last user, whatever it does, stops the servers."""
+        return self.servers_are_ephemeral and self._ephemeral_mark.read_text(encoding="utf-8") == _RELEASED
+
+
+_RELEASED = "released"
+
+
+@contextmanager
+def _shared(lock: Path) -> Iterator["Use"]:
+    descriptor = open_lock(lock)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield Use(descriptor)
+    finally:
+        os.close(descriptor)
+
 
 def state_of(settings: Settings) -> StateDirectory:
     """The home of these settings."""
@@ -110,12 +146,12 @@ def state_of(settings: Settings) -> StateDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The share of one user in a home."""
+    """The share of one user in a home, or in its workers."""
 
     descriptor: int
 
     def is_last(self) -> bool:
-        """Gives the share up; True for the last user, who then has the home alone until its block ends.
+        """Gives the share up; True for the last user, who then is alone until its block ends.
 
         Of several users that end at once exactly one gets True.
         """

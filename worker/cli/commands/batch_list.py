@@ -14,7 +14,7 @@ from worker.cli.exits import OK, run_interruptible
 from worker.cli.progress import counts_of, window_text
 from worker.cli.session import Session, session
 from worker.cli.summary import error_counts, held_lines, money, named_counts
-from worker.cli.terminal import write_json
+from worker.cli.terminal import tell, write_json
 from worker.operations.counts import count_of
 from worker.operations.failure_causes import failure_lines
 from worker.operations.overview import Overview, batch_overview, overview, status_document, unserved_line
@@ -37,6 +37,7 @@ def status(
     with session(load_settings(), writes=False) as opened:
         present = run_interruptible(read(opened))
         workers = opened.supervisor.running()
+        left = [] if opened.state.has_user_of_workers else [each for each in workers.values() if each.ephemeral]
     if as_json:
         documents = [status_document(each, present.lanes) for each in present.batches]
         write_json(documents if batch_id is None else documents[0])
@@ -44,6 +45,9 @@ def status(
         _show_batches(present, workers)
     else:
         _show_batch(present.batches[0], present, workers)
+    if left and not as_json:
+        words = count_of(len(left), "worker, which goes on", "workers, which go on")
+        tell(f"a command that was killed left {words}: 'nightdesk down' ends {'it' if len(left) == 1 else 'them'}")
     return OK
 
 

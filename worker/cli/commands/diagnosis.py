@@ -6,6 +6,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from worker import local
 from worker.cli import options
 from worker.cli.console import console, safe
 from worker.cli.exits import INCOMPLETE, OK, UNREACHABLE, run_interruptible
@@ -13,7 +14,7 @@ from worker.cli.terminal import write_json
 from worker.doctor import Report, Severity, answers_here, examine
 from worker.operations.counts import count_of
 from worker.settings import load_settings
-from worker.wiring import endpoints
+from worker.wiring import embedded, endpoints
 
 STYLES = {
     Severity.NOTE: "dim",
@@ -48,6 +49,9 @@ def doctor(
     """
     if ping:
         settings = load_settings()
+        if embedded(settings) and not local.status(settings.home.absolute()).valkey.running:
+            # Without its servers no worker listens, and to look starts nothing.
+            return INCOMPLETE
         return OK if answers_here(settings, endpoints(settings).redis_url) else INCOMPLETE
     report = run_interruptible(examine(invariants=invariants))
     if as_json:

@@ -1,0 +1,176 @@
+"""A command that looks changes nothing: no process ends or stays, no row and no file changes, whatever another command left."""
+
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.acceptance.cli_home import Command, Home, new_home, question, read_lines, until, write_lines
+from tests.acceptance.command import Ended
+from worker import local
+from worker.cli.commands import COMMANDS
+
+LOOKS: dict[str, list[str]] = {
+    "estimate": ["IN"],
+    "status": [],
+    "list": [],
+    "open": ["DONE", "--no-browser"],
+    "results": ["DONE"],
+    "report": ["DONE", "--json"],
+    "compare": ["DONE", "DONE"],
+    "show": ["DONE:0"],
+    "watch": ["DONE"],
+    "extensions": [],
+    "doctor": [],
+    "schema": [],
+    "clean": [],
+    "labels": ["export"],
+    "keys": ["list"],
+    "budget": ["list"],
+}
+"""Arguments of a command that only looks."""
+
+FURTHER_LOOKS = (
+    ["status", "OPEN"], ["status", "--json"], ["results", "OPEN"], ["run", "IN", "--dry-run"], ["doctor", "--ping"], ["doctor", "--invariants"],
+    ["estimate", "--batch", "DONE"], ["replay", "DONE", "--dry-run"], ["replay", "DONE", "--offline"], ["results", "DONE", "--failed"],
+    ["prune", "--older-than", "1d", "--dry-run"], ["clean", "--older-than", "1d", "--dry-run"],
+)  # fmt: skip
+
+LEAVES_PROCESSES: dict[str, list[str]] = {
+    "submit": ["IN"],
+    "pause": ["OPEN"],
+    "resume": ["OPEN"],
+    "release": ["OPEN"],
+    "label": ["DONE:0", "supported", "--by", "me"],
+    "retry": ["DONE"],
+    "migrate": [],
+    "prune": ["--older-than", "99d"],
+    "erase": ["--batch", "DONE", "--yes"],
+    "cancel": ["OPEN"],
+}
+"""Arguments of a command that changes rows, and neither starts nor ends a process of others."""
+
+STARTS_OR_ENDS = {"run", "check", "demo", "up", "down", "worker", "serve", "replay", "recheck"}
+NO_LEDGER = {"init", "calibrate"}
+
+
+def test_each_command_is_looked_at() -> None:
+    assert {*LOOKS, *LEAVES_PROCESSES, *STARTS_OR_ENDS, *NO_LEDGER} == COMMANDS.keys()
+
+
+@dataclass
+class Night:
+    """A home with an answered batch, whose servers are stopped, and the words that arguments stand for."""
+
+    home: Home
+    directory: Path
+    names: dict[str, str]
+
+    def start_run(self, name: str) -> Command:
+        """A run whose calls are under way; ``OPEN`` is its batch."""
+        file, out = self.directory / "calls.jsonl", self.directory / f"{name}.jsonl"
+        command = self.home.start("run", file, "--again", "-o", out, extractive_latency_s="600", drain_s="1")
+        self.names["OPEN"] = command.batch()
+        with self.connected() as connection:
+            running = "SELECT count(*) = 3 FROM job WHERE state = 'running' AND batch_id = %s"
+            until(lambda: connection.execute(running, [self.names["OPEN"]]).fetchone() == (True,), "calls in flight")
+        return command
+
+    def connected(self) -> "psycopg.Connection[Any]":
+        return psycopg.connect(local.start(self.home.root).database_url, autocommit=True)
+
+    def run(self, arguments: list[str]) -> Ended:
+        """Runs a command with what its words stand for."""
+        words = [":".join(self.names.get(part, part) for part in word.split(":")) for word in arguments]
+        done = self.home.run(*words)
+        assert done.code in {0, 1, 3}, (arguments, done.err)
+        assert "Traceback" not in done.err, arguments
+        return done
+
+    def processes(self) -> dict[str, int | None]:
+        servers = local.status(self.home.root)
+        return {**self.home.workers(), "postgres": servers.postgres.pid, "valkey": servers.valkey.pid}
+
+    def files(self) -> set[str]:
+        root = self.home.root
+        paths = (path for path in root.rglob("*") if not {"local", "logs"} & set(path.relative_to(root).parts))
+        return {str(path) for path in paths if path.suffix not in {".guard", ".ready"}}
+
+    def rows(self) -> list[Any]:
+        with self.connected() as connection:
+            return connection.execute(
+                "SELECT (SELECT json_agg(b ORDER BY id) FROM batch b)::text,"
+                " (SELECT json_agg(json_build_array(id, state, run, held_reason) ORDER BY id) FROM job)::text,"
+                " (SELECT json_agg(e ORDER BY e::text) FROM job_event e)::text, (SELECT count(*) FROM attempt),"
+                " (SELECT version_num FROM alembic_version)"
+            ).fetchall()
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Iterator[Night]:
+    with new_home() as home:
+        done = write_lines(tmp_path / "done.jsonl", [question(0)])
+        assert home.run("run", done, "-o", tmp_path / "out.jsonl").code == 0
+        names = {
+            "IN": str(write_lines(tmp_path / "in.jsonl", [question(7)])),
+            "DONE": read_lines(tmp_path / "out.jsonl")[0]["batch_id"],
+        }
+        write_lines(tmp_path / "calls.jsonl", [question(number) for number in range(10, 13)])
+        yield Night(home, tmp_path, names)
+
+
+ALL_LOOKS = [[name, *arguments] for name, arguments in LOOKS.items()] + [*FURTHER_LOOKS]
+
+
+def test_at_rest_a_look_leaves_nothing_running(night: Night) -> None:
+    before = night.files()
+    for arguments in ALL_LOOKS:
+        if "OPEN" not in arguments:
+            night.run(arguments)
+            assert night.home.workers() == {}, arguments
+            assert not night.home.servers_run(), arguments
+            assert night.files() == before, arguments
+
+
+def test_a_killed_run_goes_on_beside_other_commands_until_the_next_run(night: Night) -> None:
+    command = night.start_run("killed")
+    command.process.send_signal(signal.SIGKILL)
+    command.process.wait()
+    before = night.processes(), night.files(), night.rows()
+    assert len(before[0]) > 3, "the workers go on"
+
+    for arguments in ALL_LOOKS:
+        done = night.run(arguments)
+        assert (night.processes(), night.files(), night.rows()) == before, arguments
+        if arguments[0] == "status" and "--json" not in arguments:
+            assert "a command that was killed left 2 workers, which go on: 'nightdesk down' ends them" in done.err
+            assert ("2 workers of this home run" in done.out) is (len(arguments) == 1)
+
+    for name, arguments in LEAVES_PROCESSES.items():
+        night.run([name, *arguments])
+        assert night.processes() == before[0], name
+
+    command = night.start_run("next")
+    assert night.processes() == before[0], "the next run takes the workers"
+    command.process.send_signal(signal.SIGINT)
+    command.ended()
+    assert night.home.workers() == {}
+    assert not night.home.servers_run()
+
+
+def test_a_run_that_ends_beside_a_look_leaves_nothing(night: Night) -> None:
+    """The servers go with the look that used them last; the workers go with the run."""
+    command = night.start_run("beside")
+    look = night.home.start("watch", night.names["OPEN"])
+    look.await_message("final|available|running")
+    command.process.send_signal(signal.SIGINT)
+    command.ended()
+    assert night.home.workers() == {}
+    assert night.home.servers_run(), "the look goes on"
+    look.process.send_signal(signal.SIGINT)
+    look.ended()
+    assert not night.home.servers_run()
