@@ -599,6 +599,8 @@ worker = Table(
     Column("steps", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     # Providers to which it gets no connection: provider, since_s (Unix time) and why.
     Column("unreachable", JSONB, nullable=False, server_default=text("'[]'")),
+    # Who answers there: provider, models, and which keys are there, as worker_report has it.
+    Column("report", JSONB),
     postgresql_with=_BUSY,
 )
 

@@ -85,9 +85,9 @@ def test_no_command_writes_over_a_file_of_anything_else(home: Home, tmp_path: Pa
         precious.write_text(f"{number}\n")
         done = home.run(*arguments, "-o", precious)
         assert done.code == 0, done.err
-        kept = tmp_path / f"precious.previous{f'-{number}' if number > 1 else ''}.jsonl"
-        assert kept.read_text() == f"{number}\n", (arguments, done.err)
-        assert kept.name in done.err, "it is said where the file is"
+        copy = tmp_path / f"precious.previous{f'-{number}' if number > 1 else ''}.jsonl"
+        assert copy.read_text() == f"{number}\n", (arguments, done.err)
+        assert copy.name in done.err, "it is said where the file is"
     assert home.run("results", batch, "--judged", precious).code == 0
     assert (tmp_path / "precious.previous-8.jsonl").exists()
     before = sorted(tmp_path.iterdir())

@@ -11,6 +11,7 @@ from worker.cli.summary import unchanged_line
 from worker.cli.terminal import tell, warn
 from worker.ledger.database import HOT_S
 from worker.ledger.postgres import PostgresLedger
+from worker.operations.answerers import Answerers
 from worker.operations.file_submission import Submission
 from worker.settings import Settings
 
@@ -33,14 +34,18 @@ async def known_batch(ledger: PostgresLedger, submission: Submission) -> BatchSt
     return None if batch_id is None else await ledger.reading.batch_status(batch_id)
 
 
-def new_submission(files: list[str], batch: dict[str, Any], settings: Settings, **options: Any) -> Submission:
+def new_submission(
+    files: list[str], batch: dict[str, Any], settings: Settings, answerers: Answerers | None = None, **options: Any
+) -> Submission:
     """Files that are to be submitted, with warnings of the lines refused so far.
 
     Raises: InputError, also for a fault of the command or the settings that leaves no line valid.
     """
     refused: list[Refused] = []
     try:
-        submission = Submission(files, batch, settings, on_refused=refused.append, warn=warn, **options)
+        submission = Submission(
+            files, batch, settings, answerers=answerers, on_refused=refused.append, warn=warn, **options
+        )
         if (fault := submission.intake.common_fault) is not None:
             refused.clear()
             raise InputError(f"{fault}; nothing was submitted")

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from schemas.batch import BatchStatus, FailureCause
-from schemas.states import HeldReason, JobState
+from schemas.states import HeldReason, JobState, Step
 from tasks.errors import SameInputSubmitted, ServiceUnavailable
 from tasks.ports import InputLine, Refused, Repeated
 from worker.cli.batch_run import BatchRun
@@ -29,6 +29,7 @@ from worker.ledger.database import HOT_S
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
 from worker.local import LocalServerError
+from worker.operations.answerers import Answerers, find_answerers
 from worker.operations.counts import count_of
 from worker.operations.file_submission import Submission
 from worker.operations.input_columns import ColumnMap
@@ -127,14 +128,16 @@ def _run_batch(
     began = time.monotonic()
     check_output(request.output, request.files)
     submission = None
+    first_step = Step.CHECK if request.check_only else Step.GENERATE
+    answerers = run_interruptible(find_answerers(settings, first_step, starts=request.with_workers))
     if request.resume is None:
         submission = new_submission(
             request.files,
             request.batch,
             settings,
+            answerers,
             strict=request.strict,
             check_only=request.check_only,
-            with_workers=request.with_workers,
             columns=request.columns,
             same_input=request.same_input,
             priority=request.priority,
@@ -142,19 +145,18 @@ def _run_batch(
         )
         if submission.empty:
             return _nothing_submitted(submission.intake.refused, began)
-    certain = request.with_workers or embedded(settings)
     looks = submission is not None and submission.may_be_known and (not embedded(settings) or has_ledger(settings))
     if submission is not None:
-        announce(settings, submission, request.files, quiet=request.quiet, certain=certain)
-    whole_run = _WholeRun(request, submission, began, request.resume)
+        announce(settings, submission, request.files, answerers, quiet=request.quiet)
+    whole_run = _WholeRun(request, submission, answerers, began, request.resume)
     if submission is not None and not looks and request.preflight:
-        whole_run.accepted = ask_models(settings, submission, certain=certain)
+        whole_run.accepted = ask_models(settings, submission, answerers)
     with session(settings, writes=submission is not None, staffs=request.with_workers, template=template) as opened:
         if submission is not None and looks:
             earlier = whole_run.take_earlier(opened)
             if request.preflight and (earlier is None or HeldReason.LANE_PAUSED in earlier.held):
                 ask = ask_models if earlier is None else ask_models_again
-                whole_run.accepted = ask(settings, submission, certain=certain)
+                whole_run.accepted = ask(settings, submission, answerers)
         try:
             with (
                 naming_full_disk(settings),
@@ -177,6 +179,7 @@ def _nothing_submitted(refused: Sequence[InputLine], began: float) -> Report:
 class _WholeRun:
     request: RunRequest
     submission: Submission | None
+    answerers: Answerers
     began: float
     batch_id: UUID | None
     results_so_far: int = 0
@@ -274,7 +277,7 @@ class _WholeRun:
         request = self.request
         submission.batch, estimation = await with_estimate(
             submission.batch, request.files, request.batch, settings, ledger,
-            same_input=request.same_input, columns=request.columns, priority=request.priority,
+            same_input=request.same_input, answerers=self.answerers, columns=request.columns, priority=request.priority,
         )  # fmt: skip
         if not request.quiet:
             tell(estimate_line(estimation))
@@ -283,7 +286,7 @@ class _WholeRun:
         if self.request.estimate:
             await self._estimate(run.watch.ledger, submission, run.watch.session.settings)
         # They take a second to start; meanwhile the jobs are submitted.
-        staffing = asyncio.create_task(run.watch.staff()) if self.request.with_workers else None
+        staffing = asyncio.create_task(run.watch.staff()) if self._staffs(run) else None
         try:
             try:
                 accepted = await run.submit(submission)
@@ -304,10 +307,20 @@ class _WholeRun:
         if not (starting and embedded(run.watch.session.settings)):
             await submission.hint(run.watch.session.settings, run.watch.session.where)
 
+    def _staffs(self, run: BatchRun) -> bool:
+        """Tells that this command starts workers: not beside those elsewhere that have other settings.
+
+        Else it would be left to chance who answers.
+        """
+        elsewhere = not self.answerers.here and not run.watch.session.supervisor.running()
+        if elsewhere and self.request.with_workers and not self.request.quiet:
+            tell("this command starts no workers: those that run have other settings")
+        return self.request.with_workers and not elsewhere
+
     async def _take_up(self, run: BatchRun) -> None:
         batch_id = run.batch_id
         assert batch_id is not None
         elsewhere = [line.job_id for line in await run.input_lines() if isinstance(line, Repeated)]
         status = await run.watch.patiently(lambda: run.watch.ledger.reading.batch_status(batch_id))
-        if self.request.with_workers and (status.final < status.jobs or await run.watch.still_moving(elsewhere)):
+        if self._staffs(run) and (status.final < status.jobs or await run.watch.still_moving(elsewhere)):
             await run.watch.staff()

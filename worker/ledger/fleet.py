@@ -1,6 +1,6 @@
 """Presence of the workers, and the lanes that are paused: messages between workers through the ledger."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -89,10 +89,11 @@ _BEAT = """
 WITH absent_worker AS (
     DELETE FROM worker WHERE seen_at < nightdesk_now() - interval '1 hour' AND name <> %(name)s
 ), presence AS (
-    INSERT INTO worker (name, seen_at, steps, unreachable)
-    VALUES (%(name)s, nightdesk_now(), %(steps)s, %(unreachable)s::jsonb)
+    INSERT INTO worker (name, seen_at, steps, unreachable, report)
+    VALUES (%(name)s, nightdesk_now(), %(steps)s, %(unreachable)s::jsonb, %(report)s::jsonb)
     ON CONFLICT (name) DO UPDATE
-    SET seen_at = excluded.seen_at, steps = excluded.steps, unreachable = excluded.unreachable
+    SET seen_at = excluded.seen_at, steps = excluded.steps, unreachable = excluded.unreachable,
+        report = coalesce(excluded.report, worker.report)
 ), other_worker AS (
     SELECT steps FROM worker WHERE name <> %(name)s AND seen_at > nightdesk_now() - %(present_for)s
 )
@@ -192,17 +193,20 @@ class Fleet:
         unreachable: Sequence[dict[str, Any]] = (),
         *,
         urgent_only: bool = False,
+        report: Mapping[str, Any] | None = None,
     ) -> Present:
         """Note that a worker is alive, which steps it serves and which providers it can't reach; returns who is there.
 
         Of each unreachable provider there are ``provider``, ``since_s`` (Unix time) and ``why``; of calls that wait for a
         worker with other settings also ``lane`` and ``kind``. Of a worker that takes urgent jobs alone there are no ``steps``.
+        ``report`` says who answers there; None leaves what the worker said before.
         """
         parameters = {
             "name": worker,
             "steps": [URGENT] if urgent_only else sorted(step.value for step in steps),
             "unreachable": orjson.dumps(list(unreachable)).decode(),
             "present_for": PRESENT_FOR,
+            "report": None if report is None else orjson.dumps(report).decode(),
         }
         (row,) = await self._db.rows(_BEAT, parameters)
         return Present(
@@ -265,6 +269,15 @@ class Fleet:
         """The names of the workers that said lately that they are alive, wherever they run."""
         query = "SELECT name FROM worker WHERE seen_at > nightdesk_now() - %(present_for)s"
         return [row.name for row in await self._db.rows(query, {"present_for": PRESENT_FOR})]
+
+    async def reports(self, step: Step) -> list[tuple[str, dict[str, Any] | None]]:
+        """Each worker that takes jobs at a step, by name, with its report of who answers; None for one that made none."""
+        query = """
+            SELECT name, report FROM worker
+            WHERE seen_at > nightdesk_now() - %(present_for)s AND steps && %(steps)s::text[] ORDER BY name
+        """
+        rows = await self._db.rows(query, {"present_for": PRESENT_FOR, "steps": [step.value, URGENT]})
+        return [(row.name, row.report) for row in rows]
 
     async def next_try(self, batch_id: UUID) -> datetime | None:
         """The time at which the first waiting job of a batch goes on; None where thousands of other batches are due before."""

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from time import monotonic
+from typing import Any
 
 from schemas.states import Step
 from tasks.errors import NightdeskError
@@ -32,6 +33,7 @@ class Heartbeat:
         lanes: get the paused lanes of each reply.
         lane_retry: age of a pause after which its lane is tried again; zero: never.
         urgent_workers: get to know if there are any.
+        report: of who answers here.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Heartbeat:
         lane_retry: timedelta,
         *,
         urgent_workers: UrgentWorkers | None = None,
+        report: Mapping[str, Any] | None = None,
     ) -> None:
         self.workers = 1
         self._urgent_workers = urgent_workers or UrgentWorkers()
@@ -51,6 +54,7 @@ class Heartbeat:
         self._fleet = fleet
         self._name = name
         self._lanes = lanes
+        self._report = report
         self._lane_retry = lane_retry
         self.unreachable: Callable[[], Sequence[Unreachable]] = tuple
         """Gives the unreachable providers; the limiter's, once that is made."""
@@ -102,7 +106,7 @@ class Heartbeat:
         began = monotonic()
         only, retired = self._urgent_workers.only, self._retired
         steps: frozenset[Step] = frozenset() if only else self._own
-        present = await self._fleet.beat(self._name, steps, away, urgent_only=only and not retired)
+        present = await self._fleet.beat(self._name, steps, away, urgent_only=only and not retired, report=self._report)
         self.workers, self.steps = present.workers, present.steps
         self._urgent_workers.present = present.urgent
         self._lanes.note(present.paused, since=began)

@@ -23,14 +23,13 @@ from tasks.submit import new_batch
 from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
 from worker.limits.rates import lane_terms, rates_of
+from worker.operations.answerers import Answerer, Answerers
 from worker.operations.file_submission import Intake
 from worker.operations.input_columns import ColumnMap
 from worker.operations.input_content import ContentDigest, SameInput, basis_of, readable_twice
 from worker.operations.json_lines import check_files
 from worker.operations.second_reading import HEAD, find_unchanged
-from worker.providers.registry import ConfiguredProviders, Installation
 from worker.settings import Settings
-from worker.wiring import embedded
 
 PAGE = 200
 """Jobs planned at a time."""
@@ -67,6 +66,10 @@ class Estimation:
     """From the first call to the last moment for one before the deadline; None: there is no deadline."""
     unchanged: int = 0
     """Jobs that earlier batches with the same settings have: a run would take those."""
+    default: str | None = None
+    """The provider of jobs that name none; None: jobs that are there already are estimated."""
+    why: str = ""
+    """The reason for which that provider is assumed, for people; empty: a run here starts workers with it."""
 
     @property
     def late_s(self) -> float | None:
@@ -90,7 +93,7 @@ class PlannedJob:
 
 @dataclass
 class _Planner:
-    settings: Settings
+    answerer: Answerer
     ledger: PostgresLedger | None
     batch: NewBatch
     history: History
@@ -99,8 +102,8 @@ class _Planner:
     repeats: int = 0
 
     def __post_init__(self) -> None:
-        settings = self.settings
-        providers = ConfiguredProviders(settings)
+        settings = self.settings = self.answerer.settings
+        providers = self.answerer.providers
         share = Decimal(str(settings.default_judge_share))
         self._sharing = settings.share_policy
         self._forecaster = Forecaster(providers, self.history, self._sharing, settings.prompts, settings.judge, share)
@@ -195,7 +198,7 @@ async def estimate_jobs(
     jobs: Iterable[NewJob], batch: NewBatch, settings: Settings, ledger: PostgresLedger, refused: Sequence[Refused] = ()
 ) -> Estimation:
     """Estimates new jobs that are to be written as a batch, beside those that were refused."""
-    planner = _Planner(settings, ledger, batch, await ledger.history.past(batch.tenant))
+    planner = _Planner(Answerer(settings), ledger, batch, await ledger.history.past(batch.tenant))
     count = await planner.add_all(jobs)
     estimate = planner.estimator.result()
     return Estimation(estimate, count + len(refused), refused, planner.repeats, batch.max_cost_usd)
@@ -211,7 +214,7 @@ async def estimate_files(
     columns: ColumnMap | None = None,
     on_refused: Callable[[Refused], None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
-    with_workers: bool = True,
+    answerers: Answerers | None = None,
     same_input: SameInput | None = SameInput.TAKE_EARLIER,
     priority: int = 0,
 ) -> Estimation:
@@ -220,28 +223,29 @@ async def estimate_files(
     Args:
         files: names, ``-`` for standard input.
         options: name, key and ceiling of the batch.
-        settings: those of the workers.
+        settings: of this process.
         ledger: tells what earlier calls used and which jobs are known; None: nothing is known.
         trial: a batch whose calls alone are the basis; None: the newest calls.
         columns: those of the rows, beside those known by their names.
         on_refused: receives each line that would be refused.
         tell: receives how a file is read, where that is not plain from its lines.
-        with_workers: the workers run here, with the same settings.
+        answerers: the processes that answer; None: those with these settings.
         same_input: the way of lines that earlier batches have, with the same settings; None: they are paid for anew.
         priority: of jobs that set none.
     """
     check_files(files)
     batch = new_batch(dict(options), tenant=settings.tenant)
-    catalog = Installation(settings, same_for_workers=with_workers or embedded(settings))
+    answerers = answerers or Answerers([Answerer(settings)])
+    settings = answerers.first.settings
     reading = columns or ColumnMap()
-    basis = basis_of(settings, check_only=False)
+    basis = basis_of(settings, check_only=False, environment=answerers.first.environment)
     digest = ContentDigest(basis)
     intake = Intake(
-        list(files), batch, strict=False, on_refused=on_refused, catalog=catalog, columns=reading, tell=tell,
+        list(files), batch, strict=False, on_refused=on_refused, catalog=answerers.catalog, columns=reading, tell=tell,
         digest=digest, priority=priority,
     )  # fmt: skip
     history = await ledger.history.past(settings.tenant, batch_id=trial) if ledger is not None else History()
-    planner = _Planner(settings, ledger, batch, history)
+    planner = _Planner(answerers.first, ledger, batch, history)
     jobs = intake.jobs()
     first, again = list(islice(jobs, HEAD)), None
     digest.end_head()
@@ -259,6 +263,8 @@ async def estimate_files(
         trial_calls=None if trial is None else _answered(history),
         time_left_s=_time_left_s(batch),
         unchanged=len(unchanged),
+        default=answerers.first.providers.default,
+        why=answerers.why,
     )
 
 
@@ -272,7 +278,7 @@ async def estimate_batch(
         batch_id, status.tenant, not_before=status.not_before, window=status.window, deadline=status.deadline,
         max_cost_usd=status.max_cost_usd,
     )  # fmt: skip
-    planner = _Planner(settings, ledger, batch, history, status.created_at)
+    planner = _Planner(Answerer(settings), ledger, batch, history, status.created_at)
     async for page in _pages(ledger, batch_id):
         await planner.add(page)
     truth = await read_truth(ledger, status)
@@ -332,6 +338,8 @@ def to_json(estimation: Estimation) -> dict[str, Any]:
         "bound_by": estimate.time.bound_by,
         "late_s": None if estimation.late_s is None else round(estimation.late_s, 3),
         "history": estimation.history,
+        "default_provider": estimation.default,
+        "told_by": estimation.why or None,
         "truth": truth and truth_document(truth),
         "first": estimation.first,
     }

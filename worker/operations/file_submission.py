@@ -26,6 +26,7 @@ from tasks.ports import (
 )
 from tasks.submit import check_served, check_times, chunked, new_batch, new_job, parse_request, unknown_price
 from worker.local import Endpoints
+from worker.operations.answerers import Answerer, Answerers
 from worker.operations.counts import count_of
 from worker.operations.input_columns import ColumnMap, JobMaker, kind_of_rows
 from worker.operations.input_content import ContentDigest, SameInput, basis_of, readable_twice
@@ -34,7 +35,6 @@ from worker.operations.json_lines import check_files, display_name
 from worker.operations.public_address import refuse_private
 from worker.operations.second_reading import HEAD, Unchanged, find_unchanged, read_again
 from worker.operations.spellings import require_answer
-from worker.providers.registry import Installation
 from worker.settings import Settings
 from worker.wiring import embedded
 
@@ -238,7 +238,7 @@ class Submission:
         *,
         strict: bool,
         check_only: bool = False,
-        with_workers: bool = False,
+        answerers: Answerers | None = None,
         tenant: str | None = None,
         submitter: Submitter | None = None,
         bounds: InputBounds | None = None,
@@ -257,7 +257,7 @@ class Submission:
             settings: tell what is served, to whom, and how much may be queued.
             strict: accept all lines or none.
             check_only: each line holds an answer to check.
-            with_workers: the workers run here, with the same settings.
+            answerers: of the jobs; None: workers that may have other settings.
             tenant: whose jobs they are; None: the tenant of the settings.
             submitter: the key of the HTTP service that they came with.
             bounds: of the input; None: any number of lines.
@@ -278,13 +278,25 @@ class Submission:
         )
         refuse_private(self.batch.callback_url, allowed=settings.callback_private)
         # With servers of somebody else's the workers may be anywhere, with other providers and keys.
-        catalog = Installation(settings, same_for_workers=with_workers or embedded(settings))
+        answerers = answerers or Answerers([Answerer(settings)], certain=embedded(settings))
         self.intake = Intake(
-            files, self.batch, strict, on_refused, check_only, catalog, bounds, columns or ColumnMap(), tell, priority
+            files,
+            self.batch,
+            strict,
+            on_refused,
+            check_only,
+            answerers.catalog,
+            bounds,
+            columns or ColumnMap(),
+            tell,
+            priority,
         )
         # A key of the producer's own says which submissions are the same.
         self._same_input = same_input if self.batch.key is None and readable_twice(files) else None
-        self._basis = basis_of(settings, check_only=check_only) if self._same_input is not None else b""
+        self._basis = b""
+        if self._same_input is not None:
+            first = answerers.first
+            self._basis = basis_of(first.settings, check_only=check_only, environment=first.environment)
         if self._same_input is not None:
             self.intake.digest = ContentDigest(self._basis)
             self.batch = replace(self.batch, content=self._content)

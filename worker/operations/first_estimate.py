@@ -9,6 +9,7 @@ from uuid import UUID
 from tasks.errors import InputError
 from tasks.ports import NewBatch
 from worker.ledger.postgres import PostgresLedger
+from worker.operations.answerers import Answerers
 from worker.operations.estimation import Estimation, estimate_files, read_truth, to_json, truth_document
 from worker.operations.input_columns import ColumnMap
 from worker.operations.input_content import SameInput
@@ -55,12 +56,13 @@ async def with_estimate(
     ledger: PostgresLedger,
     *,
     same_input: SameInput | None,
+    answerers: Answerers | None = None,
     columns: ColumnMap | None = None,
     priority: int = 0,
 ) -> tuple[NewBatch, Estimation]:
     """The batch of some files with their estimate, before it is written; of the same lines as the submission is."""
     estimation = await estimate_files(
-        files, options, settings, ledger, columns=columns, same_input=same_input, priority=priority
+        files, options, settings, ledger, columns=columns, answerers=answerers, same_input=same_input, priority=priority
     )
     first = {name: value for name, value in to_json(estimation).items() if name not in _NOT_first}
     return replace(batch, estimate=first), estimation

@@ -62,6 +62,7 @@ from worker.process.lease_renewer import LeaseRenewer
 from worker.process.pruning import Pruning
 from worker.process.spool import Spool, replay, spool_folder
 from worker.providers.registry import Installation
+from worker.providers.worker_report import report_of
 from worker.settings import Settings, worker_name
 from worker.telemetry.metering import Metering
 from worker.token_streams import RedisTokens, forget
@@ -318,8 +319,9 @@ class WorkerRuntime:
         stack.push_async_callback(lanes.close)
         lane_retry = timedelta(seconds=settings.lane_retry_s)
         self._present = present = Heartbeat(
-            self._ledger.fleet, worker_name(), self._steps, lanes, lane_retry, urgent_workers=self._urgent_workers
-        )
+            self._ledger.fleet, worker_name(), self._steps, lanes, lane_retry, urgent_workers=self._urgent_workers,
+            report=report_of(settings),
+        )  # fmt: skip
         self._limiter = limiter = RateLimiter(
             settings, buckets, lanes, presence=present, slots=settings.slots, on_room=self._nudge
         )

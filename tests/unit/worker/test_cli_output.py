@@ -167,12 +167,12 @@ def test_results_of_another_batch_are_kept_beside(tmp_path: Path, name: str) -> 
 
     assert write(batch_id, b'{"batch_id": "%s"}' % str(batch_id).encode()) == []
     assert write(batch_id, b'{"batch_id": "%s", "more": 1}' % str(batch_id).encode()) == []
-    kept = [name.replace(".", ".previous.", 1)]
-    assert write(uuid4(), b"of tonight") == kept
-    with gzip.open(tmp_path / kept[0]) if name.endswith(".gz") else (tmp_path / kept[0]).open("rb") as file:
+    copies = [name.replace(".", ".previous.", 1)]
+    assert write(uuid4(), b"of tonight") == copies
+    with gzip.open(tmp_path / copies[0]) if name.endswith(".gz") else (tmp_path / copies[0]).open("rb") as file:
         assert b'"more"' in file.read()
-    assert write(None, b"of nobody", force=True) == kept
-    assert write(None, b"of nobody") == sorted([*kept, name.replace(".", ".previous-2.", 1)])
+    assert write(None, b"of nobody", force=True) == copies
+    assert write(None, b"of nobody") == sorted([*copies, name.replace(".", ".previous-2.", 1)])
 
 
 def test_the_end_of_a_run_tells_results_from_jobs_that_wait() -> None:

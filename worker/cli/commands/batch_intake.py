@@ -1,9 +1,12 @@
 """``nightdesk submit``: files in."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from schemas.batch import BatchStatus
+from schemas.states import Step
 from tasks.errors import SameInputSubmitted
 from tasks.ports import Refused, Repeated
 from worker.cli import options
@@ -18,6 +21,7 @@ from worker.cli.session import Session, has_ledger, session
 from worker.cli.summary import describe, refused_document
 from worker.cli.terminal import tell, warn, write_json, write_line
 from worker.cli.waiting import Watch
+from worker.operations.answerers import find_answerers
 from worker.operations.counts import count_of
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_content import same_input_of
@@ -40,10 +44,12 @@ def submit(
     batch = handover.batch
     interruption = Interruption()
     with interruption.tell_fate(lambda: NOTHING_SUBMITTED):
+        answerers = run_interruptible(find_answerers(settings, Step.GENERATE, starts=False))
         submission = new_submission(
             files,
             batch,
             settings,
+            answerers,
             strict=handover.strict,
             columns=handover.reading,
             tell=tell,
@@ -53,8 +59,9 @@ def submit(
         if submission.empty:
             warn(f"none of {count_of(submission.intake.lines, 'line')} holds a valid job; nothing was submitted")
             return BAD_INPUT
-        announce(settings, submission, files, quiet=as_json, certain=embedded(settings))
-        handed_in = _hand_in(settings, submission, interruption, preflight=handover.preflight, quiet=as_json)
+        announce(settings, submission, files, answerers, quiet=as_json)
+        ask = partial(ask_models, settings, submission, answerers) if handover.preflight else None
+        handed_in = _hand_in(settings, submission, interruption, ask, quiet=as_json)
     return _tell_handed_in(handed_in, batch, as_json=as_json)
 
 
@@ -70,13 +77,18 @@ class _HandedIn:
 
 
 def _hand_in(
-    settings: Settings, submission: Submission, interruption: Interruption, *, preflight: bool, quiet: bool
+    settings: Settings,
+    submission: Submission,
+    interruption: Interruption,
+    ask: Callable[[], object] | None,
+    *,
+    quiet: bool,
 ) -> _HandedIn:
-    """Submits, unless the same input is there already."""
+    """Submits, unless the same input is there already; ``ask`` is called before calls are to be made."""
     local = embedded(settings)
     looks = submission.may_be_known and (not local or has_ledger(settings))
-    if not looks and preflight:
-        ask_models(settings, submission, certain=local)
+    if not looks and ask is not None:
+        ask()
     # Only 'migrate' and 'up' change a server's schema; an embedded one is migrated here.
     with (
         session(settings, writes=local) as opened,
@@ -84,8 +96,8 @@ def _hand_in(
         interruption.tell_fate(lambda: fate_of(opened, submission)[0]),
     ):
         earlier = run_interruptible(earlier_batch(opened, submission, quiet=quiet)) if looks else None
-        if looks and earlier is None and preflight:
-            ask_models(settings, submission, certain=local)
+        if looks and earlier is None and ask is not None:
+            ask()
         if earlier is None:
             accepted, earlier = run_interruptible(_submit(opened, submission))
         else:

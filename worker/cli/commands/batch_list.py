@@ -37,7 +37,7 @@ def status(
     with session(load_settings(), writes=False) as opened:
         present = run_interruptible(read(opened))
         workers = opened.supervisor.running()
-        left = [] if opened.state.has_user_of_workers else [each for each in workers.values() if each.ephemeral]
+        orphans = [] if opened.state.has_user_of_workers else [each for each in workers.values() if each.ephemeral]
     if as_json:
         documents = [status_document(each, present.lanes) for each in present.batches]
         write_json(documents if batch_id is None else documents[0])
@@ -45,9 +45,9 @@ def status(
         _show_batches(present, workers)
     else:
         _show_batch(present.batches[0], present, workers)
-    if left and not as_json:
-        words = count_of(len(left), "worker, which goes on", "workers, which go on")
-        tell(f"a command that was killed left {words}: 'nightdesk down' ends {'it' if len(left) == 1 else 'them'}")
+    if orphans and not as_json:
+        words = count_of(len(orphans), "worker, which goes on", "workers, which go on")
+        tell(f"a command that was killed left {words}: 'nightdesk down' ends {'it' if len(orphans) == 1 else 'them'}")
     return OK
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from schemas.states import Step
 from tasks.calls.call_history import LEAST_CALLS
 from tasks.calls.estimate import ModelEstimate, Spread
 from tasks.errors import InputError
@@ -24,6 +25,7 @@ from worker.cli.session import session
 from worker.cli.terminal import tell, write_json
 from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
+from worker.operations.answerers import find_answerers
 from worker.operations.counts import count_of
 from worker.operations.estimation import Estimation, estimate_batch, estimate_files, to_json, truth_document
 from worker.operations.first_estimate import deviation_lines
@@ -114,6 +116,7 @@ def estimate_input(
     refused: list[Refused] = []
 
     async def read(settings: Settings, ledger: PostgresLedger | None) -> Estimation:
+        answerers = await find_answerers(settings, Step.GENERATE, starts=with_workers)
         return await estimate_files(
             files,
             batch,
@@ -123,7 +126,7 @@ def estimate_input(
             columns=columns,
             on_refused=refused.append,
             tell=tell,
-            with_workers=with_workers,
+            answerers=answerers,
             same_input=same_input,
         )
 
@@ -192,6 +195,8 @@ def _facts(estimation: Estimation) -> list[str]:
     ]
     texts = ", ".join(f"{count:,} {text}" for count, text in counts if count)
     facts = [f"{count_of(estimation.lines, 'job')}: {texts or 'there is nothing to estimate'}"]
+    if estimation.default is not None and estimation.why:
+        facts.append(f"jobs that name no provider go to {estimation.default}, {estimation.why}")
     facts += [f"{count:,} would fail: {problem}" for problem, count in estimate.problems.items()]
     return facts
 
