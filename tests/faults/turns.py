@@ -60,4 +60,21 @@ def turns_over_workers(lab: Lab) -> Report:
 
 @experiment("20 tenants with urgent jobs behind a limit of calls a minute", jobs=0, latency_s=0.1)
 def turns_of_urgent_jobs(lab: Lab) -> Report:
-    return _take_turns(lab, 1, priority=1, requests_per_minute=1_500, slots=400)
+    return _take_turns(lab, 1, priority=1, requests_per_minute=900, slots=400)
+
+
+@experiment(
+    "20 tenants behind the limit that the provider's answers name", jobs=0, latency_s=0.1, requests_per_minute=900
+)
+def turns_of_learned_limits(lab: Lab) -> Report:
+    return _take_turns(lab, 1)
+
+
+@experiment(
+    "20 tenants behind 4 calls at once, while answers name a far higher limit",
+    jobs=0,
+    latency_s=0.1,
+    requests_per_minute=100_000,
+)
+def turns_of_two_limits(lab: Lab) -> Report:
+    return _take_turns(lab, 1, max_concurrency=4, slots=400)

@@ -50,6 +50,7 @@ class Stub:
         latency_s: before every normal answer.
         token_s: before every event of a streamed answer.
         metered: usages are those of the words sent and answered, in place of constants.
+        requests_per_minute: the limit that its answers name; it keeps none.
         error_rates: shares of requests, by status, that fail instead; drawn with a fixed seed.
         acts: done one a request, in order, before anything else; then the stub answers normally.
         requests: every request, unless ``lean``.
@@ -62,6 +63,7 @@ class Stub:
     latency_s: float = 0.0
     token_s: float = 0.0
     error_rates: dict[int, float] = field(default_factory=dict)
+    requests_per_minute: int = 0
     lean: bool = False
     metered: bool = False
     url: str = ""
@@ -135,7 +137,13 @@ class Stub:
 
     def _headers(self, path: str) -> dict[str, str]:
         identity = "request-id" if path == "/v1/messages" else "x-request-id"
-        return {**RATE_LIMIT_HEADERS.get(path, RATE_LIMIT_HEADERS[""]), identity: f"req_{sum(self.calls.values())}"}
+        maker = "anthropic-ratelimit-requests-limit" if path == "/v1/messages" else "x-ratelimit-limit-requests"
+        named = {maker: str(self.requests_per_minute)} if self.requests_per_minute else {}
+        return {
+            **RATE_LIMIT_HEADERS.get(path, RATE_LIMIT_HEADERS[""]),
+            **named,
+            identity: f"req_{sum(self.calls.values())}",
+        }
 
     def _chance(self, path: str) -> Act | None:
         draw = self._random.random()

@@ -19,7 +19,7 @@ from worker.limits.rates import CALL_S, DIMENSIONS, Rates
 BLOCK = 50
 """Most permits in one exchange."""
 
-AHEAD_S = 3.0
+AHEAD_S = 1.0
 """Seconds' worth of calls that may wait with a lease: enough to use every permit, few enough to be fair."""
 LEAST_AHEAD = 2
 SLOTS_AHEAD = 2

@@ -254,7 +254,8 @@ class RateLimiter(Limits):
             return Room(FIRST_LEASES, FIRST_LEASES) if self._configured and not active else None
         half = max(1, self._slots // 2)
         waiting_urgent = sum(len(queue.urgent) for queue in active)
-        waiting = sum(len(queue.bulk) for queue in active)
+        # A lease for all brings urgent ones, too.
+        waiting = waiting_urgent + sum(len(queue.bulk) for queue in active)
         if len(limited) < len(active):
             return Room(max(0, half - waiting_urgent), max(0, half - waiting))
         most = min(sum(queue.ahead(workers) for queue in active), half)
