@@ -224,3 +224,28 @@ async def test_a_dear_job_has_its_turn_at_the_budget_of_its_tenant(postgres_data
             await ledger.duties.settle_budgets(100)
 
         assert await state(ledger, dear.job_id) is JobState.AVAILABLE
+
+
+async def test_new_jobs_do_not_take_what_one_waits_for(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url) as ledger:
+        await ledger.budgets.set("desk", "day UTC", Decimal(1), "ada")
+        calling = await take(ledger, (await submit_many(ledger, 9)).job_ids)
+        running = [(job, await open_one(ledger, job, reserved_usd=Decimal("0.1"))) for job in calling]
+        (dear,) = await take(ledger, (await submit_many(ledger, 1)).job_ids)
+        refused = make_attempt(dear, reserved_usd=Decimal("0.5"))
+        assert await ledger.attempts.open_attempts([refused]) == [Opened.ON_HOLD]
+
+        for _ in range(12):
+            job, attempt = running.pop(0)
+            closed = closed_ok(job, attempt, cost_usd=Decimal("0.001"), then=to_check(job))
+            await ledger.attempts.close_attempts([closed])
+            # A batch of its own, as over HTTP: it had no refusal before.
+            await submit_many(ledger, 1)
+            for job in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10):
+                attempt = make_attempt(job, reserved_usd=Decimal("0.5" if job.job_id == dear.job_id else "0.1"))
+                if await ledger.attempts.open_attempts([attempt]) == [Opened.OPENED]:
+                    running.append((job, attempt))
+            await ledger.duties.settle_budgets(100)
+            if any(job.job_id == dear.job_id for job, _ in running):
+                return
+        pytest.fail("the dear job never began")

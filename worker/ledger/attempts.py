@@ -21,7 +21,7 @@ from worker.ledger.budgets import HAS_ROOM_NOW, fund
 from worker.ledger.database import Database, First
 from worker.ledger.packing import split_completion
 from worker.ledger.pages import lock_batches, lock_periods, pay_periods
-from worker.ledger.tenant_budgets import OWNERS_WITH_ROOM, Owner, fund_owner
+from worker.ledger.tenant_budgets import HAS_LINE, OWNERS_WITH_ROOM, Owner, fund_owner
 
 # Of a row d that has terms for sharing, and its job j: the newest answer that it may take.
 SHAREABLE = """
@@ -107,17 +107,20 @@ WITH RECURSIVE input AS (
         "room",
         # One that is over, while no later one is known, has nothing left.
         "p.id, p.budget_id, p.ends_at, p.tenant, p.key_id, CASE WHEN p.ends_at > nightdesk_now() "
-        "THEN p.max_cost_usd - p.reserved_usd - p.spent_usd ELSE 0 END AS usd",
+        "THEN p.max_cost_usd - p.reserved_usd - p.spent_usd ELSE 0 END AS usd, p.short AND "
+        + HAS_LINE
+        + " AS has_line",
     )
     + """
 ), contender AS (
-    SELECT o.* FROM leased_call o WHERE NOT (o.answered OR o.repeated OR o.duplicate OR o.closed)
+    SELECT o.*, o.needs_usd IS NULL AND o.purpose = 'generate' AND o.round = 0 AS is_new FROM leased_call o WHERE NOT (o.answered OR o.repeated OR o.duplicate OR o.closed)
 ), ceiling AS (
-    -- Those of each call: of its batch, and of the periods of its tenant and of its key.
+    -- Those of each call: of its batch, and of the periods of its tenant and of its key. Where a line waits for these, a new job joins
+    -- it: else what the first one waits for would be taken by whoever comes. In a batch those that did not begin are held with it.
     SELECT c.id, c.ord, c.reserve, r.id AS purse, r.usd, true AS of_batch, false AS of_key
     FROM contender c JOIN room r ON r.id = c.batch_id WHERE c.reserve > 0 AND r.usd IS NOT NULL
     UNION ALL
-    SELECT c.id, c.ord, c.reserve, p.id, p.usd, false, p.key_id IS NOT NULL
+    SELECT c.id, c.ord, c.reserve, p.id, CASE WHEN c.is_new AND p.has_line THEN 0 ELSE p.usd END, false, p.key_id IS NOT NULL
     FROM contender c JOIN period p ON p.tenant = c.tenant AND (p.key_id IS NULL OR p.key_id = c.key_id) WHERE c.reserve > 0
 ), short_purse AS (
     SELECT purse, usd, row_number() OVER (ORDER BY purse) AS number
@@ -125,7 +128,7 @@ WITH RECURSIVE input AS (
 ), rival AS (
     SELECT c.id, c.reserve, row_number() OVER (ORDER BY c.ord) AS place, array_agg(s.number) AS numbers,
            min(s.number) FILTER (WHERE c.of_batch) AS batch_number, array_agg(s.number) FILTER (WHERE c.of_key) AS key_numbers
-    FROM ceiling c JOIN short_purse s ON s.purse = c.purse GROUP BY c.id, c.ord, c.reserve
+    FROM ceiling c JOIN short_purse s ON (s.purse, s.usd) = (c.purse, c.usd) GROUP BY c.id, c.ord, c.reserve
 ), fill AS (
     -- Where there is no room for all, one after the other, from all purses or none: what does not fit leaves its room to
     -- the next.
@@ -159,7 +162,7 @@ WITH RECURSIVE input AS (
            nightdesk_now() AS scheduled_at, ARRAY(
                -- The budgets that refused it; one that is over bounds nothing any more.
                SELECT p.budget_id FROM fill f CROSS JOIN short_purse s
-               JOIN ceiling c ON c.id = f.id AND c.purse = s.purse JOIN period p ON p.id = c.purse
+               JOIN ceiling c ON c.id = f.id AND (c.purse, c.usd) = (s.purse, s.usd) JOIN period p ON p.id = c.purse
                WHERE f.id = r.id AND f.rooms[s.number] < c.reserve AND p.ends_at > nightdesk_now()) AS short_of
     FROM refusal r
     UNION ALL

@@ -76,6 +76,19 @@ PERIOD_OVER = "EXISTS (SELECT FROM budget_period p WHERE p.live AND p.ends_at <=
 JOB_WAITS = "EXISTS (SELECT FROM job j WHERE j.held_reason IN ('key_budget', 'tenant_budget'))"
 """A job waits for the budget of its tenant, or of its key."""
 
+# The cheapest alone: those that wait for the next period of another budget must not be read one by one.
+HAS_LINE = """EXISTS (
+    SELECT FROM (
+        (SELECT w.needs_usd, w.short_of FROM job w
+         WHERE p.key_id IS NULL AND w.tenant = p.tenant AND w.held_reason = 'tenant_budget' AND w.needs_usd IS NOT NULL
+           AND w.finished_at IS NULL ORDER BY w.needs_usd LIMIT 20)
+        UNION ALL
+        (SELECT w.needs_usd, w.short_of FROM job w
+         WHERE w.key_id = p.key_id AND w.held_reason = 'key_budget' AND w.needs_usd IS NOT NULL
+           AND w.finished_at IS NULL ORDER BY w.needs_usd LIMIT 20)
+    ) w WHERE w.needs_usd <= p.max_cost_usd - p.spent_usd AND p.budget_id = ANY (w.short_of))"""
+"""Of a period ``p``: a job waits for its money, and will have it when the calls that are out give it back."""
+
 _OVER = f"""
 SELECT DISTINCT b.id, b.period, nightdesk_now() AS now FROM tenant_budget b JOIN budget_period p ON p.budget_id = b.id
 WHERE p.live AND p.ends_at <= nightdesk_now() ORDER BY b.id LIMIT {ROLLED}
