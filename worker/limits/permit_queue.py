@@ -171,18 +171,24 @@ class PermitQueue:
 
     def turns_per_s(self, workers: int) -> float:
         """The calls that begin here in a second, by the limits of rates and by that of calls at once."""
-        slots = self.rates.concurrency / self._call_s / workers if self.rates.concurrency else math.inf
-        return min(self.calls_per_s(workers), slots)
+        return min(self.calls_per_s(workers), self._slots_per_s(workers))
+
+    def _slots_per_s(self, workers: int) -> float:
+        """The slots of this process's share that come free in a second."""
+        return self.rates.concurrency / self._call_s / workers if self.rates.concurrency else math.inf
 
     def ahead(self, workers: int) -> int:
         """The number of jobs that may wait here so that no permit is missed: by the scarcest of all limits."""
         if monotonic() < self.blocked_until:
             return 0
-        rate = self.turns_per_s(workers)
-        most = max(LEAST_AHEAD, math.ceil(AHEAD_S * rate)) if math.isfinite(rate) else LEAST_AHEAD
+        bounds = []
+        if math.isfinite(rate := self.calls_per_s(workers)):
+            bounds.append(max(LEAST_AHEAD, math.ceil(AHEAD_S * rate)))
         if self.rates.concurrency:
-            most = min(most, max(1, SLOTS_AHEAD * self.rates.concurrency // workers))
-        return most
+            soon = max(LEAST_AHEAD, math.ceil(AHEAD_S * self._slots_per_s(workers)))
+            most = max(1, SLOTS_AHEAD * self.rates.concurrency // workers)
+            bounds.append(self.owed(workers) + min(soon, most))
+        return min(bounds, default=LEAST_AHEAD)
 
     def owed(self, workers: int) -> int:
         """The slots that this process lacks of its share."""

@@ -236,6 +236,18 @@ def test_what_may_wait_follows_the_scarcest_limit() -> None:
     run(scenario())
 
 
+def test_free_slots_are_filled_at_once() -> None:
+    async def scenario() -> None:
+        harness = LimiterHarness(slots=1_000, max_concurrency=100)
+        assert isinstance(await harness.permit(), Permit)
+        room = harness.limiter.room()
+        assert room is not None
+        assert room.bulk >= 99
+        await harness.limiter.close()
+
+    run(scenario())
+
+
 def test_a_job_waits_in_place_for_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permit_queue, "PATIENCE_S", 0.0)
     monkeypatch.setattr(permit_queue, "LONGEST_PATIENCE_S", 0.0)
