@@ -60,12 +60,24 @@ SESSION_OPTIONS = (
     "-c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3 "
     # A statement whose connection was hung up would go on, with its locks, until it is done.
     "-c client_connection_check_interval=5s "
-    "-c application_name=nightdesk"
+    # By this mark a connection is known to have them: a pooler refuses them, or drops them without a word.
+    "-c nightdesk.session=direct"
 )
 
 PLAN_ONCE = " -c plan_cache_mode=force_generic_plan"
 """For a process that repeats the same statements all day: each is planned once a connection, whatever its parameters. The larger ones
 take longer to plan than to run for ten jobs, and by its own rule the server plans a lease anew each time."""
+
+_OF_SESSION = "SELECT current_setting('nightdesk.session', true) AS mark, current_setting('enable_seqscan') AS seqscan"
+
+POOLED = (
+    "PostgreSQL is reached through a pooler that keeps nothing for a connection: statements are not prepared there, which costs the server "
+    "more for each"
+)
+UNSET = "; set on the role what the pooler drops: ALTER ROLE {role} SET enable_seqscan = off (docs/scale.md)"
+
+_NOT_PREPARED = (psycopg.errors.DuplicatePreparedStatement, psycopg.errors.InvalidSqlStatementName)
+"""A pooler gave the connection of another client: it has other prepared statements."""
 
 _ROW_AT_FAULT = (
     psycopg.DataError,
@@ -131,6 +143,8 @@ def translate(error: Exception, database_url: str) -> NightdeskError:
         translated = SchemaMismatch(f"{detail}: run 'nightdesk migrate'")
     elif isinstance(error, psycopg.errors.InsufficientPrivilege):
         translated = not_permitted(error)
+    elif isinstance(error, _NOT_PREPARED):
+        translated = LostRace(f"{where} gave the connection of another session ({detail}); it can be tried again")
     elif isinstance(error, psycopg.ProgrammingError):
         translated = LedgerError(f"{where} does not understand a statement ({detail}): this is a defect of nightdesk")
     elif isinstance(error, _LOST_RACE):
@@ -183,24 +197,30 @@ class Database:
         self._statement_s = statement_s if patience_s is None else patience_s
         self._wait_s = wait_s = POOL_WAIT.total_seconds() if patience_s is None else patience_s
         self._places = asyncio.Semaphore(size - reserve) if reserve else None
+        self._repeats = repeats
+        self.pooled = False
+        """A connection may be another one of the server's in each transaction: nothing is kept in its session."""
+        self._session: dict[str, Any] = {
+            "autocommit": True,
+            "application_name": "nightdesk",
+            "options": SESSION_OPTIONS + (PLAN_ONCE if repeats else ""),
+            **({"prepare_threshold": 0} if repeats else {}),
+            "connect_timeout": CONNECT_S,
+            "keepalives_idle": 5,
+            "keepalives_interval": 5,
+            "keepalives_count": 2,
+            "tcp_user_timeout": int(1000 * (HOT_S if patience_s is None else patience_s)),
+            "row_factory": namedtuple_row,
+            **only_writable(database_url),
+        }
         self._pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
             database_url,
             min_size=1 if patience_s is None else size,
             max_size=size,
             open=False,
             timeout=wait_s,
-            kwargs={
-                "autocommit": True,
-                "options": SESSION_OPTIONS + (PLAN_ONCE if repeats else ""),
-                **({"prepare_threshold": 0} if repeats else {}),
-                "connect_timeout": CONNECT_S,
-                "keepalives_idle": 5,
-                "keepalives_interval": 5,
-                "keepalives_count": 2,
-                "tcp_user_timeout": int(1000 * (HOT_S if patience_s is None else patience_s)),
-                "row_factory": namedtuple_row,
-                **only_writable(database_url),
-            },
+            kwargs=lambda: self._session,
+            configure=self._configure,
             reconnect_timeout=5,
         )
 
@@ -210,12 +230,40 @@ class Database:
         The pool would go on trying and then only say that time is up; one connection says at once, and why.
         """
         try:
-            connection = await AsyncConnection.connect(self.url, connect_timeout=CONNECT_S)
-            await connection.close()
+            await self._look_for_pooler()
             await self._pool.open(wait=True, timeout=POOL_WAIT.total_seconds())
         except (PoolTimeout, psycopg.OperationalError) as error:
             await self._pool.close()
             raise unavailable(self.url, error) from error
+
+    async def _look_for_pooler(self) -> None:
+        """Connect once, and see whether the connection has what was asked for."""
+        try:
+            connection = await AsyncConnection.connect(self.url, **self._session)
+        except psycopg.OperationalError as error:
+            if "startup parameter" not in str(error):
+                raise
+            del self._session["options"]
+            connection = await AsyncConnection.connect(self.url, **self._session)
+        async with connection:
+            cursor = await connection.execute(_OF_SESSION, prepare=False)
+            mark, seqscan = (await cursor.fetchone()) or (None, None)
+            if mark != "direct":
+                hint = UNSET.format(role=connection.info.user) if seqscan == "on" else ""
+                self._keep_no_session(POOLED + hint)
+
+    def _keep_no_session(self, why: str) -> None:
+        """Prepare no statement from here on, for the next one may come to another connection of the server."""
+        if not self.pooled:
+            self.pooled = True
+            self._session.pop("options", None)
+            self._session["prepare_threshold"] = None
+            log.log(logging.WARNING if self._repeats else logging.DEBUG, "%s", why)
+
+    async def _configure(self, connection: AsyncConnection[Any]) -> None:
+        # A pooler keeps this of a client's session, and of the options no other.
+        if self.pooled:
+            await connection.execute("SET TIME ZONE 'UTC'")
 
     async def close(self) -> None:
         """Close all connections."""
@@ -234,8 +282,14 @@ class Database:
         try:
             async with self._place(urgent=urgent), self._take() as connection:
                 patience = asyncio.get_running_loop().call_later(within_s, hang_up, connection)
+                if self.pooled:
+                    connection.prepare_threshold = None
                 try:
                     yield connection
+                except _NOT_PREPARED:
+                    self._keep_no_session(POOLED)
+                    await connection.close()
+                    raise
                 except psycopg.Error as error:
                     if not isinstance(error, _CONNECTION_IS_SOUND):
                         await connection.close()

@@ -42,6 +42,7 @@ class DiskSpace:
         ``whole`` rewrites each table under a lock that stops all work on it, and needs room for a copy meanwhile.
         """
         async with self._db.connection(WITHIN_S) as connection:
-            await connection.execute("SET statement_timeout = 0")
+            if not self._db.pooled:
+                await connection.execute("SET statement_timeout = 0")
             # Outside of a transaction: the connections of a pool commit each statement.
             await connection.execute("VACUUM (FULL, ANALYZE)" if whole else "VACUUM (ANALYZE)")

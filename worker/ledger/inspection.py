@@ -261,7 +261,12 @@ async def look(database_url: str) -> Connected | Refused:
     """Connect once, outside of any pool, and look at the server and at the schema."""
     try:
         connection = await AsyncConnection.connect(
-            database_url, autocommit=True, connect_timeout=CONNECT_S, row_factory=dict_row, application_name="nightdesk"
+            database_url,
+            autocommit=True,
+            connect_timeout=CONNECT_S,
+            row_factory=dict_row,
+            application_name="nightdesk",
+            prepare_threshold=None,
         )
         async with connection:
             return await _look(connection)

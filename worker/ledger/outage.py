@@ -134,7 +134,11 @@ class Outage:
         return True
 
     async def _connect(self) -> AsyncConnection[Any]:
-        options: dict[str, Any] = {"application_name": "nightdesk", **only_writable(self._url)}
+        options: dict[str, Any] = {
+            "application_name": "nightdesk",
+            "prepare_threshold": None,
+            **only_writable(self._url),
+        }
         self._connection = await AsyncConnection.connect(self._url, autocommit=True, **options)
         return self._connection
 

@@ -24,7 +24,9 @@ MIGRATION_LOCK = 0x6E64_6D67
 def engine_of(database_url: str) -> Engine:
     """An engine whose connections are made by the driver itself, so that every URL of the driver's works."""
     target = make_conninfo(database_url, connect_timeout=CONNECT_S, **only_writable(database_url))
-    return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(target), poolclass=NullPool)
+    return create_engine(
+        "postgresql+psycopg://", creator=lambda: psycopg.connect(target, prepare_threshold=None), poolclass=NullPool
+    )
 
 
 def script_revisions() -> tuple[str, ...]:
