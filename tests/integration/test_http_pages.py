@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from uuid import UUID
 
 import httpx2
+import psycopg
 import pytest
 
 from schemas.access import Role
@@ -401,3 +402,25 @@ def test_a_person_gives_a_key_once_sees_the_own_tenant_alone_and_judges_by_role(
         person.cookies.set("nightdesk_viewer", entered.cookies["nightdesk_viewer"], path="/view")
         assert person.get("/view/").status_code == 303, "the session is over"
     assert key not in repr(door.service.access)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        r"UPDATE job_request SET sources = '\xdeadbeef' WHERE job_id = %s",
+        "UPDATE job_request SET head = '[1]' WHERE job_id = %s",
+        """UPDATE generation_record SET citations = '[{"no": "citation"}]' WHERE job_id = %s""",
+        r"UPDATE generation_record SET packed = '\xdeadbeef' WHERE job_id = %s",
+        r"UPDATE completion SET packed = '\x00' WHERE job_id = %s",
+    ],
+)
+def test_a_job_whose_rows_are_damaged_takes_no_page_down(door: Door, damage: str) -> None:
+    own = asyncio.run(new_night(door, door.service.settings.tenant))
+    with psycopg.connect(door.database_url, autocommit=True) as connection:
+        connection.execute(damage.encode(), (own.jobs[1],))
+
+    routes = (f"/v1/jobs/{own.jobs[1]}", f"/v1/jobs/{own.jobs[1]}/record", f"/v1/batches/{own.batch}/results")
+    for address in (*addresses(own), *routes):
+        answer = door.http.get(address)
+        assert answer.status_code == 200 or address.endswith("/sources/1"), (address, answer.text[:500])
+    assert len(door.http.get(routes[-1]).text.splitlines()) == len(own.jobs)

@@ -12,7 +12,7 @@ from schemas.batch import BatchStatus
 from schemas.claim_error import ErrorKind
 from schemas.failure import Failure, FailureKind
 from schemas.generation import OutputFormat
-from schemas.job import JobRequest
+from schemas.job import JobRequest, SourceContext
 from schemas.record import GenerationRecord, RecordStatus
 from schemas.states import JobState, Outcome, Step
 from tasks.errors import NotFound
@@ -246,6 +246,9 @@ SELECT EXISTS (SELECT FROM job WHERE batch_id = %(batch_id)s AND erased_at IS NO
 
 MOST_POSITION = 2**31 - 1
 
+MOST_SOURCES = 10_000
+"""Empty sources in the place of those that can't be read."""
+
 
 class PostgresReading(Reading):
     """Views by id, and pages of them without a cursor."""
@@ -369,6 +372,14 @@ def _request_of(row: Any) -> JobRequest:
     return JobRequest.model_validate(whole_request(row.head, row.sources))
 
 
+def _blank_request(head: Any) -> JobRequest:
+    """A request in place of one that can't be read, with as many empty sources: records name them by their places."""
+    count = head.get("context") if isinstance(head, dict) else None
+    sources = min(count, MOST_SOURCES) if isinstance(count, int) else 0
+    blank = SourceContext.model_construct(content="", chunk_id="-", document_id="-")
+    return JobRequest.model_construct(query="", context=(blank,) * sources)
+
+
 def _view(row: Any, record: GenerationRecord | None) -> JobView:
     request = read_row(_request_of, row, row.id)
     unreadable = request.message if isinstance(request, UnreadableRow) else None
@@ -390,7 +401,7 @@ def _view(row: Any, record: GenerationRecord | None) -> JobView:
         finished_at=row.finished_at,
         published_at=row.result_published_at,
         cost_usd=row.cost_usd,
-        request=JobRequest.model_construct(query="") if isinstance(request, UnreadableRow) else request,
+        request=_blank_request(row.head) if isinstance(request, UnreadableRow) else request,
         record=record,
         erased_at=row.erased_at,
         replay_of=row.replay_of,

@@ -43,8 +43,10 @@ class Audit:
 
 def audit_of(detail: JobDetail, result: JobResult) -> Audit:
     """Puts an audit together from what the ledger tells, and the result made of it."""
+    if detail.view.unreadable is not None:
+        return Audit(detail, result, None, ())
     snapshot = _snapshot(detail)
-    proofs = tuple(_proof(detail, completion) for completion in detail.completions)
+    proofs = tuple(_proof(detail, completion) for completion in _readable(detail))
     return Audit(detail, result, None if snapshot is None else _messages(detail, snapshot), proofs)
 
 
@@ -57,8 +59,13 @@ def _snapshot(detail: JobDetail) -> MessagesSnapshot | None:
     """Of the record; while there is none yet, of the newest answer that won."""
     if detail.view.record is not None and detail.view.record.messages_snapshot is not None:
         return detail.view.record.messages_snapshot
-    won = [completion for completion in detail.completions if completion["won"]]
+    won = [completion for completion in _readable(detail) if completion["won"]]
     return Prompt.model_validate(won[-1]["prompt"]).snapshot if won else None
+
+
+def _readable(detail: JobDetail) -> list[dict[str, Any]]:
+    """The answers but those whose rows can't be read."""
+    return [completion for completion in detail.completions if "unreadable" not in completion]
 
 
 def _proof(detail: JobDetail, completion: dict[str, Any]) -> Proof:
