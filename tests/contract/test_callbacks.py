@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -18,6 +18,7 @@ from tasks.submit import new_batch
 from tests.builders import make_batch
 from tests.contract.situations import finished, submit
 from tests.postgres import advance_clock, make_postgres_ledger
+from worker.ledger.callbacks import Bounds
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.public_address import is_public, refuse_private
 from worker.process.callback_delivery import PAUSES, Delivery
@@ -34,9 +35,11 @@ class Receiver:
     statuses: list[int] = field(default_factory=list)
     requests: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     url: str = ""
+    came: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def take(self, request: web.Request) -> web.Response:
         self.requests.append((dict(request.headers), await request.read()))
+        self.came.set()
         status = self.statuses.pop(0) if self.statuses else 204
         return web.Response(status=status, headers={"location": "/elsewhere"} if 300 <= status < 400 else None)
 
@@ -204,3 +207,142 @@ def test_an_address_that_is_none_is_refused(url: str, says: str) -> None:
         new_batch({"callback_url": url}, tenant="desk")
     assert caught.value.field == "callback_url"
     assert "pass@" not in str(caught.value)
+
+
+@asynccontextmanager
+async def silent() -> AsyncIterator[tuple[str, asyncio.Semaphore]]:
+    """A server that accepts callbacks and never answers: its address, and a semaphore that each of its requests releases."""
+    over, came = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        came.release()
+        await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", came
+    finally:
+        over.set()
+        server.close()
+
+
+@asynccontextmanager
+async def delivering(ledger: PostgresLedger, **changes: Any) -> AsyncIterator[None]:
+    running = asyncio.create_task(delivery(ledger, **changes).run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def settled(ledger: PostgresLedger, url: str, count: int, tenant: str = "default") -> list[UUID]:
+    """Batches without an open job, written as they stand once their jobs ended."""
+    ids = [make_batch().id for _ in range(count)]
+    await ledger._database.rows(
+        "WITH b AS (INSERT INTO batch (id, tenant) SELECT unnest(%(ids)s::uuid[]), %(tenant)s RETURNING id)"
+        " INSERT INTO callback (batch_id, url) SELECT id, %(url)s FROM b",
+        {"ids": ids, "tenant": tenant, "url": url},
+    )
+    return ids
+
+
+async def told(receiving: Receiver, batch_id: UUID) -> None:
+    async with asyncio.timeout(30):
+        while f"msg_{batch_id.hex}" not in {headers["webhook-id"] for headers, _ in receiving.requests}:
+            receiving.came.clear()
+            await receiving.came.wait()
+
+
+@pytest.mark.parametrize("same_tenant", [True, False])
+async def test_a_silent_receiver_delays_no_other(postgres_database_url: str, *, same_tenant: bool) -> None:
+    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving, silent() as (url, came):
+        await settled(ledger, url, 60)
+        async with delivering(ledger):
+            for _ in range(Bounds().of_host):
+                await came.acquire()
+            (late,) = await settled(ledger, receiving.url, 1, "default" if same_tenant else "other")
+            await told(receiving, late)
+        assert came.locked(), "no more tries at the silent host than it may have"
+
+
+async def test_a_tenant_with_many_silent_hosts_leaves_room_for_others(postgres_database_url: str) -> None:
+    async with (
+        make_postgres_ledger(postgres_database_url) as ledger,
+        receiver() as receiving,
+        AsyncExitStack() as stack,
+    ):
+        hosts = [await stack.enter_async_context(silent()) for _ in range(12)]
+        for url, _ in hosts:
+            await settled(ledger, url, 4)
+        bounds = Bounds(tries=12, of_tenant=8, of_host=4)
+        async with delivering(ledger, bounds=bounds):
+            for _, came in hosts[:1]:
+                await came.acquire()
+            (late,) = await settled(ledger, receiving.url, 1, "other")
+            await told(receiving, late)
+
+
+async def test_tenants_take_turns_at_one_host(postgres_database_url: str) -> None:
+    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
+        for number in range(6):
+            await settled(ledger, receiving.url, 40, f"early-{number}")
+        (late,) = await settled(ledger, receiving.url, 1, "late")
+        await ledger._database.rows(
+            "UPDATE callback SET next_at = nightdesk_now() - interval '1 hour' WHERE batch_id <> %(id)s", {"id": late}
+        )
+        await delivery(ledger, bounds=Bounds(of_host=2)).deliver()
+        order = [headers["webhook-id"] for headers, _ in receiving.requests]
+        assert len(order) == len(set(order)) == 241
+        assert order.index(f"msg_{late.hex}") < 16
+
+
+async def test_open_batches_are_not_looked_at_again(postgres_database_url: str) -> None:
+    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
+        await ledger._database.rows(
+            "WITH b AS (INSERT INTO batch (id, tenant) SELECT gen_random_uuid(), 'open' FROM generate_series(1, 3000) RETURNING id),"
+            " c AS (INSERT INTO callback (batch_id, url) SELECT id, %(url)s FROM b)"
+            " INSERT INTO job_count (batch_id, state, unpublished, jobs, folded) SELECT id, 'available', false, 1, true FROM b",
+            {"url": receiving.url},
+        )
+        for _ in range(3):
+            await ledger.callbacks.settle()
+        query = "SELECT count(*) AS due FROM callback WHERE next_at <= nightdesk_now()"
+        assert (await ledger._database.rows(query, {}))[0].due == 0
+        batch = make_batch(callback_url=receiving.url)
+        await finished(ledger, batch=batch)
+        await ledger.callbacks.settle()
+        assert (await ledger._database.rows(query, {}))[0].due == 1
+        await delivery(ledger).deliver()
+        assert (await callback_of(ledger, batch.id)).state == "delivered"
+
+
+async def test_a_batch_whose_counts_were_folded_is_told(postgres_database_url: str) -> None:
+    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
+        batch = make_batch(callback_url=receiving.url)
+        lease = await submit(ledger, batch=batch)
+        assert lease is not None
+        await ledger.callbacks.settle()
+        await ledger._database.rows(
+            "UPDATE job SET state = 'cancelled', finished_at = nightdesk_now() WHERE batch_id = %(id)s",
+            {"id": batch.id},
+        )
+        await ledger.duties.fold_counts(20_000)
+        await ledger.callbacks.settle()
+        await delivery(ledger).deliver()
+        assert len(receiving.requests) == 1
+
+
+async def test_a_batch_that_is_retried_meanwhile_is_told_once_it_is_settled_again(postgres_database_url: str) -> None:
+    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
+        (batch_id,) = await settled(ledger, receiving.url, 1)
+        await ledger.callbacks.settle()
+        count = "INSERT INTO job_count (batch_id, state, unpublished, jobs, folded) VALUES (%(id)s, 'available', false, %(jobs)s, false)"
+        await ledger._database.rows(count, {"id": batch_id, "jobs": 1})
+        await delivery(ledger).deliver()
+        assert receiving.requests == []
+        await ledger._database.rows(count, {"id": batch_id, "jobs": -1})
+        await delivery(ledger).deliver()
+        assert len(receiving.requests) == 1

@@ -188,6 +188,13 @@ WITH old_row AS (
     INSERT INTO job_count (batch_id, state, outcome, held_reason, unpublished, jobs, folded)
     SELECT batch_id, state, outcome, held_reason, unpublished, sum(jobs), true FROM old_row
     GROUP BY 1, 2, 3, 4, 5 HAVING sum(jobs) <> 0
+), settled_batch AS (
+    SELECT batch_id FROM old_row GROUP BY batch_id
+    HAVING coalesce(sum(jobs) FILTER (WHERE state IN ('available', 'pending', 'running', 'scheduled')), 0) = 0
+), callback_due AS (
+    -- The look for settled batches goes by the rows that this one takes away.
+    UPDATE callback SET next_at = nightdesk_now()
+    WHERE batch_id IN (SELECT batch_id FROM settled_batch) AND settled_at IS NULL AND ended_at IS NULL
 )
 SELECT count(*) AS rows FROM old_row
 """

@@ -4,9 +4,11 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
+from time import monotonic
 
 import aiohttp
 import orjson
@@ -16,7 +18,8 @@ from standardwebhooks import Webhook
 
 from schemas.batch import BatchStatus
 from tasks.errors import NightdeskError
-from worker.ledger.callbacks import Callbacks, DueCallback, cost_text
+from worker.cancellation import cancel
+from worker.ledger.callbacks import Bounds, Callbacks, DueCallback, cost_text
 from worker.operations.public_address import PrivateAddressError, is_public, literal_of
 
 log = logging.getLogger(__name__)
@@ -28,6 +31,9 @@ PAUSES = tuple(timedelta(seconds=seconds) for seconds in (5, 60, 300, 1_800, 7_2
 """Pauses after failed tries, 41 hours in all; after one try more a callback is given up."""
 
 WITHOUT_SECRET = timedelta(minutes=1)
+
+MOST_REMEMBERED = 1_000
+"""Tenants whose last turn is remembered."""
 
 TIMEOUT = aiohttp.ClientTimeout(total=15.0)
 
@@ -60,25 +66,70 @@ class Delivery:
     secret: str | None
     allow_private: bool
     leads: Callable[[], bool] = lambda: True
+    bounds: Bounds = field(default_factory=Bounds)
+    _tries: "dict[asyncio.Task[None], DueCallback]" = field(default_factory=dict)
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _served: dict[str, int] = field(default_factory=dict)
+    """The last turn of each tenant, oldest first."""
+    _turn: int = 0
+    _settle_at: float = float("-inf")
 
     async def run(self) -> None:
         """Delivers what is due until cancelled."""
-        while True:
-            await asyncio.sleep(EVERY_S)
-            if self.leads():
-                await self._round()
+        try:
+            while True:
+                if self.leads():
+                    await self._round()
+                # The end of a try leaves room for another.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(EVERY_S):
+                        await self._ended.wait()
+                self._ended.clear()
+        finally:
+            await asyncio.gather(*map(cancel, list(self._tries)), return_exceptions=True)
 
     async def _round(self) -> None:
         try:
-            await self.deliver()
+            if (now := monotonic()) >= self._settle_at:
+                self._settle_at = now + EVERY_S
+                await self.callbacks.settle()
+            await self._begin()
         except NightdeskError as error:
             log.warning("callbacks wait for the ledger: %s", error)
         except Exception:
             log.exception("delivering callbacks broke and is tried again")
 
     async def deliver(self) -> None:
-        """Tries all callbacks that are due, side by side."""
-        await asyncio.gather(*(self._try(callback) for callback in await self.callbacks.take()))
+        """Tries all callbacks that are due, until none is."""
+        await self.callbacks.settle()
+        while await self._begin() or self._tries:
+            await asyncio.wait(self._tries, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _begin(self) -> bool:
+        """Begins the tries that there is room for; none waits for another. Tells if there were some."""
+        due = await self.callbacks.take(self._tries.values(), self._served, self.bounds)
+        for callback in due:
+            self._turn += 1
+            self._served.pop(callback.tenant, None)
+            self._served[callback.tenant] = self._turn
+            task = asyncio.create_task(self._guarded(callback), name=f"callback of {callback.batch_id}")
+            self._tries[task] = callback
+            task.add_done_callback(self._end)
+        for tenant in list(self._served)[:-MOST_REMEMBERED]:
+            del self._served[tenant]
+        return bool(due)
+
+    def _end(self, task: "asyncio.Task[None]") -> None:
+        del self._tries[task]
+        self._ended.set()
+
+    async def _guarded(self, callback: DueCallback) -> None:
+        try:
+            await self._try(callback)
+        except NightdeskError as error:
+            log.warning("the callback of batch %s waits for the ledger: %s", callback.batch_id, error)
+        except Exception:
+            log.exception("the callback of batch %s broke and is tried again", callback.batch_id)
 
     async def _try(self, callback: DueCallback) -> None:
         if self.secret is None:
