@@ -43,7 +43,7 @@ GROUPS = {
     " drain_s alive_file",
     "The HTTP service": "http_max_body_bytes http_max_lines http_max_connections",
     "Submissions and results": "max_queued_jobs tenant_limits share_answers share_within_s share_wait_s"
-    " visibility_timeout_s results_kept_s prune_content_after_days prune_rows_after_days",
+    " visibility_timeout_s results_kept_s prune_content_after_days prune_rows_after_days prune_batches_after_days",
 }
 """The settings by topic, in the order of the page; every setting is in one group."""
 

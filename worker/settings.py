@@ -365,6 +365,11 @@ class Settings(BaseSettings):
     prune_rows_after_days: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="days after its end at which a job is deleted with all its rows; unset: never"
     )
+    prune_batches_after_days: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="days after its submission at which a batch without jobs is deleted, with its cost and callback, and so are "
+        "the sums of keys, budgets and provider batches of that age; at least NIGHTDESK_PRUNE_ROWS_AFTER_DAYS; unset: never",
+    )
     hold_unknown: bool = Field(
         default=False, description="hold a job whose call may have been billed without an answer, instead of repeating"
     )
@@ -471,6 +476,13 @@ class Settings(BaseSettings):
         within, wait = timedelta(seconds=self.share_within_s), timedelta(seconds=self.share_wait_s)
         return SharePolicy(frozenset(self.share_answers), within, wait)
 
+    @model_validator(mode="after")
+    def _keep_batches_longest(self) -> "Settings":
+        rows, batches = self.prune_rows_after_days, self.prune_batches_after_days
+        if batches is not None and (rows is None or batches < rows):
+            raise ValueError("prune_batches_after_days needs prune_rows_after_days, and at least as many days")
+        return self
+
     @property
     def prune_content_after(self) -> timedelta | None:
         """The time after its end that the content of a job is kept; None: for ever."""
@@ -480,6 +492,11 @@ class Settings(BaseSettings):
     def prune_rows_after(self) -> timedelta | None:
         """The time after its end that a job is kept; None: for ever."""
         return None if self.prune_rows_after_days is None else timedelta(days=self.prune_rows_after_days)
+
+    @property
+    def prune_batches_after(self) -> timedelta | None:
+        """The time after its submission that a batch without jobs is kept; None: for ever."""
+        return None if self.prune_batches_after_days is None else timedelta(days=self.prune_batches_after_days)
 
     @property
     def lease_for(self) -> timedelta:

@@ -104,3 +104,44 @@ async def test_only_the_worker_that_leads_prunes_and_it_goes_on_after_an_error(
     running.cancel()
 
     assert (tries, looks) == (2, 3)
+
+
+async def test_a_round_reads_no_batch_that_an_earlier_one_emptied(ledger: PostgresLedger, clock: Clock) -> None:
+    await ended(ledger, 2)
+    await clock.advance(3 * DAY)
+    pruning = Pruning(ledger, Redis().forget, DAY, DAY, page_pause=timedelta(0))
+    assert await pruning.prune() == (0, 2)
+    await pruning.prune()
+    # As if its jobs came back: what was passed is not visited again.
+    await ledger._database.rows("UPDATE batch SET erased_at = NULL", {})
+    young = await ended(ledger, 1)
+    await clock.advance(3 * DAY)
+    passed = pruning._passed[True]
+    assert passed.created_at is not None
+    assert [batch async for batch in ledger.erasure.old_batches(None, DAY, rows=False, passed=passed)] == [
+        (await view(ledger, young[0])).batch_id
+    ]
+    assert await pruning.prune() == (0, 1)
+
+
+async def test_batches_without_jobs_and_old_sums_go_after_a_further_time(ledger: PostgresLedger, clock: Clock) -> None:
+    await ended(ledger, 1)
+    waiting = make_batch(callback_url="https://receiver.example/")
+    open_jobs = await submit_many(ledger, 1, waiting)
+    told = make_batch(callback_url="https://receiver.example/")
+    await ledger._database.rows(
+        "WITH b AS (INSERT INTO batch (id, tenant) VALUES (%(id)s, 't')), c AS ("
+        " INSERT INTO callback (batch_id, url, ended_at) VALUES (%(id)s, 'https://r.example/', nightdesk_now()))"
+        " INSERT INTO provider_batch (id, provider, lane, state, calls, next_at, ended_at) VALUES (%(id)s, 'p', 'provider_batch', 'abandoned', 1, nightdesk_now(), nightdesk_now())",
+        {"id": told.id},
+    )
+    pruning = Pruning(ledger, Redis().forget, None, DAY, batches_after=30 * DAY, page_pause=timedelta(0))
+    await clock.advance(29 * DAY)
+    await pruning.prune()
+    assert len(await ledger.reading.batches(10)) == 3
+    await clock.advance(2 * DAY)
+    await pruning.prune()
+    assert [each.batch_id for each in await ledger.reading.batches(10)] == [open_jobs.batch_id]
+    for table in ("provider_batch", "callback"):
+        (row,) = await ledger._database.rows(f"SELECT count(*) AS rows FROM {table}", {})
+        assert row.rows == (1 if table == "callback" else 0)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import Any
@@ -13,7 +13,7 @@ from schemas.states import JobState
 from tasks.ports import OnPage, no_page
 from worker.ledger.batch_contents import FORGET
 from worker.ledger.database import Database
-from worker.ledger.pages import change_pages, each_page, lock_batches, walk
+from worker.ledger.pages import PAGE_ROWS, change_pages, each_page, lock_batches, walk
 
 TOMBSTONE = JobRequest(query="[erased]")
 """The request of an erased job, the least that is valid: all that its producer wrote is gone."""
@@ -140,15 +140,62 @@ SELECT j.id, j.position, j.run, j.state, j.erased_at IS NOT NULL AS erased,
 FROM job j WHERE j.batch_id = %(batch_id)s AND j.position > %(after_position)s ORDER BY j.position LIMIT %(page)s
 """
 
+# Page by page through all batches of the age: those that hold nothing any more are passed over outside of the statement.
 _BATCHES = """
-SELECT b.id, b.created_at FROM batch b
--- A job can't have ended before its batch was there.
-WHERE b.created_at <= nightdesk_now() - %(older_than)s
-  AND (%(tenant)s::text IS NULL OR b.tenant = %(tenant)s)
-  AND (%(after_created_at)s::timestamptz IS NULL OR (b.created_at, b.id) > (%(after_created_at)s, %(after_id)s::uuid))
-  AND CASE WHEN %(rows)s THEN EXISTS (SELECT FROM job j WHERE j.batch_id = b.id) ELSE b.erased_at IS NULL END
-ORDER BY b.created_at, b.id LIMIT %(page)s
+WITH next_batch AS (
+    SELECT b.id, b.created_at, b.erased_at FROM batch b
+    -- A job can't have ended before its batch was there.
+    WHERE b.created_at <= nightdesk_now() - %(older_than)s
+      AND (%(tenant)s::text IS NULL OR b.tenant = %(tenant)s)
+      AND b.created_at >= coalesce(%(after_created_at)s::timestamptz, '-infinity')
+      AND (%(after_created_at)s::timestamptz IS NULL OR (b.created_at, b.id) > (%(after_created_at)s, %(after_id)s::uuid))
+    ORDER BY b.created_at, b.id LIMIT %(page)s
+)
+SELECT n.id, n.created_at, n.created_at < nightdesk_now() - %(late_commits)s AS is_complete,
+       CASE WHEN %(rows)s THEN EXISTS (SELECT FROM job j WHERE j.batch_id = n.id) ELSE n.erased_at IS NULL END AS holds
+FROM next_batch n ORDER BY n.created_at, n.id
 """
+
+LATE_COMMITS = timedelta(days=1)
+"""The time after which no batch appears any more that was begun before."""
+
+# A batch whose callback is still tried is left to a later round.
+_DELETE_BATCHES = f"""
+WITH locked_batch AS ({
+    lock_batches('''
+    SELECT b.id FROM batch b
+    WHERE b.id = ANY (%(ids)b::uuid[]) AND NOT EXISTS (SELECT FROM job j WHERE j.batch_id = b.id)
+      AND NOT EXISTS (SELECT FROM callback c WHERE c.batch_id = b.id AND c.ended_at IS NULL)
+''')
+}
+), counts AS (
+    DELETE FROM job_count n USING locked_batch k WHERE n.batch_id = k.id
+), verdicts AS (
+    DELETE FROM judge_verdict v USING locked_batch k WHERE v.batch_id = k.id
+), uploads AS (
+    DELETE FROM upload u USING locked_batch k WHERE u.batch_id = k.id
+)
+DELETE FROM batch b USING locked_batch k WHERE b.id = k.id RETURNING b.id
+"""
+
+_DELETE_SUMS = (
+    """
+    DELETE FROM api_key_use WHERE (key_id, day) IN (
+        SELECT key_id, day FROM api_key_use WHERE day < (nightdesk_now() - %(older_than)s)::date LIMIT %(page)s) RETURNING day
+    """,
+    """
+    DELETE FROM budget_period WHERE id IN (
+        SELECT id FROM budget_period
+        WHERE ends_at < nightdesk_now() - %(older_than)s AND NOT live AND reserved_usd = 0 LIMIT %(page)s) RETURNING id
+    """,
+    """
+    DELETE FROM provider_batch WHERE id IN (
+        SELECT b.id FROM provider_batch b
+        WHERE b.ended_at < nightdesk_now() - %(older_than)s
+          AND NOT EXISTS (SELECT FROM provider_batch_call c WHERE c.provider_batch_id = b.id) LIMIT %(page)s) RETURNING id
+    """,
+)
+"""Rows of a day, a period and a provider's batch, each statement a page of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +242,14 @@ class Sealed(Enum):
 
 JobPage = tuple[UUID, list[StoredJob]]
 """A batch, and some of its jobs."""
+
+
+@dataclass(slots=True)
+class Passed:
+    """The last batch, in the order of their creation, up to which a walk found nothing left to remove."""
+
+    created_at: datetime | None = None
+    batch_id: UUID | None = None
 
 
 class Erasure:
@@ -257,9 +312,43 @@ class Erasure:
                     yield batch_id, page
             yield batch_id, []
 
-    async def old_batches(self, tenant: str | None, older_than: timedelta, *, rows: bool) -> AsyncIterator[UUID]:
-        """Batches at least so old, oldest first, that hold content (or, with ``rows``, jobs)."""
-        parameters = {"tenant": tenant, "older_than": older_than, "rows": rows}
-        async for batches in walk(self._db, _BATCHES, parameters, {"created_at": None, "id": None}):
+    async def old_batches(
+        self, tenant: str | None, older_than: timedelta, *, rows: bool, passed: "Passed | None" = None
+    ) -> AsyncIterator[UUID]:
+        """Batches at least so old, oldest first, that hold content (or, with ``rows``, jobs).
+
+        Args:
+            tenant: whose batches; None: everybody's.
+            older_than: age of the batch.
+            rows: look for jobs, not for content.
+            passed: the batches that an earlier walk found empty; they are left out, and those found now are added.
+        """
+        async for batches in self._walk_batches(tenant, older_than, passed or Passed(), rows=rows):
             for row in batches:
-                yield row.id
+                if row.holds:
+                    yield row.id
+
+    async def _walk_batches(
+        self, tenant: str | None, older_than: timedelta, passed: "Passed", *, rows: bool
+    ) -> AsyncIterator[list[Any]]:
+        parameters = {"tenant": tenant, "older_than": older_than, "rows": rows, "late_commits": LATE_COMMITS}
+        begin = {"created_at": passed.created_at, "id": passed.batch_id}
+        only_empty = True
+        async for batches in walk(self._db, _BATCHES, parameters, begin):
+            for row in batches:
+                only_empty = only_empty and row.is_complete and not row.holds
+                if only_empty:
+                    passed.created_at, passed.batch_id = row.created_at, row.id
+            yield batches
+
+    async def delete_batches(self, older_than: timedelta) -> int:
+        """Delete batches at least so old without a job, and the sums of days, periods and provider batches of that age."""
+        count = 0
+        async for batches in self._walk_batches(None, older_than, Passed(), rows=True):
+            ids = [row.id for row in batches if not row.holds]
+            count += len(await self._db.rows(_DELETE_BATCHES, {"ids": ids}))
+        for statement in _DELETE_SUMS:
+            page = {"older_than": older_than, "page": PAGE_ROWS}
+            while len(await self._db.rows(statement, page)) == PAGE_ROWS:
+                pass
+        return count

@@ -1,15 +1,16 @@
-"""Removes old jobs by itself: first their content, later the jobs altogether, each after a time of its own."""
+"""Removes old jobs by itself: first their content, later the jobs, at last their batches, each after a time of its own."""
 
 import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
 from tasks.errors import NightdeskError
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.removal import Passed
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,12 @@ class Pruning:
     rows_after: timedelta | None = None
     """Age at which the job is deleted with all its rows; None: never."""
     leads: Callable[[], bool] = lambda: True
+    batches_after: timedelta | None = None
+    """Age at which a batch without jobs is deleted, with the sums of days and periods; None: never."""
     page_pause: timedelta = PAGE_PAUSE
     every: timedelta = EVERY
+    _passed: dict[bool, Passed] = field(default_factory=lambda: {True: Passed(), False: Passed()})
+    """Where the walks for jobs and for content go on: an hour's round reads no batch that holds nothing."""
 
     async def run(self) -> None:
         """Prunes every hour until cancelled. The first round comes at a random time, not with the load of a start."""
@@ -62,12 +67,15 @@ class Pruning:
         """Removes all old jobs; returns the numbers of erased and of deleted ones."""
         deleted = await self._remove(self.rows_after, rows=True) if self.rows_after is not None else 0
         erased = await self._remove(self.content_after, rows=False) if self.content_after is not None else 0
+        if self.batches_after is not None and (batches := await self.ledger.erasure.delete_batches(self.batches_after)):
+            log.info("pruned: %d batches without jobs deleted", batches)
         return erased, deleted
 
     async def _remove(self, age: timedelta, *, rows: bool) -> int:
         jobs = 0
         erasure = self.ledger.erasure
-        async for batch_id, due in erasure.due_pages(erasure.old_batches(None, age, rows=rows), age, rows=rows):
+        batches = erasure.old_batches(None, age, rows=rows, passed=self._passed[rows])
+        async for batch_id, due in erasure.due_pages(batches, age, rows=rows):
             if not due:
                 await erasure.seal(batch_id)
                 continue

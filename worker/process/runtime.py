@@ -294,8 +294,11 @@ class WorkerRuntime:
         )
         self._stack.push_async_callback(cancel, asyncio.create_task(delivery.run(), name="callbacks"))
         content_after, rows_after = self._settings.prune_content_after, self._settings.prune_rows_after
-        if content_after is not None or rows_after is not None:
-            pruning = Pruning(self._ledger, self._forget, content_after, rows_after, lambda: dispatch.leads)
+        batches_after = self._settings.prune_batches_after
+        if content_after is not None or rows_after is not None or batches_after is not None:
+            pruning = Pruning(
+                self._ledger, self._forget, content_after, rows_after, lambda: dispatch.leads, batches_after
+            )
             self._stack.push_async_callback(cancel, asyncio.create_task(pruning.run(), name="pruning"))
 
     def _calls_wait(self) -> bool:

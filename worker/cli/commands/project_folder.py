@@ -40,6 +40,7 @@ _SETTINGS = """\
 # Delete what ended long ago, by the workers themselves.
 # prune_content_after_days = 90
 # prune_rows_after_days = 400
+# prune_batches_after_days = 800
 
 # Servers of your own in place of the embedded ones: both or neither.
 # database_url = "postgresql://nightdesk@db.example/nightdesk"
