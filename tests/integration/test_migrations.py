@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from schemas.record import GenerationRecord
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable, SchemaMismatch
 from tests.builders import make_request, new_id
+from tests.deadlines import until
 from tests.deployment import KUBERNETES, objects_of
 from tests.ledger_tables import generation_record, metadata
 from tests.servers import Servers
@@ -236,3 +238,38 @@ def test_a_job_that_was_accepted_before_the_migrations_is_read_and_leased(
 async def _open(url: str) -> None:
     async with PostgresLedger(url):
         pass
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_upgrade_lets_others_work_while_it_waits_for_a_table(
+    database_url: str, next_version: str, monkeypatch: pytest.MonkeyPatch, *, ends: bool
+) -> None:
+    monkeypatch.setattr(upgrade, "LOCK_S", 0.2)
+    before = head_revision_of(database_url)
+    with (
+        psycopg.connect(database_url) as long,
+        psycopg.connect(database_url, autocommit=True, options="-c statement_timeout=30000") as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        long.execute("SELECT count(*) FROM batch")
+        upgrading = pool.submit(upgrade.upgrade, database_url, 60 if ends else 0)
+        if ends:
+            waits = (
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            )
+            assert until(lambda: other.execute(waits).fetchone() != (0,), 30)
+            assert other.execute("SELECT count(*) FROM batch").fetchone() == (0,)
+            assert not upgrading.done()
+            long.rollback()
+            assert upgrading.result(30) == (before, next_version)
+        else:
+            with pytest.raises(LedgerUnavailable, match="a transaction uses it"):
+                upgrading.result(30)
+            assert head_revision_of(database_url) == before
+
+
+def head_revision_of(database_url: str) -> str:
+    with psycopg.connect(database_url) as connection:
+        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    assert row is not None
+    return str(row[0])
