@@ -70,7 +70,7 @@ def submit_task(self: "Task[Any, Any]", jobs: Any = None, batch: Any = None) -> 
     """
     runtime = process.runtime
     try:
-        return runtime.submit(*read_message(jobs, batch, f"message:{self.request.id}"))
+        return runtime.submit(*read_message(jobs, batch, f"message:{self.request.id}"), queue_of(self))
     except (InputError, Unstorable) as error:
         return _refusal(error, jobs)
     except (ServiceUnavailable, LedgerError) as error:
@@ -96,10 +96,16 @@ def local_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: F
     process.runtime.admit(Step.LOCAL, parse_job_ids(job_ids), urgent=urgent)
 
 
-@shared_task(base=OwnTask, name="nightdesk.poll", ignore_result=False)
-def poll_task(job_ids: Any) -> list[dict[str, Any] | None]:
-    """Answers a producer that reaches only Redis."""
-    return process.runtime.poll(job_ids if isinstance(job_ids, list) else [job_ids])
+@shared_task(base=OwnTask, name="nightdesk.poll", bind=True, ignore_result=False)
+def poll_task(self: "Task[Any, Any]", job_ids: Any) -> list[dict[str, Any] | None]:
+    """Answers a producer that reaches only Redis, about the jobs of its tenant."""
+    return process.runtime.poll(job_ids if isinstance(job_ids, list) else [job_ids], queue_of(self))
+
+
+def queue_of(task: "Task[Any, Any]") -> str:
+    """The queue that the message was taken from."""
+    delivery: Any = task.request.delivery_info
+    return str(delivery["routing_key"])
 
 
 def read_message(jobs: Any, batch: Any, key: str) -> tuple[list[Any], dict[str, Any]]:

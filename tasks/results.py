@@ -17,7 +17,7 @@ from schemas.states import FINAL_STATES, JobState, Outcome
 from tasks import ports
 from tasks.answers.texts import fallback, in_format, without_answer
 from tasks.errors import InputError
-from tasks.ports import Doorbell, FinalJob, JobView, Leased, Reading
+from tasks.ports import Doorbell, FinalJob, JobView, Leased, Reading, Rendered
 
 if TYPE_CHECKING:
     # Whoever reads results, or makes those of jobs without an answer, parses no answer.
@@ -261,10 +261,6 @@ def _beginning(result: JobResult) -> str:
 # ---- publishing ------------------------------------------------------------------------------------------------------
 
 
-Rendered = tuple[UUID, int, bytes]
-"""Job, run and compact result."""
-
-
 async def publish_results(
     outbox: ports.Outbox, doorbell: Doorbell, results: Sequence[Rendered], erased: Container[UUID] = ()
 ) -> None:
@@ -275,7 +271,7 @@ async def publish_results(
     for job_id, error in refused.items():
         await outbox.set_aside(job_id, error)
     # Erased or run again between the reading and the writing: that action withdrew the result before it was published.
-    stale = await outbox.mark_published([(job_id, run) for job_id, run, _ in results if job_id not in refused])
+    stale = await outbox.mark_published([(job_id, run) for job_id, run, *_ in results if job_id not in refused])
     await doorbell.withdraw([(job_id, run) for job_id, run in stale if job_id not in erased])
 
 

@@ -8,9 +8,10 @@ from celery import Celery
 
 
 @contextmanager
-def celery_client(redis_url: str) -> Iterator[Celery]:
+def celery_client(redis_url: str, **transport: Any) -> Iterator[Celery]:
     """An app with broker and result backend; ``Celery.close`` leaves the sockets of the backend to the garbage collector."""
     app = Celery(broker=redis_url, backend=redis_url, set_as_current=False)
+    app.conf.update(broker_transport_options=transport, result_backend_transport_options=dict(transport))
     try:
         yield app
     finally:

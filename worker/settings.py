@@ -167,6 +167,13 @@ class TenantLimits(BaseModel):
     max_queued_jobs: Annotated[int, Field(ge=1)] | None = None
 
 
+SUBMIT_QUEUE = "submit"
+"""The queue of submissions over Redis; that of a tenant with a prefix has it before this name."""
+
+TENANT_PREFIX = re.compile(r"(?!nightdesk:)[\w.-]{1,64}:", re.ASCII)
+"""The prefix of a tenant's keys; none begins with another, as its only colon is its last character."""
+
+
 class Settings(BaseSettings):
     """Every setting with its default. The environment goes before the file."""
 
@@ -176,6 +183,11 @@ class Settings(BaseSettings):
     database_url: SecretStr | None = Field(default=None, description="PostgreSQL 15 or newer; unset: embedded")
     redis_url: SecretStr | None = Field(default=None, description="Redis 7 or Valkey; unset: embedded")
     key_prefix: str = Field(default="", description="put before every Redis key, where a server is shared")
+    tenant_prefixes: dict[str, str] = Field(
+        default_factory=dict,
+        description='tenants whose producers over Redis are kept apart, as JSON: `{"acme": "acme:"}`; their messages and results '
+        "have this prefix, after the key prefix; see docs/security.md",
+    )
 
     tenant: str = Field(default="default", description="tenant of jobs that come without one")
     provider: str | None = Field(
@@ -438,6 +450,19 @@ class Settings(BaseSettings):
     def _tenant_named(cls, tenant: str) -> str:
         return check_tenant(tenant)
 
+    @field_validator("tenant_prefixes")
+    @classmethod
+    def _apart(cls, prefixes: dict[str, str]) -> dict[str, str]:
+        for tenant, prefix in prefixes.items():
+            check_tenant(tenant)
+            if not TENANT_PREFIX.fullmatch(prefix):
+                raise ValueError(
+                    f"the prefix {prefix!r} of {tenant} must be up to 64 letters, digits, '.', '_' or '-' and a colon, and not nightdesk:"
+                )
+        if len(set(prefixes.values())) < len(prefixes):
+            raise ValueError("two tenants have the same prefix, and would read each other's results: give each its own")
+        return prefixes
+
     @field_validator("callback_secret")
     @classmethod
     def _signs(cls, secret: SecretStr | None) -> SecretStr | None:
@@ -507,6 +532,13 @@ class Settings(BaseSettings):
     def local_model_wait(self) -> timedelta:
         """The time that jobs wait for a worker with the local model while there is none."""
         return timedelta(seconds=self.local_model_wait_s if self.local_model is not None else 0)
+
+    @property
+    def submit_queues(self) -> dict[str, str]:
+        """The queues of submissions over Redis, and the tenant of each: who may write to one is this tenant."""
+        return {SUBMIT_QUEUE: self.tenant} | {
+            f"{prefix}{SUBMIT_QUEUE}": tenant for tenant, prefix in self.tenant_prefixes.items()
+        }
 
     def most_queued(self, tenant: str) -> int | None:
         """The most jobs that are not final of a tenant; None: any number."""

@@ -22,7 +22,7 @@ from tasks.ports.attempt_rows import (
     VerdictQuery,
 )
 from tasks.ports.limits import Denied, DenyReason, Limits, Permit, Room, Unlimited
-from tasks.ports.process import READ_FIRST_S, STALL_S, Doorbell, HintKey, Runtime, TokenSink, Unheard
+from tasks.ports.process import READ_FIRST_S, STALL_S, Doorbell, HintKey, Rendered, Runtime, TokenSink, Unheard
 from tasks.ports.provider import (
     Answered,
     Call,

@@ -23,6 +23,15 @@ class HintKey(NamedTuple):
     urgent: bool
 
 
+class Rendered(NamedTuple):
+    """A compact result (JSON) on its way to its tenant."""
+
+    job_id: UUID
+    run: int
+    result: bytes
+    tenant: str
+
+
 class Doorbell(Protocol):
     """Short-lived signals. Every one may be lost without effect on correctness; all raise ``BrokerUnavailable``."""
 
@@ -35,8 +44,8 @@ class Doorbell(Protocol):
     async def unread_submissions(self) -> int:
         """Count the submissions that no worker took yet, without those that their producers gave a lower priority."""
 
-    async def publish(self, results: Sequence[tuple[UUID, int, bytes]]) -> Mapping[UUID, Exception]:
-        """Put compact results (JSON) with their run under their job ids into the result backend.
+    async def publish(self, results: Sequence[Rendered]) -> Mapping[UUID, Exception]:
+        """Put results with their run under their job ids into the result backend.
 
         The result of a later run stays. Returns the errors of those that it refuses.
         """
@@ -95,14 +104,14 @@ class Runtime(Protocol):
     def admit(self, step: Step, job_ids: Sequence[UUID], *, urgent: bool) -> None:
         """Block until the jobs are admitted (or found to be taken); returns at once when the worker stops."""
 
-    def submit(self, raw_jobs: Sequence[Any], batch: dict[str, Any]) -> dict[str, Any]:
-        """Write jobs and return the JSON answer of ``nightdesk.submit``."""
+    def submit(self, raw_jobs: Sequence[Any], batch: dict[str, Any], queue: str) -> dict[str, Any]:
+        """Write jobs and return the JSON answer of ``nightdesk.submit``; the queue tells their tenant."""
 
     def close_door(self) -> None:
         """Take no further submissions from Redis until the ledger can be reached again."""
 
-    def poll(self, raw_ids: Sequence[Any]) -> list[dict[str, Any] | None]:
-        """Results as JSON, as they stand now."""
+    def poll(self, raw_ids: Sequence[Any], queue: str) -> list[dict[str, Any] | None]:
+        """Results as JSON, as they stand now; None for what the queue's tenant has not."""
 
 
 class _NoRuntime:

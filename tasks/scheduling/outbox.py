@@ -8,8 +8,8 @@ from datetime import timedelta
 
 from tasks import ports
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
-from tasks.ports import Doorbell, JobView
-from tasks.results import Rendered, compact, publish_results, result_of
+from tasks.ports import Doorbell, JobView, Rendered
+from tasks.results import compact, publish_results, result_of
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ async def _rendered(outbox: ports.Outbox, views: Sequence[JobView]) -> list[Rend
     results: list[Rendered] = []
     for number, view in enumerate(views, start=1):
         try:
-            results.append((view.job_id, view.run, compact(result_of(view))))
+            results.append(Rendered(view.job_id, view.run, compact(result_of(view)), view.tenant))
         except Exception as error:
             log.exception("the result of job %s can't be rendered", view.job_id)
             await outbox.set_aside(view.job_id, error)

@@ -18,7 +18,7 @@ from schemas.model_call import ProviderSnapshot
 from schemas.record import Quality
 from schemas.states import JobState, Step
 from tasks.errors import JobsRefused
-from tasks.ports import Advance, JobView, Leased, NewAttempt, Replay
+from tasks.ports import Advance, JobView, Leased, NewAttempt, Rendered, Replay
 from tasks.results import result_of
 from tasks.scheduling.outbox import publish
 from tests.builders import (
@@ -393,10 +393,10 @@ class Board:
         self.ledger = ledger
         self.results: dict[UUID, bytes] = {}
 
-    async def publish(self, results: list[tuple[UUID, int, bytes]]) -> dict[UUID, Exception]:
-        await self.ledger.erasure.erase([job_id for job_id, _, _ in results], ACTOR)
-        await self.forget([job_id for job_id, _, _ in results])
-        self.results |= {job_id: result for job_id, _, result in results}
+    async def publish(self, results: list[Rendered]) -> dict[UUID, Exception]:
+        await self.ledger.erasure.erase([result.job_id for result in results], ACTOR)
+        await self.forget([result.job_id for result in results])
+        self.results |= {result.job_id: result.result for result in results}
         return {}
 
     async def withdraw(self, results: list[tuple[UUID, int]]) -> None:

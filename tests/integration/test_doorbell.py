@@ -12,6 +12,7 @@ from celery.result import AsyncResult
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
+from tasks.ports import Rendered
 from tests.celery_client import celery_client
 from tests.deadlines import scale_to_load
 from tests.faults.proxy import running_proxy
@@ -73,10 +74,10 @@ def test_a_result_is_found_by_a_stock_client_until_it_is_forgotten(redis_url: st
     job_id = uuid4()
 
     async def work(doorbell: CeleryDoorbell) -> None:
-        await doorbell.publish([(job_id, 1, b'{"state": "failed", "response": "none"}')])
+        await doorbell.publish([Rendered(job_id, 1, b'{"state": "failed", "response": "none"}', "default")])
         # A failed job returns as well: get() never raises or hangs.
         assert AsyncResult(str(job_id), app=app).get(timeout=scale_to_load(5))["state"] == "failed"
-        await doorbell.publish([(job_id, 1, b'{"state": "completed"}')])
+        await doorbell.publish([Rendered(job_id, 1, b'{"state": "completed"}', "default")])
         assert AsyncResult(str(job_id), app=app).get(timeout=scale_to_load(5)) == {"state": "completed"}
         await doorbell.forget([job_id])
         assert AsyncResult(str(job_id), app=app).state == "PENDING"
@@ -88,11 +89,11 @@ def test_the_result_of_a_later_run_stays(redis_url: str, app: Celery) -> None:
     job_id = uuid4()
 
     async def work(doorbell: CeleryDoorbell) -> None:
-        await doorbell.publish([(job_id, 2, b'{"answer": "new"}')])
-        assert await doorbell.publish([(job_id, 1, b'{"answer": "old"}')]) == {}
+        await doorbell.publish([Rendered(job_id, 2, b'{"answer": "new"}', "default")])
+        assert await doorbell.publish([Rendered(job_id, 1, b'{"answer": "old"}', "default")]) == {}
         await doorbell.withdraw([(job_id, 1)])
         assert AsyncResult(str(job_id), app=app).get(timeout=scale_to_load(5)) == {"answer": "new"}
-        await doorbell.publish([(job_id, 10, b'{"answer": "newest"}')])
+        await doorbell.publish([Rendered(job_id, 10, b'{"answer": "newest"}', "default")])
         assert AsyncResult(str(job_id), app=app).get(timeout=scale_to_load(5)) == {"answer": "newest"}
         await doorbell.withdraw([(job_id, 10)])
         assert AsyncResult(str(job_id), app=app).state == "PENDING"
@@ -106,7 +107,9 @@ def test_a_result_that_redis_refuses_is_named_and_the_others_are_published(redis
     async def work(doorbell: CeleryDoorbell) -> None:
         with redis.Redis.from_url(redis_url) as client:
             client.rpush(app.backend.get_key_for_task(str(first)), "of another type")
-        refused = await doorbell.publish([(first, 1, b"{}"), (second, 1, b'{"a": 1}')])
+        refused = await doorbell.publish(
+            [Rendered(first, 1, b"{}", "default"), Rendered(second, 1, b'{"a": 1}', "default")]
+        )
         assert list(refused) == [first]
         assert AsyncResult(str(second), app=app).get(timeout=scale_to_load(5)) == {"a": 1}
 
@@ -131,7 +134,7 @@ def test_an_unreachable_redis_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
     async def work(doorbell: CeleryDoorbell) -> None:
         for actions in (
             doorbell.hint(Step.CHECK, [uuid4()]),
-            doorbell.publish([(uuid4(), 1, b"{}")]),
+            doorbell.publish([Rendered(uuid4(), 1, b"{}", "default")]),
             doorbell.remember(),
         ):
             with pytest.raises(BrokerUnavailable):
@@ -146,7 +149,7 @@ def test_nothing_waits_long_for_a_redis_that_is_silent(redis_url: str) -> None:
         await doorbell.remember()
         proxy.stall()
         hints: list[Awaitable[object]] = [doorbell.hint(Step.CHECK, [uuid4()]) for _ in range(1000)]
-        hints += [doorbell.publish([(uuid4(), 1, b"{}")]), doorbell.waiting(Step.CHECK)]
+        hints += [doorbell.publish([Rendered(uuid4(), 1, b"{}", "default")]), doorbell.waiting(Step.CHECK)]
         async with asyncio.timeout(3 * doorbell_module.ANSWER_S):
             refused = await asyncio.gather(*hints, return_exceptions=True)
         assert {type(error) for error in refused} == {BrokerUnavailable}

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -19,8 +19,6 @@ QUEUES = ("generate", "check", "local", "submit")
 
 INCLUDE = ("tasks.celery_tasks",)
 
-SUBMIT_QUEUE = "submit"
-
 PROBE_EVERY_S = 1.0
 """Seconds between looks whether the ledger is back."""
 
@@ -28,6 +26,9 @@ PROBE_EVERY_S = 1.0
 def make_app(settings: Settings, redis_url: str) -> Celery:
     """Makes the application over one Redis, as broker and as result backend."""
     app = Celery("nightdesk", broker=redis_url, backend=redis_url, include=list(INCLUDE), set_as_current=False)
+    # A loader of its own has each application.
+    loader: Any = app.loader
+    loader.override_backends = dict.fromkeys(("redis", "rediss"), "worker.process.answers_in_redis:TenantsBackend")
     transport = _transport(settings)
     app.conf.update(
         # Messages carry ids and short JSON only; nothing that could execute.
@@ -35,7 +36,7 @@ def make_app(settings: Settings, redis_url: str) -> Celery:
         result_serializer="json",
         event_serializer="json",
         accept_content=["json"],
-        task_queues=[Queue(name) for name in QUEUES],
+        task_queues=[Queue(name) for name in dict.fromkeys((*QUEUES, *settings.submit_queues))],
         task_create_missing_queues=False,
         task_default_queue="submit",
         task_routes={
@@ -100,14 +101,20 @@ class SubmitGate:
     """Stops this process's consumer of submissions while the ledger is away: they wait in Redis and do not circulate.
 
     Args:
+        queues: the names of those with submissions.
         shut: names of queues that the consumer leaves alone.
         reachable: asks the ledger; raises while it is away.
         loop: runs ``reachable``.
     """
 
     def __init__(
-        self, shut: set[str], reachable: Callable[[], Awaitable[None]], loop: asyncio.AbstractEventLoop
+        self,
+        queues: Collection[str],
+        shut: set[str],
+        reachable: Callable[[], Awaitable[None]],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
+        self._queues = frozenset(queues)
         self._shut = shut
         self._reachable = reachable
         self._loop = loop
@@ -117,9 +124,9 @@ class SubmitGate:
     def close(self) -> None:
         """Stops the consumer; called by Celery's threads, any number of them."""
         with self._lock:
-            if SUBMIT_QUEUE in self._shut:
+            if self._queues <= self._shut:
                 return
-            self._shut.add(SUBMIT_QUEUE)
+            self._shut |= self._queues
         log.warning("the ledger is away: submissions over Redis wait there")
         self._loop.call_soon_threadsafe(self._begin_reopening)
 
@@ -140,6 +147,6 @@ class SubmitGate:
                 await self._reachable()
             except (ServiceUnavailable, LedgerError):
                 continue
-            self._shut.discard(SUBMIT_QUEUE)
+            self._shut -= self._queues
             log.warning("the ledger is back: submissions over Redis are taken again")
             return

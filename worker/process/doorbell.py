@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -30,13 +31,14 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
-from tasks.ports import FinalJob, Leased, Outbox
+from tasks.ports import FinalJob, Leased, Outbox, Rendered
 from tasks.ports.process import TokenSink
-from tasks.results import Rendered, compact, publish_results, result_of, view_of_final
+from tasks.results import compact, publish_results, result_of, view_of_final
 from tasks.scheduling.batching import Batcher, OnError
 from tasks.scheduling.dispatch import MESSAGE_IDS
+from worker.process.answers_in_redis import result_key
 from worker.process.celery_app import make_app
-from worker.settings import Settings
+from worker.settings import SUBMIT_QUEUE, Settings
 
 log = logging.getLogger(__name__)
 
@@ -87,9 +89,18 @@ return 0
 class CeleryDoorbell:
     """``tasks.ports.Doorbell``; belongs to the event loop it is used on."""
 
-    def __init__(self, app: Celery, redis_url: str, *, key_prefix: str, results_kept_s: float) -> None:
+    def __init__(
+        self,
+        app: Celery,
+        redis_url: str,
+        *,
+        key_prefix: str,
+        results_kept_s: float,
+        tenant_prefixes: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._app = app
         self._prefix = key_prefix
+        self._tenant_prefixes = tenant_prefixes
         self._expires_s = int(results_kept_s)
         self._redis = redis.Redis.from_url(
             redis_url,
@@ -157,11 +168,11 @@ class CeleryDoorbell:
     async def unread_submissions(self) -> int:
         """The number of messages in the queue ``submit``, of the first priority."""
         async with self._redis.pipeline(transaction=False) as pipe:
-            pipe.llen(f"{self._prefix}submit")
-            (unread,) = await self._execute(pipe)
-        return int(unread)
+            for prefix in ("", *self._tenant_prefixes.values()):
+                pipe.llen(f"{self._prefix}{prefix}{SUBMIT_QUEUE}")
+            return sum(await self._execute(pipe))
 
-    async def publish(self, results: Sequence[tuple[UUID, int, bytes]]) -> dict[UUID, Exception]:
+    async def publish(self, results: Sequence[Rendered]) -> dict[UUID, Exception]:
         """Writes results as Celery's backend would: the key of the task, and a message to its waiting callers.
 
         Not by ``store_result``: that makes two round trips a result, and refuses to replace a success when a job
@@ -171,9 +182,9 @@ class CeleryDoorbell:
         for at in range(0, len(results), PUBLISH_KEYS):
             page = results[at : at + PUBLISH_KEYS]
             async with self._redis.pipeline(transaction=False) as pipe:
-                for job_id, run, result in page:
+                for job_id, run, result, tenant in page:
                     await self._publish(
-                        keys=[self._key(job_id)],
+                        keys=[self._key(job_id, tenant)],
                         args=[run, self._meta(job_id, run, result), self._expires_s],
                         client=pipe,
                     )
@@ -191,10 +202,17 @@ class CeleryDoorbell:
         if results:
             async with self._redis.pipeline(transaction=False) as pipe:
                 for job_id, run in results:
-                    await self._withdraw(keys=[self._key(job_id)], args=[run], client=pipe)
+                    for key in self._keys(job_id):
+                        await self._withdraw(keys=[key], args=[run], client=pipe)
                 await self._execute(pipe)
 
-    def _key(self, job_id: UUID) -> bytes:
+    def _keys(self, job_id: UUID) -> list[bytes]:
+        """The keys of a job whose tenant is not at hand."""
+        return [self._key(job_id, tenant) for tenant in (None, *self._tenant_prefixes)]
+
+    def _key(self, job_id: UUID, tenant: str | None) -> bytes:
+        if (prefix := self._tenant_prefixes.get(tenant or "")) is not None:
+            return result_key(f"{self._prefix}{prefix}", job_id).encode()
         # The backend itself puts the global key prefix before it.
         backend: Any = self._app.backend
         key: bytes = backend.get_key_for_task(str(job_id))
@@ -221,7 +239,7 @@ class CeleryDoorbell:
         """Deletes published results."""
         if job_ids:
             async with self._redis.pipeline(transaction=False) as pipe:
-                pipe.delete(*(self._key(job_id) for job_id in job_ids))
+                pipe.delete(*(key for job_id in job_ids for key in self._keys(job_id)))
                 await self._execute(pipe)
 
     async def lost_its_data(self) -> bool:
@@ -266,6 +284,7 @@ async def ring(settings: Settings, redis_url: str) -> AsyncIterator[CeleryDoorbe
         redis_url,
         key_prefix=settings.key_prefix,
         results_kept_s=settings.results_kept_s,
+        tenant_prefixes=settings.tenant_prefixes,
     )
     try:
         yield doorbell
@@ -336,7 +355,7 @@ class Sender:
             self._tokens.final(job, final)
         # The compact result waits for Redis, not the request with its sources.
         result = compact(result_of(view_of_final(job, final, datetime.now(UTC))))
-        self._finals.add((job.job_id, job.run, result), urgent=final.urgent)
+        self._finals.add(Rendered(job.job_id, job.run, result, job.tenant), urgent=final.urgent)
 
     async def _publish(self, results: Sequence[Rendered]) -> None:
         await publish_results(self._outbox, self._doorbell, results)

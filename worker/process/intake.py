@@ -34,8 +34,10 @@ from tasks.scheduling.urgency import Urgency
 from tasks.scheduling.urgent_workers import UrgentWorkers
 from tasks.submit import new_batch, submit
 from worker.operations.public_address import refuse_private
+from worker.process.answers_in_redis import answering
 from worker.process.celery_app import SubmitGate
 from worker.process.doorbell import Sender
+from worker.settings import SUBMIT_QUEUE
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +121,11 @@ class GuardedConsumer(Consumer):
         """Waits before the next connection where the last one was short: a server that refuses does so at once."""
         super().on_connection_error_after_connected(exc)
         self._wait_after(exc)
+
+    def on_unknown_task(self, body: Any, message: Any, exc: Exception) -> None:
+        """Answers a message that names no task."""
+        with answering(message.delivery_info.get("routing_key")):
+            super().on_unknown_task(body, message, exc)
 
     def _wait_after(self, error: Exception) -> None:
         if isinstance(error, redis.ResponseError):
@@ -239,6 +246,11 @@ class GuardedTransport(redis_transport.Transport):
     A read-only replica, a server without memory, one that loads its data or whose passwords change: each serves again.
     """
 
+    def _deliver(self, message: Any, queue: str | None) -> None:
+        # Its producer may have named another one: of whom it is, and where it goes back to, is told by the queue it was in.
+        message["properties"]["delivery_info"] = {"exchange": "", "routing_key": queue}
+        super()._deliver(message, queue)
+
     Channel = GuardedChannel
     connection_errors = (*redis_transport.Transport.connection_errors, redis.RedisError)
 
@@ -310,13 +322,14 @@ class Intake(Runtime):
         loop: the event loop of the process.
         feeds: of the steps that it serves.
         ledger: gets submissions and answers polls.
+        owned: finds jobs within a tenant; None for one that the tenant has not.
         catalog: knows what can be served.
         gate: stops the queue of submissions while the ledger is away.
         sender: hints the first jobs of a small submission.
         dispatch: knows the steps with jobs that wait.
         urgency: of the process; a message counts until it is answered.
-        tenant: of submissions without one.
-        most_queued: most jobs of that tenant that are not final; None: no limit.
+        tenants: the tenant of each queue with submissions; that of ``submit`` for any other.
+        most_queued: most jobs of a tenant that are not final; None: no limit.
         callback_private: callbacks may go to private networks.
     """
 
@@ -326,24 +339,26 @@ class Intake(Runtime):
         feeds: Mapping[Step, Feed],
         *,
         ledger: Ledger,
+        owned: Callable[[Sequence[tuple[UUID, str]]], Coroutine[Any, Any, Sequence[object | None]]],
         catalog: Catalog,
         gate: SubmitGate,
         sender: Sender,
         dispatch: Dispatch,
         urgency: Urgency,
-        tenant: str,
-        most_queued: int | None,
+        tenants: Mapping[str, str],
+        most_queued: Callable[[str], int | None],
         callback_private: bool = False,
     ) -> None:
         self._loop = loop
         self._feeds = feeds
         self._ledger = ledger
+        self._owned = owned
         self._catalog = catalog
         self._gate = gate
         self._sender = sender
         self._dispatch = dispatch
         self._urgency = urgency
-        self._tenant = tenant
+        self._tenants = tenants
         self._most_queued = most_queued
         self._callback_private = callback_private
 
@@ -356,25 +371,35 @@ class Intake(Runtime):
         if feed is not None:
             self._call(feed.admit(job_ids, urgent=urgent))
 
-    def submit(self, raw_jobs: Sequence[Any], batch: dict[str, Any]) -> dict[str, Any]:
+    def submit(self, raw_jobs: Sequence[Any], batch: dict[str, Any], queue: str = SUBMIT_QUEUE) -> dict[str, Any]:
         """See ``tasks.ports.Runtime``."""
-        return self._call(self._submit(raw_jobs, batch))
+        return self._call(self._submit(raw_jobs, batch, self._tenant_of(queue)))
+
+    def _tenant_of(self, queue: str) -> str:
+        return self._tenants.get(queue, self._tenants[SUBMIT_QUEUE])
 
     def close_door(self) -> None:
         """See ``tasks.ports.Runtime``."""
         self._gate.close()
 
-    def poll(self, raw_ids: Sequence[Any]) -> list[dict[str, Any] | None]:
+    def poll(self, raw_ids: Sequence[Any], queue: str = SUBMIT_QUEUE) -> list[dict[str, Any] | None]:
         """See ``tasks.ports.Runtime``."""
-        results = self._call(poll(self._ledger.reading, parse_job_ids(raw_ids)))
-        return [None if result is None else result.model_dump(mode="json") for result in results]
+        return self._call(self._poll(parse_job_ids(raw_ids), self._tenant_of(queue)))
 
-    async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
+    async def _poll(self, job_ids: Sequence[UUID], tenant: str) -> list[dict[str, Any] | None]:
+        owned = await self._owned([(job_id, tenant) for job_id in job_ids])
+        results = await poll(self._ledger.reading, job_ids)
+        return [
+            None if version is None or result is None else result.model_dump(mode="json")
+            for version, result in zip(owned, results, strict=True)
+        ]
+
+    async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any], tenant: str) -> dict[str, Any]:
         with self._urgency.hold():
-            return await self._accept(raw_jobs, raw_batch)
+            return await self._accept(raw_jobs, raw_batch, tenant)
 
-    async def _accept(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any]) -> dict[str, Any]:
-        batch = new_batch(raw_batch, tenant=self._tenant, max_queued=self._most_queued)
+    async def _accept(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any], tenant: str) -> dict[str, Any]:
+        batch = new_batch(raw_batch, tenant=tenant, max_queued=self._most_queued(tenant))
         if batch.callback_url is not None:
             await asyncio.to_thread(refuse_private, batch.callback_url, allowed=self._callback_private)
         until = self._loop.time() + LEDGER_PATIENCE_S

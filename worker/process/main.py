@@ -35,7 +35,7 @@ from worker.process.runtime import WorkerRuntime
 from worker.process.server_keeper import keep_servers
 from worker.providers.registry import ConfiguredProviders
 from worker.scorers import scorer_of
-from worker.settings import Settings, load_settings, worker_name
+from worker.settings import SUBMIT_QUEUE, Settings, load_settings, worker_name
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,8 @@ def _run(settings: Settings, where: Endpoints, queues: Sequence[str], urgent_wor
     process.runtime = runtime.start(providers)
     with keep_servers(settings, where):
         try:
-            code = _listen(app, runtime, where.redis_url, queues, settings.threads)
+            consumed = [*queues, *(settings.submit_queues if SUBMIT_QUEUE in queues else ())]
+            code = _listen(app, runtime, where.redis_url, list(dict.fromkeys(consumed)), settings.threads)
         finally:
             interrupted = runtime.stop()
     if interrupted:

@@ -180,7 +180,11 @@ class WorkerRuntime:
             )
         )
         self._doorbell = CeleryDoorbell(
-            self._app, self._redis_url, key_prefix=settings.key_prefix, results_kept_s=settings.results_kept_s
+            self._app,
+            self._redis_url,
+            key_prefix=settings.key_prefix,
+            results_kept_s=settings.results_kept_s,
+            tenant_prefixes=settings.tenant_prefixes,
         )
         stack.push_async_callback(self._doorbell.close)
         self._tokens = RedisTokens(self._redis_url, key_prefix=settings.key_prefix, kept_s=settings.results_kept_s)
@@ -218,7 +222,7 @@ class WorkerRuntime:
             self._feeds[step] = self._feed(step, journal, renewer, providers, limits)
             self._feeds[step].start()
         dispatch = self._dispatch()
-        gate = SubmitGate(OpenQueues.shut, self._reachable, self._loop)
+        gate = SubmitGate(settings.submit_queues, OpenQueues.shut, self._reachable, self._loop)
         stack.push_async_callback(gate.cancel)
         self._start_duties(dispatch)
         self._metering.start(self._ledger.metric_totals, dispatch)
@@ -226,13 +230,14 @@ class WorkerRuntime:
             self._loop,
             self._feeds,
             ledger=self._ledger,
+            owned=self._ledger.tenancy.jobs,
             catalog=Installation(settings, same_for_workers=True),
             gate=gate,
             sender=self._sender,
             dispatch=dispatch,
             urgency=self._urgency,
-            tenant=settings.tenant,
-            most_queued=settings.most_queued(settings.tenant),
+            tenants=settings.submit_queues,
+            most_queued=settings.most_queued,
             callback_private=settings.callback_private,
         )
 

@@ -15,7 +15,7 @@ from schemas.record import JobResult
 from schemas.states import HeldReason, JobState, Step
 from tasks import results
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
-from tasks.ports import Advance, JobView, Outlook
+from tasks.ports import Advance, JobView, Outlook, Rendered
 from tasks.scheduling import dispatch, outbox, rescue
 from tasks.scheduling.dispatch import ENOUGH, IDLE_TICKS, MESSAGE_IDS, Dispatch, ModelFallback, Pace
 from tasks.scheduling.outbox import publish
@@ -58,12 +58,12 @@ class RecordingDoorbell:
         self._reach()
         return self.submissions
 
-    async def publish(self, results: Sequence[tuple[UUID, int, bytes]]) -> dict[UUID, Exception]:
+    async def publish(self, results: Sequence[Rendered]) -> dict[UUID, Exception]:
         self._reach()
-        for job_id, run, result in results:
+        for job_id, run, result, _ in results:
             if job_id not in self.refused and run >= self.runs.get(job_id, 0):
                 self.published[job_id], self.runs[job_id] = result, run
-        return {job_id: ValueError("refused") for job_id, _, _ in results if job_id in self.refused}
+        return {job_id: ValueError("refused") for job_id, *_ in results if job_id in self.refused}
 
     async def withdraw(self, results: Sequence[tuple[UUID, int]]) -> None:
         self._reach()

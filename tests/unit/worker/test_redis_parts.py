@@ -12,7 +12,7 @@ import pytest
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
-from tasks.ports import Leased
+from tasks.ports import Leased, Rendered
 from tests.builders import make_attempt, make_batch, make_final, make_jobs, make_request, new_id
 from tests.contract.situations import LEASE
 from tests.fakes.ledger import MemoryLedger
@@ -216,11 +216,11 @@ def test_results_are_published_in_the_celery_envelope_and_can_be_deleted(
     server: fakeredis.FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doorbell, "PUBLISH_KEYS", 2)
-    results = [(new_id(), 1, b'{"state": "completed", "at": %d}' % number) for number in range(5)]
+    results = [Rendered(new_id(), 1, b'{"state": "completed", "at": %d}' % number, "default") for number in range(5)]
 
     async def work(bell: CeleryDoorbell) -> None:
         await bell.publish(results)
-        for job_id, _, result in results:
+        for job_id, _, result, _ in results:
             key = f"desk:celery-task-meta-{job_id}"
             envelope = orjson.loads(stored(server).get(key))
             assert (envelope["status"], envelope["task_id"]) == ("SUCCESS", str(job_id))
