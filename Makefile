@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest $(if $(CI),-p no:randomly)
 # Hundreds of Python processes start here: without bytecode each would compile what it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian captures test-llamaindex test-onnx test-parquet test-k8s test-local-llm bench bench-offline bench-idle bench-memory bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job bench-start-up bench-hosts bench-hostile limits faults test-upgrade test-restore test-flower soak fuzz-http test-monitoring test-otel test-browser audit tutorial clean
+.PHONY: help install demo test lint format types imports check-quick unit-steps unit-worker check-rest test-debian captures test-llamaindex test-onnx test-parquet test-k8s test-local-llm bench bench-offline bench-idle bench-memory bench-republish bench-cancelling eval bench-judge bench-cascade bench-budget bench-check bench-questions bench-path bench-prompt bench-lanes bench-rows bench-scale bench-api bench-io bench-one-job bench-start-up bench-hosts bench-hostile limits faults test-upgrade test-restore test-flower soak fuzz-http test-monitoring test-otel test-browser audit sbom tutorial clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -215,6 +215,10 @@ test-otel: $(VENV)/.developing ## spans of jobs: OpenTelemetry's SDK, and a rece
 audit: $(VENV)/.installed ## ask the public advisory database about every pinned dependency (needs the network)
 	$(PIP_INSTALL) pip-audit
 	$(BIN)/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip
+
+sbom: $(VENV)/.installed ## sbom.json: every pinned dependency, in the form of CycloneDX
+	$(PIP_INSTALL) cyclonedx-bom
+	$(BIN)/cyclonedx-py requirements constraints.txt --pyproject pyproject.toml --output-format JSON --output-file sbom.json
 
 clean: ## remove the environment and caches (never the data under .nightdesk)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info build

@@ -658,8 +658,14 @@ api_key = Table(
     Column("created_by", Text, nullable=False),
     Column("revoked_at", _INSTANT),
     Column("revoked_by", Text),
+    Column("expires_at", _INSTANT),
+    Column("last_used_at", _INSTANT),
+    Column("previous_hash", LargeBinary),
+    Column("previous_until", _INSTANT),
+    Column("previous_used_at", _INSTANT),
     CheckConstraint(_one_of("role", [role.value for role in Role]), name="role_known"),
     Index("api_key_hash", "hash", unique=True),
+    Index("api_key_previous_hash", "previous_hash", unique=True, postgresql_where=text("previous_hash IS NOT NULL")),
     Index("api_key_name", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),
 )
 

@@ -418,6 +418,10 @@ class Settings(BaseSettings):
         default=2_000,
         description="requests that a `nightdesk serve` has in progress at once, shared among keys, and idle connections",
     )
+    access_log: bool = Field(
+        default=False,
+        description="`nightdesk serve` logs each request of a caller: key, tenant, address, route, ids, status",
+    )
     callback_secret: SecretStr | None = Field(
         default=None,
         description="signs the callbacks of batches: 'whsec_' and base64 of 24 to 64 bytes, the same for workers and receivers; "

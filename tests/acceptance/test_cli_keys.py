@@ -37,3 +37,21 @@ def test_keys_are_made_listed_and_revoked(system: System) -> None:
     (key,) = nightdesk("keys", "list", "--json").json()
     assert key["revoked_by"].startswith("cli:")
     assert secret not in nightdesk("keys", "list", "--json").out
+
+
+def test_keys_expire_and_rotate(system: System) -> None:
+    def nightdesk(*arguments: str) -> Ended:
+        return run_here(arguments, system.environment())
+
+    added = nightdesk("keys", "add", "month", "--expires", "30d")
+    assert (added.code, "; it expires 20" in added.err) == (0, True)
+    rotated = nightdesk("keys", "rotate", "month", "--expires", "60d", "--overlap", "2h")
+    assert (rotated.code, "the secret before ends 20" in rotated.err) == (0, True)
+    assert rotated.out.strip() not in {"", added.out.strip()}
+    listed = nightdesk("keys", "list").out
+    assert "valid until 20" in listed
+    assert "the secret before until 20" in listed
+    assert "last used never" in listed
+    for wrong in (("add", "b", "--expires", "soon"), ("add", "b", "--expires", "0s"), ("rotate", "nobody")):
+        refused = nightdesk("keys", *wrong)
+        assert (refused.code, refused.out) == (2, ""), wrong

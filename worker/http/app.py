@@ -22,6 +22,7 @@ from worker.http import (
     openai_responses,
     orders,
 )
+from worker.http.access_log import AccessLog
 from worker.http.documents import LabelOrder
 from worker.http.entrance import Entrance
 from worker.http.exposition import RequestMetrics
@@ -81,6 +82,8 @@ def make_application(settings: Settings, where: Endpoints, *, loopback: bool, pr
         app.include_router(router)
     app.add_middleware(Entrance)
     app.add_middleware(RequestMetrics)
+    if settings.access_log:
+        app.add_middleware(AccessLog)
     app.openapi = _Document(app).openapi  # type: ignore[method-assign]
     return app
 

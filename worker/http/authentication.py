@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import logging
 import re
 import time
 from collections import OrderedDict
@@ -15,13 +16,21 @@ from fastapi import Request
 from schemas.access import Role
 from tasks.errors import ConfigurationError, LedgerError, ServiceUnavailable
 from tasks.ports import Submitter
+from worker.http.access_log import Refusals
 from worker.http.problems import Problem
 from worker.http.shares import take_share
-from worker.ledger.stored_keys import ApiKey, ApiKeys
+from worker.ledger.stored_keys import ApiKey, ApiKeys, Use
 from worker.operations.api_keys import hash_of
+
+log = logging.getLogger(__name__)
 
 VALID_S = 5.0
 """Seconds that a look at a key is good for: so late a revoked one ends."""
+
+USE_WRITTEN_EACH_S = 60.0
+"""Seconds from one note of a key's use to the next, of each process that serves."""
+
+UNKNOWN_KEY = "its key is unknown, revoked or expired"
 
 MOST_KEYS = 1_000
 """Keys remembered at once."""
@@ -63,6 +72,10 @@ class Caller:
 class _Look:
     key: ApiKey
     until: float
+    ends_at: float
+    """Time, by the monotonic clock, at which the secret is none of the key any more."""
+    written_at: float = float("-inf")
+    """Time at which its use was last written."""
 
 
 class Access:
@@ -81,6 +94,7 @@ class Access:
         """Time of the ledger's last answer about a key."""
         self._paces: dict[tuple[UUID, float], float] = {}
         self._turn = asyncio.Lock()
+        self.refusals = Refusals()
 
     async def caller(self, request: Request) -> Caller:
         """The caller of a request; raises ``Problem``."""
@@ -90,6 +104,7 @@ class Access:
         secret = _bearer(request)
         caller = None if secret is None else await self.caller_by_hash(hash_of(secret))
         if caller is None:
+            self.refusals.note(request, "no key" if secret is None else UNKNOWN_KEY)
             detail = "send a valid key in the header Authorization: Bearer KEY; 'nightdesk keys add' makes one"
             raise _unauthorized(detail)
         return caller
@@ -119,7 +134,7 @@ class Access:
             secret = _bearer(request)
             key_hash = b"" if secret is None else hash_of(secret)
             look = self._looks.get(key_hash)
-            if look is None or look.until < self._answered_at - KNOWN_S:
+            if look is None or look.until < self._answered_at - KNOWN_S or look.ends_at <= time.monotonic():
                 raise
             self._pace(look.key)
             return _caller_of(look.key, key_hash)
@@ -170,15 +185,27 @@ class Access:
     async def _key(self, key_hash: bytes) -> ApiKey | None:
         look = self._looks.get(key_hash)
         if look is None or time.monotonic() > look.until:
-            key = await self._keys.by_hash(key_hash)
-            self._answered_at = time.monotonic()
-            if key is None:
+            use = await self._keys.by_hash(key_hash)
+            now = self._answered_at = time.monotonic()
+            if use is None:
                 self._looks.pop(key_hash, None)
                 return None
-            look = self._looks[key_hash] = _Look(key, time.monotonic() + VALID_S)
+            ends_at = float("inf") if use.ends_in_s is None else now + use.ends_in_s
+            written_at = look.written_at if look else float("-inf")
+            look = self._looks[key_hash] = _Look(use.key, min(now + VALID_S, ends_at), ends_at, written_at)
             while len(self._looks) > MOST_KEYS:
                 self._looks.popitem(last=False)
+            if now - written_at >= USE_WRITTEN_EACH_S:
+                look.written_at = now
+                await self._note_use(use)
         return look.key
+
+    async def _note_use(self, use: Use) -> None:
+        try:
+            await self._keys.note_use(use)
+        except (ServiceUnavailable, LedgerError) as error:
+            # Whoever may read does so also where nothing can be written: a full disk, a standby.
+            log.warning("the last use of the key %s could not be written: %s", use.key.name, error)
 
     def _pace(self, key: ApiKey) -> None:
         """Lets a key's requests through at its paces, each with a burst; raises ``Problem`` beyond one."""

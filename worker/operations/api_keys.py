@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 
 from schemas.access import Role
@@ -34,6 +35,8 @@ class KeyRequest:
     """By their names in the ledger (``LIMITS``); None and 0: no limit."""
     money: Mapping[str, Decimal] = field(default_factory=dict)
     """The most that its jobs may cost, by period (``TOTAL``, ``DAY``); 0: no limit."""
+    expires_in: timedelta | None = None
+    """None: it never expires."""
 
 
 def hash_of(key: str) -> bytes:
@@ -56,10 +59,25 @@ async def add_key(ledger: PostgresLedger, request: KeyRequest, actor: str) -> tu
         "role": request.role.value,
         **{limit: request.limits.get(limit) or None for limit in LIMITS},
     }
-    key = await ledger.api_keys.add(fields, hash_of(secret), actor)
+    key = await ledger.api_keys.add(fields, hash_of(secret), actor, request.expires_in)
     # Before its secret is shown to anyone.
     await set_money(ledger, key, request.money, actor)
     return key, secret
+
+
+async def rotate_key(
+    ledger: PostgresLedger, name: str, overlap: timedelta, expires_in: timedelta | None
+) -> tuple[ApiKey, str]:
+    """Gives a key another secret, and returns it with it; its jobs, limits and budgets stay. Raises ``NotFound``.
+
+    Args:
+        ledger: of the key.
+        name: of the key.
+        overlap: how long the secret before stays good; one that was rotated away earlier ends at once.
+        expires_in: None: the key expires when it did.
+    """
+    secret = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+    return await ledger.api_keys.rotate(name, hash_of(secret), overlap, expires_in), secret
 
 
 async def limit_key(

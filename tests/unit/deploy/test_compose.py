@@ -8,6 +8,9 @@ import pytest
 from tests.deployment import COMPOSE, REPOSITORY, Unset, compose, compose_processes, compose_text
 from worker.settings import Settings
 
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
+CALLBACKS = "NIGHTDESK_CALLBACK_SECRET"
+WITHOUT_SECRETS = ("migrate", "http")
 PASSWORDS = {"NIGHTDESK_POSTGRES_PASSWORD": "p0stgres", "NIGHTDESK_REDIS_PASSWORD": "r3dis"}
 
 
@@ -55,7 +58,7 @@ def test_the_example_environment_names_what_the_file_needs() -> None:
     }
     text = COMPOSE.read_text()
     assert example.keys() >= PASSWORDS.keys()
-    assert all(f"${{{name}:" in text or f"    {name}:\n" in text for name in example), example
+    assert all(f"${{{name}:" in text or f"  {name}:\n" in text for name in example), example
     assert all(example[name] == "" for name in PASSWORDS)
 
 
@@ -70,11 +73,42 @@ def test_our_processes_find_the_services_and_know_their_settings() -> None:
     for process in compose_processes(**PASSWORDS):
         environment = process.environment
         assert environment["NIGHTDESK_DATABASE_URL"] == "postgresql://nightdesk:p0stgres@postgres:5432/nightdesk"
-        assert environment["NIGHTDESK_REDIS_URL"] == "redis://:r3dis@redis:6379/0"
-    for service in services().values():
+        assert environment["NIGHTDESK_REDIS_URL"] == "redis://nightdesk:r3dis@redis:6379/0"
+    for name, service in services().items():
         if service["image"].startswith("nightdesk:"):
             variables = {name for name in service["environment"] if name.startswith("NIGHTDESK_")}
-            assert variables == names - {"NIGHTDESK_HOME"}, "a setting in .env that is not passed on would do nothing"
+            expected = names - {"NIGHTDESK_HOME"} - ({CALLBACKS} if name in WITHOUT_SECRETS else set())
+            assert variables == expected, "a setting in .env that is not passed on would do nothing"
+
+
+def test_only_processes_that_make_calls_have_their_secrets() -> None:
+    for name, service in services().items():
+        if service["image"].startswith("nightdesk:"):
+            secrets = {*KEYS, CALLBACKS} & service["environment"].keys()
+            assert secrets == (set() if name in WITHOUT_SECRETS else {*KEYS, CALLBACKS}), name
+
+
+def test_the_user_of_redis_has_the_documented_rights() -> None:
+    documented = re.search(r"\nuser nightdesk on >PASSWORD ([^\n]+)\n", (REPOSITORY / "docs/security.md").read_text())
+    assert documented is not None
+    users = compose(**PASSWORDS)["configs"]["redis-users"]["content"].splitlines()
+    rights = documented[1].replace("nightdesk-1:", "nightdesk:")
+    assert users == ["user default off", f"user nightdesk on >r3dis {rights}"]
+    environment = services()["generate"]["environment"]
+    assert environment["NIGHTDESK_KEY_PREFIX"] == "nightdesk:"
+
+
+def test_the_role_of_postgres_is_no_superuser() -> None:
+    assert "POSTGRES_USER" not in services()["postgres"]["environment"]
+    script = compose(**PASSWORDS)["configs"]["postgres-roles"]["content"]
+    assert "CREATE ROLE nightdesk LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD 'p0stgres';" in script
+    assert services()["postgres"]["configs"][0]["target"].startswith("/docker-entrypoint-initdb.d/")
+
+
+def test_no_log_grows_for_ever() -> None:
+    for name, service in services().items():
+        if "monitoring" not in service.get("profiles", []):
+            assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
 
 
 def test_workers_start_after_the_migration_and_restart() -> None:

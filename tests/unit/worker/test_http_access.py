@@ -13,7 +13,7 @@ from worker.http import authentication
 from worker.http.authentication import Access, require_local
 from worker.http.problems import Problem
 from worker.ledger.database import Database
-from worker.ledger.stored_keys import ApiKey, ApiKeys
+from worker.ledger.stored_keys import ApiKey, ApiKeys, Use
 from worker.operations.api_keys import hash_of
 
 
@@ -56,16 +56,20 @@ class LostKeys(ApiKeys):
         super().__init__(Database("postgresql://nobody@127.0.0.1:1/none"))
         self.is_lost = False
         self.key: ApiKey | None = ApiKey(
-            uuid4(), "scraper", "default", Role.ADMIN, *[None] * 5, datetime.now(UTC), "ada", None, None
+            uuid4(), "scraper", "default", Role.ADMIN, *[None] * 5, datetime.now(UTC), "ada", *[None] * 6
         )
 
     async def exist(self) -> bool:
         return await self.by_hash(hash_of("ndk_known")) is not None
 
-    async def by_hash(self, key_hash: bytes) -> ApiKey | None:
+    async def by_hash(self, key_hash: bytes) -> Use | None:
         if self.is_lost:
             raise LedgerUnavailable("the ledger is away")
-        return self.key if key_hash == hash_of("ndk_known") else None
+        return Use(self.key) if self.key and key_hash == hash_of("ndk_known") else None
+
+    async def note_use(self, use: Use) -> None:
+        if self.is_lost:
+            raise LedgerUnavailable("the ledger is away")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
@@ -12,12 +13,13 @@ from schemas.access import Role
 from schemas.budget import DAY, TOTAL, BudgetStatus
 from tasks.errors import InputError
 from worker.cli import options
+from worker.cli.commands.removal_commands import age
 from worker.cli.exits import run_interruptible
 from worker.cli.session import session
 from worker.cli.terminal import actor, tell, write_json, write_line
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.stored_keys import ApiKey
-from worker.operations.api_keys import KeyRequest, add_key, limit_key
+from worker.operations.api_keys import KeyRequest, add_key, limit_key, rotate_key
 from worker.operations.budget_changes import amount
 from worker.operations.counts import count_of
 from worker.operations.overview import OPTIONS, budget_line, dollars, words_of
@@ -33,6 +35,7 @@ class Action(StrEnum):
     ADD = "add"
     LIST = "list"
     LIMIT = "limit"
+    ROTATE = "rotate"
     REVOKE = "revoke"
 
 
@@ -41,9 +44,10 @@ def _limit(text: str) -> Any:
 
 
 def keys(
-    action: Annotated[Action, typer.Argument(help="add, list, limit or revoke.")],
+    action: Annotated[Action, typer.Argument(help="add, list, limit, rotate or revoke.")],
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Of the key to add, limit or revoke; to limit, its id, too.")
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Of the key to add, limit, rotate or revoke; to limit, its id, too."),
     ] = None,
     *,
     role: Annotated[
@@ -70,13 +74,25 @@ def keys(
     max_cost_usd_per_day: Annotated[
         str | None, typer.Option(metavar="USD", help="The most that their calls of a day (UTC) may cost; 0: no limit.")
     ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            metavar="90d",
+            help="Time from now after which a key to add or rotate is refused; else it never is, or when it was before.",
+        ),
+    ] = None,
+    overlap: Annotated[
+        str, typer.Option(metavar="24h", help="How long the secret before a rotation stays good.")
+    ] = "24h",
     as_json: options.Json = False,
 ) -> int:
-    """Make, list, limit or revoke keys of callers over HTTP ('nightdesk serve').
+    """Make, list, limit, rotate or revoke keys of callers over HTTP ('nightdesk serve').
 
     A new key is written to standard output, once: the ledger has only its hash. A revoked one ends within seconds.
-    Once there is a key, every request needs one. 'limit' changes the limits that are named, and leaves the others.
+    Once there is a key, every request needs one. 'limit' changes the limits that are named, and leaves the others. 'rotate'
+    gives a key another secret; its name, jobs and limits stay, and the secret before stays good for --overlap.
     """
+    expires_in = None if expires is None else _stretch(expires, "expires", shortest=timedelta(minutes=1))
     limits = {
         "requests_per_second": requests_per_second,
         "requests_per_minute": requests_per_minute,
@@ -102,18 +118,43 @@ def keys(
         else:
             tell(f"the key {key.name} is revoked; requests with it are refused within seconds")
         return 0
+    if action is Action.ROTATE:
+        stays = _stretch(overlap, "overlap")
+        key, secret = _with_ledger(lambda ledger: rotate_key(ledger, name, stays, expires_in))
+        _tell_secret(key, secret, f"the secret before ends {_moment(key.previous_until)}", as_json=as_json)
+        return 0
     if action is Action.LIMIT:
         _tell_limits(_with_ledger(lambda ledger: _limited(ledger, name, limits, money)), as_json=as_json)
         return 0
     owner = load_settings().tenant if tenant is None else options.new_tenant(tenant)
-    request = KeyRequest(name, owner, role, limits, money)
+    request = KeyRequest(name, owner, role, limits, money, expires_in)
     key, secret = _with_ledger(lambda ledger: add_key(ledger, request, actor()))
+    _tell_secret(key, secret, f"it may {key.role.value}", as_json=as_json)
+    return 0
+
+
+def _tell_secret(key: ApiKey, secret: str, what: str, *, as_json: bool) -> None:
     if as_json:
         write_json({**asdict(key), "key": secret})
-    else:
-        write_line(secret)
-        tell(f"the key {key.name} of the tenant {key.tenant} may {key.role.value}; it is shown only now")
-    return 0
+        return
+    write_line(secret)
+    expiry = f"; it expires {_moment(key.expires_at)}" if key.expires_at else ""
+    tell(f"the key {key.name} of the tenant {key.tenant}: {what}{expiry}; the secret is shown only now")
+
+
+def _stretch(text: str, option: str, shortest: timedelta = timedelta()) -> timedelta:
+    """Reads a stretch of time; raises ``InputError``."""
+    stretch = age(text, option)
+    if not shortest <= stretch <= _LONGEST_STRETCH:
+        raise InputError(f"{text!r} is too short or too long: give 1m to 3650d", field=option)
+    return stretch
+
+
+_LONGEST_STRETCH = timedelta(days=3_650)
+
+
+def _moment(at: datetime | None) -> str:
+    return "never" if at is None else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def _with_ledger(work: Callable[[PostgresLedger], Coroutine[Any, Any, Result]]) -> Result:
@@ -198,6 +239,23 @@ def _tell_limits(state: _KeyState, *, as_json: bool) -> None:
         tell(f"this gives nothing to jobs of an earlier key of that name: {budget_line(budget)}")
 
 
+def _validity(key: ApiKey) -> str:
+    """The validity of a key in words, with its last use."""
+    if key.revoked_at:
+        return f"revoked {_moment(key.revoked_at)} by {key.revoked_by}"
+    now = datetime.now(UTC)
+    parts = ["expired" if key.expires_at and key.expires_at <= now else "valid"]
+    if key.expires_at:
+        parts[0] += f" {'since' if key.expires_at <= now else 'until'} {_moment(key.expires_at)}"
+    if key.last_used_at:
+        parts.append(f"last used {_moment(key.last_used_at)}")
+    if key.previous_until and key.previous_until > now:
+        parts.append(
+            f"the secret before until {_moment(key.previous_until)}, last used {_moment(key.previous_used_at)}"
+        )
+    return "; ".join(parts)
+
+
 def _show(states: list[_KeyState], *, as_json: bool) -> None:
     if as_json:
         write_json([state.document() for state in states])
@@ -206,8 +264,7 @@ def _show(states: list[_KeyState], *, as_json: bool) -> None:
         tell("there are no keys: 'nightdesk serve' answers whatever runs on its own machine")
     for state in states:
         key = state.key
-        end = f"revoked {key.revoked_at:%Y-%m-%d %H:%M} UTC by {key.revoked_by}" if key.revoked_at else "valid"
-        write_line(f"{key.name:<20} {key.role.value:<7} {key.tenant:<16} {end}")
+        write_line(f"{key.name:<20} {key.role.value:<7} {key.tenant:<16} {_validity(key)}")
         if (not key.revoked_at or state.budgets) and (limits := state.limits()):
             today = "" if state.jobs_today is None else f"; {state.jobs_today:,} jobs today"
             write_line(f"{'':<20} at most {', '.join(limits)}{today}")

@@ -135,9 +135,9 @@ def prune(
     return INCOMPLETE if done.redis_unreachable or pages.refused else OK
 
 
-def age(text: str) -> timedelta:
-    """Reads an age such as ``90d``; raises ``InputError``."""
+def age(text: str, field: str = "older-than") -> timedelta:
+    """Reads an age or another stretch of time, such as ``90d``; raises ``InputError``."""
     match = _AGE.fullmatch(text.strip())
     if match is None:
-        raise InputError(f"{text!r} is not an age; say for example 90d, 12w, 36h, 30m or 0s", field="older-than")
+        raise InputError(f"{text!r} is not an age; say for example 90d, 12w, 36h, 30m or 0s", field=field)
     return timedelta(**{_UNITS[match[2]]: int(match[1])})

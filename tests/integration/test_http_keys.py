@@ -1,0 +1,164 @@
+"""Keys expire and rotate, and their use, their refusals and their reads can be told: an auditor asks for it."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from starlette.requests import HTTPConnection
+
+from schemas.access import Role
+from tests.http_service import Door, running_service
+from tests.servers import Servers
+from worker.http import authentication
+from worker.http.access_log import MOST_ADDRESSES, Refusals
+from worker.ledger.postgres import PostgresLedger
+from worker.operations.api_keys import KeyRequest, add_key, rotate_key
+
+DAY = timedelta(days=1)
+JOB = {"query": "How long is the warranty?", "context": ["The warranty lasts two years."]}
+
+
+@pytest.fixture(autouse=True)
+def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks at keys are good for no time, so that each request asks the ledger."""
+    monkeypatch.setattr(authentication, "VALID_S", -1.0)
+
+
+@pytest.fixture(scope="module")
+def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with servers.database() as url:
+        new_key(url, "first")
+        home = tmp_path_factory.mktemp("home")
+        with running_service(url, servers.redis_url, home, loopback=False, access_log=True) as door:
+            yield door
+
+
+def with_ledger(url: str, work: Any) -> Any:
+    async def run() -> Any:
+        async with PostgresLedger(url, connections=1) as ledger:
+            return await work(ledger)
+
+    return asyncio.run(run())
+
+
+def new_key(url: str, name: str, expires_in: timedelta | None = None, role: Role = Role.SUBMIT) -> str:
+    request = KeyRequest(name, "acme", role, expires_in=expires_in)
+    return str(with_ledger(url, lambda ledger: add_key(ledger, request, "ada"))[1])
+
+
+def status(door: Door, secret: str, path: str = "/v1/batches") -> int:
+    return door.http.get(path, headers={"Authorization": f"Bearer {secret}"}).status_code
+
+
+def row(door: Door, name: str, columns: str) -> Any:
+    with psycopg.connect(door.database_url) as connection:
+        return connection.execute(f"SELECT {columns} FROM api_key WHERE name = %s", (name,)).fetchone()
+
+
+def change(door: Door, name: str, assignment: str) -> None:
+    with psycopg.connect(door.database_url) as connection:
+        connection.execute(f"UPDATE api_key SET {assignment} WHERE name = %s", (name,))
+
+
+def test_an_expired_key_is_refused(door: Door) -> None:
+    secret = new_key(door.database_url, "mortal", DAY)
+    assert status(door, secret) == 200
+    change(door, "mortal", "expires_at = nightdesk_now()")
+    assert status(door, secret) == 401
+
+
+def test_a_rotated_key_has_two_secrets_for_a_while(door: Door) -> None:
+    before = new_key(door.database_url, "turning", DAY)
+    assert status(door, before) == 200
+    (used_at,) = row(door, "turning", "last_used_at")
+    _, after = with_ledger(door.database_url, lambda ledger: rotate_key(ledger, "turning", DAY, 2 * DAY))
+    assert after != before
+    assert status(door, before) == status(door, after) == 200
+    last_used_at, previous_used_at, remaining = row(
+        door, "turning", "last_used_at, previous_used_at, expires_at - nightdesk_now()"
+    )
+    assert last_used_at > used_at
+    assert previous_used_at >= used_at
+    assert remaining > DAY
+    change(door, "turning", "previous_until = nightdesk_now()")
+    assert (status(door, before), status(door, after)) == (401, 200)
+    change(door, "turning", "previous_until = nightdesk_now() + interval '1 day', expires_at = nightdesk_now()")
+    assert (status(door, before), status(door, after)) == (401, 401)
+
+
+def test_a_rotation_ends_with_the_revocation_of_the_key(door: Door) -> None:
+    before = new_key(door.database_url, "leaving")
+    _, after = with_ledger(door.database_url, lambda ledger: rotate_key(ledger, "leaving", DAY, None))
+    with_ledger(door.database_url, lambda ledger: ledger.api_keys.revoke("leaving", "ada"))
+    assert (status(door, before), status(door, after)) == (401, 401)
+
+
+def test_refused_keys_are_logged_once_with_the_address_and_never_with_the_key(
+    door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    door.service.access.refusals = Refusals()
+    with caplog.at_level(logging.WARNING, "nightdesk.refused"):
+        assert {status(door, f"ndk_wrong{number}") for number in range(50)} == {401}
+    (record,) = [record for record in caplog.records if record.name == "nightdesk.refused"]
+    assert "127.0.0.1" in record.getMessage()
+    assert "ndk_wrong" not in record.getMessage()
+
+
+def test_refusals_of_an_address_are_counted_until_its_next_line(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    log = Refusals(lambda: now)
+
+    def refuse(address: str) -> None:
+        scope = {"type": "http", "client": (address, 1), "method": "GET", "path": "/v1/a\nb", "headers": [], "server": ("h", 1), "query_string": b"", "scheme": "http"}  # fmt: skip
+        log.note(HTTPConnection(scope), "no key")
+
+    with caplog.at_level(logging.WARNING, "nightdesk.refused"):
+        for _ in range(5):
+            refuse("192.0.2.1")
+        refuse("192.0.2.2")
+        now = 61.0
+        refuse("192.0.2.1")
+    messages = [record.getMessage() for record in caplog.records]
+    assert [message.count("more since") for message in messages] == [0, 0, 1]
+    assert "4 more since" in messages[2]
+    assert all("\n" not in message for message in messages)
+    for number in range(2 * MOST_ADDRESSES):
+        refuse(f"address {number}")
+    assert len(log._lines) == MOST_ADDRESSES
+
+
+def test_reads_are_logged_with_key_tenant_route_and_ids(door: Door, caplog: pytest.LogCaptureFixture) -> None:
+    secret = new_key(door.database_url, "reader")
+    bearer = {"Authorization": f"Bearer {secret}"}
+    job = door.http.post("/v1/jobs", json=JOB, headers=bearer).json()["job_id"]
+    with caplog.at_level(logging.INFO, "nightdesk.access"):
+        assert status(door, secret, f"/v1/jobs/{job}/record") == 200
+        assert status(door, "ndk_none", f"/v1/jobs/{job}/record") == 401
+    (record,) = [record for record in caplog.records if record.name == "nightdesk.access"]
+    fields = {name: getattr(record, name) for name in ("key", "tenant", "route", "path", "status", "method")}
+    assert fields == {
+        "key": "reader",
+        "tenant": "acme",
+        "route": "/v1/jobs/{job_id}/record",
+        "path": f"/v1/jobs/{job}/record",
+        "status": 200,
+        "method": "GET",
+    }
+    assert secret not in record.getMessage()
+
+
+def test_without_the_setting_no_read_is_logged(
+    servers: Servers, database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = new_key(database_url, "reader")
+    with (
+        caplog.at_level(logging.INFO, "nightdesk.access"),
+        running_service(database_url, servers.redis_url, tmp_path, loopback=False) as door,
+    ):
+        assert status(door, secret) == 200
+    assert not [record for record in caplog.records if record.name == "nightdesk.access"]

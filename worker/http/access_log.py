@@ -1,0 +1,85 @@
+"""Writes who was refused, and, where the setting asks for it, who read what: lines of the log, with the address."""
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from worker.http.shares import SHARE
+
+refusals = logging.getLogger("nightdesk.refused")
+reads = logging.getLogger("nightdesk.access")
+
+EACH_S = 60.0
+"""Seconds from one line about an address to its next, which counts the refusals between."""
+MOST_ADDRESSES = 1_000
+"""Addresses remembered at once; beyond, those heard of least recently are forgotten."""
+_LONGEST = 200
+"""Characters of a path, or of what a proxy says of its client, in a line."""
+
+
+class Refusals:
+    """Logs requests without a valid key, at most one line an address and minute: whoever tries keys fills no disk."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lines: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def note(self, request: HTTPConnection, why: str) -> None:
+        """Logs a refused request, or counts it."""
+        address = address_of(request)
+        told_at, untold = self._lines.pop(address, (float("-inf"), 0))
+        now = self._clock()
+        if now - told_at < EACH_S:
+            self._lines[address] = told_at, untold + 1
+            return
+        more = f"; {untold:,} more since the last line about it" if untold else ""
+        refusals.warning(
+            "refused %s %.200r from %s: %s%s", request.scope.get("method", ""), request.url.path, address, why, more,
+            extra={"address": address, "untold": untold},
+        )  # fmt: skip
+        self._lines[address] = now, 0
+        while len(self._lines) > MOST_ADDRESSES:
+            self._lines.popitem(last=False)
+
+
+def address_of(request: HTTPConnection) -> str:
+    """The address of the other side, and behind a proxy also what that says of its client, which anybody can send."""
+    address = request.client.host if request.client else "an unknown address"
+    forwarded = request.headers.get("x-forwarded-for") or request.headers.get("forwarded")
+    return f"{address} (for {forwarded[:_LONGEST]!r})" if forwarded else address
+
+
+class AccessLog:
+    """Logs each answered request of a caller: key, tenant, address, route, ids, status. Part of the application only by a setting."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on, and logs it once its answer has begun."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def note(message: Message) -> None:
+            if message["type"] == "http.response.start" and (caller := scope.get(SHARE)) is not None:
+                request = HTTPConnection(scope)
+                fields = {
+                    "key": caller.name,
+                    "tenant": caller.tenant,
+                    "address": address_of(request),
+                    "method": scope["method"],
+                    "path": request.url.path[:_LONGEST],
+                    "query": request.url.query[:_LONGEST],
+                    "route": getattr(scope.get("route"), "path", "none"),
+                    "status": message["status"],
+                }
+                words = "key %(key)s of %(tenant)s from %(address)s: %(method)s %(path)s %(query)s %(status)s"
+                reads.info(words, fields, extra=fields)
+            await send(message)
+
+        await self._app(scope, receive, note)
