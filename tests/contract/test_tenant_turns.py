@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -13,6 +14,7 @@ from tasks.ports import LeaseRoom, Opened
 from tests.builders import closed_ok, make_attempt, make_batch, to_check
 from tests.contract.situations import LEASE, generate, open_one, state, submit_many, take
 from tests.contract.test_ledger_dispatch import AGAIN
+from tests.postgres import advance_clock
 from worker.ledger.postgres import PostgresLedger
 
 pytestmark = pytest.mark.usefixtures("runner")
@@ -249,3 +251,21 @@ async def test_new_jobs_do_not_take_what_one_waits_for(postgres_database_url: st
             if any(job.job_id == dear.job_id for job, _ in running):
                 return
         pytest.fail("the dear job never began")
+
+
+async def test_money_that_is_out_for_long_holds_others_up_for_half_an_hour(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url) as ledger:
+        jobs = await take(ledger, (await submit_many(ledger, 4, batch=make_batch(max_cost_usd=Decimal(1)))).job_ids)
+        prices = [Decimal(usd) for usd in ("0.5", "0.2", "0.6", "0.4")]
+        attempts = [make_attempt(job, reserved_usd=usd) for job, usd in zip(jobs, prices, strict=True)]
+        assert await ledger.attempts.open_attempts(attempts) == [*[Opened.OPENED] * 2, *[Opened.ON_HOLD] * 2]
+        _, short, dear, cheap = jobs
+        closed = closed_ok(short, attempts[1], cost_usd=Decimal(0), then=to_check(short))
+        await ledger.attempts.close_attempts([closed])
+
+        assert await ledger.duties.settle_budgets(100) == 0
+        advance_clock(postgres_database_url, timedelta(minutes=31))
+        assert await ledger.duties.settle_budgets(100) == 1
+
+        assert await state(ledger, dear.job_id) is JobState.SCHEDULED
+        assert await state(ledger, cheap.job_id) is JobState.AVAILABLE

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from worker.ledger.database import Database
-from worker.ledger.tenant_budgets import settle_tenant_budgets
+from worker.ledger.tenant_budgets import HELD_UP, settle_tenant_budgets
 
 FUND_ROWS = 500
 """Jobs that are let go in one statement: more calls than a worker begins at once."""
@@ -64,11 +64,12 @@ WITH short_batch AS (
     WHERE b.id = ANY(%(ids)b::uuid[]) AND b.least_needed_usd IS NOT NULL AND NOT b.paused
 ), affordable_job AS (
     -- In the order of submission. What the first one lacks is waited for: calls that end give it back. One that is dearer than
-    -- all that is unspent waits in nobody's way.
+    -- all that is unspent waits in nobody's way, and so does one that had its time.
     SELECT w.id FROM short_batch s CROSS JOIN LATERAL (
         SELECT n.id, sum(n.needs_usd) OVER (ORDER BY n.id) AS usd
         FROM (SELECT j.id, j.needs_usd FROM job j
-              WHERE j.batch_id = s.id AND j.held_reason = 'budget' AND j.needs_usd <= s.unspent_usd AND j.finished_at IS NULL
+              WHERE j.batch_id = s.id AND j.held_reason = 'budget' AND j.finished_at IS NULL
+                AND j.needs_usd <= CASE WHEN j.scheduled_at > nightdesk_now() - {HELD_UP} THEN s.unspent_usd ELSE s.usd END
               ORDER BY j.id LIMIT %(rows)s) n
     ) w WHERE w.usd <= s.usd
 ), locked_job AS (

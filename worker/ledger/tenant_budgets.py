@@ -30,6 +30,9 @@ PAGE_ROWS = 500
 PAGES = 20
 """Jobs that are let go, or held, in one statement, and such statements for a tenant and tick."""
 
+HELD_UP = "interval '30 minutes'"
+"""How long others wait for what the first in line lacks. Calls that end may give it back, but those in a provider's batch take a day."""
+
 ROLLED = 200
 """Budgets that get a new period in one tick."""
 
@@ -77,16 +80,17 @@ JOB_WAITS = "EXISTS (SELECT FROM job j WHERE j.held_reason IN ('key_budget', 'te
 """A job waits for the budget of its tenant, or of its key."""
 
 # The cheapest alone: those that wait for the next period of another budget must not be read one by one.
-HAS_LINE = """EXISTS (
+HAS_LINE = f"""EXISTS (
     SELECT FROM (
-        (SELECT w.needs_usd, w.short_of FROM job w
+        (SELECT w.needs_usd, w.short_of, w.scheduled_at FROM job w
          WHERE p.key_id IS NULL AND w.tenant = p.tenant AND w.held_reason = 'tenant_budget' AND w.needs_usd IS NOT NULL
            AND w.finished_at IS NULL ORDER BY w.needs_usd LIMIT 20)
         UNION ALL
-        (SELECT w.needs_usd, w.short_of FROM job w
+        (SELECT w.needs_usd, w.short_of, w.scheduled_at FROM job w
          WHERE w.key_id = p.key_id AND w.held_reason = 'key_budget' AND w.needs_usd IS NOT NULL
            AND w.finished_at IS NULL ORDER BY w.needs_usd LIMIT 20)
-    ) w WHERE w.needs_usd <= p.max_cost_usd - p.spent_usd AND p.budget_id = ANY (w.short_of))"""
+    ) w WHERE w.needs_usd <= p.max_cost_usd - p.spent_usd AND p.budget_id = ANY (w.short_of)
+      AND w.scheduled_at > nightdesk_now() - {HELD_UP})"""
 """Of a period ``p``: a job waits for its money, and will have it when the calls that are out give it back."""
 
 _OVER = f"""
@@ -181,7 +185,7 @@ def _fund(scope: _Scope) -> str:
     """Lets jobs go on as far as the money of their owner reaches, in the order of submission.
 
     What the first one lacks is waited for, as calls that end give it back; one that is dearer than all that is unspent waits in
-    nobody's way.
+    nobody's way, and so does one that waits for long.
     """
     return f"""
 WITH room AS ({_room(scope)}
@@ -190,7 +194,7 @@ WITH room AS ({_room(scope)}
         SELECT n.id, sum(n.needs_usd) OVER (ORDER BY n.id) AS usd
         FROM (SELECT j.id, j.needs_usd FROM job j
               WHERE j.{scope.column} = %({scope.column})s AND {_waiting(scope)}
-                AND j.needs_usd <= (SELECT unspent_usd FROM room)
+                AND j.needs_usd <= (SELECT CASE WHEN j.scheduled_at > nightdesk_now() - {HELD_UP} THEN unspent_usd ELSE usd END FROM room)
                 AND (j.short_of && (SELECT closed FROM room)) IS NOT TRUE
               ORDER BY j.id LIMIT {PAGE_ROWS}) n
     ) w WHERE w.usd <= (SELECT usd FROM room)
