@@ -238,6 +238,8 @@ MAX_SOURCE_ID_CHARACTERS = 2_048
 """Ids of chunks and documents may be URLs."""
 MAX_REQUEST_BYTES = 16_000_000
 """Largest job as stored JSON: more than any model can read."""
+MAX_VALUES = 125_000
+"""Most JSON values of a job, names of fields not counted: twenty metadata for each of 2,000 sources are 50,000."""
 MAX_LINE_BYTES = 4 * MAX_REQUEST_BYTES
 """Largest job as a line of a file: characters in the form \\uXXXX take up to three times their stored bytes."""
 

@@ -15,7 +15,7 @@ from uuid_utils.compat import uuid7
 
 from schemas import CONTRACT_VERSION
 from schemas.batch import BatchRequest
-from schemas.job import MAX_REQUEST_BYTES, GenerationConfig, JobRequest, unknown_keys
+from schemas.job import MAX_REQUEST_BYTES, MAX_VALUES, GenerationConfig, JobRequest, unknown_keys
 from schemas.states import Step
 from schemas.window import parse_window
 from tasks.errors import InputError, JobsRefused, MessageTaken
@@ -76,6 +76,7 @@ def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[Job
     """
     if not isinstance(raw, dict):
         raise InputError(f"a job must be a JSON object, this is {_kind(raw)}")
+    _check_values(raw)
     warnings = []
     if extra := unknown_keys(raw):
         warnings.append(f"unknown keys were put into metadata: {', '.join(map(repr, extra))}")
@@ -87,6 +88,25 @@ def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[Job
     if not request.check_only:
         present_version(request.config.prompt_name or request.config.mode.value, request.config.prompt_version)
     return request, warnings
+
+
+def too_many_values() -> InputError:
+    """The error of a job that is large by the number of its values."""
+    return InputError(
+        f"the job holds more than {MAX_VALUES:,} JSON values; leave out what the answer does not need, or put it as text into a source"
+    )
+
+
+def _check_values(raw: Any) -> None:
+    """Counts the values before anything is done with each; raises ``InputError``."""
+    count, inside = 0, [raw]
+    while inside:
+        outer = inside.pop()
+        count += len(outer)
+        if count > MAX_VALUES:
+            raise too_many_values()
+        values = outer.values() if isinstance(outer, dict) else outer
+        inside += [value for value in values if isinstance(value, dict | list | tuple)]
 
 
 def _check_schema(config: GenerationConfig) -> None:

@@ -152,13 +152,24 @@ async def test_nothing_is_sent_into_a_private_network(postgres_database_url: str
         refuse_private(url, allowed=True)
 
 
+@pytest.mark.parametrize(
+    "host", ["2130706433", "127.1", "0", "0x7f.1", "017700000001", "LOCALHOST.", "a.localhost", "[::1]"]
+)
+def test_other_spellings_of_this_machine_are_refused_at_submission(host: str) -> None:
+    with pytest.raises(InputError, match="NIGHTDESK_CALLBACK_PRIVATE"):
+        refuse_private(f"https://{host}/", allowed=False)
+
+
+def test_no_name_is_resolved_at_submission(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: pytest.fail("a name server was asked"))
+    refuse_private("https://nightdesk.example/done", allowed=False)
+
+
 async def test_a_name_that_leads_elsewhere_at_the_connection_is_refused(
     postgres_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
         url = receiving.url.replace("127.0.0.1", "rebound.example")
-        answers = [_found("8.8.8.8"), _found("127.0.0.1"), _found("127.0.0.1")]
-        monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: answers.pop(0))
         refuse_private(url, allowed=False)
         batch = make_batch(callback_url=url)
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", _resolve_to_loopback, raising=False)

@@ -3,6 +3,8 @@
 import asyncio
 import functools
 import json
+import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from schemas.access import Role
+from schemas.job import JobRequest
 from tests.http_service import Door, running_service
 from tests.servers import Servers
 from worker.http import bodies
@@ -22,6 +25,7 @@ PLACES = 12
 CONNECTIONS = 200
 QUESTION = {"query": "When?", "context": ["At nine."]}
 PART = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+LINES = "application/x-ndjson"
 LATER = "2090-01-01T00:00:00Z"
 
 
@@ -251,6 +255,77 @@ async def first_of(tasks: list[asyncio.Task[Any]], count: int) -> list[Any]:
             if len(results) == count:
                 break
     return results
+
+
+# ---- work on the loops that all share --------------------------------------------------------------------------------
+
+
+async def send(door: Door, path: str, key: str, kind: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    headers = (bearer(key), f"Content-Type: {kind}", f"Content-Length: {len(body)}")
+    async with wire(door) as connection:
+        await connection.send(request(path, *headers, method="POST") + body)
+        return await connection.answer()
+
+
+@over_wires
+async def test_a_slow_name_server_delays_nobody(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, other = await key_of(door, "slow", "slow"), await key_of(door, "other", "other")
+    job = await waiting_job(door, other)
+    batch = json.loads((await ask(door, "/v1/batches", bearer(other)))[2])["data"][0]["batch_id"]
+    answered, resolve = threading.Event(), socket.getaddrinfo
+
+    def wait(host: Any, *arguments: Any, **options: Any) -> Any:
+        if host == "x.slow.example":
+            answered.wait(CEILING_S)
+        return resolve(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", wait)
+    address = "/v1/batches?callback_url=https%3A%2F%2Fx.slow.example%2F"
+    try:
+        async with asyncio.TaskGroup() as group:
+            sent = [
+                group.create_task(send(door, address, slow, LINES, json.dumps(QUESTION).encode())) for _ in range(3)
+            ]
+            for path in (f"/v1/batches/{batch}/results", f"/v1/jobs/{job}/record", f"/v1/batches/{batch}/report"):
+                async with wire(door) as connection:
+                    await connection.send(request(path, bearer(other)))
+                    async with asyncio.timeout(CEILING_S / 2):
+                        assert b" 200 " in await connection.reader.readline(), path
+            async with asyncio.timeout(CEILING_S / 2):
+                assert {(await each)[0] for each in sent} == {202}
+    finally:
+        answered.set()
+
+
+MANY = {
+    "unknown keys": {**QUESTION, **{f"k{number}": 1 for number in range(130_000)}},
+    "metadata": {**QUESTION, "metadata": {"a": [1] * 130_000}},
+    "config": {**QUESTION, "config": {f"k{number}": 1 for number in range(130_000)}},
+    "nesting": {**QUESTION, "metadata": {"a": [[]] * 130_000}},
+    "sources": {"query": "When?", "context": [["a"]] * 70_000},
+}
+
+
+@pytest.mark.parametrize("shape", MANY)
+@over_wires
+async def test_a_job_of_too_many_values_is_refused_before_they_are_read(
+    door: Door, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = await key_of(door, "many", "many")
+    monkeypatch.setattr(JobRequest, "model_validate", lambda *_: pytest.fail("it was validated"))
+    body = json.dumps(MANY[shape]).encode()
+    for path, kind in (("/v1/jobs", "application/json"), ("/v1/batches", LINES)):
+        status, _, answer = await send(door, path, key, kind, body)
+        assert (status, b"125,000 JSON values" in answer) == (422, True), answer[:300]
+
+
+@over_wires
+async def test_text_may_hold_any_number_of_commas(door: Door) -> None:
+    key = await key_of(door, "prose", "prose")
+    text = 'He said, "{[\\,",' * 50_000
+    body = json.dumps({"query": "When?", "context": [text]}).encode()
+    for path, kind in (("/v1/jobs", "application/json"), ("/v1/batches", LINES)):
+        assert (await send(door, path, key, kind, body))[0] == 202
 
 
 @over_wires

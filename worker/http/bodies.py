@@ -15,7 +15,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from worker.http.problems import Problem, invalid
-from worker.operations.json_lines import UPLOAD_SUFFIX
+from worker.operations.json_lines import UPLOAD_SUFFIX, parse_bounded
 
 IDLE_S = 30.0
 """Seconds without a byte of a body after which its sender counts as gone."""
@@ -25,6 +25,12 @@ LEAST_BYTES_A_SECOND = 5_000
 
 DISK_BYTES = 1_000_000
 """Of a body collected before they are written."""
+
+INLINE_BYTES = 200_000
+"""Largest body that is read on the loop that answers."""
+
+INLINE_VALUES = 5_000
+"""Most values of such a body: some shapes take 10 us each."""
 
 STALE_S = 86_400
 """Age of a file that a killed process left."""
@@ -95,10 +101,15 @@ async def read_body(request: Request, most: int) -> bytes:
     return b"".join([piece async for piece in pieces_of(request, most)])
 
 
+def is_quick(body: bytes) -> bool:
+    """Tells that a job may be read on the loop that answers, by its bytes and, at most, its values: some milliseconds."""
+    return len(body) <= INLINE_BYTES and body.count(b",") <= INLINE_VALUES
+
+
 def parse_json(body: bytes) -> Any:
     """The value of a JSON body."""
     try:
-        return orjson.loads(body)
+        return parse_bounded(body)
     except orjson.JSONDecodeError as error:
         raise Problem(400, "invalid-json", "Invalid JSON", f"the body is not valid JSON: {error}") from None
 

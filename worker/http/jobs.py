@@ -14,7 +14,7 @@ from tasks.ports import HintKey
 from tasks.results import result_of
 from tasks.submit import Submitted
 from worker.http.authentication import Caller
-from worker.http.bodies import parse_json, read_body
+from worker.http.bodies import is_quick, parse_json, read_body
 from worker.http.dependencies import KnownParameters, Reader, ServiceOf, Submitter, departure_of
 from worker.http.documents import Cancelled, SubmittedJob, problems
 from worker.http.problems import not_found
@@ -27,9 +27,6 @@ from worker.operations.job_submission import submit_job
 from worker.operations.operator import JobPages
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-
-INLINE_BYTES = 200_000
-"""Largest body that is read on the loop that answers: some milliseconds."""
 
 _TAG = re.compile(r'"([^"]*)"')
 
@@ -97,7 +94,7 @@ async def submit(
             submitter=caller.submitter,
         )
 
-    submitted = await (write(service.ledger) if len(body) <= INLINE_BYTES else service.bulk.run(write))
+    submitted = await (write(service.ledger) if is_quick(body) else service.bulk.run(write))
     for job in submitted.available:
         service.hint({HintKey(job.step, job.priority > 0): [job.id]})
     return _submitted(submitted)

@@ -18,10 +18,10 @@ from tasks.ports import HintKey, JobView
 from tasks.results import result_of
 from tasks.submit import Submitted
 from worker.http.authentication import Caller
-from worker.http.bodies import parse_json, read_body
+from worker.http.bodies import is_quick, parse_json, read_body
 from worker.http.dependencies import Reader, ServiceOf, Submitter, departure_of
 from worker.http.documents import OPENAI_PROBLEMS
-from worker.http.jobs import INLINE_BYTES, IdempotencyKey, TraceParent, with_trace
+from worker.http.jobs import IdempotencyKey, TraceParent, with_trace
 from worker.http.problems import Problem, not_found, problem_of
 from worker.http.response_document import document_of, response_id
 from worker.http.response_events import first_events, last_events, line_of
@@ -96,7 +96,7 @@ async def create(
         except InputError as error:
             raise _renamed(error, order) from error
 
-    order, submitted = await (write(service.ledger) if len(body) <= INLINE_BYTES else service.bulk.run(write))
+    order, submitted = await (write(service.ledger) if is_quick(body) else service.bulk.run(write))
     for job in submitted.available:
         service.hint({HintKey(job.step, job.priority > 0): [job.id]})
     (job_id,) = submitted.job_ids

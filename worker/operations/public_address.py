@@ -49,21 +49,25 @@ def literal_of(url: str) -> str | None:
 
 
 def refuse_private(url: str | None, *, allowed: bool) -> None:
-    """Raises ``InputError`` for a callback to an address that is not public, as the name is resolved now.
+    """Raises ``InputError`` for a callback to an address that is not public, or to a name of this machine.
 
-    A name that can't be resolved is left to the delivery, which looks again and connects to no other address than it saw.
+    No other name is resolved: that may take as long as a name server likes, and would tell which names of the private network there
+    are. The delivery looks a name up, and connects to no other address than it saw.
     """
     if url is None or allowed:
         return
-    parts = urlsplit(url)
-    try:
-        infos = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return
-    private = [str(sockaddr[0]) for *_, sockaddr in infos if not is_public(str(sockaddr[0]))]
-    if private:
-        place = private[0] if parts.hostname == private[0] else f"{parts.hostname} leads to {private[0]}, which"
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    literal = literal_of(url) or _short_form(host)
+    if host == "localhost" or host.endswith(".localhost") or (literal is not None and not is_public(literal)):
         raise InputError(
-            f"{place} is no public address; callbacks to private networks need NIGHTDESK_CALLBACK_PRIVATE=true",
+            f"{literal or host} is no public address; callbacks to private networks need NIGHTDESK_CALLBACK_PRIVATE=true",
             field="callback_url",
         )
+
+
+def _short_form(host: str) -> str | None:
+    """The address that resolvers take a number or a short form for, such as 2130706433, 127.1 or 0x7f.1."""
+    try:
+        return str(IPv4Address(socket.inet_aton(host)))
+    except (OSError, UnicodeError):
+        return None

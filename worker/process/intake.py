@@ -400,8 +400,7 @@ class Intake(Runtime):
 
     async def _accept(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any], tenant: str) -> dict[str, Any]:
         batch = new_batch(raw_batch, tenant=tenant, max_queued=self._most_queued(tenant))
-        if batch.callback_url is not None:
-            await asyncio.to_thread(refuse_private, batch.callback_url, allowed=self._callback_private)
+        refuse_private(batch.callback_url, allowed=self._callback_private)
         until = self._loop.time() + LEDGER_PATIENCE_S
         while True:
             try:

@@ -114,3 +114,11 @@ values = st.recursive(
 @given(st.dictionaries(st.text(max_size=5), values, max_size=5))
 def test_whatever_json_is_small_enough_is_taken_as_it_is(value: dict[str, Any]) -> None:
     assert job._check_bounds(value) is value
+
+
+def test_the_values_of_a_job_are_counted_however_they_are_nested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.submit.MAX_VALUES", 10)
+    parse_request({"query": "q", "metadata": {"a": [1] * 7}})
+    for values in ([1] * 8, [[]] * 8, [[1], [2], [3], [4]], {str(number): 1 for number in range(8)}):
+        with pytest.raises(InputError, match="10 JSON values"):
+            parse_request({"query": "q", "metadata": {"a": values}})
