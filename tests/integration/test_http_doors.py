@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from schemas.access import Role
@@ -267,11 +268,24 @@ async def send(door: Door, path: str, key: str, kind: str, body: bytes) -> tuple
         return await connection.answer()
 
 
+async def reachable(door: Door, key: str, batch: str, job: str) -> None:
+    """Assert that a caller's export, record and report begin."""
+    for path in (f"/v1/batches/{batch}/results", f"/v1/jobs/{job}/record", f"/v1/batches/{batch}/report"):
+        async with wire(door) as connection:
+            await connection.send(request(path, bearer(key)))
+            async with asyncio.timeout(CEILING_S / 2):
+                assert b" 200 " in await connection.reader.readline(), path
+
+
+async def batch_of(door: Door, key: str) -> str:
+    return str(json.loads((await ask(door, "/v1/batches", bearer(key)))[2])["data"][0]["batch_id"])
+
+
 @over_wires
 async def test_a_slow_name_server_delays_nobody(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, other = await key_of(door, "slow", "slow"), await key_of(door, "other", "other")
     job = await waiting_job(door, other)
-    batch = json.loads((await ask(door, "/v1/batches", bearer(other)))[2])["data"][0]["batch_id"]
+    batch = await batch_of(door, other)
     answered, resolve = threading.Event(), socket.getaddrinfo
 
     def wait(host: Any, *arguments: Any, **options: Any) -> Any:
@@ -283,18 +297,40 @@ async def test_a_slow_name_server_delays_nobody(door: Door, monkeypatch: pytest.
     address = "/v1/batches?callback_url=https%3A%2F%2Fx.slow.example%2F"
     try:
         async with asyncio.TaskGroup() as group:
-            sent = [
+            answers = [
                 group.create_task(send(door, address, slow, LINES, json.dumps(QUESTION).encode())) for _ in range(3)
             ]
-            for path in (f"/v1/batches/{batch}/results", f"/v1/jobs/{job}/record", f"/v1/batches/{batch}/report"):
-                async with wire(door) as connection:
-                    await connection.send(request(path, bearer(other)))
-                    async with asyncio.timeout(CEILING_S / 2):
-                        assert b" 200 " in await connection.reader.readline(), path
+            await reachable(door, other, batch, job)
             async with asyncio.timeout(CEILING_S / 2):
-                assert {(await each)[0] for each in sent} == {202}
+                assert {(await each)[0] for each in answers} == {202}
     finally:
         answered.set()
+
+
+@over_wires
+async def test_orders_that_hang_hold_up_their_tenant_alone(servers: Servers, database_url: str, tmp_path: Path) -> None:
+    with running_service(database_url, servers.redis_url, tmp_path) as door:
+        greedy, other = await key_of(door, "greedy", "greedy"), await key_of(door, "other", "other")
+        await waiting_job(door, greedy)
+        locked, job = await batch_of(door, greedy), await waiting_job(door, other)
+        batch = await batch_of(door, other)
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        async with (
+            await psycopg.AsyncConnection.connect(database_url) as holder,
+            await psycopg.AsyncConnection.connect(database_url, autocommit=True) as looker,
+            asyncio.TaskGroup() as group,
+        ):
+            await holder.execute("SELECT FROM job WHERE batch_id = %s FOR UPDATE", (locked,))
+            await holder.execute("SELECT FROM batch WHERE id = %s FOR UPDATE", (locked,))
+            path = f"/v1/batches/{locked}/cancel"
+            orders = [group.create_task(send(door, path, greedy, LINES, b"")) for _ in range(24)]
+            async with asyncio.timeout(CEILING_S):
+                while (await (await looker.execute(waits)).fetchone() or (0,))[0] < 2:
+                    await asyncio.wait(orders, timeout=0.05)
+            await reachable(door, other, batch, job)
+            assert (await send(door, "/v1/batches", other, LINES, json.dumps(QUESTION).encode()))[0] == 202
+            await holder.rollback()
+            assert {(await order)[0] for order in orders} <= {200, 202}
 
 
 MANY = {

@@ -266,7 +266,7 @@ def test_while_the_process_for_large_batches_hangs_small_ones_are_taken_in(door:
     def send() -> None:
         answers.append(httpx2.post(f"{door.url}/v1/batches", content=large_body(), headers=LINES, timeout=60))
 
-    senders = [threading.Thread(target=send) for _ in range(submission_process.AT_ONCE)]
+    senders = [threading.Thread(target=send) for _ in range(submission_process.OF_ONE)]
     os.kill(link.process.pid, signal.SIGSTOP)
     try:
         for sender in senders:

@@ -116,7 +116,7 @@ async def submit(
     service.large.prepare(declared_size(request))
     async with on_disk(request, service.uploads, service.settings.http_max_body_bytes) as body:
         order = LinesOrder(body.name, options.fields, strict, caller.tenant, caller.submitter)
-        outcome = await service.take_in(submit_lines, order, size=body.size)
+        outcome = await service.take_in(caller.tenant, submit_lines, order, size=body.size)
     _require_accepted(outcome)
     service.hint(outcome.hints)
     return _submitted(outcome, options.warnings)
@@ -209,11 +209,11 @@ async def results(
     """The results as they stand now: one line or row for each line that was submitted, in that order."""
     await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
     if form is OutputForm.JSONL:
-        lines = service.bulk.stream(lambda ledger: stream_results(ledger, batch_id))
+        lines = service.bulk.stream(caller.tenant, lambda ledger: stream_results(ledger, batch_id))
         return StreamingResponse(lines, headers=PRIVATE, media_type=LINES)
     name = f"{batch_id}.{form.value}"
     form_of(name, form)
-    rows = service.bulk.stream(lambda ledger: stream_table(ledger, batch_id, form))
+    rows = service.bulk.stream(caller.tenant, lambda ledger: stream_table(ledger, batch_id, form))
     headers = {**PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'}
     return StreamingResponse(rows, headers=headers, media_type=FORMS[form])
 
@@ -249,7 +249,7 @@ async def report(request: Request, batch_id: UUID, service: ServiceOf, caller: R
         document = batch_report.document(collected)
         return report_page(document).encode() if as_page else orjson.dumps(document, default=str)
 
-    content = await service.bulk.run(write)
+    content = await service.bulk.run(caller.tenant, write)
     return Response(content, 200, {**PRIVATE, **PAGE_POLICY}, HTML if as_page else "application/json")
 
 
@@ -265,7 +265,7 @@ async def report(request: Request, batch_id: UUID, service: ServiceOf, caller: R
 async def cancel(batch_id: UUID, service: ServiceOf, caller: Submitter) -> Response:
     """Cancel all jobs of a batch that are not final. From the answer on no further call is made for it."""
     await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
-    ids = await service.operate(caller.name, lambda operator: job_changes.cancel(operator, batch_id, JobPages()))
+    ids = await service.operate(caller, lambda operator: job_changes.cancel(operator, batch_id, JobPages()))
     if ids is None:
         return _json(Cancelled(cancelled=None), 202)
     return _json(Cancelled(cancelled=len(ids)))

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from worker.http.turns import Turns
 from worker.ledger.outage import Outage
 from worker.ledger.postgres import PostgresLedger
 
@@ -18,6 +19,12 @@ CONNECTIONS = 6
 
 UPLOADS = 3
 """Submissions written at once; further ones wait on disk."""
+
+AT_ONCE = 12
+"""Pieces of other work under way at once: between two of its statements each leaves its connection to others."""
+
+OF_ONE = 2
+"""Submissions, and pieces of other work, that one tenant has under way; further ones wait for their turn."""
 
 
 class BulkLoop:
@@ -30,7 +37,8 @@ class BulkLoop:
         self._ledger = PostgresLedger(database_url, connections=CONNECTIONS, outage=outage)
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="bulk loop", daemon=True)
-        self.uploads = asyncio.Semaphore(UPLOADS)
+        self._uploads = Turns(UPLOADS, OF_ONE)
+        self._turns = Turns(AT_ONCE, OF_ONE)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -58,15 +66,25 @@ class BulkLoop:
     async def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    async def run(self, work: Callable[[PostgresLedger], Coroutine[Any, Any, Result]]) -> Result:
-        """Runs work with a ledger of that loop; cancelled with its caller."""
-        return await self._call(work(self._ledger))
+    async def submit(self, tenant: str, work: Callable[[PostgresLedger], Coroutine[Any, Any, Result]]) -> Result:
+        """Runs the submission of a tenant in its turn, with a ledger of that loop; cancelled with its caller."""
+        async with self._uploads.take(tenant):
+            return await self._call(work(self._ledger))
 
-    async def stream(self, work: Callable[[PostgresLedger], AsyncIterator[bytes]]) -> AsyncIterator[bytes]:
-        """Yields what an iterator yields over there, one piece as it is asked for: a slow reader holds nothing up."""
+    async def run(self, tenant: str, work: Callable[[PostgresLedger], Coroutine[Any, Any, Result]]) -> Result:
+        """Runs other work of a tenant in its turn, with a ledger of that loop; cancelled with its caller."""
+        async with self._turns.take(tenant):
+            return await self._call(work(self._ledger))
+
+    async def stream(self, tenant: str, work: Callable[[PostgresLedger], AsyncIterator[bytes]]) -> AsyncIterator[bytes]:
+        """Yields what an iterator yields over there, one piece as it is asked for, each in its turn: a slow reader holds nothing up."""
         pieces = work(self._ledger)
         try:
-            while (piece := await self._call(_next(pieces))) is not None:
+            while True:
+                async with self._turns.take(tenant):
+                    piece = await self._call(_next(pieces))
+                if piece is None:
+                    return
                 yield piece
         finally:
             close = getattr(pieces, "aclose", None)

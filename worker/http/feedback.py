@@ -77,4 +77,4 @@ async def labels(batch_id: UUID, service: ServiceOf, caller: Reader) -> Response
             yield orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
     headers = {"Cache-Control": "private, no-store"}
-    return StreamingResponse(service.bulk.stream(lines), headers=headers, media_type=LINES)
+    return StreamingResponse(service.bulk.stream(caller.tenant, lines), headers=headers, media_type=LINES)

@@ -94,7 +94,7 @@ async def submit(
             submitter=caller.submitter,
         )
 
-    submitted = await (write(service.ledger) if is_quick(body) else service.bulk.run(write))
+    submitted = await (write(service.ledger) if is_quick(body) else service.bulk.run(caller.tenant, write))
     for job in submitted.available:
         service.hint({HintKey(job.step, job.priority > 0): [job.id]})
     return _submitted(submitted)
@@ -190,4 +190,4 @@ async def record(job_id: UUID, service: ServiceOf, caller: Reader) -> Response:
         detail = await find_job(ledger, job_id, "")
         return orjson.dumps(to_json(audit_of(detail, result_of(detail.view))), default=str)
 
-    return Response(await service.bulk.run(audit), headers=PRIVATE, media_type="application/json")
+    return Response(await service.bulk.run(caller.tenant, audit), headers=PRIVATE, media_type="application/json")

@@ -78,7 +78,7 @@ async def _take_in(service: Service, upload: Upload, wish: BatchOrder) -> Upload
     """Makes the batch; what a killed process leaves of it on disk is removed."""
     files = service.uploads / uuid4().hex
     try:
-        return await service.take_in(submit_upload, upload, wish, files, size=upload.bytes)
+        return await service.take_in(upload.tenant, submit_upload, upload, wish, files, size=upload.bytes)
     except ProcessEnded as error:
         await asyncio.to_thread(remove_files, files)
         problem = problem_of(error)
@@ -117,7 +117,7 @@ async def cancel(batch: BatchId, service: ServiceOf, caller: Submitter) -> Respo
         async def work(ledger: PostgresLedger) -> list[UUID]:
             return await job_changes.cancel(service.operator(caller.name, ledger), batch_id, JobPages())
 
-        service.go_on(service.bulk.run(work))
+        service.go_on(service.bulk.run(caller.tenant, work))
     document = await _document(service, upload)
     return _json({**document, "status": "cancelling"} if document["status"] == "in_progress" else document)
 
@@ -162,7 +162,9 @@ async def _end(service: Service, upload: Upload) -> Upload:
     """Ends a batch whose jobs are all final; a large one is a while in the state ``finalizing``, as at OpenAI."""
     task = service.endings.get(upload.id)
     if task is None:
-        task = service.endings[upload.id] = service.go_on(service.bulk.run(lambda ledger: end_upload(ledger, upload)))
+        task = service.endings[upload.id] = service.go_on(
+            service.bulk.run(upload.tenant, lambda ledger: end_upload(ledger, upload))
+        )
         task.add_done_callback(lambda _: service.endings.pop(upload.id))
     ended, _ = await asyncio.wait({task}, timeout=END_S)
     return task.result() if ended else upload

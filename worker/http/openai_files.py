@@ -105,7 +105,7 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
             raise too_large(most)
         size, name, content = file.size, (file.filename or "")[:200], file.file
         upload = await service.bulk.run(
-            lambda ledger: ledger.uploads.add(uuid7(), caller.tenant, name, size, _pieces(content))
+            caller.tenant, lambda ledger: ledger.uploads.add(uuid7(), caller.tenant, name, size, _pieces(content))
         )
     finally:
         await form.close()
@@ -179,10 +179,10 @@ async def content(file: FileId, service: ServiceOf, caller: Reader) -> Response:
     upload = await service.ledger.uploads.find(upload_id, caller.tenant)
     batch_id = upload.batch_id
     if not part and upload.submitted_at is None:
-        lines = service.bulk.stream(lambda ledger: ledger.uploads.content(upload_id))
+        lines = service.bulk.stream(caller.tenant, lambda ledger: ledger.uploads.content(upload_id))
     elif part and batch_id is not None and _exists(upload, part):
         is_output = part == "-output"
-        lines = service.bulk.stream(lambda ledger: result_rows(ledger, batch_id, completed=is_output))
+        lines = service.bulk.stream(caller.tenant, lambda ledger: result_rows(ledger, batch_id, completed=is_output))
     else:
         raise not_found()
     return StreamingResponse(lines, headers={"Cache-Control": "private, no-store"}, media_type=LINES)

@@ -96,7 +96,7 @@ async def create(
         except InputError as error:
             raise _renamed(error, order) from error
 
-    order, submitted = await (write(service.ledger) if is_quick(body) else service.bulk.run(write))
+    order, submitted = await (write(service.ledger) if is_quick(body) else service.bulk.run(caller.tenant, write))
     for job in submitted.available:
         service.hint({HintKey(job.step, job.priority > 0): [job.id]})
     (job_id,) = submitted.job_ids

@@ -28,7 +28,7 @@ _GOING_ON = "going on"
 async def pause(batch_id: UUID, service: ServiceOf, caller: Submitter) -> Response:
     """Begin no further call of a batch until it is resumed. Calls under way end, and their answers are kept."""
     await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
-    count = await service.operate(caller.name, lambda operator: job_changes.pause(operator, batch_id, JobPages()))
+    count = await service.operate(caller, lambda operator: job_changes.pause(operator, batch_id, JobPages()))
     return _answer(Paused(paused=count), going_on=count is None)
 
 
@@ -42,7 +42,7 @@ async def resume(batch_id: UUID, service: ServiceOf, caller: Submitter) -> Respo
     await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
     reasons = [HeldReason.BATCH_PAUSED]
     count = await service.operate(
-        caller.name, lambda operator: job_changes.release(operator, batch_id, JobPages(), reasons=reasons)
+        caller, lambda operator: job_changes.release(operator, batch_id, JobPages(), reasons=reasons)
     )
     return _answer(Resumed(resumed=count), going_on=count is None)
 
@@ -62,7 +62,7 @@ async def retry_batch(
     await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
     causes = cause or []
     ids = await service.operate(
-        caller.name, lambda operator: job_changes.retry(operator, [batch_id], JobPages(), causes=causes)
+        caller, lambda operator: job_changes.retry(operator, [batch_id], JobPages(), causes=causes)
     )
     return _answer(Retried(retried=None if ids is None else len(ids)), going_on=ids is None)
 
@@ -78,7 +78,7 @@ async def retry_job(job_id: UUID, service: ServiceOf, caller: Submitter) -> Resp
     if version.state not in FINAL_STATES:
         raise _not_retryable("the job is not final yet: cancel it first, or wait for its end")
     pages = JobPages()
-    ids = await service.operate(caller.name, lambda operator: job_changes.retry(operator, [job_id], pages))
+    ids = await service.operate(caller, lambda operator: job_changes.retry(operator, [job_id], pages))
     if reason := pages.refused.get(job_id):
         raise _not_retryable(reason)
     return _answer(Retried(retried=None if ids is None else len(ids)), going_on=ids is None)

@@ -19,7 +19,7 @@ from tasks.errors import BrokerUnavailable, NotFound
 from tasks.ports import HintKey
 from tasks.results import poll
 from tasks.scheduling.batching import Batcher, OnError
-from worker.http.authentication import Access
+from worker.http.authentication import Access, Caller
 from worker.http.bodies import remove_stale
 from worker.http.bulk_loop import BulkLoop
 from worker.http.exposition import Metrics
@@ -95,14 +95,13 @@ class Service:
             raise NotFound(f"no job {job_id}")
         return version
 
-    async def take_in(self, work: Work[Result], *arguments: Any, size: int) -> Result:
-        """Writes a submission of so many bytes: a large one in the process for them, another one on the bulk loop."""
+    async def take_in(self, tenant: str, work: Work[Result], *arguments: Any, size: int) -> Result:
+        """Writes a tenant's submission of so many bytes: a large one in the process for them, another one on the bulk loop."""
         # One that hangs there must not keep the others waiting.
         if self.large.takes(size):
             with suppress(NotStarted):
-                return await self.large.run(work, *arguments)
-        async with self.bulk.uploads:
-            return await self.bulk.run(lambda ledger: work(ledger, self.settings, *arguments))
+                return await self.large.run(tenant, work, *arguments)
+        return await self.bulk.submit(tenant, lambda ledger: work(ledger, self.settings, *arguments))
 
     def operator(self, name: str, ledger: PostgresLedger) -> Operator:
         """The caller of a request as the one who gives an order."""
@@ -121,13 +120,15 @@ class Service:
         except BrokerUnavailable as error:
             log.warning("%s; the jobs are accepted and start a few seconds later", error)
 
-    async def operate(self, name: str, operation: Callable[[Operator], Coroutine[Any, Any, Result]]) -> Result | None:
+    async def operate(
+        self, caller: Caller, operation: Callable[[Operator], Coroutine[Any, Any, Result]]
+    ) -> Result | None:
         """Does an operation in the name of a caller; None: it takes long, and goes on after the answer."""
 
         async def run(ledger: PostgresLedger) -> Result:
-            return await operation(self.operator(name, ledger))
+            return await operation(self.operator(caller.name, ledger))
 
-        task = self.go_on(self.bulk.run(run))
+        task = self.go_on(self.bulk.run(caller.tenant, run))
         ended, _ = await asyncio.wait({task}, timeout=OPERATION_WAIT_S)
         return task.result() if ended else None
 

@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 
 from tasks.errors import ServiceUnavailable
 from worker.cancellation import cancel
+from worker.http.bulk_loop import OF_ONE
 from worker.http.submission_child import CONNECTIONS, frame, receive
+from worker.http.turns import Turns
 from worker.local import Endpoints
 from worker.settings import Settings
 
@@ -111,7 +113,7 @@ class SubmissionProcess:
         self._first = frame((settings, where, probe_s, SILENCE_S / BEATS))
         self._numbers = count()
         self._turn = asyncio.Lock()
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._turns = Turns(AT_ONCE, OF_ONE)
         self._link: _Link | None = None
         self._start: asyncio.Task[None] | None = None
         self._retry_at = 0.0
@@ -139,9 +141,9 @@ class SubmissionProcess:
         with suppress(NotStarted):  # the log tells of it
             await self._opened()
 
-    async def run(self, work: Work[Result], *arguments: Any) -> Result:
-        """The result of work there, or its error; cancelled with its caller. Raises ``NotStarted``, ``ProcessEnded``."""
-        async with self._room:
+    async def run(self, tenant: str, work: Work[Result], *arguments: Any) -> Result:
+        """The result of a tenant's work there, or its error; cancelled with its caller. Raises ``NotStarted``, ``ProcessEnded``."""
+        async with self._turns.take(tenant):
             return await self._run(await self._opened(), work, arguments)
 
     async def _run(self, link: _Link, work: Work[Result], arguments: tuple[Any, ...]) -> Result:

@@ -61,7 +61,7 @@ async def job(
         audit = audit_of(detail, result_of(detail.view))
         return page("job", _context(audit, visitor, _ClaimList(audit, visitor, claims, doubtful), queue))
 
-    return await service.bulk.run(render)
+    return await service.bulk.run(visitor.caller.tenant, render)
 
 
 @dataclass(slots=True)
@@ -214,7 +214,7 @@ async def source(
         }  # fmt: skip
         return page("source", context)
 
-    return await service.bulk.run(render)
+    return await service.bulk.run(visitor.caller.tenant, render)
 
 
 @router.get("/compare")
@@ -240,7 +240,7 @@ async def compare(
             raise NotFound("no such jobs")
         return page("compare", {"title": "Compare", "visitor": visitor, "a": a, "b": b, **_compared(pairs[0])})
 
-    return await service.bulk.run(render)
+    return await service.bulk.run(visitor.caller.tenant, render)
 
 
 def _compared(pair: Difference) -> dict[str, Any]:

@@ -82,7 +82,7 @@ async def replay(job_id: UUID, service: ServiceOf, order: Order) -> Response:
             receipt = await write_replay(ledger, plan)
         return receipt.pairs[0][1], receipt.hints
 
-    new_id, hints = await service.bulk.run(write)
+    new_id, hints = await service.bulk.run(visitor.caller.tenant, write)
     service.hint(hints)  # type: ignore[arg-type]
     return RedirectResponse(f"/view/jobs/{new_id}", 303)
 
@@ -100,7 +100,7 @@ async def recheck(job_id: UUID, service: ServiceOf, order: Order) -> Response:
         operator = service.operator(visitor.caller.name, ledger)
         return await job_changes.recheck(operator, [job_id], Recheck(id=uuid7()), pages)
 
-    if not await service.bulk.run(write):
+    if not await service.bulk.run(visitor.caller.tenant, write):
         reason = pages.refused.get(job_id, "it has no answer of a model")
         raise Problem(409, "not-checkable", "It can't be checked again", reason)
     return RedirectResponse(f"/view/jobs/{job_id}", 303)

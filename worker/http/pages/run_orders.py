@@ -22,7 +22,7 @@ async def cancel_job(job_id: UUID, service: ServiceOf, order: Order) -> Response
     """Cancels a job that is not final, and leads back to it."""
     visitor, _ = order
     await service.ledger.tenancy.job(job_id, visitor.caller.tenant)
-    await service.operate(visitor.caller.name, lambda operator: job_changes.cancel(operator, job_id, JobPages()))
+    await service.operate(visitor.caller, lambda operator: job_changes.cancel(operator, job_id, JobPages()))
     return RedirectResponse(f"/view/jobs/{job_id}", 303)
 
 
@@ -34,7 +34,7 @@ async def retry_job(job_id: UUID, service: ServiceOf, order: Order) -> Response:
     if version.state not in FINAL_STATES:
         raise InputError("the job is not final yet: cancel it first, or wait for its end")
     pages = JobPages()
-    await service.operate(visitor.caller.name, lambda operator: job_changes.retry(operator, [job_id], pages))
+    await service.operate(visitor.caller, lambda operator: job_changes.retry(operator, [job_id], pages))
     if reason := pages.refused.get(job_id):
         raise Problem(409, "not-retryable", "It can't run again", reason)
     return RedirectResponse(f"/view/jobs/{job_id}", 303)
@@ -45,7 +45,7 @@ async def cancel_batch(batch_id: UUID, service: ServiceOf, order: Order) -> Resp
     """Cancels what is not final in a batch, and leads back to it; a large one goes on after the answer."""
     visitor, _ = order
     await service.ledger.tenancy.require_batch(batch_id, visitor.caller.tenant)
-    await service.operate(visitor.caller.name, lambda operator: job_changes.cancel(operator, batch_id, JobPages()))
+    await service.operate(visitor.caller, lambda operator: job_changes.cancel(operator, batch_id, JobPages()))
     return RedirectResponse(f"/view/batches/{batch_id}", 303)
 
 
@@ -54,7 +54,7 @@ async def pause_batch(batch_id: UUID, service: ServiceOf, order: Order) -> Respo
     """Holds the jobs of a batch that wait for a call, and leads back to it."""
     visitor, _ = order
     await service.ledger.tenancy.require_batch(batch_id, visitor.caller.tenant)
-    await service.operate(visitor.caller.name, lambda operator: job_changes.pause(operator, batch_id, JobPages()))
+    await service.operate(visitor.caller, lambda operator: job_changes.pause(operator, batch_id, JobPages()))
     return RedirectResponse(f"/view/batches/{batch_id}", 303)
 
 
@@ -65,7 +65,7 @@ async def resume_batch(batch_id: UUID, service: ServiceOf, order: Order) -> Resp
     await service.ledger.tenancy.require_batch(batch_id, visitor.caller.tenant)
     reasons = [HeldReason.BATCH_PAUSED]
     await service.operate(
-        visitor.caller.name, lambda operator: job_changes.release(operator, batch_id, JobPages(), reasons=reasons)
+        visitor.caller, lambda operator: job_changes.release(operator, batch_id, JobPages(), reasons=reasons)
     )
     return RedirectResponse(f"/view/batches/{batch_id}", 303)
 
@@ -77,7 +77,7 @@ async def retry_batch(batch_id: UUID, service: ServiceOf, order: Order) -> Respo
     await service.ledger.tenancy.require_batch(batch_id, visitor.caller.tenant)
     causes = _causes(form)
     await service.operate(
-        visitor.caller.name, lambda operator: job_changes.retry(operator, [batch_id], JobPages(), causes=causes)
+        visitor.caller, lambda operator: job_changes.retry(operator, [batch_id], JobPages(), causes=causes)
     )
     return RedirectResponse(f"/view/batches/{batch_id}", 303)
 
