@@ -96,6 +96,10 @@ class TooManyJobs(InputError):
     retry_after_s = 60
 
 
+class UploadsFull(TooManyJobs):
+    """The uploaded files of a tenant take as much room as they may (HTTP 429), until batches are made of some or they are deleted."""
+
+
 class QueueFull(TooManyJobs):
     """The tenant has as many jobs that are not final as it may."""
 

@@ -414,6 +414,9 @@ class Settings(BaseSettings):
     http_max_lines: Annotated[int, Field(ge=1)] = Field(
         default=1_000_000, description="most lines of a batch that is submitted over HTTP"
     )
+    http_max_stored_bytes: Annotated[int, Field(ge=1_000)] = Field(
+        default=1_000_000_000, description="most bytes of a tenant's uploaded files that wait for their batch"
+    )
     http_max_connections: Annotated[int, Field(ge=1)] = Field(
         default=2_000,
         description="requests that a `nightdesk serve` has in progress at once, shared among keys, and idle connections",

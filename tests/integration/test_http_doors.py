@@ -399,3 +399,54 @@ async def test_slow_bodies_count_against_the_share_of_their_key(door: Door) -> N
         assert (await ask(door, "/v1/batches", bearer(other)))[0] == 200
         for answer in answers:
             answer.cancel()
+
+
+# ---- what stays ------------------------------------------------------------------------------------------------------
+
+
+def form_of(size: int) -> bytes:
+    purpose = b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+    return purpose + PART + b"a" * size + b"\r\n--x--\r\n"
+
+
+@over_wires
+async def test_uploaded_files_that_wait_have_bounds(servers: Servers, database_url: str, tmp_path: Path) -> None:
+    with running_service(database_url, servers.redis_url, tmp_path, http_max_stored_bytes=20_000) as door:
+        greedy, other = await key_of(door, "greedy", "greedy"), await key_of(door, "other", "other")
+
+        async def upload(key: str, size: int = 6_000) -> tuple[int, Any]:
+            status, _, body = await send(
+                door, "/openai/v1/files", key, "multipart/form-data; boundary=x", form_of(size)
+            )
+            return status, json.loads(body)
+
+        answers = await asyncio.gather(*(upload(greedy) for _ in range(6)))
+        assert sorted(status for status, _ in answers) == [200, 200, 200, 429, 429, 429]
+        message = next(body for status, body in answers if status == 429)["error"]["message"]
+        assert "DELETE /openai/v1/files/ID" in message
+        assert (await upload(greedy, 30_000))[0] in {413, 429}
+        assert (await upload(other))[0] == 200
+        file = next(body for status, body in answers if status == 200)["id"]
+        assert (await ask(door, f"/openai/v1/files/{file}", bearer(greedy), method="DELETE"))[0] == 200
+        assert (await upload(greedy))[0] == 200
+
+
+@over_wires
+async def test_bodies_of_a_tenant_that_come_at_once_have_a_bound_together(
+    servers: Servers, database_url: str, tmp_path: Path
+) -> None:
+    with running_service(database_url, servers.redis_url, tmp_path, http_max_body_bytes=1_000_000) as door:
+        greedy, other = await key_of(door, "greedy", "greedy"), await key_of(door, "other", "other")
+        head = request(
+            "/v1/jobs", bearer(greedy), "Content-Type: application/json", "Content-Length: 900000", method="POST"
+        )
+        async with AsyncExitStack() as stack:
+            answers = []
+            for _ in range(3):
+                connection = await stack.enter_async_context(wire(door))
+                await connection.send(head + b" " * 600_000)
+                answers.append(asyncio.ensure_future(connection.answer()))
+            assert {status for status, _, _ in await first_of(answers, 2)} == {429}
+            assert (await send(door, "/v1/jobs", other, "application/json", json.dumps(QUESTION).encode()))[0] == 202
+            for answer in answers:
+                answer.cancel()

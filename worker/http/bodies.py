@@ -15,7 +15,11 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from worker.http.problems import Problem, invalid
+from worker.http.shares import take_bytes
 from worker.operations.json_lines import UPLOAD_SUFFIX, parse_bounded
+
+FORM_BYTES = 10_000
+"""Bytes of a form beside its file."""
 
 IDLE_S = 30.0
 """Seconds without a byte of a body after which its sender counts as gone."""
@@ -95,10 +99,17 @@ async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
         raise Problem(400, "incomplete", "Incomplete", "the connection ended before the body did") from None
 
 
+async def kept_pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
+    """A body as it comes, of which all is kept until the answer: it counts against the bytes of its tenant."""
+    async for piece in pieces_of(request, most):
+        take_bytes(request, len(piece))
+        yield piece
+
+
 async def read_body(request: Request, most: int) -> bytes:
     """A whole JSON body."""
     _check_type(request, JSON_TYPES)
-    return b"".join([piece async for piece in pieces_of(request, most)])
+    return b"".join([piece async for piece in kept_pieces_of(request, most)])
 
 
 def is_quick(body: bytes) -> bool:
@@ -126,13 +137,16 @@ async def on_disk(request: Request, folder: Path, most: int) -> AsyncIterator["S
     except OSError as error:
         raise no_space(error) from error
     try:
-        collected = bytearray()
+        collected, size = bytearray(), 0
         async for piece in pieces_of(request, most):
             collected += piece
             if len(collected) >= DISK_BYTES:
                 await asyncio.to_thread(file.write, bytes(collected))
                 collected.clear()
+                take_bytes(request, file.size - size)
+                size = file.size
         await asyncio.to_thread(file.end, bytes(collected))
+        take_bytes(request, file.size - size)
         yield StoredBody(file.name, file.size)
     finally:
         await asyncio.to_thread(file.close)

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from worker.http.authentication import Access
 from worker.http.problems import Problem, answer_problem
-from worker.http.shares import SHARE
+from worker.http.shares import BYTES, SHARE
 
 PROBES = ("/healthz", "/readyz")
 """Addresses that tell nothing of anybody; a load balancer asks for them."""
@@ -36,7 +36,7 @@ class Entrance:
             await self._app(scope, receive, send)
         finally:
             if SHARE in scope:
-                service.shares.give_back(scope[SHARE])
+                service.shares.give_back(scope[SHARE], scope.get(BYTES, 0))
 
 
 async def _check(request: Request, access: Access) -> None:

@@ -12,7 +12,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from uuid_utils.compat import uuid7
 
-from worker.http.bodies import no_space, pieces_of, too_large
+from worker.http.bodies import FORM_BYTES, declared_size, kept_pieces_of, no_space, too_large
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import OPENAI_PROBLEMS
 from worker.http.problems import Problem, invalid, not_found
@@ -23,6 +23,9 @@ router = APIRouter(prefix="/openai/v1/files", tags=["openai"], responses=OPENAI_
 
 MOST_BYTES = 200_000_000
 """Largest file, as at OpenAI."""
+
+MOST_WAITING = 1_000
+"""Files of a tenant that wait for their batch."""
 
 MOST_LISTED = 10_000
 """Files on a page of the list."""
@@ -83,9 +86,15 @@ def _exists(upload: Upload, part: str) -> bool:
 @router.post("", response_model=None)
 async def create(request: Request, service: ServiceOf, caller: Submitter) -> Response:
     """Upload a file of JSON lines with the purpose `batch`."""
-    most = min(MOST_BYTES, service.settings.http_max_body_bytes)
+    most = min(MOST_BYTES, service.settings.http_max_body_bytes, service.settings.http_max_stored_bytes)
+    bounds = (service.settings.http_max_stored_bytes, MOST_WAITING)
+    await service.ledger.uploads.require_room(caller.tenant, max(0, declared_size(request) - FORM_BYTES), bounds)
     parser = MultiPartParser(
-        request.headers, pieces_of(request, most + 10_000), max_files=1, max_fields=20, max_part_size=10_000
+        request.headers,
+        kept_pieces_of(request, most + FORM_BYTES),
+        max_files=1,
+        max_fields=20,
+        max_part_size=FORM_BYTES,
     )
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
         raise Problem(415, "unsupported-media-type", "Unsupported media type", "send multipart/form-data")
@@ -105,7 +114,8 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
             raise too_large(most)
         size, name, content = file.size, (file.filename or "")[:200], file.file
         upload = await service.bulk.run(
-            caller.tenant, lambda ledger: ledger.uploads.add(uuid7(), caller.tenant, name, size, _pieces(content))
+            caller.tenant,
+            lambda ledger: ledger.uploads.add(uuid7(), caller.tenant, name, size, _pieces(content), bounds=bounds),
         )
     finally:
         await form.close()

@@ -25,6 +25,7 @@ from tasks.errors import (
     ServiceUnavailable,
     TooManyJobs,
     Unstorable,
+    UploadsFull,
 )
 from tasks.ports import Refused
 from worker.http.submission_process import ProcessEnded
@@ -133,6 +134,9 @@ _CUT_OFF = (
 )
 
 
+_LIMITS: dict[type[TooManyJobs], str] = {QueueFull: "queue-full", UploadsFull: "storage-full"}
+
+
 def problem_of(error: NightdeskError) -> Problem:
     """The answer to an error of ours. Details of the servers go to the log alone."""
     retry = {"Retry-After": str(RETRY_S)}
@@ -143,7 +147,7 @@ def problem_of(error: NightdeskError) -> Problem:
         case IdempotencyConflict() | MessageTaken():
             problem = Problem(409, "conflict", "Conflict", str(error), field_name)
         case TooManyJobs():
-            kind = "queue-full" if isinstance(error, QueueFull) else "key-limit"
+            kind = _LIMITS.get(type(error), "key-limit")
             wait = {"Retry-After": str(max(1, error.retry_after_s))}
             problem = Problem(429, kind, "Too many jobs", str(error), headers=wait)
         case JobsRefused():

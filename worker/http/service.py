@@ -20,7 +20,7 @@ from tasks.ports import HintKey
 from tasks.results import poll
 from tasks.scheduling.batching import Batcher, OnError
 from worker.http.authentication import Access, Caller
-from worker.http.bodies import remove_stale
+from worker.http.bodies import FORM_BYTES, remove_stale
 from worker.http.bulk_loop import BulkLoop
 from worker.http.exposition import Metrics
 from worker.http.job_watch import JobWatch
@@ -182,7 +182,7 @@ async def open_service(
             settings,
             where,
             Access(ledger.api_keys, settings.tenant, loopback=loopback),
-            Shares(settings.http_max_connections),
+            Shares(settings.http_max_connections, settings.http_max_body_bytes + FORM_BYTES),
             ledger,
             bulk,
             large,

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 SHARE = "nightdesk.share"
 """Key of the scope of a request: the caller whose share it takes."""
 
+BYTES = "nightdesk.bytes"
+"""Key of the scope of a request: the bytes of its body that are kept."""
+
 
 class Shares:
     """Counts the requests in progress of each tenant and key: polls that wait and streams are most of them.
@@ -22,8 +25,10 @@ class Shares:
     one a third, and there is always room for one more.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, most_bytes: int) -> None:
         self._most = most
+        self._most_bytes = most_bytes
+        self._bytes: Counter[str] = Counter()
         self._counts: Counter[str | UUID] = Counter()
         self._total = 0
 
@@ -46,9 +51,23 @@ class Shares:
         self._counts.update((caller.tenant, caller.submitter.key_id))
         self._total += 1
 
-    def give_back(self, caller: "Caller") -> None:
-        """Ends the count of a request."""
+    def take_bytes(self, caller: "Caller", size: int) -> None:
+        """Counts bytes of a body in memory or on disk; raises ``Problem`` where its tenant's requests hold too many together."""
+        if self._bytes[caller.tenant] + size > self._most_bytes:
+            detail = (
+                f"the bodies that this tenant sends at the moment hold more than {self._most_bytes:,} bytes together "
+                "(NIGHTDESK_HTTP_MAX_BODY_BYTES); send one after another"
+            )
+            headers = {"Retry-After": str(RETRY_S), "Connection": "close"}
+            raise Problem(429, "too-much-in-progress", "Too much in progress", detail, headers=headers)
+        self._bytes[caller.tenant] += size
+
+    def give_back(self, caller: "Caller", size: int) -> None:
+        """Ends the count of a request, and of the bytes of its body."""
         self._total -= 1
+        self._bytes[caller.tenant] -= size
+        if not self._bytes[caller.tenant]:
+            del self._bytes[caller.tenant]
         if caller.submitter is not None:
             for holder in (caller.tenant, caller.submitter.key_id):
                 self._counts[holder] -= 1
@@ -61,6 +80,13 @@ def take_share(request: Request, caller: "Caller") -> None:
     if SHARE not in request.scope:
         request.app.state.service.shares.take(caller)
         request.scope[SHARE] = caller
+
+
+def take_bytes(request: Request, size: int) -> None:
+    """Counts bytes that are kept of a request's body until it is answered; raises ``Problem``."""
+    if SHARE in request.scope:
+        request.app.state.service.shares.take_bytes(request.scope[SHARE], size)
+        request.scope[BYTES] = request.scope.get(BYTES, 0) + size
 
 
 def busy() -> Problem:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import orjson
 
-from tasks.errors import NotFound
+from tasks.errors import NotFound, UploadsFull
 from worker.ledger.database import Database
 
 RETENTION = timedelta(days=7)
@@ -27,6 +27,14 @@ WITH stale_upload AS (
 INSERT INTO upload (id, tenant, filename, bytes) VALUES (%(id)s, %(tenant)s, %(filename)s, %(bytes)s)
 RETURNING {_COLUMNS}
 """
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('nightdesk:uploads:' || %(tenant)s, 0))"
+"""Until the end of the transaction: of two files of a tenant at once the second counts the first."""
+
+_WAITING = """
+SELECT count(*) AS files, coalesce(sum(bytes), 0)::bigint AS bytes FROM upload
+WHERE tenant = %(tenant)s AND submitted_at IS NULL AND created_at >= nightdesk_now() - %(kept)s
+"""
+
 _ADD_PIECE = "INSERT INTO upload_piece (upload_id, number, content) VALUES (%(id)s, %(number)s, %(content)b)"
 _PIECE = "SELECT content FROM upload_piece WHERE upload_id = %(id)s AND number = %(number)s"
 
@@ -114,10 +122,26 @@ class Uploads:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def add(self, upload_id: UUID, tenant: str, filename: str, size: int, pieces: Iterable[bytes]) -> Upload:
-        """Writes a file whole or not at all."""
+    async def require_room(self, tenant: str, size: int, bounds: tuple[int, int]) -> None:
+        """Raises ``UploadsFull`` where a file of a tenant has no room beside those that wait for their batch."""
+        rows = await self._db.rows(_WAITING, {"tenant": tenant, "kept": RETENTION})
+        _check_room(rows[0], size, bounds)
+
+    async def add(
+        self,
+        upload_id: UUID,
+        tenant: str,
+        filename: str,
+        size: int,
+        pieces: Iterable[bytes],
+        *,
+        bounds: tuple[int, int],
+    ) -> Upload:
+        """Writes a file whole or not at all; raises ``UploadsFull`` beyond the bounds of its tenant: bytes and number."""
         fields = {"id": upload_id, "tenant": tenant, "filename": filename, "bytes": size, "kept": RETENTION}
         async with self._db.connection() as connection, connection.transaction():
+            await connection.execute(_LOCK, fields)
+            _check_room(await (await connection.execute(_WAITING, fields)).fetchone(), size, bounds)
             row = await (await connection.execute(_ADD, fields)).fetchone()
             for number, content in enumerate(pieces):
                 await connection.execute(_ADD_PIECE, {"id": upload_id, "number": number, "content": content})
@@ -190,6 +214,16 @@ class Uploads:
     async def refused_lines(self, batch_id: UUID) -> int:
         """Number of lines of a batch that were no valid job."""
         return int((await self._db.rows(_REFUSED, {"batch_id": batch_id}))[0].n)
+
+
+def _check_room(waiting: Any, size: int, bounds: tuple[int, int]) -> None:
+    most_bytes, most_files = bounds
+    if waiting.bytes + size > most_bytes or waiting.files >= most_files:
+        raise UploadsFull(
+            f"the uploaded files of this tenant that wait for their batch are {waiting.files:,} with {waiting.bytes:,} bytes; at most "
+            f"{most_files:,} with {most_bytes:,} bytes are kept (NIGHTDESK_HTTP_MAX_STORED_BYTES). Make their batches, or delete some: GET "
+            "/openai/v1/files?purpose=batch lists them, those with expires_at wait, and DELETE /openai/v1/files/ID removes one"
+        )
 
 
 def _upload(row: Any) -> Upload:

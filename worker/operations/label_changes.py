@@ -18,6 +18,9 @@ from worker.operations.input_rows import Row, RowKind, reading
 PAGE = 200
 """Lines, and labels, that are read and written at a time."""
 
+MOST_LABELS = 1_000
+"""Labels of one job, by all people on all claims: each name that a program sends adds one."""
+
 MOST_NOTE_CHARACTERS = 2_000
 
 MOST_ACTOR_CHARACTERS = 256
@@ -89,6 +92,12 @@ async def add_label(ledger: PostgresLedger, request: LabelRequest) -> tuple[Labe
     if not views:
         raise NotFound(f"no job {job_id}")
     label = label_of(request, views[0])
+    present = await ledger.labels.of_job(job_id)
+    is_new = (label.run, label.claim, label.actor) not in {(each.run, each.claim, each.actor) for each in present}
+    if is_new and len(present) >= MOST_LABELS:
+        raise InputError(
+            f"job {job_id} has {MOST_LABELS:,} labels, as many as are kept; change one by the person who gave it"
+        )
     if not await ledger.labels.store([label]):
         raise InputError(f"job {job_id} was run again or erased in this moment", field="job_id")
     return label, views[0]
