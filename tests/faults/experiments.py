@@ -3,6 +3,7 @@
 from tests.faults import (
     background,
     bounds,
+    doors,
     judge_batches,
     lanes,
     many_jobs,
@@ -39,6 +40,7 @@ FAMILIES = {
     "producers and people": producers,
     "many jobs at once": many_jobs,
     "turns of tenants": turns,
+    "callers over HTTP": doors,
     "nights": nights,
     "upgrades and backups": upgrades,
 }

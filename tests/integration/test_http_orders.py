@@ -13,6 +13,7 @@ from tests.http_service import Door, running_service
 from tests.integration.test_http_pages import ABSENT, ANSWER, CLAIM, SOURCE, field, new_night
 from tests.integration.test_http_tenants import make_key
 from tests.servers import Servers
+from worker.operations import label_changes
 from worker.operations.label_changes import read_label
 
 LINES = [{"query": f"Question {n}?", "context": ["It opens at nine."], "custom_id": f"q{n}"} for n in range(3)]
@@ -134,6 +135,17 @@ def test_a_label_is_refused_by_its_field(door: Door, label: Any, status: int, fi
     assert (answer.status_code, answer.json().get("field")) == (status, field), answer.text
     labels = door.http.get(f"/v1/jobs/{night.jobs[1]}/record").json()["labels"]
     assert len(labels) == (status == 200), "of the job of the address alone"
+
+
+def test_the_labels_of_a_job_have_a_bound(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(label_changes, "MOST_LABELS", 2)
+    night = asyncio.run(new_night(door, door.service.settings.tenant))
+
+    def post(person: str) -> int:
+        label = {"verdict": "supported", "by": person}
+        return door.http.post(f"/v1/jobs/{night.jobs[1]}/labels", json=label).status_code
+
+    assert [post(person) for person in ("ada", "bob", "eve", "ada")] == [200, 200, 422, 200]
 
 
 def test_a_job_that_is_not_final_takes_no_label(door: Door) -> None:
