@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,6 +19,7 @@ from tasks.generate import Generate
 from tasks.ports import JobDetail, Leased, TokenSink, Unheard
 from tasks.results import result_of
 from tasks.submit import new_batch, new_job
+from tests.fakes.inline import Inline
 from tests.fakes.ledger import MemoryLedger
 from tests.stub import faults
 from tests.stub.scripts import SCRIPTS, Piece, Script
@@ -67,14 +67,13 @@ class ExampleRunner:
             )
         ).job_ids
         providers, journal = self.providers(), LedgerJournal(self.ledger)
-        with ThreadPoolExecutor(1) as cpu:
-            calls = PaidCalls(journal, RetryPolicy(), lambda: 0.5, tokens=tokens or Unheard())
-            generate = Generate(
-                self.ledger.queue, journal, calls, providers, to_check=lambda _: None, final=lambda *_: None
-            )
-            check = Check(self.ledger.queue, journal, cpu, lambda *_: None)
-            while job := await self.lease(Step.GENERATE) or await self.lease(Step.CHECK):
-                await (generate.run(job) if job.step is Step.GENERATE else check.run(job))
+        calls = PaidCalls(journal, RetryPolicy(), lambda: 0.5, tokens=tokens or Unheard())
+        generate = Generate(
+            self.ledger.queue, journal, calls, providers, to_check=lambda _: None, final=lambda *_: None
+        )
+        check = Check(self.ledger.queue, journal, Inline(), lambda *_: None)
+        while job := await self.lease(Step.GENERATE) or await self.lease(Step.CHECK):
+            await (generate.run(job) if job.step is Step.GENERATE else check.run(job))
         await journal.close()
         await providers.close()
         detail = await self.ledger.reading.job_detail(job_id)

@@ -39,7 +39,7 @@ GROUPS = {
     "Limits of the providers": "requests_per_minute input_tokens_per_minute output_tokens_per_minute max_concurrency"
     " tenant_shares lane_retry_s unreachable_s hold_unknown",
     "Provider batches": "provider_batch_gather_s provider_batch_look_s provider_batch_create_s provider_batch_expect_s provider_batch_margin_s",
-    "A worker process": "slots urgent_processes check_slots direct_check threads max_bytes_in_flight lease_s max_rescues tick_s"
+    "A worker process": "slots urgent_processes check_slots check_processes threads max_bytes_in_flight lease_s max_rescues tick_s"
     " drain_s alive_file",
     "The HTTP service": "http_max_body_bytes http_max_lines http_max_stored_bytes http_max_connections access_log",
     "Submissions and results": "max_queued_jobs tenant_limits share_answers share_within_s share_wait_s"

@@ -1,9 +1,7 @@
 """Checks the answer of one job: parsed answer, verdicts, decision, result."""
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -13,13 +11,15 @@ from typing import Any, Literal
 
 from schemas.failure import Failure, FailureKind
 from schemas.generation import CheckerName
+from schemas.job import JobRequest
 from schemas.model_call import Completion
 from schemas.record import Quality, TimingMs
-from schemas.states import Outcome, Step
+from schemas.states import Outcome
 from tasks.answers.postprocess import Processed, postprocess
 from tasks.answers.texts import fallback
-from tasks.errors import LedgerError, ServiceUnavailable, Unstorable, failure_of
+from tasks.errors import CheckEnded, LedgerError, ServiceUnavailable, Unreadable, Unstorable, failure_of
 from tasks.grounding import LayerFindings, check_claims, denies_falsely, fuse_layers, judge_request
+from tasks.grounding.judge.allowance import JudgeTerms
 from tasks.grounding.judge.call import Judge
 from tasks.grounding.judge.request import JudgeRequest
 from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply
@@ -48,15 +48,18 @@ from tasks.policy.outcome import (
 )
 from tasks.policy.scores import quality_of
 from tasks.ports import (
-    Answered,
+    Advance,
+    CheckExecutor,
     FinalJob,
     Journal,
+    Lease,
     Leased,
     LeaseKey,
+    PackedFinal,
     Queue,
+    UnreadableRow,
 )
 from tasks.results import Findings, completed, failed, total_ms
-from tasks.scheduling.cpu_pieces import CpuBatcher, LoopPieces
 from tasks.scheduling.defaults import CHECK_TIMEOUT_S, MAX_RESCUES
 from tasks.scheduling.rescue import worker_lost
 from tasks.text.source_index import shared_indexes
@@ -64,23 +67,8 @@ from tasks.text.time_limit import TimeLimit, within
 
 log = logging.getLogger(__name__)
 
-CHECK_BUNDLE = 10
-"""Jobs checked in one hop to the CPU thread: some 10-30 ms, so finals are committed while the next bundle runs."""
-
-LOCAL_BUNDLE = 1
-"""The same where the local model runs: it takes longer than a hop for each of them."""
-
-DIRECT_REQUEST_BYTES = 64_000
-"""A bigger request is not checked on the event loop: no call would go on for longer than some ten milliseconds."""
-
-DIRECT_ANSWER_BYTES = 16_000
-"""The same of an answer as it came."""
-
-DIRECT_WAITING = 10
-"""Answers that may wait for their turn of the loop before others are left to the workers of the check."""
-
-CHECK_BEHIND = 100
-"""Answers that wait for a worker of the check, some half a second of its work, before no more are left to it."""
+IN_TIME_SHARE = 0.8
+"""Part of its time limit after which a check ends by itself, with the verdicts that it has: at the limit it is ended without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,64 +226,195 @@ def _findings(job: Leased, **fields: Any) -> Findings:
     return Findings(prompt=job.stored.prompt, completion=job.stored.completion, **fields)
 
 
+@dataclass(frozen=True, slots=True)
+class CheckDesk:
+    """The part of a check that computes: in another process, which reads the job and packs what becomes of it.
+
+    Sent to another process, a desk is that process's own (``use_desk``).
+    """
+
+    limit: TimeLimit = field(default_factory=lambda: TimeLimit(CHECK_TIMEOUT_S))
+    """The time limit of each part of a check."""
+    judge: JudgeTerms | None = None
+    """None: there is no judge in this installation."""
+    pack: Callable[[Leased, FinalJob], FinalJob | PackedFinal] = lambda _, final: final
+    """Makes of a final write what the event loop passes on."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return own_desk, ()
+
+    def begin(self, lease: Lease, leased_at: float) -> "NextStep":
+        """Reads a leased job and checks its answer, as far as that goes without a judge.
+
+        Args:
+            lease: leased for one of the steps that check.
+            leased_at: when, by the monotonic clock.
+        """
+        job = lease.read()
+        terms = self._judge_terms(job)
+        return self._do(job, leased_at, self._soft_limit, partial(run_checkers, job, leased_at, **terms))
+
+    def end(self, case: ToJudge, reply: JudgeReply) -> "NextStep":
+        """Adds the judge's verdicts."""
+        return self._do(case.job, case.clock.leased_at, self._soft_limit, partial(add_verdicts, case, reply))
+
+    def keep_unchecked(self, lease: Lease, leased_at: float, reason: str) -> "NextStep":
+        """Ends a job with its answer, of which nothing is checked."""
+        job = lease.read()
+        if _follows_another(job):
+            return advance(job, EarlierAnswer(f"its answer was not checked: {reason}"), Clock(leased_at).age_ms(job))
+        return self._do(job, leased_at, TimeLimit(0, reason), partial(run_checkers, job, leased_at))
+
+    def keep_unread(self, lease: Lease, leased_at: float, reason: str) -> "NextStep":
+        """Ends a job with the text of its answer as it came: even to read it took too long."""
+        job = lease.read()
+        completion = job.stored.completion if job.stored else None
+        text = (completion.text if completion else job.request.response) or ""
+        quality = Quality(reasoning=f"The answer was not checked: {reason}.", warnings=(f"not checked: {reason}",))
+        findings = _findings(job, answer=text, quality=quality)
+        return self.pack(job, completed(job, Outcome.PARTIAL, findings, Clock(leased_at).timing(job)))
+
+    def fail(self, lease: Lease, leased_at: float, failure: Failure) -> "NextStep":
+        """Ends a job whose record can't be stored; of a later round only the round."""
+        job = lease.read()
+        if _follows_another(job):
+            return settle(job, f"the record of its answer can't be stored: {failure.message}")
+        return self.pack(job, failed(job, failure, Clock(leased_at).timing(job)))
+
+    def _judge_terms(self, job: Leased) -> dict[str, bool]:
+        """The arguments of ``run_checkers`` about the judge."""
+        if self.judge is None:
+            return {}
+        paid_for = job.stored is not None and job.stored.paid_for
+        default = self.judge.by_default(job) if paid_for else None
+        asks_judge = default is not None or CheckerName.JUDGE in job.request.config.checkers
+        return {
+            "decides": asks_judge and self.judge.decides(job),
+            "by_default": default is not None,
+            "affordable": default is None or default.affords_a_call,
+        }
+
+    @property
+    def _soft_limit(self) -> TimeLimit:
+        return TimeLimit(self.limit.seconds * IN_TIME_SHARE, self.limit.message)
+
+    def _do(self, job: Leased, leased_at: float, limit: TimeLimit, work: Callable[[], Result | ToJudge]) -> "NextStep":
+        """Lets a broken job fail alone, with its paid answer kept in the ledger; the others of its bundle go on."""
+        try:
+            with within(limit), shared_indexes():
+                result = work()
+        except Exception as error:
+            log.exception("job %s broke in check", job.job_id)
+            if _follows_another(job):
+                result = EarlierAnswer(f"the check of its answer broke: {type(error).__name__}: {error}")
+            else:
+                result = failed(job, failure_of(error), Clock(leased_at).timing(job), _findings(job))
+        if isinstance(result, ToJudge):
+            return result
+        if isinstance(result, FinalJob):
+            return self.pack(job, result)
+        return advance(job, result, Clock(leased_at).age_ms(job))
+
+
+NextStep = FinalJob | PackedFinal | Advance | ToJudge
+"""The next step after a part of a check."""
+
+
+def _follows_another(job: Leased) -> bool:
+    """True if an earlier round has an answer that is finished where this one can't be."""
+    return job.round > 0 and job.given_up is None and job.recheck is None
+
+
+_OWN: list[CheckDesk] = []
+
+
+def use_desk(desk: CheckDesk) -> None:
+    """Makes this process check at a desk. Called once, when a process is wired."""
+    _OWN[:] = [desk]
+
+
+def own_desk() -> CheckDesk:
+    """The desk of this process."""
+    return _OWN[0]
+
+
+def warm_up() -> None:
+    """Checks an answer, so that the tables and patterns of the first check are there: they take a tenth of a second."""
+    text = "The desk opens at 9 a.m. It does not close before 17 March 2024, says the editor."
+    request = JobRequest(query="When?", context=({"content": text},), response=f"{text} It costs 5 euros [1].")
+    fuse_layers(check_claims(request, postprocess(request, None, None)), None, NO_JUDGE)
+
+
 @dataclass(slots=True)
 class Check:
-    """The steps that check: their CPU work on one thread, in bundles, so that the loop stays free for I/O.
+    """The steps that check, on the event loop, which makes their calls and passes on what the desk computes elsewhere.
 
-    A job that waits for its judge holds up no other job.
+    A job that waits for its judge holds up no other.
     """
 
     queue: Queue
     journal: Journal
-    cpu: Executor | LoopPieces
-    final: Callable[[Leased, FinalJob], None]
+    executor: CheckExecutor
+    final: Callable[[Lease, FinalJob | PackedFinal], None]
     """Gets each job that became final: its result can be published."""
     judge: Judge | None = None
     """None: there is no judge in this process, as if none was configured."""
-    bundle: int = CHECK_BUNDLE
-    """Most jobs of one hop to the CPU thread."""
-    limit: TimeLimit = field(default_factory=lambda: TimeLimit(CHECK_TIMEOUT_S))
-    """The time limit of each part of a check on the CPU thread."""
+    desk: CheckDesk | None = None
+    """Computes in this process; None: one of the judge's terms."""
     max_rescues: int = MAX_RESCUES
     """Lost workers after which an answer is not checked any more."""
-    _cpu_batcher: CpuBatcher = field(init=False)
 
     def __post_init__(self) -> None:
-        self._cpu_batcher = self.cpu if isinstance(self.cpu, LoopPieces) else CpuBatcher(self.cpu, self.bundle)
+        self.desk = self.desk or CheckDesk(judge=self.judge.terms if self.judge is not None else None)
 
-    async def run(self, job: Leased) -> None:
+    async def run(self, lease: Lease) -> None:
         """Checks a leased job and writes its final. Every failure ends in the ledger."""
         leased_at = monotonic()
-        paid_for = job.stored is not None and job.stored.paid_for
-        default = self.judge.by_default(job) if self.judge is not None and paid_for else None
-        by_default, affordable = default is not None, default is None or default.affords_a_call
-        asks_judge = by_default or CheckerName.JUDGE in job.request.config.checkers
-        decides = asks_judge and self.judge is not None and self.judge.decides(job)
-        limit = self._limit_of(job)
-        work = partial(run_checkers, job, leased_at, decides=decides, by_default=by_default, affordable=affordable)
-        result = await self._compute(job, leased_at, limit, work)
-        if isinstance(result, ToJudge):
-            started = monotonic()
-            paid_reply = await self._ask_judge(job, result.request)
-            if paid_reply is None:
-                return
-            request, reply, cost = paid_reply
-            job = replace(job, cost_usd=None if job.cost_usd is None or cost is None else job.cost_usd + cost)
-            # Like the job of the case, which was not charged for its judge.
-            case = replace(result, request=request, job=job)
-            case.clock.check += (monotonic() - started) * 1000
-            result = await self._compute(job, leased_at, limit, partial(add_verdicts, case, reply))
-            assert not isinstance(result, ToJudge)
-        await self._settle(job, result, leased_at)
+        try:
+            step = await self._step(lease, leased_at)
+        except Unreadable as error:
+            await self.queue.fail_unreadable([UnreadableRow(lease.job_id, str(error))], [lease.token])
+        else:
+            await self._settle(lease, step, leased_at)
 
-    def _limit_of(self, job: Leased) -> TimeLimit:
-        """The time for a job's check: none for one that ends its workers, so that its answer is kept."""
-        return TimeLimit(0, worker_lost(job).message) if job.rescues > self.max_rescues else self.limit
+    async def _step(self, lease: Lease, leased_at: float) -> NextStep | None:
+        """Checks a leased job as far as its next step; None: it waits for its judge, or is lost."""
+        assert self.desk is not None
+        if lease.rescues > self.max_rescues:
+            # It ends its workers: its answer is kept.
+            return await self._keep(lease, leased_at, worker_lost(lease).message)
+        try:
+            step = await self._compute(lease, partial(self.desk.begin, lease, leased_at))
+            if not isinstance(step, ToJudge):
+                return step
+            case = await self._judged(step)
+            return None if case is None else await self._compute(lease, partial(self.desk.end, *case))
+        except CheckEnded as error:
+            log.warning("job %s is left unchecked: %s", lease.job_id, error)
+            return await self._keep(lease, leased_at, str(error))
 
-    async def _compute(
-        self, job: Leased, leased_at: float, limit: TimeLimit, work: Callable[[], Result | ToJudge]
-    ) -> Result | ToJudge:
-        return await self._cpu_batcher.do(partial(_safely, job, leased_at, work, limit), urgent=job.priority > 0)
+    async def _compute(self, lease: Lease, work: Callable[[], NextStep]) -> NextStep:
+        return await self.executor.do(work, tenant=lease.tenant, urgent=lease.priority > 0)
+
+    async def _keep(self, lease: Lease, leased_at: float, reason: str) -> NextStep:
+        """Ends a job without its check."""
+        assert self.desk is not None
+        try:
+            return await self._compute(lease, partial(self.desk.keep_unchecked, lease, leased_at, reason))
+        except CheckEnded:
+            return await self._compute(lease, partial(self.desk.keep_unread, lease, leased_at, reason))
+
+    async def _judged(self, case: ToJudge) -> tuple[ToJudge, JudgeReply] | None:
+        """The case with the judge's reply; None: the job waits, or is lost."""
+        started = monotonic()
+        paid_reply = await self._ask_judge(case.job, case.request)
+        if paid_reply is None:
+            return None
+        request, reply, cost = paid_reply
+        job = case.job
+        job = replace(job, cost_usd=None if job.cost_usd is None or cost is None else job.cost_usd + cost)
+        case.clock.check += (monotonic() - started) * 1000
+        return replace(case, request=request, job=job), reply
 
     async def _ask_judge(
         self, job: Leased, request: JudgeRequest
@@ -303,7 +422,7 @@ class Check:
         if self.judge is None:
             return request, NO_JUDGE, Decimal(0)
         try:
-            return await self.judge.ask(job, request, self._cpu_batcher)
+            return await self.judge.ask(job, request, self.executor)
         except (ServiceUnavailable, LedgerError):
             # Its lease runs out, and the rescue hands the job on with all that is stored.
             raise
@@ -312,104 +431,17 @@ class Check:
             log.exception("the judge of job %s broke", job.job_id)
             return request, JudgeReply(failure=f"{type(error).__name__}: {error}"), Decimal(0)
 
-    async def _settle(self, job: Leased, result: Result, leased_at: float) -> None:
-        if not isinstance(result, FinalJob):
-            then = advance(job, result, Clock(leased_at).age_ms(job))
-            await self.queue.defer(LeaseKey(job.job_id, job.token), then)
-            return
-        try:
-            finished = await self.journal.finish(result)
-        except Unstorable as error:
-            if job.round and job.given_up is None:
-                why = f"the record of its answer can't be stored: {error}"
-                await self.queue.defer(LeaseKey(job.job_id, job.token), settle(job, why))
-                return
-            result = failed(job, failure_of(error), result.record.timing_ms)
-            finished = await self.journal.finish(result)
-        if finished:
-            self.final(job, result)
-
-
-@dataclass(slots=True)
-class DirectCheck:
-    """Room for checks in the process that stored the answers, on what it has in memory: no hand-over, nothing read again.
-
-    The loop checks one answer a turn, so these checks get the time that the calls leave. While a few wait, further answers
-    are left to the workers of the check; while enough wait there, too, answers keep their slots of ``generate`` until there
-    is room here, so that no more calls are made than answers can be checked.
-    """
-
-    check: Check
-    pieces: LoopPieces
-    slots: int
-    """Most jobs in their check here at once, and as many urgent ones; some may wait for their judge."""
-    count_backlog: Callable[[int], Awaitable[int]] | None = None
-    """Counts the answers that wait for a worker of the check, up to a number. None: this process is such a worker."""
-    behind: bool = False
-    """Enough answers wait for the workers of the check."""
-    _overflow: bool = False
-    """An answer was left to them since the last look."""
-    _free: asyncio.Semaphore = field(init=False)
-    _free_urgent: asyncio.Semaphore = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._free, self._free_urgent = asyncio.Semaphore(self.slots), asyncio.Semaphore(self.slots)
-
-    def takes(self, job: Leased, answered: Answered) -> bool:
-        """True if the answer about to be stored is to be checked here."""
-        if (
-            job.request.config.check_step is not Step.CHECK
-            # What ended a worker, and what was judged before, goes the long way.
-            or job.round
-            or job.rescues
-            or job.request_bytes > DIRECT_REQUEST_BYTES
-            or len(answered.raw) > DIRECT_ANSWER_BYTES
-        ):
-            return False
-        has_room = self.pieces.waiting < DIRECT_WAITING and not self._free.locked()
-        if has_room or self.behind or self.count_backlog is None or job.priority > 0:
-            return True
-        self._overflow = True
-        return False
-
-    async def wait_for_room(self, job: Leased) -> float:
-        """Waits until a job may begin its check, and ``run`` is to follow at once; returns the milliseconds."""
-        room = self._room(job)
-        if not room.locked():
-            await room.acquire()
-            return 0.0
-        started = monotonic()
-        await room.acquire()
-        return (monotonic() - started) * 1000
-
-    async def run(self, job: Leased) -> None:
-        """Checks a job after ``wait_for_room``."""
-        try:
-            await self.check.run(job)
-        finally:
-            self._room(job).release()
-
-    def _room(self, job: Leased) -> asyncio.Semaphore:
-        # An urgent job waits for urgent ones alone: hundreds of others may stand here, each with milliseconds of work.
-        return self._free_urgent if job.priority > 0 else self._free
-
-    async def look(self) -> None:
-        """Looks how many answers wait for the workers of the check, if any was left to them. Raises ``LedgerUnavailable``."""
-        if self.count_backlog is not None and (self._overflow or self.behind):
-            self._overflow = False
-            self.behind = await self.count_backlog(CHECK_BEHIND) >= CHECK_BEHIND
-
-
-def _safely(job: Leased, leased_at: float, work: Callable[[], Result | ToJudge], limit: TimeLimit) -> Result | ToJudge:
-    """Lets a broken job fail alone, with its paid answer kept in the ledger; the others of its bundle go on."""
-    later = job.round > 0 and job.given_up is None and job.recheck is None
-    if later and not limit.seconds:
-        return EarlierAnswer(f"its answer was not checked: {limit.message}")
-    try:
-        with within(limit), shared_indexes():
-            return work()
-    except Exception as error:
-        log.exception("job %s broke in check", job.job_id)
-        if later:
-            return EarlierAnswer(f"the check of its answer broke: {type(error).__name__}: {error}")
-        return failed(job, failure_of(error), Clock(leased_at).timing(job), _findings(job))
+    async def _settle(self, lease: Lease, step: NextStep | None, leased_at: float) -> None:
+        assert self.desk is not None
+        assert not isinstance(step, ToJudge)
+        if isinstance(step, FinalJob | PackedFinal):
+            try:
+                finished = await self.journal.finish(step)
+            except Unstorable as error:
+                step = await self._compute(lease, partial(self.desk.fail, lease, leased_at, failure_of(error)))
+                finished = isinstance(step, FinalJob | PackedFinal) and await self.journal.finish(step)
+            if finished:
+                assert isinstance(step, FinalJob | PackedFinal)
+                self.final(lease, step)
+        if isinstance(step, Advance):
+            await self.queue.defer(LeaseKey(lease.job_id, lease.token), step)

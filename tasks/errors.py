@@ -8,11 +8,13 @@ NightdeskError
 │   └── TooManyJobs            of the tenant (QueueFull), or of a key of the HTTP service (KeyLimitReached)
 ├── ConfigurationError         a setting is missing or wrong; names it
 ├── NotFound                   no such job or batch
+├── CheckEnded                 a piece of a check was ended from outside; says why
 ├── ServiceUnavailable         something we need is unreachable
 │   ├── LedgerUnavailable      Postgres
 │   └── BrokerUnavailable      Redis
 ├── LedgerError                the ledger answered, but not as it should
 │   ├── SchemaMismatch         a migration is missing, or the database is newer than the code
+│   ├── Unreadable             one row that no reader understands
 │   └── Unstorable             one row that the database can't keep
 └── ProviderError              a call failed; carries a ``FailureKind``; only adapters raise it
 """
@@ -131,6 +133,10 @@ class NotFound(NightdeskError):
     """No such job or batch, or it belongs to another tenant."""
 
 
+class CheckEnded(NightdeskError):
+    """A piece of a check was ended from outside: its time was up, or its process died of it."""
+
+
 class ServiceUnavailable(NightdeskError):
     """A service that is needed now is unreachable."""
 
@@ -149,6 +155,10 @@ class LedgerError(NightdeskError):
 
 class SchemaMismatch(LedgerError):
     """The database's schema is not the one this code expects; run ``nightdesk migrate``."""
+
+
+class Unreadable(LedgerError):
+    """A row of the ledger can't be read, for this cause."""
 
 
 class Unstorable(LedgerError):

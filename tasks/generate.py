@@ -3,13 +3,11 @@
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from decimal import Decimal
-from functools import partial
 from time import monotonic
 
 from schemas.failure import Failure, FailureKind
@@ -33,7 +31,6 @@ from tasks.calls.paid_call import (
 )
 from tasks.calls.response_cache import NO_SHARING, SharePolicy, cache_lookup, wait_for_duplicate
 from tasks.calls.retry import Fail, Fallback, Hold, advance_of
-from tasks.check import DirectCheck
 from tasks.errors import (
     ConfigurationError,
     InputError,
@@ -62,12 +59,10 @@ from tasks.ports import (
     Purpose,
     Queue,
     ShareTerms,
-    StoredCompletion,
     Turn,
 )
 from tasks.prompting.messages import render, stored_prompt, with_correction
 from tasks.results import Findings, completed, failed, total_ms
-from tasks.scheduling.cpu_pieces import LoopPieces
 from tasks.scheduling.defaults import MAX_RESCUES
 from tasks.scheduling.rescue import worker_lost
 
@@ -95,8 +90,6 @@ class FallbackChain:
     """``provider: reason`` of each provider without an answer, in order."""
     calls: int = 0
     """Number of calls so far."""
-    cost_usd: Decimal | None = Decimal(0)
-    """Cost of the failed calls so far; None: that of one is unknown."""
     _turns: list[Turn] = field(default_factory=list)
     _next: PlannedCall | None = None
     _unusable: list[ConfigurationError | ProviderError] = field(default_factory=list)
@@ -137,10 +130,6 @@ class FallbackChain:
         assert plan is not None
         self.calls += 1
         return plan
-
-    def add_cost(self, cost_usd: Decimal | None) -> None:
-        """Adds the cost of a call."""
-        self.cost_usd = None if self.cost_usd is None or cost_usd is None else self.cost_usd + cost_usd
 
     def add_failure(self, plan: PlannedCall, failure: Failure) -> None:
         """Notes a failed call."""
@@ -287,16 +276,6 @@ class Stopwatch:
 
 
 @dataclass(slots=True)
-class EarlyPlan:
-    """The providers of a job whose first call was planned before it had a slot."""
-
-    chain: FallbackChain | None = None
-    plans_ms: list[float] = field(default_factory=list)
-    """Milliseconds that each plan took. The chain fills the list and does not know this object: it would be garbage in a circle
-    where the job is given back."""
-
-
-@dataclass(slots=True)
 class Generate:
     """The generate step on the event loop; ``run`` takes one leased job as far as this step goes."""
 
@@ -320,51 +299,14 @@ class Generate:
     """Parks calls that are answered later; None: this process serves the lane ``standard`` alone."""
     lanes: LaneChooser | None = None
     """Chooses the lane of jobs that leave it open; None: they are called at once."""
-    direct: DirectCheck | None = None
-    """Room for checks in this process; None: all answers are left to the workers of the check."""
     free_slot: Callable[[], AbstractContextManager[None]] = nullcontext
     """Frees the slot of the running job while its answer is stored: the call is over."""
-    pieces: LoopPieces | None = None
-    """Does the CPU work that may wait for a quiet moment of the loop; None: nothing is done early."""
 
-    def prepare(self, job: Leased) -> Callable[[Leased], Awaitable[Leased | None]]:
-        """Plans the call of a job without a slot, when the loop has time; returns ``run`` with that plan."""
-        early = EarlyPlan()
-        config = job.request.config
-        if self.pieces is not None and config.lane is not Lane.AUTO and job.request_bytes < BIG_REQUEST_BYTES:
-            self.pieces.add(partial(self._plan_early, job, early), LeaseKey(job.job_id, job.token))
-        return partial(self.run, early=early)
-
-    def forget(self, job: Leased) -> None:
-        """Lets go of a job whose call was to be planned early, and has not been."""
-        if self.pieces is not None:
-            self.pieces.drop(LeaseKey(job.job_id, job.token))
-
-    def _plan_early(self, job: Leased, early: EarlyPlan) -> None:
-        # An error comes again when the job has its slot, where it ends in the ledger.
-        with suppress(Exception):
-            chain = self._chain(job, early.plans_ms.append)
-            chain.more()
-            early.chain = chain
-
-    def _chain(self, job: Leased, add_plan_ms: Callable[[float], None]) -> FallbackChain:
-        return FallbackChain(job, self.providers, add_plan_ms, self.variants, self.lanes)
-
-    async def run(self, job: Leased, early: EarlyPlan | None = None) -> Leased | None:
-        """Takes a job through the step; returns it for its check here, still leased.
+    async def run(self, job: Leased) -> None:
+        """Takes a job through the step.
 
         Every failure ends in the ledger; only cancellation and an unreachable ledger leave it.
         """
-        if early is not None:
-            # It plans its call itself now.
-            self.forget(job)
-        checkable = await self._run(job, early or EarlyPlan())
-        if checkable is None or self.direct is None:
-            return None
-        waited_ms = await self.direct.wait_for_room(checkable)
-        return replace(checkable, waited_ms=waited_ms, age_ms=checkable.age_ms + waited_ms) if waited_ms else checkable
-
-    async def _run(self, job: Leased, early: EarlyPlan) -> Leased | None:
         watch = Stopwatch()
         try:
             if job.stored is not None:
@@ -377,7 +319,7 @@ class Generate:
             elif job.unknown >= MAX_UNKNOWN:
                 await self._fail(job, _attempts_spent(job), watch)
             else:
-                return await self._answer(job, watch, early)
+                await self._answer(job, watch)
         except (ConfigurationError, InputError, ProviderError, Unstorable) as error:
             failure = failure_of(error)
             if failure.kind is FailureKind.BUDGET and not job.round:
@@ -394,21 +336,18 @@ class Generate:
         except Exception as error:
             log.exception("job %s broke in generate", job.job_id)
             await self._fail(job, failure_of(error), watch)
-        return None
 
-    async def _answer(self, job: Leased, watch: Stopwatch, early: EarlyPlan) -> Leased | None:
+    async def _answer(self, job: Leased, watch: Stopwatch) -> None:
         """Calls the configured provider and then its fallbacks, until one answers or the job is to wait or fail."""
-        chain = early.chain or self._chain(job, watch.add_plan)
-        chain.job, chain.add_plan_ms = job, watch.add_plan
-        watch.add_plan(sum(early.plans_ms))
+        chain = FallbackChain(job, self.providers, watch.add_plan, self.variants, self.lanes)
         if job.request.config.lane is Lane.AUTO and self.lanes is not None:
             await self.lanes.refresh(job.request.config, job.level)
         if chain.spent:
             await self._fail(job, _attempts_spent(job), watch)
-            return None
+            return
         if job.request_bytes >= BIG_REQUEST_BYTES:
             await asyncio.get_running_loop().run_in_executor(self.cpu, chain.more)
-        more, called, checkable = True, False, None
+        more, called = True, False
         while more:
             plan = chain.take()
             self._batched(plan)
@@ -417,21 +356,20 @@ class Generate:
                 # To wait would be to begin with the first provider again, or to keep a call out of its batch.
                 share = replace(share, wait=timedelta(0))
             if share is not None and await self._share(job, plan, share, watch, chain):
-                return None
+                return
             purpose = Purpose(job.active_correction.purpose) if job.active_correction else Purpose.GENERATE
             paid = await self.calls.open(job, plan, purpose, job.attempts + chain.calls, share)
             if isinstance(paid, Denied):
                 if chain.goes_on(plan, paid.why):
                     continue
                 await self._move(job, _wait_for_permit(job, paid, called=called))
-                return None
+                return
             if isinstance(paid, Opened):
                 await self._leave(job, paid)
-                return None
+                return
             called = True
             watch.limiter_wait += paid.permit.waited_ms
-            more, checkable = await self._call(paid, watch, chain)
-        return checkable
+            more = await self._call(paid, watch, chain)
 
     def _batched(self, plan: PlannedCall) -> bool:
         """True for a call of the lane ``provider_batch``; raises ``ConfigurationError`` for a lane that is not served."""
@@ -477,40 +415,34 @@ class Generate:
             # There is an answer already: what money comes back is for jobs without one.
             await self._move(job, settle(job, "the batch's budget was used up"))
 
-    async def _call(self, paid: OpenCall, watch: Stopwatch, chain: FallbackChain) -> tuple[bool, Leased | None]:
-        """Makes one call and stores its answer, or parks it; True if the next provider is to be called, and the job for its check."""
+    async def _call(self, paid: OpenCall, watch: Stopwatch, chain: FallbackChain) -> bool:
+        """Makes one call and stores its answer, or parks it; True if the next provider is to be called."""
         if self._batched(paid.plan):
             self.calls.limits.unused(paid.permit)
             await self._park(paid, watch, chain)
-            return False, None
+            return False
         answer = await self.calls.make(paid)
         watch.llm = paid.ms
         if isinstance(answer, BrokenCall):
             chain.add_failure(paid.plan, answer.failure)
-            return await self._store_failure(paid, answer, watch, chain), None
+            return await self._store_failure(paid, answer, watch, chain)
         if answer.remote_id is not None:
             await self._park(paid, watch, chain, answer.remote_id)
-            return False, None
+            return False
         answer = with_way(answer, chain.misses, paid.plan.lane_reason)
         with self.free_slot():
-            return False, await finish_first(self._store(paid, answer, watch, chain))
+            await finish_first(self._store(paid, answer, watch))
+        return False
 
-    async def _store(self, paid: OpenCall, answer: Answered, watch: Stopwatch, chain: FallbackChain) -> Leased | None:
-        """Stores an answer and moves the job on; returns it if this process keeps it for its check."""
+    async def _store(self, paid: OpenCall, answer: Answered, watch: Stopwatch) -> None:
+        """Stores an answer and moves the job on to its check."""
         job = paid.job
-        here = self.direct is not None and self.direct.takes(job, answer)
-        timing_ms = watch.stored(job)
-        then = Advance(JobState.RUNNING if here else JobState.AVAILABLE, job.request.config.check_step, job.round)
-        close = await self.calls.close_answered(paid, answer, timing_ms, then)
+        then = Advance(JobState.AVAILABLE, job.request.config.check_step, job.round)
+        close = await self.calls.close_answered(paid, answer, watch.stored(job), then)
         if close.failure is not None:
             await self._fail(job, close.failure, watch)
-        elif close.advanced and here:
-            chain.add_cost(answer.completion.cost_usd)
-            stored = StoredCompletion(paid.attempt.id, answer.completion, paid.plan.call.prompt, timing_ms)
-            return job.at_check(stored, chain.cost_usd, monotonic() - watch.since)
         elif close.advanced:
             self.to_check(job)
-        return None
 
     async def _store_failure(self, paid: OpenCall, broken: BrokenCall, watch: Stopwatch, chain: FallbackChain) -> bool:
         """Stores a failure; True if the next provider is to be called."""
@@ -520,9 +452,7 @@ class Generate:
         if isinstance(decision, Hold) and job.round:
             # There is an answer already: no person has to decide about a second one.
             decision = Fail(broken.failure)
-        chain.add_cost(
-            await self.calls.close_broken(paid, broken, decision, watch.stored(job), advance_of(decision, job))
-        )
+        await self.calls.close_broken(paid, broken, decision, watch.stored(job), advance_of(decision, job))
         if isinstance(decision, Fail):
             await self._fail(job, chain.with_unusable(decision.failure), watch)
         return isinstance(decision, Fallback)

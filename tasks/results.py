@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from time import time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -157,6 +157,11 @@ def view_of_final(job: Leased, final: FinalJob, at: datetime) -> JobView:
         record=final.record,
         replay_of=final.record.replay_of,
     )
+
+
+def compact_final(job: Leased, final: FinalJob) -> bytes:
+    """The compact result of a job that is about to be written."""
+    return compact(result_of(view_of_final(job, final, datetime.now(UTC))))
 
 
 def result_of(view: JobView) -> JobResult:

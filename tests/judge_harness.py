@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -21,6 +20,7 @@ from tasks.grounding.judge.call import Judge, JudgeOptions
 from tasks.ports import CheapJudge, JobView, Leased, Limits, Turn, Unlimited
 from tasks.prompting.messages import render
 from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_jobs, to_check
+from tests.fakes.inline import Inline
 from tests.fakes.ledger import MemoryLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers
 from worker.ledger.journal import LedgerJournal
@@ -93,8 +93,7 @@ class JudgeHarness:
         registry = Registry(self.judge, cheap={"writer": CheapJudge(Turn(self.judge.name), "none", self.least_usd)})
         options = JudgeOptions(max_tokens=500, default_share=self.default_share)
         judge = Judge(self.ledger.queue, calls, registry, options)
-        with ThreadPoolExecutor(1) as cpu:
-            await Check(self.ledger.queue, journal, cpu, lambda job, _: self.finals.append(job), judge).run(job)
+        await Check(self.ledger.queue, journal, Inline(), lambda job, _: self.finals.append(job), judge).run(job)
         await journal.close()
 
     async def view(self) -> JobView:

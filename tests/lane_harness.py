@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -27,6 +26,7 @@ from tasks.lanes.settlement import Settlement
 from tasks.ports.remote_batches import Gathering
 from tests.builders import make_batch, make_jobs
 from tests.contract.situations import LEASE
+from tests.fakes.inline import Inline
 from tests.servers import advance_clock
 from tests.stub.server import Stub
 from worker.ledger.journal import LedgerJournal
@@ -108,9 +108,8 @@ class LaneHarness:
         await self.ledger.duties.promote(MANY)
         judge = Judge(self.ledger.queue, self.calls, self.providers, lane=JudgeLane(self.chooser(), self.parking))
         jobs = await self.ledger.queue.lease(Step.CHECK, "w", LEASE, MANY)
-        with ThreadPoolExecutor(1) as cpu:
-            step = Check(self.ledger.queue, self.journal, cpu, lambda *_: None, judge)
-            await asyncio.gather(*map(step.run, jobs))
+        step = Check(self.ledger.queue, self.journal, Inline(), lambda *_: None, judge)
+        await asyncio.gather(*map(step.run, jobs))
 
     async def look(self, lane: BatchLane | None = None) -> None:
         """Looks after batches and responses until nothing is left to do at once."""

@@ -1,5 +1,8 @@
 """Providers and checkers for tests, selected by their import path like an operator's own."""
 
+import os
+import signal
+
 from schemas.failure import FailureKind
 from schemas.grounding import Evidence, Verdict
 from tasks.errors import ProviderError
@@ -59,3 +62,18 @@ class Versionless:
     def check(self, answer: CheckInput) -> list[ClaimFinding]:
         """Give none."""
         return []
+
+
+class DangerousChecker:
+    """A checker that does not end, or ends its process, where an answer says so."""
+
+    version = "1"
+
+    def check(self, answer: CheckInput) -> list[ClaimFinding]:
+        """Give findings, or none any more."""
+        text = " ".join(claim.text for claim in answer.claims)
+        while "endless" in text:
+            pass
+        if "fatal" in text:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [ClaimFinding(Verdict.SUPPORTED, reason="it says so")] * len(answer.claims)

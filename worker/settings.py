@@ -315,9 +315,10 @@ class Settings(BaseSettings):
     check_slots: Annotated[int, Field(ge=1, le=20_000)] = Field(
         default=200, description="jobs in check per process; a job waits for its judge in one of them"
     )
-    direct_check: bool = Field(
-        default=True,
-        description="check answers in the process that stored them, in the time that its calls leave; false: never",
+    check_processes: Annotated[int, Field(ge=1, le=256)] | None = Field(
+        default=None,
+        description="processes in which a worker computes its checks; unset: one for each core, and two at least. With two or "
+        "more, one is never given what takes longer than a second",
     )
     threads: Annotated[int, Field(ge=2, le=200)] = Field(
         default=24, description="Celery threads: each holds one hint of up to 50 jobs, a second at most"
@@ -346,8 +347,8 @@ class Settings(BaseSettings):
     )
     check_timeout_s: Seconds = Field(
         default=CHECK_TIMEOUT_S,
-        description="seconds that a check may compute, before the judge is asked and after; the claims it did not get to stay "
-        "`unchecked` and the job ends as partial",
+        description="seconds that a check may compute, before the judge is asked and after; at four fifths of them it ends by "
+        "itself, at the end its process is ended. The claims it did not get to stay `unchecked` and the job ends as partial",
     )
     max_rescues: Annotated[int, Field(ge=1, le=1_000)] = Field(
         default=MAX_RESCUES,

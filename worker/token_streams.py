@@ -19,7 +19,7 @@ from redis import asyncio as redis
 from redis.exceptions import RedisError
 
 from tasks.errors import BrokerUnavailable
-from tasks.ports import FinalJob, Leased, NewAttempt
+from tasks.ports import FinalFacts, Leased, NewAttempt
 
 log = logging.getLogger(__name__)
 
@@ -124,10 +124,10 @@ class RedisTokens:
             answer.ended = Kind.END if whole else Kind.BROKEN
             self._wake()
 
-    def final(self, job: Leased, final: FinalJob) -> None:
+    def final(self, job: FinalFacts) -> None:
         """See ``tasks.ports.TokenSink``."""
-        outcome = final.outcome.value if final.outcome is not None else ""
-        entry = {"kind": Kind.FINAL.value, "run": str(job.run), "state": final.state.value, "outcome": outcome}
+        outcome = job.outcome.value if job.outcome is not None else ""
+        entry = {"kind": Kind.FINAL.value, "run": str(job.run), "state": job.state.value, "outcome": outcome}
         self._finals.append((key_of(self._prefix, job.job_id, job.run), entry))
         self._wake()
 

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -137,8 +136,6 @@ class PaidCalls:
     """Permits each call."""
     tokens: TokenSink = field(default_factory=Unheard)
     """Gets the text of streamed calls."""
-    opening: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Entered while an attempt is opened: its call waits for nothing else."""
 
     async def open(
         self,
@@ -161,8 +158,7 @@ class PaidCalls:
         opening = asyncio.ensure_future(self.journal.open_attempt(paid.attempt))
         status = None
         try:
-            with self.opening():
-                status = await asyncio.shield(opening)
+            status = await asyncio.shield(opening)
         except asyncio.CancelledError:
             await finish_first(self._withdraw(paid, opening))
             raise

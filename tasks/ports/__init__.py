@@ -22,7 +22,17 @@ from tasks.ports.attempt_rows import (
     VerdictQuery,
 )
 from tasks.ports.limits import Denied, DenyReason, Limits, Permit, Room, Unlimited
-from tasks.ports.process import READ_FIRST_S, STALL_S, Doorbell, HintKey, Rendered, Runtime, TokenSink, Unheard
+from tasks.ports.process import (
+    READ_FIRST_S,
+    STALL_S,
+    CheckExecutor,
+    Doorbell,
+    HintKey,
+    Rendered,
+    Runtime,
+    TokenSink,
+    Unheard,
+)
 from tasks.ports.provider import (
     Answered,
     Call,
@@ -41,10 +51,12 @@ from tasks.ports.rows import (
     ROUNDS_PER_LEVEL,
     BatchCounts,
     Content,
+    FinalFacts,
     FinalJob,
     InputLine,
     JobDetail,
     JobView,
+    Lease,
     Leased,
     LeaseKey,
     LeaseRoom,
@@ -52,6 +64,7 @@ from tasks.ports.rows import (
     NewJob,
     OnPage,
     Outlook,
+    PackedFinal,
     Page,
     Receipt,
     Refused,

@@ -1,19 +1,22 @@
 """Services of the process around the steps: wake other workers, publish results, stream text, run the event loop."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 from uuid import UUID
 
 from schemas.states import Step
 from tasks.errors import ConfigurationError
 from tasks.ports.attempt_rows import NewAttempt
-from tasks.ports.rows import FinalJob, Leased
+from tasks.ports.rows import FinalFacts, Leased
 
 STALL_S = 1.0
 """Seconds late at which a timer shows that the process stood still: it was frozen, or its machine was."""
 
 READ_FIRST_S = 2.0
 """Seconds that a call has after the process stood still: its answer may lie in the socket, and it is paid for."""
+
+
+Result = TypeVar("Result")
 
 
 class HintKey(NamedTuple):
@@ -30,6 +33,14 @@ class Rendered(NamedTuple):
     run: int
     result: bytes
     tenant: str
+
+
+class CheckExecutor(Protocol):
+    """Does the CPU work of checks, each piece within a time limit."""
+
+    async def do(self, work: Callable[[], Result], *, tenant: str, urgent: bool = False) -> Result:
+        """Do a piece of work, whose errors are raised here; raises ``CheckEnded`` for one that was ended from outside."""
+        ...
 
 
 class Doorbell(Protocol):
@@ -78,7 +89,7 @@ class TokenSink(Protocol):
     def end(self, attempt_id: UUID, *, whole: bool) -> None:
         """The call ended; not ``whole``: it broke, and another attempt may follow."""
 
-    def final(self, job: Leased, final: FinalJob) -> None:
+    def final(self, job: FinalFacts) -> None:
         """The streamed job is final: nothing follows in this run."""
 
 
@@ -94,7 +105,7 @@ class Unheard:
     def end(self, attempt_id: UUID, *, whole: bool) -> None:
         """Nothing."""
 
-    def final(self, job: Leased, final: FinalJob) -> None:
+    def final(self, job: FinalFacts) -> None:
         """Nothing."""
 
 

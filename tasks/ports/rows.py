@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from schemas.claim_error import ErrorKind
@@ -313,6 +313,10 @@ class Leased:
     tenant_budget: bool = False
     """Its tenant has a budget for a period, so that every call needs a known price."""
 
+    def read(self) -> "Leased":
+        """The job itself, which is read already."""
+        return self
+
     @property
     def calls_left(self) -> timedelta | None:
         """The time until its last moment for a call; None: it has no deadline."""
@@ -333,32 +337,36 @@ class Leased:
         """The model of this round: 0 for that of the job, then those of ``escalate``."""
         return self.round // ROUNDS_PER_LEVEL
 
-    def at_check(self, stored: StoredCompletion, cost_usd: Decimal | None, held_s: float) -> "Leased":
-        """The job of a first round as its check would lease it, right after its answer was stored.
 
-        Args:
-            stored: the answer.
-            cost_usd: cost of its calls under this lease; None where one is unknown.
-            held_s: seconds since the lease.
-        """
-        total_usd = None if self.cost_usd is None or cost_usd is None else self.cost_usd + cost_usd
-        return replace(
-            self,
-            step=self.request.config.check_step,
-            age_ms=self.age_ms + held_s * 1000,
-            started_ago_ms=self.started_ago_ms + held_s * 1000,
-            time_left=None if self.time_left is None else self.time_left - timedelta(seconds=held_s),
-            waited_ms=0.0,
-            limited_ms=0.0,
-            spent=0,
-            snoozes=0,
-            unknown=0,
-            attempts=0,
-            rescues=0,
-            first_opened_ago_ms=None,
-            cost_usd=total_usd,
-            stored=stored,
-        )
+class Lease(Protocol):
+    """A leased job, of which the event loop knows as much as it needs to hold it; ``read`` may take long."""
+
+    @property
+    def job_id(self) -> UUID:
+        """Its id."""
+
+    @property
+    def tenant(self) -> str:
+        """Its tenant."""
+
+    @property
+    def token(self) -> UUID:
+        """Fences the writes of its holder."""
+
+    @property
+    def priority(self) -> int:
+        """Above 0: urgent."""
+
+    @property
+    def rescues(self) -> int:
+        """Workers that were lost over this step and round."""
+
+    @property
+    def request_bytes(self) -> int:
+        """Size of the request as it is stored."""
+
+    def read(self) -> Leased:
+        """The job; raises ``Unreadable``."""
 
 
 RISK_FULL = 256
@@ -433,6 +441,73 @@ class FinalJob:
     traceparent: str | None = None
     ended_at: float = 0.0
     answer: StoredCompletion | None = None
+
+    @property
+    def facts(self) -> "FinalFacts":
+        """Its figures."""
+        record, grounding = self.record, self.record.grounding
+        return FinalFacts(
+            job_id=self.job_id,
+            tenant=record.tenant,
+            run=record.run,
+            state=self.state,
+            outcome=self.outcome,
+            failure_kind=None if record.failure is None else record.failure.kind.value,
+            timing_ms={part: ms for part, ms in record.timing_ms if ms},
+            claims={verdict.value: count for verdict, count in grounding.counts.items() if count}
+            if grounding
+            else None,
+            grounding_score=grounding.grounding_score if grounding else None,
+            confidence=grounding.confidence if grounding else None,
+            traceparent=self.traceparent,
+            ended_at=self.ended_at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FinalFacts:
+    """The figures of a job that became final, without its texts.
+
+    Attributes:
+        timing_ms: the parts of its time that are not 0.
+        claims: number of its claims by verdict; None: nothing was checked.
+        traceparent: W3C trace context of the producer.
+        ended_at: Unix time of its end.
+    """
+
+    job_id: UUID
+    tenant: str
+    run: int
+    state: JobState
+    outcome: Outcome | None
+    failure_kind: str | None
+    timing_ms: Mapping[str, float]
+    claims: Mapping[str, int] | None
+    grounding_score: float | None
+    confidence: float | None
+    traceparent: str | None
+    ended_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFinal:
+    """A final write as another process made it: the event loop passes it on and reads none of its texts.
+
+    Attributes:
+        urgent: it is not kept until others are to be written.
+        columns: its values in the ledger.
+        facts: its figures.
+        result: its compact result, for the result backend.
+        streams: readers may follow its text.
+    """
+
+    job_id: UUID
+    token: UUID
+    urgent: bool
+    columns: Mapping[str, Any]
+    facts: FinalFacts
+    result: bytes
+    streams: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,12 @@ from tasks.ports.attempt_rows import (
 )
 from tasks.ports.rows import (
     BatchCounts,
+    FinalFacts,
     FinalJob,
     InputLine,
     JobDetail,
     JobView,
+    Lease,
     Leased,
     LeaseKey,
     LeaseRoom,
@@ -35,6 +37,7 @@ from tasks.ports.rows import (
     NewJob,
     OnPage,
     Outlook,
+    PackedFinal,
     Receipt,
     Refused,
     Renewal,
@@ -98,6 +101,20 @@ class Queue(Protocol):
     async def fail_unreadable(self, rows: Sequence[UnreadableRow], tokens: Sequence[UUID]) -> None:
         """End jobs whose rows can't be read as ``unreadable``, each with its cause; they run under one of these tokens."""
 
+    async def lease_unread(
+        self,
+        step: Step,
+        worker: str,
+        lease_for: timedelta,
+        limit: int,
+        *,
+        ids: Sequence[UUID] | None = None,
+        min_priority: int | None = None,
+        max_priority: int | None = None,
+        room: LeaseRoom | None = None,
+    ) -> Sequence[Lease]:
+        """Take jobs as ``lease`` does, whose rows another process reads."""
+
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> Renewal:
         """Renew leases, without a wait for a job that another transaction has locked."""
 
@@ -107,7 +124,7 @@ class Queue(Protocol):
     async def defer(self, lease: LeaseKey, advance: Advance) -> bool:
         """Move a running job without an open attempt to ``scheduled`` (budget, policy); False if the lease is lost."""
 
-    async def finish(self, finals: Sequence[FinalJob]) -> set[UUID]:
+    async def finish(self, finals: Sequence[FinalJob | PackedFinal]) -> set[UUID]:
         """Write final states with their records; returns the job ids written (others lost their lease)."""
 
 
@@ -374,7 +391,7 @@ class Ledger:
     reading: Reading
 
 
-Observation = ClosedAttempt | CacheResult | FinalJob
+Observation = ClosedAttempt | CacheResult | FinalFacts
 """What became of a call or a job, for figures: each is told once, after the ledger has it."""
 
 
@@ -393,7 +410,7 @@ class Journal(Protocol):
     async def close_attempt(self, closed: ClosedAttempt) -> bool:
         """Close one attempt; True if the job advanced."""
 
-    async def finish(self, final: FinalJob) -> bool:
+    async def finish(self, final: FinalJob | PackedFinal) -> bool:
         """Finish one job; True if it was still ours."""
 
     async def find_verdicts(self, query: VerdictQuery) -> Mapping[bytes, CachedVerdict]:

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from tasks.errors import LedgerError, ServiceUnavailable, Unstorable
-from tasks.scheduling.loop_turns import LoopTurns
 
 log = logging.getLogger(__name__)
 
@@ -23,19 +22,10 @@ BATCH_WAIT = timedelta(milliseconds=10)
 """Longest time that the first row of a batch waits for others."""
 
 QUIET_WAITS = 5
-"""Waits, or lulls, without a send after which an eager batcher sends the first row at once: there are none to wait for."""
-
-RATE_S = 1.0
-"""Seconds over which the rows of a flow are counted."""
+"""Waits without a send after which an eager batcher sends the first row at once: there are none to wait for."""
 
 IN_FLIGHT = 2
 """Sends under way at once; while all are busy, rows collect."""
-
-YIELD_WAIT = timedelta(milliseconds=60)
-"""Longest time that a row waits for what goes first: its own wait, and some twice the time of a send."""
-
-YIELD_LOOK_S = 0.003
-"""Seconds between looks whether that is done."""
 
 RETRY_PAUSE = timedelta(seconds=1)
 """Pause of a send that failed before its rows are sent again."""
@@ -101,13 +91,6 @@ class Batcher(Generic[Row, Answer]):
         in_flight: most sends at once.
         room: most rows that wait or are under way; ``add`` forgets what comes beyond it.
         eager: after a quiet time the first row does not wait, only what comes after it.
-        lull: time without a new row after which those that wait are sent: there are no others to wait for.
-        flow_wait: longest wait, with no regard to a lull, while ``flow_rate`` rows come a second: many small batches would
-            be made of them.
-        yields: True while something else goes first: a row without urgency waits for it, up to ``YIELD_WAIT``.
-        in_hand: counts the callers that may still bring a row, and those that wait for an answer here. When all of them wait here,
-            nothing waits for more.
-        turns: of the loop, which the callers of rows without urgency take when they go on; None: all go on at once.
     """
 
     def __init__(
@@ -121,28 +104,7 @@ class Batcher(Generic[Row, Answer]):
         in_flight: int = IN_FLIGHT,
         room: int | None = None,
         eager: bool = False,
-        lull: timedelta | None = None,
-        flow_wait: timedelta | None = None,
-        flow_rate: float = math.inf,
-        yields: Callable[[], bool] = lambda: False,
-        in_hand: Callable[[], float] = lambda: math.inf,
-        turns: LoopTurns | None = None,
     ) -> None:
-        self._turns = turns
-        self._goes_second = yields
-        self._in_hand = in_hand
-        self._lull_s = math.inf if lull is None else lull.total_seconds()
-        self._flow_wait_s = (flow_wait or wait).total_seconds()
-        self._flow_rate = flow_rate
-        self._recent: deque[tuple[float, int]] = deque()
-        """Times and rows of the sends in the last ``RATE_S``."""
-        self._recent_rows = 0
-        self._latest_at = -math.inf
-        """When the last row came."""
-        self._since = -math.inf
-        """When the first row came that waits."""
-        self._due_at = -math.inf
-        """When the first row that waits is to be sent at the latest."""
         self._overdue = False
         """What waits was to be sent, and no send was free."""
         self._started_at = -math.inf
@@ -153,7 +115,7 @@ class Batcher(Generic[Row, Answer]):
         self._size = rows
         """Rows of the next batch: halved by a batch that is to be sent again, doubled by one that was sent."""
         self._wait_s = wait.total_seconds()
-        self._quiet_s = QUIET_WAITS * min(self._wait_s, self._lull_s) if eager else math.inf
+        self._quiet_s = QUIET_WAITS * self._wait_s if eager else math.inf
         self._free = in_flight
         self._urgent_free = 1
         self._room = room
@@ -164,8 +126,6 @@ class Batcher(Generic[Row, Answer]):
         self._urgent: deque[_Entry[Row, Answer]] = deque()
         self._is_urgent_due = False
         """Urgent rows are sent in the next turn of the loop, with those that come in this one."""
-        self._answering = 0
-        """Callers that did not get the answer of their send yet."""
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -204,43 +164,12 @@ class Batcher(Generic[Row, Answer]):
                 self._is_urgent_due = True
                 loop.call_soon(self._start_due_urgent)
             return
-        self._latest_at = now = loop.time()
-        if not self._waiting:
-            self._since = now
         self._waiting.append(entry)
-        if self._is_full(now) or self._rows_held >= self._in_hand():
+        if len(self._waiting) >= self._size:
             self._start()
         elif self._timer is None and not self._overdue:
-            at_once = now - self._started_at > self._quiet_s
-            self._due_at = now if at_once else now + (self._flow_wait_s if self._flows(now) else self._wait_s)
-            self._timer = loop.call_at(self._next_look(now), self._look)
-
-    def _flows(self, now: float) -> bool:
-        """True while many rows come."""
-        while self._recent and self._recent[0][0] < now - RATE_S:
-            self._recent_rows -= self._recent.popleft()[1]
-        return self._recent_rows >= self._flow_rate * RATE_S
-
-    def _is_full(self, now: float) -> bool:
-        return len(self._waiting) >= self._size and not self._yields(now)
-
-    def _yields(self, now: float) -> bool:
-        """True while something else goes first."""
-        return now < self._since + YIELD_WAIT.total_seconds() and self._goes_second()
-
-    def _next_look(self, now: float) -> float:
-        return self._due_at if self._flows(now) else min(self._due_at, self._latest_at + self._lull_s)
-
-    def _look(self) -> None:
-        """Send what waits when its time is up, or when no more rows come."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        if (then := self._next_look(now)) > now:
-            self._timer = loop.call_at(then, self._look)
-        elif self._yields(now):
-            self._timer = loop.call_later(YIELD_LOOK_S, self._look)
-        else:
-            self._start()
+            at_once = loop.time() - self._started_at > self._quiet_s
+            self._timer = loop.call_later(0 if at_once else self._wait_s, self._start)
 
     def _start(self) -> None:
         """Start sends while some are free; called when a batch is full, or its time is up."""
@@ -270,10 +199,7 @@ class Batcher(Generic[Row, Answer]):
 
     def _begin(self, batch: list[_Entry[Row, Answer]], *, by_reserve: bool = False) -> None:
         self._sending += len(batch)
-        loop = asyncio.get_running_loop()
-        self._recent.append((loop.time(), len(batch)))
-        self._recent_rows += len(batch)
-        task = loop.create_task(self._send_batch(batch), name=f"send {self._name}")
+        task = asyncio.get_running_loop().create_task(self._send_batch(batch), name=f"send {self._name}")
         self._tasks.add(task)
         task.add_done_callback(partial(self._send_ended, len(batch), by_reserve=by_reserve))
 
@@ -298,7 +224,7 @@ class Batcher(Generic[Row, Answer]):
         if not task.cancelled() and (error := task.exception()) is not None:
             log.critical("sending %s broke", self._name, exc_info=error)
         # Rows whose time is not up wait on: sent with every end of a send, they would go in ones and twos.
-        is_due = self._overdue or self._timer is None or self._is_full(asyncio.get_running_loop().time())
+        is_due = self._overdue or self._timer is None or len(self._waiting) >= self._size
         if task.cancelling():  # by the end of the loop, which would destroy another task unawaited
             return
         if is_due:
@@ -309,7 +235,9 @@ class Batcher(Generic[Row, Answer]):
     async def _send_batch(self, batch: list[_Entry[Row, Answer]]) -> None:
         try:
             answers = await self._send_rows([entry.row for entry in batch])
-            pairs = list(zip(batch, [None] * len(batch) if answers is None else answers, strict=True))
+            pairs: list[tuple[_Entry[Row, Any], Any]] = list(
+                zip(batch, [None] * len(batch) if answers is None else answers, strict=True)
+            )
         except Exception as error:  # noqa: BLE001 - the policy decides
             await self._failed(batch, error)
         except BaseException as error:
@@ -318,17 +246,8 @@ class Batcher(Generic[Row, Answer]):
             raise
         else:
             self._size = min(self._rows, 2 * self._size)
-            self._answering += len(pairs)
             for entry, answer in pairs:
-                go_on = partial(self._answer, entry, answer)
-                if self._turns is None or entry.urgent:
-                    go_on()
-                else:
-                    self._turns.add(go_on)
-
-    def _answer(self, entry: _Entry[Row, Answer], answer: Any) -> None:
-        entry.answer(answer)
-        self._answering -= 1
+                entry.answer(answer)
 
     async def _failed(self, batch: list[_Entry[Row, Answer]], error: Exception) -> None:
         if self._on_error is OnError.LEAVE:
@@ -369,11 +288,7 @@ class Batcher(Generic[Row, Answer]):
         """Send what waits, and return when nothing is left; what is left after ``within`` is cut off."""
         until = None if within is None else asyncio.get_running_loop().time() + within.total_seconds()
         self._start()
-        while self._tasks or self._answering:
-            if not self._tasks:
-                await asyncio.sleep(0)
-                self._start()
-                continue
+        while self._tasks:
             remaining = None if until is None else until - asyncio.get_running_loop().time()
             if remaining is not None and remaining <= 0:
                 await self._cut_off()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from time import monotonic
@@ -183,8 +183,6 @@ class Dispatch:
     feeds: Mapping[Step, Feed]
     worker: str
     pace: Pace = field(default_factory=Pace)
-    watch_checks: Callable[[], Awaitable[None]] | None = None
-    """Looks how far the workers of the check are; None: no answer depends on it."""
     urgent_workers: UrgentWorkers = field(default_factory=UrgentWorkers)
     others_serve: Callable[[], bool] = lambda: True
     """True if a worker serves all jobs: one of urgent jobs alone leads where there is no other."""
@@ -221,8 +219,6 @@ class Dispatch:
         """Look once, and do the duties if this worker leads; returns the time until the next look."""
         try:
             outlook = await self._attend()
-            if self.watch_checks is not None:
-                await self.watch_checks()
             await self._watch_urgent()
         except LedgerUnavailable as error:
             self._lose_ledger(error)

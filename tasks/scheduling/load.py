@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from tasks.ports import Leased, LeaseRoom, risk_of
+from tasks.ports import Lease, LeaseRoom, risk_of
 from tasks.scheduling.defaults import MAX_BYTES_IN_FLIGHT
-from tasks.scheduling.urgency import Urgency
 
 URGENT_BYTES = 0.1
 """Share of the bytes that only urgent jobs get, so that big bulk jobs never fill them all."""
@@ -24,30 +23,21 @@ class Load:
     Attributes:
         max_bytes: bound of the bytes; the job that crosses it is still taken, so that the biggest one has its turn.
         suspicion: shared by the steps of the process.
-        urgency: shared by them, too.
     """
 
     max_bytes: int = MAX_BYTES_IN_FLIGHT
     suspicion: Suspicion = field(default_factory=Suspicion)
-    urgency: Urgency = field(default_factory=Urgency)
     bytes: int = 0
 
-    def hold(self, job: Leased) -> None:
+    def hold(self, job: Lease) -> None:
         """Counts a leased job."""
         self.bytes += job.request_bytes
         self.suspicion.risk += risk_of(job.rescues)
-        self.urgency.count += job.priority > 0
 
-    def release(self, job: Leased) -> None:
+    def release(self, job: Lease) -> None:
         """Counts a job no more."""
         self.bytes -= job.request_bytes
         self.suspicion.risk -= risk_of(job.rescues)
-        self.urgency.count -= job.priority > 0
-
-    def beside(self) -> LeaseRoom | None:
-        """Bounds of a lease of urgent jobs beside one of others: their own share of the bytes, and no job that may end its worker."""
-        free = self.max_bytes - self.bytes
-        return LeaseRoom(min(free, max(1, int(self.max_bytes * URGENT_BYTES))), 0.0) if free > 0 else None
 
     def room(self, *, urgent: bool) -> LeaseRoom | None:
         """Bounds of the next lease; None: nothing more is taken until a job ends."""

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from schemas.failure import Failure, FailureKind
 from schemas.states import HeldReason
-from tasks.ports import Duties, Leased
+from tasks.ports import Duties, Lease
 from tasks.scheduling.defaults import MAX_RESCUES
 
 ROWS = 500
@@ -18,7 +18,7 @@ ABANDONED_AFTER = timedelta(minutes=1)
 """A living worker closes the attempt of a job that was taken from it (cancelled, expired) well within that time."""
 
 
-def worker_lost(job: Leased) -> Failure:
+def worker_lost(job: Lease) -> Failure:
     """The failure of a job whose workers were lost too often, one after the other."""
     return Failure(
         kind=FailureKind.WORKER_LOST,

@@ -19,7 +19,7 @@ def checks(system: System) -> list[str]:
 def test_a_queue_without_a_worker_is_reported_until_a_worker_starts(system: System) -> None:
     assert doctor(system, "--ping").code == 1
     system.submit(questions(3))
-    system.start_worker("generate", direct_check=False)
+    system.start_worker("generate")
     system.until(lambda: doctor(system, "--ping").code == 0, what="a worker that listens")
     system.until(lambda: system.scalar("SELECT count(*) FROM job WHERE step = 'check'") == 3, what="answers")
 

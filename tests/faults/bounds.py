@@ -1,6 +1,9 @@
 """Big jobs, jobs that kill their worker and checks without end: one job must not take the process of many."""
 
+import json
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
@@ -9,6 +12,7 @@ from typing import Any
 import psutil
 
 from tests.acceptance.conftest import questions
+from tests.deadlines import scale_to_load
 from tests.faults.lab import Lab, Report
 from tests.faults.poison import POISON
 from tests.faults.registry import JOBS, experiment
@@ -141,6 +145,59 @@ def endless_checks(lab: Lab) -> Report:
     report = lab.report(LONG_CHECKS + JOBS, within_s=240)
     unchecked = lab.count("job WHERE outcome = 'partial' AND priority = 5")
     assert unchecked == LONG_CHECKS, f"{unchecked} of {LONG_CHECKS} ended as partial"
+    return report
+
+
+WITHIN_S = 3.0
+"""Seconds that the checks of another tenant may take beside endless ones."""
+
+_OPEN = "SELECT count(*) FROM job WHERE id = ANY(%s) AND finished_at IS NULL"
+
+DANGEROUS = {"checkers": json.dumps({"dangerous": "tests.plugins:DangerousChecker"})}
+
+
+def stored_answer(text: str) -> dict[str, Any]:
+    """A job that only checks an answer, by the dangerous checker, too."""
+    checkers = ["structure", "lexical", "dangerous"]
+    return {"context": ["The fee is 5,000 euros."] * 3, "response": text, "config": {"checkers": checkers}}
+
+
+@experiment("endless checks of one tenant beside those of another", jobs=0)
+def endless_checks_of_a_tenant(lab: Lab) -> Report:
+    attack = [stored_answer("The fee is endless."), stored_answer("€5 " * 20_000)]
+    workers = [lab.work("check", **DANGEROUS) for _ in range(2)]
+    slowest, rounds = 0.0, 8
+    for number in range(rounds):
+        lab.submit(attack, tenant="attacker", key=f"attack{number}")
+        _, other_ids = lab.submit([stored_answer("The fee is 5,000 euros.")] * 4, tenant="other", key=f"other{number}")
+        began = time.monotonic()
+        lab.until(lambda ids=other_ids: lab.scalar(_OPEN, ids) == 0, what="checks of the other tenant")
+        slowest = max(slowest, time.monotonic() - began)
+    lab.start_recovery()
+    report = lab.report(6 * rounds)
+    unchecked = lab.count("job WHERE tenant = 'attacker' AND outcome = 'partial'")
+    assert unchecked >= rounds, f"{unchecked} of {rounds} endless checks ended unchecked"
+    assert lab.count("job WHERE tenant = 'other' AND outcome <> 'answered'") == 0
+    assert lab.count("job_event WHERE kind = 'rescue'") == 0
+    assert slowest < scale_to_load(WITHIN_S), f"checks of the other tenant took {slowest:.1f} s"
+    for worker in workers:
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(scale_to_load(30)) == 0
+    return report.with_note(f"checks of the other tenant took {slowest:.1f} s at most")
+
+
+@experiment("processes of checks killed amid their bundles", jobs=400)
+def processes_of_checks_killed(lab: Lab) -> Report:
+    worker = lab.work()
+    for done in range(40, 400, 40):
+        lab.until(lambda least=done: lab.count("job WHERE finished_at IS NOT NULL") >= least, what=f"{done} checks")
+        for process in psutil.Process(worker.pid).children(recursive=True):
+            # Their fork server has children.
+            if not process.children():
+                process.kill()
+    lab.start_recovery()
+    report = lab.assert_settled(lab.report(400))
+    assert lab.count("job WHERE outcome <> 'answered' OR rescues > 0") == 0
     return report
 
 

@@ -84,7 +84,7 @@ def killed_before_the_commit(lab: Lab) -> Report:
 
 @experiment("worker killed between the commit and the next hint")
 def killed_after_the_commit(lab: Lab) -> Report:
-    generating = lab.work("generate", direct_check=False)
+    generating = lab.work("generate")
     lab.until_answered(30)
     lab.kill(generating)
     lab.start_recovery()
@@ -94,7 +94,7 @@ def killed_after_the_commit(lab: Lab) -> Report:
 
 @experiment("checking worker killed while it checks")
 def checker_killed(lab: Lab) -> Report:
-    lab.work("generate,submit", direct_check=False)
+    lab.work("generate,submit")
     lab.until_answered(40)
     for _ in range(3):
         checking = lab.work("check")

@@ -53,7 +53,7 @@ def write_answer(door: Door, redis_url: str, begin: threading.Event) -> None:
             tokens.end(attempt.id, whole=True)
             final = make_final(job)
             await ledger.queue.finish([final])
-            tokens.final(job, final)
+            tokens.final(final.facts)
             await tokens.close()
 
     asyncio.run(work())

@@ -55,8 +55,9 @@ def test_jobs_are_erased_or_deleted_at_their_age(
         make_app(settings, servers.redis_url),
         database_url=database_url,
         redis_url=servers.redis_url,
-        steps=frozenset({Step.GENERATE, Step.CHECK}),
+        steps=frozenset({Step.GENERATE}),
         urgent_workers=UrgentWorkers(),
+        fork_servers={},
         dead=lambda: None,
     )
     worker.start(ConfiguredProviders(settings))

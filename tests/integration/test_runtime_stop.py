@@ -43,8 +43,9 @@ def runtime(database_url: str, servers: Servers, tmp_path: Path, lived: list[boo
         make_app(settings, servers.redis_url),
         database_url=database_url,
         redis_url=servers.redis_url,
-        steps=frozenset({Step.GENERATE, Step.CHECK}),
+        steps=frozenset({Step.GENERATE}),
         urgent_workers=UrgentWorkers(),
+        fork_servers={},
         dead=lambda: None,
     )
     runtime.start(ConfiguredProviders(settings))
@@ -59,7 +60,7 @@ def test_a_step_that_can_not_be_drained_keeps_nothing_from_being_closed(
     async def broken(within: timedelta) -> int:
         raise RuntimeError("a defect of ours")
 
-    monkeypatch.setattr(runtime._feeds[Step.CHECK], "drain", broken)
+    monkeypatch.setattr(runtime._feeds[Step.GENERATE], "drain", broken)
 
     assert runtime.stop() == 0
 

@@ -89,7 +89,7 @@ def test_readers_see_the_same_whenever_they_come(redis_url: str) -> None:
         sink.start(job, second)
         say(sink, second, "It opens at nine ünd")
         sink.end(second.id, whole=True)
-        sink.final(job, make_final(job))
+        sink.final(make_final(job).facts)
 
         early_tokens = await early
         assert pairs_of(early_tokens) == [
@@ -114,7 +114,7 @@ def test_readers_see_the_same_whenever_they_come(redis_url: str) -> None:
 
 def test_another_run_begins_with_nothing(redis_url: str) -> None:
     async def work(sink: RedisTokens, job: Leased) -> None:
-        sink.final(job, make_final(job, state=JobState.FAILED, outcome=None))
+        sink.final(make_final(job, state=JobState.FAILED, outcome=None).facts)
         (token,) = await read(redis_url, job)
         assert (token.state, token.outcome) == ("failed", None)
 
@@ -151,7 +151,7 @@ def test_the_end_of_an_answer_is_waited_for_when_its_check_was_quicker(redis_url
     async def work(sink: RedisTokens, job: Leased) -> None:
         attempt = make_attempt(job)
         sink.start(job, attempt)
-        sink.final(job, make_final(job))
+        sink.final(make_final(job).facts)
         reading = asyncio.create_task(read(redis_url, job))
         await in_redis(redis_url, job)
         say(sink, attempt, "It")
@@ -171,7 +171,7 @@ def test_an_emptied_redis_gets_the_whole_text_again(redis_url: str) -> None:
             await client.flushall()
         say(sink, attempt, "at nine")
         sink.end(attempt.id, whole=True)
-        sink.final(job, make_final(job))
+        sink.final(make_final(job).facts)
         assert pairs_of(await read(redis_url, job)) == [
             ("start", ""), ("text", "It opens at nine "), ("end", ""), ("final", ""),
         ]  # fmt: skip
@@ -189,7 +189,7 @@ def test_without_redis_nothing_waits_and_nothing_fails(
         sink._redis = async_redis.Redis.from_url(redis_url)
         await in_redis(redis_url, job)
         sink.end(attempt.id, whole=True)
-        sink.final(job, make_final(job))
+        sink.final(make_final(job).facts)
         assert pairs_of(await read(redis_url, job)) == [
             ("start", ""),
             ("text", "It opens "),
@@ -228,7 +228,7 @@ def test_closing_tells_what_is_due_and_never_hangs(redis_url: str) -> None:
         sink.start(job, attempt)
         say(sink, attempt, "It")
         sink.end(attempt.id, whole=False)
-        sink.final(job, make_final(job))
+        sink.final(make_final(job).facts)
         await asyncio.wait_for(sink.close(), scale_to_load(10))
         return job
 

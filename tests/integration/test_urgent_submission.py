@@ -1,22 +1,18 @@
-"""An urgent job accepted over Redis: the worker that accepts it takes it, and hints it only where it has no room."""
+"""An urgent job accepted over Redis is hinted at once, by the worker that accepts it."""
 
-import asyncio
 import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 import redis
 
-from schemas.states import FINAL_STATES, Step
-from tasks.results import poll
+from schemas.states import Step
 from tasks.scheduling.urgent_workers import UrgentWorkers
 from tests.deadlines import scale_to_load
 from tests.servers import Servers
-from worker.ledger.postgres import PostgresLedger
 from worker.process.celery_app import make_app
 from worker.process.intake import Intake
 from worker.process.runtime import WorkerRuntime
@@ -44,8 +40,9 @@ def runtime(
         make_app(settings, servers.redis_url),
         database_url=database_url,
         redis_url=servers.redis_url,
-        steps=frozenset({Step.GENERATE, Step.CHECK}),
+        steps=frozenset({Step.GENERATE}),
         urgent_workers=UrgentWorkers(),
+        fork_servers={},
         dead=lambda: None,
     )
     yield runtime
@@ -62,21 +59,7 @@ def submit(intake: Intake) -> str:
     return str(job_id)
 
 
-def test_the_accepting_worker_takes_an_urgent_job_without_a_message(
-    intake: Intake, database_url: str, redis_client: "redis.Redis[bytes]"
-) -> None:
-    job_id = submit(intake)
-
-    async def until_final() -> None:
-        async with PostgresLedger(database_url, connections=1) as ledger, asyncio.timeout(scale_to_load(10)):
-            while (await poll(ledger.reading, [UUID(job_id)]))[0].state not in FINAL_STATES:  # type: ignore[union-attr]  # noqa: ASYNC110 - a row has no event
-                await asyncio.sleep(0.01)
-
-    asyncio.run(until_final())
-    assert redis_client.llen(Step.GENERATE.value) == 0
-
-
-def test_an_urgent_job_is_hinted_where_the_accepting_worker_has_no_room(
+def test_an_urgent_job_is_hinted_at_once_as_such(
     intake: Intake, runtime: WorkerRuntime, redis_client: "redis.Redis[bytes]"
 ) -> None:
     runtime.stop_admitting()

@@ -178,7 +178,7 @@ class Drill:
         many = range(Pace().check_backlog + 1)
         answers = [{**job, "query": f"When ({stamp})?", "response": f"In {number} years."} for number in many]
         batch, _ = self.lab.submit(answers)
-        worker = self.lab.work("generate,submit", direct_check=False)
+        worker = self.lab.work("generate,submit")
         self._expect("NightdeskCheckBehind")
         self.lab.kill(worker)
         self.lab.with_ledger(lambda ledger: ledger.actions.cancel_batch(batch, "ada"))

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import orjson
 import psycopg
 from psycopg import AsyncConnection
+from psycopg.adapt import Buffer, Loader
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import namedtuple_row
 from psycopg.types.json import set_json_loads
@@ -167,6 +168,21 @@ def not_permitted(error: Exception) -> LedgerError:
         f"PostgreSQL does not let the role of NIGHTDESK_DATABASE_URL do that ({_first_line(error)}): run this as the "
         "owner of the database, or grant what is missing (docs/security.md)"
     )
+
+
+class UnreadJson(bytes):
+    """JSON of a column as it came."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        """The value that it holds."""
+        return _read_json(bytes(self))
+
+
+class _UnreadLoader(Loader):
+    def load(self, data: Buffer) -> UnreadJson:
+        return UnreadJson(data)
 
 
 class Database:
@@ -329,11 +345,13 @@ class Database:
         first: First | None = None,
         within_s: float | None = None,
         urgent: bool = False,
+        unread: bool = False,
     ) -> list[Any]:
         """Run one statement and return its rows as named tuples; repeats it after a deadlock or a lost race.
 
         An ``urgent`` statement waits for no other. ``first`` is a statement that takes locks, with its parameters: it goes before in the same transaction, so that this
-        one sees what the last holders wrote. Still one round trip.
+        one sees what the last holders wrote. Still one round trip. JSON comes as ``UnreadJson`` where the rows are for another
+        process (``unread``).
 
         Raises: LedgerUnavailable, Unstorable (a value can't be kept), SchemaMismatch, LedgerError.
         """
@@ -343,7 +361,10 @@ class Database:
             async with self.connection(patience_s, urgent=urgent) as connection:
                 if first is not None:
                     return await _after(first, connection, statement, parameters, patience_s)
-                cursor = await connection.execute(statement, parameters)
+                cursor = connection.cursor()
+                if unread:
+                    cursor.adapters.register_loader("jsonb", _UnreadLoader)
+                await cursor.execute(statement, parameters)
                 return await cursor.fetchall() if cursor.description else []
 
         return await self._repeat(run)

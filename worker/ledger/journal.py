@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import timedelta
 from itertools import takewhile
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from tasks.errors import LedgerError, NightdeskError, Unstorable
@@ -29,28 +29,19 @@ from tasks.ports import (
     NewVerdicts,
     Observation,
     Opened,
+    PackedFinal,
     VerdictQuery,
 )
 from tasks.scheduling.batching import Batcher, OnError
-from tasks.scheduling.loop_turns import LoopTurns
 
 log = logging.getLogger(__name__)
 
-CALL_FLOW_WAIT = timedelta(milliseconds=40)
-"""Calls are opened and closed in groups of 10 ms, and of so long while ``CALL_FLOW_RATE`` come: a statement for two calls
-costs the process and PostgreSQL some 2 ms, one for 25 costs 5 to 7."""
+CALL_WAIT = timedelta(milliseconds=40)
+"""Longest time that a call to be opened, or closed, waits for others: a statement for two costs the process and PostgreSQL some
+2 ms, one for 25 costs 5 to 7."""
 
-CALL_FLOW_RATE = 100.0
-"""Calls a second. A process with fewer has CPU enough, and its calls are not kept for longer."""
-
-OPEN_LULL = timedelta(milliseconds=3)
-"""Time without another call to open after which those that wait are opened: their slots are empty."""
-
-FINAL_WAIT = timedelta(milliseconds=400)
-"""Finals collect for longer while they come: checks end one by one, and a statement for four costs almost that for fifty."""
-
-FINAL_LULL = timedelta(milliseconds=50)
-"""Time without another final after which those that wait are written."""
+FINAL_WAIT = timedelta(milliseconds=100)
+"""The same of finals, which nothing waits for: checks end one by one, and a statement for four costs almost that for fifty."""
 
 KEEP_AFTER_S = 1.0
 """Seconds that an answer waits for the ledger before it is brought to disk. Not by the ledger's own word: a server that is
@@ -144,33 +135,22 @@ class LedgerJournal:
         *,
         surely_held: SurelyHeld | None = None,
         observe: Callable[[Observation], None] | None = None,
-        turns: LoopTurns | None = None,
-        in_hand: Callable[[], float] = lambda: math.inf,
-        calls_wait: Callable[[], bool] = lambda: False,
     ) -> None:
         """Makes the journal; nothing is opened.
 
         Without ``surely_held`` every lease is taken to be ours however late the ledger's word comes. ``observe`` gets what
-        the ledger has stored; it must neither wait nor fail. ``turns`` are those of the loop. ``in_hand`` counts the jobs of
-        this process that have not ended: their finals may wait for each other. ``calls_wait`` is true while calls wait for
-        their permits: the next rows are theirs.
+        the ledger has stored; it must neither wait nor fail.
         """
         self._ledger = ledger
         self._observe = observe
         self._spool = spool
         self._surely_held = surely_held
-        flow: dict[str, Any] = {"flow_wait": CALL_FLOW_WAIT, "flow_rate": CALL_FLOW_RATE, "turns": turns}
         self._opens = Batcher[NewAttempt, Opened](
-            "opened attempts", ledger.attempts.open_attempts, lull=OPEN_LULL, eager=True, **flow
+            "opened attempts", ledger.attempts.open_attempts, wait=CALL_WAIT, eager=True
         )
         self._shares = Batcher[CacheLookup, CacheResult]("shared answers", ledger.cache.share)
-        # Not eager: the slot of an answer is free already, and the call that takes it is about to be opened.
-        self._closes = Batcher[ClosedAttempt, bool](
-            "closed attempts", self._close, yields=lambda: self._opens.has_rows or calls_wait(), **flow
-        )
-        self._finals = Batcher[FinalJob, bool](
-            "final jobs", self._finish, wait=FINAL_WAIT, lull=FINAL_LULL, eager=True, in_hand=in_hand, turns=turns
-        )
+        self._closes = Batcher[ClosedAttempt, bool]("closed attempts", self._close, wait=CALL_WAIT, eager=True)
+        self._finals = Batcher[FinalJob | PackedFinal, bool]("final jobs", self._finish, wait=FINAL_WAIT, eager=True)
         # A check goes on without these. Somebody waits for them: what comes in the same turn of the loop goes together, and nothing waits for more.
         self._verdict_queries = Batcher[VerdictQuery, Mapping[bytes, CachedVerdict]](
             "lookups of cached verdicts", ledger.cache.find_verdicts, on_error=OnError.WAIT, wait=timedelta(0)
@@ -209,7 +189,7 @@ class LedgerJournal:
             self._keeping = asyncio.get_running_loop().create_task(self._keep(self._spool), name="spool")
         return await self._closes.send(closed, urgent=closed.urgent)
 
-    async def finish(self, final: FinalJob) -> bool:
+    async def finish(self, final: FinalJob | PackedFinal) -> bool:
         """Finish one job; True if it was still ours."""
         return await self._finals.send(final, urgent=final.urgent)
 
@@ -241,12 +221,12 @@ class LedgerJournal:
                 self._observe(row)
         return [row.job_id in advanced for row in rows]
 
-    async def _finish(self, rows: Sequence[FinalJob]) -> list[bool]:
+    async def _finish(self, rows: Sequence[FinalJob | PackedFinal]) -> list[bool]:
         finished = await self._ledger.queue.finish(rows)
         if self._observe is not None:
             for row in rows:
                 if row.job_id in finished:
-                    self._observe(row)
+                    self._observe(row.facts)
         return [row.job_id in finished for row in rows]
 
     # ---- while the ledger is away ----

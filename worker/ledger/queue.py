@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 from uuid import UUID
 
@@ -16,14 +18,17 @@ from schemas.model_call import Completion, Correction, Prompt
 from schemas.record import GenerationRecord
 from schemas.states import Step
 from schemas.window import gap_before
+from tasks.errors import Unreadable
 from tasks.ports import (
     ANY_RESCUES,
     ROUNDS_PER_LEVEL,
     Advance,
     FinalJob,
+    Lease,
     Leased,
     LeaseKey,
     LeaseRoom,
+    PackedFinal,
     Purpose,
     Queue,
     Renewal,
@@ -33,7 +38,7 @@ from tasks.ports import (
     no_page,
 )
 from worker.ledger.actions import cancel_pages
-from worker.ledger.database import Database
+from worker.ledger.database import Database, UnreadJson
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, LEAST_PRIORITY, MOST_PRIORITY, keep_turns
 from worker.ledger.packing import split_record, whole_completion, whole_request
 from worker.ledger.pages import LEASING, LOCK_LEASED, each_page, quarantine_bad, row_at_fault
@@ -261,49 +266,56 @@ class PostgresQueue(Queue):
         max_priority: int | None = None,
         room: LeaseRoom | None = None,
     ) -> list[Leased]:
-        parameters: dict[str, Any] = {
-            "step": step.value,
-            "line": step.value,
-            "worker": worker,
-            "lease_for": lease_for,
-            "limit": limit,
-            "token": (token := uuid7()),
-            **lease_terms(step),
-            "min_priority": LEAST_PRIORITY if min_priority is None else min_priority,
-            "max_priority": MOST_PRIORITY if max_priority is None else max_priority,
-            "max_bytes": room.request_bytes if room else _NO_BOUND,
-            "max_risk": room.risk if room else _NO_BOUND,
-            "max_rescues": room.max_rescues if room else ANY_RESCUES,
-        }
-        rows: list[Any] = []
-        for _ in range(CANCEL_ROUNDS):
-            leased_rows = await self._take({**parameters, "shares": self._shares}, ids)
-            rows = await self._cancel_leased(leased_rows)
-            if rows or not leased_rows:
-                break
+        terms = _terms(step, worker, lease_for, limit, min_priority=min_priority, max_priority=max_priority, room=room)
         jobs, unreadable = [], []
-        for number, row in enumerate(rows, start=1):
-            job = read_job(row, token)
+        for number, row in enumerate(await self._lease(terms, ids), start=1):
+            job = read_job(row, terms["token"])
             if isinstance(job, UnreadableRow):
                 unreadable.append(job)
             else:
                 jobs.append(job)
             if not number % READ_A_TURN:
                 await asyncio.sleep(0)
-        await self.fail_unreadable(unreadable, [token])
-        return sorted(jobs, key=lambda job: (-job.priority, job.job_id))
+        await self.fail_unreadable(unreadable, [terms["token"]])
+        return sorted(jobs, key=_order)
+
+    async def lease_unread(
+        self,
+        step: Step,
+        worker: str,
+        lease_for: timedelta,
+        limit: int,
+        *,
+        ids: Sequence[UUID] | None = None,
+        min_priority: int | None = None,
+        max_priority: int | None = None,
+        room: LeaseRoom | None = None,
+    ) -> Sequence[Lease]:
+        terms = _terms(step, worker, lease_for, limit, min_priority=min_priority, max_priority=max_priority, room=room)
+        rows = await self._lease(terms, ids, unread=True)
+        return sorted((LeasedRow.of(row, terms["token"]) for row in rows), key=_order)
+
+    async def _lease(self, terms: dict[str, Any], ids: Sequence[UUID] | None, *, unread: bool = False) -> list[Any]:
+        rows: list[Any] = []
+        for _ in range(CANCEL_ROUNDS):
+            leased_rows = await self._take({**terms, "shares": self._shares}, ids, unread=unread)
+            rows = await self._cancel_leased(leased_rows)
+            if rows or not leased_rows:
+                break
+        return rows
 
     async def fail_unreadable(self, rows: Sequence[UnreadableRow], tokens: Sequence[UUID]) -> None:
         await fail_unreadable(self._db, rows, tokens)
 
-    async def _take(self, parameters: dict[str, Any], ids: Sequence[UUID] | None) -> list[Any]:
+    async def _take(self, parameters: dict[str, Any], ids: Sequence[UUID] | None, *, unread: bool) -> list[Any]:
         """Lease in one statement; jobs whose rows make it fail are put in quarantine, and the others leased without them."""
         while True:
             try:
                 urgent = parameters["min_priority"] > 0
                 if ids is None:
-                    return await self._db.rows(_LEASE_IDLE, parameters, urgent=urgent)
-                return await self._db.rows(_LEASE_HINTED, {**parameters, "ids": list(ids)}, urgent=urgent)
+                    return await self._db.rows(_LEASE_IDLE, parameters, urgent=urgent, unread=unread)
+                hinted = {**parameters, "ids": list(ids)}
+                return await self._db.rows(_LEASE_HINTED, hinted, urgent=urgent, unread=unread)
             except Exception as error:
                 if not row_at_fault(error):
                     raise
@@ -346,26 +358,91 @@ class PostgresQueue(Queue):
         }
         return bool(await self._db.rows(_DEFER, parameters))
 
-    async def finish(self, finals: Sequence[FinalJob]) -> set[UUID]:
+    async def finish(self, finals: Sequence[FinalJob | PackedFinal]) -> set[UUID]:
         if not finals:
             return set()
-        columns: dict[str, list[Any]] = {
-            "token": [final.token for final in finals],
-            "step": [final.step.value for final in finals],
-            "state": [final.state.value for final in finals],
-            "outcome": [final.outcome.value if final.outcome else None for final in finals],
-        }
-        stored = [split_record(final.record, final.answer) for final in finals]
-        columns["attempt_id"] = [record.attempt_id for record in stored]
-        columns["packed"] = [record.packed for record in stored]
-        for name in _ARRAY_TYPES:
-            encode = _ENCODERS.get(name, _as_it_is)
-            columns[name] = [
-                record.changes[name] if name in record.changes else encode(getattr(final.record, name))
-                for record, final in zip(stored, finals, strict=True)
-            ]
+        rows = [final.columns if isinstance(final, PackedFinal) else final_columns(final) for final in finals]
+        columns = {name: [row[name] for row in rows] for name in _FINAL_COLUMNS}
         urgent = any(final.urgent for final in finals)
         return {row.id for row in await self._db.rows(_FINISH, columns, urgent=urgent)}
+
+
+_FINAL_COLUMNS = ("token", "step", "state", "outcome", *_STORED_TYPES)
+
+
+def final_columns(final: FinalJob) -> dict[str, Any]:
+    """The values of a final write in the ledger."""
+    stored = split_record(final.record, final.answer)
+    columns = {
+        "token": final.token,
+        "step": final.step.value,
+        "state": final.state.value,
+        "outcome": final.outcome.value if final.outcome else None,
+        "attempt_id": stored.attempt_id,
+        "packed": stored.packed,
+    }
+    for name in _ARRAY_TYPES:
+        encode = _ENCODERS.get(name, _as_it_is)
+        columns[name] = stored.changes[name] if name in stored.changes else encode(getattr(final.record, name))
+    return columns
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedRow:
+    """A leased job as its row lies in the ledger; ``read`` may be called in another process."""
+
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+    job_id: UUID
+    tenant: str
+    token: UUID
+    priority: int
+    rescues: int
+    request_bytes: int
+
+    @classmethod
+    def of(cls, row: Any, token: UUID) -> "LeasedRow":
+        """Of a row whose JSON is unread."""
+        return cls(row._fields, tuple(row), row.id, row.tenant, token, row.priority, row.rescues, row.request_bytes)
+
+    def read(self) -> Leased:
+        """The job; raises ``Unreadable``."""
+        values = (value.read() if isinstance(value, UnreadJson) else value for value in self.values)
+        job = read_job(SimpleNamespace(**dict(zip(self.names, values, strict=True))), self.token)
+        if isinstance(job, UnreadableRow):
+            raise Unreadable(job.why)
+        return job
+
+
+def _order(job: Lease) -> tuple[int, UUID]:
+    return -job.priority, job.job_id
+
+
+def _terms(
+    step: Step,
+    worker: str,
+    lease_for: timedelta,
+    limit: int,
+    *,
+    min_priority: int | None,
+    max_priority: int | None,
+    room: LeaseRoom | None,
+) -> dict[str, Any]:
+    """The parameters of a lease, under a new token."""
+    return {
+        "step": step.value,
+        "line": step.value,
+        "worker": worker,
+        "lease_for": lease_for,
+        "limit": limit,
+        "token": uuid7(),
+        **lease_terms(step),
+        "min_priority": LEAST_PRIORITY if min_priority is None else min_priority,
+        "max_priority": MOST_PRIORITY if max_priority is None else max_priority,
+        "max_bytes": room.request_bytes if room else _NO_BOUND,
+        "max_risk": room.risk if room else _NO_BOUND,
+        "max_rescues": room.max_rescues if room else ANY_RESCUES,
+    }
 
 
 def _keys(leases: Sequence[LeaseKey]) -> dict[str, list[UUID]]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -31,9 +31,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
-from tasks.ports import FinalJob, Leased, Outbox, Rendered
+from tasks.ports import FinalFacts, FinalJob, Lease, Leased, Outbox, PackedFinal, Rendered
 from tasks.ports.process import TokenSink
-from tasks.results import compact, publish_results, result_of, view_of_final
+from tasks.results import compact_final, publish_results
 from tasks.scheduling.batching import Batcher, OnError
 from tasks.scheduling.dispatch import MESSAGE_IDS
 from worker.process.answers_in_redis import result_key
@@ -351,11 +351,18 @@ class Sender:
 
     def final(self, job: Leased, final: FinalJob) -> None:
         """Publishes the result of a job that became final here."""
-        if job.request.config.stream:
-            self._tokens.final(job, final)
         # The compact result waits for Redis, not the request with its sources.
-        result = compact(result_of(view_of_final(job, final, datetime.now(UTC))))
-        self._finals.add(Rendered(job.job_id, job.run, result, job.tenant), urgent=final.urgent)
+        self._add(final.facts, compact_final(job, final), streams=job.request.config.stream, urgent=final.urgent)
+
+    def packed(self, _: Lease, final: FinalJob | PackedFinal) -> None:
+        """Publishes the result of a job that was checked in another process."""
+        assert isinstance(final, PackedFinal)
+        self._add(final.facts, final.result, streams=final.streams, urgent=final.urgent)
+
+    def _add(self, job: FinalFacts, result: bytes, *, streams: bool, urgent: bool) -> None:
+        if streams:
+            self._tokens.final(job)
+        self._finals.add(Rendered(job.job_id, job.run, result, job.tenant), urgent=urgent)
 
     async def _publish(self, results: Sequence[Rendered]) -> None:
         await publish_results(self._outbox, self._doorbell, results)

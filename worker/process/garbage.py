@@ -2,7 +2,7 @@
 
 import gc
 
-GC_THRESHOLDS = (10_000, 20, 20)
+GC_THRESHOLDS = (50_000, 50, 50)
 """Python's own is (700, 10, 10). A job makes hundreds of objects that live as long as its call and hardly any cycle, so
 that at 700 the search for garbage among what is in use takes a tenth of a worker's CPU."""
 

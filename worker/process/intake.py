@@ -30,7 +30,6 @@ from tasks.ports import Catalog, Ledger, NewJob, Runtime
 from tasks.results import parse_job_ids, poll
 from tasks.scheduling.dispatch import Dispatch
 from tasks.scheduling.feed import Feed
-from tasks.scheduling.urgency import Urgency
 from tasks.scheduling.urgent_workers import UrgentWorkers
 from tasks.submit import new_batch, submit
 from worker.operations.public_address import refuse_private
@@ -327,7 +326,6 @@ class Intake(Runtime):
         gate: stops the queue of submissions while the ledger is away.
         sender: hints the first jobs of a small submission.
         dispatch: knows the steps with jobs that wait.
-        urgency: of the process; a message counts until it is answered.
         tenants: the tenant of each queue with submissions; that of ``submit`` for any other.
         most_queued: most jobs of a tenant that are not final; None: no limit.
         callback_private: callbacks may go to private networks.
@@ -344,7 +342,6 @@ class Intake(Runtime):
         gate: SubmitGate,
         sender: Sender,
         dispatch: Dispatch,
-        urgency: Urgency,
         tenants: Mapping[str, str],
         most_queued: Callable[[str], int | None],
         callback_private: bool = False,
@@ -357,7 +354,6 @@ class Intake(Runtime):
         self._gate = gate
         self._sender = sender
         self._dispatch = dispatch
-        self._urgency = urgency
         self._tenants = tenants
         self._most_queued = most_queued
         self._callback_private = callback_private
@@ -395,10 +391,6 @@ class Intake(Runtime):
         ]
 
     async def _submit(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any], tenant: str) -> dict[str, Any]:
-        with self._urgency.hold():
-            return await self._accept(raw_jobs, raw_batch, tenant)
-
-    async def _accept(self, raw_jobs: Sequence[Any], raw_batch: dict[str, Any], tenant: str) -> dict[str, Any]:
         batch = new_batch(raw_batch, tenant=tenant, max_queued=self._most_queued(tenant))
         refuse_private(batch.callback_url, allowed=self._callback_private)
         until = self._loop.time() + LEDGER_PATIENCE_S
@@ -418,9 +410,6 @@ class Intake(Runtime):
         if len(jobs) > SMALL:
             return
         for job in jobs:
-            urgent, feed = job.priority > 0, self._feeds.get(job.step)
-            if urgent and feed is not None and feed.take_urgent([job.id]):
-                # Without the way over Redis.
-                continue
+            urgent = job.priority > 0
             if urgent or job.step not in self._dispatch.waiting:
                 self._sender.hint(job.step, job.id, urgent=urgent)

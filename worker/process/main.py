@@ -1,12 +1,13 @@
 """A worker process: Celery's consumer in the main thread, our loop beside it, and an orderly end."""
 
-import gc
 import logging
 import os
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -16,22 +17,28 @@ from celery.exceptions import SecurityWarning
 from kombu.exceptions import KombuError
 
 from schemas.states import Step
+from tasks.check import CheckDesk, use_desk, warm_up
 from tasks.errors import ConfigurationError, NightdeskError
 from tasks.grounding import use_calibration, use_local_model
+from tasks.grounding.judge.allowance import JudgeTerms
 from tasks.grounding.local import identity_of
 from tasks.grounding.model import Calibration
 from tasks.grounding.objections import use_strictness
 from tasks.grounding.own_checkers import use_own_checkers
-from tasks.ports import process
+from tasks.ports import FinalJob, Leased, PackedFinal, process
+from tasks.results import compact_final
 from tasks.scheduling.feed import urgent_slots
 from tasks.scheduling.urgent_workers import UrgentWorkers
+from tasks.text.time_limit import TimeLimit
+from worker.ledger.queue import final_columns
 from worker.local import Endpoints
 from worker.process.alive_file import prepare
 from worker.process.celery_app import QUEUES, make_app
-from worker.process.heap import tidy_heap
+from worker.process.check_processes import ForkServer
+from worker.process.garbage import spare_the_modules
 from worker.process.intake import consumer_reads, take_by, trust_nothing
 from worker.process.logs import configure_logging, passwords_of
-from worker.process.runtime import WorkerRuntime
+from worker.process.runtime import WorkerRuntime, judge_options
 from worker.process.server_keeper import keep_servers
 from worker.providers.registry import ConfiguredProviders
 from worker.scorers import scorer_of
@@ -68,13 +75,7 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
     queues = _queues_of(queues)
     if settings.alive_file is not None:
         prepare(settings.alive_file)
-    # The modules make many objects and no garbage; once the loop runs it searches itself (see ``garbage_search``).
-    gc.disable()
-    try:
-        with tidy_heap():
-            return _run(settings, where, queues, urgent_workers)
-    finally:
-        gc.enable()
+    return _run(settings, where, queues, urgent_workers)
 
 
 def load_ahead() -> None:
@@ -106,15 +107,14 @@ def _queues_of(names: Sequence[str]) -> Sequence[str]:
 
 
 def _run(settings: Settings, where: Endpoints, queues: Sequence[str], urgent_workers: UrgentWorkers) -> int:
-    loaded = _prepare_check(settings, queues)
+    checks = bool({Step.CHECK.value, LOCAL_QUEUE} & set(queues))
     providers = ConfiguredProviders(settings)
-    providers.import_ahead(answers="generate" in queues, judges=_checks(settings, queues))
+    providers.import_ahead(answers="generate" in queues, judges=checks)
     secrets = passwords_of(where.database_url, where.redis_url) | providers.secrets
     configure_logging(settings.log_level, secrets, log_format=settings.log_format, worker=worker_name())
     # A receiver keeps Celery from configuring the root logger anew, with a level of its own.
     signals.setup_logging.connect(_keep_logging, weak=False)
     service = _service(settings, queues, providers, only_urgent=urgent_workers.only)
-    sys.setswitchinterval(SWITCH_S)
 
     def ready(**_: Any) -> None:
         log.info("ready: %s", service)
@@ -122,8 +122,6 @@ def _run(settings: Settings, where: Endpoints, queues: Sequence[str], urgent_wor
             runtime.keep_fresh(settings.alive_file)
 
     signals.worker_ready.connect(ready, weak=False)
-    if loaded:
-        log.info(loaded)
     # JSON only: running as root executes nothing that a message could bring.
     warnings.filterwarnings("ignore", category=SecurityWarning)
     app = make_app(settings, where.redis_url)
@@ -131,6 +129,9 @@ def _run(settings: Settings, where: Endpoints, queues: Sequence[str], urgent_wor
     if LOCAL_QUEUE not in queues:
         # No worker of urgent jobs alone has a local model.
         take_by(urgent_workers)
+    # Before anything begins a thread, which would be missing in the processes that compute.
+    fork_servers = dict(_fork_servers(settings, queues, providers)) if checks else {}
+    sys.setswitchinterval(SWITCH_S)
     runtime = WorkerRuntime(
         settings,
         app,
@@ -138,10 +139,14 @@ def _run(settings: Settings, where: Endpoints, queues: Sequence[str], urgent_wor
         redis_url=where.redis_url,
         steps=frozenset(Step(queue) for queue in queues if queue in set(Step)),
         urgent_workers=urgent_workers,
+        fork_servers=fork_servers,
         dead=_loop_is_dead,
     )
-    process.runtime = runtime.start(providers)
-    with keep_servers(settings, where):
+    with ExitStack() as stack:
+        for fork_server in fork_servers.values():
+            stack.callback(fork_server.close)
+        process.runtime = runtime.start(providers)
+        stack.enter_context(keep_servers(settings, where))
         try:
             consumed = [*queues, *(settings.submit_queues if SUBMIT_QUEUE in queues else ())]
             code = _listen(app, runtime, where.redis_url, list(dict.fromkeys(consumed)), settings.threads)
@@ -173,8 +178,7 @@ def _listen(app: Celery, runtime: WorkerRuntime, redis_url: str, queues: Sequenc
             quiet=True,
         )
         watchdog.start()
-        # What is loaded by now stays for good.
-        gc.freeze()
+        spare_the_modules()
         worker.start()
     finally:
         watchdog.stop()
@@ -198,39 +202,73 @@ def _service(settings: Settings, queues: Sequence[str], providers: ConfiguredPro
     return f"{work}; {calls}; {answers} answers jobs that name no provider"
 
 
-def _checks(settings: Settings, queues: Sequence[str]) -> bool:
-    """True if answers are checked in this process."""
-    return settings.direct_check or bool({Step.CHECK.value, LOCAL_QUEUE} & set(queues))
+def _fork_servers(
+    settings: Settings, queues: Sequence[str], providers: ConfiguredProviders
+) -> Iterator[tuple[Step, ForkServer]]:
+    """Starts the fork servers of the processes that compute checks, by step; raises ``ConfigurationError``."""
+    _prepare_check(settings, queues)
+    options = judge_options(settings)
+    terms = JudgeTerms(providers, options.judge, options.default_share)
+    use_desk(CheckDesk(TimeLimit(settings.check_timeout_s), terms, pack_final))
+    if Step.CHECK.value in queues:
+        # With two, one is always free of what takes long.
+        count = settings.check_processes or max(2, os.cpu_count() or 1)
+        yield Step.CHECK, ForkServer(warm_up, spare_the_modules, count)
+    if LOCAL_QUEUE in queues:
+        yield Step.LOCAL, ForkServer(warm_up, partial(_begin_local_checks, settings), 1)
 
 
-def _prepare_check(settings: Settings, queues: Sequence[str]) -> str:
-    """Takes over the operator's calibration, strictness, checkers and local model; returns a log message about the model.
-
-    Raises ``ConfigurationError`` when one of them can't be used.
-    """
+def _prepare_check(settings: Settings, queues: Sequence[str]) -> None:
+    """Takes over the operator's calibration, strictness and checkers; raises ``ConfigurationError`` for one that can't be used."""
     if LOCAL_QUEUE in queues and settings.local_model is None:
         raise ConfigurationError(
             f"the queue {LOCAL_QUEUE} is for workers with a local model: set NIGHTDESK_LOCAL_MODEL to one, or leave"
             f" {LOCAL_QUEUE} out of --queues"
         )
-    calibration = Calibration.load(settings.calibration) if settings.calibration else None
+    calibration = _calibration(settings)
     use_calibration(calibration)
+    use_local_model(None, calibration)
     use_strictness(settings.strictness)
     use_own_checkers(
         import_module("worker.plugins.claim_checkers").load_checkers(settings) if settings.checkers else ()
     )
-    if LOCAL_QUEUE not in queues:
-        use_local_model(None, calibration)
-        return ""
+
+
+def _calibration(settings: Settings) -> Calibration | None:
+    return Calibration.load(settings.calibration) if settings.calibration else None
+
+
+def _begin_local_checks(settings: Settings) -> None:
+    """Begins in a process that computes checks with a local model, which it loads; raises ``ConfigurationError``."""
+    spare_the_modules()
+    if message := _load_model(settings):
+        log.info(message)
+
+
+def _load_model(settings: Settings) -> str:
+    """Loads the local model of the settings, and returns a message about it."""
     import psutil  # noqa: PLC0415 - only here
 
     before = psutil.Process().memory_info().rss
     scorer = scorer_of(settings)
-    use_local_model(scorer, calibration)
+    use_local_model(scorer, _calibration(settings))
     if scorer is None:
         return ""
     grown = max(0, psutil.Process().memory_info().rss - before)
     return f"the local model {identity_of(scorer)} is loaded; it takes {grown / 2**20:.0f} MiB in this process"
+
+
+def pack_final(job: Leased, final: FinalJob) -> PackedFinal:
+    """Makes a final write what the event loop passes on to the ledger and to the result backend."""
+    return PackedFinal(
+        job_id=final.job_id,
+        token=final.token,
+        urgent=final.urgent,
+        columns=final_columns(final),
+        facts=final.facts,
+        result=compact_final(job, final),
+        streams=job.request.config.stream,
+    )
 
 
 def _loop_is_dead() -> None:

@@ -5,11 +5,10 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from decimal import Decimal
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +20,7 @@ from celery import Celery
 from schemas.states import Step
 from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
-from tasks.check import CHECK_BUNDLE, LOCAL_BUNDLE, Check, DirectCheck
+from tasks.check import Check
 from tasks.errors import ConfigurationError, NightdeskError
 from tasks.generate import Generate
 from tasks.grounding.judge.call import Judge, JudgeOptions
@@ -34,13 +33,10 @@ from tasks.lanes.parking import Parking
 from tasks.lanes.settlement import Settlement
 from tasks.ports import Providers
 from tasks.ports.remote_batches import Gathering
-from tasks.scheduling.cpu_pieces import LoopPieces
 from tasks.scheduling.dispatch import Dispatch, ModelFallback, Pace
-from tasks.scheduling.feed import CPU_GATHER_WAIT, Feed
+from tasks.scheduling.feed import Feed
 from tasks.scheduling.load import Load, Suspicion
-from tasks.scheduling.loop_turns import LoopTurns
 from tasks.scheduling.rescue import Rescue
-from tasks.scheduling.urgency import Urgency
 from tasks.scheduling.urgent_workers import UrgentWorkers
 from tasks.text.time_limit import TimeLimit
 from worker.cancellation import cancel
@@ -55,8 +51,8 @@ from worker.limits.redis_bucket import RedisBuckets
 from worker.process.alive_file import keep_fresh
 from worker.process.callback_delivery import Delivery
 from worker.process.celery_app import SubmitGate
+from worker.process.check_processes import CheckProcesses, ForkServer
 from worker.process.doorbell import CeleryDoorbell, Sender
-from worker.process.garbage_search import GarbageSearch
 from worker.process.intake import Intake, OpenQueues
 from worker.process.lease_renewer import LeaseRenewer
 from worker.process.pruning import Pruning
@@ -80,9 +76,6 @@ RESERVE_CONNECTIONS = 1
 CLOSING_S = 10.0
 """Seconds to write the last answers after a drain: with the ledger away a stop takes ``drain_s`` and this time."""
 
-DIRECT_DRAIN_S = 1.0
-"""Least time for the checks of the last answers at a stop: some milliseconds each, unless they wait for a judge."""
-
 
 class WorkerRuntime:
     """Starts and stops the loop and all that is wired to it.
@@ -100,6 +93,7 @@ class WorkerRuntime:
         redis_url: str,
         steps: frozenset[Step],
         urgent_workers: UrgentWorkers,
+        fork_servers: Mapping[Step, ForkServer],
         dead: Callable[[], None],
     ) -> None:
         self._settings = settings
@@ -108,6 +102,8 @@ class WorkerRuntime:
         self._redis_url = redis_url
         self._steps = steps
         self._urgent_workers = urgent_workers
+        self._fork_servers = fork_servers
+        self._checks: dict[Step, CheckProcesses] = {}
         self._dead = dead
         self._providers: Callable[[], Providers] | None = None
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
@@ -115,14 +111,8 @@ class WorkerRuntime:
         self._stack = AsyncExitStack()
         self._feeds: dict[Step, Feed] = {}
         self._parking: Parking | None = None
-        self._direct: DirectCheck | None = None
-        self._direct_feed: Feed | None = None
-        """Holds the jobs in their check here; leases none itself."""
         self._limiter: RateLimiter | None = None
         self._suspicion = Suspicion()
-        self._urgency = Urgency()
-        self._turns = LoopTurns(self._urgency)
-        self._pieces = LoopPieces(self._turns)
         self._metering = Metering(spans_by(settings))
 
     # ---- called by the main thread ----
@@ -170,6 +160,7 @@ class WorkerRuntime:
     async def _open(self, providers: Providers) -> Intake:
         settings, stack = self._settings, self._stack
         stack.push_async_callback(providers.close)
+        await self._start_checks()
         self._ledger = await stack.enter_async_context(
             PostgresLedger(
                 self._database_url,
@@ -203,19 +194,14 @@ class WorkerRuntime:
             spool,
             surely_held=renewer.leases.surely_held,
             observe=self._metering.observe,
-            turns=self._turns,
-            in_hand=self._jobs_in_hand,
-            calls_wait=self._calls_wait,
         )
         stack.push_async_callback(journal.close)
-        self._cpu = ThreadPoolExecutor(1, thread_name_prefix="check")
+        self._prompts = ThreadPoolExecutor(1, thread_name_prefix="prompts")
         # Not on the loop: it waits for the work under way.
-        stack.push_async_callback(asyncio.to_thread, self._cpu.shutdown)
+        stack.push_async_callback(asyncio.to_thread, self._prompts.shutdown)
         limits = await self._limits()
         self._parking = Parking(self._ledger.remote_batches, self._ledger.remote_responses, journal)
         stack.push_async_callback(self._parking.close)
-        if Step.GENERATE in self._steps and settings.direct_check:
-            self._open_direct_check(journal, renewer, providers, limits)
         if Step.GENERATE in self._steps and not self._urgent_workers.only:
             self._open_batch_lane(journal, providers, limits)
         for step in self._steps:
@@ -235,11 +221,18 @@ class WorkerRuntime:
             gate=gate,
             sender=self._sender,
             dispatch=dispatch,
-            urgency=self._urgency,
             tenants=settings.submit_queues,
             most_queued=settings.most_queued,
             callback_private=settings.callback_private,
         )
+
+    async def _start_checks(self) -> None:
+        """Starts the processes that compute checks. Raises ``ConfigurationError`` for a local model that can't be used."""
+        limit = TimeLimit(self._settings.check_timeout_s)
+        for step, server in self._fork_servers.items():
+            self._checks[step] = CheckProcesses(server, limit.seconds, limit.message, self._dead)
+            self._stack.push_async_callback(self._checks[step].close)
+            await self._checks[step].start()
 
     def _open_batch_lane(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> None:
         settlement = Settlement(
@@ -260,35 +253,12 @@ class WorkerRuntime:
     def _lane_chooser(self, providers: Providers) -> LaneChooser:
         return LaneChooser(providers, self._ledger.remote_batches.times, lane_terms(self._settings))
 
-    def _open_direct_check(
-        self, journal: LedgerJournal, renewer: LeaseRenewer, providers: Providers, limits: RateLimiter
-    ) -> None:
-        slots = self._settings.check_slots
-        self._direct = DirectCheck(
-            self._check(journal, providers, limits, self._pieces),
-            self._pieces,
-            slots,
-            None if Step.CHECK in self._steps else partial(self._ledger.duties.backlog, Step.CHECK),
-        )
-        self._direct_feed = Feed(
-            Step.CHECK,
-            slots=slots,
-            worker=worker_name(),
-            lease_for=self._settings.lease_for,
-            queue=self._ledger.queue,
-            keeper=renewer.leases,
-            run=self._direct.run,
-            load=Load(self._settings.max_bytes_in_flight, self._suspicion, self._urgency),
-            turns=self._turns,
-        )
-
     async def _keep_fresh(self, path: Path) -> None:
         self._stack.push_async_callback(cancel, asyncio.create_task(keep_fresh(path), name="alive file"))
 
     def _start_duties(self, dispatch: Dispatch) -> None:
         self._stack.push_async_callback(_resign, dispatch)
-        search = GarbageSearch(self._jobs_in_hand, self._urgency)
-        for name, work in (("outbox", dispatch.outbox.run()), ("dispatch", dispatch.run()), ("garbage", search.run())):
+        for name, work in (("outbox", dispatch.outbox.run()), ("dispatch", dispatch.run())):
             self._stack.push_async_callback(cancel, asyncio.create_task(work, name=name))
         secret = self._settings.callback_secret
         delivery = Delivery(
@@ -305,13 +275,6 @@ class WorkerRuntime:
                 self._ledger, self._forget, content_after, rows_after, lambda: dispatch.leads, batches_after
             )
             self._stack.push_async_callback(cancel, asyncio.create_task(pruning.run(), name="pruning"))
-
-    def _calls_wait(self) -> bool:
-        return self._limiter is not None and self._limiter.has_waiting
-
-    def _jobs_in_hand(self) -> int:
-        feeds = [*self._feeds.values(), *([self._direct_feed] if self._direct_feed is not None else [])]
-        return sum(feed.in_use for feed in feeds)
 
     async def _forget(self, runs: Mapping[UUID, int]) -> None:
         """Removes results and streams of jobs from Redis."""
@@ -349,15 +312,12 @@ class WorkerRuntime:
         settings = self._settings
         generates = step is Step.GENERATE
         work: Generate | Check
-        then = None
         if generates:
             work, slots = self._generate(journal, providers, limits), settings.slots
-            then = self._direct_feed.take if self._direct_feed is not None else None
-        elif step is Step.LOCAL:
-            work = self._check(journal, providers, limits, self._cpu, LOCAL_BUNDLE)
-            slots = min(settings.check_slots, LOCAL_SLOTS)
         else:
-            work, slots = self._check(journal, providers, limits, self._cpu), settings.check_slots
+            work, slots = self._check(step, journal, providers, limits), settings.check_slots
+            if step is Step.LOCAL:
+                slots = min(slots, LOCAL_SLOTS)
         feed = Feed(
             step,
             slots=slots,
@@ -366,15 +326,11 @@ class WorkerRuntime:
             queue=self._ledger.queue,
             keeper=renewer.leases,
             run=work.run,
-            prepare=work.prepare if isinstance(work, Generate) else None,
-            forget=work.forget if isinstance(work, Generate) else lambda _: None,
-            then=then,
-            load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion, self._urgency),
-            turns=self._turns,
+            load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion),
             urgent_workers=self._urgent_workers,
             permitted=limits.room if generates else lambda: None,
             waits=limits.waits,
-            gather_wait=None if generates else CPU_GATHER_WAIT,
+            unread=not generates,
         )
         if isinstance(work, Generate):
             work.free_slot = feed.free_slot
@@ -382,7 +338,7 @@ class WorkerRuntime:
 
     def _calls(self, journal: LedgerJournal, limits: RateLimiter) -> PaidCalls:
         policy = RetryPolicy(hold_unknown=self._settings.hold_unknown)
-        return PaidCalls(journal, policy, random.random, limits, self._tokens, self._pieces.hold)
+        return PaidCalls(journal, policy, random.random, limits, self._tokens)
 
     def _generate(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> Generate:
         return Generate(
@@ -394,36 +350,24 @@ class WorkerRuntime:
             final=self._sender.final,
             variants=self._settings.prompts,
             sharing=self._settings.share_policy,
-            cpu=self._cpu,
+            cpu=self._prompts,
             parking=self._parking,
             lanes=self._lane_chooser(providers),
-            direct=self._direct,
-            pieces=self._pieces,
             max_rescues=self._settings.max_rescues,
         )
 
-    def _check(
-        self,
-        journal: LedgerJournal,
-        providers: Providers,
-        limits: RateLimiter,
-        cpu: Executor | LoopPieces,
-        bundle: int = CHECK_BUNDLE,
-    ) -> Check:
+    def _check(self, step: Step, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> Check:
         settings = self._settings
-        share = Decimal(str(settings.default_judge_share))
-        options = JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s, share)
         lane = None
         if self._parking is not None and settings.judge_lane == "job":
             lane = JudgeLane(self._lane_chooser(providers), self._parking)
+        calls = self._calls(journal, limits)
         return Check(
             self._ledger.queue,
             journal,
-            cpu,
-            final=self._sender.final,
-            judge=Judge(self._ledger.queue, self._calls(journal, limits), providers, options, lane),
-            bundle=bundle,
-            limit=TimeLimit(settings.check_timeout_s),
+            self._checks[step],
+            final=self._sender.packed,
+            judge=Judge(self._ledger.queue, calls, providers, judge_options(settings), lane),
             max_rescues=settings.max_rescues,
         )
 
@@ -440,7 +384,6 @@ class WorkerRuntime:
             max_rescues=settings.max_rescues,
         )
         stand_in = ModelFallback(self._ledger, self._local_is_served, settings.local_model_wait)
-        watch = self._direct.look if self._direct is not None else None
         return Dispatch(
             self._ledger,
             self._doorbell,
@@ -449,7 +392,6 @@ class WorkerRuntime:
             self._feeds,
             worker_name(),
             pace,
-            watch,
             self._urgent_workers,
             lambda: bool(self._present.steps),
         )
@@ -466,10 +408,6 @@ class WorkerRuntime:
         await self._present.retire()
         within = timedelta(seconds=self._settings.drain_s)
         drained = await asyncio.gather(*(feed.drain(within) for feed in self._feeds.values()), return_exceptions=True)
-        if self._direct_feed is not None:
-            # Only now: the last answers came to it when the others were drained.
-            within = timedelta(seconds=max(DIRECT_DRAIN_S, until - self._loop.time()))
-            drained += await asyncio.gather(self._direct_feed.drain(within), return_exceptions=True)
         for error in drained:
             if isinstance(error, BaseException):
                 # The answers must still be written, and everything else closed.
@@ -482,6 +420,12 @@ class WorkerRuntime:
             # Without an end the supervisor would kill this process; the next worker of this home reads the spool.
             log.critical("the ledger is away: answers that could not be written stay in the spool for the next worker")
         return interrupted
+
+
+def judge_options(settings: Settings) -> JudgeOptions:
+    """The judge of the settings."""
+    share = Decimal(str(settings.default_judge_share))
+    return JudgeOptions(settings.judge, settings.judge_max_tokens, settings.judge_timeout_s, share)
 
 
 def lane_pace(settings: Settings) -> LanePace:

@@ -36,10 +36,14 @@ _ROOM = 256
 """Bytes of a worker's command line beside the home's path: its program, queues and name."""
 
 
+HEAPS = "2"
+"""Heaps of all threads together: Python runs one thread at a time, so that more of them only hold more free memory."""
+
+
 def worker_environment(home: Path, variables: Mapping[str, str]) -> dict[str, str]:
     """The variables of all workers of a home, which start in another directory than their command."""
     # People read the logs of a home; a collector of logs reads those of containers.
-    environment = {"NIGHTDESK_LOG_FORMAT": "text", **variables, "NIGHTDESK_HOME": str(home)}
+    environment = {"NIGHTDESK_LOG_FORMAT": "text", "MALLOC_ARENA_MAX": HEAPS, **variables, "NIGHTDESK_HOME": str(home)}
     for name in ("NIGHTDESK_CONFIG", "NIGHTDESK_CALIBRATION", "NIGHTDESK_LOCAL_MODEL"):
         # A local model may also be named by an import path.
         if (path := environment.get(name)) and (name != "NIGHTDESK_LOCAL_MODEL" or Path(path).is_dir()):

@@ -65,30 +65,27 @@ URGENT_SHARE = 0.1
 def worker_specs(
     slots: int, processes: int | None = None, *, local: int = 0, urgent: int = 0
 ) -> tuple[WorkerSpec, ...]:
-    """The workers of an installation, one per core: each makes calls and checks their answers at once.
+    """The workers of an installation: one that checks, with a process for each core, and one that calls for each two cores.
 
-    They share the ``slots`` evenly; those without one only check. Beyond them, ``local`` processes run the local model, and
-    ``urgent`` ones take urgent jobs alone.
+    Those that call share the ``slots`` evenly. Beyond them, ``local`` processes run the local model, and ``urgent`` ones take
+    urgent jobs alone.
     """
     further = (*_local_specs(local), *_urgent_specs(slots, urgent))
     if processes is None:
-        processes = max(2, os.cpu_count() or 1)
-    queues = ("generate", "check", "submit")
+        processes = 1 + max(1, (os.cpu_count() or 1) // 2)
     if processes == 1:
-        return (WorkerSpec("all", queues), *further)
-    calling = min(processes, slots)
+        return (WorkerSpec("all", ("generate", "check", "submit")), *further)
+    calling = min(processes - 1, slots)
     shares = [slots // calling + (number < slots % calling) for number in range(calling)]
-    generating = (WorkerSpec(f"generate-{number}", queues, share) for number, share in enumerate(shares, start=1))
-    return (*generating, *_check_specs(processes - calling), *further)
+    generating = (
+        WorkerSpec(f"generate-{number}", ("generate", "submit"), share) for number, share in enumerate(shares, start=1)
+    )
+    return (*generating, *check_only_specs(), *further)
 
 
 def check_only_specs(*, local: int = 0) -> tuple[WorkerSpec, ...]:
-    """The workers of an installation without generation: one per core that checks, and those with the local model."""
-    return (*_check_specs(os.cpu_count() or 1), *_local_specs(local))
-
-
-def _check_specs(processes: int) -> Iterator[WorkerSpec]:
-    return (WorkerSpec(f"check-{number}", ("check",)) for number in range(1, processes + 1))
+    """The workers of an installation without generation: one that checks, and those with the local model."""
+    return (WorkerSpec("check-1", ("check",)), *_local_specs(local))
 
 
 def _local_specs(processes: int) -> Iterator[WorkerSpec]:

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from tasks.ports import ClosedAttempt, FinalJob, Observation
+from tasks.ports import ClosedAttempt, FinalFacts, Observation
 
 Attributes = Mapping[str, str | bool | int | float | Sequence[str]]
 
@@ -42,7 +42,7 @@ class Spans:
 
     def add(self, observation: Observation) -> None:
         """Makes the spans of a job or call whose trace is sampled."""
-        if isinstance(observation, FinalJob):
+        if isinstance(observation, FinalFacts):
             self._add_job(observation)
         elif isinstance(observation, ClosedAttempt) and observation.facts is not None:
             self._add_call(observation)
@@ -53,36 +53,34 @@ class Spans:
         closing.start()
         closing.join(CLOSING_S)
 
-    def _add_job(self, job: FinalJob) -> None:
-        record = job.record
+    def _add_job(self, job: FinalFacts) -> None:
         trace = self._trace(job.job_id, job.traceparent)
         if trace is None:
             return
         trace_id, producer = trace
         ended_ns = int((job.ended_at or time()) * 1e9)
-        root = _context(trace_id, _job_span(job.job_id, record.run))
-        failure = record.failure
+        root = _context(trace_id, _job_span(job.job_id, job.run))
         attributes: dict[str, str | bool | int | float | Sequence[str]] = {
             "nightdesk.job.id": str(job.job_id),
-            "nightdesk.job.run": record.run,
+            "nightdesk.job.run": job.run,
             "nightdesk.job.state": job.state.value,
-            **{f"nightdesk.job.{part}_ms": ms for part, ms in record.timing_ms.model_dump().items() if ms},
+            **{f"nightdesk.job.{part}_ms": ms for part, ms in job.timing_ms.items()},
         }
         if job.outcome is not None:
             attributes["nightdesk.job.outcome"] = job.outcome.value
-        if failure is not None:
-            attributes["error.type"] = failure.kind.value
+        if job.failure_kind is not None:
+            attributes["error.type"] = job.failure_kind
         check: dict[str, str | bool | int | float | Sequence[str]] = {}
-        if (grounding := record.grounding) is not None:
-            check |= {f"nightdesk.claims.{verdict.value}": number for verdict, number in grounding.counts.items()}
-            scores = {"grounding_score": grounding.grounding_score, "confidence": grounding.confidence}
+        if job.claims is not None:
+            check |= {f"nightdesk.claims.{verdict}": number for verdict, number in job.claims.items()}
+            scores = {"grounding_score": job.grounding_score, "confidence": job.confidence}
             check |= {f"nightdesk.{name}": score for name, score in scores.items() if score is not None}
-        began_ns = ended_ns - int(record.timing_ms.total * 1e6)
-        status = Status(StatusCode.ERROR, failure.kind.value) if failure is not None else Status()
+        began_ns = ended_ns - int(job.timing_ms.get("total", 0.0) * 1e6)
+        status = Status(StatusCode.ERROR, job.failure_kind) if job.failure_kind is not None else Status()
         self._end("nightdesk.job", root, producer, (began_ns, ended_ns), attributes | check, SpanKind.CONSUMER, status)
-        if grounding is not None:
-            check_ns = int((record.timing_ms.postprocess + record.timing_ms.check) * 1e6)
-            context = _context(trace_id, _check_span(job.job_id, record.run))
+        if job.claims is not None:
+            check_ns = int((job.timing_ms.get("postprocess", 0.0) + job.timing_ms.get("check", 0.0)) * 1e6)
+            context = _context(trace_id, _check_span(job.job_id, job.run))
             self._end("nightdesk.check", context, root, (ended_ns - check_ns, ended_ns), check)
 
     def _add_call(self, closed: ClosedAttempt) -> None:

@@ -3,8 +3,7 @@
 from bisect import bisect_left
 from collections import defaultdict
 
-from schemas.record import TimingMs
-from tasks.ports import CacheResult, ClosedAttempt, FinalJob, Observation
+from tasks.ports import CacheResult, ClosedAttempt, FinalFacts, Observation
 from worker.telemetry import metrics
 from worker.telemetry.metrics import Metric
 
@@ -38,7 +37,7 @@ class Tally:
 
     def add(self, observation: Observation) -> None:
         """Adds what became of a job or a call."""
-        if isinstance(observation, FinalJob):
+        if isinstance(observation, FinalFacts):
             self._add_job(observation)
         elif isinstance(observation, ClosedAttempt):
             self._add_call(observation)
@@ -55,23 +54,16 @@ class Tally:
         for series, value in sums.items():
             self._sums[series] += value
 
-    def _add_job(self, job: FinalJob) -> None:
-        record = job.record
-        cause = record.failure.kind.value if record.failure is not None else ""
-        self.count(metrics.FINISHED, job.state.value, job.outcome.value if job.outcome else "", cause)
-        for part in TimingMs.model_fields:
-            ms = getattr(record.timing_ms, part)
-            if ms:
-                self.observe(metrics.JOB_SECONDS, ms / 1000, part)
-        if (grounding := record.grounding) is None:
-            return
-        for verdict, claims in grounding.counts.items():
-            if claims:
-                self.count(metrics.CLAIMS, verdict.value, by=claims)
-        if grounding.grounding_score is not None:
-            self.observe(metrics.GROUNDING, grounding.grounding_score)
-        if grounding.confidence is not None:
-            self.observe(metrics.CONFIDENCE, grounding.confidence)
+    def _add_job(self, job: FinalFacts) -> None:
+        self.count(metrics.FINISHED, job.state.value, job.outcome.value if job.outcome else "", job.failure_kind or "")
+        for part, ms in job.timing_ms.items():
+            self.observe(metrics.JOB_SECONDS, ms / 1000, part)
+        for verdict, claims in (job.claims or {}).items():
+            self.count(metrics.CLAIMS, verdict, by=claims)
+        if job.grounding_score is not None:
+            self.observe(metrics.GROUNDING, job.grounding_score)
+        if job.confidence is not None:
+            self.observe(metrics.CONFIDENCE, job.confidence)
 
     def _add_call(self, closed: ClosedAttempt) -> None:
         if closed.then is not None and closed.then.event is not None:

@@ -31,6 +31,42 @@ class DefaultJudge:
         return REPLY_TOKENS + claims * CLAIM_TOKENS
 
 
+@dataclass(frozen=True, slots=True)
+class JudgeTerms:
+    """Says which judge a job has, by the providers and the settings alone.
+
+    Args:
+        providers: those of this process.
+        configured: the judge of the settings; None: they name none.
+        share: of an answer's cost, for a judge that its job does not ask for; 0: there is none.
+    """
+
+    providers: Providers
+    configured: str | None = None
+    share: Decimal = Decimal(0)
+
+    def by_default(self, job: Leased) -> DefaultJudge | None:
+        """The judge of a job that asks for none; None: the job has no judge, or asks for one."""
+        return default_judge(job, self.providers, self.share, self.configured)
+
+    def turn(self, job: Leased, default: DefaultJudge | None) -> Turn | None:
+        """The provider and the model to ask; None: there is no judge."""
+        if default is not None:
+            return default.judge.turn
+        name = job.request.config.judge or self.configured
+        return None if name is None else Turn.parse(name)
+
+    def decides(self, job: Leased) -> bool:
+        """True if the job's judge gives probabilities, so that its prompt takes that form.
+
+        A stored reply has the form of its prompt. False where there is no judge: the call says why.
+        """
+        if job.judged is not None:
+            return bool(job.judged.prompt.snapshot.questions)
+        turn = self.turn(job, self.by_default(job))
+        return turn is not None and self.providers.decides(turn.provider)
+
+
 def default_judge(job: Leased, providers: Providers, share: Decimal, configured: str | None) -> DefaultJudge | None:
     """The judge by default of a job; None where there is none.
 

@@ -18,7 +18,7 @@ from tasks.calls.paid_call import MAX_UNKNOWN, BrokenCall, OpenCall, PaidCalls, 
 from tasks.calls.retry import REFUSED_LANE, Fail, Hold, advance_of
 from tasks.errors import ConfigurationError, LedgerError, ProviderError
 from tasks.grounding.checkers import ClaimFinding
-from tasks.grounding.judge.allowance import DefaultJudge, default_judge
+from tasks.grounding.judge.allowance import DefaultJudge, JudgeTerms
 from tasks.grounding.judge.lane import JudgeLane
 from tasks.grounding.judge.request import (
     JudgeRequest,
@@ -35,6 +35,7 @@ from tasks.ports import (
     Advance,
     Answered,
     CachedVerdict,
+    CheckExecutor,
     Denied,
     DenyReason,
     Journal,
@@ -49,7 +50,6 @@ from tasks.ports import (
     Turn,
     VerdictQuery,
 )
-from tasks.scheduling.cpu_pieces import CpuBatcher
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,9 @@ class VerdictCache:
                     del self._locks[key]
             over.set()
 
-    async def without_cached(self, job: Leased, request: JudgeRequest, judge: str, cpu: CpuBatcher) -> JudgeRequest:
+    async def without_cached(
+        self, job: Leased, request: JudgeRequest, judge: str, executor: CheckExecutor
+    ) -> JudgeRequest:
         """The request without the claims with a cached verdict of this judge."""
         keys = _keys(job, request, judge)
         if not keys:
@@ -102,9 +104,9 @@ class VerdictCache:
         if not cached:
             return request
         verdicts = [(keys[key], verdict) for key, verdict in cached.items()]
-        return await cpu.do(partial(_with_verdicts, request, verdicts))
+        return await executor.do(partial(_with_verdicts, request, verdicts), tenant=job.tenant)
 
-    async def store(self, job: Leased, request: JudgeRequest, reply: JudgeReply, cpu: CpuBatcher) -> None:
+    async def store(self, job: Leased, request: JudgeRequest, reply: JudgeReply, executor: CheckExecutor) -> None:
         """Caches the verdicts of a reply; returns when other processes can read them."""
         if reply.reply is None or reply.attempt_id is None:
             return
@@ -112,7 +114,7 @@ class VerdictCache:
         if not keys:
             return
         try:
-            numbers = await cpu.do(partial(cacheable_claims, request, reply.reply))
+            numbers = await executor.do(partial(cacheable_claims, request, reply.reply), tenant=job.tenant)
             verdicts = tuple((keys[request.selection.claims[number - 1]], number) for number in numbers)
             if verdicts:
                 await self.journal.store_verdicts(NewVerdicts(reply.attempt_id, verdicts))
@@ -188,33 +190,15 @@ class Judge:
     options: JudgeOptions = field(default_factory=JudgeOptions)
     lane: JudgeLane | None = None
     """None: every call is made at once."""
+    terms: JudgeTerms = field(init=False)
     _verdict_cache: VerdictCache = field(init=False)
 
     def __post_init__(self) -> None:
+        self.terms = JudgeTerms(self.providers, self.options.judge, self.options.default_share)
         self._verdict_cache = VerdictCache(self.calls.journal)
 
-    def by_default(self, job: Leased) -> DefaultJudge | None:
-        """The judge of a job that asks for none; None: the job has no judge, or asks for one."""
-        return default_judge(job, self.providers, self.options.default_share, self.options.judge)
-
-    def decides(self, job: Leased) -> bool:
-        """True if the job's judge gives probabilities, so that its prompt takes that form.
-
-        A stored reply has the form of its prompt. False where there is no judge: ``ask`` says why.
-        """
-        if job.judged is not None:
-            return bool(job.judged.prompt.snapshot.questions)
-        turn = self._turn(job, self.by_default(job))
-        return turn is not None and self.providers.decides(turn.provider)
-
-    def _turn(self, job: Leased, default: DefaultJudge | None) -> Turn | None:
-        if default is not None:
-            return default.judge.turn
-        name = job.request.config.judge or self.options.judge
-        return None if name is None else Turn.parse(name)
-
     async def ask(
-        self, job: Leased, request: JudgeRequest, cpu: CpuBatcher
+        self, job: Leased, request: JudgeRequest, executor: CheckExecutor
     ) -> tuple[JudgeRequest, JudgeReply, Decimal | None] | None:
         """The judge's reply, with the request that it answers and the cost now; None: the job waits, or is lost.
 
@@ -222,31 +206,36 @@ class Judge:
         for it again.
         """
         if job.judged is not None:
-            request, reply = await self._stored_reply(job, job.judged, request, cpu)
+            request, reply = await self._stored_reply(job, job.judged, request, executor)
             return request, reply, Decimal(0)
-        default = self.by_default(job) if request.by_default else None
+        default = self.terms.by_default(job) if request.by_default else None
         choice = await self._choose_lane(job, default)
         plan = self._plan(job, request, default, choice)
         if isinstance(plan, JudgeReply):
             return request, plan, Decimal(0)
         judge = plan.model_name
         async with self._verdict_cache.locked(job, request, judge):
-            remaining = await self._verdict_cache.without_cached(job, request, judge, cpu)
+            remaining = await self._verdict_cache.without_cached(job, request, judge, executor)
             # Mostly nothing was cached, and the call is planned already.
             planned = plan if remaining is request else None
             skipped = None
             if default is not None:
-                remaining, planned, skipped = await self._affordable(job, remaining, planned, default, cpu)
+                remaining, planned, skipped = await self._affordable(job, remaining, planned, default, executor)
             paid_reply = await self._reply(job, remaining, planned, default, choice)
             if paid_reply is None:
                 return None
             # Whatever became of the call, the cached verdicts are that judge's.
             reply, cost = replace(paid_reply[0], judge=judge), paid_reply[1]
-            await self._verdict_cache.store(job, remaining, reply, cpu)
+            await self._verdict_cache.store(job, remaining, reply, executor)
         return remaining, replace(reply, skipped=reply.skipped or skipped), cost
 
     async def _affordable(
-        self, job: Leased, request: JudgeRequest, plan: PlannedCall | None, default: DefaultJudge, cpu: CpuBatcher
+        self,
+        job: Leased,
+        request: JudgeRequest,
+        plan: PlannedCall | None,
+        default: DefaultJudge,
+        executor: CheckExecutor,
     ) -> tuple[JudgeRequest, PlannedCall | None, str | None]:
         """The request with the weightiest claims that a judge by default has money for, its call, and the reason for fewer."""
         count = most = len(request.selection.claims)
@@ -259,7 +248,7 @@ class Judge:
                 break
             # Each request has a fixed part, so that the share of the price is never too few.
             count = 0 if usd is None else min(count - 1, int(count * default.most_usd / usd))
-            request, plan = await cpu.do(partial(with_first, request, count)), None
+            request, plan = await executor.do(partial(with_first, request, count), tenant=job.tenant), None
         else:
             planned = None
         if count == most:
@@ -268,17 +257,17 @@ class Judge:
         return request, planned, f"{most - count} of {most} open claims were not asked about: the limit is {share}"
 
     async def _stored_reply(
-        self, job: Leased, stored: StoredCompletion, request: JudgeRequest, cpu: CpuBatcher
+        self, job: Leased, stored: StoredCompletion, request: JudgeRequest, executor: CheckExecutor
     ) -> tuple[JudgeRequest, JudgeReply]:
         """The stored reply with the request that it answers, and the cached verdicts on other claims."""
         snapshot = stored.completion.snapshot
         judge = f"{snapshot.provider}:{snapshot.model_asked}"
-        answered_request = await cpu.do(partial(as_stored, request, stored.prompt))
+        answered_request = await executor.do(partial(as_stored, request, stored.prompt), tenant=job.tenant)
         if answered_request is None:
             return request, JudgeReply(failure="its stored answer is to a question that this version puts otherwise")
         reply = _reply_of(judge, stored.completion, stored.attempt_id)
-        await self._verdict_cache.store(job, answered_request, reply, cpu)
-        cached = (await self._verdict_cache.without_cached(job, request, judge, cpu)).cached
+        await self._verdict_cache.store(job, answered_request, reply, executor)
+        cached = (await self._verdict_cache.without_cached(job, request, judge, executor)).cached
         answered = {request.pairs[position].sha256 for position in answered_request.selection.claims}
         findings = {
             at: cached.get(at, ERASED)
@@ -333,7 +322,7 @@ class Judge:
 
     async def _choose_lane(self, job: Leased, default: DefaultJudge | None) -> LaneChoice | None:
         """The cheaper lane of the call; None: it is made at once. No answer waits for a judge that its job does not ask for."""
-        turn = self._turn(job, default)
+        turn = self.terms.turn(job, default)
         if self.lane is None or turn is None or default is not None:
             return None
         try:
@@ -346,7 +335,7 @@ class Judge:
         self, job: Leased, request: JudgeRequest, default: DefaultJudge | None, choice: LaneChoice | None = None
     ) -> PlannedCall | JudgeReply:
         """The call to make, or the reason that none can be made."""
-        turn = self._turn(job, default)
+        turn = self.terms.turn(job, default)
         if turn is None:
             return NO_JUDGE
         try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 from schemas.job import JobRequest
@@ -11,9 +12,11 @@ from tasks.ports import (
     ROUNDS_PER_LEVEL,
     Advance,
     FinalJob,
+    Lease,
     Leased,
     LeaseKey,
     LeaseRoom,
+    PackedFinal,
     Purpose,
     Queue,
     Renewal,
@@ -73,6 +76,9 @@ class MemoryQueue(Queue):
             job.token, job.lease_until, job.worker = token, now + lease_for, worker
             job.started_at = job.started_at or now
         return [self._leased(job, token) for job in chosen]
+
+    async def lease_unread(self, *arguments: Any, **terms: Any) -> Sequence[Lease]:
+        return await self.lease(*arguments, **terms)
 
     def _leased(self, job: JobRow, token: UUID) -> Leased:
         now = self._tables.now()
@@ -154,9 +160,10 @@ class MemoryQueue(Queue):
         move_on(self._tables, job, advance, "defer")
         return True
 
-    async def finish(self, finals: Sequence[FinalJob]) -> set[UUID]:
+    async def finish(self, finals: Sequence[FinalJob | PackedFinal]) -> set[UUID]:
         finished = set()
         for final in finals:
+            assert isinstance(final, FinalJob)
             job = self._tables.jobs.get(final.job_id)
             if job is None or not job.held_by(final.token, final.step):
                 continue

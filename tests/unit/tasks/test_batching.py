@@ -1,18 +1,14 @@
 """Batches: what waits together is sent together, and each policy says what becomes of a send that failed."""
 
 import asyncio
-import itertools
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 
 import pytest
 
 from tasks.errors import BrokerUnavailable, LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
 from tasks.scheduling import batching
 from tasks.scheduling.batching import BATCH_ROWS, Batcher, OnError
-from tasks.scheduling.loop_turns import LoopTurns
-from tasks.scheduling.urgency import Urgency
 
 LONG = timedelta(seconds=60)
 
@@ -73,29 +69,6 @@ def test_after_a_quiet_time_the_first_row_waits_for_no_other() -> None:
     table = asyncio.run(scenario())
 
     assert [len(rows) for rows in table.sends] == [1, 2]
-
-
-def test_while_many_rows_come_others_are_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "RATE_S", 3600.0)
-
-    async def scenario() -> Table:
-        table = Table()
-        millisecond = timedelta(milliseconds=1)
-        batcher = Batcher("rows", table.send, wait=millisecond, lull=millisecond, flow_wait=LONG, flow_rate=3 / 3600)
-        assert await batcher.send(1) == 10
-        assert await asyncio.wait_for(asyncio.gather(batcher.send(2), batcher.send(3)), 10) == [20, 30]
-        sends = [asyncio.ensure_future(batcher.send(row)) for row in (4, 5)]
-        await asyncio.wait(sends, timeout=0.05)
-        assert table.rows == [1, 2, 3]
-        assert await asyncio.wait_for(batcher.send(6, urgent=True), 10) == 60
-        assert table.rows == [1, 2, 3, 6]
-        await batcher.close()
-        assert await asyncio.gather(*sends) == [40, 50]
-        return table
-
-    table = asyncio.run(scenario())
-
-    assert [len(rows) for rows in table.sends] == [1, 2, 1, 2]
 
 
 def test_an_urgent_row_waits_for_no_send_of_others() -> None:
@@ -160,89 +133,6 @@ def test_an_urgent_row_is_sent_again_as_an_urgent_one() -> None:
         return table
 
     assert sorted(asyncio.run(scenario()).rows) == [0, 1, 2, 100]
-
-
-def test_callers_of_a_large_send_go_on_a_few_a_turn_while_something_urgent_is_in_hand() -> None:
-    async def scenario(turns: LoopTurns, *, urgent: bool = False) -> list[int]:
-        batcher = Batcher("rows", Table().send, rows=10, turns=turns)
-        began: list[int] = []
-
-        async def caller(row: int) -> None:
-            await batcher.send(row, urgent=urgent)
-            began[-1] += 1
-
-        async def count() -> None:
-            while True:
-                began.append(0)
-                await asyncio.sleep(0)
-
-        counting = asyncio.create_task(count())
-        await asyncio.gather(*(caller(row) for row in range(10)))
-        counting.cancel()
-        return [number for number in began if number]
-
-    # By this clock each turn is a long one.
-    in_hand = LoopTurns(Urgency(1), partial(next, itertools.count()))
-    assert asyncio.run(scenario(in_hand)) == [1] * 10
-    assert asyncio.run(scenario(in_hand, urgent=True)) == [10]
-    assert asyncio.run(scenario(LoopTurns())) == [10]
-
-
-def test_every_caller_has_its_answer_when_a_batcher_is_closed() -> None:
-    async def scenario() -> list[bool]:
-        batcher = Batcher("rows", Table().send, rows=40)
-        callers = [asyncio.ensure_future(batcher.send(row)) for row in range(40)]
-        await asyncio.sleep(0)
-        await batcher.close()
-        # Each goes on in the turn after its answer.
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        return [caller.done() for caller in callers]
-
-    assert all(asyncio.run(scenario()))
-
-
-def test_a_flow_ends_when_fewer_rows_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "RATE_S", 0.01)
-
-    async def scenario() -> Table:
-        table = Table()
-        batcher = Batcher("rows", table.send, wait=timedelta(milliseconds=1), flow_wait=LONG, flow_rate=200)
-        assert await asyncio.wait_for(asyncio.gather(batcher.send(1), batcher.send(2)), 10) == [10, 20]
-        await asyncio.sleep(0.05)
-        assert await asyncio.wait_for(batcher.send(3), 10) == 30
-        return table
-
-    assert [len(rows) for rows in asyncio.run(scenario()).sends] == [2, 1]
-
-
-def test_rows_are_sent_in_a_lull_long_before_their_time_is_up() -> None:
-    async def scenario() -> Table:
-        table = Table()
-        batcher = Batcher("rows", table.send, wait=LONG, lull=timedelta(milliseconds=20))
-        sends = [asyncio.ensure_future(batcher.send(1))]
-        for row in range(2, 6):
-            # Each within the lull of the one before.
-            await asyncio.sleep(0)
-            sends.append(asyncio.ensure_future(batcher.send(row)))
-        await asyncio.wait_for(asyncio.gather(*sends), 10)
-        assert await asyncio.wait_for(batcher.send(6), 10) == 60
-        return table
-
-    assert [len(rows) for rows in asyncio.run(scenario()).sends] == [5, 1]
-
-
-def test_rows_that_keep_coming_go_when_the_time_of_the_first_is_up() -> None:
-    async def scenario() -> Table:
-        table = Table()
-        batcher = Batcher("rows", table.send, rows=10**6, wait=timedelta(milliseconds=20), lull=LONG)
-        while not table.sends:
-            batcher.add(1)
-            await asyncio.sleep(0)
-        await batcher.close()
-        return table
-
-    assert len(asyncio.run(scenario()).sends[0]) > 1
 
 
 def test_rows_that_came_during_a_send_wait_their_own_time() -> None:
@@ -310,52 +200,6 @@ class Gated:
 
     async def _send(self, rows: Sequence[int]) -> None:
         await self.gate.wait()
-
-
-def test_rows_wait_while_those_that_go_first_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "YIELD_WAIT", LONG)
-
-    async def scenario() -> None:
-        gated = Gated()
-        gated.first.add(0)
-        sends = [asyncio.ensure_future(gated.second.send(row)) for row in (1, 2, 3)]
-        await asyncio.wait(sends, timeout=0.05)
-        assert gated.table.sends == [], "not even a full batch goes"
-        assert await asyncio.wait_for(gated.second.send(4, urgent=True), 10) == 40
-        assert gated.table.sends == [[4]], "what is urgent yields to nothing"
-        gated.gate.set()
-        assert await asyncio.wait_for(asyncio.gather(*sends), 10) == [10, 20, 30]
-
-    asyncio.run(scenario())
-
-
-def test_rows_yield_for_a_moment_only_and_not_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        gated = Gated()
-        gated.first.add(0)
-        assert await asyncio.wait_for(gated.second.send(1), 10) == 10
-        monkeypatch.setattr(batching, "YIELD_WAIT", LONG)
-        gated.second.add(2)
-        await asyncio.wait_for(gated.second.close(), 10)
-        assert gated.table.rows == [1, 2]
-        gated.gate.set()
-        await gated.first.close()
-
-    asyncio.run(scenario())
-
-
-def test_nothing_waits_for_more_when_all_that_may_bring_a_row_wait() -> None:
-    async def scenario() -> Table:
-        table = Table()
-        batcher = Batcher("rows", table.send, wait=LONG, lull=LONG, in_hand=lambda: 3)
-        sends = [asyncio.ensure_future(batcher.send(row)) for row in (1, 2)]
-        await asyncio.wait(sends, timeout=0.05)
-        assert table.sends == []
-        assert await asyncio.wait_for(batcher.send(3), 10) == 30
-        assert await asyncio.gather(*sends) == [10, 20]
-        return table
-
-    assert asyncio.run(scenario()).sends == [[1, 2, 3]]
 
 
 def test_one_bad_row_fails_alone() -> None:

@@ -5,7 +5,6 @@ import asyncio
 import gc
 import json
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
@@ -27,6 +26,7 @@ from tasks.ports.rows import ROUNDS_PER_LEVEL
 from tasks.prompting.messages import render
 from tasks.text.source_index import shared_indexes
 from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_jobs, to_check
+from tests.fakes.inline import Inline
 from tests.fakes.ledger import MemoryLedger
 from worker.ledger.journal import LedgerJournal
 
@@ -285,9 +285,8 @@ def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPa
 
     async def scenario() -> Sequence[JobState]:
         journal = LedgerJournal(ledger)
-        with ThreadPoolExecutor(1) as cpu:
-            check = Check(ledger.queue, journal, cpu, lambda job, _: defects.append(job))
-            await asyncio.gather(*(check.run(job) for job in jobs))
+        check = Check(ledger.queue, journal, Inline(), lambda job, _: defects.append(job))
+        await asyncio.gather(*(check.run(job) for job in jobs))
         await journal.close()
         return [view.state for view in await ledger.reading.views([job.job_id for job in jobs])]
 
@@ -303,8 +302,7 @@ def test_another_round_goes_back_to_generate() -> None:
 
     async def scenario() -> Leased:
         journal = LedgerJournal(ledger)
-        with ThreadPoolExecutor(1) as cpu:
-            await Check(ledger.queue, journal, cpu, lambda *_: None).run(job)
+        await Check(ledger.queue, journal, Inline(), lambda *_: None).run(job)
         await journal.close()
         await ledger.duties.promote(10)
         (again,) = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)

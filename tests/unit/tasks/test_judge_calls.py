@@ -1,7 +1,6 @@
 """A judge's calls: attempts, crashes, money, budgets, rounds and rechecks, over the in-memory ledger."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -20,6 +19,7 @@ from tasks.errors import ProviderError
 from tasks.grounding.judge.call import Judge
 from tasks.ports import Advance, Call, JobView, Purpose
 from tests.builders import closed_ok, make_attempt, make_batch, make_final, make_jobs
+from tests.fakes.inline import Inline
 from tests.judge_harness import (
     LEASE,
     PARAPHRASE,
@@ -208,10 +208,9 @@ def test_the_same_question_of_a_batch_is_judged_once() -> None:
         )
         journal = LedgerJournal(harness.ledger)
         judge = Judge(harness.ledger.queue, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
-        with ThreadPoolExecutor(1) as cpu:
-            step = Check(harness.ledger.queue, journal, cpu, lambda *_: None, judge)
-            for job in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2):
-                await step.run(job)
+        step = Check(harness.ledger.queue, journal, Inline(), lambda *_: None, judge)
+        for job in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2):
+            await step.run(job)
         await journal.close()
 
         (batch,) = await harness.ledger.reading.batches(1)
@@ -229,15 +228,14 @@ def test_jobs_that_wait_for_their_judge_delay_no_others() -> None:
         await harness.ledger.submission.submit(make_batch(), [make_jobs(supplied_answer(PARAPHRASE), plain)])
         journal, done = LedgerJournal(harness.ledger), asyncio.Event()
         judge = Judge(harness.ledger.queue, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
-        with ThreadPoolExecutor(1) as cpu:
-            step = Check(harness.ledger.queue, journal, cpu, lambda *_: done.set(), judge)
-            jobs = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2)
-            running = [asyncio.create_task(step.run(job)) for job in jobs]
-            await harness.judge.called.wait()
-            await done.wait()
-            for task in running:
-                task.cancel()
-            await asyncio.wait(running)
+        step = Check(harness.ledger.queue, journal, Inline(), lambda *_: done.set(), judge)
+        jobs = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2)
+        running = [asyncio.create_task(step.run(job)) for job in jobs]
+        await harness.judge.called.wait()
+        await done.wait()
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running)
         await journal.close()
 
     run(scenario())

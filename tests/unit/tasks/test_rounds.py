@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -27,6 +26,7 @@ from tasks.generate import Generate
 from tasks.ports import JobView, Leased
 from tasks.results import result_of
 from tests.builders import make_batch, make_jobs
+from tests.fakes.inline import Inline
 from tests.fakes.ledger import MemoryLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
 from worker.ledger.journal import LedgerJournal
@@ -87,8 +87,7 @@ class RoundsHarness:
 
     async def check(self, job: Leased) -> None:
         journal = LedgerJournal(self.ledger)
-        with ThreadPoolExecutor(1) as cpu:
-            await Check(self.ledger.queue, journal, cpu, lambda *_: None).run(job)
+        await Check(self.ledger.queue, journal, Inline(), lambda *_: None).run(job)
         await journal.close()
 
     async def finish(self) -> JobView:

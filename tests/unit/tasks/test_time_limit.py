@@ -1,7 +1,6 @@
 """The time limit of a check: an answer whose check takes too long ends as partial, unchecked, and soon."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from time import monotonic
 from typing import Any
@@ -11,10 +10,11 @@ import pytest
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.states import JobState, Outcome
-from tasks.check import Check, run_checkers
+from tasks.check import Check, CheckDesk, run_checkers
 from tasks.ports import FinalJob, JobView
 from tasks.text import evidence, time_limit
 from tasks.text.time_limit import OutOfTime, TimeLimit, ensure_time, within
+from tests.fakes.inline import Inline
 from tests.fakes.ledger import MemoryLedger
 from tests.faults.bounds import long_text
 from tests.unit.tasks.test_check import GOOD, leased_for_check, request_with
@@ -36,8 +36,7 @@ def long_answer(sentences: int, quoted: str) -> str:
 def checked(ledger: MemoryLedger, job: Any, **options: Any) -> JobView:
     async def scenario() -> JobView:
         journal = LedgerJournal(ledger)
-        with ThreadPoolExecutor(1) as cpu:
-            await Check(ledger.queue, journal, cpu, lambda *_: None, **options).run(job)
+        await Check(ledger.queue, journal, Inline(), lambda *_: None, **options).run(job)
         await journal.close()
         (view,) = await ledger.reading.views([job.job_id])
         return view
@@ -60,7 +59,7 @@ def test_a_check_without_end_ends_as_partial_with_its_claims_unchecked(quoted: s
     request = JobRequest(context=TEXTS, response=long_answer(100, quoted))  # type: ignore[arg-type]
     job = leased_for_check(request, "", ledger)
 
-    view = checked(ledger, job, limit=TimeLimit(0.001))
+    view = checked(ledger, job, desk=CheckDesk(TimeLimit(0.001)))
 
     assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
     assert view.record is not None

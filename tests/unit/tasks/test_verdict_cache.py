@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Any
@@ -27,6 +26,7 @@ from tasks.grounding.judge.request import key_of
 from tasks.grounding.weights import JudgeWeights
 from tasks.ports import Advance, Answered, CachedVerdict, Call, JobView, Leased, NewBatch, Purpose, VerdictQuery
 from tests.builders import closed_ok, make_attempt, make_batch, make_jobs, make_prompt, new_id
+from tests.fakes.inline import Inline
 from tests.judge_harness import (
     LEASE,
     PARAPHRASE,
@@ -393,8 +393,7 @@ async def at_once(harness: JudgeHarness, *requests: JobRequest) -> list[JobView]
 async def one_process(harness: JudgeHarness) -> AsyncIterator[Check]:
     journal = LedgerJournal(harness.ledger)
     judge = Judge(harness.ledger.queue, PaidCalls(journal, RetryPolicy(), lambda: 0.5), Registry(harness.judge))
-    with ThreadPoolExecutor(1) as cpu:
-        yield Check(harness.ledger.queue, journal, cpu, lambda *_: None, judge)
+    yield Check(harness.ledger.queue, journal, Inline(), lambda *_: None, judge)
     await journal.close()
 
 

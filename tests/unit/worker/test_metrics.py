@@ -18,7 +18,7 @@ from schemas.grounding import Grounding, Verdict
 from schemas.model_call import Usage
 from schemas.record import GenerationRecord, RecordStatus, TimingMs
 from schemas.states import JobState, Outcome, Step
-from tasks.ports import Advance, CacheResult, CacheStatus, CallFacts, ClosedAttempt, FinalJob, Purpose
+from tasks.ports import Advance, CacheResult, CacheStatus, CallFacts, ClosedAttempt, FinalFacts, FinalJob, Purpose
 from tests.builders import make_answer
 from worker.http.exposition import LedgerFigures
 from worker.ledger.fleet import LaneNotice
@@ -33,14 +33,14 @@ from worker.telemetry.tally import MOST_MODELS, Tally
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 
-def a_final(**changes: Any) -> FinalJob:
+def a_final(**changes: Any) -> FinalFacts:
     job_id = uuid4()
     fields: dict[str, Any] = {"status": RecordStatus.SUCCESS, "output_format": OutputFormat.MARKDOWN, **changes}
     state, outcome = (JobState.FAILED, None) if "failure" in fields else (JobState.COMPLETED, Outcome.PARTIAL)
     record = GenerationRecord(
         job_id=job_id, run=1, tenant="desk", message_id="m", contract_version=CONTRACT_VERSION, **fields
     )
-    return FinalJob(job_id, uuid4(), Step.CHECK, state, outcome, record)
+    return FinalJob(job_id, uuid4(), Step.CHECK, state, outcome, record).facts
 
 
 def a_close(outcome: str = "ok", model: str = "m-1", **changes: Any) -> ClosedAttempt:

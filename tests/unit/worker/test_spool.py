@@ -379,21 +379,3 @@ def test_ledgers_have_folders_of_their_own_and_a_new_password_changes_nothing(tm
     folder = spool_folder(tmp_path, "postgresql://desk:old@db:5432/nightdesk")
     assert folder == spool_folder(tmp_path, "postgresql://desk:new@db:5432/nightdesk")
     assert folder != spool_folder(tmp_path, "postgresql://desk:old@db:5432/other")
-
-
-def test_answers_wait_while_calls_wait_for_their_permits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.scheduling.batching.YIELD_WAIT", LEASE)
-
-    async def scenario() -> None:
-        ledger = MemoryLedger()
-        ((leased, answered),) = await calling(ledger, 1)
-        waiting = [leased]
-        journal = LedgerJournal(ledger, calls_wait=lambda: bool(waiting))
-        closing = asyncio.create_task(journal.close_attempt(answered))
-        await asyncio.wait({closing}, timeout=0.1)
-        assert not closing.done()
-        waiting.clear()
-        assert await asyncio.wait_for(closing, 10)
-        await journal.close()
-
-    asyncio.run(scenario())

@@ -53,22 +53,17 @@ def note(state: StateDirectory, name: str, pid: int | str) -> None:
 CHECK = WorkerSpec("check-1", ("check",))
 
 
-def test_every_process_calls_and_checks_with_an_even_share_of_the_slots() -> None:
-    queues = ("generate", "check", "submit")
-    assert worker_specs(1_000, 1) == (WorkerSpec("all", queues),)
-    assert worker_specs(1_000, 3) == (
+def test_one_worker_checks_and_the_others_call_with_an_even_share_of_the_slots() -> None:
+    assert worker_specs(1_000, 1) == (WorkerSpec("all", ("generate", "check", "submit")),)
+    queues = ("generate", "submit")
+    assert worker_specs(1_000, 4) == (
         WorkerSpec("generate-1", queues, 334),
         WorkerSpec("generate-2", queues, 333),
         WorkerSpec("generate-3", queues, 333),
+        CHECK,
     )
+    assert worker_specs(1, 3) == (WorkerSpec("generate-1", queues, 1), CHECK)
     assert len(worker_specs(1_000)) >= 2
-
-
-def test_a_process_without_a_slot_only_checks() -> None:
-    assert worker_specs(1, 2) == (
-        WorkerSpec("generate-1", ("generate", "check", "submit"), 1),
-        WorkerSpec("check-1", ("check",)),
-    )
 
 
 def test_a_worker_gets_its_share_of_the_slots_and_its_record_names_it(

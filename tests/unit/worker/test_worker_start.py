@@ -13,7 +13,7 @@ from tasks.grounding.objections import Objection, use_strictness
 from worker.cli.commands.worker_process import _all
 from worker.local import Endpoints
 from worker.process.alive_file import prepare
-from worker.process.main import _prepare_check, run_worker
+from worker.process.main import _load_model, _prepare_check, run_worker
 from worker.settings import Settings, load_settings
 
 NOWHERE = Endpoints("postgresql://127.0.0.1:1/none", "redis://127.0.0.1:1/0")
@@ -51,9 +51,9 @@ def test_a_worker_without_queue_options_serves_every_possible_queue() -> None:
 
 
 def test_only_workers_of_the_local_queue_load_the_model() -> None:
-    assert _prepare_check(Settings(local_model="tests.scorers:broken"), ["generate", "check", "submit"]) == ""
+    _prepare_check(Settings(local_model="tests.scorers:broken"), ["generate", "check", "submit"])
     assert CheckerName.LOCAL not in CHECKERS
-    loaded = _prepare_check(Settings(local_model="tests.scorers:NamedScorer"), ["check", "local"])
+    loaded = _load_model(Settings(local_model="tests.scorers:NamedScorer"))
     assert loaded.startswith("the local model says-who-3 is loaded; it takes ")
     assert CHECKERS[CheckerName.LOCAL].version == "says-who-3"
 

@@ -26,7 +26,8 @@ def up(
             min=1,
             max=256,
             metavar="N",
-            help="Worker processes, but for those of the local model and of urgent jobs; default: one per core, at least two.",
+            help="Workers: one that checks, the others call; without those of the local model and of urgent jobs. Default: one "
+            "that checks, and one that calls for each two cores.",
         ),
     ] = None,
     foreground: Annotated[
@@ -37,7 +38,7 @@ def up(
 ) -> int:
     """Start the embedded servers and the workers in the background, and bring the schema up to date.
 
-    Calling it again starts what is missing or has ended. Each worker makes provider calls and checks their answers;
+    Calling it again starts what is missing or has ended. One worker checks answers, in a process for each core, the others make the calls;
     where NIGHTDESK_LOCAL_MODEL is set, NIGHTDESK_LOCAL_MODEL_PROCESSES more run the model, and
     NIGHTDESK_URGENT_PROCESSES more take urgent jobs alone.
     'nightdesk down' stops everything.

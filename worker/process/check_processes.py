@@ -1,0 +1,449 @@
+"""Processes that compute checks, each piece of work within a time limit that works from outside: its process is killed.
+
+A fork server, forked before the worker has threads, makes them, so that a new one is there at once and shares the memory of what
+is loaded. They end with the worker, however it ends.
+"""
+
+import asyncio
+import logging
+import mmap
+import os
+import pickle
+import signal
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import ceil
+from time import monotonic
+from typing import Any, TypeVar
+
+from tasks.errors import CheckEnded
+from worker.cancellation import cancel
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+BUNDLE = 10
+"""Pieces that a process is given at once: to hand over one alone costs as much as to hand over ten."""
+
+BUNDLE_BYTES = 500_000
+"""Bytes of such pieces together, unless it is one."""
+
+BUNDLE_S = 0.25
+"""Seconds after which a process returns what it has, and leaves the rest of its bundle to others."""
+
+FIRST_LIMIT_S = 1.0
+"""Seconds that a bundle may take. What takes longer is tried again alone, beside the others and within its whole limit."""
+
+GRACE_S = 5.0
+"""Seconds after which the system ends a process that nobody ended: all that could are gone."""
+
+DIED = "the process that checked it died, perhaps for want of memory: see the log of the worker and of the system"
+"""The reason of a piece that ended its process twice."""
+
+PAUSE_S = 1.0
+"""Seconds between two attempts to start a process."""
+
+_HEAD = 8
+"""Bytes of the length before a message."""
+
+
+def frame(message: Any) -> bytes:
+    """A message as it goes over the socket of two processes of this program."""
+    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return len(content).to_bytes(_HEAD, "big") + content
+
+
+class ForkServerEnded(Exception):
+    """The process that forks others is gone: no check can be computed any more."""
+
+
+# ---- in the processes ------------------------------------------------------------------------------------------------
+
+
+class ForkServer:
+    """A process that forks others from itself, on order.
+
+    Args:
+        prepare: called once, in this process, for what it computes is there in all others.
+        begin: called in each forked process before its first work; what it raises is raised by the worker.
+        count: number of processes.
+    """
+
+    def __init__(self, prepare: Callable[[], None], begin: Callable[[], None], count: int) -> None:
+        self._prepare, self._begin = prepare, begin
+        self.count = count
+        self.progress = mmap.mmap(-1, count)
+        """The place of the piece that a process computes in its bundle, by number of the process."""
+        self._control, other = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                self._control.close()
+                self._serve(other)
+            finally:
+                os._exit(1)
+        other.close()
+
+    def fork(self, number: int) -> tuple[int, socket.socket]:
+        """A new process, and the connection to it; blocks for some milliseconds. Raises ``OSError``, ``ForkServerEnded``."""
+        connection, other = socket.socketpair()
+        with other:
+            socket.send_fds(self._control, [b"%d" % number], [other.fileno()])
+        answer = self._receive()
+        if not answer.startswith(b"+"):
+            connection.close()
+            raise OSError(answer.decode())
+        return int(answer), connection
+
+    def kill(self, pid: int) -> None:
+        """Ends a process that this one forked; returns when it is gone."""
+        self._control.send(b"-%d" % pid)
+        self._receive()
+
+    def _receive(self) -> bytes:
+        if not (answer := self._control.recv(64)):
+            raise ForkServerEnded
+        return answer
+
+    def close(self) -> None:
+        """Ends it, and with it all processes."""
+        self._control.close()
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+    def _serve(self, control: socket.socket) -> None:
+        self._prepare()
+        # The worker decides about the end of these processes.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        running: set[int] = set()
+        while True:
+            message, descriptors, *_ = socket.recv_fds(control, 32, 1)
+            if not message:
+                break
+            order = int(message)
+            if order < 0:
+                os.kill(-order, signal.SIGKILL)
+                os.waitpid(-order, 0)
+                running.discard(-order)
+                control.send(b"done")
+                continue
+            (connection,) = descriptors
+            try:
+                pid = os.fork()
+            except OSError as error:
+                control.send(f"{error}".encode()[:64])
+            else:
+                if pid == 0:
+                    control.close()
+                    self._work(order, socket.socket(fileno=connection))
+                running.add(pid)
+                control.send(b"+%d" % pid)
+            os.close(connection)
+        for pid in running:
+            os.kill(pid, signal.SIGKILL)
+        os._exit(0)
+
+    def _work(self, number: int, connection: socket.socket) -> None:
+        """Computes bundles until the worker closes the connection; does not return."""
+        try:
+            with connection, connection.makefile("rwb") as stream:
+                self._begin_with(stream)
+                while head := stream.read(_HEAD):
+                    seconds, pieces = pickle.loads(stream.read(int.from_bytes(head, "big")))  # noqa: S301 - by the worker
+                    stream.write(frame(self._compute(number, pieces, seconds)))
+                    stream.flush()
+        finally:
+            os._exit(0)
+
+    def _begin_with(self, stream: Any) -> None:
+        try:
+            self._begin()
+        except Exception as error:  # noqa: BLE001 - the worker raises it
+            stream.write(frame(error))
+            stream.flush()
+            os._exit(1)
+        stream.write(frame(None))
+        stream.flush()
+
+    def _compute(self, number: int, pieces: Sequence[bytes], seconds: float) -> list[bytes]:
+        """The results of the first pieces, as many as there is time for."""
+        answers: list[bytes] = []
+        until = monotonic() + BUNDLE_S
+        signal.setitimer(signal.ITIMER_REAL, seconds + GRACE_S)
+        for place, piece in enumerate(pieces):
+            self.progress[number] = place
+            answers.append(_answer(piece))
+            if monotonic() >= until:
+                break
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return answers
+
+
+def _answer(piece: bytes) -> bytes:
+    """The result of a piece of work, or its error."""
+    try:
+        work = pickle.loads(piece)  # noqa: S301 - by the worker
+        return pickle.dumps((work(), None), pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        log.debug("a piece of a check broke", exc_info=True)
+        try:
+            answer = pickle.dumps((None, error))
+            pickle.loads(answer)  # noqa: S301 - own
+        except Exception:  # noqa: BLE001 - errors of others may refuse either
+            answer = pickle.dumps((None, RuntimeError(f"{type(error).__name__}: {error}")))
+        return answer
+
+
+# ---- in the worker ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class _Piece:
+    content: bytes
+    tenant: str
+    urgent: bool
+    done: "asyncio.Future[bytes]"
+    call: "asyncio.Task[list[bytes]] | None" = None
+    """Computes it, with the others of its bundle."""
+    bundle: "Sequence[_Piece]" = ()
+    is_again: bool = False
+    """It ended a process, or took too long, and is tried alone."""
+
+
+@dataclass(slots=True)
+class _Process:
+    pid: int
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def ask(self, message: Any) -> list[bytes]:
+        """The answer to a bundle; raises ``EOFError`` when the process dies of it."""
+        self.writer.write(frame(message))
+        answers: list[bytes] = await self.receive()
+        return answers
+
+    async def receive(self) -> Any:
+        """The next message."""
+        try:
+            size = int.from_bytes(await self.reader.readexactly(_HEAD), "big")
+            return pickle.loads(await self.reader.readexactly(size))  # noqa: S301 - by ``frame``
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            self.writer.close()
+            raise EOFError from error
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Pieces that wait: urgent ones first, then of each tenant in turn; and beside them those that are tried again, alone."""
+
+    urgent: "deque[_Piece]" = field(default_factory=deque)
+    by_tenant: "dict[str, deque[_Piece]]" = field(default_factory=dict)
+    alone: "deque[_Piece]" = field(default_factory=deque)
+    waiting: int = 0
+    """Pieces of all tenants."""
+
+    def __len__(self) -> int:
+        """Number of pieces in bundles to come."""
+        return self.waiting + len(self.urgent)
+
+    def add(self, piece: _Piece) -> None:
+        """Adds a piece behind the others of its tenant."""
+        self._line(piece).append(piece)
+
+    def put_back(self, pieces: Sequence[_Piece]) -> None:
+        """Adds pieces before the others again, in their order."""
+        for piece in reversed(pieces):
+            self._line(piece).appendleft(piece)
+
+    def _line(self, piece: _Piece) -> "deque[_Piece]":
+        if piece.urgent:
+            return self.urgent
+        self.waiting += 1
+        return self.by_tenant.setdefault(piece.tenant, deque())
+
+    def take(self, most: int) -> list[_Piece]:
+        """Removes the pieces of the next bundle."""
+        pieces: list[_Piece] = []
+        size = 0
+        while (
+            len(pieces) < most
+            and (line := self._first())
+            and (not pieces or size + len(line[0].content) <= BUNDLE_BYTES)
+        ):
+            piece = line.popleft()
+            if line is not self.urgent:
+                self.waiting -= 1
+                # Behind the other tenants.
+                del self.by_tenant[piece.tenant]
+                if line:
+                    self.by_tenant[piece.tenant] = line
+            if not piece.done.done():
+                pieces.append(piece)
+                size += len(piece.content)
+        return pieces
+
+    def _first(self) -> "deque[_Piece]":
+        return self.urgent or next(iter(self.by_tenant.values()), self.urgent)
+
+
+class CheckProcesses:
+    """``tasks.ports.CheckExecutor`` by processes of a fork server; belongs to one event loop.
+
+    Args:
+        server: forks the processes. With two or more, one is never given what takes long.
+        limit_s: seconds that a piece may take; then its process is ended, and ``CheckEnded`` raised.
+        reason: says why, of a piece that took longer.
+        dead: called when no process can be had any more.
+    """
+
+    def __init__(self, server: ForkServer, limit_s: float, reason: str, dead: Callable[[], None]) -> None:
+        self._server = server
+        self._count = count = server.count
+        self._limit_s = limit_s
+        self._first_s = limit_s if count == 1 else min(FIRST_LIMIT_S, limit_s)
+        self._bundle = 1 if count == 1 else BUNDLE
+        self._reason = reason
+        self._dead = dead
+        self._lines = _Lines()
+        self._changed = asyncio.Event()
+        self._forking = asyncio.Lock()
+        self._processes: list[asyncio.Task[None]] = []
+        self._took_long = [False] * count
+        """By process, if its last bundle was one that was tried again."""
+
+    async def start(self) -> None:
+        """Starts the processes; raises what their beginning raises, and ``OSError``."""
+        for number in range(self._count):
+            task = asyncio.create_task(self._keep(number, await self._fork(number)), name=f"checks {number}")
+            task.add_done_callback(self._note_end)
+            self._processes.append(task)
+
+    async def do(self, work: Callable[[], Result], *, tenant: str, urgent: bool = False) -> Result:
+        """See ``tasks.ports.CheckExecutor``."""
+        content = pickle.dumps(work, pickle.HIGHEST_PROTOCOL)
+        piece = _Piece(content, tenant, urgent, asyncio.get_running_loop().create_future())
+        self._lines.add(piece)
+        self._changed.set()
+        try:
+            answer = await piece.done
+        except asyncio.CancelledError:
+            if piece.call is not None and all(each.done.done() for each in piece.bundle):
+                piece.call.cancel()
+            raise
+        result, error = pickle.loads(answer)  # noqa: S301 - by ``_answer``
+        if error is not None:
+            raise error
+        value: Result = result
+        return value
+
+    async def close(self) -> None:
+        """Ends the processes, whatever they do."""
+        for process in self._processes:
+            await cancel(process)
+        await asyncio.to_thread(self._server.close)
+
+    async def _keep(self, number: int, process: _Process) -> None:
+        """Keeps one process at work; a new one takes the place of one that was ended."""
+        try:
+            while True:
+                pieces, seconds = await self._next(number)
+                if not await self._compute(number, process, pieces, seconds):
+                    process.writer.close()
+                    async with self._forking:
+                        await asyncio.to_thread(self._server.kill, process.pid)
+                    process = await self._fork_again(number)
+        finally:
+            process.writer.close()
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            log.critical("%s broke", task.get_name(), exc_info=task.exception())
+            self._dead()
+
+    async def _next(self, number: int) -> tuple[list[_Piece], float]:
+        """The next bundle of a process, and its time limit; those that are tried alone and the others have it in turn."""
+        lines, takes_long = self._lines, number > 0 or self._count == 1
+        while True:
+            if takes_long and lines.alone and not lines.urgent and not (lines.waiting and self._took_long[number]):
+                self._took_long[number] = True
+                piece = lines.alone.popleft()
+                if not piece.done.done():
+                    return [piece], self._limit_s
+            self._took_long[number] = False
+            if pieces := lines.take(min(self._bundle, ceil(len(lines) / self._count))):
+                return pieces, self._first_s
+            self._changed.clear()
+            await self._changed.wait()
+            # What came in the same turn of the loop goes together.
+            await asyncio.sleep(0)
+
+    async def _compute(self, number: int, process: _Process, pieces: Sequence[_Piece], seconds: float) -> bool:
+        """Computes a bundle; False if its process was ended, or died."""
+        self._server.progress[number] = 0
+        call = asyncio.create_task(process.ask((seconds, [piece.content for piece in pieces])))
+        for piece in pieces:
+            piece.call, piece.bundle = call, pieces
+        try:
+            await asyncio.wait((call,), timeout=seconds)
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        if call.done() and not call.cancelled() and call.exception() is None:
+            self._answer(pieces, call.result())
+            return True
+        if not call.cancelled():
+            died = call.done()
+            if not died:
+                call.cancel()
+                await asyncio.wait((call,))
+            culprit = pieces[self._server.progress[number]]
+            if not culprit.done.done():
+                self._blame(culprit, died=died, within_s=seconds)
+            pieces = [piece for piece in pieces if piece is not culprit]
+        self._put_back(pieces)
+        return False
+
+    def _answer(self, pieces: Sequence[_Piece], answers: Sequence[bytes]) -> None:
+        for piece, answer in zip(pieces, answers, strict=False):
+            if not piece.done.done():
+                piece.done.set_result(answer)
+        self._put_back(pieces[len(answers) :])
+
+    def _put_back(self, pieces: Sequence[_Piece]) -> None:
+        self._lines.put_back([piece for piece in pieces if not piece.done.done()])
+        self._changed.set()
+
+    def _blame(self, piece: _Piece, *, died: bool, within_s: float) -> None:
+        """Ends a piece that ended its process, or took too long; at its first try it has another one, alone."""
+        if piece.is_again or not (died or within_s < self._limit_s or len(piece.bundle) > 1):
+            piece.done.set_exception(CheckEnded(DIED if died else self._reason))
+            return
+        piece.is_again = True
+        self._lines.alone.append(piece)
+        self._changed.set()
+
+    async def _fork_again(self, number: int) -> _Process:
+        """A process in place of another, once the system has one."""
+        while True:
+            try:
+                return await self._fork(number)
+            except ForkServerEnded:
+                raise
+            except Exception:
+                log.exception("no process for checks can be started; the next try is in %.0f s", PAUSE_S)
+                await asyncio.sleep(PAUSE_S)
+
+    async def _fork(self, number: int) -> _Process:
+        async with self._forking:
+            pid, connection = await asyncio.to_thread(self._server.fork, number)
+        connection.setblocking(False)
+        process = _Process(pid, *await asyncio.open_connection(sock=connection))
+        if (error := await process.receive()) is not None:
+            process.writer.close()
+            raise error
+        return process
