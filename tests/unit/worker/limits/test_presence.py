@@ -1,7 +1,7 @@
 """Counting workers and trying paused lanes again, over a ledger of the test's own."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -34,6 +34,7 @@ class PresenceLedger(PausedLanes):
         unreachable: Sequence[dict[str, Any]] = (),
         *,
         urgent_only: bool = False,
+        report: Mapping[str, Any] | None = None,
     ) -> Present:
         self.away.append([report["provider"] for report in unreachable])
         self.counted.release()
@@ -138,6 +139,7 @@ def test_a_worker_of_urgent_jobs_says_so_until_it_retires() -> None:
             unreachable: Sequence[dict[str, Any]] = (),
             *,
             urgent_only: bool = False,
+            report: Mapping[str, Any] | None = None,
         ) -> Present:
             beats.append((frozenset(steps), urgent_only))
             return await super().beat(worker, steps, unreachable)
