@@ -248,14 +248,12 @@ _MOST_SMALL = 20
 
 
 def _warm_up(running: System, questions: Path) -> tuple[float, int]:
-    """Has small batches answered until each worker has called the stand-in, and so imported what a call needs.
+    """Has small batches answered until each worker that calls has called the stand-in, and so imported what a call needs.
 
     Returns: the CPU seconds of the least command that submitted one, and the number of jobs of all.
     """
     port = urlsplit(running.url).port
-    workers = [
-        root for name, roots in running.trees.roots.items() if name not in {"postgres", "valkey"} for root in roots
-    ]
+    workers = [root for name, roots in running.trees.roots.items() if name.startswith("generate") for root in roots]
     submit_s = []
     warm: set[int] = set()
     while len(submit_s) < _MOST_SMALL:

@@ -16,6 +16,7 @@ from tests.http_service import running_service
 from tests.servers import Servers
 from worker.process import runtime
 from worker.process.celery_app import make_app
+from worker.process.main import _fork_servers
 from worker.process.pruning import Pruning
 from worker.process.runtime import WorkerRuntime
 from worker.providers.registry import ConfiguredProviders
@@ -50,17 +51,19 @@ def test_jobs_are_erased_or_deleted_at_their_age(
         return rounds[-1]
 
     monkeypatch.setattr(Pruning, "prune", count)
+    providers = ConfiguredProviders(settings)
+    fork_servers = dict(_fork_servers(settings, ["check"], providers))
     worker = WorkerRuntime(
         settings,
         make_app(settings, servers.redis_url),
         database_url=database_url,
         redis_url=servers.redis_url,
-        steps=frozenset({Step.GENERATE}),
+        steps=frozenset({Step.GENERATE, Step.CHECK}),
         urgent_workers=UrgentWorkers(),
-        fork_servers={},
+        fork_servers=fork_servers,
         dead=lambda: None,
     )
-    worker.start(ConfiguredProviders(settings))
+    worker.start(providers)
     try:
         with psycopg.connect(database_url, autocommit=True) as connection:
 

@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ from typing import Any, TypeVar
 
 from tasks.errors import CheckEnded
 from worker.cancellation import cancel
+from worker.supervise.worker_template import show_command
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +118,9 @@ class ForkServer:
             os.waitpid(self.pid, 0)
 
     def _serve(self, control: socket.socket) -> None:
+        with suppress(OSError):
+            # A worker is recognised by its command line.
+            show_command([sys.executable, "-m", __name__])
         self._prepare()
         # The worker decides about the end of these processes.
         for number in (signal.SIGTERM, signal.SIGINT):
