@@ -22,6 +22,8 @@ def close_client(app: Celery) -> None:
     """Close all connections of an app."""
     backend: Any = app.backend
     backend.result_consumer.stop()
+    # A result that goes later would connect again to leave its channel.
+    backend.result_consumer._pubsub = None
     # Its client was given the pool, so it does not close it.
     backend.client.connection_pool.disconnect()
     app.close()
