@@ -18,8 +18,8 @@ from worker.operations.api_keys import KeyRequest, add_key
 
 PLACES = 60
 ROUNDS = 10
-MOST_S = 5.0
-"""For an export beside the attack; the faults that this guards against took 26 s, 44 s, or answered 503."""
+MOST_S, MOST_TIMES = 3.0, 5
+"""For an export beside the attack, and times as long as alone: the faults that this guards against took 24 and 40 times, or answered 503."""
 
 MANY_VALUES = orjson.dumps({"query": "q", "context": ["c"], **{f"k{number}": 1 for number in range(1_000_000)}})
 
@@ -45,7 +45,7 @@ def _attack(lab: Lab, attack: Callable[[Door, str, ExitStack, threading.Event], 
         attack(door, key_of("greedy", "greedy"), stack, ended)
         beside_s = max(_export(door, batch, own) for _ in range(ROUNDS))
         ended.set()
-    assert beside_s < MOST_S, f"an export took {beside_s:.1f} s, {alone_s:.1f} alone"
+    assert beside_s < MOST_S + MOST_TIMES * alone_s, f"an export took {beside_s:.1f} s, {alone_s:.1f} alone"
     return lab.assert_settled(report).with_note(f"an export took {beside_s:.2f} s at most, {alone_s:.2f} alone")
 
 
@@ -105,7 +105,11 @@ def many_values(lab: Lab) -> Report:
     def attack(door: Door, key: str, stack: ExitStack, ended: threading.Event) -> None:
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         for _ in range(3):
-            _keep(stack, lambda: httpx2.post(f"{door.url}/v1/jobs", content=MANY_VALUES, headers=headers), ended)
+            _keep(
+                stack,
+                lambda: httpx2.post(f"{door.url}/v1/jobs", content=MANY_VALUES, headers=headers, timeout=60),
+                ended,
+            )
 
     return _attack(lab, attack)
 
