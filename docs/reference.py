@@ -40,7 +40,7 @@ GROUPS = {
     " tenant_shares lane_retry_s unreachable_s hold_unknown",
     "Provider batches": "provider_batch_gather_s provider_batch_look_s provider_batch_create_s provider_batch_expect_s provider_batch_margin_s",
     "A worker process": "slots urgent_processes check_slots check_processes threads max_bytes_in_flight lease_s max_rescues tick_s"
-    " drain_s alive_file",
+    " drain_s answers_kept_s alive_file",
     "The HTTP service": "http_max_body_bytes http_max_lines http_max_stored_bytes http_max_connections access_log",
     "Submissions and results": "max_queued_jobs tenant_limits share_answers share_within_s share_wait_s"
     " visibility_timeout_s results_kept_s prune_content_after_days prune_rows_after_days prune_batches_after_days",

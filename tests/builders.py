@@ -206,7 +206,9 @@ def closed_unknown(leased: Leased, attempt: NewAttempt, **changes: Any) -> Close
 
 
 def _closed(leased: Leased, attempt: NewAttempt, **fields: Any) -> ClosedAttempt:
-    return ClosedAttempt(id=attempt.id, job_id=leased.job_id, token=leased.token, step=leased.step, **fields)
+    return ClosedAttempt(
+        id=attempt.id, job_id=leased.job_id, token=leased.token, step=leased.step, **{"opening": attempt, **fields}
+    )
 
 
 def to_check(leased: Leased) -> Advance:

@@ -782,3 +782,17 @@ quarantine = Table(
     Column("since", _INSTANT, nullable=False, server_default=NOW),
     Column("until", _INSTANT, nullable=False),
 )
+
+# One row: the id that the spools of workers are named by, and the PostgreSQL on which the ledger was last seen. Another one may
+# have lost the last commits; null: none was seen yet.
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("id", Uuid, primary_key=True, server_default=text("gen_random_uuid()")),
+    Column("only_row", Boolean, nullable=False, unique=True, server_default=text("true")),
+    Column("system_identifier", BigInteger),
+    Column("timeline", Integer),
+    # When this PostgreSQL took the place of another one; null: it is the first.
+    Column("seen_at", _INSTANT),
+    CheckConstraint("only_row", name="single_row"),
+)

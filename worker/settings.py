@@ -370,6 +370,11 @@ class Settings(BaseSettings):
     )
     drain_s: Seconds = Field(default=70.0, description="how long running calls may end after SIGTERM")
     results_kept_s: Seconds = Field(default=86_400.0, description="how long the result backend keeps a result")
+    answers_kept_s: Annotated[float, Field(ge=0)] = Field(
+        default=120.0,
+        description="seconds that a worker keeps stored answers on disk, too: longer than a standby of PostgreSQL may lag behind. A "
+        "PostgreSQL that lost its last commits in a fail-over gets them again; 0: none, for a synchronous standby",
+    )
     prune_content_after_days: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
         description="days after its end at which the content of a job is erased, by the workers themselves; unset: only by "

@@ -335,6 +335,7 @@ def _closed(paid: OpenCall, failure: Failure | None = None, *, spent: bool = Fal
         failure=failure,
         facts=facts,
         urgent=call.urgent,
+        opening=call,
         **fields,
     )
 

@@ -73,8 +73,10 @@ class Parking:
                     spent=False,
                     failure=failure,
                     cost_usd=Decimal(0),
+                    opening=attempt,
                 )
             )
+        self.journal.hand_over(attempt.id)
 
     async def close(self) -> None:
         """Parks what waits."""

@@ -15,6 +15,7 @@ from tasks.ports.attempt_rows import (
     ClosedAttempt,
     NewAttempt,
     NewVerdicts,
+    OnLost,
     Opened,
     Purpose,
     ShareTerms,

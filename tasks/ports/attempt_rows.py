@@ -1,5 +1,6 @@
 """Values of paid calls: attempts before and after the call, look-ups in the caches, and the verdicts of judges."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -24,9 +25,15 @@ class Purpose(StrEnum):
     JUDGE = "judge"
 
 
+_EXACT_BYTES = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+"""Where a value is kept as JSON for a while, its bytes stand there exactly."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShareTerms:
     """On which terms a call shares its answer with identical ones of its tenant."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _EXACT_BYTES
 
     key: bytes
     """What is identical: see ``tasks.calls.response_cache.share_key``."""
@@ -39,6 +46,8 @@ class ShareTerms:
 @dataclass(frozen=True, slots=True)
 class NewAttempt:
     """A provider call about to be made; written before it is made."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _EXACT_BYTES
 
     id: UUID
     job_id: UUID
@@ -146,8 +155,7 @@ class Advance:
 class StoredAnswer:
     """A completion to be stored: the raw bytes as received and what was parsed of them."""
 
-    # Where an answer is kept as JSON for a while, its bytes stand there exactly.
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+    __pydantic_config__: ClassVar[ConfigDict] = _EXACT_BYTES
 
     raw: bytes
     completion: Completion
@@ -205,6 +213,12 @@ class ClosedAttempt:
     """None: no call was made by this process."""
     urgent: bool = False
     """It is not kept for others of its group."""
+    opening: NewAttempt | None = None
+    """What a ledger that lost the attempt gets it back from; None: it is closed by what the ledger itself says."""
+
+
+OnLost = Callable[[Sequence[ClosedAttempt]], None]
+"""Gets the ends of paid calls whose jobs the ledger lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from tasks.ports.attempt_rows import (
     ClosedAttempt,
     NewAttempt,
     NewVerdicts,
+    OnLost,
     Opened,
     VerdictQuery,
 )
@@ -140,11 +141,20 @@ class Attempts(Protocol):
         Of identical calls that may wait for each other (``share.wait``) one is opened, also when they come at once.
         """
 
-    async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
+    async def close_attempts(self, closed: Sequence[ClosedAttempt], on_lost: OnLost | None = None) -> set[UUID]:
         """Close attempts, store answers, charge budgets, and advance jobs; returns the job ids that advanced.
 
         A late answer releases the job that is held for its unknown outcome. The first completion of a (run, round, purpose)
         wins; a later one is stored beside it. Closing again is harmless: only an open or ``unknown`` attempt changes.
+
+        An attempt that the ledger does not know is put back first, see ``put_back``. Paid ones of which it does not know the job either,
+        though nobody deleted it, go to ``on_lost``; by default they are logged.
+        """
+
+    async def put_back(self, attempts: Sequence[NewAttempt]) -> None:
+        """Open attempts again that a ledger lost with its last commits, and lease their jobs again where these are available.
+
+        Known attempts stay as they are; those of unknown jobs are passed over. No budget refuses them: the calls were made.
         """
 
 
@@ -409,6 +419,9 @@ class Journal(Protocol):
 
     async def close_attempt(self, closed: ClosedAttempt) -> bool:
         """Close one attempt; True if the job advanced."""
+
+    def hand_over(self, attempt_id: UUID) -> None:
+        """Leave an open attempt to whoever closes it: it is not this process's call any more."""
 
     async def finish(self, final: FinalJob | PackedFinal) -> bool:
         """Finish one job; True if it was still ours."""

@@ -247,7 +247,7 @@ async def spooled(leased: Leased, attempt: NewAttempt, home: Path) -> Path:
     """A spooled answer on the disk of a worker that lost the ledger and died."""
     failure = Failure(kind=FailureKind.BAD_ANSWER, message=f"the answer repeats {CANARY}")
     answer = closed_ok(leased, attempt, answer=make_answer(CANARY), failure=failure, then=to_check(leased))
-    folder = spool_folder(home, "postgresql://ledger.internal/nightdesk")
+    folder = spool_folder(home, new_id())
     spool = Spool(folder)
     await spool.keep([answer])
     spool.leave()

@@ -66,6 +66,10 @@ class Proxy:
         """New connections pass again."""
         self._stalled = False
 
+    def lead_to(self, target_url: str) -> None:
+        """New connections lead to another server."""
+        self._parts = urlsplit(target_url)
+
     async def stop(self) -> None:
         """Close everything."""
         self._server.close()

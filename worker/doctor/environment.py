@@ -19,7 +19,7 @@ from worker.ledger.addresses import safe_url
 from worker.ledger.inspection import OLDEST_SUPPORTED, Connected, Refusal, Refused
 from worker.ledger.schema_version import Standing, head_revision
 from worker.local import LocalStatus, ServerStatus
-from worker.process.spool import abandoned_segments, spool_folder
+from worker.process.spool import Retention, abandoned_segments, batches_of, lost_answers
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
 
@@ -136,14 +136,22 @@ def check_disk(home: Path, free: int | None = None) -> Iterator[Finding]:
         )
 
 
-def check_spool(settings: Settings, database_url: str) -> Iterator[Finding]:
-    """A finding about answers of dead workers in the spool of this home."""
-    folder = spool_folder(settings.home.expanduser().absolute(), database_url)
-    if waiting := abandoned_segments(folder):
-        yield warning(
-            "spool",
-            f"{waiting} files with answers that came while PostgreSQL was away wait in {folder}",
-            "start a worker with this NIGHTDESK_HOME: it writes them first; until then their calls count as unknown",
+def check_spool(settings: Settings) -> Iterator[Finding]:
+    """Findings about answers on the disk of this home that its ledgers don't have, whatever the addresses of these are."""
+    for folder, retentions in abandoned_segments(settings.home).items():
+        if waiting := retentions.count(Retention.UNWRITTEN):
+            yield warning(
+                "spool",
+                f"{waiting} files with answers that came while PostgreSQL was away wait in {folder}",
+                "start a worker with this NIGHTDESK_HOME: it writes them first; until then their calls count as unknown",
+            )
+    for path, rows in lost_answers(settings.home).items():
+        yield problem(
+            "lost_answers",
+            f"{len(rows):,} paid answers are in {path} alone: PostgreSQL lost their jobs, which it had accepted "
+            f"(batches {', '.join(batches_of(rows))})",
+            "submit the batches again, or bring back a PostgreSQL that has them and start a worker with this NIGHTDESK_HOME; "
+            "remove the file to give the answers up",
         )
 
 
@@ -202,6 +210,19 @@ def check_postgres(server: Connected) -> Iterator[Finding]:
             "migration",
             f"a newer version migrated the database to revision {server.revision}; this one goes on with it",
             "an upgrade is under way: bring the processes here to the version that runs elsewhere, too",
+        )
+    if server.standbys and not server.waits_for_standby:
+        yield note(
+            "standby",
+            "PostgreSQL confirms commits before a standby has them: a fail-over loses the last ones. Workers put back what they "
+            "know of them (NIGHTDESK_ANSWERS_KEPT_S), but not batches that were just submitted",
+            "set synchronous_standby_names, or let producers submit again under the same keys after a fail-over",
+        )
+    if server.loses_commits:
+        yield warning(
+            "durability",
+            f"PostgreSQL has {server.loses_commits}: a crash of the server loses commits that it confirmed",
+            "set fsync and synchronous_commit to on",
         )
     if abs(server.clock_ahead) > CLOCK_TOLERANCE:
         yield problem(

@@ -39,10 +39,10 @@ async def examine(*, invariants: bool = False) -> Report:
         *environment.check_checkers(settings),
         *environment.check_default_judge(settings, os.environ),
     )
+    report.add("spool", *environment.check_spool(settings))
     where = _where(settings, report)
     if where is None:
         return report
-    report.add("spool", *environment.check_spool(settings, where.database_url))
     health = await _postgres(settings, where, report)
     if health is not None and invariants:
         async with PostgresLedger(where.database_url, connections=1) as ledger:

@@ -15,6 +15,7 @@ from tasks.ports import (
     Attempts,
     ClosedAttempt,
     NewAttempt,
+    OnLost,
     Opened,
 )
 from worker.ledger.budgets import HAS_ROOM_NOW, fund
@@ -22,6 +23,7 @@ from worker.ledger.database import Database, First
 from worker.ledger.packing import split_completion
 from worker.ledger.pages import lock_batches, lock_periods, pay_periods
 from worker.ledger.tenant_budgets import HAS_LINE, OWNERS_WITH_ROOM, Owner, fund_owner
+from worker.settings import worker_name
 
 # Of a row d that has terms for sharing, and its job j: the newest answer that it may take.
 SHAREABLE = """
@@ -337,8 +339,66 @@ UNION ALL SELECT id, true, NULL FROM paid_batch WHERE has_room
 UNION ALL SELECT key_id, false, tenant FROM ("""
     + OWNERS_WITH_ROOM
     + """) t
+-- What the ledger has no attempt of is neither done nor lost to another worker.
+UNION ALL SELECT d.id, NULL, NULL FROM input d WHERE NOT EXISTS (SELECT FROM closing c WHERE c.id = d.id)
 """
 )
+
+# A ledger that lost its last commits has neither the attempt nor the lease of the job. Both come back, and the money is reserved
+# anew, so that the close that follows finds what it would have found.
+_PUT_BACK = (
+    """
+WITH input AS (
+    SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[], %(round)b::int2[],
+                         %(purpose)b::text[], %(number)b::int2[], %(lane)b::text[], %(provider)b::text[], %(model)b::text[],
+                         %(hash)b::bytea[], %(reserve)b::numeric[], %(share_key)b::bytea[])
+    AS d(id, job_id, token, run, round, purpose, number, lane, provider, model, hash, reserve, share_key)
+), lost_attempt AS (
+    SELECT d.*, j.batch_id, j.tenant, j.key_id,
+           j.state = 'available' AND (j.run, j.round) = (d.run, d.round) AND (j.step = 'generate') = (d.purpose <> 'judge') AS leases
+    FROM input d JOIN job j ON j.id = d.job_id
+    WHERE NOT EXISTS (SELECT FROM attempt a WHERE a.id = d.id)
+    ORDER BY j.id FOR NO KEY UPDATE OF j
+), locked_batch AS ("""
+    + lock_batches("SELECT batch_id FROM lost_attempt WHERE reserve > 0")
+    + """
+), period AS ("""
+    + lock_periods(
+        """p.live AND p.begins_at <= nightdesk_now() AND p.tenant = ANY (ARRAY(SELECT tenant FROM lost_attempt WHERE reserve > 0))
+           AND (p.key_id IS NULL OR p.key_id = ANY (ARRAY(SELECT key_id FROM lost_attempt)))""",
+        "locked_batch",
+        "p.id, p.tenant, p.key_id",
+    )
+    + """
+), reservation AS (
+    UPDATE batch b SET reserved_usd = b.reserved_usd + s.usd
+    FROM locked_batch l
+    JOIN (SELECT batch_id, sum(reserve) AS usd FROM lost_attempt WHERE reserve > 0 GROUP BY batch_id) s ON s.batch_id = l.id
+    WHERE b.id = l.id
+), period_reservation AS (
+    UPDATE budget_period p SET reserved_usd = p.reserved_usd + s.usd
+    FROM (SELECT l.id, sum(d.reserve) AS usd
+          FROM period l JOIN lost_attempt d ON d.tenant = l.tenant AND (l.key_id IS NULL OR l.key_id = d.key_id)
+          WHERE d.reserve > 0 GROUP BY l.id) s
+    WHERE p.id = s.id
+), new_attempt AS (
+    INSERT INTO attempt (id, job_id, run, round, purpose, number, lane, provider, model, request_hash, lease_token,
+                         reserved_usd, share_key, budget_periods)
+    SELECT id, job_id, run, round, purpose, number, lane, provider, model, hash, token, reserve, share_key,
+           CASE WHEN reserve > 0 THEN nullif(ARRAY(
+               SELECT p.id FROM period p WHERE p.tenant = d.tenant AND (p.key_id IS NULL OR p.key_id = d.key_id)), '{}') END
+    FROM lost_attempt d
+)
+UPDATE job j SET state = 'running', lease_token = d.token, lease_until = nightdesk_now() + interval '60 seconds',
+                 worker = %(worker)s, started_at = coalesce(j.started_at, nightdesk_now()), hinted_at = NULL
+FROM (SELECT DISTINCT ON (job_id) job_id, token FROM lost_attempt WHERE leases ORDER BY job_id, id) d WHERE j.id = d.job_id
+"""
+)
+
+_DELETED = """
+SELECT d.id FROM unnest(%(ids)b::uuid[], %(batch_ids)b::uuid[], %(job_ids)b::uuid[]) AS d(id, batch_id, job_id)
+WHERE EXISTS (SELECT FROM batch WHERE id = d.batch_id) AND NOT EXISTS (SELECT FROM job WHERE id = d.job_id)
+"""
 
 
 class PostgresAttempts(Attempts):
@@ -363,20 +423,48 @@ class PostgresAttempts(Attempts):
         opened = {at: Opened(row.status) for at, row in zip(first, rows, strict=True)}
         return [opened.get(at, Opened.DUPLICATE) for at in range(len(attempts))]
 
-    async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
+    async def close_attempts(self, closed: Sequence[ClosedAttempt], on_lost: OnLost | None = None) -> set[UUID]:
         advanced: set[UUID] = set()
         with_room: set[UUID] = set()
         owners: set[Owner] = set()
+        unknown: list[ClosedAttempt] = []
         for wave in _one_per_job(closed):
             urgent = any(item.urgent for item in wave)
-            for row in await self._db.rows(_CLOSE, _closing_columns(wave), urgent=urgent):
+            rows = await self._db.rows(_CLOSE, _closing_columns(wave), urgent=urgent)
+            if missing := _without_attempt(wave, rows):
+                first = _putting_back([item.opening for item in missing if item.opening is not None])
+                again = await self._db.rows(_CLOSE, _closing_columns(missing), first=first, urgent=urgent)
+                unknown += _without_attempt(missing, again)
+                rows += again
+            for row in rows:
                 if row.tenant is not None:
                     owners.add(Owner(row.tenant, row.id))
-                else:
+                elif row.is_batch is not None:
                     (with_room if row.is_batch else advanced).add(row.id)
         if with_room or owners:
             await self._fund(with_room, owners)
+        if lost := await self._lost(unknown):
+            (on_lost or _log_lost)(lost)
         return advanced
+
+    async def put_back(self, attempts: Sequence[NewAttempt]) -> None:
+        if attempts:
+            await self._db.rows(*_putting_back(attempts))
+
+    async def _lost(self, unknown: Sequence[ClosedAttempt]) -> list[ClosedAttempt]:
+        """Paid calls among those without an attempt whose jobs nobody deleted: a deleted job leaves its batch."""
+        paid = [item for item in unknown if item.answer is not None or item.cost_usd or item.outcome == "unknown"]
+        if not paid:
+            return []
+        parameters = {
+            "ids": [item.id for item in paid],
+            "batch_ids": [item.opening.batch_id if item.opening is not None else None for item in paid],
+            "job_ids": [item.job_id for item in paid],
+        }
+        deleted = {row.id for row in await self._db.rows(_DELETED, parameters)}
+        if deleted:
+            log.warning("what came of %d calls is dropped: their jobs were deleted", len(deleted))
+        return [item for item in paid if item.id not in deleted]
 
     async def _fund(self, batch_ids: Collection[UUID], owners: Collection[Owner]) -> None:
         try:
@@ -390,6 +478,21 @@ class PostgresAttempts(Attempts):
             log.warning(
                 "jobs of %d batches, tenants or keys that wait for money are left to dispatch: %s", number, error
             )
+
+
+def _without_attempt(closed: Sequence[ClosedAttempt], rows: Sequence[Any]) -> list[ClosedAttempt]:
+    """Closings of which the rows of ``_CLOSE`` say that there is no attempt."""
+    missing = {row.id for row in rows if row.is_batch is None}
+    return [item for item in closed if item.id in missing]
+
+
+def _log_lost(lost: Sequence[ClosedAttempt]) -> None:
+    log.critical("the ledger knows nothing of %d paid calls: %s", len(lost), ", ".join(str(item.id) for item in lost))
+
+
+def _putting_back(attempts: Sequence[NewAttempt]) -> First:
+    reserves = [attempt.reserved_usd for attempt in attempts]
+    return _PUT_BACK, {**attempt_columns(attempts), "reserve": reserves, "worker": worker_name()}
 
 
 def _one_per_job(closed: Sequence[ClosedAttempt]) -> Collection[list[ClosedAttempt]]:

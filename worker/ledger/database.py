@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 Row = TypeVar("Row")
 Parameters = Sequence[Any] | dict[str, Any]
+Admit = Callable[[AsyncConnection[Any]], Awaitable[None]]
 First = tuple[str, Parameters]
 """A statement that goes before another, with its parameters."""
 
@@ -197,6 +198,7 @@ class Database:
         patience_s: float | None = None,
         repeats: bool = False,
         reserve: int = 0,
+        admit: Admit | None = None,
     ) -> None:
         """Make the pool, unopened.
 
@@ -208,9 +210,11 @@ class Database:
             repeats: the same few statements come again and again, so each is prepared and planned at its first use.
             reserve: of the connections, those that only urgent statements get: bulk ones come without end, and take tens of
                 milliseconds each while the server is busy.
+            admit: is given each new connection before its first statement; what it raises keeps the connection out.
         """
         self.url = database_url
         self._statement_s = statement_s if patience_s is None else patience_s
+        self._admit = admit
         self._wait_s = wait_s = POOL_WAIT.total_seconds() if patience_s is None else patience_s
         self._places = asyncio.Semaphore(size - reserve) if reserve else None
         self._repeats = repeats
@@ -280,6 +284,8 @@ class Database:
         # A pooler keeps this of a client's session, and of the options no other.
         if self.pooled:
             await connection.execute("SET TIME ZONE 'UTC'")
+        if self._admit is not None:
+            await self._admit(connection)
 
     async def close(self) -> None:
         """Close all connections."""

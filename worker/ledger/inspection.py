@@ -60,6 +60,12 @@ class Connected:
     standing: Standing
     clock_ahead: timedelta = timedelta(0)
     """How far the ledger's clock is from the server's."""
+    standbys: int = 0
+    """Servers that follow this one."""
+    waits_for_standby: bool = False
+    """A commit is confirmed only when a standby has it."""
+    loses_commits: str = ""
+    """Settings by which a crash of the server loses confirmed commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +263,15 @@ def _first_id(at: datetime) -> UUID:
     return UUID(int=int(at.timestamp() * 1000) << 80)
 
 
+_PROMISES = """
+SELECT (SELECT count(*) FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup') AS standbys,
+       current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') NOT IN ('off', 'local')
+           AS waits_for_standby,
+       concat_ws(' and ', CASE WHEN current_setting('fsync') = 'off' THEN 'fsync = off' END,
+                 CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'synchronous_commit = off' END) AS loses_commits
+"""
+
+
 async def look(database_url: str) -> Connected | Refused:
     """Connect once, outside of any pool, and look at the server and at the schema."""
     try:
@@ -287,7 +302,9 @@ async def _look(connection: AsyncConnection[dict[str, Any]]) -> Connected:
     if row is None:
         return Connected(version, None, Standing.EMPTY)
     ahead = await scalar("SELECT nightdesk_now() - now() AS it")
-    return Connected(version, row["revision"], standing(Schema(**row)), ahead)
+    promises = await (await connection.execute(_PROMISES)).fetchone()
+    assert promises is not None
+    return Connected(version, row["revision"], standing(Schema(**row)), ahead, **promises)
 
 
 def _refused(error: Exception) -> Refused:

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from tasks.errors import LedgerError, NightdeskError, Unstorable
 from tasks.ports import (
+    Attempts,
     CachedVerdict,
     CacheLookup,
     CacheResult,
@@ -28,11 +29,12 @@ from tasks.ports import (
     NewAttempt,
     NewVerdicts,
     Observation,
+    OnLost,
     Opened,
     PackedFinal,
     VerdictQuery,
 )
-from tasks.scheduling.batching import Batcher, OnError
+from tasks.scheduling.batching import BATCH_ROWS, Batcher, OnError
 
 log = logging.getLogger(__name__)
 
@@ -106,14 +108,30 @@ class HeldLeases:
 
 
 class Keeping(Protocol):
-    """Keeps answers while the ledger is away (see ``worker.process.spool.Spool``)."""
+    """Keeps answers on disk (see ``worker.process.spool.Spool``)."""
 
     async def keep(self, rows: Sequence[ClosedAttempt]) -> None:
         """Bring answers to disk; raises ``OSError`` when it can't be written, ``ValueError`` when one has no JSON form."""
         ...
 
-    def clear(self) -> None:
-        """Forget them: all are in the ledger."""
+    async def keep_stored(self, rows: Sequence[ClosedAttempt]) -> None:
+        """Bring answers to disk that the ledger has, and may lose again."""
+        ...
+
+    async def keep_lost(self, rows: Sequence[ClosedAttempt]) -> None:
+        """Bring answers to disk whose jobs the ledger lost."""
+        ...
+
+    async def write_again(self, attempts: Attempts, further: Sequence[ClosedAttempt], on_lost: OnLost) -> None:
+        """Write all of them, and further ones, into a ledger that may have lost some."""
+        ...
+
+    def note_stored(self) -> None:
+        """Note that the ledger has all that it did not have."""
+        ...
+
+    def expire(self, before: float) -> None:
+        """Forget those that the ledger has had since then (monotonic)."""
         ...
 
     def leave(self) -> None:
@@ -125,7 +143,8 @@ class LedgerJournal:
     """``tasks.ports.Journal`` over a ledger, in batches that are sent until they are stored.
 
     With a spool, closed attempts that the ledger does not take within a second are brought to disk, so that an answer
-    that was paid for outlives this process too. They stay there until the ledger has all of them.
+    that was paid for outlives this process too. They stay there until the ledger has all of them; and, like those that it took at once,
+    until it can't lose them again.
     """
 
     def __init__(
@@ -135,11 +154,14 @@ class LedgerJournal:
         *,
         surely_held: SurelyHeld | None = None,
         observe: Callable[[Observation], None] | None = None,
+        kept_for: timedelta = timedelta(0),
+        confirmed_at: Callable[[], float] = monotonic,
     ) -> None:
         """Makes the journal; nothing is opened.
 
         Without ``surely_held`` every lease is taken to be ours however late the ledger's word comes. ``observe`` gets what
-        the ledger has stored; it must neither wait nor fail.
+        the ledger has stored; it must neither wait nor fail. The spool keeps stored answers, too, for ``kept_for``: the time within
+        which a PostgreSQL that fails over may lose a commit. ``confirmed_at`` tells when the ledger was last seen on the same PostgreSQL.
         """
         self._ledger = ledger
         self._observe = observe
@@ -164,6 +186,14 @@ class LedgerJournal:
         self._unspoolable: set[UUID] = set()
         self._on_disk = False
         """The spool holds answers, be it some that were written since."""
+        self._kept_for_s = kept_for.total_seconds()
+        self._confirmed_at = confirmed_at
+        self._stored: list[ClosedAttempt] = []
+        """To be spooled, because the ledger may lose them again."""
+        self._lost: list[ClosedAttempt] = []
+        """To be spooled, because the ledger knows nothing of their jobs."""
+        self._open: dict[UUID, NewAttempt] = {}
+        """Calls under way."""
         self._keeping: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
 
@@ -171,6 +201,8 @@ class LedgerJournal:
         """Open one attempt."""
         asked_at = monotonic()
         opened = await self._opens.send(attempt, urgent=attempt.urgent)
+        if opened in {Opened.OPENED, Opened.STALE}:
+            self._open[attempt.id] = attempt
         if opened is not Opened.OPENED or self._surely_held is None:
             return opened
         return opened if self._surely_held(LeaseKey(attempt.job_id, attempt.token), asked_at) else Opened.STALE
@@ -182,9 +214,14 @@ class LedgerJournal:
             self._observe(result)
         return result
 
+    def hand_over(self, attempt_id: UUID) -> None:
+        """Leave an attempt to whoever closes it."""
+        self._open.pop(attempt_id, None)
+
     async def close_attempt(self, closed: ClosedAttempt) -> bool:
         """Close one attempt; True if the job advanced."""
         self._unwritten[closed.id] = (monotonic(), closed)
+        self._open.pop(closed.id, None)
         if self._keeping is None and self._spool is not None:
             self._keeping = asyncio.get_running_loop().create_task(self._keep(self._spool), name="spool")
         return await self._closes.send(closed, urgent=closed.urgent)
@@ -203,7 +240,7 @@ class LedgerJournal:
 
     async def _close(self, rows: Sequence[ClosedAttempt]) -> list[bool]:
         try:
-            advanced = await self._ledger.attempts.close_attempts(rows)
+            advanced = await self._ledger.attempts.close_attempts(rows, self._lost.extend)
         except Unstorable:
             if len(rows) == 1:
                 # Its caller closes it without the answer.
@@ -234,18 +271,32 @@ class LedgerJournal:
     def _mark_stored(self, rows: Sequence[ClosedAttempt]) -> None:
         for row in rows:
             self._unwritten.pop(row.id, None)
+            if self._kept_for_s and row.id not in self._spooled and row.id not in self._unspoolable:
+                self._stored.append(row)
             self._spooled.discard(row.id)
             self._unspoolable.discard(row.id)
 
+    async def put_back(self, ledger: Ledger) -> None:
+        """Bring into a ledger that may have lost its last commits what this process knows: calls under way, and answers."""
+        # Answers that wait are sent soon, and move their jobs under these leases.
+        waiting = [closed.opening for _, closed in self._unwritten.values() if closed.opening is not None]
+        opened = [*self._open.values(), *waiting]
+        for at in range(0, len(opened), BATCH_ROWS):
+            await ledger.attempts.put_back(opened[at : at + BATCH_ROWS])
+        if self._spool is not None:
+            await self._spool.write_again(ledger.attempts, list(self._stored), self._lost.extend)
+
     async def _keep(self, spool: Keeping) -> None:
-        """Bring to disk what the ledger does not take, and remove it when the ledger has all of it."""
+        """Bring to disk what the ledger does not take or may lose again, and remove it when the ledger surely has all of it."""
         while not await self._ended_within(KEEP_EVERY_S):
             try:
                 if overdue := self._overdue():
                     await self._bring(spool, overdue)
                 elif self._on_disk and not self._spooled:
-                    spool.clear()
+                    spool.note_stored()
                     self._on_disk = False
+                await self._bring_stored(spool)
+                self._expire(spool)
             except Exception:
                 # The next round tries again: without it no later answer would outlive this process.
                 log.exception("the spool can't be looked after")
@@ -276,6 +327,22 @@ class LedgerJournal:
             if self._spooled:
                 log.warning("%d answers are kept on disk until the ledger is back", len(self._spooled))
 
+    def _expire(self, spool: Keeping) -> None:
+        # Not by the time that passes: while PostgreSQL is away it may be about to come back without its last commits.
+        spool.expire(self._confirmed_at() - self._kept_for_s if self._kept_for_s else math.inf)
+
+    async def _bring_stored(self, spool: Keeping) -> None:
+        """Bring to disk what the ledger knows nothing of, and what it may lose again."""
+        if self._lost:
+            await spool.keep_lost(self._lost[:])
+            self._lost.clear()
+        if self._stored:
+            rows, self._stored = self._stored, []
+            try:
+                await spool.keep_stored(rows)
+            except OSError as error:
+                log.warning("%d stored answers have no copy on disk for a fail-over: %s", len(rows), error)
+
     def _overdue(self) -> list[ClosedAttempt]:
         before = monotonic() - KEEP_AFTER_S
         waiting = takewhile(lambda entry: entry[0] < before, self._unwritten.values())
@@ -305,9 +372,12 @@ class LedgerJournal:
                 await self._leave(self._spool)
 
     async def _leave(self, spool: Keeping) -> None:
-        """End with the spool: emptied when the ledger has everything, else with all that it does not have."""
+        """End with the spool: what the ledger does not have, or may lose again, is on disk."""
+        await self._bring_stored(spool)
         if not self._unwritten:
-            spool.clear()
+            spool.note_stored()
+            self._expire(spool)
+            spool.leave()
             return
         if rest := self._not_kept(row for _, row in self._unwritten.values()):
             await self._bring(spool, rest)

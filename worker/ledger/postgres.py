@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
 
 from tasks.ports import Ledger
-from worker.ledger.database import STATEMENT_S, Database
+from worker.ledger.database import STATEMENT_S, Admit, Database
 from worker.ledger.fairness import shares_document
 from worker.ledger.outage import Outage, WatchedDatabase
 from worker.ledger.schema_version import TABLES, Schema, require_fit, schema_query
@@ -63,14 +64,16 @@ class PostgresLedger(Ledger):
         outage: Outage | None = None,
         repeats: bool = False,
         reserve: int = 0,
+        admit: Admit | None = None,
     ) -> None:
-        """See ``Database`` for the times, ``repeats`` and ``reserve``; ``tenant_shares`` are the tenants' weights in leases."""
+        """See ``Database`` for the times, ``repeats``, ``reserve`` and ``admit``; ``tenant_shares`` are the tenants' weights in leases."""
         options: dict[str, Any] = {
             "size": connections,
             "statement_s": statement_s,
             "patience_s": patience_s,
             "repeats": repeats,
             "reserve": reserve,
+            "admit": admit,
         }
         if outage is None:
             database = Database(database_url, **options)
@@ -94,6 +97,17 @@ class PostgresLedger(Ledger):
         query = schema_query(revision=tables.revision, floor=tables.floor)
         rows = await self._database.rows(query) if query else []
         return Schema(rows[0].revision, rows[0].floor) if rows else Schema(None)
+
+    async def identity(self) -> UUID:
+        """The id of this ledger, which stays whatever its server and address are."""
+        (row,) = await self._database.rows("SELECT id FROM ledger")
+        identity: UUID = row.id
+        return identity
+
+    async def use_connection(self, use: Admit, within_s: float = STATEMENT_S) -> None:
+        """Give somebody a connection for a while."""
+        async with self._database.connection(within_s) as connection:
+            await use(connection)
 
     async def close(self) -> None:
         """Close all connections."""

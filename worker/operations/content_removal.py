@@ -13,7 +13,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.ledger.removal import JobPage, Sealed, StoredJob
 from worker.operations.counts import count_of
 from worker.operations.operator import JobPages, Operator, PublishedResults, published_results
-from worker.process.spool import Spool, replay, spool_folder
+from worker.process.spool import Spool, earlier_folders, replay, spool_folder
 
 NAMED_JOBS = 5
 """Jobs that are not final, named one by one."""
@@ -207,5 +207,8 @@ async def _eraser(operator: Operator, pages: JobPages) -> AsyncIterator[_Eraser]
     async with published_results(operator, consequence) as results:
         eraser = _Eraser(operator, pages, results)
         yield eraser
-        await replay(Spool(spool_folder(operator.settings.home, operator.where.database_url)), operator.ledger.attempts)
+        home = operator.settings.home
+        spool = Spool(spool_folder(home, await operator.ledger.identity()), earlier_folders(home))
+        await replay(spool, operator.ledger.attempts)
+        spool.leave()
         eraser.done.redis_unreachable = results.unreachable

@@ -11,6 +11,7 @@ from time import monotonic
 
 from tasks.errors import NightdeskError
 from tasks.ports import READ_FIRST_S, STALL_S
+from worker.ledger.database import Admit
 from worker.ledger.journal import HeldLeases
 from worker.ledger.postgres import PostgresLedger
 
@@ -59,7 +60,9 @@ class LeaseRenewer:
         loop: asyncio.AbstractEventLoop,
         *,
         dead: Callable[[], None] | None = None,
+        admit: Admit | None = None,
     ) -> None:
+        self._admit = admit
         self._url = database_url
         self.leases = HeldLeases(lease_for)
         self._lease_for = lease_for
@@ -144,7 +147,9 @@ class LeaseRenewer:
 
     async def _connect(self) -> PostgresLedger:
         patience_s = max(LEAST_PATIENCE_S, PATIENCE * self._every_s)
-        ledger = PostgresLedger(self._url, connections=CONNECTIONS, patience_s=patience_s, repeats=True)
+        ledger = PostgresLedger(
+            self._url, connections=CONNECTIONS, patience_s=patience_s, repeats=True, admit=self._admit
+        )
         await ledger.open()
         return ledger
 

@@ -40,6 +40,7 @@ from tasks.scheduling.rescue import Rescue
 from tasks.scheduling.urgent_workers import UrgentWorkers
 from tasks.text.time_limit import TimeLimit
 from worker.cancellation import cancel
+from worker.ledger.continuity import Continuity
 from worker.ledger.database import HOT_S
 from worker.ledger.journal import LedgerJournal
 from worker.ledger.postgres import PostgresLedger
@@ -56,12 +57,13 @@ from worker.process.doorbell import CeleryDoorbell, Sender
 from worker.process.intake import Intake, OpenQueues
 from worker.process.lease_renewer import LeaseRenewer
 from worker.process.pruning import Pruning
-from worker.process.spool import Spool, replay, spool_folder
+from worker.process.spool import Spool, earlier_folders, replay, spool_folder
 from worker.providers.registry import Installation
 from worker.providers.worker_report import report_of
 from worker.settings import Settings, worker_name
 from worker.telemetry.metering import Metering
 from worker.token_streams import RedisTokens, forget
+from worker.wiring import embedded
 
 log = logging.getLogger(__name__)
 
@@ -161,6 +163,7 @@ class WorkerRuntime:
         settings, stack = self._settings, self._stack
         stack.push_async_callback(providers.close)
         await self._start_checks()
+        continuity = Continuity(self._database_url)
         self._ledger = await stack.enter_async_context(
             PostgresLedger(
                 self._database_url,
@@ -168,6 +171,7 @@ class WorkerRuntime:
                 statement_s=HOT_S,
                 repeats=True,
                 reserve=RESERVE_CONNECTIONS,
+                admit=continuity.admit,
             )
         )
         self._doorbell = CeleryDoorbell(
@@ -182,9 +186,12 @@ class WorkerRuntime:
         stack.push_async_callback(self._tokens.close)
         self._sender = Sender(self._doorbell, self._ledger.outbox, self._tokens, self._local_is_served)
         stack.push_async_callback(self._sender.close)
-        spool = Spool(spool_folder(settings.home, self._database_url))
-        await replay(spool, self._ledger.attempts)
-        renewer = LeaseRenewer(self._database_url, settings.lease_for, self._loop, dead=self._dead)
+        spool = Spool(spool_folder(settings.home, await self._ledger.identity()), earlier_folders(settings.home))
+        kept_for = self._answers_kept_for()
+        await replay(spool, self._ledger.attempts, adopts=bool(kept_for))
+        renewer = LeaseRenewer(
+            self._database_url, settings.lease_for, self._loop, dead=self._dead, admit=continuity.require_same
+        )
         renewer.start()
         # Leases are renewed until the last answer is written.
         stack.push_async_callback(renewer.stop)
@@ -194,8 +201,13 @@ class WorkerRuntime:
             spool,
             surely_held=renewer.leases.surely_held,
             observe=self._metering.observe,
+            kept_for=kept_for,
+            confirmed_at=lambda: continuity.confirmed_at,
         )
         stack.push_async_callback(journal.close)
+        continuity.put_back = journal.put_back
+        continuity.start(self._ledger)
+        stack.push_async_callback(continuity.stop)
         self._prompts = ThreadPoolExecutor(1, thread_name_prefix="prompts")
         # Not on the loop: it waits for the work under way.
         stack.push_async_callback(asyncio.to_thread, self._prompts.shutdown)
@@ -233,6 +245,10 @@ class WorkerRuntime:
             self._checks[step] = CheckProcesses(server, limit.seconds, limit.message, self._dead)
             self._stack.push_async_callback(self._checks[step].close)
             await self._checks[step].start()
+
+    def _answers_kept_for(self) -> timedelta:
+        """The time that stored answers stay on disk; none where PostgreSQL is of this home, which has no standby."""
+        return timedelta(0) if embedded(self._settings) else timedelta(seconds=self._settings.answers_kept_s)
 
     def _open_batch_lane(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> None:
         settlement = Settlement(

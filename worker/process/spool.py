@@ -1,24 +1,26 @@
-"""Keeps answers on disk that arrive while the ledger is away, until they are in it."""
+"""Keeps answers on disk: those that the ledger does not have, and for a while those that a failing ledger may lose again."""
 
 import asyncio
 import fcntl
-import hashlib
 import logging
 import os
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
-from urllib.parse import urlsplit
+from time import monotonic
+from uuid import UUID
 
 from pydantic import TypeAdapter, ValidationError
 
 from schemas.failure import Failure, FailureKind
+from schemas.states import JobState
 from tasks.errors import NightdeskError, Unstorable
-from tasks.ports import Attempts, ClosedAttempt
-from worker.ledger.addresses import hosts_of
+from tasks.ports import Attempts, ClosedAttempt, OnLost
 from worker.supervise.files import make_directory, open_lock, sync_directory, try_lock
 
 log = logging.getLogger(__name__)
@@ -26,22 +28,72 @@ log = logging.getLogger(__name__)
 REPLAY_ROWS = 50
 """Answers per statement of a replay."""
 
+SEGMENT_S = 30.0
+"""Seconds after which answers go to a new segment: the oldest are removed as one."""
+
 _ENTRY: TypeAdapter[ClosedAttempt] = TypeAdapter(ClosedAttempt)
 
-
-def spool_folder(home: Path, database_url: str) -> Path:
-    """The spool directory of a home for one ledger: answers of one must never be replayed into another."""
-    parts = urlsplit(database_url)
-    ledger = f"{hosts_of(database_url)}{parts.path}?{parts.query}"
-    return home / "spool" / hashlib.sha256(ledger.encode()).hexdigest()[:12]
+_URL_HASH = re.compile(r"[0-9a-f]{12}")
 
 
-@dataclass(frozen=True, slots=True)
+class Retention(StrEnum):
+    """Reasons to keep answers; each is the end of its segments' names."""
+
+    UNWRITTEN = ".jsonl"
+    """The ledger does not have them yet."""
+    STORED = ".stored"
+    """The ledger has them, and may lose them in a fail-over."""
+    LOST = ".lost"
+    """The ledger knows nothing of their jobs, which it had accepted."""
+
+
+def spool_root(home: Path) -> Path:
+    """The folder of all spools of a home."""
+    return home.expanduser().absolute() / "spool"
+
+
+def spool_folder(home: Path, ledger_id: UUID) -> Path:
+    """The spool of a home for one ledger, by the id that stands in the ledger itself, whatever its address is."""
+    return spool_root(home) / str(ledger_id)
+
+
+def earlier_folders(home: Path) -> list[Path]:
+    """The spools of a home that earlier versions named by the address of their ledger. An answer shows by its ids whose it is."""
+    with suppress(FileNotFoundError):
+        return sorted(folder for folder in spool_root(home).iterdir() if _URL_HASH.fullmatch(folder.name))
+    return []
+
+
+@dataclass(slots=True)
 class Segment:
     """A file of answers, one JSON line each; locked as long as its writer lives."""
 
     path: Path
     lock: int
+    retention: Retention
+    begun_at: float = field(default_factory=monotonic)
+    written_at: float = field(default_factory=monotonic)
+    """When the last answer came into it, or into the ledger."""
+
+    def append(self, lines: bytes, *, sync: bool) -> None:
+        """Appends whole lines or none; with ``sync`` they survive a power cut."""
+        end = os.fstat(self.lock).st_size
+        try:
+            offset = 0
+            while offset < len(lines):
+                offset += os.pwrite(self.lock, lines[offset:], end + offset)
+            if sync:
+                os.fsync(self.lock)
+        except BaseException:
+            with suppress(OSError):
+                os.ftruncate(self.lock, end)
+            raise
+        self.written_at = monotonic()
+
+    def rename(self, retention: Retention) -> None:
+        """Keeps its answers for another reason from now on."""
+        self.path = self.path.rename(self.path.with_suffix(retention.value))
+        self.retention, self.written_at = retention, monotonic()
 
     def remove(self) -> None:
         """Deletes the file and frees its lock."""
@@ -56,102 +108,181 @@ class Segment:
 class Spool:
     """The segments of one process.
 
-    A segment is written once, brought to disk, and removed when all its answers are in the ledger. The lock on it ends
-    with its process, so the next process recognises the abandoned segments.
+    The lock on a segment ends with its process, so the next process recognises the abandoned ones. ``earlier`` are further folders in
+    which it looks for these.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, earlier: Sequence[Path] = ()) -> None:
         self._folder = folder
+        self._earlier = earlier
         self._segments: list[Segment] = []
 
     async def keep(self, rows: Sequence[ClosedAttempt]) -> None:
-        """Writes answers to a new segment; on return they survive a crash. Raises ``OSError`` (disk full, read-only)."""
-        lines = b"".join(_ENTRY.dump_json(row) + b"\n" for row in rows)
-        self._segments.append(await asyncio.to_thread(self._write, lines))
+        """Writes answers that the ledger does not have; on return they survive a power cut.
 
-    def _write(self, lines: bytes) -> Segment:
+        Raises ``OSError`` (disk full, read-only), ``ValueError`` when one has no JSON form.
+        """
+        await asyncio.to_thread(self._write, rows, Retention.UNWRITTEN)
+
+    async def keep_stored(self, rows: Sequence[ClosedAttempt]) -> None:
+        """Writes answers that the ledger has; on return they survive the end of this process."""
+        await asyncio.to_thread(self._write, rows, Retention.STORED)
+
+    async def keep_lost(self, rows: Sequence[ClosedAttempt]) -> None:
+        """Writes answers whose jobs the ledger lost, and says so."""
+        await asyncio.to_thread(self._write, rows, Retention.LOST)
+        log_lost(rows, self._folder)
+
+    def _write(self, rows: Sequence[ClosedAttempt], retention: Retention) -> None:
+        lines = b"".join(_ENTRY.dump_json(row) + b"\n" for row in rows)
+        since = monotonic() - SEGMENT_S
+        segment = next((own for own in self._segments if own.retention is retention and own.begun_at > since), None)
+        if segment is not None:
+            segment.append(lines, sync=retention is not Retention.STORED)
+            return
         for folder in (self._folder.parent.parent, self._folder.parent, self._folder):
             make_directory(folder, 0o700)
         # Containers that share a home may share process ids too.
-        path = self._folder / f"{secrets.token_hex(8)}.jsonl"
-        lock = open_lock(path)
+        path = self._folder / f"{secrets.token_hex(8)}{retention.value}"
+        segment = Segment(path, open_lock(path), retention)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            offset = 0
-            while offset < len(lines):
-                offset += os.pwrite(lock, lines[offset:], offset)
-            os.fsync(lock)
-            sync_directory(self._folder)
+            fcntl.flock(segment.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            segment.append(lines, sync=retention is not Retention.STORED)
+            if retention is not Retention.STORED:
+                sync_directory(self._folder)
         except BaseException:
-            path.unlink(missing_ok=True)
-            os.close(lock)
+            segment.remove()
             raise
-        return Segment(path, lock)
+        self._segments.append(segment)
 
-    def clear(self) -> None:
-        """Removes this process's segments, whose answers are in the ledger."""
-        while self._segments:
-            self._segments.pop().remove()
+    def note_stored(self) -> None:
+        """Notes that the ledger has all answers that it did not have."""
+        for segment in self._segments:
+            if segment.retention is Retention.UNWRITTEN:
+                segment.rename(Retention.STORED)
+
+    def expire(self, before: float) -> None:
+        """Removes segments whose answers the ledger has had since then (monotonic)."""
+        for segment in [own for own in self._segments if own.retention is Retention.STORED and own.written_at < before]:
+            self._segments.remove(segment)
+            segment.remove()
+
+    def adopt(self, segment: Segment) -> None:
+        """Takes over a segment of a dead process whose answers are in the ledger now."""
+        if segment.retention is not Retention.STORED:
+            segment.rename(Retention.STORED)
+        self._segments.append(segment)
 
     def leave(self) -> None:
-        """Leaves the segments to the next process, because their answers could not be written."""
+        """Leaves the segments to the next process."""
         while self._segments:
             self._segments.pop().leave()
 
+    def names(self, segment: Segment) -> bool:
+        """Tells whether a segment stands in the folder of its ledger's id, so that it can't be another ledger's."""
+        return segment.path.parent == self._folder
+
+    async def write_again(self, attempts: Attempts, further: Sequence[ClosedAttempt], on_lost: OnLost) -> None:
+        """Writes all answers of this process's segments, and further ones, into a ledger that may have lost some."""
+        await write_answers(attempts, further, on_lost)
+        for segment in list(self._segments):
+            rows, _ = await asyncio.to_thread(read_answers, segment.path)
+            lost: list[ClosedAttempt] = []
+            await write_answers(attempts, rows, lost.extend)
+            if segment.retention is not Retention.LOST:
+                on_lost(lost)
+            elif not lost:
+                segment.rename(Retention.STORED)
+
     def abandoned(self) -> Iterator[Segment]:
         """Yields the segments of dead processes, each locked by us; the caller removes or leaves it."""
-        with suppress(FileNotFoundError):
-            for path in sorted(self._folder.glob("*.jsonl")):
-                if any(path == segment.path for segment in self._segments):
+        own = {segment.path for segment in self._segments}
+        for folder in (self._folder, *self._earlier):
+            for path in sorted(folder.glob("*")):
+                if path.suffix not in set(Retention) or path in own:
                     continue
                 lock = open_lock(path)
                 if not try_lock(lock):
                     os.close(lock)
                 elif not path.exists() or os.fstat(lock).st_size == 0:
-                    Segment(path, lock).remove()
+                    Segment(path, lock, Retention(path.suffix)).remove()
                 else:
-                    yield Segment(path, lock)
+                    yield Segment(path, lock, Retention(path.suffix))
 
 
-def abandoned_segments(folder: Path) -> int:
-    """The number of segments in a folder that wait for a worker."""
-    waiting = 0
-    for segment in Spool(folder).abandoned():
-        waiting += 1
-        segment.leave()
+def abandoned_segments(home: Path) -> dict[Path, list[Retention]]:
+    """The segments of dead processes in all spools of a home, by folder, with the reasons that they are kept for."""
+    waiting: dict[Path, list[Retention]] = {}
+    with suppress(FileNotFoundError):
+        for folder in sorted(spool_root(home).iterdir()):
+            for segment in Spool(folder).abandoned():
+                waiting.setdefault(folder, []).append(segment.retention)
+                segment.leave()
     return waiting
 
 
-async def replay(spool: Spool, attempts: Attempts) -> int:
+def lost_answers(home: Path) -> dict[Path, list[ClosedAttempt]]:
+    """The paid answers of a home whose jobs their ledger lost, by file, also of living processes."""
+    return {
+        path: rows for path in sorted(spool_root(home).glob(f"*/*{Retention.LOST}")) if (rows := read_answers(path)[0])
+    }
+
+
+async def replay(spool: Spool, attempts: Attempts, *, adopts: bool = False) -> int:
     """Writes the answers of dead processes into the ledger; returns their number.
 
     Harmless at any repetition: a closed attempt stays as it is, and a completion that lost is stored beside the winner.
-    Raises ``LedgerUnavailable``; the remaining answers stay.
+    What the ledger knows nothing of stays on disk. With ``adopts`` the rest is retention like own answers, for the case that the ledger loses it
+    again; else it is removed. Raises ``LedgerUnavailable``; the remaining answers stay.
     """
     replayed = 0
     for segment in spool.abandoned():
         try:
-            rows, unreadable = _rows(segment.path)
-            unwritten = 0
-            for at in range(0, len(rows), REPLAY_ROWS):
-                unwritten += await _close(attempts, rows[at : at + REPLAY_ROWS])
+            rows, unreadable = read_answers(segment.path)
+            lost: list[ClosedAttempt] = []
+            unwritten = await write_answers(attempts, rows, lost.extend)
+            stay = unwritten + unreadable
+            if lost and ((len(lost) == len(rows) and segment.retention is Retention.LOST) or not spool.names(segment)):
+                log_lost(lost, segment.path)
+                stay += len(lost)
+            elif lost:
+                await spool.keep_lost(lost)
         except BaseException:
             segment.leave()
             raise
-        replayed += len(rows) - unwritten
+        stored = len(rows) - unwritten - len(lost)
+        if segment.retention is not Retention.STORED:
+            log.warning("%d answers that came while the ledger was away were written from %s", stored, segment.path)
+            replayed += stored
         if unwritten or unreadable:
             # A later version of this program may be able to.
             log.error("%d answers of the spool %s stay there", unwritten + unreadable, segment.path)
+        if stay:
             segment.leave()
+        elif adopts:
+            spool.adopt(segment)
         else:
             segment.remove()
-        log.warning(
-            "%d answers that came while the ledger was away were written from %s", len(rows) - unwritten, segment.path
-        )
     return replayed
 
 
-def _rows(path: Path) -> tuple[list[ClosedAttempt], int]:
+def log_lost(lost: Sequence[ClosedAttempt], path: Path) -> None:
+    """Says which paid answers the ledger knows nothing of."""
+    log.critical(
+        "the ledger knows nothing of %d paid answers, though it had accepted their jobs: it lost its last commits. Batches: %s. "
+        "The answers are kept in %s; submit the batches again (the same keys), see docs/failures.md",
+        len(lost),
+        ", ".join(batches_of(lost)),
+        path,
+    )
+
+
+def batches_of(rows: Sequence[ClosedAttempt]) -> list[str]:
+    """The batches of answers, as far as they are known."""
+    return sorted({str(row.opening.batch_id) if row.opening is not None else "unknown" for row in rows})
+
+
+def read_answers(path: Path) -> tuple[list[ClosedAttempt], int]:
     """Returns the answers of a segment, and the number of lines that this version can't read."""
     rows: list[ClosedAttempt] = []
     unreadable = 0
@@ -166,14 +297,26 @@ def _rows(path: Path) -> tuple[list[ClosedAttempt], int]:
     return rows, unreadable
 
 
-async def _close(attempts: Attempts, rows: Sequence[ClosedAttempt]) -> int:
-    """Writes answers; returns the number that could not be written for a defect of ours."""
+async def write_answers(attempts: Attempts, rows: Sequence[ClosedAttempt], on_lost: OnLost) -> int:
+    """Writes answers into the ledger; returns the number that could not be written for a defect of ours."""
+    pages = [rows[at : at + REPLAY_ROWS] for at in range(0, len(rows), REPLAY_ROWS)]
+    return sum([await _close(attempts, [_without_lease(row) for row in page], on_lost) for page in pages])
+
+
+def _without_lease(row: ClosedAttempt) -> ClosedAttempt:
+    """The same end for a job that nobody holds any more: it would wait for its lease to run out."""
+    if row.then is None or row.then.state is not JobState.RUNNING:
+        return row
+    return replace(row, then=replace(row.then, state=JobState.AVAILABLE))
+
+
+async def _close(attempts: Attempts, rows: Sequence[ClosedAttempt], on_lost: OnLost) -> int:
     try:
-        await attempts.close_attempts(rows)
+        await attempts.close_attempts(rows, on_lost)
     except Unstorable as error:
         if len(rows) == 1:
             log.exception("the answer of attempt %s can't be stored", rows[0].id)
-            return 1 if rows[0].answer is None else await _close(attempts, [_without_answer(rows[0], error)])
+            return 1 if rows[0].answer is None else await _close(attempts, [_without_answer(rows[0], error)], on_lost)
     except NightdeskError:
         raise
     except Exception:
@@ -182,7 +325,7 @@ async def _close(attempts: Attempts, rows: Sequence[ClosedAttempt]) -> int:
             return 1
     else:
         return 0
-    return sum([await _close(attempts, [row]) for row in rows])
+    return sum([await _close(attempts, [row], on_lost) for row in rows])
 
 
 def _without_answer(row: ClosedAttempt, error: Unstorable) -> ClosedAttempt:

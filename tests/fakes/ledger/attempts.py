@@ -17,6 +17,7 @@ from tasks.ports import (
     ClosedAttempt,
     NewAttempt,
     NewVerdicts,
+    OnLost,
     Opened,
     Purpose,
     StoredAnswer,
@@ -79,7 +80,10 @@ class MemoryAttempts(Attempts):
         job.needs_usd = None
         return Opened.OPENED
 
-    async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
+    async def put_back(self, attempts: Sequence[NewAttempt]) -> None:
+        raise NotImplementedError("this ledger loses nothing")
+
+    async def close_attempts(self, closed: Sequence[ClosedAttempt], on_lost: OnLost | None = None) -> set[UUID]:
         advanced = set()
         paid: dict[UUID, BatchRow] = {}
         for closing in closed:

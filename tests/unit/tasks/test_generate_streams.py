@@ -123,7 +123,7 @@ def test_the_part_of_a_call_that_took_too_long_is_kept() -> None:
 class Narrow(MemoryAttempts):
     """Can't keep answers that did not win."""
 
-    async def close_attempts(self, closed: Any) -> set[UUID]:
+    async def close_attempts(self, closed: Any, on_lost: Any = None) -> set[UUID]:
         if any(self._too_much(attempt) for attempt in closed):
             raise Unstorable("too large")
         return await super().close_attempts(closed)

@@ -26,7 +26,6 @@ from worker.doctor.environment import (
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.inspection import MANY, Connected, HeldJobs, LedgerHealth
 from worker.ledger.schema_version import Standing, head_revision
-from worker.process.spool import spool_folder
 from worker.settings import ProviderKind, ProviderSettings, Settings
 
 REPOSITORY = Path(__file__).parents[3]
@@ -119,6 +118,19 @@ def test_an_old_postgres_is_named() -> None:
     (finding,) = check_postgres(Connected(14, head_revision(), Standing.CURRENT))
     assert finding.check == "postgres_version"
     assert "PostgreSQL 14" in finding.what
+
+
+@pytest.mark.parametrize(
+    ("promises", "named"),
+    [
+        ({"standbys": 1}, ["standby"]),
+        ({"standbys": 1, "waits_for_standby": True}, []),
+        ({"loses_commits": "fsync = off"}, ["durability"]),
+    ],
+)
+def test_a_server_that_may_lose_commits_is_a_finding(promises: dict[str, Any], named: list[str]) -> None:
+    server = Connected(18, head_revision(), Standing.CURRENT, **promises)
+    assert [finding.check for finding in check_postgres(server)] == named
 
 
 def test_a_schema_that_is_behind_is_migrated() -> None:
@@ -312,14 +324,18 @@ def test_every_finding_is_explained_to_operators() -> None:
     assert unexplained == set()
 
 
-def test_answers_in_a_spool_without_a_writer_are_a_finding(tmp_path: Path) -> None:
-    settings, url = Settings(home=tmp_path), "postgresql://desk@db/nightdesk"
-    assert list(check_spool(settings, url)) == []
-    folder = spool_folder(tmp_path, url)
-    folder.mkdir(parents=True)
-    (folder / "a.jsonl").write_text("{}\n")
+@pytest.mark.parametrize(
+    "folder", ["00f3c2a19b7e", "018f0e5c-0000-7000-8000-000000000000"], ids=["by_address", "by_id"]
+)
+def test_answers_in_a_spool_without_a_writer_are_a_finding(tmp_path: Path, folder: str) -> None:
+    settings = Settings(home=tmp_path)
+    assert list(check_spool(settings)) == []
+    spool = tmp_path / "spool" / folder
+    spool.mkdir(parents=True)
+    (spool / "a.jsonl").write_text("{}\n")
+    (spool / "b.stored").write_text("{}\n")
 
-    (finding,) = check_spool(settings, url)
+    (finding,) = check_spool(settings)
 
-    assert (finding.severity, str(folder) in finding.what) == (Severity.WARNING, True)
-    assert (folder / "a.jsonl").exists()
+    assert (finding.severity, str(spool) in finding.what) == (Severity.WARNING, True)
+    assert (spool / "a.jsonl").exists()

@@ -1,10 +1,12 @@
 import asyncio
+import math
 import os
 import stat
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -26,7 +28,7 @@ from tests.builders import (
 from tests.fakes.ledger import MemoryAttempts, MemoryLedger, MemoryTables
 from worker.ledger import journal as journal_module
 from worker.ledger.journal import LedgerJournal
-from worker.process.spool import Spool, replay, spool_folder
+from worker.process.spool import Spool, replay
 
 LEASE = timedelta(seconds=60)
 
@@ -56,14 +58,14 @@ class FickleAttempts(MemoryAttempts):
         super().__init__(tables)
         self._ledger = ledger
 
-    async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
+    async def close_attempts(self, closed: Sequence[ClosedAttempt], on_lost: Any = None) -> set[UUID]:
         if self._ledger.error is not None:
             raise self._ledger.error
         if any(attempt.id in self._ledger.unstorable and attempt.answer is not None for attempt in closed):
             raise Unstorable("no")
         if any(attempt.id in self._ledger.broken for attempt in closed):
             raise TypeError("a defect of ours")
-        return await super().close_attempts(closed)
+        return await super().close_attempts(closed, on_lost)
 
 
 async def calling(ledger: MemoryLedger, count: int) -> list[tuple[Leased, ClosedAttempt]]:
@@ -81,6 +83,10 @@ async def calling(ledger: MemoryLedger, count: int) -> list[tuple[Leased, Closed
 
 def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*"))
+
+
+def answers_in(folder: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in files(folder))
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +111,7 @@ def test_spooled_answers_are_read_back_unchanged(tmp_path: Path) -> None:
         got: list[ClosedAttempt] = []
 
         class Notes(MemoryAttempts):
-            async def close_attempts(self, closed: Sequence[ClosedAttempt]) -> set[UUID]:
+            async def close_attempts(self, closed: Sequence[ClosedAttempt], on_lost: Any = None) -> set[UUID]:
                 got.extend(closed)
                 return set()
 
@@ -252,12 +258,12 @@ def test_the_spool_goes_on_after_an_error_of_any_kind(
         ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
         answered = await calling(ledger, 2)
         spool = Spool(folder)
-        monkeypatch.setattr(spool, "clear", lambda: _raise(PermissionError("read-only file system")))
+        monkeypatch.setattr(spool, "note_stored", lambda: _raise(PermissionError("read-only file system")))
         journal = LedgerJournal(ledger, spool)
         for (_, closed), last in zip(answered, (False, True), strict=True):
             ledger.away = True
             closing = asyncio.create_task(journal.close_attempt(closed))
-            await until(lambda last=last: len(files(folder)) == 1 + last)  # type: ignore[misc]
+            await until(lambda last=last: answers_in(folder) == 1 + last)  # type: ignore[misc]
             ledger.away = False
             assert await closing
             await until(lambda: "can't be looked after" in caplog.text)
@@ -305,7 +311,8 @@ def test_a_spool_in_use_is_left_alone(tmp_path: Path) -> None:
 
         assert await replay(Spool(folder), ledger.attempts) == 0
         assert len(files(folder)) == 1
-        living.clear()
+        living.note_stored()
+        living.expire(math.inf)
         assert not files(folder)
 
     asyncio.run(scenario())
@@ -373,9 +380,3 @@ def test_a_full_disk_is_logged_and_the_answer_stays_in_memory(
     asyncio.run(scenario())
     assert "No space left on device" in caplog.text
     assert not files(tmp_path / "home" / "spool" / "x")
-
-
-def test_ledgers_have_folders_of_their_own_and_a_new_password_changes_nothing(tmp_path: Path) -> None:
-    folder = spool_folder(tmp_path, "postgresql://desk:old@db:5432/nightdesk")
-    assert folder == spool_folder(tmp_path, "postgresql://desk:new@db:5432/nightdesk")
-    assert folder != spool_folder(tmp_path, "postgresql://desk:old@db:5432/other")

@@ -18,7 +18,7 @@ from worker.cli.terminal import tell, write_json
 from worker.operations.counts import count_of
 from worker.operations.failure_causes import failure_lines
 from worker.operations.overview import Overview, batch_overview, overview, status_document, unserved_line
-from worker.settings import load_settings, worker_name
+from worker.settings import Settings, load_settings, worker_name
 from worker.supervise.workers import WorkerProcess
 
 
@@ -34,7 +34,8 @@ def status(
         async with opened.ledger() as ledger:
             return await (overview(ledger, newest=limit) if batch_id is None else batch_overview(ledger, batch_id))
 
-    with session(load_settings(), writes=False) as opened:
+    settings = load_settings()
+    with session(settings, writes=False) as opened:
         present = run_interruptible(read(opened))
         workers = opened.supervisor.running()
         orphans = [] if opened.state.has_user_of_workers else [each for each in workers.values() if each.ephemeral]
@@ -48,7 +49,20 @@ def status(
     if orphans and not as_json:
         words = count_of(len(orphans), "worker, which goes on", "workers, which go on")
         tell(f"a command that was killed left {words}: 'nightdesk down' ends {'it' if len(orphans) == 1 else 'them'}")
+    if not as_json and any(settings.home.expanduser().glob("spool/*/*.lost")):
+        _show_lost_answers(settings)
     return OK
+
+
+def _show_lost_answers(settings: Settings) -> None:
+    """A line for each file of paid answers whose jobs PostgreSQL lost."""
+    from worker.process.spool import batches_of, lost_answers  # noqa: PLC0415 - there are hardly ever any
+
+    for path, rows in lost_answers(settings.home).items():
+        batches = ", ".join(batches_of(rows))
+        write_text(
+            console(), f"PostgreSQL lost the jobs of {len(rows):,} paid answers (batches {batches}); they are in {path}"
+        )
 
 
 def _show_batches(present: Overview, workers: Mapping[str, WorkerProcess]) -> None:
