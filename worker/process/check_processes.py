@@ -6,6 +6,7 @@ is loaded. They end with the worker, however it ends.
 
 import asyncio
 import logging
+import math
 import mmap
 import os
 import pickle
@@ -15,10 +16,11 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from math import ceil
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
+
+import psutil
 
 from tasks.errors import CheckEnded
 from worker.cancellation import cancel
@@ -38,7 +40,7 @@ BUNDLE_S = 0.25
 """Seconds after which a process returns what it has, and leaves the rest of its bundle to others."""
 
 FIRST_LIMIT_S = 1.0
-"""Seconds that a bundle may take. What takes longer is tried again alone, beside the others and within its whole limit."""
+"""Seconds of CPU that a bundle may take. What takes longer is tried again alone, beside the others and within its whole limit."""
 
 GRACE_S = 5.0
 """Seconds after which the system ends a process that nobody ended: all that could are gone."""
@@ -226,6 +228,13 @@ class _Process:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
+    def cpu_s(self) -> float:
+        """Seconds of CPU that it used so far."""
+        try:
+            return sum(psutil.Process(self.pid).cpu_times()[:2])
+        except psutil.NoSuchProcess:
+            return math.inf
+
     async def ask(self, message: Any) -> list[bytes]:
         """The answer to a bundle; raises ``EOFError`` when the process dies of it."""
         self.writer.write(frame(message))
@@ -242,58 +251,42 @@ class _Process:
             raise EOFError from error
 
 
-@dataclass(slots=True)
 class _Lines:
-    """Pieces that wait: urgent ones first, then of each tenant in turn; and beside them those that are tried again, alone."""
+    """Pieces that wait, in a line for each tenant; the lines have their turns."""
 
-    urgent: "deque[_Piece]" = field(default_factory=deque)
-    by_tenant: "dict[str, deque[_Piece]]" = field(default_factory=dict)
-    alone: "deque[_Piece]" = field(default_factory=deque)
-    waiting: int = 0
-    """Pieces of all tenants."""
+    def __init__(self) -> None:
+        self._by_tenant: dict[str, deque[_Piece]] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        """Number of pieces in bundles to come."""
-        return self.waiting + len(self.urgent)
+        return self._count
 
     def add(self, piece: _Piece) -> None:
         """Adds a piece behind the others of its tenant."""
-        self._line(piece).append(piece)
+        self._by_tenant.setdefault(piece.tenant, deque()).append(piece)
+        self._count += 1
 
-    def put_back(self, pieces: Sequence[_Piece]) -> None:
-        """Adds pieces before the others again, in their order."""
-        for piece in reversed(pieces):
-            self._line(piece).appendleft(piece)
-
-    def _line(self, piece: _Piece) -> "deque[_Piece]":
-        if piece.urgent:
-            return self.urgent
-        self.waiting += 1
-        return self.by_tenant.setdefault(piece.tenant, deque())
+    def put_back(self, piece: _Piece) -> None:
+        """Adds a piece before the others of its tenant."""
+        self._by_tenant.setdefault(piece.tenant, deque()).appendleft(piece)
+        self._count += 1
 
     def take(self, most: int) -> list[_Piece]:
-        """Removes the pieces of the next bundle."""
+        """Removes the pieces of the next bundle: of one tenant alone, for the first of them may take all its time."""
         pieces: list[_Piece] = []
         size = 0
-        while (
-            len(pieces) < most
-            and (line := self._first())
-            and (not pieces or size + len(line[0].content) <= BUNDLE_BYTES)
-        ):
-            piece = line.popleft()
-            if line is not self.urgent:
-                self.waiting -= 1
-                # Behind the other tenants.
-                del self.by_tenant[piece.tenant]
-                if line:
-                    self.by_tenant[piece.tenant] = line
-            if not piece.done.done():
-                pieces.append(piece)
-                size += len(piece.content)
+        while self._by_tenant and not pieces:
+            tenant = next(iter(self._by_tenant))
+            line = self._by_tenant.pop(tenant)
+            while line and len(pieces) < most and (not pieces or size + len(line[0].content) <= BUNDLE_BYTES):
+                piece = line.popleft()
+                self._count -= 1
+                if not piece.done.done():
+                    pieces.append(piece)
+                    size += len(piece.content)
+            if line:
+                self._by_tenant[tenant] = line
         return pieces
-
-    def _first(self) -> "deque[_Piece]":
-        return self.urgent or next(iter(self.by_tenant.values()), self.urgent)
 
 
 class CheckProcesses:
@@ -314,12 +307,14 @@ class CheckProcesses:
         self._bundle = 1 if count == 1 else BUNDLE
         self._reason = reason
         self._dead = dead
-        self._lines = _Lines()
+        self._urgent, self._bulk = _Lines(), _Lines()
+        self._again = _Lines()
+        """Pieces that are tried once more, alone."""
         self._changed = asyncio.Event()
         self._forking = asyncio.Lock()
         self._processes: list[asyncio.Task[None]] = []
-        self._took_long = [False] * count
-        """By process, if its last bundle was one that was tried again."""
+        self._last: list[_Lines | None] = [None] * count
+        """By process, the lines that come last next time: its last bundle was of these, and took long."""
 
     async def start(self) -> None:
         """Starts the processes; raises what their beginning raises, and ``OSError``."""
@@ -332,7 +327,7 @@ class CheckProcesses:
         """See ``tasks.ports.CheckExecutor``."""
         content = pickle.dumps(work, pickle.HIGHEST_PROTOCOL)
         piece = _Piece(content, tenant, urgent, asyncio.get_running_loop().create_future())
-        self._lines.add(piece)
+        self._lines_of(piece).add(piece)
         self._changed.set()
         try:
             answer = await piece.done
@@ -371,30 +366,43 @@ class CheckProcesses:
             self._dead()
 
     async def _next(self, number: int) -> tuple[list[_Piece], float]:
-        """The next bundle of a process, and its time limit; those that are tried alone and the others have it in turn."""
-        lines, takes_long = self._lines, number > 0 or self._count == 1
+        """The next bundle of a process, and its time limit."""
         while True:
-            if takes_long and lines.alone and not lines.urgent and not (lines.waiting and self._took_long[number]):
-                self._took_long[number] = True
-                piece = lines.alone.popleft()
-                if not piece.done.done():
-                    return [piece], self._limit_s
-            self._took_long[number] = False
-            if pieces := lines.take(min(self._bundle, ceil(len(lines) / self._count))):
-                return pieces, self._first_s
+            waiting = len(self._urgent) + len(self._bulk)
+            for lines in self._order(number):
+                if lines is self._again and (pieces := lines.take(1)):
+                    self._last[number] = lines
+                    return pieces, self._limit_s
+                if lines is not self._again and (
+                    pieces := lines.take(min(self._bundle, math.ceil(waiting / self._count)))
+                ):
+                    self._last[number] = None
+                    return pieces, self._first_s
             self._changed.clear()
             await self._changed.wait()
             # What came in the same turn of the loop goes together.
             await asyncio.sleep(0)
 
+    def _order(self, number: int) -> list[_Lines]:
+        """The lines in the order in which a process takes from them; the first process takes nothing that took long."""
+        order = [self._urgent, self._bulk] if number == 0 < self._count - 1 else [self._urgent, self._again, self._bulk]
+        return sorted(order, key=lambda lines: lines is self._last[number])
+
+    def _lines_of(self, piece: _Piece) -> _Lines:
+        return self._urgent if piece.urgent else self._bulk
+
     async def _compute(self, number: int, process: _Process, pieces: Sequence[_Piece], seconds: float) -> bool:
         """Computes a bundle; False if its process was ended, or died."""
         self._server.progress[number] = 0
-        call = asyncio.create_task(process.ask((seconds, [piece.content for piece in pieces])))
+        call = asyncio.create_task(process.ask((self._limit_s, [piece.content for piece in pieces])))
         for piece in pieces:
             piece.call, piece.bundle = call, pieces
+        used_s, until = process.cpu_s(), monotonic() + self._limit_s
         try:
             await asyncio.wait((call,), timeout=seconds)
+            # On a busy machine a second of its time may be a fraction of it.
+            while not call.done() and monotonic() < until and process.cpu_s() - used_s < seconds:
+                await asyncio.wait((call,), timeout=seconds)
         except asyncio.CancelledError:
             call.cancel()
             raise
@@ -409,6 +417,9 @@ class CheckProcesses:
             culprit = pieces[self._server.progress[number]]
             if not culprit.done.done():
                 self._blame(culprit, died=died, within_s=seconds)
+            self._last[number] = (
+                self._again if culprit.is_again and seconds > self._first_s else self._lines_of(culprit)
+            )
             pieces = [piece for piece in pieces if piece is not culprit]
         self._put_back(pieces)
         return False
@@ -420,7 +431,9 @@ class CheckProcesses:
         self._put_back(pieces[len(answers) :])
 
     def _put_back(self, pieces: Sequence[_Piece]) -> None:
-        self._lines.put_back([piece for piece in pieces if not piece.done.done()])
+        for piece in reversed(pieces):
+            if not piece.done.done():
+                self._lines_of(piece).put_back(piece)
         self._changed.set()
 
     def _blame(self, piece: _Piece, *, died: bool, within_s: float) -> None:
@@ -429,7 +442,7 @@ class CheckProcesses:
             piece.done.set_exception(CheckEnded(DIED if died else self._reason))
             return
         piece.is_again = True
-        self._lines.alone.append(piece)
+        self._again.add(piece)
         self._changed.set()
 
     async def _fork_again(self, number: int) -> _Process:

@@ -1,0 +1,124 @@
+"""Processes of checks: each piece of work is done once or ended, alone, and none holds up those of another tenant."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, NoReturn
+
+import psutil
+import pytest
+
+from tasks.errors import CheckEnded
+from worker.process.check_processes import BUNDLE, CheckProcesses, ForkServer
+
+CEILING_S = 30
+
+
+def nothing() -> None:
+    """Prepare nothing."""
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def own_pid() -> int:
+    return os.getpid()
+
+
+def spin(*_: Any) -> NoReturn:
+    while True:
+        pass
+
+
+def die() -> NoReturn:
+    os._exit(3)
+
+
+def refuse() -> NoReturn:
+    raise ValueError("no")
+
+
+@asynccontextmanager
+async def processes(
+    count: int = 2, limit_s: float = 0.3, begin: Callable[[], None] = nothing
+) -> AsyncIterator[CheckProcesses]:
+    server = ForkServer(nothing, begin, count)
+    forked: list[psutil.Process] = []
+    checks = CheckProcesses(server, limit_s, "it took too long", dead=lambda: None)
+    try:
+        await checks.start()
+        forked = psutil.Process(server.pid).children()
+        yield checks
+    finally:
+        await checks.close()
+    assert psutil.wait_procs(forked, timeout=CEILING_S)[1] == []
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(CEILING_S):
+            await scenario
+
+    asyncio.run(bounded())
+
+
+def test_each_piece_has_its_own_result_or_error() -> None:
+    async def scenario() -> None:
+        async with processes() as checks:
+            numbers = range(5 * BUNDLE)
+            work = [checks.do(partial(square, number), tenant=f"t{number % 3}") for number in numbers]
+            with pytest.raises(ValueError, match="no"):
+                await checks.do(refuse, tenant="t1")
+            assert await asyncio.gather(*work) == [number * number for number in numbers]
+            assert await checks.do(own_pid, tenant="t1", urgent=True) != os.getpid()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("count", "work", "why"), [(1, spin, "too long"), (2, spin, "too long"), (1, die, "died"), (2, die, "died")]
+)
+def test_what_does_not_end_and_what_ends_its_process_is_ended_alone(
+    count: int, work: Callable[[], NoReturn], why: str
+) -> None:
+    async def scenario() -> None:
+        async with processes(count) as checks:
+            ended = [asyncio.create_task(checks.do(work, tenant="t")) for _ in range(2)]
+            results = await asyncio.gather(*(checks.do(partial(square, number), tenant="t") for number in range(20)))
+            assert results == [number * number for number in range(20)]
+            for each in ended:
+                with pytest.raises(CheckEnded, match=why):
+                    await each
+
+    run(scenario())
+
+
+def test_endless_pieces_of_a_tenant_leave_a_process_to_the_others() -> None:
+    async def scenario() -> None:
+        async with processes(limit_s=3_600) as checks:
+            endless = [asyncio.create_task(checks.do(spin, tenant="attacker")) for _ in range(3)]
+            for number in range(3):
+                assert await checks.do(partial(square, number), tenant="other") == number * number
+            for each in endless:
+                each.cancel()
+            assert all(
+                isinstance(each, asyncio.CancelledError)
+                for each in await asyncio.gather(*endless, return_exceptions=True)
+            )
+            # The process of the one that was under way is ended, and another one takes its place.
+            pids = {await checks.do(own_pid, tenant="other") for _ in range(3)}
+            assert pids
+
+    run(scenario())
+
+
+def test_a_process_that_can_not_begin_is_named_at_the_start() -> None:
+    async def scenario() -> None:
+        with pytest.raises(ValueError, match="no"):
+            async with processes(begin=refuse):
+                pass
+
+    run(scenario())
