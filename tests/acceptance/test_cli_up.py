@@ -34,18 +34,18 @@ def submitted(home: Home, path: Path) -> str:
 
 def test_up_again_changes_nothing_and_starts_what_has_ended(up: Home) -> None:
     before = up.workers()
-    assert {"generate-1", "generate-2"} <= before.keys()
+    assert {"generate-1", "check-1"} <= before.keys()
 
     assert up.run("up").code == 0
     assert up.workers() == before
 
-    up.kill("generate-2")
-    until(lambda: "generate-2" not in up.workers(), "the end of a worker")
+    up.kill("check-1")
+    until(lambda: "check-1" not in up.workers(), "the end of a worker")
     done = up.run("up", "--json")
-    assert {row["name"] for row in done.json()["workers"] if row["started"]} == {"generate-2"}
+    assert {row["name"] for row in done.json()["workers"] if row["started"]} == {"check-1"}
     after = up.workers()
     assert after["generate-1"] == before["generate-1"]
-    assert after["generate-2"] != before["generate-2"]
+    assert after["check-1"] != before["check-1"]
 
 
 def test_workers_outlive_their_parent_and_down_ends_everything(up: Home) -> None:
@@ -65,7 +65,7 @@ def test_the_number_of_workers_can_be_chosen(home: Home) -> None:
     assert home.run("up", "--workers", "1").code == 0
     assert home.workers().keys() == {"all"}
     assert home.run("up", "--workers", "3").code == 0
-    assert home.workers().keys() == {"generate-1", "generate-2", "generate-3"}
+    assert home.workers().keys() == {"generate-1", "generate-2", "check-1"}
     assert home.run("down").code == 0
 
 
@@ -161,8 +161,8 @@ def test_up_in_the_foreground_restarts_and_stops_everything(home: Home) -> None:
     command.await_message("staying in the foreground")
     before = home.workers()
 
-    home.kill("generate-2")
-    until(lambda: home.workers().get("generate-2", before["generate-2"]) != before["generate-2"], "a new worker")
+    home.kill("check-1")
+    until(lambda: home.workers().get("check-1", before["check-1"]) != before["check-1"], "a new worker")
     command.process.terminate()
 
     assert command.ended().code == 0

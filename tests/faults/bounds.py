@@ -167,14 +167,16 @@ def endless_checks_of_a_tenant(lab: Lab) -> Report:
     attack = [stored_answer("The fee is endless."), stored_answer("€5 " * 20_000)]
     workers = [lab.work("check", **DANGEROUS) for _ in range(2)]
     slowest, rounds = 0.0, 8
-    for number in range(rounds):
-        lab.submit(attack, tenant="attacker", key=f"attack{number}")
+    for number in range(rounds + 1):
+        # The first ones wait for the workers to start.
+        if number:
+            lab.submit(attack, tenant="attacker", key=f"attack{number}")
         _, other_ids = lab.submit([stored_answer("The fee is 5,000 euros.")] * 4, tenant="other", key=f"other{number}")
         began = time.monotonic()
         lab.until(lambda ids=other_ids: lab.scalar(_OPEN, ids) == 0, what="checks of the other tenant")
-        slowest = max(slowest, time.monotonic() - began)
+        slowest = max(slowest, time.monotonic() - began) if number else 0.0
     lab.start_recovery()
-    report = lab.report(6 * rounds)
+    report = lab.report(6 * rounds + 4)
     unchecked = lab.count("job WHERE tenant = 'attacker' AND outcome = 'partial'")
     assert unchecked >= rounds, f"{unchecked} of {rounds} endless checks ended unchecked"
     assert lab.count("job WHERE tenant = 'other' AND outcome <> 'answered'") == 0
@@ -197,7 +199,8 @@ def processes_of_checks_killed(lab: Lab) -> Report:
                 process.kill()
     lab.start_recovery()
     report = lab.assert_settled(lab.report(400))
-    assert lab.count("job WHERE outcome <> 'answered' OR rescues > 0") == 0
+    assert lab.count("job_event WHERE kind = 'rescue'") == 0
+    assert lab.count("generation_record WHERE position('died' in grounding::text) > 0") == 0, "each has a second try"
     return report
 
 

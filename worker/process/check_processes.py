@@ -92,16 +92,14 @@ class ForkServer:
                 os._exit(1)
         other.close()
 
-    def fork(self, number: int) -> tuple[int, socket.socket]:
-        """A new process, and the connection to it; blocks for some milliseconds. Raises ``OSError``, ``ForkServerEnded``."""
-        connection, other = socket.socketpair()
-        with other:
-            socket.send_fds(self._control, [b"%d" % number], [other.fileno()])
+    def fork(self, number: int, connection: socket.socket) -> int:
+        """The id of a new process with this end of a connection; blocks for some milliseconds. Raises ``OSError``, ``ForkServerEnded``."""
+        with connection:
+            socket.send_fds(self._control, [b"%d" % number], [connection.fileno()])
         answer = self._receive()
         if not answer.startswith(b"+"):
-            connection.close()
             raise OSError(answer.decode())
-        return int(answer), connection
+        return int(answer)
 
     def kill(self, pid: int) -> None:
         """Ends a process that this one forked; returns when it is gone."""
@@ -256,20 +254,14 @@ class _Lines:
 
     def __init__(self) -> None:
         self._by_tenant: dict[str, deque[_Piece]] = {}
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
 
     def add(self, piece: _Piece) -> None:
         """Adds a piece behind the others of its tenant."""
         self._by_tenant.setdefault(piece.tenant, deque()).append(piece)
-        self._count += 1
 
     def put_back(self, piece: _Piece) -> None:
         """Adds a piece before the others of its tenant."""
         self._by_tenant.setdefault(piece.tenant, deque()).appendleft(piece)
-        self._count += 1
 
     def take(self, most: int) -> list[_Piece]:
         """Removes the pieces of the next bundle: of one tenant alone, for the first of them may take all its time."""
@@ -280,7 +272,6 @@ class _Lines:
             line = self._by_tenant.pop(tenant)
             while line and len(pieces) < most and (not pieces or size + len(line[0].content) <= BUNDLE_BYTES):
                 piece = line.popleft()
-                self._count -= 1
                 if not piece.done.done():
                     pieces.append(piece)
                     size += len(piece.content)
@@ -368,16 +359,11 @@ class CheckProcesses:
     async def _next(self, number: int) -> tuple[list[_Piece], float]:
         """The next bundle of a process, and its time limit."""
         while True:
-            waiting = len(self._urgent) + len(self._bulk)
             for lines in self._order(number):
-                if lines is self._again and (pieces := lines.take(1)):
-                    self._last[number] = lines
-                    return pieces, self._limit_s
-                if lines is not self._again and (
-                    pieces := lines.take(min(self._bundle, math.ceil(waiting / self._count)))
-                ):
-                    self._last[number] = None
-                    return pieces, self._first_s
+                takes_long = lines is self._again
+                if pieces := lines.take(1 if takes_long else self._bundle):
+                    self._last[number] = lines if takes_long else None
+                    return pieces, self._limit_s if takes_long else self._first_s
             self._changed.clear()
             await self._changed.wait()
             # What came in the same turn of the loop goes together.
@@ -457,11 +443,17 @@ class CheckProcesses:
                 await asyncio.sleep(PAUSE_S)
 
     async def _fork(self, number: int) -> _Process:
-        async with self._forking:
-            pid, connection = await asyncio.to_thread(self._server.fork, number)
-        connection.setblocking(False)
-        process = _Process(pid, *await asyncio.open_connection(sock=connection))
-        if (error := await process.receive()) is not None:
-            process.writer.close()
-            raise error
-        return process
+        own, other = socket.socketpair()
+        own.setblocking(False)
+        streams = await asyncio.open_connection(sock=own)
+        try:
+            async with self._forking:
+                pid = await asyncio.to_thread(self._server.fork, number, other)
+            process = _Process(pid, *streams)
+            if (error := await process.receive()) is None:
+                return process
+        except BaseException:
+            streams[1].close()
+            raise
+        process.writer.close()
+        raise error
