@@ -68,9 +68,9 @@ def test_a_cancellation_while_the_answer_is_written_waits_for_what_becomes_of_it
         writing, go_on = asyncio.Event(), asyncio.Event()
         close = harness.ledger.attempts.close_attempts
 
-        async def refuses_the_answer(closed: Sequence[ClosedAttempt]) -> set[Any]:
+        async def refuses_the_answer(closed: Sequence[ClosedAttempt], on_lost: Any = None) -> set[Any]:
             if closed[0].answer is None:
-                return await close(closed)
+                return await close(closed, on_lost)
             writing.set()
             await go_on.wait()
             raise Unstorable("too large")
