@@ -51,6 +51,9 @@ DIED = "the process that checked it died, perhaps for want of memory: see the lo
 PAUSE_S = 1.0
 """Seconds between two attempts to start a process."""
 
+_NOT_BEGUN = 255
+"""In place of a piece: the process did not read its bundle."""
+
 _HEAD = 8
 """Bytes of the length before a message."""
 
@@ -159,6 +162,7 @@ class ForkServer:
             with connection, connection.makefile("rwb") as stream:
                 self._begin_with(stream)
                 while head := stream.read(_HEAD):
+                    self.progress[number] = 0
                     seconds, pieces = pickle.loads(stream.read(int.from_bytes(head, "big")))  # noqa: S301 - by the worker
                     stream.write(frame(self._compute(number, pieces, seconds)))
                     stream.flush()
@@ -379,7 +383,7 @@ class CheckProcesses:
 
     async def _compute(self, number: int, process: _Process, pieces: Sequence[_Piece], seconds: float) -> bool:
         """Computes a bundle; False if its process was ended, or died."""
-        self._server.progress[number] = 0
+        self._server.progress[number] = _NOT_BEGUN
         call = asyncio.create_task(process.ask((self._limit_s, [piece.content for piece in pieces])))
         for piece in pieces:
             piece.call, piece.bundle = call, pieces
@@ -400,7 +404,12 @@ class CheckProcesses:
             if not died:
                 call.cancel()
                 await asyncio.wait((call,))
-            culprit = pieces[self._server.progress[number]]
+            place = self._server.progress[number]
+            if died and place == _NOT_BEGUN:
+                # It was dead before.
+                self._put_back(pieces)
+                return False
+            culprit = pieces[0 if place == _NOT_BEGUN else place]
             if not culprit.done.done():
                 self._blame(culprit, died=died, within_s=seconds)
             self._last[number] = (
@@ -419,7 +428,7 @@ class CheckProcesses:
     def _put_back(self, pieces: Sequence[_Piece]) -> None:
         for piece in reversed(pieces):
             if not piece.done.done():
-                self._lines_of(piece).put_back(piece)
+                (self._again if piece.is_again else self._lines_of(piece)).put_back(piece)
         self._changed.set()
 
     def _blame(self, piece: _Piece, *, died: bool, within_s: float) -> None:

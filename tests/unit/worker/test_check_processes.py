@@ -115,6 +115,19 @@ def test_endless_pieces_of_a_tenant_leave_a_process_to_the_others() -> None:
     run(scenario())
 
 
+def test_an_idle_process_that_is_killed_costs_no_piece_a_try() -> None:
+    async def scenario() -> None:
+        async with processes() as checks:
+            for _ in range(3):
+                for process in psutil.Process(checks._server.pid).children():
+                    process.kill()
+                assert await checks.do(partial(square, 3), tenant="t") == 9
+            with pytest.raises(CheckEnded, match="died"):
+                await checks.do(die, tenant="t")
+
+    run(scenario())
+
+
 def test_a_process_that_can_not_begin_is_named_at_the_start() -> None:
     async def scenario() -> None:
         with pytest.raises(ValueError, match="no"):
