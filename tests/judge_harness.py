@@ -15,9 +15,9 @@ from schemas.model_call import ProviderSnapshot, SharedFrom
 from schemas.states import Step
 from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
-from tasks.check import Check
+from tasks.check import Check, CheckDesk
 from tasks.grounding.judge.call import Judge, JudgeOptions
-from tasks.ports import CheapJudge, JobView, Leased, Limits, Turn, Unlimited
+from tasks.ports import CheapJudge, FinalJob, JobView, Leased, Limits, Turn, Unlimited
 from tasks.prompting.messages import render
 from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_jobs, to_check
 from tests.fakes.inline import Inline
@@ -93,8 +93,14 @@ class JudgeHarness:
         registry = Registry(self.judge, cheap={"writer": CheapJudge(Turn(self.judge.name), "none", self.least_usd)})
         options = JudgeOptions(max_tokens=500, default_share=self.default_share)
         judge = Judge(self.ledger.queue, calls, registry, options)
-        await Check(self.ledger.queue, journal, Inline(), lambda job, _: self.finals.append(job), judge).run(job)
+        desk = CheckDesk(judge=judge.terms, pack=self._pack)
+        await Check(self.ledger.queue, journal, Inline(), lambda *_: None, judge, desk).run(job)
         await journal.close()
+
+    def _pack(self, job: Leased, final: FinalJob) -> FinalJob:
+        """Keeps each job as it is when its result is packed for publishing."""
+        self.finals.append(job)
+        return final
 
     async def view(self) -> JobView:
         (batch,) = await self.ledger.reading.batches(1)

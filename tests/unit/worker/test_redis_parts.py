@@ -159,7 +159,7 @@ def test_a_stream_during_an_outage_of_redis_is_sent_again_from_its_start(
         sink.text(attempt.id, "at nine.")
         sink.end(attempt.id, whole=True)
         await flushed(sink)
-        sink.final(job, make_final(job))
+        sink.final(make_final(job).facts)
 
         tokens = await read(job)
         assert tokens[-4:] == [("start", ""), ("text", "The desk opens at nine."), ("end", ""), ("final", "")]
@@ -177,7 +177,7 @@ def test_an_emptied_stream_is_sent_again_from_its_start(server: fakeredis.FakeSe
         sink.text(attempt.id, "opens.")
         sink.end(attempt.id, whole=True)
         await flushed(sink)
-        sink.final(job, make_final(job))
+        sink.final(make_final(job).facts)
 
         assert await read(job) == [("start", ""), ("text", "The desk opens."), ("end", ""), ("final", "")]
 

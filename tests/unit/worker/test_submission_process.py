@@ -79,7 +79,7 @@ def test_a_process_that_cannot_be_started_leaves_the_work_to_others_for_a_while_
         large = process(tmp_path)
         assert large.takes(LARGE)
         with pytest.raises(NotStarted):
-            await large.run(work)
+            await large.run("desk", work)
         assert not large.takes(LARGE), "it is tried again at once"
         large._retry_at = 0
         assert large.takes(LARGE), "it is never tried again"
@@ -104,7 +104,7 @@ def test_a_process_that_ends_or_hangs_at_its_start_leaves_the_work_to_others(
 
     async def main() -> None:
         large = process(tmp_path)
-        waiting = [asyncio.create_task(large.run(work)) for _ in range(2)]
+        waiting = [asyncio.create_task(large.run("desk", work)) for _ in range(2)]
         await peer.conduct()
         assert peer.writer is not None
         if conduct == "ends":
@@ -128,7 +128,7 @@ def test_a_process_that_answers_no_more_is_killed_and_its_work_told_of(
 
     async def main() -> None:
         large = process(tmp_path)
-        running = asyncio.create_task(large.run(work))
+        running = asyncio.create_task(large.run("desk", work))
         reader = await peer.conduct(READY_MESSAGE)
         if conduct != "hangs":
             number, function, _ = await receive(reader)
