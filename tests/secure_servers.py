@@ -158,7 +158,7 @@ def _postgres(binaries: Path, base: Path, where: SecureServers) -> Iterator[None
     (data / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 scram-sha-256\n")
     options = {
         "listen_addresses": "127.0.0.1", "port": str(where.postgres_port), "unix_socket_directories": "", "ssl": "on",
-        "ssl_cert_file": str(base / "server.pem"), "ssl_key_file": str(base / "server.key"), "fsync": "off",
+        "ssl_cert_file": str(base / "server.pem"), "ssl_key_file": str(base / "server.key"),
     }  # fmt: skip
     command = [str(binaries / "postgres"), "-D", str(data)]
     for name, value in options.items():

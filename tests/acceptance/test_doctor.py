@@ -3,6 +3,8 @@
 import os
 import signal
 
+import pytest
+
 from tests.acceptance.command import Ended, run_here
 from tests.acceptance.conftest import System, questions
 from tests.deadlines import scale_to_load
@@ -16,6 +18,7 @@ def checks(system: System) -> list[str]:
     return [finding["check"] for finding in doctor(system, "--json").json()["findings"]]
 
 
+@pytest.mark.usefixtures("durable")
 def test_a_queue_without_a_worker_is_reported_until_a_worker_starts(system: System) -> None:
     assert doctor(system, "--ping").code == 1
     system.submit(questions(3))
@@ -36,6 +39,7 @@ def test_a_queue_without_a_worker_is_reported_until_a_worker_starts(system: Syst
     assert done.out.endswith("; all is well\n")
 
 
+@pytest.mark.usefixtures("durable")
 def test_a_killed_worker_is_reported_missing(system: System) -> None:
     worker = system.start_worker()
     system.until(lambda: checks(system) == [], what="health")

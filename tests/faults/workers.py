@@ -109,7 +109,7 @@ def checker_killed(lab: Lab) -> Report:
 
 @contextmanager
 def answers_caught_in_check(lab: Lab) -> Iterator[None]:
-    """Some answers are stored and in their check at the worker that stored them; no final can be written in the block."""
+    """Some answers are stored and in their check; no final can be written in the block."""
     with psycopg.connect(lab.database_url) as connection:
         connection.execute("LOCK TABLE generation_record IN EXCLUSIVE MODE")
         lab.until(lambda: lab.count("job WHERE step = 'check' AND state = 'running'") >= 5, what="answers in check")
@@ -123,7 +123,7 @@ def answers_caught_in_check(lab: Lab) -> Iterator[None]:
 
 @experiment("worker killed between a stored answer and the end of its own check", quick=True)
 def killed_in_its_own_check(lab: Lab) -> Report:
-    worker = lab.work("generate,submit")
+    worker = lab.work()
     with answers_caught_in_check(lab):
         lab.kill(worker)
     stored = lab.count("completion")
@@ -137,7 +137,7 @@ def killed_in_its_own_check(lab: Lab) -> Report:
 
 @experiment("worker frozen in its own checks until others did them, then resumed", latency_s=0.2)
 def frozen_in_its_own_check(lab: Lab) -> Report:
-    worker = lab.work("generate,submit")
+    worker = lab.work()
     with answers_caught_in_check(lab):
         thaw = lab.freeze_worker(worker)
     lab.work()

@@ -123,6 +123,9 @@ class Continuity:
             # The first statement of the ledger itself tells the remedy.
             log.error("which PostgreSQL this is can't be noted: %s", error)  # noqa: TRY400 - the reason is the message
             row = None
+        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction):
+            # Not migrated yet: the ledger refuses its schema, with the remedy, as it opens.
+            row = None
         settles_s = SETTLE_S - row[0] if row is not None and row[0] is not None else 0.0
         if self._server is not None and self.put_back is not None:
             same = (server.system, server.timeline) == (self._server.system, self._server.timeline)
