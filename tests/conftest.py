@@ -9,11 +9,14 @@ from collections.abc import Generator, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
+import psycopg
 import pytest
 from _pytest.fixtures import FuncFixtureInfo
 from execnet import XSpec
 from hypothesis import settings
+from psycopg import sql
 
+from tests.deadlines import until
 from tests.forking import socket_path, start_server
 from tests.run_directory import exclusive, share_directory
 from tests.servers import Servers, running_servers
@@ -117,6 +120,23 @@ def servers() -> Iterator[Servers]:
     """One PostgreSQL and one Valkey for the whole test process."""
     with running_servers() as servers:
         yield servers
+
+
+@pytest.fixture
+def durable(servers: Servers) -> Iterator[None]:
+    """Lets PostgreSQL wait for the disk meanwhile: the doctor tells who does not."""
+    with psycopg.connect(servers.admin_url, autocommit=True) as connection:
+        before = connection.execute("SHOW fsync").fetchone()
+        assert before is not None
+        _set_fsync(connection, "on")
+        yield
+        _set_fsync(connection, before[0])
+
+
+def _set_fsync(connection: psycopg.Connection, value: str) -> None:
+    connection.execute(sql.SQL("ALTER SYSTEM SET fsync = {}").format(sql.Literal(value)))
+    connection.execute("SELECT pg_reload_conf()")
+    assert until(lambda: connection.execute("SHOW fsync").fetchone() == (value,), 10)
 
 
 @pytest.fixture

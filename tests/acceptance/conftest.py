@@ -15,7 +15,6 @@ from uuid import UUID
 import psycopg
 import pytest
 import redis
-from psycopg import sql
 
 from tasks.ports import Ledger, Submitter
 from tasks.submit import new_batch, submit
@@ -170,23 +169,6 @@ def system(servers: Servers, tmp_path: Path) -> Iterator[System]:
             yield system
         finally:
             system.stop()
-
-
-@pytest.fixture
-def durable(servers: Servers) -> Iterator[None]:
-    """Lets PostgreSQL wait for the disk meanwhile: the doctor tells who does not."""
-    with psycopg.connect(servers.admin_url, autocommit=True) as connection:
-        before = connection.execute("SHOW fsync").fetchone()
-        assert before is not None
-        _set_fsync(connection, "on")
-        yield
-        _set_fsync(connection, before[0])
-
-
-def _set_fsync(connection: psycopg.Connection, value: str) -> None:
-    connection.execute(sql.SQL("ALTER SYSTEM SET fsync = {}").format(sql.Literal(value)))
-    connection.execute("SELECT pg_reload_conf()")
-    assert until(lambda: connection.execute("SHOW fsync").fetchone() == (value,), 10)
 
 
 def questions(count: int) -> list[dict[str, Any]]:

@@ -26,6 +26,8 @@ from worker.limits.bucket import Exchange, Feedback
 from worker.limits.rates import Rates
 from worker.limits.redis_bucket import RedisBuckets
 
+pytestmark = pytest.mark.usefixtures("durable")
+
 
 class Installation:
     """Servers named in the environment, without workers of their own."""
