@@ -154,7 +154,7 @@ def openings_lost(lab: Lab) -> Report:
         return all_kept(lab, lab.report(CALLS))
 
 
-@experiment("fail-over: 30 answers come between the two servers", quick=True, jobs=CALLS, latency_s=3.0)
+@experiment("fail-over: 30 answers come between the two servers", quick=True, jobs=CALLS, latency_s=15.0)
 def answers_between(lab: Lab) -> Report:
     with cluster(lab) as (proxy, standby):
         standby.part()
