@@ -121,7 +121,7 @@ def answers_caught_in_check(lab: Lab) -> Iterator[None]:
         connection.rollback()
 
 
-@experiment("worker killed between a stored answer and the end of its own check", quick=True)
+@experiment("worker killed between a stored answer and the end of its check", quick=True)
 def killed_in_its_own_check(lab: Lab) -> Report:
     worker = lab.work()
     with answers_caught_in_check(lab):
@@ -135,7 +135,7 @@ def killed_in_its_own_check(lab: Lab) -> Report:
     return report
 
 
-@experiment("worker frozen in its own checks until others did them, then resumed", latency_s=0.2)
+@experiment("worker frozen in its checks until others did them, then resumed", latency_s=0.2)
 def frozen_in_its_own_check(lab: Lab) -> Report:
     worker = lab.work()
     with answers_caught_in_check(lab):

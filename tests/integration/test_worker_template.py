@@ -99,6 +99,7 @@ def test_forked_workers_are_as_executed_ones(
         assert not guard_is_free(_identity(supervisor._record(spec.name)))
         assert f"takes jobs of the queues {', '.join(spec.queues)}" in supervisor.log(spec.name).read_text()
         assert private_share(worker) < 0.7
+    assert f"{specs[0].slots:,} calls at once" in supervisor.log(specs[0].name).read_text()
     assert not supervisor.start(specs[0], ephemeral=True)
     assert "error" not in (settings.home / "logs" / LOG).read_text()
 
