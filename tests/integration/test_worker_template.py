@@ -71,6 +71,11 @@ def start(supervisor: Supervisor, *specs: WorkerSpec) -> list[psutil.Process]:
     return [running[spec.name].process for spec in specs]
 
 
+def await_line(supervisor: Supervisor, spec: WorkerSpec, line: str) -> None:
+    """Wait for a line of a worker's log: a worker is ready to its supervisor before it has written what it does."""
+    until(lambda: line in supervisor.log(spec.name).read_text(), f"{spec.name} has logged {line!r}")
+
+
 def is_fork(process: psutil.Process, template: WorkerTemplate) -> bool:
     return process.ppid() == template.pid
 
@@ -97,9 +102,9 @@ def test_forked_workers_are_as_executed_ones(
         assert Path(f"/proc/{worker.pid}/fd/2").readlink() == supervisor.log(spec.name)
         assert worker.cwd() == str(REPOSITORY)
         assert not guard_is_free(_identity(supervisor._record(spec.name)))
-        assert f"takes jobs of the queues {', '.join(spec.queues)}" in supervisor.log(spec.name).read_text()
+        await_line(supervisor, spec, f"takes jobs of the queues {', '.join(spec.queues)}")
         assert private_share(worker) < 0.7
-    assert f"{specs[0].slots:,} calls at once" in supervisor.log(specs[0].name).read_text()
+    await_line(supervisor, specs[0], f"{specs[0].slots:,} calls at once")
     assert not supervisor.start(specs[0], ephemeral=True)
     assert "error" not in (settings.home / "logs" / LOG).read_text()
 

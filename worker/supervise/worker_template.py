@@ -193,13 +193,20 @@ def await_orders() -> Order | None:
             else:
                 if pid == 0:
                     try:
-                        channel.send(str(os.getpid()).encode())
-                    except OSError:
-                        # The starter has gone: no command would look after this worker.
-                        os._exit(0)
-                    return _take_on(body, log, guard)
+                        return _take_on(body, log, guard)
+                    finally:
+                        # Last: whoever has the process id looks for the worker by its command line.
+                        _answer(channel)
             for descriptor in descriptors:
                 os.close(descriptor)
+
+
+def _answer(channel: socket.socket) -> None:
+    try:
+        channel.send(str(os.getpid()).encode())
+    except OSError:
+        # The starter has gone: no command would look after this worker.
+        os._exit(0)
 
 
 def _take_on(body: int, log: int, guard: int) -> Order:
