@@ -23,7 +23,7 @@ SURELY_UNSUPPORTED = 0.12
 SURELY_SUPPORTED = 0.73
 """Calibrated probabilities at and beyond which neither the model is run nor a judge asked. There the model rarely changes
 a verdict; a judge is right less often than the lexical layer below the first, and as often above the second (see
-``weights.DEFAULT``). docs/measured.md has savings and losses; 0 and 1 leave every claim open."""
+``weights.DEFAULT``). bench/notebook.md has savings and losses; 0 and 1 leave every claim open."""
 
 PASSAGES = 3
 """Passages read for a claim: at most two of the sources it cites, the rest of all sources."""

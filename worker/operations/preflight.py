@@ -20,13 +20,13 @@ from worker.settings import ProviderKind, Settings
 from worker.wiring import embedded
 
 JOB_BYTES = 10_000
-"""On disk beside the request: call, answer, record, indexes (docs/measured.md: 6 to 9 KB with an answer of 1 KB)."""
+"""On disk beside the request: call, answer, record, indexes (bench/notebook.md: 6 to 9 KB with an answer of 1 KB)."""
 
 REQUEST_SHARE = 1.2
 """Bytes of a stored request on disk, by those of its JSON."""
 
 PACKED_SHARE = 0.6
-"""The same where its sources are packed (docs/measured.md: 0.4)."""
+"""The same where its sources are packed (bench/notebook.md: 0.4)."""
 
 LOG_BYTES = 1 << 30
 """Most that PostgreSQL's own log takes beside."""
