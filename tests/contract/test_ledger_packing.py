@@ -38,7 +38,6 @@ from tests.contract.situations import (
     take_one,
     view,
 )
-from worker.ledger import result_documents
 from worker.ledger.postgres import PostgresLedger
 
 pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
@@ -155,15 +154,13 @@ async def test_a_record_repeats_nothing_of_its_answer(ledger: PostgresLedger, po
     await sound(ledger)
 
 
-async def test_results_are_those_of_the_whole_record(ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_results_are_those_of_the_whole_record(ledger: PostgresLedger) -> None:
     job, _ = await answer_at_length(ledger)
     await finish(ledger, job, record=long_record(job))
 
     expected = result_of(await view(ledger, job.job_id))
     assert len(expected.claims) == 25
     assert [result.result for result in await ledger.reading.results([job.job_id])] == [expected]
-    # A line is made without a validation by the models, which takes twice as long.
-    monkeypatch.delattr(result_documents, "_result_of_row")
     (line,) = await lines_of(ledger, job.batch_id)
     assert line.content == expected.model_dump_json().encode()
     (published,) = await ledger.outbox.unpublished(10, timedelta(0))

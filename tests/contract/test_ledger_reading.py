@@ -47,9 +47,8 @@ from tests.contract.situations import (
     take,
     take_one,
 )
-from worker.ledger import result_documents
-from worker.ledger.document_query import NAMED
-from worker.ledger.stored_documents import DERIVED
+from worker.ledger import pages
+from worker.ledger.result_documents import COLUMNS, DERIVED
 
 
 async def test_views_come_in_the_order_asked_for(ledger: Ledger) -> None:
@@ -107,7 +106,7 @@ async def test_a_batch_is_read_by_position(ledger: Ledger) -> None:
 async def test_lines_of_a_batch_come_by_position_over_gaps_and_pages(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(result_documents, "PAGE_ROWS", 4)
+    monkeypatch.setattr(pages, "PAGE_ROWS", 4)
     positions = [0, 1, 2, 9, 10, 31]
     jobs = [make_job(make_request(f"Question {position}?"), position=position) for position in positions]
     receipt = await ledger.submission.submit(make_batch(), [jobs])
@@ -178,7 +177,7 @@ async def test_the_line_of_a_result_keeps_numbers_of_any_size(ledger: Ledger, nu
 
 def test_every_field_of_a_result_has_a_column() -> None:
     # Only a result that is cut for the result backend is truncated.
-    assert JobResult.model_fields.keys() - NAMED.keys() == DERIVED | {"truncated"}
+    assert JobResult.model_fields.keys() - COLUMNS.keys() == DERIVED | {"truncated"}
 
 
 async def test_an_unknown_batch_has_no_jobs(ledger: Ledger) -> None:

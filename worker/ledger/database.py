@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 import psycopg
@@ -20,11 +20,9 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from tasks.errors import LedgerError, LedgerUnavailable, NightdeskError, SchemaMismatch, Unstorable
 from worker.ledger.addresses import safe_url
-from worker.ledger.row_copy import copied_rows
 
 log = logging.getLogger(__name__)
 
-Row = TypeVar("Row")
 Parameters = Sequence[Any] | dict[str, Any]
 Admit = Callable[[AsyncConnection[Any]], Awaitable[None]]
 First = tuple[str, Parameters]
@@ -363,40 +361,16 @@ class Database:
         """
         patience_s = self._statement_s if within_s is None else within_s
 
-        async def run() -> list[Any]:
-            async with self.connection(patience_s, urgent=urgent) as connection:
-                if first is not None:
-                    return await _after(first, connection, statement, parameters, patience_s)
-                cursor = connection.cursor()
-                if unread:
-                    cursor.adapters.register_loader("jsonb", _UnreadLoader)
-                await cursor.execute(statement, parameters)
-                return await cursor.fetchall() if cursor.description else []
-
-        return await self._repeat(run)
-
-    async def copied_rows(self, query: str) -> list[memoryview]:
-        """Run one query without parameters and return its rows as they are copied out (see ``row_copy``).
-
-        Takes two thirds of the processor time of ``rows`` where rows are long. Raises as it does.
-        """
-
-        async def run() -> list[memoryview]:
-            async with self.connection(self._statement_s) as connection:
-                try:
-                    return await copied_rows(connection, query)
-                except BaseException:
-                    # The rest of the rows may be on its way.
-                    await connection.close()
-                    raise
-
-        return await self._repeat(run)
-
-    async def _repeat(self, run: Callable[[], Awaitable[list[Row]]]) -> list[Row]:
-        """The rows of a statement, which is repeated after a deadlock or a lost race."""
         for remaining in reversed(range(CONFLICT_TRIES)):
             try:
-                return await run()
+                async with self.connection(patience_s, urgent=urgent) as connection:
+                    if first is not None:
+                        return await _after(first, connection, statement, parameters, patience_s)
+                    cursor = connection.cursor()
+                    if unread:
+                        cursor.adapters.register_loader("jsonb", _UnreadLoader)
+                    await cursor.execute(statement, parameters)
+                    return await cursor.fetchall() if cursor.description else []
             except (LostRace, psycopg.errors.UniqueViolation) as error:
                 if not remaining and isinstance(error, LostRace):
                     raise

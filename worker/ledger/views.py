@@ -37,8 +37,7 @@ from worker.ledger.packing import (
     whole_request,
 )
 from worker.ledger.pages import read_apart, walk
-from worker.ledger.result_documents import ResultReader
-from worker.ledger.stored_documents import error_counts
+from worker.ledger.result_documents import error_counts, read_results
 from worker.ledger.stored_rows import read_row
 
 RECORD_COLUMNS = {
@@ -100,7 +99,7 @@ RESULT_COLUMNS = VIEW_COLUMNS.replace("r.head, r.sources", _SLIM_REQUEST)
 for _name in _NOT_IN_A_RESULT:
     RESULT_COLUMNS = RESULT_COLUMNS.replace(f"g.{_name} AS", "NULL AS")
 RESULT_COLUMNS = RESULT_COLUMNS.replace("c.prompt AS", "NULL::jsonb AS").replace("c.packed AS", "NULL::bytea AS")
-"""The same, but only as much as a result is made of: placeholders for sources, no messages, no raw answer."""
+"""Columns of a view with only as much as a result is made of: placeholders for sources, no messages, no raw answer."""
 
 _VIEW_JOINS = (
     """
@@ -255,7 +254,6 @@ class PostgresReading(Reading):
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self._results = ResultReader(database, self._slim_views)
 
     async def _slim_views(self, job_ids: Sequence[UUID]) -> list[JobView]:
         return await self._read(_SLIM_VIEWS, job_ids)
@@ -273,10 +271,11 @@ class PostgresReading(Reading):
         return [readable_view(row) for row in rows]
 
     async def results(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
-        return await self._results.of_jobs(job_ids)
+        return await read_results(self._db, job_ids, self._slim_views)
 
-    def batch_results(self, batch_id: UUID) -> AsyncIterator[list[ResultLine]]:
-        return self._results.of_batch(batch_id)
+    async def batch_results(self, batch_id: UUID) -> AsyncIterator[list[ResultLine]]:
+        async for rows in walk(self._db, _BATCH_JOBS, {"batch_id": batch_id}, {"position": -1}):
+            yield [stored.line() for stored in await self.results([row.id for row in rows])]
 
     async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
         # Pages by position: no cursor or transaction stays open.
