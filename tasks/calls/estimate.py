@@ -1,32 +1,382 @@
-"""Adds up the forecasts of jobs: tokens, cost and time by model, each with its spread."""
+"""Estimates tokens, cost and time of jobs: their calls as they would be planned, times what earlier calls used, at today's prices."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Literal, Protocol
+from functools import reduce
+from typing import Literal, NamedTuple, Protocol
+from uuid import UUID
 
-from schemas.generation import Lane
+from uuid_utils.compat import uuid7
+
+from schemas.generation import CheckerName, Lane
+from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Usage
-from schemas.states import Outcome
-from tasks.calls.call_history import LEAST_CALLS, OTHER_JUDGES, Averages, History, PastCalls, calls_in
-from tasks.calls.forecast import Forecast, PlannedAnswer
-from tasks.ports import Purpose, Turn
-from tasks.prompting.sources.pack import ESTIMATE
+from schemas.states import Outcome, Step
+from schemas.window import gap_before, parse_window
+from tasks.calls.experiments import Variants
+from tasks.calls.response_cache import NO_SHARING, SharePolicy
+from tasks.errors import ConfigurationError, InputError, ProviderError
+from tasks.generate import FallbackChain, ruled_out
+from tasks.grounding.judge.allowance import wants_default
+from tasks.grounding.judge.lane import choose_lane, model_of
+from tasks.lanes.choice import LaneChooser
+from tasks.ports import Call, Leased, NewBatch, Providers, Purpose, Replay, Turn
+from tasks.prompting.sources.pack import ESTIMATE, ESTIMATED, exact_counter
+from tasks.prompting.sources.pack import Counter as TokenCounter
 
-USUAL_ESCALATED = 0.25
-"""Share of the jobs that come to a further model of a cascade."""
-LOW_FILL, USUAL_FILL = 1 / 16, 1 / 4
-"""Shares of its cap that an answer has at least and usually, without an earlier call; at most it fills the cap."""
+MESSAGE_TOKENS = 4
+"""Tokens around each message of a chat, in OpenAI's count."""
 
-TOKENIZER, CHARACTERS = (0.9, 1.0, 1.2), (0.7, 0.85, 1.3)
-"""Bounds of the billed input as shares of a count: providers count their own form of the schema; for characters see ``quarter_tokens``."""
-
-BILLED, BILLED_TRIAL = (0.87, 1.0, 1.15), (0.95, 1.0, 1.05)
-"""Bounds of the billed input as shares of the usual one after earlier calls: of other questions, and of the same."""
+LEAST_CALLS = 20
+"""Earlier calls from which on their averages are used instead of a guess."""
 
 JUDGE_TOKENS = 400
 """Usual tokens of a written judge reply without an earlier call: five claims."""
+
+
+class Spread(NamedTuple):
+    """A value with its bounds."""
+
+    low: float
+    usual: float
+    high: float
+
+    @classmethod
+    def only(cls, value: float) -> "Spread":
+        """A value without doubt."""
+        return cls(value, value, value)
+
+    def times(self, *factors: float) -> "Spread":
+        """The product with one factor, or with one for each bound."""
+        return Spread(*(value * factor for value, factor in zip(self, factors * (3 // len(factors)), strict=True)))
+
+    def plus(self, other: "Spread") -> "Spread":
+        """The sum, bound by bound."""
+        return Spread(*map(sum, zip(self, other, strict=True)))
+
+
+NOTHING = Spread.only(0)
+
+NO_CALLS = (1 / 16, 1 / 4, 1.0)
+"""Shares of its cap that an answer fills, without an earlier call."""
+OTHER_OUTPUT, TRIAL_OUTPUT = (1 / 2.5, 1.0, 2.5), (1 / 1.2, 1.0, 1.2)
+"""Bounds of the answers' length around the mean of earlier ones: to other questions, and to a trial of the same."""
+OTHER_INPUT, TRIAL_INPUT = (0.87, 1.0, 1.15), (0.95, 1.0, 1.05)
+"""Bounds of the billed input around that of earlier calls."""
+TOKENIZER, CHARACTERS = (0.9, 1.0, 1.2), (0.7, 0.85, 1.3)
+"""Bounds of the billed input as shares of a count: providers count their own form of the schema; for characters see ``quarter_tokens``."""
+OTHER_JUDGES, TRIAL_JUDGES = 0.3, 0.1
+"""Judges and second rounds may follow so many more or fewer of all answers than before."""
+ESCALATED = (0.0, 0.25, 1.0)
+"""Shares of the jobs that come to a further model of a cascade."""
+
+
+# ---- earlier calls ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PastCalls:
+    """Sums over earlier answered calls of one model, lane and purpose.
+
+    Attributes:
+        answer: provider and model of the answers that they followed; None for calls that wrote an answer first.
+        judge: their jobs asked for a judge.
+        prompt: name of their prompt.
+        counted_by: counter of the prompt tokens in their records.
+        counted: those tokens, as far as records have them.
+        billed: input tokens of the same calls, as the provider billed them.
+        cached: input tokens read from the provider's cache.
+        cache_written: input tokens written to it.
+        seconds: from opening to closing, over all calls.
+    """
+
+    provider: str
+    model: str | None
+    lane: str
+    purpose: str
+    calls: int
+    input_tokens: float
+    output_tokens: float
+    cached: float = 0.0
+    cache_written: float = 0.0
+    seconds: float = 0.0
+    counted: float = 0.0
+    billed: float = 0.0
+    answer: tuple[str, str | None] | None = None
+    judge: bool = False
+    prompt: str | None = None
+    counted_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Averages:
+    """Averages of one call over earlier ones of a kind.
+
+    Attributes:
+        billed_share: billed input tokens for each counted one; None: too few were counted alike.
+        latency_s: seconds of a call in the lane; 0: none went there.
+    """
+
+    calls: int
+    input_tokens: float
+    output_tokens: float
+    cache_reads: float
+    cache_writes: float
+    latency_s: float
+    billed_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Earlier calls of a tenant, as far as the estimate needs them."""
+
+    calls: Sequence[PastCalls] = ()
+    trial: bool = False
+    """The calls are a trial of the questions to be estimated."""
+    _averages: dict[tuple[object, ...], Averages | None] = field(default_factory=dict, compare=False, repr=False)
+
+    def answers(self, call: Call) -> Averages | None:
+        """Averages the earlier answers of the same model, with the same prompt if there are enough; None for too few.
+
+        A lane changes the price and the time, and not the length of an answer.
+        """
+        counted_by = call.prompt.snapshot.counted_by
+        key = (call.provider, call.model, call.lane, call.prompt.name, counted_by)
+        if key not in self._averages:
+            same = self.first_calls(call.provider, call.model)
+            prompt = [past for past in same if past.prompt == call.prompt.name]
+            chosen = next((choice for choice in (prompt, same) if calls_in(choice) >= LEAST_CALLS), None)
+            self._averages[key] = None if chosen is None else average(chosen, call.lane, counted_by)
+        return self._averages[key]
+
+    def first_calls(self, provider: str, model: str | None, *, judge: bool | None = None) -> list[PastCalls]:
+        """Selects the calls that wrote an answer first, of jobs with or without a judge."""
+        return [
+            past
+            for past in self.calls
+            if past.answer is None and (past.provider, past.model) == (provider, model) and judge in {None, past.judge}
+        ]
+
+
+def calls_in(choice: Sequence[PastCalls]) -> int:
+    """Counts the calls of some sums."""
+    return sum(past.calls for past in choice)
+
+
+def average(choice: Sequence[PastCalls], lane: str, counted_by: str | None = None) -> Averages:
+    """Averages over calls; their latency is that of one lane, and their billed share that of one counter."""
+    calls, inputs = calls_in(choice), sum(past.input_tokens for past in choice)
+    counted = [past for past in choice if past.counted and past.counted_by == counted_by]
+    same_lane = [past for past in choice if past.lane == lane]
+    return Averages(
+        calls=calls,
+        input_tokens=inputs / calls,
+        output_tokens=sum(past.output_tokens for past in choice) / calls,
+        cache_reads=sum(past.cached for past in choice) / (inputs or 1.0),
+        cache_writes=sum(past.cache_written for past in choice) / (inputs or 1.0),
+        latency_s=sum(past.seconds for past in same_lane) / max(1, calls_in(same_lane)),
+        billed_share=sum(past.billed for past in counted) / sum(past.counted for past in counted)
+        if calls_in(counted) >= LEAST_CALLS
+        else None,
+    )
+
+
+# ---- one job ---------------------------------------------------------------------------------------------------------
+
+
+class CallKind(NamedTuple):
+    """Traits of answers that are estimated together.
+
+    Attributes:
+        counted_by: the tokenizer of the prompts.
+        judge: the judge that the jobs ask for, or get by default; empty for none.
+        judge_lane: the lane of its calls.
+        escalate: the models that may be asked next.
+    """
+
+    provider: str
+    model: str | None
+    lane: str
+    past: Averages | None
+    counted_by: str
+    judge: str = ""
+    by_default: bool = False
+    judge_lane: str = Lane.STANDARD.value
+    escalate: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAnswer:
+    """The call that one job would make first, without its texts.
+
+    Attributes:
+        counted: tokens of its prompt in the count of its record.
+        tokens: tokens of the prompt and of the schema of the reply by the tokenizer; 0 where earlier calls tell what is billed
+            for a count.
+        cap: most tokens of the answer.
+        reserve_usd: sum that the ledger reserves for the call; None for an unknown price.
+        share_key: names identical calls whose answers are shared; None: it shares none.
+    """
+
+    kind: CallKind
+    counted: int
+    tokens: int
+    cap: int
+    reserve_usd: Decimal | None
+    share_key: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The way of one job through the first step: a call, no call by rule (``outcome``), or a problem."""
+
+    answer: PlannedAnswer | None = None
+    outcome: Outcome | None = None
+    problem: str | None = None
+    check_only: bool = False
+
+
+@dataclass(slots=True)
+class Forecaster:
+    """Plans the first call of a job by the code that makes it, and makes none."""
+
+    providers: Providers
+    history: History
+    sharing: SharePolicy = NO_SHARING
+    variants: Variants = field(default_factory=dict)
+    judge: str | None = None
+    """Judge of the settings."""
+    judge_share: Decimal = Decimal(0)
+    """Share of an answer's cost that a judge by default may add."""
+    judge_rides: bool = True
+    """The judge that a job asks for may ride in a provider batch."""
+    lanes: LaneChooser | None = None
+    """Chooses the lane of jobs that leave it open; None: they are called at once."""
+
+    def forecast(self, job: Leased) -> Forecast:
+        """Plans one job as if it was leased now."""
+        if job.request.check_only:
+            return Forecast(check_only=True)
+        if (ruling := ruled_out(job)) is not None:
+            return Forecast(outcome=ruling[0])
+        try:
+            plan = FallbackChain(job, self.providers, lambda _: None, self.variants, self.lanes).take()
+        except (ConfigurationError, InputError, ProviderError) as error:
+            return Forecast(problem=str(error))
+        call = plan.call
+        share = self.sharing.terms(job, call) if self.sharing.tenants else None
+        past = self.history.answers(call)
+        judge, by_default = self._judge_of(job.request.config, call)
+        counter = exact_counter(call.model)
+        kind = CallKind(
+            call.provider,
+            call.model,
+            call.lane,
+            past,
+            counter.name if counter else ESTIMATE,
+            judge,
+            by_default,
+            Lane.STANDARD.value if by_default else self._judge_lane(job, judge),
+            tuple(job.request.config.escalate),
+        )
+        return Forecast(
+            PlannedAnswer(
+                kind,
+                counted=call.prompt.snapshot.prompt_tokens or 0,
+                tokens=prompt_tokens(call, counter) if past is None or past.billed_share is None else 0,
+                cap=call.request.config.max_tokens,
+                reserve_usd=call.reserve_usd,
+                share_key=share.key if share is not None else None,
+            )
+        )
+
+    async def refresh_judge(self, config: GenerationConfig) -> None:
+        """Reads the times of the provider batches of the judge that a job asks for."""
+        judge = config.judge or self.judge
+        if self.lanes is None or not judge or CheckerName.JUDGE not in config.checkers:
+            return
+        try:
+            turn = Turn.parse(judge)
+            await self.lanes.refresh_times(turn.provider, model_of(self.lanes, turn) or "")
+        except ConfigurationError:
+            # The worker says what is missing.
+            return
+
+    def _judge_lane(self, job: Leased, judge: str) -> str:
+        if self.lanes is None or not judge or not self.judge_rides:
+            return Lane.STANDARD.value
+        try:
+            choice = choose_lane(self.lanes, job, Turn.parse(judge))
+        except ConfigurationError:
+            choice = None
+        return Lane.STANDARD.value if choice is None else choice.lane.value
+
+    def _judge_of(self, config: GenerationConfig, call: Call) -> tuple[str, bool]:
+        if CheckerName.JUDGE in config.checkers:
+            return config.judge or self.judge or "", False
+        if not self.judge_share or not wants_default(config):
+            return "", False
+        if self.judge:
+            return self.judge, True
+        cheap = self.providers.cheap_judge(call.provider, call.model)
+        return (f"{cheap.turn.provider}:{cheap.turn.model or ''}" if cheap else ""), True
+
+
+def prompt_tokens(call: Call, counter: TokenCounter | None) -> int:
+    """Tokens of a call's messages and of the schema of its reply; a quarter of the characters without a tokenizer."""
+    counter = counter or ESTIMATED
+    texts = call.prompt.snapshot.texts([source.content for source in call.request.context])
+    tokens = sum(counter.count(text) for _, text in texts) + MESSAGE_TOKENS * len(texts)
+    if (schema := call.prompt.reply_schema) is not None:
+        tokens += counter.count(json.dumps(schema, separators=(",", ":"))) + MESSAGE_TOKENS
+    return tokens
+
+
+def first_lease(
+    job_id: UUID, request: JobRequest, batch: NewBatch, replay: Replay | None = None, at: datetime | None = None
+) -> Leased:
+    """The job as a worker would have it at its first lease, submitted at a moment (None: now)."""
+    deadline = request.deadline or batch.deadline
+    due = max(filter(None, (at or datetime.now(UTC), request.scheduled_at or batch.not_before)))
+    if batch.window is not None:
+        due = parse_window(batch.window).opening(due)
+    return Leased(
+        job_id=job_id,
+        batch_id=batch.id,
+        tenant=batch.tenant,
+        position=0,
+        custom_id=request.custom_id,
+        step=Step.GENERATE,
+        run=1,
+        round=0,
+        priority=request.priority,
+        token=uuid7(),
+        request=request,
+        created_at=datetime.fromtimestamp(0, UTC),
+        deadline=deadline,
+        age_ms=0.0,
+        waited_ms=0.0,
+        limited_ms=0.0,
+        spent=0,
+        snoozes=0,
+        unknown=0,
+        attempts=0,
+        cost_usd=Decimal(0),
+        # An unknown price is shown, not raised: the door refuses it where there is a ceiling.
+        max_cost_usd=None,
+        first_opened_ago_ms=None,
+        stored=None,
+        time_left=None if deadline is None else deadline - due,
+        window_gap=gap_before(batch.window, deadline) if batch.window and deadline else timedelta(0),
+        replay=replay,
+    )
+
+
+# ---- all jobs --------------------------------------------------------------------------------------------------------
 
 
 class Tariff(Protocol):
@@ -47,24 +397,6 @@ class CallLimits:
     input_tokens_per_minute: float = 0.0
     output_tokens_per_minute: float = 0.0
     concurrency: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """A value with its bounds."""
-
-    low: float
-    usual: float
-    high: float
-
-    def __add__(self, other: "Spread") -> "Spread":
-        return Spread(self.low + other.low, self.usual + other.usual, self.high + other.high)
-
-    def __mul__(self, factor: float) -> "Spread":
-        return Spread(self.low * factor, self.usual * factor, self.high * factor)
-
-
-NOTHING = Spread(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,27 +467,12 @@ class Estimate:
 
     def total(self, amount: Literal["calls", "input_tokens", "output_tokens"]) -> Spread:
         """The sum over all models."""
-        return sum((getattr(row, amount) for row in self.models), NOTHING)
+        return _sum(getattr(row, amount) for row in self.models)
 
     @property
     def cost_usd(self) -> Spread:
         """The sum of the known costs."""
-        return sum((row.cost_usd for row in self.models if row.cost_usd is not None), NOTHING)
-
-
-@dataclass(slots=True)
-class _Group:
-    """Sums over the jobs with the same model, lane and basis."""
-
-    past: Averages | None
-    counted_by: str
-    calls: int = 0
-    counted: int = 0
-    tokens: int = 0
-    cap: int = 0
-    judges: Counter[tuple[str, bool, str]] = field(default_factory=Counter)
-    further: Counter[Turn] = field(default_factory=Counter)
-    """Jobs by each model that they name in ``escalate``."""
+        return _sum(row.cost_usd for row in self.models if row.cost_usd is not None)
 
 
 @dataclass(slots=True)
@@ -178,7 +495,7 @@ class Estimator:
     uncalled: Counter[Outcome] = field(default_factory=Counter)
     problems: Counter[str] = field(default_factory=Counter)
     _reserve: Decimal = Decimal(0)
-    _groups: dict[tuple[object, ...], _Group] = field(default_factory=dict)
+    _sums: dict[CallKind, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     def add(self, forecast: Forecast, *, stored: bool = False) -> None:
         """Adds one job; ``stored``: it takes the answer of an identical call."""
@@ -192,249 +509,170 @@ class Estimator:
         elif stored:
             self.stored += 1
         elif (answer := forecast.answer) is not None:
-            self._add_answer(answer)
-
-    def _add_answer(self, answer: PlannedAnswer) -> None:
-        key = (answer.provider, answer.model, answer.lane, answer.past, answer.counted_by)
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = _Group(answer.past, answer.counted_by)
-        group.calls += 1
-        group.counted += answer.counted
-        group.tokens += answer.tokens
-        group.cap += answer.cap
-        if answer.judge:
-            group.judges[answer.judge, answer.by_default, answer.judge_lane.value] += 1
-        group.further.update(map(Turn.parse, answer.escalate))
-        self._reserve = max(self._reserve, answer.reserve_usd or Decimal(0))
+            amounts = {"calls": 1, "counted": answer.counted, "tokens": answer.tokens, "cap": answer.cap}
+            self._sums[answer.kind].update(amounts)
+            self._reserve = max(self._reserve, answer.reserve_usd or Decimal(0))
 
     def result(self) -> Estimate:
         """The estimate of all jobs so far."""
         rows: list[ModelEstimate] = []
-        for key, group in self._groups.items():
-            provider, model, lane = str(key[0]), key[1] if isinstance(key[1], str) else None, str(key[2])
-            answers = self._answers(provider, model, lane, group)
-            rows += [answers, *self._follow_ups(answers, group), *self._escalations(answers, group)]
+        for kind, sums in self._sums.items():
+            answers = self._answers(kind, sums)
+            rows += [answers, *self._follow_ups(kind, answers), *self._escalations(kind, answers)]
         models = tuple(_merged(rows))
-        calls = sum(group.calls for group in self._groups.values())
         return Estimate(
             jobs=self.jobs,
-            calls=calls,
+            calls=sum(sums["calls"] for sums in self._sums.values()),
             uncalled=dict(self.uncalled),
             stored=self.stored,
             check_only=self.check_only,
             problems=dict(self.problems),
             reserve_usd=self._reserve,
             models=models,
-            time=self._time(models, calls),
-            unobserved=sum(group.calls for group in self._groups.values() if group.past is None),
+            time=self._time(models),
+            unobserved=sum(sums["calls"] for kind, sums in self._sums.items() if kind.past is None),
         )
 
-    def _answers(self, provider: str, model: str | None, lane: str, group: _Group) -> ModelEstimate:
-        past, calls = group.past, group.calls
-        inputs, counted_by = self._inputs(group)
+    def _answers(self, kind: CallKind, sums: Mapping[str, int]) -> ModelEstimate:
+        past, calls, trial = kind.past, sums["calls"], self.history.trial
+        cap = sums["cap"] / calls
         if past is None:
-            outputs = Spread(group.cap * LOW_FILL, group.cap * USUAL_FILL, group.cap)
-            output_from = f"a quarter of max_tokens ({group.cap // calls:,}); no earlier calls"
+            outputs = Spread.only(cap).times(*NO_CALLS)
+            output_from = f"a quarter of max_tokens ({sums['cap'] // calls:,}); no earlier calls"
         else:
-            usual, factor = calls * past.output_tokens, past.output_factor
-            outputs = Spread(*(min(group.cap, total) for total in (usual / factor, usual, usual * factor)))
+            lengths = Spread.only(past.output_tokens).times(*(TRIAL_OUTPUT if trial else OTHER_OUTPUT))
+            outputs = Spread(*(min(cap, length) for length in lengths))
             output_from = f"{past.calls:,} earlier calls"
-            if not self.history.same_kind:
-                output_from += f", of {past.batches:,} {'batch' if past.batches == 1 else 'batches'}"
+        if past is not None and past.billed_share is not None:
+            counted, bounds = sums["counted"] * past.billed_share, TRIAL_INPUT if trial else OTHER_INPUT
+            counted_by = f"{kind.counted_by} x {past.billed_share:.2f}, as billed in {past.calls:,} calls"
+        elif kind.counted_by == ESTIMATE:
+            counted, bounds, counted_by = sums["tokens"], CHARACTERS, "estimate of 4 characters a token"
+        else:
+            counted, bounds, counted_by = sums["tokens"], TOKENIZER, kind.counted_by
+        inputs = Spread.only(counted / calls).times(*bounds)
+        sources = (counted_by, output_from)
+        turn = Turn(kind.provider, kind.model)
+        return self._row(turn, kind.lane, Purpose.GENERATE, Spread.only(calls), inputs, outputs, sources, past)
+
+    def _row(  # noqa: PLR0917 - one row of the estimate
+        self,
+        turn: Turn,
+        lane: str,
+        purpose: str,
+        calls: Spread,
+        inputs: Spread,
+        outputs: Spread,
+        sources: tuple[str, str],
+        past: Averages | None = None,
+    ) -> ModelEstimate:
+        """Calls with the tokens of each, at their price; ``sources`` name the bases of input and output."""
+        model = self.tariff.model_of(turn.provider, turn.model)
+        costs = [
+            self._cost(Turn(turn.provider, model), lane, *each, past) for each in zip(inputs, outputs, strict=True)
+        ]
+        prices = [cost for cost in costs if cost is not None]
         return ModelEstimate(
-            provider=provider,
+            provider=turn.provider,
             model=model,
             lane=lane,
-            purpose=Purpose.GENERATE.value,
-            calls=_only(calls),
-            input_tokens=inputs,
-            output_tokens=outputs,
-            cost_usd=self._cost(Turn(provider, model), lane, calls, inputs, outputs, past),
-            counted_by=counted_by,
-            output_from=output_from,
+            purpose=str(purpose),
+            calls=calls,
+            input_tokens=calls.times(*inputs),
+            output_tokens=calls.times(*outputs),
+            cost_usd=calls.times(*prices) if len(prices) == len(costs) else None,
+            counted_by=sources[0],
+            output_from=sources[1],
             latency_s=past.latency_s if past is not None else None,
         )
 
-    def _inputs(self, group: _Group) -> tuple[Spread, str]:
-        """Estimates the input of answers, and names the counter."""
-        past = group.past
-        if past is not None and past.billed_share is not None:
-            shares = BILLED_TRIAL if self.history.same_kind else BILLED
-            usual = group.counted * past.billed_share
-            counted_by = f"{past.counted_by} x {past.billed_share:.2f}, as billed in {past.calls:,} calls"
-            return Spread(*(usual * share for share in shares)), counted_by
-        shares, counted_by = TOKENIZER, group.counted_by
-        if counted_by == ESTIMATE:
-            shares, counted_by = CHARACTERS, "estimate of 4 characters a token"
-        return Spread(*(group.tokens * share for share in shares)), counted_by
+    def _cost(self, turn: Turn, lane: str, inputs: float, outputs: float, past: Averages | None) -> float | None:
+        usage = Usage(
+            input_tokens=round(inputs),
+            output_tokens=round(outputs),
+            cached_input_tokens=int(inputs * past.cache_reads) if past else 0,
+            cache_write_tokens=int(inputs * past.cache_writes) if past else 0,
+        )
+        usd = self.tariff.usage_usd(turn.provider, turn.model, usage, lane)
+        return None if usd is None else float(usd)
 
-    def _cost(  # noqa: PLR0917 - one row of the estimate
-        self, turn: Turn, lane: str, calls: float, inputs: Spread, outputs: Spread, past: Averages | None
-    ) -> Spread | None:
-        if not calls:
-            return NOTHING
-        costs = []
-        for tokens_in, tokens_out in zip(_bounds(inputs), _bounds(outputs), strict=True):
-            each_in = tokens_in / calls
-            usage = Usage(
-                input_tokens=round(each_in),
-                output_tokens=round(tokens_out / calls),
-                cached_input_tokens=int(each_in * past.cache_reads) if past else 0,
-                cache_write_tokens=int(each_in * past.cache_writes) if past else 0,
-            )
-            usd = self.tariff.usage_usd(turn.provider, turn.model, usage, lane)
-            if usd is None:
-                return None
-            costs.append(float(usd) * calls)
-        return Spread(*costs)
-
-    def _follow_ups(self, answers: ModelEstimate, group: _Group) -> Iterable[ModelEstimate]:
+    def _follow_ups(self, kind: CallKind, answers: ModelEstimate) -> Iterable[ModelEstimate]:
         """Judges and second rounds: as often as after earlier answers of the model, else by what a judge may cost."""
-        provider, model = answers.provider, answers.model
-        explicit = sum(count for (_, by_default, _), count in group.judges.items() if not by_default)
-        for asks_judge, count in ((True, explicit), (False, group.calls - explicit)):
-            if not count:
-                continue
-            earlier = calls_in(self.history.first_calls(provider, model, judge=asks_judge))
-            if earlier >= LEAST_CALLS:
-                judged = False
-                for past, each in self.history.follow_ups(provider, model, judge=asks_judge):
-                    if past.purpose == Purpose.JUDGE:
-                        judged = True
-                        # In the lane of now: the price is another one, and the tokens are the same.
-                        lanes = [lane for (_, by_default, lane) in group.judges if by_default is not asks_judge]
-                        yield self._follow_up(past, each, count, earlier, lanes[0] if lanes else past.lane)
-                    elif past.purpose != Purpose.ESCALATE:
-                        yield self._follow_up(past, each, count, earlier, answers.lane)
-                if not judged and not self.history.same_kind:
-                    yield from self._unseen_judges(answers, group, asks_judge=asks_judge, share=OTHER_JUDGES)
-            else:
-                for (judge, by_default, lane), times in group.judges.items():
-                    if by_default is not asks_judge:
-                        turn = self._turn(Turn.parse(judge))
-                        yield self._first_judge(answers, turn, lane, times, by_default=by_default)
+        jobs, explicit = answers.calls.usual, bool(kind.judge) and not kind.by_default
+        earlier = calls_in(self.history.first_calls(kind.provider, kind.model, judge=explicit))
+        margin = TRIAL_JUDGES if self.history.trial else OTHER_JUDGES
+        judged = False
+        if earlier >= LEAST_CALLS:
+            followed: dict[tuple[str, str | None, str, str], list[PastCalls]] = {}
+            for past in self.history.calls:
+                if (
+                    past.answer == (kind.provider, kind.model)
+                    and past.judge is explicit
+                    and past.purpose != Purpose.ESCALATE
+                ):
+                    followed.setdefault((past.provider, past.model, past.lane, past.purpose), []).append(past)
+            for (provider, model, lane, purpose), same in followed.items():
+                each, share = average(same, lane), calls_in(same) / earlier
+                judged = judged or purpose == Purpose.JUDGE
+                calls = Spread(jobs * max(0.0, share - margin), jobs * share, jobs * (share + margin))
+                # In the lane of now: the price is another one, and the tokens are the same.
+                now = kind.lane if purpose != Purpose.JUDGE else kind.judge_lane if kind.judge else lane
+                sources = (f"as billed in {each.calls:,} calls", f"{each.calls:,} earlier calls")
+                latency_s = each.latency_s if lane == now else 0.0
+                inputs, outputs = Spread.only(each.input_tokens), Spread.only(each.output_tokens)
+                row = self._row(Turn(provider, model), now, purpose, calls, inputs, outputs, sources, each)
+                yield replace(row, latency_s=latency_s)
+        if kind.judge and not judged and not (self.history.trial and earlier >= LEAST_CALLS):
+            yield self._first_judge(kind, answers, unneeded=earlier >= LEAST_CALLS)
 
-    def _unseen_judges(
-        self, answers: ModelEstimate, group: _Group, *, asks_judge: bool, share: float
-    ) -> Iterable[ModelEstimate]:
-        """Judges that no earlier answer needed: none is expected, and answers to other questions may need some."""
-        for (judge, by_default, lane), times in group.judges.items():
-            if by_default is not asks_judge:
-                turn = self._turn(Turn.parse(judge))
-                first = self._first_judge(answers, turn, lane, times, by_default=by_default)
-                source = "the earlier answers, of which none needed a judge"
-                yield replace(
-                    first,
-                    calls=_at_most(times * share),
-                    input_tokens=_at_most(first.input_tokens.high * share),
-                    output_tokens=_at_most(first.output_tokens.high * share),
-                    cost_usd=first.cost_usd and _at_most(first.cost_usd.high * share),
-                    counted_by=source,
-                    output_from=source,
-                )
-
-    def _escalations(self, answers: ModelEstimate, group: _Group) -> Iterable[ModelEstimate]:
-        """Further models of a cascade: a guess, because how often they are asked depends on the questions."""
-        for turn, times in ((self._turn(turn), times) for turn, times in group.further.items()):
-            share = times / answers.calls.usual
-            calls = Spread(0, times * USUAL_ESCALATED, times)
-            each = (answers.input_tokens.usual * share / times, answers.output_tokens.usual * share / times)
-            once = self._cost(turn, answers.lane, 1, _only(each[0]), _only(each[1]), None)
-            source = "a guess: a quarter of the jobs, at most all; prompts and answers as before"
-            yield ModelEstimate(
-                provider=turn.provider,
-                model=turn.model,
-                lane=answers.lane,
-                purpose=Purpose.ESCALATE.value,
-                calls=calls,
-                input_tokens=calls * each[0],
-                output_tokens=calls * each[1],
-                cost_usd=once and calls * once.usual,
-                counted_by=source,
-                output_from=source,
-            )
-
-    def _turn(self, turn: Turn) -> Turn:
-        """The turn with its model, also where that is the provider's default."""
-        return Turn(turn.provider, self.tariff.model_of(turn.provider, turn.model))
-
-    def _follow_up(self, past: PastCalls, each: Averages, jobs: int, earlier: int, lane: str) -> ModelEstimate:
-        share, margin = each.calls / earlier, self.history.margin(earlier)
-        calls = Spread(jobs * max(0.0, share - margin), jobs * share, jobs * (share + margin))
-        once = self._cost(
-            Turn(past.provider, past.model), lane, 1, _only(each.input_tokens), _only(each.output_tokens), each
-        )
-        return ModelEstimate(
-            provider=past.provider,
-            model=past.model,
-            lane=lane,
-            purpose=past.purpose,
-            calls=calls,
-            input_tokens=calls * each.input_tokens,
-            output_tokens=calls * each.output_tokens,
-            cost_usd=once and calls * once.usual,
-            counted_by=f"as billed in {each.calls:,} calls",
-            output_from=f"{each.calls:,} earlier calls",
-            latency_s=each.latency_s if past.lane == lane else 0.0,
-        )
-
-    def _first_judge(
-        self, answers: ModelEstimate, turn: Turn, lane: str, times: int, *, by_default: bool
-    ) -> ModelEstimate:
+    def _first_judge(self, kind: CallKind, answers: ModelEstimate, *, unneeded: bool) -> ModelEstimate:
         """A judge of which no call is known: it reads at most the prompt and the answer."""
-        share = times / answers.calls.usual
-        most_in = (answers.input_tokens.usual + answers.output_tokens.usual) * share
-        inputs = Spread(0.0, most_in / 2, most_in)
-        outputs = Spread(0.0, min(JUDGE_TOKENS, self.judge_cap) * times, self.judge_cap * times)
-        calls = Spread(0 if by_default else times, times, times)
-        cost_usd = self._cost(turn, lane, times, inputs, outputs, None)
-        source = "no earlier calls of this judge: a guess"
-        if by_default and cost_usd is not None and answers.cost_usd is not None:
-            # It is not asked beyond this share.
-            most = [cost * share * float(self.judge_share) for cost in _bounds(answers.cost_usd)]
-            usual = min(cost_usd.usual, most[1]) / 2
-            scale = usual / cost_usd.usual if cost_usd.usual else 0.0
-            inputs, outputs = (
-                Spread(0.0, tokens.usual * scale, tokens.usual * scale * 2) for tokens in (inputs, outputs)
-            )
-            cost_usd = Spread(0.0, usual, most[2])
-            calls = Spread(0, times * min(1.0, scale * 2), times)
-            source = f"at most {float(self.judge_share):.0%} of the answers' cost; no earlier calls"
-        return ModelEstimate(
-            turn.provider,
-            turn.model,
-            lane,
-            Purpose.JUDGE.value,
+        jobs = answers.calls.usual
+        most_in = (answers.input_tokens.usual + answers.output_tokens.usual) / jobs
+        calls, source = Spread.only(jobs), "no earlier calls of this judge: a guess"
+        outputs = Spread(0.0, min(JUDGE_TOKENS, self.judge_cap), self.judge_cap)
+        row = self._row(
+            Turn.parse(kind.judge),
+            kind.judge_lane,
+            Purpose.JUDGE,
             calls,
-            inputs,
+            Spread(0.0, most_in / 2, most_in),
             outputs,
-            cost_usd,
-            source,
-            source,
+            (source, source),
         )
+        if unneeded:
+            source = "the earlier answers, of which none needed a judge"
+            return _resized(row, Spread(0.0, 0.0, OTHER_JUDGES), source)
+        if not kind.by_default or row.cost_usd is None or answers.cost_usd is None:
+            return row
+        # It is not asked beyond this share of what the answers cost.
+        allowed = answers.cost_usd.times(float(self.judge_share) / (row.cost_usd.usual or 1.0))
+        source = f"at most {float(self.judge_share):.0%} of the answers' cost; no earlier calls"
+        return _resized(row, Spread(0.0, min(1.0, allowed.usual) / 2, min(1.0, allowed.high)), source)
 
-    def _time(self, models: Sequence[ModelEstimate], jobs: int) -> TimeEstimate:
-        if not jobs:
+    def _escalations(self, kind: CallKind, answers: ModelEstimate) -> Iterable[ModelEstimate]:
+        """Further models of a cascade: a guess, because how often they are asked depends on the questions."""
+        jobs, source = answers.calls.usual, "a guess: a quarter of the jobs, at most all; prompts and answers as before"
+        for name in kind.escalate:
+            inputs = Spread.only(answers.input_tokens.usual / jobs)
+            outputs = Spread.only(answers.output_tokens.usual / jobs)
+            calls = Spread.only(jobs).times(*ESCALATED)
+            yield self._row(Turn.parse(name), kind.lane, Purpose.ESCALATE, calls, inputs, outputs, (source, source))
+
+    def _time(self, models: Sequence[ModelEstimate]) -> TimeEstimate:
+        if not models:
             return TimeEstimate(NOTHING, "no calls")
-        bounds: list[tuple[float, str]] = []
         totals: dict[tuple[str, str | None], list[ModelEstimate]] = defaultdict(list)
         for row in models:
             totals[row.provider, row.model].append(row)
-        for (provider, model), rows in totals.items():
-            bounds += self._bounds_of(provider, model, rows)
-        paces = [self.history.paces[key] for key in totals if key in self.history.paces]
+        bounds = [bound for key, rows in totals.items() for bound in self._bounds_of(*key, rows)]
+        least, cause = max(bounds, key=lambda bound: bound[0].usual, default=(NOTHING, ""))
         if (waiting := self._waiting(models)) is not None:
-            least, _ = max(bounds, default=(0.0, ""))
             seconds, cause = waiting
-            return TimeEstimate(Spread(least, max(least, seconds), max(least, seconds)), cause)
-        if not bounds and not paces:
+            return TimeEstimate(Spread(least.low, max(least.usual, seconds), max(least.high, seconds)), cause)
+        if not bounds:
             return TimeEstimate(None, "no limit is set, and no earlier call tells how long one takes")
-        least, cause = max(bounds, default=(0.0, ""))
-        usual = max([least, *(jobs / pace.quickest for pace in paces)])
-        if usual > least:
-            cause = "the pace of the quickest earlier batch"
-        return TimeEstimate(Spread(least, usual, max([usual, *(jobs / pace.slowest for pace in paces)])), cause)
+        return TimeEstimate(least, cause)
 
     def _waiting(self, models: Sequence[ModelEstimate]) -> tuple[float, str] | None:
         """The time of the slowest cheaper lane, for each purpose one after the other: a judge reads what came back."""
@@ -448,35 +686,42 @@ class Estimator:
 
     def _bounds_of(
         self, provider: str, model: str | None, rows: Sequence[ModelEstimate]
-    ) -> Iterable[tuple[float, str]]:
+    ) -> Iterable[tuple[Spread, str]]:
         limits, name = self.limits(provider, model), f"{provider}:{model or '?'}"
-        calls, inputs, outputs = (
-            sum(getattr(row, amount).usual for row in rows) for amount in ("calls", "input_tokens", "output_tokens")
-        )
         for total, rate, unit in (
-            (calls, limits.requests_per_minute, "requests"),
-            (inputs, limits.input_tokens_per_minute, "input tokens"),
-            (outputs, limits.output_tokens_per_minute, "output tokens"),
+            (_sum(row.calls for row in rows), limits.requests_per_minute, "requests"),
+            (_sum(row.input_tokens for row in rows), limits.input_tokens_per_minute, "input tokens"),
+            (_sum(row.output_tokens for row in rows), limits.output_tokens_per_minute, "output tokens"),
         ):
             if rate:
-                yield total / rate * 60, f"the {unit} a minute of {name}"
-        rows = [row for row in rows if row.lane == Lane.STANDARD]
-        if seconds := sum(row.calls.usual * (row.latency_s or 0.0) for row in rows):
+                yield total.times(60 / rate), f"the {unit} a minute of {name}"
+        timed = [(row.calls, row.latency_s) for row in rows if row.lane == Lane.STANDARD and row.latency_s]
+        if timed:
             at_once = min(limits.concurrency or self.slots, self.slots)
-            latency_s = max(row.latency_s or 0.0 for row in rows)
-            yield max(seconds / at_once, latency_s), f"{at_once:,} calls at once of {name}"
+            latency_s = max(latency for _, latency in timed)
+            busy = _sum(calls.times(latency / at_once) for calls, latency in timed)
+            yield Spread(*(max(seconds, latency_s) for seconds in busy)), f"{at_once:,} calls at once of {name}"
 
 
-def _bounds(spread: Spread) -> tuple[float, float, float]:
-    return spread.low, spread.usual, spread.high
+def _resized(row: ModelEstimate, share: Spread, source: str) -> ModelEstimate:
+    """The row with a share of its usual calls, whatever their own bounds."""
+    calls = Spread.only(row.calls.usual).times(*share)
+    inputs = Spread.only(row.input_tokens.usual).times(*share)
+    outputs = Spread.only(row.output_tokens.usual).times(*share)
+    cost_usd = row.cost_usd and Spread.only(row.cost_usd.usual).times(*share)
+    return replace(
+        row,
+        calls=calls,
+        input_tokens=inputs,
+        output_tokens=outputs,
+        cost_usd=cost_usd,
+        counted_by=source,
+        output_from=source,
+    )
 
 
-def _only(value: float) -> Spread:
-    return Spread(value, value, value)
-
-
-def _at_most(value: float) -> Spread:
-    return Spread(0.0, 0.0, value)
+def _sum(spreads: Iterable[Spread]) -> Spread:
+    return reduce(Spread.plus, spreads, NOTHING)
 
 
 def _merged(rows: Iterable[ModelEstimate]) -> Iterable[ModelEstimate]:
@@ -488,13 +733,12 @@ def _merged(rows: Iterable[ModelEstimate]) -> Iterable[ModelEstimate]:
         if first is None:
             merged[key] = row
             continue
-        costs = (first.cost_usd, row.cost_usd)
         merged[key] = replace(
             first,
-            calls=first.calls + row.calls,
-            input_tokens=first.input_tokens + row.input_tokens,
-            output_tokens=first.output_tokens + row.output_tokens,
-            cost_usd=costs[0] + costs[1] if costs[0] is not None and costs[1] is not None else None,
+            calls=first.calls.plus(row.calls),
+            input_tokens=first.input_tokens.plus(row.input_tokens),
+            output_tokens=first.output_tokens.plus(row.output_tokens),
+            cost_usd=first.cost_usd.plus(row.cost_usd) if first.cost_usd and row.cost_usd else None,
             counted_by=_both(first.counted_by, row.counted_by),
             output_from=_both(first.output_from, row.output_from),
             latency_s=max(filter(None, (first.latency_s, row.latency_s)), default=None),

@@ -69,7 +69,7 @@ def test_averages_are_those_of_the_tenant_and_of_calls_before_a_moment(database_
         (past,) = (await ledger.history.past("desk")).calls
         assert (past.provider, past.model, past.prompt, past.calls) == ("extractive", "extractive-4", "grounded", CALLS)
         assert (past.output_tokens, past.input_tokens, past.cached) == (40 * CALLS, 90 * CALLS, 45 * CALLS)
-        assert (past.counted, past.billed, past.batch) == (100 * CALLS, 90 * CALLS, batch_id)
+        assert (past.counted, past.billed) == (100 * CALLS, 90 * CALLS)
         status = await ledger.reading.batch_status(batch_id)
         assert (await ledger.history.past("desk", status.created_at - timedelta(seconds=1))).calls == ()
         (trial,) = (await ledger.history.past("desk", batch_id=batch_id)).calls
@@ -97,7 +97,7 @@ def test_a_file_is_estimated_by_earlier_answers_and_nothing_is_written(database_
         assert [line["where"] for line in done["refused"]] == [f"{path}, line 8"]
         assert done["no_call"] == {"no_evidence": 2}
         (row,) = done["models"]
-        assert (row["output_tokens"]["usual"], row["output_from"]) == (7 * 40, f"{CALLS} earlier calls, of 1 batch")
+        assert (row["output_tokens"]["usual"], row["output_from"]) == (7 * 40, f"{CALLS} earlier calls")
         await submit(ledger, make_request(idempotency_key="k"), batch=make_batch("default"))
         again = to_json(await estimate_files([str(path)], {}, Settings(provider="extractive"), ledger))
         assert (again["jobs"], again["known_jobs"]) == (8, 1)

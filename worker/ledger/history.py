@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from tasks.calls.call_history import History, Pace, PastCalls
+from tasks.calls.estimate import History, PastCalls
 from worker.ledger.database import Database
 
 NEWEST = 20_000
@@ -17,10 +17,7 @@ SAMPLE = 500
 """Attempts of each model and purpose that count; the completions of no more are read."""
 
 SAMPLE_OF_BATCH = 100
-"""Attempts of a batch among them, so that several batches tell how far one may be from another."""
-
-LEAST_JOBS = 20
-"""Calls of a batch from which on its pace counts."""
+"""Attempts of a batch among them, so that no large one speaks for all."""
 
 _RECENT = """
 WITH newest AS (
@@ -50,21 +47,21 @@ WITH newest AS (
 _ANSWERS = (
     _RECENT
     + """
-SELECT u.provider, u.model, u.lane, u.purpose, u.batch_id, count(*) AS calls, sum(input) AS inputs, sum(output) AS outputs,
+SELECT u.provider, u.model, u.lane, u.purpose, count(*) AS calls, sum(input) AS inputs, sum(output) AS outputs,
        sum(cached) AS cached, sum(written) AS written, sum(seconds) AS seconds,
        coalesce(sum(counted), 0)::float8 AS counted, coalesce(sum(input) FILTER (WHERE counted > 0), 0) AS billed,
        judge, c.prompt ->> 'name' AS prompt, c.prompt #>> '{snapshot,counted_by}' AS counted_by
 FROM used u JOIN completion c ON c.attempt_id = u.id
 CROSS JOIN LATERAL (SELECT (c.prompt #>> '{snapshot,prompt_tokens}')::float8 AS counted) t
 WHERE u.purpose = 'generate'
-GROUP BY u.provider, u.model, u.lane, u.purpose, judge, u.batch_id, c.prompt ->> 'name', c.prompt #>> '{snapshot,counted_by}'
+GROUP BY u.provider, u.model, u.lane, u.purpose, judge, c.prompt ->> 'name', c.prompt #>> '{snapshot,counted_by}'
 """
 )
 
 _FOLLOW_UPS = (
     _RECENT
     + """
-SELECT f.provider, f.model, f.lane, f.purpose, g.batch_id, count(*) AS calls,
+SELECT f.provider, f.model, f.lane, f.purpose, count(*) AS calls,
        sum((f.usage ->> 'input_tokens')::float8) AS inputs, sum((f.usage ->> 'output_tokens')::float8) AS outputs,
        sum((f.usage ->> 'cached_input_tokens')::float8) AS cached,
        sum((f.usage ->> 'cache_write_tokens')::float8) AS written,
@@ -72,18 +69,7 @@ SELECT f.provider, f.model, f.lane, f.purpose, g.batch_id, count(*) AS calls,
        g.judge, g.provider AS answer_provider, g.model AS answer_model
 FROM used g JOIN attempt f ON f.job_id = g.job_id AND f.run = g.run
 WHERE g.purpose = 'generate' AND f.purpose <> 'generate' AND f.outcome = 'ok' AND f.usage IS NOT NULL
-GROUP BY f.provider, f.model, f.lane, f.purpose, g.batch_id, g.judge, g.provider, g.model
-"""
-)
-
-_PACES = (
-    _RECENT
-    + """
-SELECT provider, model, min(pace) AS slowest, max(pace) AS quickest
-FROM (
-    SELECT provider, model, count(*) / nullif(extract(epoch FROM max(closed_at) - min(opened_at)), 0)::float8 AS pace
-    FROM used WHERE purpose = 'generate' AND lane = 'standard' GROUP BY provider, model, batch_id HAVING count(*) >= %(least)s
-) b WHERE pace IS NOT NULL GROUP BY provider, model
+GROUP BY f.provider, f.model, f.lane, f.purpose, g.judge, g.provider, g.model
 """
 )
 
@@ -139,7 +125,6 @@ class CallHistory:
             **_scope(tenant, before, batch_id),
             "sample": SAMPLE,
             "of_batch": SAMPLE_OF_BATCH if batch_id is None else SAMPLE,
-            "least": LEAST_JOBS,
         }
         calls = [
             _past(row, prompt=row.prompt, counted_by=row.counted_by, counted=row.counted, billed=row.billed)
@@ -148,11 +133,7 @@ class CallHistory:
         calls += [
             _past(row, answer=(row.answer_provider, row.answer_model)) for row in await self._db.rows(_FOLLOW_UPS, key)
         ]
-        paces = {
-            (row.provider, row.model): Pace(float(row.slowest), float(row.quickest))
-            for row in await self._db.rows(_PACES, {**key, "of_batch": SAMPLE})
-        }
-        return History(tuple(calls), paces, same_kind=batch_id is not None)
+        return History(tuple(calls), trial=batch_id is not None)
 
     async def stored_keys(
         self, tenant: str, keys: Sequence[bytes], within: timedelta, at: datetime | None = None
@@ -190,7 +171,6 @@ def _past(row: Any, **more: Any) -> PastCalls:
         row.model,
         row.lane,
         row.purpose,
-        row.batch_id,
         row.calls,
         row.inputs,
         row.outputs,

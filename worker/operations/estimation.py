@@ -13,9 +13,18 @@ from schemas.batch import BatchStatus
 from schemas.generation import Lane
 from schemas.job import JobRequest
 from schemas.window import parse_window
-from tasks.calls.call_history import History, calls_in
-from tasks.calls.estimate import CallLimits, Estimate, Estimator, ModelEstimate, Spread
-from tasks.calls.forecast import Forecast, Forecaster, first_lease
+from tasks.calls.estimate import (
+    CallLimits,
+    Estimate,
+    Estimator,
+    Forecast,
+    Forecaster,
+    History,
+    ModelEstimate,
+    Spread,
+    calls_in,
+    first_lease,
+)
 from tasks.lanes.choice import LaneChooser
 from tasks.ports import NewBatch, NewJob, Refused, Replay
 from tasks.ports.remote_batches import BatchTimes
@@ -334,7 +343,7 @@ def to_json(estimation: Estimation) -> dict[str, Any]:
         "unknown_prices": list(estimate.unpriced),
         "largest_reservation_usd": f"{estimate.reserve_usd:f}",
         "max_cost_usd": None if estimation.max_cost_usd is None else f"{estimation.max_cost_usd:f}",
-        "seconds": None if seconds is None else {name: round(value, 3) for name, value in asdict(seconds).items()},
+        "seconds": None if seconds is None else {name: round(value, 3) for name, value in seconds._asdict().items()},
         "bound_by": estimate.time.bound_by,
         "late_s": None if estimation.late_s is None else round(estimation.late_s, 3),
         "history": estimation.history,
@@ -375,8 +384,8 @@ def _row(row: ModelEstimate) -> dict[str, Any]:
 
 
 def _whole(spread: Spread) -> dict[str, int]:
-    return {name: round(value) for name, value in asdict(spread).items()}
+    return {name: round(value) for name, value in spread._asdict().items()}
 
 
 def _usd(spread: Spread) -> dict[str, str]:
-    return {name: f"{value:.6f}" for name, value in asdict(spread).items()}
+    return {name: f"{value:.6f}" for name, value in spread._asdict().items()}

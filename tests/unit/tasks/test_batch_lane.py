@@ -13,7 +13,7 @@ import pytest
 from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
 from schemas.states import HeldReason
-from tasks.calls.forecast import first_lease
+from tasks.calls.estimate import first_lease
 from tasks.calls.paid_call import BrokenCall, PaidCalls
 from tasks.calls.retry import Fail, Hold, Retry, RetryPolicy, Snooze
 from tasks.errors import ProviderError

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import pytest
 from uuid_utils.compat import uuid7
@@ -13,9 +12,7 @@ from schemas.generation import CheckerName, Lane
 from schemas.job import JobRequest
 from schemas.model_call import Usage
 from schemas.states import Outcome
-from tasks.calls.call_history import History, Pace, PastCalls
-from tasks.calls.estimate import CallLimits, Estimate, Estimator
-from tasks.calls.forecast import Forecaster, first_lease
+from tasks.calls.estimate import CallLimits, Estimate, Estimator, Forecaster, History, PastCalls, first_lease
 from tasks.calls.response_cache import SharePolicy
 from tasks.ports import Leased, NewBatch
 from tests.builders import make_request
@@ -46,7 +43,7 @@ def leased(request: JobRequest) -> Leased:
 def past(outputs: Sequence[float], *, latency_s: float = 2.0, inputs: float = 500.0, **changes: Any) -> PastCalls:
     calls = len(outputs)
     fields: dict[str, Any] = {
-        "provider": "scripted", "model": "scripted-1", "lane": "standard", "purpose": "generate", "batch": None, "calls": calls,
+        "provider": "scripted", "model": "scripted-1", "lane": "standard", "purpose": "generate", "calls": calls,
         "input_tokens": inputs * calls, "output_tokens": sum(outputs), "counted": 1_000.0 * calls, "billed": inputs * calls,
         "prompt": "grounded", "counted_by": "estimate", "seconds": latency_s * calls,
     }  # fmt: skip
@@ -84,11 +81,11 @@ def test_without_earlier_calls_the_cap_is_the_bound_and_no_call_is_made() -> Non
 
 
 def test_earlier_calls_narrow_the_answers_and_correct_the_input() -> None:
-    history = History((past([100, 120] * 50),), same_kind=True)
+    history = History((past([100, 120] * 50),), trial=True)
     (before,) = estimate(make_request()).models
     (row,) = estimate(*[make_request()] * 100, history=history).models
     assert row.output_tokens.usual == pytest.approx(11_000)
-    assert 9_000 < row.output_tokens.low < 11_000 < row.output_tokens.high < 13_000
+    assert 9_000 < row.output_tokens.low < 11_000 < row.output_tokens.high < 13_500
     # The records' estimate times the share, not a quarter of the characters.
     assert row.input_tokens.usual < before.input_tokens.usual * 100
     assert row.counted_by == "estimate x 0.50, as billed in 100 calls"
@@ -96,23 +93,10 @@ def test_earlier_calls_narrow_the_answers_and_correct_the_input() -> None:
 
 
 def test_answers_to_other_questions_may_be_much_shorter_or_longer_than_those_of_earlier_batches() -> None:
-    earlier = [past([100, 120] * 200, batch=uuid7()) for _ in range(6)]
-    (row,) = estimate(*[make_request()] * 100, history=History(tuple(earlier[:1]))).models
-    assert row.output_tokens.low == pytest.approx(4_400, rel=0.1)
-    assert row.output_tokens.high == pytest.approx(27_500, rel=0.1)
-    assert row.output_from == "400 earlier calls, of 1 batch"
-    (row,) = estimate(*[make_request()] * 100, history=History(tuple(earlier))).models
-    assert row.output_tokens.low < 5_000, "six alike may be six of the same questions"
-
-
-def test_bounds_reach_as_far_as_any_earlier_batch() -> None:
-    apart = [past([each] * 400, batch=uuid7()) for each in (20.0, 180.0, 100.0, 100.0)]
-    (row,) = estimate(*[make_request()] * 100, history=History(tuple(apart))).models
-    assert row.output_tokens.low == pytest.approx(2_000)
-    assert row.output_tokens.high == pytest.approx(50_000)
-    few = [past([1_000.0] * 5, batch=uuid7()), past([100.0] * 995, batch=uuid7())]
-    (row,) = estimate(*[make_request()] * 100, history=History(tuple(few))).models
-    assert row.output_tokens.high < 30_000, "five calls are no batch to go by"
+    (row,) = estimate(*[make_request()] * 100, history=History((past([100, 120] * 200),))).models
+    assert row.output_tokens.low == pytest.approx(4_400)
+    assert row.output_tokens.high == pytest.approx(27_500)
+    assert row.output_from == "400 earlier calls"
 
 
 def test_a_count_by_another_counter_is_no_measure_of_what_is_billed() -> None:
@@ -139,7 +123,10 @@ def test_a_lane_takes_the_time_that_is_expected_of_it() -> None:
     )
     answer = Forecaster(Registry(ScriptedProvider(answers())), NO_HISTORY).forecast(leased(make_request()))
     assert answer.answer is not None
-    batch = replace(answer.answer, lane="provider_batch", judge="scripted:judge-1", judge_lane=Lane.PROVIDER_BATCH)
+    kind = answer.answer.kind._replace(
+        lane="provider_batch", judge="scripted:judge-1", judge_lane=Lane.PROVIDER_BATCH.value
+    )
+    batch = replace(answer.answer, kind=kind)
     estimator.add(replace(answer, answer=batch))
     result = estimator.result()
     assert [(row.purpose, row.lane) for row in result.models] == [
@@ -190,37 +177,22 @@ def test_judges_and_second_rounds_follow_as_often_as_before() -> None:
 
 
 def test_other_questions_may_need_a_judge_more_or_less_often_than_those_of_earlier_batches() -> None:
-    def calls(*batches: tuple[UUID, int], same_kind: bool = False) -> tuple[float, float, float]:
-        """The judge's calls for 1,000 answers, after batches of 100 answers of which some needed a judge."""
-        judges = [
-            past(
-                [20] * count,
-                inputs=50,
-                provider="judge",
-                model="j",
-                purpose="judge",
-                batch=batch,
-                answer=("scripted", "scripted-1"),
-            )
-            for batch, count in batches
-            if count
-        ]
-        answered = [past([100] * 100, batch=batch) for batch, _ in batches]
-        history = History((*answered, *judges), same_kind=same_kind)
-        row = estimate(*[make_request()] * 1_000, history=history, judge="judge:j", judge_share=Decimal("0.1")).models[
-            1
-        ]
+    def calls(answered: int, judged: int, *, trial: bool = False) -> tuple[float, float, float]:
+        """The judge's calls for 1,000 answers, after some of which some needed a judge."""
+        answer = ("scripted", "scripted-1")
+        judges = past([20] * judged, inputs=50, provider="judge", model="j", purpose="judge", answer=answer)
+        history = History((past([100] * answered), *([judges] if judged else [])), trial=trial)
+        options = {"judge": "judge:j", "judge_share": Decimal("0.1")}
+        row = estimate(*[make_request()] * 1_000, history=history, **options).models[1]
         assert row.purpose == "judge"
-        return row.calls.low, row.calls.usual, row.calls.high
+        return tuple(row.calls)
 
-    first, second = uuid7(), uuid7()
-    low, usual, high = calls((first, 28))
+    low, usual, high = calls(100, 28)
     assert (low, usual) == (0, pytest.approx(280))
     assert high > 560
-    trial = calls((first, 28), same_kind=True)
+    trial = calls(100, 28, trial=True)
     assert (trial[0] > 150, trial[2] < 400) == (True, True), "of the same questions only the sample is uncertain"
-    assert calls((first, 28), (second, 0))[1] == pytest.approx(140)
-    assert calls((first, 0)) == (0, 0, pytest.approx(300)), "none so far does not mean none"
+    assert calls(100, 0) == (0, 0, pytest.approx(300)), "none so far does not mean none"
 
 
 def test_a_judge_that_jobs_ask_for_is_in_the_estimate_before_its_first_call() -> None:
@@ -257,13 +229,6 @@ def test_the_slowest_limit_tells_the_time(limits: CallLimits, seconds: float, ca
     assert done.time.seconds is not None
     assert done.time.seconds.usual == pytest.approx(seconds)
     assert done.time.bound_by.startswith(cause)
-
-
-def test_the_pace_of_earlier_batches_bounds_the_time() -> None:
-    history = History((past([100] * 30),), {("scripted", "scripted-1"): Pace(0.5, 2.0)})
-    seconds = estimate(*[make_request()] * 100, history=history).time.seconds
-    assert seconds is not None
-    assert (seconds.usual, seconds.high) == (50, 200)
 
 
 def test_identical_jobs_of_a_tenant_that_shares_have_one_key() -> None:

@@ -12,7 +12,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from schemas.job import JobRequest
 from schemas.states import HeldReason
-from tasks.calls.forecast import first_lease
+from tasks.calls.estimate import first_lease
 from tasks.calls.paid_call import BrokenCall, PaidCalls
 from tasks.calls.retry import Hold, RetryPolicy, Snooze
 from tasks.errors import LedgerUnavailable

@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from schemas.states import Step
-from tasks.calls.call_history import LEAST_CALLS
-from tasks.calls.estimate import ModelEstimate, Spread
+from tasks.calls.estimate import LEAST_CALLS, ModelEstimate, Spread
 from tasks.errors import InputError
 from tasks.ports import Refused
 from worker.cli import options
