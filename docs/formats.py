@@ -30,9 +30,9 @@ CONTEXT: tuple[dict[str, Any], ...] = (
 FORMATS = {
     OutputFormat.MARKDOWN: "The answer's own Markdown. An unfinished block of code is closed, and never contains a marker.",
     OutputFormat.PLAIN: "Headings, emphasis, links and code lose their marks; every word stays, and code keeps its lines. A table keeps its rows.",
-    OutputFormat.BULLETS: 'A sentence an item, or the items and levels of a list that the model wrote. A heading or an introduction (a line that ends with a colon) comes before the list. A row of a model\'s table becomes an item "head: cell; head: cell", and a head without a cell below it one of its own; a block of code stays whole, below its item.',
-    OutputFormat.STEPS: "The same, numbered 1, 2, 3 without gaps.",
-    OutputFormat.TABLE: "A statement a row. A table that the model wrote itself keeps its columns, with the markers in its cells; beside other text its rows become statements. Code stands between two tables.",
+    OutputFormat.BULLETS: 'A sentence an item, or the items and levels of a list that the model wrote. A heading or an introduction comes before the list. A row of a model\'s table becomes an item "head: cell; head: cell".',
+    OutputFormat.STEPS: "Items of `bullets`, numbered 1, 2, 3 without gaps.",
+    OutputFormat.TABLE: "A statement a row. A table that the model wrote itself keeps its columns, with the markers in its cells; beside other text its rows become statements.",
     OutputFormat.JSON: "`answer` holds the texts, each with the numbers of the sources it cites; `sources` the list. In place of an answer, such as for an abstention or a failure, `answer` is empty, `status` names the reason and `message` is the text for the reader.",
 }
 STYLES = {
@@ -49,34 +49,24 @@ TABLE_ANSWER = """| Party | Notice period |
 
 READING = (
     "What a model writes beside its answer never reaches a reader: thoughts (`<think>`), tokens of its chat template, raw JSON.",
-    "JSON of another shape than requested is read by its texts, damaged JSON is repaired; where text was lost the model is",
-    "asked again, and an answer that stays so is `partial` with the text that was found. Parts that say the same are merged",
-    "with their citations (of steps only neighbours: a step may be meant twice). Statements that a model left without an end",
-    "stand apart.",
+    "JSON of another shape is read by its texts, damaged JSON is repaired; where text was lost the model is asked again. Parts that",
+    "say the same are merged with their citations.",
     "",
     "HTML tags are removed and their words stay; scripts go with their content. An image, and a link with another scheme than",
-    "`http`, `https`, `mailto`, `tel` or `ftp`, becomes its text, so that no page loads it and no reader follows it; short words that",
-    'only point there and stand between sentences ("Read more") go, too. A `<` that could open a tag gets a space behind it. Code',
-    "stays as it is, but in plain text, where the space is put into code, too. A warning says that something was changed;",
+    "`http`, `https`, `mailto`, `tel` or `ftp`, becomes its text. Code stays as it is. A warning says that something was changed;",
     "`output_raw` of the record has the original. `allow_html: true` keeps everything. A supplied answer is not changed.",
     "",
 )
 INTRODUCTION = (
     "# Formats and citation styles",
     "",
-    "Made by `python -m docs.formats`; do not edit. Every example is the offline provider's answer to one question,",
-    "rendered by the code that renders every answer.",
-    "",
-    "One renderer makes every format and style from the answer's canonical form (segments of text with what they",
-    "cite), so all of them cite the same words of the same sources. Another style or format needs no new call:",
+    "Made by `python -m docs.formats`; do not edit. Every example is the offline provider's answer to one question. One renderer",
+    "makes every format and style from the same segments of text; another one needs no new call:",
     "",
     "```console",
     "$ nightdesk results BATCH --citation-style endnote --output-format bullets -o endnotes.jsonl",
     "$ nightdesk show JOB --citation-style inline --with-sources --with-confidence",
     "```",
-    "",
-    "The verdicts stay with their claims. Answers for `check` and records of earlier versions stay as they are, with a",
-    "warning; the text of an abstention or a failure becomes JSON, or text again.",
     "",
 )
 
@@ -124,9 +114,8 @@ def _formats(example: tuple[JobRequest, Processed]) -> list[str]:
     lines = [
         "## Formats (`output_format`)",
         "",
-        "A Markdown (or JSON) parser reads every rendered answer back. Faults of the form are repaired where that changes no",
-        "word: line breaks are joined, pipes and leading list marks escaped, fences closed. A fault that stays makes the",
-        "outcome `partial`, with the reason.",
+        "A parser reads every rendered answer back. Faults of the form are repaired where that changes no word; one that stays",
+        "makes the outcome `partial`, with the reason.",
         "",
     ]
     lines += READING
@@ -169,8 +158,7 @@ def _closing_lines(example: tuple[JobRequest, Processed]) -> list[str]:
         "## Closing lines",
         "",
         "`--with-sources` adds the list of sources to the styles that have none, `--with-confidence` a line with the",
-        "calibrated confidence; where there is none, with the answer quality, under its own name. In JSON it is a field.",
-        "With a confidence of 0.87:",
+        "calibrated confidence, or else the answer quality. In JSON it is a field. With a confidence of 0.87:",
         "",
         rendered(example, CitationStyle.NUMBERED, OutputFormat.MARKDOWN, extras),
     ]

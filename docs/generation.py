@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from docs.example_runner import ExampleRunner, refuses, scripted, spaced, writes
-from docs.formats import CONTEXT, QUESTION, STYLES
+from docs.formats import CONTEXT, QUESTION
 from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import JobRequest
 from tasks.ports import Unheard
@@ -126,17 +126,6 @@ async def protocols(runner: ExampleRunner) -> str:
             cited = result.citations[0].quoted_text
             parts += [f"The citation came apart from the text and points at the source's words: “{cited}”"]
     return "\n\n".join(parts)
-
-
-@example
-async def styles(runner: ExampleRunner) -> str:
-    lines = heads("`citation_style`", "answer of `extractive`")
-    for style in STYLES:
-        result, _ = await runner.answer(
-            "How long is the notice period for the tenant?", config={"citation_style": style}
-        )
-        lines.append(row(f"`{style.value}`", result.response.strip()))
-    return "\n".join(lines)
 
 
 @example

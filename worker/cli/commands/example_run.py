@@ -98,15 +98,17 @@ def _results(path: Path) -> list[dict[str, Any]]:
 
 
 def _best_example(results: Sequence[Mapping[str, Any]]) -> UUID | None:
-    """The answer that shows most: a right one, from several sources, with few enough claims to read."""
+    """The answer that shows most: a right one of one document, from several sources, with few enough claims to read."""
 
-    def worth(result: Mapping[str, Any]) -> tuple[bool, bool, int, int]:
+    def worth(result: Mapping[str, Any]) -> tuple[bool, bool, bool, int, int]:
         metadata = result["metadata"]
         right = result["outcome"] == metadata.get("expect") == "answered" and all(
             gold in result["response"] for gold in metadata.get("gold", ())
         )
         cited = len({citation["source_index"] for citation in result["citations"]})
-        return right, 1 < len(result["claims"]) <= MOST_CLAIMS, cited, -len(result["response"])
+        # Sentences of two documents, such as two tariffs, may each be supported and together be no answer.
+        together = len({citation["document_id"] for citation in result["citations"]}) == 1
+        return right, together, 1 < len(result["claims"]) <= MOST_CLAIMS, cited, -len(result["response"])
 
     best = max(results, key=worth, default=None)
     return UUID(best["job_id"]) if best and best["job_id"] else None
