@@ -26,7 +26,7 @@ _SHARE = f"""
 WITH input AS (
     SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[], %(round)b::int2[],
                          %(purpose)b::text[], %(number)b::int2[], %(lane)b::text[], %(provider)b::text[],
-                         %(model)b::text[], %(hash)b::bytea[], %(share_key)b::bytea[], %(share_within)b::interval[],
+                         %(model)b::text[], %(request_hash)b::bytea[], %(share_key)b::bytea[], %(share_within)b::interval[],
                          %(share_wait)b::interval[], %(prompt)b::jsonb[], %(snapshot)b::jsonb[], %(timing)b::jsonb[], %(then)b::text[])
     WITH ORDINALITY
     AS d(id, job_id, token, run, round, purpose, number, lane, provider, model, hash, share_key, share_within,

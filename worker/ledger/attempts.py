@@ -19,7 +19,7 @@ from tasks.ports import (
     Opened,
 )
 from worker.ledger.budgets import HAS_ROOM_NOW, fund
-from worker.ledger.database import Database, First
+from worker.ledger.database import Database, First, arrays
 from worker.ledger.packing import split_completion
 from worker.ledger.pages import lock_batches, lock_periods, pay_periods
 from worker.ledger.tenant_budgets import HAS_LINE, OWNERS_WITH_ROOM, Owner, fund_owner
@@ -66,7 +66,7 @@ WITH RECURSIVE input AS (
     SELECT d.*, EXISTS (SELECT FROM attempt a WHERE a.id = d.id) AS repeated
     FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(batch_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[],
                          %(round)b::int2[], %(purpose)b::text[], %(number)b::int2[], %(lane)b::text[],
-                         %(provider)b::text[], %(model)b::text[], %(hash)b::bytea[], %(reserve)b::numeric[],
+                         %(provider)b::text[], %(model)b::text[], %(request_hash)b::bytea[], %(reserved_usd)b::numeric[],
                          %(share_key)b::bytea[], %(share_within)b::interval[], %(share_wait)b::interval[],
                          %(required)b::bool[])
     WITH ORDINALITY
@@ -222,7 +222,7 @@ _CLOSE = (
     """
 WITH input AS (
     SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(step)b::text[], %(outcome)b::text[],
-                         %(spent)b::bool[], %(request_id)b::text[], %(usage)b::jsonb[], %(cost)b::numeric[],
+                         %(spent)b::bool[], %(request_id)b::text[], %(usage)b::jsonb[], %(cost_usd)b::numeric[],
                          %(timing)b::jsonb[], %(failure)b::jsonb[], %(raw)b::bytea[], %(finish)b::text[],
                          %(parsed)b::jsonb[], %(prompt)b::jsonb[], %(packed)b::bytea[], %(next_state)b::text[], %(next_step)b::text[],
                          %(next_round)b::int2[], %(delay)b::interval[], %(next_held)b::text[], %(event)b::text[])
@@ -351,7 +351,7 @@ _PUT_BACK = (
 WITH input AS (
     SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[], %(round)b::int2[],
                          %(purpose)b::text[], %(number)b::int2[], %(lane)b::text[], %(provider)b::text[], %(model)b::text[],
-                         %(hash)b::bytea[], %(reserve)b::numeric[], %(share_key)b::bytea[])
+                         %(request_hash)b::bytea[], %(reserved_usd)b::numeric[], %(share_key)b::bytea[])
     AS d(id, job_id, token, run, round, purpose, number, lane, provider, model, hash, reserve, share_key)
 ), lost_attempt AS (
     SELECT d.*, j.batch_id, j.tenant, j.key_id,
@@ -414,9 +414,7 @@ class PostgresAttempts(Attempts):
         chosen = [attempts[at] for at in first]
         parameters = {
             **attempt_columns(chosen),
-            "batch_id": [a.batch_id for a in chosen],
-            "reserve": [a.reserved_usd for a in chosen],
-            "required": [a.required for a in chosen],
+            **arrays(chosen, "batch_id", "reserved_usd", "required"),
         }
         urgent = any(a.urgent for a in chosen)
         rows = await self._db.rows(_OPEN, parameters, first=locks_of(chosen), urgent=urgent)
@@ -491,8 +489,7 @@ def _log_lost(lost: Sequence[ClosedAttempt]) -> None:
 
 
 def _putting_back(attempts: Sequence[NewAttempt]) -> First:
-    reserves = [attempt.reserved_usd for attempt in attempts]
-    return _PUT_BACK, {**attempt_columns(attempts), "reserve": reserves, "worker": worker_name()}
+    return _PUT_BACK, {**attempt_columns(attempts), **arrays(attempts, "reserved_usd"), "worker": worker_name()}
 
 
 def _one_per_job(closed: Sequence[ClosedAttempt]) -> Collection[list[ClosedAttempt]]:
@@ -510,18 +507,13 @@ def _closing_columns(closed: Sequence[ClosedAttempt]) -> dict[str, list[Any]]:
     stored = [split_completion(a.completion, a.prompt, a.raw) if a else None for a in answers]
     thens = [c.then for c in closed]
     return {
-        "id": [c.id for c in closed],
-        "job_id": [c.job_id for c in closed],
-        "token": [c.token for c in closed],
+        **arrays(closed, "id", "job_id", "token", "outcome", "spent", "cost_usd"),
         "step": [c.step.value for c in closed],
-        "outcome": [c.outcome for c in closed],
-        "spent": [c.spent for c in closed],
         "request_id": [_request_id(c) for c in closed],
         "usage": [
             a.completion.usage.model_dump_json() if a is not None and a.completion.usage is not None else None
             for a in answers
         ],
-        "cost": [c.cost_usd for c in closed],
         "timing": [orjson.dumps(c.timing_ms).decode() if c.timing_ms else None for c in closed],
         "failure": [c.failure.model_dump_json() if c.failure else None for c in closed],
         "raw": [s.raw if s else None for s in stored],
@@ -547,17 +539,10 @@ def attempt_columns(attempts: Sequence[NewAttempt]) -> dict[str, list[Any]]:
     """Attempts as columns, with the terms of sharing; those are empty where a call shares nothing."""
     terms = [attempt.share for attempt in attempts]
     return {
-        "id": [a.id for a in attempts],
-        "job_id": [a.job_id for a in attempts],
-        "token": [a.token for a in attempts],
-        "run": [a.run for a in attempts],
-        "round": [a.round for a in attempts],
+        **arrays(
+            attempts, "id", "job_id", "token", "run", "round", "number", "lane", "provider", "model", "request_hash"
+        ),
         "purpose": [a.purpose.value for a in attempts],
-        "number": [a.number for a in attempts],
-        "lane": [a.lane for a in attempts],
-        "provider": [a.provider for a in attempts],
-        "model": [a.model for a in attempts],
-        "hash": [a.request_hash for a in attempts],
         "share_key": [term.key if term else None for term in terms],
         "share_within": [term.within if term else None for term in terms],
         "share_wait": [term.wait if term else None for term in terms],

@@ -12,7 +12,7 @@ from schemas.generation import Lane
 from schemas.states import Step
 from tasks.ports.remote_batches import ParkedCall, PendingCall, UnreadableCall
 from tasks.ports.remote_responses import OpenResponse, ResponseLoad, Responses
-from worker.ledger.database import Database
+from worker.ledger.database import Database, arrays
 from worker.ledger.provider_batches import OPEN_ATTEMPT, PENDING, WAITING_JOB, pending_call
 from worker.ledger.queue import lease_terms
 
@@ -102,16 +102,9 @@ class PostgresResponses(Responses):
 
     async def park(self, calls: Sequence[ParkedCall]) -> set[UUID]:
         parameters = {
-            "attempt_id": [call.attempt_id for call in calls],
-            "job_id": [call.job_id for call in calls],
-            "token": [call.token for call in calls],
-            "provider": [call.provider for call in calls],
-            "model": [call.model for call in calls],
+            **arrays(calls, "attempt_id", "job_id", "token", "provider", "model", "due_at", "lane", "remote_id"),
             "bytes": [len(call.body) for call in calls],
             "call": [call.document.decode() for call in calls],
-            "due_at": [call.due_at for call in calls],
-            "lane": [call.lane for call in calls],
-            "remote_id": [call.remote_id for call in calls],
             "first_look": FIRST_LOOK,
         }
         return {row.attempt_id for row in await self._db.rows(_PARK, parameters)}

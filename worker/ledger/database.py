@@ -169,6 +169,11 @@ def not_permitted(error: Exception) -> LedgerError:
     )
 
 
+def arrays(rows: Sequence[object], *names: str) -> dict[str, list[Any]]:
+    """Attributes of some objects as columns by their names, for a statement that unnests them."""
+    return {name: [getattr(row, name) for row in rows] for name in names}
+
+
 class UnreadJson(bytes):
     """JSON of a column as it came."""
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from worker.ledger.database import Database
+from worker.ledger.database import Database, arrays
 from worker.ledger.pages import walk
 
 
@@ -43,13 +43,13 @@ class Label:
 # A person has one label on a claim: the newer one replaces the older. The job is locked, so that none comes to an erased one.
 _STORE = """
 WITH labelled_job AS (
-    SELECT id, run FROM job WHERE id = ANY(%(job_ids)b::uuid[]) AND finished_at IS NOT NULL AND erased_at IS NULL
+    SELECT id, run FROM job WHERE id = ANY(%(job_id)b::uuid[]) AND finished_at IS NOT NULL AND erased_at IS NULL
     ORDER BY id FOR KEY SHARE
 )
 INSERT INTO label (job_id, run, claim, verdict, note, actor)
 SELECT d.job_id, d.run, d.claim, d.verdict, d.note, d.actor
-FROM unnest(%(job_ids)b::uuid[], %(runs)b::int2[], %(claims)b::int2[], %(verdicts)b::text[], %(notes)b::text[],
-            %(actors)b::text[]) AS d(job_id, run, claim, verdict, note, actor)
+FROM unnest(%(job_id)b::uuid[], %(run)b::int2[], %(claim)b::int2[], %(verdicts)b::text[], %(note)b::text[],
+            %(actor)b::text[]) AS d(job_id, run, claim, verdict, note, actor)
 JOIN labelled_job j ON j.id = d.job_id AND j.run = d.run
 ON CONFLICT (job_id, run, coalesce(claim, 0), actor)
 DO UPDATE SET verdict = excluded.verdict, note = excluded.note, at = nightdesk_now()
@@ -77,12 +77,8 @@ class Labels:
         No two of them may be of the same person on the same claim.
         """
         parameters = {
-            "job_ids": [label.job_id for label in labels],
-            "runs": [label.run for label in labels],
-            "claims": [label.claim for label in labels],
+            **arrays(labels, "job_id", "run", "claim", "note", "actor"),
             "verdicts": [label.verdict.value for label in labels],
-            "notes": [label.note for label in labels],
-            "actors": [label.actor for label in labels],
         }
         return len(await self._db.rows(_STORE, parameters))
 

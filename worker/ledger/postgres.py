@@ -1,10 +1,7 @@
-"""The ledger over PostgreSQL: the stores of the port and those that only the worker needs, over one ``Database``.
-
-A store is made at its first use, and only then its module is loaded: a command uses two or three of them.
-"""
+"""The ledger over PostgreSQL: the stores of the port and those that only the worker needs, over one ``Database``."""
 
 from collections.abc import Mapping
-from functools import cached_property
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -47,11 +44,78 @@ if TYPE_CHECKING:
     from worker.ledger.views import PostgresReading
 
 
+_STORES = {
+    "submission": "submission.PostgresSubmission",
+    "queue": "queue.PostgresQueue",
+    "attempts": "attempts.PostgresAttempts",
+    "cache": "answer_cache.PostgresAnswerCache",
+    "duties": "duties.PostgresDuties",
+    "outbox": "publishing.PostgresOutbox",
+    "actions": "actions.PostgresActions",
+    "reading": "views.PostgresReading",
+    "erasure": "removal.Erasure",
+    "fleet": "fleet.Fleet",
+    "remote_batches": "provider_batches.PostgresRemoteBatches",
+    "remote_responses": "background_responses.PostgresResponses",
+    "remote_overview": "remote_overview.RemoteOverview",
+    "history": "history.CallHistory",
+    "answer_calls": "answer_calls.AnswerCalls",
+    "labels": "labels.Labels",
+    "contents": "batch_contents.BatchContents",
+    "figures": "batch_figures.BatchFigures",
+    "inspection": "inspection.Inspection",
+    "space": "disk_space.DiskSpace",
+    "metric_totals": "metric_totals.MetricTotals",
+    "gauges": "gauges.Gauges",
+    "tenancy": "tenancy.Tenancy",
+    "api_keys": "stored_keys.ApiKeys",
+    "uploads": "uploads.Uploads",
+    "budgets": "tenant_budgets.TenantBudgets",
+    "callbacks": "callbacks.Callbacks",
+    "browsing": "browsing.Browsing",
+    "viewer_sessions": "viewer_sessions.ViewerSessions",
+}
+"""The modules and classes of the stores: see ``PostgresLedger.__getattr__``."""
+
+_WITH_SHARES = {"queue", "duties"}
+"""Stores that know the weights of tenants."""
+
+
 class PostgresLedger(Ledger):
     """``tasks.ports.Ledger`` over PostgreSQL 15 and newer.
 
     Use as an async context manager, or call ``open`` and ``close``. Belongs to the event loop it was opened on.
     """
+
+    submission: "PostgresSubmission"
+    queue: "PostgresQueue"
+    attempts: "PostgresAttempts"
+    cache: "PostgresAnswerCache"
+    duties: "PostgresDuties"
+    outbox: "PostgresOutbox"
+    actions: "PostgresActions"
+    reading: "PostgresReading"
+    erasure: "Erasure"
+    fleet: "Fleet"
+    remote_batches: "PostgresRemoteBatches"
+    remote_responses: "PostgresResponses"
+    remote_overview: "RemoteOverview"
+    history: "CallHistory"
+    answer_calls: "AnswerCalls"
+    labels: "Labels"
+    contents: "BatchContents"
+    figures: "BatchFigures"
+    inspection: "Inspection"
+    space: "DiskSpace"
+    metric_totals: "MetricTotals"
+    gauges: "Gauges"
+    tenancy: "Tenancy"
+    api_keys: "ApiKeys"
+    uploads: "Uploads"
+    budgets: "TenantBudgets"
+    callbacks: "Callbacks"
+    browsing: "Browsing"
+    viewer_sessions: "ViewerSessions"
 
     def __init__(
         self,
@@ -122,178 +186,14 @@ class PostgresLedger(Ledger):
     ) -> None:
         await self.close()
 
-    # ---- the stores ----
+    if not TYPE_CHECKING:
 
-    @cached_property
-    def submission(self) -> "PostgresSubmission":
-        from worker.ledger.submission import PostgresSubmission
-
-        return PostgresSubmission(self._database)
-
-    @cached_property
-    def queue(self) -> "PostgresQueue":
-        from worker.ledger.queue import PostgresQueue
-
-        return PostgresQueue(self._database, self._shares)
-
-    @cached_property
-    def attempts(self) -> "PostgresAttempts":
-        from worker.ledger.attempts import PostgresAttempts
-
-        return PostgresAttempts(self._database)
-
-    @cached_property
-    def cache(self) -> "PostgresAnswerCache":
-        from worker.ledger.answer_cache import PostgresAnswerCache
-
-        return PostgresAnswerCache(self._database)
-
-    @cached_property
-    def duties(self) -> "PostgresDuties":
-        from worker.ledger.duties import PostgresDuties
-
-        return PostgresDuties(self._database, self._shares)
-
-    @cached_property
-    def outbox(self) -> "PostgresOutbox":
-        from worker.ledger.publishing import PostgresOutbox
-
-        return PostgresOutbox(self._database)
-
-    @cached_property
-    def actions(self) -> "PostgresActions":
-        from worker.ledger.actions import PostgresActions
-
-        return PostgresActions(self._database)
-
-    @cached_property
-    def reading(self) -> "PostgresReading":
-        from worker.ledger.views import PostgresReading
-
-        return PostgresReading(self._database)
-
-    @cached_property
-    def erasure(self) -> "Erasure":
-        from worker.ledger.removal import Erasure
-
-        return Erasure(self._database)
-
-    @cached_property
-    def fleet(self) -> "Fleet":
-        from worker.ledger.fleet import Fleet
-
-        return Fleet(self._database)
-
-    @cached_property
-    def remote_batches(self) -> "PostgresRemoteBatches":
-        from worker.ledger.provider_batches import PostgresRemoteBatches
-
-        return PostgresRemoteBatches(self._database)
-
-    @cached_property
-    def remote_responses(self) -> "PostgresResponses":
-        from worker.ledger.background_responses import PostgresResponses
-
-        return PostgresResponses(self._database)
-
-    @cached_property
-    def remote_overview(self) -> "RemoteOverview":
-        from worker.ledger.remote_overview import RemoteOverview
-
-        return RemoteOverview(self._database)
-
-    @cached_property
-    def history(self) -> "CallHistory":
-        from worker.ledger.history import CallHistory
-
-        return CallHistory(self._database)
-
-    @cached_property
-    def answer_calls(self) -> "AnswerCalls":
-        from worker.ledger.answer_calls import AnswerCalls
-
-        return AnswerCalls(self._database)
-
-    @cached_property
-    def labels(self) -> "Labels":
-        from worker.ledger.labels import Labels
-
-        return Labels(self._database)
-
-    @cached_property
-    def contents(self) -> "BatchContents":
-        from worker.ledger.batch_contents import BatchContents
-
-        return BatchContents(self._database)
-
-    @cached_property
-    def figures(self) -> "BatchFigures":
-        from worker.ledger.batch_figures import BatchFigures
-
-        return BatchFigures(self._database)
-
-    @cached_property
-    def inspection(self) -> "Inspection":
-        from worker.ledger.inspection import Inspection
-
-        return Inspection(self._database)
-
-    @cached_property
-    def space(self) -> "DiskSpace":
-        from worker.ledger.disk_space import DiskSpace
-
-        return DiskSpace(self._database)
-
-    @cached_property
-    def metric_totals(self) -> "MetricTotals":
-        from worker.ledger.metric_totals import MetricTotals
-
-        return MetricTotals(self._database)
-
-    @cached_property
-    def gauges(self) -> "Gauges":
-        from worker.ledger.gauges import Gauges
-
-        return Gauges(self._database)
-
-    @cached_property
-    def tenancy(self) -> "Tenancy":
-        from worker.ledger.tenancy import Tenancy
-
-        return Tenancy(self._database)
-
-    @cached_property
-    def api_keys(self) -> "ApiKeys":
-        from worker.ledger.stored_keys import ApiKeys
-
-        return ApiKeys(self._database)
-
-    @cached_property
-    def uploads(self) -> "Uploads":
-        from worker.ledger.uploads import Uploads
-
-        return Uploads(self._database)
-
-    @cached_property
-    def budgets(self) -> "TenantBudgets":
-        from worker.ledger.tenant_budgets import TenantBudgets
-
-        return TenantBudgets(self._database)
-
-    @cached_property
-    def callbacks(self) -> "Callbacks":
-        from worker.ledger.callbacks import Callbacks
-
-        return Callbacks(self._database)
-
-    @cached_property
-    def browsing(self) -> "Browsing":
-        from worker.ledger.browsing import Browsing
-
-        return Browsing(self._database)
-
-    @cached_property
-    def viewer_sessions(self) -> "ViewerSessions":
-        from worker.ledger.viewer_sessions import ViewerSessions
-
-        return ViewerSessions(self._database)
+        def __getattr__(self, name: str) -> Any:
+            """Makes a store at its first use, and loads its module only then: a command uses two or three of them."""
+            if name not in _STORES:
+                raise AttributeError(f"a ledger has no store {name!r}")
+            module, _, store_class = _STORES[name].rpartition(".")
+            arguments = [self._database, *([self._shares] if name in _WITH_SHARES else ())]
+            store = getattr(import_module(f"worker.ledger.{module}"), store_class)(*arguments)
+            vars(self)[name] = store
+            return store

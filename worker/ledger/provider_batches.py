@@ -24,7 +24,7 @@ from tasks.ports.remote_batches import (
     UnreadableCall,
     WaitingCalls,
 )
-from worker.ledger.database import TRANSACTION_S, Database
+from worker.ledger.database import TRANSACTION_S, Database, arrays
 from worker.ledger.queue import LEASED_JOBS, lease_terms, read_job
 
 BODY_ROWS = 200
@@ -238,14 +238,8 @@ class PostgresRemoteBatches(RemoteBatches):
 
     async def park(self, calls: Sequence[ParkedCall]) -> set[UUID]:
         parameters = {
-            "attempt_id": [call.attempt_id for call in calls],
-            "job_id": [call.job_id for call in calls],
-            "token": [call.token for call in calls],
-            "provider": [call.provider for call in calls],
-            "model": [call.model for call in calls],
-            "body": [call.body for call in calls],
+            **arrays(calls, "attempt_id", "job_id", "token", "provider", "model", "body", "due_at"),
             "call": [call.document.decode() for call in calls],
-            "due_at": [call.due_at for call in calls],
         }
         return {row.attempt_id for row in await self._db.rows(_PARK, parameters)}
 

@@ -8,7 +8,7 @@ import psycopg
 
 from schemas.states import JobState
 from tasks.ports import NewBatch, NewJob, Receipt, Refused
-from worker.ledger.database import Database
+from worker.ledger.database import Database, arrays
 from worker.ledger.packing import split_request
 
 FEW_JOBS = 50
@@ -21,7 +21,7 @@ WITH new_batch AS (
     INSERT INTO batch (id, key, name, tenant, not_before, deadline, max_cost_usd, defaults, estimate)
     SELECT %(batch_id)s, %(key)s, %(name)s, %(tenant)s, %(not_before)s::timestamptz, %(deadline)s::timestamptz,
            %(max_cost_usd)s, %(defaults)s::jsonb, %(estimate)s::jsonb
-    WHERE NOT EXISTS (SELECT FROM job WHERE tenant = %(tenant)s AND idempotency_key = ANY(%(idempotency_keys)s::text[]))
+    WHERE NOT EXISTS (SELECT FROM job WHERE tenant = %(tenant)s AND idempotency_key = ANY(%(idempotency_key)s::text[]))
       AND NOT (%(unpriced)s AND EXISTS (SELECT FROM tenant_budget WHERE tenant = %(tenant)s AND key_id IS NULL))
     ON CONFLICT (tenant, key) WHERE key IS NOT NULL DO NOTHING
     RETURNING id, not_before, deadline, nightdesk_now() AS now
@@ -29,14 +29,14 @@ WITH new_batch AS (
     SELECT d.*, b.id AS batch_id, b.now, coalesce(d.deadline, b.deadline) AS ends_at,
            coalesce(d.scheduled_at, b.not_before, b.now) AS due_at
     FROM new_batch b CROSS JOIN unnest(
-        %(ids)s::uuid[], %(positions)s::int4[], %(custom_ids)s::text[], %(message_ids)s::text[], %(idempotency_keys)s::text[],
-        %(steps)s::text[], %(sizes)s::int4[], %(priorities)s::int2[], %(scheduled_at)s::timestamptz[], %(deadlines)s::timestamptz[]
+        %(id)s::uuid[], %(position)s::int4[], %(custom_id)s::text[], %(message_id)s::text[], %(idempotency_key)s::text[],
+        %(steps)s::text[], %(sizes)s::int4[], %(priority)s::int2[], %(scheduled_at)s::timestamptz[], %(deadlines)s::timestamptz[]
     ) AS d(id, position, custom_id, message_id, idempotency_key, step, request_bytes, priority, scheduled_at, deadline)
 ), requests AS (
     INSERT INTO job_request (job_id, head, sources, request_hash, contract_version)
     SELECT r.id, r.head::jsonb, r.sources, r.request_hash, r.contract_version
     FROM new_batch CROSS JOIN unnest(
-        %(ids)s::uuid[], %(heads)s::text[], %(sources)s::bytea[], %(hashes)s::bytea[], %(versions)s::int2[]
+        %(id)s::uuid[], %(heads)s::text[], %(sources)s::bytea[], %(request_hash)s::bytea[], %(contract_version)s::int2[]
     ) AS r(id, head, sources, request_hash, contract_version)
 )
 INSERT INTO job (id, batch_id, position, custom_id, message_id, tenant, idempotency_key, state, step, request_bytes, priority,
@@ -94,18 +94,11 @@ def _parameters(batch: NewBatch, jobs: Sequence[NewJob]) -> dict[str, Any]:
         "defaults": orjson.dumps(batch.defaults).decode(),
         "estimate": batch.estimate and orjson.dumps(batch.estimate).decode(),
         "unpriced": any(job.unpriced is not None for job in jobs),
-        "ids": [job.id for job in jobs],
-        "positions": [job.position for job in jobs],
-        "custom_ids": [job.custom_id for job in jobs],
-        "message_ids": [job.message_id for job in jobs],
-        "idempotency_keys": [job.idempotency_key for job in jobs],
+        **arrays(jobs, "id", "position", "custom_id", "message_id", "idempotency_key", "priority", "scheduled_at"),
+        **arrays(jobs, "request_hash", "contract_version"),
         "steps": [job.step.value for job in jobs],
         "sizes": [len(job.request) for job in jobs],
-        "priorities": [job.priority for job in jobs],
-        "scheduled_at": [job.scheduled_at for job in jobs],
         "deadlines": [job.deadline for job in jobs],
         "heads": [head.decode() for head, _ in requests],
         "sources": [sources for _, sources in requests],
-        "hashes": [job.request_hash for job in jobs],
-        "versions": [job.contract_version for job in jobs],
     }
