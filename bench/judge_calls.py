@@ -160,7 +160,7 @@ def measure_twins(lab: Lab, chosen: Sequence[Twin]) -> None:
     batch, _ = lab.submit(jobs)
     finish(lab, len(jobs), judge="openai:gpt-6-luna", provider="extractive")
     rows = lab.rows(
-        "SELECT j.position, g.grounding, g.packed FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run "
+        "SELECT j.position, g.grounding, g.frame FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run "
         "WHERE j.batch_id = %s",
         batch,
     )
@@ -269,7 +269,7 @@ def measure_default(lab: Lab, jobs: Sequence[dict[str, Any]], provider: str, mod
         batch,
     )
     records = lab.rows(
-        "SELECT g.grounding, g.packed FROM generation_record g JOIN job j ON j.id = g.job_id WHERE j.batch_id = %s",
+        "SELECT g.grounding, g.frame FROM generation_record g JOIN job j ON j.id = g.job_id WHERE j.batch_id = %s",
         batch,
     )
     checkers = [

@@ -46,7 +46,7 @@ RECORDS = "SELECT g.* FROM generation_record g JOIN job j ON j.id = g.job_id WHE
 VALUES = """
 SELECT j.id, j.custom_id, j.position, j.batch_id, j.state, j.outcome, j.held_reason, j.cost_usd, j.replay_of, j.errors, r.head,
        g.answer, g.output_format, g.citations, g.grounding, g.quality, g.output_structured, g.usage, g.prompt_version, g.timing_ms,
-       g.provider_snapshot, g.failure, g.asks, g.packed, c.parsed
+       g.provider_snapshot, g.failure, g.asks, g.frame, c.parsed
 FROM job j JOIN job_request r ON r.job_id = j.id LEFT JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
 LEFT JOIN completion c ON c.attempt_id = g.attempt_id WHERE j.batch_id = '{}' ORDER BY j.position
 """

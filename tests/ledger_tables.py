@@ -357,7 +357,7 @@ job_request = Table(
     # Of a replay: the prompt that is sent again as it was.
     Column("prompt", JSONB),
     # A frame of zstandard with the JSON of the sources and the config.
-    Column("sources", LargeBinary),
+    Column("frame", LargeBinary),
     postgresql_with=_LARGE,
 )
 
@@ -428,7 +428,7 @@ completion = Table(
     Column("parsed", JSONB, nullable=False),
     Column("prompt", JSONB, nullable=False),
     # A frame of zstandard with the raw answer, its text and its prompt.
-    Column("packed", LargeBinary),
+    Column("frame", LargeBinary),
     # The database itself keeps "the first completion wins".
     Index("completion_winner", "job_id", "run", "round", "purpose", unique=True, postgresql_where=text("won")),
     # As good as empty: answers that came too late, and parts of broken ones.
@@ -484,7 +484,7 @@ generation_record = Table(
     # The call of its answer, which holds what the record would repeat.
     Column("attempt_id", Uuid),
     # A frame of zstandard with citations, claims, values, quality and the canonical answer.
-    Column("packed", LargeBinary),
+    Column("frame", LargeBinary),
     CheckConstraint("status IN ('success', 'partial', 'failed')", name="status_known"),
     postgresql_with=_LARGE,
 )

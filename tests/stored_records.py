@@ -15,8 +15,8 @@ USAGE = """coalesce(g.usage, (SELECT parsed -> 'usage' FROM completion WHERE att
 """The tokens of a record ``g``."""
 
 
-def claims_of(grounding: dict[str, Any], packed: bytes | None) -> list[dict[str, Any]]:
-    """The claims of a record, of its columns ``grounding`` and ``packed``."""
-    parts = grounding if packed is None else orjson.loads(visible_parts(packed))
+def claims_of(grounding: dict[str, Any], frame: bytes | None) -> list[dict[str, Any]]:
+    """The claims of a record, of its columns ``grounding`` and ``frame``."""
+    parts = grounding if frame is None else orjson.loads(visible_parts(frame))
     claims: list[dict[str, Any]] = parts["claims"]
     return claims

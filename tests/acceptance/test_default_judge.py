@@ -51,7 +51,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
 def changed_claims(system: System) -> list[dict[str, Any]]:
     """The changed claim of each job."""
     records = system.rows(
-        "SELECT g.grounding, g.packed FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run "
+        "SELECT g.grounding, g.frame FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run "
         "ORDER BY j.position"
     )
     return [claims_of(*record)[0] for record in records]

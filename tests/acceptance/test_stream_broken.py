@@ -125,8 +125,8 @@ def test_a_broken_stream_is_an_attempt_and_readers_see_the_next_start(system: Sy
     assert done.out.endswith("\nDesk number 0 opens at 1 in the morning.\n")
     assert "the answer starts again (round 0, attempt 2)" in done.err
     assert system.rows("SELECT outcome FROM attempt ORDER BY number") == [("unknown",), ("ok",)]
-    completions_sql = "SELECT c.won, c.finish_reason, c.parsed, c.packed FROM completion c JOIN attempt a ON a.id = c.attempt_id ORDER BY a.number"
-    part, whole = ((*answer, reply_text(parsed, packed)) for *answer, parsed, packed in system.rows(completions_sql))
+    completions_sql = "SELECT c.won, c.finish_reason, c.parsed, c.frame FROM completion c JOIN attempt a ON a.id = c.attempt_id ORDER BY a.number"
+    part, whole = ((*answer, reply_text(parsed, frame)) for *answer, parsed, frame in system.rows(completions_sql))
     assert part[:2] == (False, "interrupted")
     assert part[2]
     assert whole == (True, "stop", "Desk number 0 opens at 1 in the morning.")

@@ -126,7 +126,7 @@ async def test_nothing_of_the_content_is_left_in_any_table(ledger: PostgresLedge
 async def test_packed_sources_are_erased(ledger: PostgresLedger, postgres_database_url: str) -> None:
     long = SourceContext(content=f"{CANARY} source. " * 500)
     job = await submit_and_take(ledger, make_request(context=(long,)))
-    packed = "SELECT sources IS NOT NULL, head::text LIKE %s FROM job_request WHERE job_id = %s"
+    packed = "SELECT frame IS NOT NULL, head::text LIKE %s FROM job_request WHERE job_id = %s"
     with psycopg.connect(postgres_database_url, autocommit=True) as connection:
         assert connection.execute(packed, (f"%{CANARY}%", job.job_id)).fetchone() == (True, False)
         await ledger.actions.cancel([job.job_id], ACTOR)

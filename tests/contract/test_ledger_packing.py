@@ -117,7 +117,7 @@ async def test_an_answer_is_leased_as_it_was_stored(ledger: PostgresLedger, post
     assert job.stored is not None
     assert (job.stored.attempt_id, job.stored.completion) == (attempt.id, long_answer().completion)
     assert job.stored.prompt == make_prompt()
-    columns = "SELECT raw, parsed ? 'text', prompt -> 'snapshot' ? 'messages', length(packed) FROM completion"
+    columns = "SELECT raw, parsed ? 'text', prompt -> 'snapshot' ? 'messages', length(frame) FROM completion"
     *inline, packed = stored(postgres_database_url, columns)
     assert inline == [None, False, False]
     assert packed < len(TEXT) / 2
@@ -132,8 +132,7 @@ async def test_the_audit_shows_every_byte_of_an_answer(ledger: PostgresLedger) -
     assert audit["raw"] == answer.raw.decode(errors="backslashreplace")
     assert audit["parsed"] == answer.completion.model_dump(mode="json")
     assert audit["prompt"] == answer.prompt.model_dump(mode="json")
-    assert list(audit["parsed"])[:3] == ["text", "usage", "refusal"], "in the order of what is not packed"
-    assert "packed" not in audit
+    assert "frame" not in audit
 
 
 async def test_a_record_repeats_nothing_of_its_answer(ledger: PostgresLedger, postgres_database_url: str) -> None:
@@ -146,7 +145,7 @@ async def test_a_record_repeats_nothing_of_its_answer(ledger: PostgresLedger, po
     assert done.record.model_copy(update={"created_at": None}) == record
     assert (await ledger.reading.job_detail(job.job_id)).records == (done.record,)
     columns = """SELECT attempt_id, messages_snapshot, provider_snapshot, output_raw, usage, citations, canonical,
-                        grounding ? 'claims', grounding ? 'values', grounding -> 'counts', packed IS NOT NULL
+                        grounding ? 'claims', grounding ? 'values', grounding -> 'counts', frame IS NOT NULL
                  FROM generation_record"""
     assert stored(postgres_database_url, columns) == (
         attempt.id, None, None, None, None, None, None, False, False, {"supported": 25}, True,
@@ -179,7 +178,7 @@ async def test_a_record_of_a_version_with_fewer_fields_is_written_with_their_def
         ledger, job, record=long_record(job, grounding=grounding, quality=quality, citations=(), canonical=None)
     )
     older = "UPDATE generation_record SET grounding = (grounding - 'values') #- '{claims,0,reason}', quality = quality - 'warnings'"
-    assert stored(postgres_database_url, f"{older} RETURNING packed IS NULL") == (True,)
+    assert stored(postgres_database_url, f"{older} RETURNING frame IS NULL") == (True,)
 
     (line,) = await lines_of(ledger, job.batch_id)
     assert line.content == result_of(await view(ledger, job.job_id)).model_dump_json().encode()
@@ -226,7 +225,7 @@ async def test_erasing_keeps_what_accounting_needs_of_the_answer(
     assert done.record.usage == Usage(input_tokens=100, output_tokens=10)
     assert done.record.provider_snapshot == ProviderSnapshot(provider="fake", model_asked="fake-1")
     assert (done.record.output_raw, done.record.citations, done.record.grounding) == (None, (), None)
-    assert stored(postgres_database_url, "SELECT attempt_id, packed FROM generation_record") == (None, None)
+    assert stored(postgres_database_url, "SELECT attempt_id, frame FROM generation_record") == (None, None)
     await sound(ledger)
 
 

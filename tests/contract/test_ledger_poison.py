@@ -281,12 +281,12 @@ LONG = "The copy is ready on Monday. " * 200
 """A source that is long enough to be packed."""
 
 DAMAGED_REQUESTS = {
-    "bytes": r"UPDATE job_request SET sources = '\xdeadbeefdeadbeef' WHERE job_id = %s",
-    "cut": "UPDATE job_request SET sources = substr(sources, 1, 40) WHERE job_id = %s",
-    "empty": "UPDATE job_request SET sources = '' WHERE job_id = %s",
-    "other dictionary": r"UPDATE job_request SET sources = overlay(sources PLACING '\x07'::bytea FROM 5) WHERE job_id = %s",
+    "bytes": r"UPDATE job_request SET frame = '\xdeadbeefdeadbeef' WHERE job_id = %s",
+    "cut": "UPDATE job_request SET frame = substr(frame, 1, 40) WHERE job_id = %s",
+    "empty": "UPDATE job_request SET frame = '' WHERE job_id = %s",
+    "other frame": r"UPDATE job_request SET frame = overlay(frame PLACING '\x07'::bytea FROM 1) WHERE job_id = %s",
     "no object": "UPDATE job_request SET head = '[1]' WHERE job_id = %s",
-    "other fields": """UPDATE job_request SET head = '{"ask": "x"}', sources = NULL WHERE job_id = %s""",
+    "other fields": """UPDATE job_request SET head = '{"ask": "x"}', frame = NULL WHERE job_id = %s""",
     "number": "UPDATE job_request SET head = jsonb_set(head, '{custom_id}', '1e400') WHERE job_id = %s",
 }
 
@@ -327,7 +327,7 @@ async def test_an_answer_that_cannot_be_read_fails_its_job_alone(
     for job in await take(ledger, receipt.job_ids):
         await generate(ledger, job)
     bad = receipt.job_ids[:1]
-    damage(postgres_database_url, r"UPDATE completion SET packed = '\x00', parsed = '{}' WHERE job_id = %s", bad)
+    damage(postgres_database_url, r"UPDATE completion SET frame = '\x00', parsed = '{}' WHERE job_id = %s", bad)
 
     leased = await take(ledger, receipt.job_ids, Step.CHECK)
 
@@ -356,8 +356,8 @@ async def test_the_failure_of_an_unreadable_row_says_what_to_do_and_repeats_noth
 # ---- reading what can't be read --------------------------------------------------------------------------------
 
 DAMAGED_RECORDS = {
-    "packed": r"UPDATE generation_record SET packed = '\xdeadbeef' WHERE job_id = %s",
-    "fields": """UPDATE generation_record SET packed = NULL, citations = '[{"no": "citation"}]' WHERE job_id = %s""",
+    "packed": r"UPDATE generation_record SET frame = '\xdeadbeef' WHERE job_id = %s",
+    "fields": """UPDATE generation_record SET frame = NULL, citations = '[{"no": "citation"}]' WHERE job_id = %s""",
     "no object": "UPDATE generation_record SET grounding = '[1]' WHERE job_id = %s",
 }
 
@@ -422,7 +422,7 @@ async def test_an_answer_that_cannot_be_read_is_shown_without_its_text(
     ledger: PostgresLedger, postgres_database_url: str
 ) -> None:
     job_id = await finished(ledger, make_request(context=(SourceContext(content=LONG),)))
-    damage(postgres_database_url, r"UPDATE completion SET packed = '\x00' WHERE job_id = %s", [job_id])
+    damage(postgres_database_url, r"UPDATE completion SET frame = '\x00' WHERE job_id = %s", [job_id])
 
     detail = await ledger.reading.job_detail(job_id)
 

@@ -210,7 +210,7 @@ MANY_ROWS, DAMAGED = 120, 8
 
 # Two kinds of damage: bytes that are no frame, and a frame that is cut.
 _DAMAGE = f"""
-UPDATE job_request r SET sources = CASE WHEN j.position % 2 = 0 THEN '\\xdeadbeefdeadbeef' ELSE substr(r.sources, 1, 60) END
+UPDATE job_request r SET frame = CASE WHEN j.position % 2 = 0 THEN '\\xdeadbeefdeadbeef' ELSE substr(r.frame, 1, 60) END
 FROM job j WHERE j.id = r.job_id AND j.position % 15 = 7 AND j.position < {15 * DAMAGED}
 """
 

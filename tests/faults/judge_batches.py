@@ -52,7 +52,7 @@ def run(lab: Lab, provider: PriceList, stall: str, jobs: int = JOBS) -> Report:
 def check(lab: Lab, provider: PriceList, jobs: int) -> int:
     """Every answer has the verdict on its own claim, no call was sent twice, and each is paid by its lane."""
     records = lab.rows(
-        "SELECT j.outcome, g.grounding, g.packed FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run"
+        "SELECT j.outcome, g.grounding, g.frame FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run"
     )
     outcomes = Counter((outcome, claims_of(*checked)[0]["verdict"]) for outcome, *checked in records)
     # The judge quotes the passage of its own job; the quote of another one would not count.

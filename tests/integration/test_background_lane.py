@@ -84,7 +84,7 @@ async def check_records(harness: LaneHarness) -> None:
     """Each answer is at its job, its cost that of the window, and its record names the response."""
     prices = Prices("openai", "https://api.openai.com/v1")
     rows = await harness.rows(
-        "SELECT a.lane, a.model, a.usage, a.cost_usd, a.timing_ms, c.parsed, c.packed, r.head ->> 'query' AS query, b.remote_id "
+        "SELECT a.lane, a.model, a.usage, a.cost_usd, a.timing_ms, c.parsed, c.frame, r.head ->> 'query' AS query, b.remote_id "
         "FROM attempt a JOIN completion c ON c.attempt_id = a.id JOIN job_request r ON r.job_id = a.job_id "
         "JOIN provider_batch b ON b.id = a.id"
     )
@@ -97,7 +97,7 @@ async def check_records(harness: LaneHarness) -> None:
         snapshot = row.parsed["snapshot"]
         assert snapshot["parameters_sent"]["background_options"] == {"completion_window": window}
         assert (snapshot["lane"], snapshot["response_id"]) == (row.lane, row.remote_id)
-        assert row.query.split()[3] in reply_text(row.parsed, row.packed)
+        assert row.query.split()[3] in reply_text(row.parsed, row.frame)
         assert row.timing_ms["background_wait"] > 0
 
 

@@ -407,11 +407,11 @@ def test_a_person_gives_a_key_once_sees_the_own_tenant_alone_and_judges_by_role(
 @pytest.mark.parametrize(
     "damage",
     [
-        r"UPDATE job_request SET sources = '\xdeadbeef' WHERE job_id = %s",
+        r"UPDATE job_request SET frame = '\xdeadbeef' WHERE job_id = %s",
         "UPDATE job_request SET head = '[1]' WHERE job_id = %s",
         """UPDATE generation_record SET citations = '[{"no": "citation"}]' WHERE job_id = %s""",
-        r"UPDATE generation_record SET packed = '\xdeadbeef' WHERE job_id = %s",
-        r"UPDATE completion SET packed = '\x00' WHERE job_id = %s",
+        r"UPDATE generation_record SET frame = '\xdeadbeef' WHERE job_id = %s",
+        r"UPDATE completion SET frame = '\x00' WHERE job_id = %s",
     ],
 )
 def test_a_job_whose_rows_are_damaged_takes_no_page_down(door: Door, damage: str) -> None:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
+import orjson
 import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -24,6 +25,7 @@ from tests.deployment import KUBERNETES, objects_of
 from tests.ledger_tables import generation_record, metadata
 from tests.servers import Servers
 from worker.ledger import schema_version, upgrade
+from worker.ledger.packing import decompress
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import REVISIONS, Schema, Standing, head_revision, migrate, standing
 from worker.ledger.upgrade import engine_of, script_revisions
@@ -100,7 +102,7 @@ def test_storage_settings_are_those_of_the_tables(database_url: str) -> None:
 
 
 def test_record_table_and_schema_have_the_same_fields() -> None:
-    parts = {"attempt_id", "packed"}
+    parts = {"attempt_id", "frame"}
     assert {column.name for column in generation_record.columns} - parts == set(GenerationRecord.model_fields)
 
 
@@ -111,7 +113,7 @@ def test_statements_know_the_columns_of_the_record_table(database_url: str) -> N
             "WHERE attrelid = 'generation_record'::regclass AND attnum > 0 ORDER BY attnum"
         ).fetchall()
 
-    assert [*RECORD_COLUMNS.items(), ("attempt_id", "uuid"), ("packed", "bytea")] == rows
+    assert [*RECORD_COLUMNS.items(), ("attempt_id", "uuid"), ("frame", "bytea")] == rows
 
 
 def test_the_autoscaler_asks_what_the_tables_answer(database_url: str) -> None:
@@ -212,14 +214,7 @@ def test_a_job_that_was_accepted_before_the_migrations_is_read_and_leased(
     request = make_request(context=(SourceContext(content="The copy is ready at nine. " * 200),))
     job_id = new_id()
     with servers.database(migrated=False) as url:
-        with monkeypatch.context() as first:
-            folder = tmp_path / "first"
-            shutil.copytree(upgrade.SCRIPTS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-            for script in (folder / "versions").glob("000[2-9]_*.py"):
-                script.unlink()
-            first.setattr(upgrade, "SCRIPTS", str(folder))
-            first.setattr(schema_version, "REVISIONS", REVISIONS[:1])
-            migrate(url)
+        _migrate_to(1, url, tmp_path / "first", monkeypatch)
         with psycopg.connect(url) as connection:
             row = {"id": job_id, "request": request.model_dump_json(), "version": CONTRACT_VERSION}
             connection.execute(_INLINE_JOB, row)
@@ -233,6 +228,95 @@ def test_a_job_that_was_accepted_before_the_migrations_is_read_and_leased(
             return view.request, leased.request
 
         assert asyncio.run(read()) == (request, request)
+
+
+CONFIG = {"mode": "grounded", "timeout_s": 30.0, "max_tokens": 77, "checkers": ["structure"]}
+FRAMES_OF_BEFORE = {
+    # Each frame of a table with what it holds: with the dictionary of the versions before, and, where it is long, without.
+    "job_request": (
+        (
+            (
+                "000000210128b52ffd204dbd0000283337375d7d0500bc85207e1c728076488571f0007d800128b52ffd6090076d0100d8547079206973"
+                "207265616479206174206e696e652e206331227d5d04005d7564500a3e3d87db11ce9d070c02"
+            ),
+            {"context": [{"content": "The copy is ready at nine. " * 80, "chunk_id": "c1"}], "config": CONFIG},
+        ),
+        (
+            (
+                "000000190128b52ffd20247d00002833302e307d0200488506f0007d8028b52ffd60f448250200b4035b7b22636f6e74656e74223a2254"
+                "686520636f7079206973207265616479206174206e696e652e20222c226368756e6b5f6964223a226331227d5d0100b04d7c9f65"
+            ),
+            {
+                "context": [{"content": "The copy is ready at nine. " * 700, "chunk_id": "c1"}],
+                "config": {"mode": "grounded", "timeout_s": 30.0},
+            },
+        ),
+    ),
+    "completion": (
+        (
+            "0128b52ffd20341d0100c80000000f000000136e6f6f6e227d7dff007261770a6e6f6f6e020038045f000aca05",
+            b'{"text":"noon"}\n{"name":"grounded"}\n\xff\x00raw\nnoon',
+        ),
+    ),
+    "generation_record": (
+        ("0128b52ffd2024a50000500000001c5d7d6e756c6c0200040507d0933311", b'{"citations":[],"claims":[]}\nnull'),
+        (
+            (
+                "28b52ffd602d51ad0100c402000052257b226369746174696f6e73223a5b5d2c22636c61696d73223a5b226e6f6f6e222c315d7d6e756c"
+                "6c0100f58fb49727"
+            ),
+            b'{"citations":[],"claims":[%b1]}\nnull' % (b'"noon",' * 3_000),
+        ),
+        ("deadbeef", None),
+    ),
+}
+_ROWS_OF_BEFORE = {
+    "job_request": "INSERT INTO job_request (job_id, head, request_hash, contract_version, sources) VALUES (%s, '{}', '', 1, %s)",
+    "completion": """
+        INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, finish_reason, parsed, prompt, packed)
+        VALUES (%s, gen_random_uuid(), 1, 0, 'generate', true, 'stop', '{}', '{}', %s)""",
+    "generation_record": """
+        INSERT INTO generation_record (job_id, run, tenant, message_id, contract_version, answer, output_format, quality, status,
+                                       timing_ms, packed)
+        VALUES (%s, 2, 'desk', '', 1, '', 'plain', '{}', 'success', '{}', %s)""",
+}
+
+
+def test_frames_of_before_are_written_anew(servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with servers.database(migrated=False) as url:
+        _migrate_to(6, url, tmp_path / "before", monkeypatch)
+        ids = {table: [new_id() for _ in frames] for table, frames in FRAMES_OF_BEFORE.items()}
+        with psycopg.connect(url, autocommit=True) as connection:
+            # Rows without the jobs that they are of.
+            connection.execute("SET session_replication_role = replica")
+            for table, frames in FRAMES_OF_BEFORE.items():
+                for row_id, (frame, _) in zip(ids[table], frames, strict=True):
+                    connection.execute(_ROWS_OF_BEFORE[table].encode(), (row_id, bytes.fromhex(frame)))
+
+            assert migrate(url) == ("0006", head_revision())
+
+            for table, frames in FRAMES_OF_BEFORE.items():
+                key = "attempt_id" if table == "completion" else "job_id"
+                stored = dict(connection.execute(f"SELECT {key}, frame FROM {table}".encode()).fetchall())
+                for row_id, (before, content) in zip(ids[table], frames, strict=True):
+                    frame = stored[row_id]
+                    if content is None:
+                        assert frame.hex() == before, "what can't be read is left as it is"
+                    elif isinstance(content, dict):
+                        assert orjson.loads(decompress(frame)) == content
+                    else:
+                        assert decompress(frame) == content
+
+
+def _migrate_to(count: int, url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Migrate as a version did that had so many scripts."""
+    shutil.copytree(upgrade.SCRIPTS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for script in sorted((folder / "versions").glob("0*.py"))[count:]:
+        script.unlink()
+    with monkeypatch.context() as before:
+        before.setattr(upgrade, "SCRIPTS", str(folder))
+        before.setattr(schema_version, "REVISIONS", REVISIONS[:count])
+        migrate(url)
 
 
 async def _open(url: str) -> None:

@@ -27,7 +27,7 @@ from worker.settings import worker_name
 
 # Of a row d that has terms for sharing, and its job j: the newest answer that it may take.
 SHAREABLE = """
-    SELECT a.id AS from_id, a.job_id AS from_job, a.closed_at AS answered_at, c.raw, c.finish_reason, c.parsed, c.packed
+    SELECT a.id AS from_id, a.job_id AS from_job, a.closed_at AS answered_at, c.raw, c.finish_reason, c.parsed, c.frame
     FROM attempt a JOIN completion c ON c.attempt_id = a.id JOIN job o ON o.id = a.job_id
     WHERE a.share_key = d.share_key AND a.outcome = 'ok' AND a.closed_at > nightdesk_now() - d.share_within
       AND c.won AND c.finish_reason = 'stop' AND o.tenant = j.tenant
@@ -224,9 +224,9 @@ WITH input AS (
     SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(step)b::text[], %(outcome)b::text[],
                          %(spent)b::bool[], %(request_id)b::text[], %(usage)b::jsonb[], %(cost_usd)b::numeric[],
                          %(timing)b::jsonb[], %(failure)b::jsonb[], %(raw)b::bytea[], %(finish)b::text[],
-                         %(parsed)b::jsonb[], %(prompt)b::jsonb[], %(packed)b::bytea[], %(next_state)b::text[], %(next_step)b::text[],
+                         %(parsed)b::jsonb[], %(prompt)b::jsonb[], %(frame)b::bytea[], %(next_state)b::text[], %(next_step)b::text[],
                          %(next_round)b::int2[], %(delay)b::interval[], %(next_held)b::text[], %(event)b::text[])
-    AS d(id, job_id, token, step, outcome, spent, request_id, usage, cost, timing, failure, raw, finish, parsed, prompt, packed,
+    AS d(id, job_id, token, step, outcome, spent, request_id, usage, cost, timing, failure, raw, finish, parsed, prompt, frame,
          next_state, next_step, next_round, delay, next_held, event)
 ), closing AS (
     -- One row a closing, by index.
@@ -270,14 +270,14 @@ WITH input AS (
                          failure = CASE WHEN e.erased THEN e.failure || '{"message": "[erased]"}' ELSE e.failure END
     FROM settlement e WHERE a.id = e.id AND e.changes
 ), new_completion AS (
-    INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, parsed, prompt, packed)
+    INSERT INTO completion (attempt_id, job_id, run, round, purpose, won, raw, finish_reason, parsed, prompt, frame)
     SELECT e.id, e.job_id, e.run, e.round, e.purpose,
-           e.outcome = 'ok' AND NOT e.has_winner, e.raw, e.finish, e.parsed, e.prompt, e.packed
+           e.outcome = 'ok' AND NOT e.has_winner, e.raw, e.finish, e.parsed, e.prompt, e.frame
     FROM settlement e WHERE (e.changes OR e.leaves) AND e.parsed IS NOT NULL AND NOT e.erased
     -- The whole answer, late, takes the place of the part that a broken stream left.
     ON CONFLICT (attempt_id) DO UPDATE
     SET won = excluded.won, stored_at = nightdesk_now(), raw = excluded.raw, finish_reason = excluded.finish_reason,
-        parsed = excluded.parsed, prompt = excluded.prompt, packed = excluded.packed
+        parsed = excluded.parsed, prompt = excluded.prompt, frame = excluded.frame
 ), batch_sum AS (
     SELECT batch_id, sum(released_usd) AS released, sum(spent_usd) AS spent
     FROM settlement WHERE changes GROUP BY batch_id
@@ -520,7 +520,7 @@ def _closing_columns(closed: Sequence[ClosedAttempt]) -> dict[str, list[Any]]:
         "finish": [a.completion.finish_reason.value if a else None for a in answers],
         "parsed": [s.parsed if s else None for s in stored],
         "prompt": [s.prompt if s else None for s in stored],
-        "packed": [s.packed if s else None for s in stored],
+        "frame": [s.frame if s else None for s in stored],
         "next_state": [t.state.value if t else None for t in thens],
         "next_step": [t.step.value if t else None for t in thens],
         "next_round": [t.round if t else None for t in thens],

@@ -3,9 +3,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from pathlib import Path
-from struct import Struct
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -29,65 +27,26 @@ LEVEL = 1
 _has_long_number = WordSearch(patterns=(r"[:,\[]-?[0-9]{19}",))
 """Digits of a whole number that may exceed 64 bits, which the reader of JSON takes for a float."""
 
-_DICTIONARY = 1
-"""The dictionary of new frames; each frame begins with the number of its own. A file of a dictionary never changes: what was packed
-with it could not be read any more. Another one has another number, and a name that ends in it."""
-
-_MAGIC = 0x28
-"""The first byte of a frame of zstandard: it has no number, and was packed without a dictionary."""
-
-
-@cache
-def _dictionary(number: int) -> zstandard.ZstdCompressionDict:
-    """The parts that the JSON of all jobs shares: names of fields, defaults, and the sentences of the prompts."""
-    content = Path(__file__).with_name(f"dictionary-{number}.txt").read_bytes()
-    dictionary = zstandard.ZstdCompressionDict(content, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-    dictionary.precompute_compress(level=LEVEL)
-    return dictionary
-
-
-MOST_BYTES = 16_384
-"""With a dictionary: one of longer texts takes twice the time, and hardly fewer bytes."""
-
 
 class _Contexts(threading.local):
-    """The compressors and decompressors of a thread, by dictionary: making one takes longer than most of its work."""
+    """The functions of zstandard of a thread: making one takes longer than most of its work."""
 
     def __init__(self) -> None:
-        self._compressors: dict[int | None, zstandard.ZstdCompressor] = {}
-        self._decompressors: dict[int | None, zstandard.ZstdDecompressor] = {}
-
-    def compressor(self, dictionary: int | None) -> zstandard.ZstdCompressor:
-        if (compressor := self._compressors.get(dictionary)) is None:
-            dict_data = None if dictionary is None else _dictionary(dictionary)
-            compressor = self._compressors[dictionary] = zstandard.ZstdCompressor(LEVEL, dict_data=dict_data)
-        return compressor
-
-    def decompressor(self, dictionary: int | None) -> zstandard.ZstdDecompressor:
-        if (decompressor := self._decompressors.get(dictionary)) is None:
-            dict_data = None if dictionary is None else _dictionary(dictionary)
-            decompressor = self._decompressors[dictionary] = zstandard.ZstdDecompressor(dict_data=dict_data)
-        return decompressor
+        self.compress = zstandard.ZstdCompressor(LEVEL).compress
+        self.decompress = zstandard.ZstdDecompressor().decompress
 
 
 _contexts = _Contexts()
 
 
 def compress(content: bytes) -> bytes:
-    """The content as a frame of zstandard, behind the number of its dictionary if it has one."""
-    if len(content) > MOST_BYTES:
-        return _contexts.compressor(None).compress(content)
-    return bytes([_DICTIONARY]) + _contexts.compressor(_DICTIONARY).compress(content)
+    """The content as a frame of zstandard."""
+    return _contexts.compress(content)
 
 
-def decompress(packed: bytes | memoryview) -> bytes:
-    """The content of what ``compress`` made, in this version or one before."""
-    if packed[0] == _MAGIC:
-        return _contexts.decompressor(None).decompress(packed)
-    return _contexts.decompressor(packed[0]).decompress(memoryview(packed)[1:])
-
-
-_LENGTH = Struct(">I")
+def decompress(frame: bytes | memoryview) -> bytes:
+    """The content of a frame."""
+    return _contexts.decompress(frame)
 
 
 def split_request(request: bytes) -> tuple[bytes, bytes | None]:
@@ -99,36 +58,18 @@ def split_request(request: bytes) -> tuple[bytes, bytes | None]:
     if len(request) < LEAST_BYTES or _has_long_number(request.decode()):
         return request, None
     document = orjson.loads(request)
-    sources = document.get("context")
+    sources, config = document.get("context"), document.get("config", {})
     if not sources:
         return request, None
-    chosen, packed_config = _split_config(orjson.dumps(document.get("config", {})))
+    default = _default_config()
+    chosen = {name: value for name, value in config.items() if name in _READ_BY_SQL or value != default.get(name)}
     head = orjson.dumps({**document, "context": len(sources), "config": chosen})
-    return head, b"".join((_LENGTH.pack(len(packed_config)), packed_config, compress(orjson.dumps(sources))))
+    return head, compress(orjson.dumps({"context": sources, "config": config}))
 
 
-def whole_request(head: dict[str, Any], sources: bytes | None) -> dict[str, Any]:
+def whole_request(head: dict[str, Any], frame: bytes | None) -> dict[str, Any]:
     """The request of a row, with its sources and its whole config."""
-    if sources is None:
-        return head
-    (length,) = _LENGTH.unpack_from(sources)
-    start = _LENGTH.size + length
-    config = _whole_config(sources[_LENGTH.size : start])
-    return {**head, "context": orjson.loads(decompress(sources[start:])), "config": {**config, **head["config"]}}
-
-
-@lru_cache(maxsize=256)
-def _split_config(config: bytes) -> tuple[dict[str, Any], bytes]:
-    """The part of a config that stays beside it, and the whole packed; nearly all jobs of a batch have the same."""
-    document, default = orjson.loads(config), _default_config()
-    chosen = {name: value for name, value in document.items() if name in _READ_BY_SQL or value != default.get(name)}
-    return chosen, compress(config)
-
-
-@lru_cache(maxsize=256)
-def _whole_config(packed: bytes) -> dict[str, Any]:
-    config: dict[str, Any] = orjson.loads(decompress(packed))
-    return config
+    return head if frame is None else {**head, **orjson.loads(decompress(frame))}
 
 
 _READ_BY_SQL = {"checkers", "output_format", "timeout_s"}
@@ -153,7 +94,7 @@ class CompletionColumns:
     raw: bytes | None
     parsed: str
     prompt: str
-    packed: bytes | None = None
+    frame: bytes | None = None
 
 
 def split_completion(completion: Completion, prompt: Prompt, raw: bytes) -> CompletionColumns:
@@ -171,7 +112,7 @@ def split_completion(completion: Completion, prompt: Prompt, raw: bytes) -> Comp
         raw=None,
         parsed=completion.model_dump_json(include=_READ_OF_ANSWERS),
         prompt=prompt.model_dump_json(include=_READ_OF_PROMPTS),
-        packed=_pack(texts, messages, raw),
+        frame=_pack(texts, messages, raw),
     )
 
 
@@ -186,19 +127,19 @@ class StoredTexts:
 
 def whole_completion(row: Any, prefix: str = "") -> StoredTexts:
     """The answer of a row with the columns of ``CompletionColumns``, whose names begin with a prefix."""
-    raw, parsed, prompt, packed = (getattr(row, prefix + name) for name in ("raw", "parsed", "prompt", "packed"))
-    if packed is None:
+    raw, parsed, prompt, frame = (getattr(row, prefix + name) for name in ("raw", "parsed", "prompt", "frame"))
+    if frame is None:
         return StoredTexts(raw, parsed, prompt)
-    texts, messages, raw = _unpack(packed, 3)
+    texts, messages, raw = _unpack(frame, 3)
     # The prompt of an answer that was taken from another job is its own, and whole.
     if "messages" not in prompt["snapshot"]:
         prompt = orjson.loads(messages)
     return StoredTexts(raw, {**orjson.loads(texts), **parsed}, prompt)
 
 
-def reply_text(parsed: dict[str, Any], packed: bytes | None) -> str:
+def reply_text(parsed: dict[str, Any], frame: bytes | None) -> str:
     """The text of an answer alone."""
-    text: str = parsed["text"] if packed is None else orjson.loads(_unpack(packed, 3)[0])["text"]
+    text: str = parsed["text"] if frame is None else orjson.loads(_unpack(frame, 3)[0])["text"]
     return text
 
 
@@ -226,7 +167,7 @@ class RecordColumns:
 
     changes: dict[str, str | None]
     attempt_id: UUID | None
-    packed: bytes | None
+    frame: bytes | None
 
 
 def split_record(record: GenerationRecord, answer: StoredCompletion | None) -> RecordColumns:
@@ -279,8 +220,8 @@ def _same(first: object, second: object) -> bool:
 
 
 RECORD_PARTS = """
-    g.attempt_id AS record_attempt_id, g.packed AS record_packed, NULL::bytea AS answer_raw,
-    c.parsed AS answer_parsed, c.prompt AS answer_prompt, c.packed AS answer_packed
+    g.attempt_id AS record_attempt_id, g.frame AS record_frame, NULL::bytea AS answer_raw,
+    c.parsed AS answer_parsed, c.prompt AS answer_prompt, c.frame AS answer_frame
 """
 """Columns of ``generation_record g`` and its ``completion c`` that ``whole_record`` puts a record together from."""
 
@@ -295,8 +236,8 @@ def whole_record(columns: dict[str, Any], row: Any) -> dict[str, Any]:
         if row.answer_prompt is not None:
             answer = whole_completion(row, "answer_")
             record |= {"output_raw": answer.parsed["text"], "messages_snapshot": answer.prompt["snapshot"]}
-    if row.record_packed is not None:
-        visible, canonical = _unpack(row.record_packed, 2)
+    if row.record_frame is not None:
+        visible, canonical = _unpack(row.record_frame, 2)
         parts = orjson.loads(visible)
         quality = {name: parts.pop(name) for name in Quality.model_fields}
         record |= {"citations": parts.pop("citations"), "canonical": orjson.loads(canonical), "quality": quality}
@@ -305,32 +246,18 @@ def whole_record(columns: dict[str, Any], row: Any) -> dict[str, Any]:
     return record
 
 
-def visible_parts(packed: bytes | memoryview) -> bytes:
+def visible_parts(frame: bytes | memoryview) -> bytes:
     """The citations, claims, values and quality of a packed record, as the fields of its result in JSON."""
-    return _unpack(packed, 2)[0]
-
-
-def in_stored_order(value: Any) -> Any:
-    """The JSON with its keys as PostgreSQL orders those of a value that is not packed: by length, then by bytes."""
-    if isinstance(value, dict):
-        keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
-        return {key: in_stored_order(value[key]) for key in keys}
-    return [in_stored_order(item) for item in value] if isinstance(value, list) else value
+    return _unpack(frame, 2)[0]
 
 
 # ---- several parts in one frame --------------------------------------------------------------------------------------
 
 
 def _pack(*parts: bytes) -> bytes:
-    """The parts in one frame, so that what one repeats of another hardly counts."""
-    return compress(b"".join([*(_LENGTH.pack(len(part)) for part in parts[:-1]), *parts]))
+    """The parts in one frame, a line each, so that what one repeats of another hardly counts; only the last one may have line breaks."""
+    return compress(b"\n".join(parts))
 
 
-def _unpack(packed: bytes | memoryview, count: int) -> list[bytes]:
-    content = decompress(packed)
-    lengths = [length for (length,) in _LENGTH.iter_unpack(content[: _LENGTH.size * (count - 1)])]
-    parts, start = [], _LENGTH.size * (count - 1)
-    for length in lengths:
-        parts.append(content[start : start + length])
-        start += length
-    return [*parts, content[start:]]
+def _unpack(frame: bytes | memoryview, count: int) -> list[bytes]:
+    return decompress(frame).split(b"\n", count - 1)

@@ -22,7 +22,7 @@ SELECT p.id, p.finished_at
 FROM (SELECT j.id, j.finished_at, j.bytes, sum(j.bytes) OVER (ORDER BY j.finished_at, j.id) - j.bytes AS before
       FROM (SELECT i.id, i.finished_at, coalesce(pg_column_size(g.answer), 0) + coalesce(pg_column_size(g.citations), 0)
                 + coalesce(pg_column_size(g.grounding), 0) + coalesce(pg_column_size(g.output_structured), 0)
-                + 5 * coalesce(pg_column_size(g.packed), 0) AS bytes
+                + 5 * coalesce(pg_column_size(g.frame), 0) AS bytes
             FROM ({jobs}) i
             LEFT JOIN generation_record g ON g.job_id = i.id AND g.run = i.run) j) p
 WHERE p.before < %(bytes)s

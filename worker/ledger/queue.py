@@ -63,7 +63,7 @@ SELECT t.*, nightdesk_now() AS now,
        EXISTS (SELECT FROM attempt u WHERE u.job_id = t.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL) AS unpriced,
        b.not_before, b.call_window, b.max_cost_usd, b.cancelling_by, EXISTS (
            SELECT FROM tenant_budget u WHERE u.tenant = t.tenant AND (u.key_id IS NULL OR u.key_id = t.key_id)
-       ) AS has_budget, r.head, r.sources, r.contract_version,
+       ) AS has_budget, r.head, r.frame AS request_frame, r.contract_version,
        r.prompt AS replay_prompt, a.*, w.*, v.*
 FROM new_lease t
 CROSS JOIN LATERAL (SELECT * FROM batch WHERE id = t.batch_id LIMIT 1) b
@@ -78,7 +78,7 @@ CROSS JOIN LATERAL (
     FROM attempt WHERE job_id = t.id AND run = t.run AND purpose = ANY(%(purposes)s)
 ) a
 LEFT JOIN LATERAL (
-    SELECT c.attempt_id, NULL::bytea AS raw, c.parsed, c.prompt, c.packed, CASE WHEN c.run = t.run THEN o.timing_ms END AS timing_ms
+    SELECT c.attempt_id, NULL::bytea AS raw, c.parsed, c.prompt, c.frame, CASE WHEN c.run = t.run THEN o.timing_ms END AS timing_ms
     FROM completion c JOIN attempt o ON o.id = c.attempt_id
     WHERE c.job_id = t.id AND c.round = t.round AND c.purpose = ANY(%(answering)s) AND c.won
       AND (c.run = t.run OR (t.recheck IS NOT NULL AND c.run < t.run))
@@ -86,7 +86,7 @@ LEFT JOIN LATERAL (
 ) w ON true
 LEFT JOIN LATERAL (
     SELECT c.attempt_id AS judged_id, NULL::bytea AS judged_raw, c.parsed AS judged_parsed, c.prompt AS judged_prompt,
-           c.packed AS judged_packed,
+           c.frame AS judged_frame,
            o.timing_ms AS judged_timing_ms
     FROM completion c JOIN attempt o ON o.id = c.attempt_id
     WHERE %(judging)s AND c.job_id = t.id AND c.run = t.run AND c.round = t.round AND c.purpose = 'judge' AND c.won
@@ -206,7 +206,7 @@ _ENCODERS: dict[str, Callable[[Any], Any]] = {
     if kind == "jsonb"
 }
 
-_STORED_TYPES = _ARRAY_TYPES | {"attempt_id": "uuid", "packed": "bytea"}
+_STORED_TYPES = _ARRAY_TYPES | {"attempt_id": "uuid", "frame": "bytea"}
 _RECORD_ARRAYS = ", ".join(f"%({name})b::{kind}[]" for name, kind in _STORED_TYPES.items())
 _RECORD_NAMES = ", ".join(_STORED_TYPES)
 
@@ -379,7 +379,7 @@ def final_columns(final: FinalJob) -> dict[str, Any]:
         "state": final.state.value,
         "outcome": final.outcome.value if final.outcome else None,
         "attempt_id": stored.attempt_id,
-        "packed": stored.packed,
+        "frame": stored.frame,
     }
     for name in _ARRAY_TYPES:
         encode = _ENCODERS.get(name, _as_it_is)
@@ -467,7 +467,7 @@ def leased_job(row: Any, token: UUID) -> Leased:
     """The job of a row of ``LEASED_JOBS``, under a token; raises whatever a damaged row makes of it (see ``read_job``)."""
     # A request that another version stored may lack a field that this one has, or have one too many.
     own = row.contract_version == CONTRACT_VERSION
-    stored = whole_request(row.head, row.sources)
+    stored = whole_request(row.head, row.request_frame)
     request = JobRequest.from_stored(stored) if own else JobRequest.model_validate(stored)
     recheck = Recheck.model_validate(row.recheck) if row.recheck is not None else None
     if recheck is not None:

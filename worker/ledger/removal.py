@@ -40,7 +40,7 @@ WITH locked_job AS (
     FROM locked_job c WHERE j.id = c.id
     RETURNING j.id, j.run
 ), requests AS (
-    UPDATE job_request r SET head = %(request)s::jsonb, sources = NULL, request_hash = %(hash)b, prompt = NULL
+    UPDATE job_request r SET head = %(request)s::jsonb, frame = NULL, request_hash = %(hash)b, prompt = NULL
     FROM removed_job g WHERE r.job_id = g.id
 ), answers AS (
     -- By way of the attempts: no index of jobs has the answers that did not win.
@@ -56,7 +56,7 @@ WITH locked_job AS (
     UPDATE generation_record r
     SET message_id = r.job_id::text, retrieval_record_id = NULL, trace_id = NULL, request_id = NULL,
         messages_snapshot = NULL, output_raw = NULL, output_structured = NULL, canonical = NULL, answer = '', attempt_id = NULL,
-        packed = NULL,
+        frame = NULL,
         citations = '[]', grounding = NULL, quality = '{}', asks = NULL,
         -- Parameters hold stop sequences and output schemas, too.
         provider_snapshot = coalesce(r.provider_snapshot, (

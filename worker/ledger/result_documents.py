@@ -59,7 +59,7 @@ DERIVED = {"sources_used", "tokens_used", "shared_from", "latency_ms"}
 # Row by row by the keys: a join may read whole tables, by statistics of a time when they were small. What is stored out of line is
 # read out once a job: by any other way each of its parts fetches the whole of it again, a request with all its sources.
 _RESULTS = f"""
-SELECT j.id, j.errors, g.packed, CASE WHEN g.job_id IS NOT NULL AND j.erased_at IS NULL THEN (
+SELECT j.id, j.errors, g.frame, CASE WHEN g.job_id IS NOT NULL AND j.erased_at IS NULL THEN (
     SELECT row_to_json(f)::text FROM (SELECT {", ".join(f'{column} AS "{name}"' for name, column in COLUMNS.items())}) f
 ) END AS result
 FROM unnest(%(ids)b::uuid[]) WITH ORDINALITY AS d(id, ord) CROSS JOIN LATERAL (SELECT * FROM job WHERE id = d.id LIMIT 1) j
@@ -116,7 +116,7 @@ def _result_of_row(row: Any) -> StoredResult | None:
     if row.result is None:
         return None
     # The parts that are packed stand behind their empty ones: of two fields the last one counts.
-    packed = "" if row.packed is None else "," + visible_parts(row.packed)[1:-1].decode()
+    packed = "" if row.frame is None else "," + visible_parts(row.frame)[1:-1].decode()
     result = JobResult.model_validate_json(f"{row.result[:-1]}{packed}}}")
     if not result.response.strip():
         return None

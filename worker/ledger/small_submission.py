@@ -33,11 +33,11 @@ WITH new_batch AS (
         %(steps)s::text[], %(sizes)s::int4[], %(priority)s::int2[], %(scheduled_at)s::timestamptz[], %(deadlines)s::timestamptz[]
     ) AS d(id, position, custom_id, message_id, idempotency_key, step, request_bytes, priority, scheduled_at, deadline)
 ), requests AS (
-    INSERT INTO job_request (job_id, head, sources, request_hash, contract_version)
-    SELECT r.id, r.head::jsonb, r.sources, r.request_hash, r.contract_version
+    INSERT INTO job_request (job_id, head, frame, request_hash, contract_version)
+    SELECT r.id, r.head::jsonb, r.frame, r.request_hash, r.contract_version
     FROM new_batch CROSS JOIN unnest(
-        %(id)s::uuid[], %(heads)s::text[], %(sources)s::bytea[], %(request_hash)s::bytea[], %(contract_version)s::int2[]
-    ) AS r(id, head, sources, request_hash, contract_version)
+        %(id)s::uuid[], %(heads)s::text[], %(frames)s::bytea[], %(request_hash)s::bytea[], %(contract_version)s::int2[]
+    ) AS r(id, head, frame, request_hash, contract_version)
 )
 INSERT INTO job (id, batch_id, position, custom_id, message_id, tenant, idempotency_key, state, step, request_bytes, priority,
                  scheduled_at, available_at, deadline, created_at)
@@ -100,5 +100,5 @@ def _parameters(batch: NewBatch, jobs: Sequence[NewJob]) -> dict[str, Any]:
         "sizes": [len(job.request) for job in jobs],
         "deadlines": [job.deadline for job in jobs],
         "heads": [head.decode() for head, _ in requests],
-        "sources": [sources for _, sources in requests],
+        "frames": [frame for _, frame in requests],
     }

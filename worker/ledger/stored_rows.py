@@ -27,7 +27,5 @@ def cause(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))[:MOST_WORDS]
-    if isinstance(error, FileNotFoundError):
-        return "packed in an unknown way"
     words = (str(error).splitlines() or [""])[0]
     return f"{type(error).__name__}: {words}"[:MOST_WORDS].removesuffix(": ")

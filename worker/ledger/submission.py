@@ -225,7 +225,7 @@ _JOB_TYPES = [
 ]  # fmt: skip
 
 _COPY_REQUESTS = """
-COPY job_request (job_id, head, sources, request_hash, contract_version, prompt) FROM STDIN (FORMAT BINARY)
+COPY job_request (job_id, head, frame, request_hash, contract_version, prompt) FROM STDIN (FORMAT BINARY)
 """
 _REQUEST_TYPES = ["uuid", "bytea", "bytea", "bytea", "int2", "bytea"]
 _JSONB_VERSION = b"\x01"
@@ -499,9 +499,9 @@ async def _copy(connection: AsyncConnection[Any], batch: NewBatch, jobs: Sequenc
     async with cursor.copy(_COPY_REQUESTS) as copy:
         copy.set_types(_REQUEST_TYPES)
         for job in jobs:
-            head, sources = split_request(job.request)
+            head, frame = split_request(job.request)
             await copy.write_row((
-                job.id, _JSONB_VERSION + head, sources, job.request_hash, job.contract_version, _prompt_of(job),
+                job.id, _JSONB_VERSION + head, frame, job.request_hash, job.contract_version, _prompt_of(job),
             ))  # fmt: skip
     return available
 

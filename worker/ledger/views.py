@@ -31,7 +31,6 @@ from worker.ledger.database import Database
 from worker.ledger.packing import (
     RECORD_ANSWER,
     RECORD_PARTS,
-    in_stored_order,
     whole_completion,
     whole_record,
     whole_request,
@@ -82,7 +81,7 @@ VIEW_COLUMNS = """
     -- The price of a call is unknown, and with it the cost of its job.
     CASE WHEN NOT EXISTS (SELECT FROM attempt u WHERE u.job_id = j.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL)
          THEN j.cost_usd END AS cost_usd,
-    r.head, r.sources,
+    r.head, r.frame AS request_frame,
     """ + ", ".join([*(f"g.{name} AS record_{name}" for name in RECORD_COLUMNS), RECORD_PARTS])
 """Columns of a view over ``job j``, ``job_request r``, ``generation_record g`` and its answer ``completion c``."""
 
@@ -93,12 +92,12 @@ _SLIM_REQUEST = """(
     || jsonb_build_object('context', array_fill('{"content": "-", "chunk_id": "-", "document_id": "-"}'::jsonb, ARRAY[
         CASE jsonb_typeof(r.head -> 'context') WHEN 'number' THEN (r.head -> 'context')::int
             WHEN 'array' THEN jsonb_array_length(r.head -> 'context') ELSE 0 END]))
-) AS head, NULL::bytea AS sources"""
+) AS head, NULL::bytea AS request_frame"""
 
-RESULT_COLUMNS = VIEW_COLUMNS.replace("r.head, r.sources", _SLIM_REQUEST)
+RESULT_COLUMNS = VIEW_COLUMNS.replace("r.head, r.frame AS request_frame", _SLIM_REQUEST)
 for _name in _NOT_IN_A_RESULT:
     RESULT_COLUMNS = RESULT_COLUMNS.replace(f"g.{_name} AS", "NULL AS")
-RESULT_COLUMNS = RESULT_COLUMNS.replace("c.prompt AS", "NULL::jsonb AS").replace("c.packed AS", "NULL::bytea AS")
+RESULT_COLUMNS = RESULT_COLUMNS.replace("c.prompt AS", "NULL::jsonb AS").replace("c.frame AS", "NULL::bytea AS")
 """Columns of a view with only as much as a result is made of: placeholders for sources, no messages, no raw answer."""
 
 _VIEW_JOINS = (
@@ -219,7 +218,7 @@ LEFT JOIN provider_batch_call c ON c.attempt_id = a.id
 WHERE a.job_id = %(id)s ORDER BY opened_at, a.id
 """
 _COMPLETIONS = """
-SELECT attempt_id, run, round, purpose, won, stored_at, finish_reason, parsed, prompt, raw, packed
+SELECT attempt_id, run, round, purpose, won, stored_at, finish_reason, parsed, prompt, raw, frame
 FROM completion WHERE job_id = %(id)s ORDER BY stored_at, attempt_id
 """
 _EVENTS = "SELECT at, run, kind, actor, detail FROM job_event WHERE job_id = %(id)s ORDER BY id"
@@ -368,7 +367,7 @@ def _failure(row: UnreadableRow, run: int, tenant: str) -> GenerationRecord:
 
 
 def _request_of(row: Any) -> JobRequest:
-    return JobRequest.model_validate(whole_request(row.head, row.sources))
+    return JobRequest.model_validate(whole_request(row.head, row.request_frame))
 
 
 def _blank_request(head: Any) -> JobRequest:
@@ -416,11 +415,11 @@ def _record_of(row: Any, prefix: str = "") -> GenerationRecord:
 def _readable_completion(row: Any) -> dict[str, Any]:
     """A completion as JSON. Raw bytes are shown as text, what is not UTF-8 escaped; the ledger keeps the bytes."""
     values = row._asdict()
-    del values["packed"]
+    del values["frame"]
     texts = read_row(whole_completion, row, row.attempt_id)
     if isinstance(texts, UnreadableRow):
         return _json_of(values | {"raw": "", "unreadable": texts.why})
-    values |= {"parsed": in_stored_order(texts.parsed), "prompt": in_stored_order(texts.prompt)}
+    values |= {"parsed": texts.parsed, "prompt": texts.prompt}
     values["raw"] = bytes(texts.raw).decode(errors="backslashreplace")
     return _json_of(values)
 
