@@ -174,6 +174,11 @@ def arrays(rows: Sequence[object], *names: str) -> dict[str, list[Any]]:
     return {name: [getattr(row, name) for row in rows] for name in names}
 
 
+def fields(row: Any, *names: str) -> dict[str, Any]:
+    """Columns of a row that are fields of an object, under the same names."""
+    return {name: getattr(row, name) for name in names}
+
+
 class UnreadJson(bytes):
     """JSON of a column as it came."""
 

@@ -11,7 +11,7 @@ from tasks.scheduling.defaults import MAX_RESCUES
 from worker.ledger.actions import closing_statement
 from worker.ledger.budgets import HAS_ROOM, BudgetRounds
 from worker.ledger.call_windows import WINDOW_OVER, close_windows
-from worker.ledger.database import Database
+from worker.ledger.database import Database, fields
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, FORGET_TURNS, LEAST_PRIORITY, MOST_PRIORITY, keep_turns
 from worker.ledger.fleet import PRESENT_FOR, known_steps
 from worker.ledger.pages import (
@@ -249,11 +249,11 @@ WITH lead AS (
        OR (%(broker)s::boolean AND NOT leader_has_broker))
     RETURNING leader
 ), lead_state AS MATERIALIZED (
-    SELECT EXISTS (SELECT FROM lead) OR (leader = %(worker)s AND leads_until > nightdesk_now()) AS leads,
+    SELECT EXISTS (SELECT FROM lead) OR coalesce(leader = %(worker)s AND leads_until > nightdesk_now(), false) AS leads,
            check_behind, leader_has_broker, republish_until IS NOT NULL AS republishing
     FROM dispatch
 )
-SELECT coalesce(s.leads, false) AS leads, now() - pg_postmaster_start_time() AS server_age, s.check_behind,
+SELECT s.leads, now() - pg_postmaster_start_time() AS server_age, s.check_behind,
     NOT s.leader_has_broker AS without_broker,
     ARRAY(SELECT t.step FROM unnest(%(steps)s::text[]) AS t(step)
           WHERE EXISTS (SELECT FROM job j WHERE j.state = 'available' AND j.step = t.step)) AS available,
@@ -382,20 +382,13 @@ class PostgresDuties(Duties):
             behind = not behind
             await self._db.rows(_NOTE_CHECK_BEHIND, {"behind": behind})
         return Outlook(
-            leads=row.leads,
-            server_age=row.server_age,
+            **fields(
+                row, "leads", "server_age", "due", "unsettled", "window_over", "unfolded", "outgrown", "late", "lost"
+            ),
+            **fields(row, "unpublished", "republishing"),
             check_behind=behind,
             without_broker=bool(row.without_broker) and not row.leads,
             available=known_steps(row.available),
-            due=bool(row.due),
-            unsettled=bool(row.unsettled),
-            window_over=bool(row.window_over),
-            unfolded=bool(row.unfolded),
-            outgrown=bool(row.outgrown),
-            late=bool(row.late),
-            lost=bool(row.lost),
-            unpublished=bool(row.unpublished),
-            republishing=bool(row.republishing),
         )
 
     async def urgent_waits(self, older_than: timedelta) -> bool:

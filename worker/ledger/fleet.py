@@ -290,9 +290,7 @@ class Fleet:
         parameters = {"unavailable": FailureKind.UNAVAILABLE.value, "present_for": PRESENT_FOR}
         rows = await self._db.rows(_LANE_NOTICES, parameters)
         return [
-            LaneNotice(
-                row.provider, row.lane, row.model, row.since.astimezone(UTC), known_kind(row.kind), row.why, row.paused
-            )
+            LaneNotice(**{**row._asdict(), "since": row.since.astimezone(UTC), "kind": known_kind(row.kind)})
             for row in rows
         ]
 

@@ -24,7 +24,7 @@ from tasks.ports.remote_batches import (
     UnreadableCall,
     WaitingCalls,
 )
-from worker.ledger.database import TRANSACTION_S, Database, arrays
+from worker.ledger.database import TRANSACTION_S, Database, arrays, fields
 from worker.ledger.queue import LEASED_JOBS, lease_terms, read_job
 
 BODY_ROWS = 200
@@ -167,7 +167,7 @@ RETURNING b.id, b.provider, b.model, b.calls, b.intended_at, nightdesk_now() - b
           coalesce((b.detail #>> '{{trouble,looks}}')::int, 0) AS failed_looks,
           coalesce(nightdesk_now() - (b.detail #>> '{{trouble,since}}')::timestamptz, '0') AS failing_for,
           EXISTS (SELECT FROM provider_batch_call r CROSS JOIN LATERAL {OPEN_ATTEMPT} a CROSS JOIN LATERAL {WAITING_JOB} j
-                  WHERE r.provider_batch_id = b.id) AS wanted
+                  WHERE r.provider_batch_id = b.id) AS has_jobs
 """
 
 _PUT_OFF = """
@@ -302,18 +302,10 @@ class PostgresRemoteBatches(RemoteBatches):
         rows = await self._db.rows(_TAKE_DUE, {"keep_for": keep_for, "unserved": list(unserved)})
         if not rows:
             return None
-        row = rows[0]
-        return OpenBatch(
-            _intent(row),
-            row.remote_id,
-            row.looks,
-            row.wanted,
-            row.cancelled,
-            row.due_in,
-            row.overdue,
-            row.failed_looks,
-            row.failing_for,
+        of_batch = fields(
+            rows[0], "remote_id", "looks", "has_jobs", "cancelled", "due_in", "overdue", "failed_looks", "failing_for"
         )
+        return OpenBatch(_intent(rows[0]), **of_batch)
 
     async def put_off(self, batch_id: UUID, look_after: timedelta, detail: Mapping[str, Any] | None = None) -> None:
         document = None if detail is None else orjson.dumps(detail).decode()
@@ -367,14 +359,8 @@ class PostgresRemoteBatches(RemoteBatches):
 
 def _intent(row: Any) -> Intent:
     return Intent(
-        row.id,
-        row.provider,
-        row.model,
-        row.calls,
-        row.intended_at,
-        row.age,
-        row.body_bytes,
-        row.spilled_at is not None,
+        **fields(row, "id", "provider", "model", "calls", "intended_at", "age", "body_bytes"),
+        spilled=row.spilled_at is not None,
     )
 
 
@@ -408,17 +394,13 @@ def pending_call(row: Any) -> PendingCall | UnreadableCall:
 
 def _attempt(row: Any) -> NewAttempt:
     return NewAttempt(
+        **fields(row, "batch_id", "lane", "provider", "model", "reserved_usd"),
         id=row.parked_id,
         job_id=row.id,
-        batch_id=row.batch_id,
         token=row.lease_token,
         run=row.parked_run,
         round=row.parked_round,
         purpose=Purpose(row.parked_purpose),
         number=row.parked_number,
-        lane=row.lane,
-        provider=row.provider,
-        model=row.model,
         request_hash=bytes(row.request_hash),
-        reserved_usd=row.reserved_usd,
     )

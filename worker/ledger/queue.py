@@ -38,12 +38,12 @@ from tasks.ports import (
     no_page,
 )
 from worker.ledger.actions import cancel_pages
-from worker.ledger.database import Database, UnreadJson
+from worker.ledger.database import Database, UnreadJson, fields
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, LEAST_PRIORITY, MOST_PRIORITY, keep_turns
 from worker.ledger.packing import split_record, whole_completion, whole_request
 from worker.ledger.pages import LEASING, LOCK_LEASED, each_page, quarantine_bad, row_at_fault
+from worker.ledger.rescuing import fail_unreadable
 from worker.ledger.stored_rows import read_row
-from worker.ledger.unreadable import fail_unreadable
 from worker.ledger.views import RECORD_COLUMNS
 
 PURPOSES = {
@@ -476,28 +476,18 @@ def leased_job(row: Any, token: UUID) -> Leased:
     due = request.scheduled_at or row.not_before or row.created_at
     accepted = row.started_at if row.run > 1 else max(row.created_at, due)
     return Leased(
+        **fields(
+            row, "batch_id", "tenant", "position", "custom_id", "run", "round", "priority", "created_at", "deadline"
+        ),
+        **fields(row, "spent", "snoozes", "unknown", "attempts", "max_cost_usd", "rescues", "request_bytes"),
         job_id=row.id,
-        batch_id=row.batch_id,
-        tenant=row.tenant,
-        position=row.position,
-        custom_id=row.custom_id,
         step=Step(row.step),
-        run=row.run,
-        round=row.round,
-        priority=row.priority,
         token=token,
         request=request,
-        created_at=row.created_at,
-        deadline=row.deadline,
         age_ms=_ms(row.now - accepted),
         waited_ms=_ms(row.now - (row.available_at or row.now)),
         limited_ms=row.limited_ms or 0.0,
-        spent=row.spent,
-        snoozes=row.snoozes,
-        unknown=row.unknown,
-        attempts=row.attempts,
         cost_usd=None if row.unpriced else row.cost_usd,
-        max_cost_usd=row.max_cost_usd,
         tenant_budget=row.has_budget,
         first_opened_ago_ms=None if row.first_opened_at is None else _ms(row.now - row.first_opened_at),
         stored=None if row.attempt_id is None else _stored(row.attempt_id, row, "", row.timing_ms),
@@ -505,8 +495,6 @@ def leased_job(row: Any, token: UUID) -> Leased:
         recheck=recheck,
         judged=None if row.judged_id is None else _stored(row.judged_id, row, "judged_", row.judged_timing_ms),
         started_ago_ms=_ms(row.now - row.started_at),
-        rescues=row.rescues,
-        request_bytes=row.request_bytes,
         time_left=None if row.deadline is None else row.deadline - row.now,
         window_gap=gap_before(row.call_window, row.deadline) if row.call_window and row.deadline else timedelta(0),
         replay=None if row.replay_of is None else _replay(row.replay_of, row.replay_prompt),

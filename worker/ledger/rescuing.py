@@ -1,16 +1,19 @@
-"""Takes jobs away from workers that died, and gives up a job that loses one worker after the other."""
+"""Takes jobs away from workers that died, and gives up those that lose one worker after the other, or whose rows can't be read."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState
-from tasks.ports import LAST_RESCUES
+from tasks.ports import LAST_RESCUES, UnreadableRow
 from tasks.scheduling.rescue import ABANDONED_AFTER
 from worker.ledger.actions import closing_statement
 from worker.ledger.database import Database
-from worker.ledger.pages import NOT_IN_QUARANTINE, isolate, lock_batches, paged, pay_periods, quarantine_for
+from worker.ledger.pages import LEASING, NOT_IN_QUARANTINE, isolate, lock_batches, paged, pay_periods, quarantine_for
+
+log = logging.getLogger(__name__)
 
 # An answer that was paid for is not thrown away: the worker that takes such a job next ends it with the answer. One that dies
 # of that, too, is given up in the end.
@@ -214,3 +217,34 @@ async def _isolated(db: Database, statement: str, job_ids: Sequence[UUID], param
 
     refuse = quarantine_for(db, _RESCUING)
     return [row for page in paged(job_ids) for row in await isolate(page, change, refuse)]
+
+
+# ---- rows that can't be read ----------------------------------------------------------------------------------------
+
+_FAIL_UNREADABLE = closing_statement(
+    """
+SELECT id FROM job
+WHERE id = ANY(%(ids)b::uuid[]) AND state = 'running' AND lease_token = ANY(%(tokens)b::uuid[]) ORDER BY id FOR NO KEY UPDATE""",
+    message="(SELECT d.message FROM unnest(%(all_ids)b::uuid[], %(messages)b::text[]) AS d(id, message) WHERE d.id = ended_job.id)",
+)
+
+
+async def fail_unreadable(db: Database, rows: Iterable[UnreadableRow], tokens: Iterable[UUID]) -> None:
+    """End the jobs of rows that can't be read, each with its cause; they are leased under one of these tokens."""
+    messages = {row.job_id: row.message for row in rows}
+    parameters = {
+        "state": JobState.FAILED.value,
+        "event": FailureKind.UNREADABLE.value,
+        "actor": "worker",
+        "kind": FailureKind.UNREADABLE.value,
+        "tokens": list(tokens),
+        "all_ids": list(messages),
+        "messages": list(messages.values()),
+    }
+
+    async def fail(ids: Iterable[UUID]) -> list[UUID]:
+        return [row.id for row in await db.rows(_FAIL_UNREADABLE, {**parameters, "ids": list(ids)})]
+
+    for page in paged(list(messages)):
+        for job_id in await isolate(page, fail, quarantine_for(db, LEASING)):
+            log.error("job %s failed: %s", job_id, messages[job_id])

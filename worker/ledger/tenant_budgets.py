@@ -23,7 +23,6 @@ from schemas.budget import TOTAL, BudgetStatus
 from schemas.window import Interval, parse_period
 from tasks.errors import NotFound
 from worker.ledger.database import Database
-from worker.ledger.earlier_costs import COUNT_EARLIER, LOCK_CALLS_OUT
 from worker.ledger.pages import lock_periods
 
 PAGE_ROWS = 500
@@ -55,6 +54,29 @@ FROM locked_period l WHERE p.id = l.id
 _OF_OWNER = "tenant = %(tenant)s AND key_id IS NOT DISTINCT FROM %(key_id)s::uuid"
 
 _REMOVE = f"DELETE FROM tenant_budget WHERE {_OF_OWNER} AND period = %(period)s RETURNING id"
+
+_COUNT_EARLIER = """
+WITH new_period AS (
+    SELECT id, begins_at FROM budget_period WHERE id = ANY(%(id)b::uuid[]) AND begins_at <= nightdesk_now()
+), call AS (
+    SELECT a.id, p.id AS period_id, a.reserved_usd, a.cost_usd, a.closed_at IS NULL AS is_open, a.outcome
+    FROM new_period p JOIN job j ON j.key_id = %(key_id)s JOIN attempt a ON a.job_id = j.id AND a.opened_at >= p.begins_at
+), named_attempt AS (
+    -- A call that is open, or whose outcome may become known, is settled in it, too.
+    UPDATE attempt a SET budget_periods = a.budget_periods || c.period_id
+    FROM call c WHERE a.id = c.id AND (c.is_open OR c.outcome = 'unknown')
+)
+UPDATE budget_period p SET
+    reserved_usd = coalesce((SELECT sum(reserved_usd) FROM call WHERE is_open), 0),
+    -- Of jobs that were pruned their batch has the cost.
+    spent_usd = coalesce((SELECT sum(cost_usd) FROM call), 0)
+        + (SELECT coalesce(sum(pruned_usd), 0) FROM batch WHERE key_id = %(key_id)s AND created_at >= p.begins_at)
+FROM new_period n WHERE p.id = n.id
+"""
+"""Counts the calls of a key's jobs since the beginning of its present period, if that is one of those named: a new one."""
+
+_LOCK_CALLS_OUT = "LOCK TABLE budget_period IN EXCLUSIVE MODE"
+"""Goes before: every statement that opens or closes a call names the table, so none is in between while they are counted."""
 
 # The budgets first, so that a new ceiling reaches a new period, too.
 _ADD_PERIODS = f"""
@@ -334,12 +356,12 @@ class TenantBudgets:
         values = {"id": uuid7(), **owner._asdict(), "period": period, "max_cost_usd": max_cost_usd, "actor": actor}
         async with self._db.connection() as connection, connection.transaction():
             if key_id is not None:
-                await connection.execute(LOCK_CALLS_OUT)
+                await connection.execute(_LOCK_CALLS_OUT)
             row = await (await connection.execute(_SET, values)).fetchone()
             periods = _next_periods([row])
             await connection.execute(_ADD_PERIODS, periods)
             if key_id is not None:
-                await connection.execute(COUNT_EARLIER, {"id": periods["id"], "key_id": key_id})
+                await connection.execute(_COUNT_EARLIER, {"id": periods["id"], "key_id": key_id})
             await connection.execute(_CHANGE_PERIODS, {"id": row.id, "max_cost_usd": max_cost_usd})  # type: ignore[union-attr]
         await _settle(self._db, owner)
 

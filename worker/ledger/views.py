@@ -27,7 +27,7 @@ from tasks.ports import (
     StoredResult,
     UnreadableRow,
 )
-from worker.ledger.database import Database
+from worker.ledger.database import Database, fields
 from worker.ledger.packing import (
     RECORD_ANSWER,
     RECORD_PARTS,
@@ -382,27 +382,17 @@ def _view(row: Any, record: GenerationRecord | None) -> JobView:
     request = read_row(_request_of, row, row.id)
     unreadable = request.message if isinstance(request, UnreadableRow) else None
     return JobView(
+        **fields(
+            row, "batch_id", "tenant", "position", "custom_id", "run", "round", "held_reason", "cost_usd", "created_at"
+        ),
+        **fields(row, "scheduled_at", "started_at", "finished_at", "erased_at", "replay_of"),
         job_id=row.id,
-        batch_id=row.batch_id,
-        tenant=row.tenant,
-        position=row.position,
-        custom_id=row.custom_id,
         state=JobState(row.state),
         step=Step(row.step),
-        run=row.run,
-        round=row.round,
         outcome=Outcome(row.outcome) if row.outcome else None,
-        held_reason=row.held_reason,
-        created_at=row.created_at,
-        scheduled_at=row.scheduled_at,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
         published_at=row.result_published_at,
-        cost_usd=row.cost_usd,
         request=_blank_request(row.head) if isinstance(request, UnreadableRow) else request,
         record=record,
-        erased_at=row.erased_at,
-        replay_of=row.replay_of,
         unreadable=unreadable,
     )
 
