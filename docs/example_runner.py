@@ -20,7 +20,7 @@ from tasks.ports import JobDetail, Leased, TokenSink, Unheard
 from tasks.results import result_of
 from tasks.submit import new_batch, new_job
 from tests.fakes.inline import Inline
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 from tests.stub import faults
 from tests.stub.scripts import SCRIPTS, Piece, Script
 from tests.stub.server import Stub
@@ -43,7 +43,7 @@ class ExampleRunner:
     """The steps over a ledger in memory, with the providers of some settings; those over HTTP call the stub."""
 
     stub: Stub
-    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+    ledger: LentLedger = field(default_factory=LentLedger)
 
     def providers(self) -> ConfiguredProviders:
         """The offline provider, both makers and a compatible server, all of them at the stub."""

@@ -17,6 +17,8 @@ from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import JobRequest
 from tasks.ports import Unheard
 from tasks.prompting.messages import render
+from tests.lent_ledger import lending
+from tests.servers import running_servers
 from tests.stub import faults
 from tests.stub.scripts import Piece, Script
 from tests.stub.server import running_stub
@@ -323,5 +325,7 @@ def pages() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for path, content in pages().items():
+    with running_servers() as servers, lending(lambda: servers):
+        outputs = pages()
+    for path, content in outputs.items():
         path.write_text(content)

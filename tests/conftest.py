@@ -18,6 +18,7 @@ from psycopg import sql
 
 from tests.deadlines import until
 from tests.forking import socket_path, start_server
+from tests.lent_ledger import lending
 from tests.run_directory import exclusive, share_directory
 from tests.servers import Servers, running_servers
 
@@ -120,6 +121,13 @@ def servers() -> Iterator[Servers]:
     """One PostgreSQL and one Valkey for the whole test process."""
     with running_servers() as servers:
         yield servers
+
+
+@pytest.fixture(autouse=True)
+def lender(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Lends a database to each ``LentLedger`` that the test makes; without one no server is started."""
+    with lending(lambda: request.getfixturevalue("servers")):
+        yield
 
 
 @pytest.fixture

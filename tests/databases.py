@@ -132,8 +132,8 @@ class Pool:
         sizes = {name: size for name, size in connection.execute(_SIZES) if size}
         names = [sql.Identifier(name) for name in sizes]
         if sum(sizes.values()) > TRUNCATION_BYTES:
-            statement = sql.SQL("TRUNCATE {} RESTART IDENTITY CASCADE").format(sql.SQL(", ").join(names))
-            connection.execute(statement)
+            truncation = sql.SQL("TRUNCATE {} RESTART IDENTITY CASCADE")
+            connection.execute(truncation.format(sql.SQL(", ").join(names)))
         elif names:
             connection.execute("SET session_replication_role = replica")  # no trigger, no foreign key
             connection.execute(sql.SQL("; ").join(sql.SQL("DELETE FROM {}").format(name) for name in names))

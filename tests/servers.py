@@ -104,7 +104,7 @@ def running_servers() -> Iterator[Servers]:
         base = DATABASE if seed(home) else "template1"
         try:
             endpoints = local.start(home)
-            yield Servers(endpoints.admin_database_url, endpoints.redis_url, base)
+            yield Servers(str(endpoints.admin_database_url), endpoints.redis_url, base)
         finally:
             local.stop(home)
             local.remove(home)

@@ -1,4 +1,4 @@
-"""Gives each contract test a fresh ledger of every kind with a clock that can be set, and runs async tests."""
+"""Gives each contract test a fresh ledger with a clock that can be set, and runs async tests."""
 
 import asyncio
 import inspect
@@ -6,43 +6,23 @@ from collections.abc import Coroutine, Iterator
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
-from tasks.ports import Ledger
-from tests.fakes.ledger import MemoryLedger
 from tests.postgres import advance_clock, make_postgres_ledger, postgres_database_url
 from tests.stub.server import Stub, running_stub
+from worker.ledger.postgres import PostgresLedger
 
 __all__ = ["postgres_database_url"]
 
 Value = TypeVar("Value")
 
 
-class Clock(Protocol):
+@dataclass
+class Clock:
     """The clock of the ledger under test."""
 
-    def now(self) -> datetime: ...
-
-    async def advance(self, delta: timedelta) -> None: ...
-
-
-@dataclass
-class MemoryClock:
-    ledger: MemoryLedger
-    advanced: timedelta = timedelta(0)
-
-    def now(self) -> datetime:
-        return datetime.now(UTC) + self.advanced
-
-    async def advance(self, delta: timedelta) -> None:
-        self.advanced += delta
-        self.ledger.advance(delta)
-
-
-@dataclass
-class PostgresClock:
     url: str
     advanced: timedelta = timedelta(0)
 
@@ -52,15 +32,6 @@ class PostgresClock:
     async def advance(self, delta: timedelta) -> None:
         self.advanced += delta
         advance_clock(self.url, delta)
-
-
-@dataclass
-class Subject:
-    """A ledger under test with its clock; ``name`` says which kind."""
-
-    name: str
-    ledger: Ledger
-    clock: Clock
 
 
 class Runner(asyncio.Runner):
@@ -86,29 +57,20 @@ def runner() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-@pytest.fixture(params=["memory", "postgres"])
-def subject(request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[Subject]:
-    if request.param == "memory":
-        ledger = MemoryLedger()
-        yield Subject("memory", ledger, MemoryClock(ledger))
-        return
-    url = request.getfixturevalue("postgres_database_url")
-    opening = make_postgres_ledger(url)
+@pytest.fixture
+def ledger(postgres_database_url: str, runner: asyncio.Runner) -> Iterator[PostgresLedger]:
+    """A ledger over an empty database."""
+    opening = make_postgres_ledger(postgres_database_url)
     ledger = runner.run(opening.__aenter__())
     try:
-        yield Subject("postgres", ledger, PostgresClock(url))
+        yield ledger
     finally:
         runner.run(opening.__aexit__(None, None, None))
 
 
 @pytest.fixture
-def ledger(subject: Subject) -> Ledger:
-    return subject.ledger
-
-
-@pytest.fixture
-def clock(subject: Subject) -> Clock:
-    return subject.clock
+def clock(postgres_database_url: str) -> Clock:
+    return Clock(postgres_database_url)
 
 
 @pytest.fixture(scope="module")

@@ -35,9 +35,10 @@ from tests.builders import (
     make_wanted,
     new_id,
 )
-from tests.contract.conftest import Subject
+from tests.contract.conftest import Clock
 from tests.contract.ledger_model import Call, Job, Model, ending
 from tests.contract.situations import ACTOR, LEASE, SECOND
+from worker.ledger.postgres import PostgresLedger
 
 T = TypeVar("T")
 ALL = 1_000
@@ -63,9 +64,9 @@ requests_of_a_batch = {
 class LedgerMachine(RuleBasedStateMachine):
     """Two workers, a dispatcher and a person act on one ledger; after each act it must agree with the model."""
 
-    def __init__(self, subject: Subject, runner: asyncio.Runner) -> None:
+    def __init__(self, ledger: PostgresLedger, clock: Clock, runner: asyncio.Runner) -> None:
         super().__init__()
-        self.ledger, self.clock, self.runner = subject.ledger, subject.clock, runner
+        self.ledger, self.clock, self.runner = ledger, clock, runner
         self.model = Model()
         self.began_s = monotonic()
         self.jumped_s = 0.0

@@ -158,7 +158,7 @@ async def look(ledger: Ledger, leased: Leased, **terms: Any) -> CacheStatus:
     return reply.status
 
 
-async def sound(ledger: Ledger) -> None:
+async def sound(ledger: PostgresLedger) -> None:
     """The check that every invariant of the ledger holds."""
     if isinstance(ledger, PostgresLedger):
         assert await ledger.inspection.violations() == []

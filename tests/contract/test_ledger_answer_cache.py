@@ -287,9 +287,9 @@ async def test_the_age_of_a_run_is_reported(ledger: Ledger, clock: Clock) -> Non
     assert 60_000 <= (await take_one(ledger, leased.job_id)).started_ago_ms < 70_000
 
 
-@pytest.mark.parametrize("subject", ["postgres"], indirect=True)
-async def test_erased_answers_are_not_shared_and_copies_stay_their_jobs_own(ledger: Ledger, clock: Clock) -> None:
-    assert isinstance(ledger, PostgresLedger)
+async def test_erased_answers_are_not_shared_and_copies_stay_their_jobs_own(
+    ledger: PostgresLedger, clock: Clock
+) -> None:
     first, _ = await answered(ledger)
     await finish(ledger, await take_one(ledger, first.job_id, Step.CHECK))
     second, third = await take(ledger, (await submit_many(ledger, 2)).job_ids)

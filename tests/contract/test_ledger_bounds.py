@@ -64,7 +64,7 @@ async def test_a_job_bigger_than_the_room_comes_alone(ledger: Ledger) -> None:
     assert (first.job_id, second.job_id) == (receipt.job_ids[1], receipt.job_ids[0])
 
 
-async def test_tenants_take_turns_however_few_bytes_fit(ledger: Ledger) -> None:
+async def test_tenants_take_turns_however_few_bytes_fit(ledger: PostgresLedger) -> None:
     for tenant in ("a", "b"):
         await submit_many(ledger, 3, make_batch(tenant), context=["x" * 4_000])
 

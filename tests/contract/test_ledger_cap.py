@@ -8,9 +8,10 @@ from schemas.states import HeldReason
 from tasks.errors import QueueFull
 from tasks.ports import Ledger
 from tests.builders import later, lease_key, make_batch, make_request
-from tests.contract.conftest import Clock, Subject
+from tests.contract.conftest import Clock
 from tests.contract.situations import ACTOR, HOUR, submit, submit_and_take, submit_many
 from tests.postgres import make_postgres_ledger
+from worker.ledger.postgres import PostgresLedger
 
 
 async def test_a_submission_over_the_cap_is_refused_as_a_whole(ledger: Ledger) -> None:
@@ -58,16 +59,14 @@ async def test_accepted_jobs_are_returned_even_at_the_cap(ledger: Ledger) -> Non
     assert again.job_ids == old.job_ids
 
 
-@pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 async def test_two_submissions_at_once_do_not_pass_the_cap_together(
-    subject: Subject, postgres_database_url: str
+    ledger: PostgresLedger, postgres_database_url: str
 ) -> None:
     async with make_postgres_ledger(postgres_database_url) as other:
         tries = [
-            submit_many(store, 3, make_batch(tenant="a", max_queued=7))
-            for store in (subject.ledger, other, subject.ledger, other)
+            submit_many(store, 3, make_batch(tenant="a", max_queued=7)) for store in (ledger, other, ledger, other)
         ]
         done = await asyncio.gather(*tries, return_exceptions=True)
 
     assert sorted(isinstance(outcome, QueueFull) for outcome in done) == [False, False, True, True]
-    assert sum(status.jobs for status in await subject.ledger.reading.batches(10)) == 6
+    assert sum(status.jobs for status in await ledger.reading.batches(10)) == 6

@@ -58,7 +58,6 @@ async def test_of_identical_calls_that_come_together_one_is_opened(ledger: Ledge
     ]
 
 
-@pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 async def test_of_identical_calls_of_many_processes_one_is_opened(ledger: Ledger) -> None:
     for turn in range(5):
         leased = await take(ledger, (await submit_many(ledger, 9)).job_ids)
@@ -146,7 +145,6 @@ async def test_the_call_of_a_dead_worker_is_awaited_until_its_rescue(ledger: Led
     await open_one(ledger, second, share=make_terms())
 
 
-@pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 @pytest.mark.parametrize("wrong", [{"model": "a\x00b"}, {"number": 70_000}], ids=["by the driver", "by the server"])
 async def test_an_unstorable_value_is_named_under_locks_too(ledger: Ledger, wrong: dict[str, Any]) -> None:
     leased = await submit_and_take(ledger)

@@ -35,7 +35,7 @@ from tests.builders import (
     new_id,
     to_check,
 )
-from tests.contract.conftest import Clock, Subject
+from tests.contract.conftest import Clock
 from tests.contract.situations import (
     ACTOR,
     HOUR,
@@ -56,15 +56,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.ledger.removal import TOMBSTONE, Sealed, StoredJob
 from worker.process.spool import Spool, replay, spool_folder
 
-pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
-
 CANARY = "canary-7d1f"
-
-
-@pytest.fixture
-def ledger(subject: Subject) -> PostgresLedger:
-    assert isinstance(subject.ledger, PostgresLedger)
-    return subject.ledger
 
 
 def telling_request(**changes: Any) -> Any:

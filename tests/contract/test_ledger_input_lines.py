@@ -8,7 +8,6 @@ from tasks.errors import JobsRefused
 from tasks.ports import InputLine, Ledger, NewBatch, NewJob, Refused, Repeated
 from tasks.submit import submit as submit_message
 from tests.builders import make_batch, make_jobs, make_request
-from tests.contract.conftest import Subject
 from tests.contract.situations import ACTOR, submit
 from tests.postgres import everything_in
 from worker.ledger.pages import PAGE_ROWS
@@ -99,7 +98,6 @@ async def test_nothing_is_kept_where_no_batch_is_written(ledger: Ledger) -> None
     assert await lines(ledger, nothing_new) == await lines(ledger, all_refused) == []
 
 
-@pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 async def test_many_lines_are_read_in_pages(ledger: Ledger) -> None:
     batch = make_batch()
     (job,) = make_jobs(make_request("A?"))
@@ -108,7 +106,6 @@ async def test_many_lines_are_read_in_pages(ledger: Ledger) -> None:
     assert await lines(ledger, batch) == many
 
 
-@pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 async def test_a_line_takes_bounded_room_and_holds_nothing_that_can_not_be_stored(ledger: Ledger) -> None:
     batch = make_batch()
     (job,) = make_jobs(make_request("A?"))
@@ -123,11 +120,9 @@ async def test_a_line_takes_bounded_room_and_holds_nothing_that_can_not_be_store
     assert odd == Refused(2, "\N{REPLACEMENT CHARACTER}?")
 
 
-@pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 async def test_the_lines_go_when_the_batch_is_erased_or_its_jobs_are_deleted(
-    subject: Subject, ledger: Ledger, postgres_database_url: str
+    ledger: PostgresLedger, postgres_database_url: str
 ) -> None:
-    assert isinstance(ledger, PostgresLedger)
     for remove in (lambda ids: ledger.erasure.erase(ids, ACTOR), ledger.erasure.delete):
         batch = make_batch()
         (job,) = make_jobs(make_request("A?"))

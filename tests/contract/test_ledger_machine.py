@@ -1,4 +1,4 @@
-"""Random lives of jobs, over every ledger."""
+"""Random lives of jobs, beside the model."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.contract.conftest import MemoryClock, Subject
+from tests.contract.conftest import Clock
 from tests.contract.ledger_machine import LedgerMachine
-from tests.fakes.ledger import MemoryLedger
+from worker.ledger.postgres import PostgresLedger
 
 
 def _run(make: Callable[[], LedgerMachine], examples: int, steps: int) -> None:
@@ -32,13 +32,5 @@ def _named(make: Callable[[], LedgerMachine], part: int) -> Callable[[], LedgerM
 
 @pytest.mark.timeout(600)  # a failure is shrunk before it is shown
 @pytest.mark.parametrize("part", range(5))
-def test_random_lives(subject: Subject, runner: asyncio.Runner, part: int) -> None:
-    if subject.name == "postgres":
-        _run(_named(lambda: LedgerMachine(subject, runner), part), examples=5, steps=40)
-        return
-
-    def fresh() -> LedgerMachine:
-        ledger = MemoryLedger()
-        return LedgerMachine(Subject("memory", ledger, MemoryClock(ledger)), runner)
-
-    _run(_named(fresh, part), examples=30, steps=60)
+def test_random_lives(ledger: PostgresLedger, clock: Clock, runner: asyncio.Runner, part: int) -> None:
+    _run(_named(lambda: LedgerMachine(ledger, clock, runner), part), examples=5, steps=40)

@@ -25,7 +25,6 @@ from tests.builders import (
     make_wanted,
     to_check,
 )
-from tests.contract.conftest import Subject
 from tests.contract.situations import (
     ACTOR,
     checking,
@@ -40,15 +39,7 @@ from tests.contract.situations import (
 )
 from worker.ledger.postgres import PostgresLedger
 
-pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
-
 TEXT = "".join(f"The copy of \u201evolume {number}\u201c is ready at nine \u2713. " for number in range(60))
-
-
-@pytest.fixture
-def ledger(subject: Subject) -> PostgresLedger:
-    assert isinstance(subject.ledger, PostgresLedger)
-    return subject.ledger
 
 
 def long_answer() -> StoredAnswer:

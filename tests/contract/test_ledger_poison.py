@@ -13,23 +13,15 @@ from schemas.job import Recheck, SourceContext
 from schemas.states import JobState, Step
 from tasks.ports import Page, Receipt
 from tests.builders import make_request
-from tests.contract.conftest import Clock, Subject
+from tests.contract.conftest import Clock
 from tests.contract.situations import ACTOR, HOUR, LEASE, SECOND, finish, finished, generate, states, submit_many, take
 from worker.ledger.postgres import PostgresLedger
-
-pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 
 _RAISE = """
 CREATE FUNCTION raise_poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'poison'; END $$;
 CREATE TRIGGER poison BEFORE UPDATE OR DELETE ON job FOR EACH ROW WHEN (OLD.id IN ({ids})) EXECUTE FUNCTION raise_poison()
 """
 _HEAL = "DROP TRIGGER poison ON job; DROP FUNCTION raise_poison"
-
-
-@pytest.fixture
-def ledger(subject: Subject) -> PostgresLedger:
-    assert isinstance(subject.ledger, PostgresLedger)
-    return subject.ledger
 
 
 def poison(database_url: str, job_ids: Sequence[UUID]) -> None:

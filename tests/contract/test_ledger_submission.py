@@ -11,9 +11,10 @@ from schemas.states import JobState, Step
 from tasks.errors import IdempotencyConflict, JobsRefused, NotFound
 from tasks.ports import Ledger, NewJob
 from tests.builders import make_batch, make_config, make_job, make_jobs, make_request
-from tests.contract.conftest import Clock, Subject
+from tests.contract.conftest import Clock
 from tests.contract.situations import HOUR, SECOND, finished, states, submit, submit_many, take, take_one, view
 from tests.postgres import make_postgres_ledger
+from worker.ledger.postgres import PostgresLedger
 
 
 async def test_ids_are_by_position_over_all_chunks(ledger: Ledger) -> None:
@@ -385,9 +386,8 @@ async def test_chunks_may_be_made_while_they_are_read(ledger: Ledger) -> None:
     assert len(await take(ledger, receipt.job_ids)) == 20
 
 
-@pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 async def test_of_two_submissions_of_the_same_jobs_at_once_one_finds_those_of_the_other(
-    subject: Subject, postgres_database_url: str
+    ledger: PostgresLedger, postgres_database_url: str
 ) -> None:
     def stream() -> Iterator[Sequence[NewJob]]:
         for n in range(20):
@@ -395,7 +395,7 @@ async def test_of_two_submissions_of_the_same_jobs_at_once_one_finds_those_of_th
 
     async with make_postgres_ledger(postgres_database_url) as other:
         first, second = await asyncio.gather(
-            subject.ledger.submission.submit(make_batch(), stream()), other.submission.submit(make_batch(), stream())
+            ledger.submission.submit(make_batch(), stream()), other.submission.submit(make_batch(), stream())
         )
 
     assert sorted([first.created, second.created]) == [False, True]

@@ -8,7 +8,6 @@ import pytest
 
 from tasks.ports import CachedVerdict, Ledger, NewVerdicts, VerdictQuery
 from tests.builders import closed_unknown, make_batch, new_id
-from tests.contract.conftest import Subject
 from tests.contract.situations import (
     ACTOR,
     checking,
@@ -73,13 +72,10 @@ async def test_an_attempt_without_a_judges_answer_caches_nothing(ledger: Ledger)
     assert await ledger.cache.find_verdicts(queries) == [{}, {}]
 
 
-@pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 @pytest.mark.parametrize("verb", ["erase", "delete"])
 async def test_cached_verdicts_are_erased_with_the_job_of_the_call(
-    subject: Subject, postgres_database_url: str, verb: str
+    ledger: PostgresLedger, postgres_database_url: str, verb: str
 ) -> None:
-    ledger = subject.ledger
-    assert isinstance(ledger, PostgresLedger)
     leased = await checking(ledger)
     await store_judge_reply(ledger, leased, "a")
     await finish(ledger, leased)
@@ -91,12 +87,9 @@ async def test_cached_verdicts_are_erased_with_the_job_of_the_call(
         assert connection.execute("SELECT count(*) FROM judge_verdict").fetchone() == (0,)
 
 
-@pytest.mark.parametrize("subject", ["postgres"], indirect=True)
 async def test_verdicts_cached_during_an_erasure_do_not_stay_behind(
-    subject: Subject, postgres_database_url: str
+    ledger: PostgresLedger, postgres_database_url: str
 ) -> None:
-    ledger = subject.ledger
-    assert isinstance(ledger, PostgresLedger)
     leased = await checking(ledger)
     judge_attempt = await store_judge_reply(ledger, leased)
     await finish(ledger, leased)

@@ -9,20 +9,12 @@ import pytest
 
 from tasks.errors import BrokerUnavailable
 from tests.builders import make_batch
-from tests.contract.conftest import Clock, Subject
+from tests.contract.conftest import Clock
 from tests.contract.situations import finish, submit_many, take, view
 from worker.ledger.postgres import PostgresLedger
 from worker.process.pruning import Pruning
 
-pytestmark = pytest.mark.parametrize("subject", ["postgres"], indirect=True)
-
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def ledger(subject: Subject) -> PostgresLedger:
-    assert isinstance(subject.ledger, PostgresLedger)
-    return subject.ledger
 
 
 async def ended(ledger: PostgresLedger, jobs: int) -> tuple[UUID, ...]:

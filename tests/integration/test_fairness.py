@@ -7,7 +7,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.postgres import no_autovacuum
 from tests.servers import Servers
 from worker.ledger.database import SESSION_OPTIONS
 from worker.ledger.duties import _TAKE_HINTS
@@ -42,8 +41,6 @@ def buffers_read(servers: Servers, jobs: int, *, analyzed: bool) -> tuple[int, i
     }
     with (
         servers.database() as url,
-        # Counted while its rows are written, the table would be taken for an empty one.
-        no_autovacuum(url, "job"),
         psycopg.connect(url, autocommit=True, options=SESSION_OPTIONS) as connection,
     ):
         connection.execute("TRUNCATE job CASCADE")  # deleted rows of earlier tests would be pages to touch

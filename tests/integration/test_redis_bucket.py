@@ -64,7 +64,7 @@ async def work(
         )
         for _ in range(WORKERS)
     ]  # fmt: skip
-    job = await make_leased()
+    job = make_leased()
     calls: list[tuple[float, int]] = []
 
     async def busy(limiter: RateLimiter) -> None:

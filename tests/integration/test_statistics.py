@@ -8,7 +8,6 @@ import psycopg
 from tasks.ports import Outlook
 from tests.contract.situations import submit_many
 from tests.deadlines import scale_to_load
-from tests.postgres import no_autovacuum
 from worker.ledger.duties import REFRESH_ROWS
 from worker.ledger.postgres import PostgresLedger
 
@@ -42,8 +41,7 @@ def test_tables_that_outgrew_their_statistics_are_counted_again(database_url: st
             while (await _attend(ledger)).outgrown:
                 await ledger.duties.refresh_statistics()
 
-    with no_autovacuum(database_url, *_TABLES):
-        asyncio.run(asyncio.wait_for(work(), scale_to_load(60)))
+    asyncio.run(asyncio.wait_for(work(), scale_to_load(60)))
     with psycopg.connect(database_url) as connection:
         row = connection.execute(_ROWS).fetchone()
     assert row == (REFRESH_ROWS + REFRESH_ROWS // 2,)

@@ -15,7 +15,7 @@ from tasks.ports import Leased, NewAttempt
 from tests.builders import make_attempt, make_batch, make_final, make_jobs, make_request, new_id
 from tests.contract.situations import LEASE
 from tests.deadlines import scale_to_load
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 from tests.servers import Servers
 from worker import token_streams
 from worker.token_streams import Kind, RedisTokens, Token, TokenReader, key_of
@@ -29,7 +29,7 @@ def redis_url(servers: Servers) -> str:
 
 
 async def leased() -> Leased:
-    ledger = MemoryLedger()
+    ledger = LentLedger()
     await ledger.submission.submit(make_batch(), [make_jobs(make_request(config={"stream": True}))])
     (job,) = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
     return job

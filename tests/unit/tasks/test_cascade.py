@@ -1,4 +1,4 @@
-"""A cascade over the in-memory ledger: the models asked, the answer that wins, its record, and the ends of it."""
+"""A cascade over a real ledger: the models asked, the answer that wins, its record, and the ends of it."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -184,7 +184,7 @@ def test_no_model_is_asked_whose_answer_may_come_after_the_deadline() -> None:
     async def scenario() -> None:
         for seconds, rounds in ((80.0, [0]), (120.0, [0, 2])):
             cascade = harness(answers(f"{GOOD} {BAD}"), strong=(answers(GOOD),))
-            deadline = cascade.ledger.tables.now() + timedelta(seconds=seconds)
+            deadline = cascade.ledger.row("SELECT nightdesk_now()")[0] + timedelta(seconds=seconds)
             view = await cascade.answer(requesting(escalate=["strong"]), deadline=deadline)
 
             assert view.state is JobState.COMPLETED

@@ -27,7 +27,7 @@ from tasks.prompting.messages import render
 from tasks.text.source_index import shared_indexes
 from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_jobs, to_check
 from tests.fakes.inline import Inline
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 from worker.ledger.journal import LedgerJournal
 
 LEASE = timedelta(seconds=60)
@@ -36,9 +36,9 @@ GOOD = "The night desk opens at nine in the evening [1]."
 BAD = "The editor eats forty pancakes with syrup each Sunday [1]."
 
 
-def leased_for_check(request: JobRequest, text: str, ledger: MemoryLedger | None = None, **completion: Any) -> Leased:
+def leased_for_check(request: JobRequest, text: str, ledger: LentLedger | None = None, **completion: Any) -> Leased:
     """A job whose answer is stored, leased for its check."""
-    ledger = ledger or MemoryLedger()
+    ledger = ledger or LentLedger()
 
     async def scenario() -> Leased:
         await ledger.submission.submit(make_batch(), [make_jobs(request)])
@@ -271,7 +271,7 @@ def test_a_given_answer_that_only_denies_abstains_and_stays_as_it_was_given() ->
 
 
 def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = MemoryLedger()
+    ledger = LentLedger()
     jobs = [leased_for_check(request_with(), GOOD, ledger) for _ in range(3)]
     real = check.postprocess
 
@@ -297,7 +297,7 @@ def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPa
 
 
 def test_another_round_goes_back_to_generate() -> None:
-    ledger = MemoryLedger()
+    ledger = LentLedger()
     job = leased_for_check(request_with(on_ungrounded="retry"), BAD, ledger)
 
     async def scenario() -> Leased:

@@ -12,7 +12,7 @@ from tasks.policy.comparison import Comparison, Merit, compare, wilson
 from tasks.ports import JobView
 from tests.builders import make_request
 from tests.contract.situations import finished
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 
 
 def merit(outcome: Outcome, support: float = 1.0, cost: str | None = "0.01") -> Merit:
@@ -65,7 +65,7 @@ def test_the_difference_in_cost_is_paired_and_unknown_with_an_unknown_price() ->
 
 def test_questions_are_paired_by_their_text_in_the_order_of_repetitions() -> None:
     async def work() -> Comparison:
-        ledger = MemoryLedger()
+        ledger = LentLedger()
         jobs = [await finished(ledger, make_request(query)) for query in ("Why?", "Why?", "Who?", " Why? ", "What?")]
         views = await ledger.reading.views(jobs)
         moving = replace(views[3], state=JobState.RUNNING, outcome=None)

@@ -16,7 +16,7 @@ from tasks.policy.difference import MOST_WORDS, Difference
 from tasks.ports import JobView, Replay
 from tests.builders import make_prompt, make_record, make_request, new_id
 from tests.contract.situations import submit_and_take, view
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Registry, ScriptedProvider, answers
 from tests.unit.tasks.test_generate import GenerateHarness, failing, run
 
@@ -36,7 +36,7 @@ def answered(answer: str, *claims: Claim, cost: str | None = "0.01", **record: A
     """A final job with this answer."""
 
     async def work() -> JobView:
-        ledger = MemoryLedger()
+        ledger = LentLedger()
         job = await submit_and_take(ledger)
         grounding = Grounding(grounding_score=1.0, claims=claims)
         record_of_job = make_record(job, answer=answer, grounding=grounding, **record)

@@ -1,4 +1,4 @@
-"""The duties of dispatch over the in-memory ledger, and what it does while Redis or the ledger is away."""
+"""The duties of dispatch over a real ledger, and what it does while Redis or the ledger is away."""
 
 import asyncio
 import re
@@ -22,7 +22,7 @@ from tasks.scheduling.outbox import publish
 from tasks.scheduling.rescue import Rescue
 from tasks.scheduling.urgent_workers import UrgentWorkers
 from tests.builders import lease_key, make_batch, make_config, make_final, make_jobs, make_request
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 
 LEASE = timedelta(seconds=60)
 READ = make_config(checkers=("structure", "lexical", "local"))
@@ -88,7 +88,7 @@ class DispatchHarness:
     """A ledger, a recording doorbell and the dispatch between them."""
 
     def __init__(self) -> None:
-        self.ledger = MemoryLedger()
+        self.ledger = LentLedger()
         self.doorbell = RecordingDoorbell()
         self.claims: list[Step] = []
         self.generate = SimpleNamespace(throttled=False, in_use=0, claim=lambda: self.claims.append(Step.GENERATE))
@@ -278,7 +278,7 @@ def test_jobs_are_checked_without_the_local_model_after_a_while_without_its_work
 
 def test_without_a_local_model_no_job_waits_for_one() -> None:
     async def scenario() -> None:
-        ledger = MemoryLedger()
+        ledger = LentLedger()
         duty = ModelFallback(ledger, lambda: False, timedelta(0))
         jobs = make_jobs(
             make_request("a?", response="An answer.", config=READ), make_request("b?", response="Another.")

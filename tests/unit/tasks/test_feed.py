@@ -1,4 +1,4 @@
-"""The feed over the in-memory ledger: no job twice, none lost, urgent before bulk, slots and bytes bounded, a stop that ends."""
+"""The feed over a real ledger: no job twice, none lost, urgent before bulk, slots and bytes bounded, a stop that ends."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -18,7 +18,7 @@ from tasks.scheduling.feed import Feed
 from tasks.scheduling.load import Load
 from tasks.scheduling.urgent_workers import UrgentWorkers
 from tests.builders import make_batch, make_jobs, make_request
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 
 CEILING_S = 30
 LONG = timedelta(seconds=CEILING_S)
@@ -41,7 +41,7 @@ class Works:
     """A feed whose jobs run until they are let go."""
 
     def __init__(self, *, slots: int = 40, free: bool = True, **options: Any) -> None:
-        self.ledger = MemoryLedger()
+        self.ledger = LentLedger()
         self.keeper = Keeper()
         self.ran: list[UUID] = []
         self.most = 0

@@ -1,4 +1,4 @@
-"""The generate step over the in-memory ledger: every way a job can leave it."""
+"""The generate step over a real ledger: every way a job can leave it."""
 
 import asyncio
 import threading
@@ -38,7 +38,7 @@ from tasks.ports import (
 )
 from tasks.prompting.sources.pack import ESTIMATE, exact_counter
 from tests.builders import make_batch, make_completion, make_jobs, make_prompt, make_request, new_id
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
 from worker.ledger.journal import LedgerJournal
 
@@ -56,7 +56,7 @@ class GenerateHarness:
     providers: Registry
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     limits: Limits = field(default_factory=Unlimited)
-    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+    ledger: LentLedger = field(default_factory=LentLedger)
     checks: list[Leased] = field(default_factory=list)
     finals: list[FinalJob] = field(default_factory=list)
     tokens: TokenSink = field(default_factory=Unheard)

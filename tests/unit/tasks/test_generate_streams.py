@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -14,9 +15,10 @@ from schemas.states import JobState, Step
 from tasks.errors import ProviderError, Unstorable
 from tasks.ports import Answered, Call, ClosedAttempt, FinalJob, Leased, NewAttempt
 from tests.builders import make_completion, make_request
-from tests.fakes.ledger import MemoryAttempts, MemoryLedger
+from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
 from tests.unit.tasks.test_generate import GenerateHarness
+from worker.ledger.attempts import PostgresAttempts
 
 LONG = timedelta(hours=1)
 STREAMED = make_request(config={"stream": True})
@@ -120,7 +122,7 @@ def test_the_part_of_a_call_that_took_too_long_is_kept() -> None:
     asyncio.run(scenario())
 
 
-class Narrow(MemoryAttempts):
+class Narrow(PostgresAttempts):
     """Can't keep answers that did not win."""
 
     async def close_attempts(self, closed: Any, on_lost: Any = None) -> set[UUID]:
@@ -132,10 +134,18 @@ class Narrow(MemoryAttempts):
         return closed.answer is not None and closed.outcome != "ok"
 
 
+class NarrowLedger(LentLedger):
+    """A ledger with such attempts."""
+
+    @cached_property
+    def attempts(self) -> Narrow:
+        return Narrow(self._database)
+
+
 def test_a_part_that_can_not_be_kept_fails_nothing() -> None:
     async def scenario() -> None:
         failing = Streamed(raises(ProviderError(FailureKind.UNKNOWN_OUTCOME, "broke off")))
-        harness = GenerateHarness(Registry(failing), ledger=MemoryLedger(attempts=Narrow))
+        harness = GenerateHarness(Registry(failing), ledger=NarrowLedger())
         job = await harness.lease(STREAMED)
         view = await harness.generate(job)
         assert view.state is JobState.SCHEDULED

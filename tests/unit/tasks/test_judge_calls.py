@@ -1,4 +1,4 @@
-"""A judge's calls: attempts, crashes, money, budgets, rounds and rechecks, over the in-memory ledger."""
+"""A judge's calls: attempts, crashes, money, budgets, rounds and rechecks, over a real ledger."""
 
 import asyncio
 from dataclasses import replace

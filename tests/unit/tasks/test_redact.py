@@ -1,6 +1,7 @@
 """Amendments of a checked answer by its policy: shortened, listed, hidden, failed, always with exact offsets."""
 
 from dataclasses import replace
+from functools import cache
 from time import monotonic
 from typing import Any
 
@@ -17,7 +18,7 @@ from schemas.states import JobState, Outcome
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
 from tasks.policy.outcome import CheckedAnswer, amend
-from tasks.ports import FinalJob
+from tasks.ports import FinalJob, Leased
 from tasks.prompting.messages import render
 from tests.builders import make_completion
 from tests.unit.tasks.test_check import BAD, GOOD, SOURCE, examine, examined, leased_for_check, request_with
@@ -116,14 +117,18 @@ def test_missing_citations_fail_the_job_if_the_config_requires_it() -> None:
 
 
 FOUR = "The morning edition is printed in Port Lune at four [1]."
-JOB = leased_for_check(request_with(), GOOD)
+
+
+@cache
+def any_job() -> Leased:
+    return leased_for_check(request_with(), GOOD)
 
 
 def checked(text: str, **config: Any) -> CheckedAnswer:
     request = request_with(**config)
     completion = make_completion(text)
     processed = postprocess(request, render(request, completion.protocol), completion)
-    return CheckedAnswer(replace(JOB, request=request), completion, processed, ground(request, processed))
+    return CheckedAnswer(replace(any_job(), request=request), completion, processed, ground(request, processed))
 
 
 def assert_offsets_hold(answer: CheckedAnswer) -> None:

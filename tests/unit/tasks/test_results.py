@@ -12,11 +12,11 @@ from schemas.states import JobState, Outcome, Step
 from tasks.ports import Leased
 from tasks.results import COMPACT_BYTES, compact, result_of, view_of_final
 from tests.builders import make_batch, make_final, make_jobs, make_record, make_request
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 
 
-def leased(**request: object) -> tuple[MemoryLedger, Leased]:
-    ledger = MemoryLedger()
+def leased(**request: object) -> tuple[LentLedger, Leased]:
+    ledger = LentLedger()
 
     async def scenario() -> Leased:
         await ledger.submission.submit(make_batch(), [make_jobs(make_request(**request))])
@@ -111,7 +111,7 @@ def test_no_final_text_is_empty(answer: str) -> None:
 def test_a_job_that_ended_without_a_worker_has_a_text(
     state: JobState, config: dict[str, object], expected: str
 ) -> None:
-    ledger = MemoryLedger()
+    ledger = LentLedger()
 
     async def scenario() -> JobResult:
         request = make_request(config=config, deadline=datetime.now(UTC) + timedelta(hours=1))

@@ -1,4 +1,4 @@
-"""Two rounds over the in-memory ledger: what a model is told, which answer wins, and that nothing paid for is lost."""
+"""Two rounds over a real ledger: what a model is told, which answer wins, and that nothing paid for is lost."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -27,7 +27,7 @@ from tasks.ports import JobView, Leased
 from tasks.results import result_of
 from tests.builders import make_batch, make_jobs
 from tests.fakes.inline import Inline
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
 from worker.ledger.journal import LedgerJournal
 from worker.operations.audit import audit_of
@@ -59,7 +59,7 @@ class RoundsHarness:
     """One job, taken from step to step until it is final."""
 
     provider: ScriptedProvider
-    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+    ledger: LentLedger = field(default_factory=LentLedger)
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     job_ids: tuple[UUID, ...] = ()
     checked_in: Step = Step.CHECK

@@ -12,7 +12,7 @@ from schemas.job import GenerationConfig
 from schemas.states import Step
 from tasks.errors import InputError
 from tasks.submit import Submitted, canonical, new_batch, new_job, parse_request, submit
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 
 GOOD: dict[str, Any] = {"query": "When?", "context": ["It happens at noon."]}
 
@@ -145,7 +145,7 @@ def test_a_job_with_an_answer_begins_at_its_check() -> None:
 
 def test_good_jobs_are_accepted_and_bad_ones_named() -> None:
     submitted = asyncio.run(
-        submit(MemoryLedger().submission, [GOOD, {"query": ""}, {**GOOD, "custom_id": "a"}, {**GOOD, "custom_id": "a"}, 7],
+        submit(LentLedger().submission, [GOOD, {"query": ""}, {**GOOD, "custom_id": "a"}, {**GOOD, "custom_id": "a"}, 7],
                batch=new_batch(None, tenant="t"))
     )  # fmt: skip
 
@@ -162,7 +162,7 @@ def test_a_message_id_that_another_job_of_the_message_has_is_named(refused_field
 
     submitted = asyncio.run(
         submit(
-            MemoryLedger().submission,
+            LentLedger().submission,
             [*(jobs[1::-1] if refused_field == "job_id" else jobs[:2]), jobs[2], jobs[2]],
             batch=new_batch({}, tenant="t"),
         )
@@ -176,7 +176,7 @@ def test_a_message_id_that_another_job_of_the_message_has_is_named(refused_field
 
 
 def test_an_own_id_can_be_submitted_again_but_not_for_something_else() -> None:
-    ledger, job_id = MemoryLedger(), str(uuid4())
+    ledger, job_id = LentLedger(), str(uuid4())
 
     async def twice(second: dict[str, Any]) -> Any:
         await submit(ledger.submission, [{**GOOD, "job_id": job_id}], batch=new_batch(None, tenant="t"))
@@ -190,7 +190,7 @@ def test_an_own_id_can_be_submitted_again_but_not_for_something_else() -> None:
 
 
 def test_one_job_in_conflict_refuses_no_other() -> None:
-    ledger, job_id = MemoryLedger(), str(uuid4())
+    ledger, job_id = LentLedger(), str(uuid4())
 
     async def scenario() -> tuple[Submitted, Submitted]:
         await submit(ledger.submission, [{**GOOD, "job_id": job_id}], batch=new_batch(None, tenant="t"))
@@ -209,7 +209,7 @@ def test_one_job_in_conflict_refuses_no_other() -> None:
 
 def test_an_id_that_is_no_uuid_is_refused() -> None:
     submitted = asyncio.run(
-        submit(MemoryLedger().submission, [{**GOOD, "job_id": "7"}], batch=new_batch(None, tenant="t"))
+        submit(LentLedger().submission, [{**GOOD, "job_id": "7"}], batch=new_batch(None, tenant="t"))
     )
 
     assert submitted.refused[0].field == "job_id"

@@ -15,8 +15,8 @@ from tasks.ports import FinalJob, JobView
 from tasks.text import evidence, time_limit
 from tasks.text.time_limit import OutOfTime, TimeLimit, ensure_time, within
 from tests.fakes.inline import Inline
-from tests.fakes.ledger import MemoryLedger
 from tests.faults.bounds import long_text
+from tests.lent_ledger import LentLedger
 from tests.unit.tasks.test_check import GOOD, leased_for_check, request_with
 from worker.ledger.journal import LedgerJournal
 
@@ -33,7 +33,7 @@ def long_answer(sentences: int, quoted: str) -> str:
     return " ".join(lines)
 
 
-def checked(ledger: MemoryLedger, job: Any, **options: Any) -> JobView:
+def checked(ledger: LentLedger, job: Any, **options: Any) -> JobView:
     async def scenario() -> JobView:
         journal = LedgerJournal(ledger)
         await Check(ledger.queue, journal, Inline(), lambda *_: None, **options).run(job)
@@ -55,7 +55,7 @@ def test_without_a_limit_there_is_always_time() -> None:
 
 @pytest.mark.parametrize("quoted", [" ba ", " xyz "])
 def test_a_check_without_end_ends_as_partial_with_its_claims_unchecked(quoted: str) -> None:
-    ledger = MemoryLedger()
+    ledger = LentLedger()
     request = JobRequest(context=TEXTS, response=long_answer(100, quoted))  # type: ignore[arg-type]
     job = leased_for_check(request, "", ledger)
 
@@ -99,7 +99,7 @@ def test_no_search_begins_once_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_answer_that_ends_its_workers_is_kept_unchecked() -> None:
-    ledger = MemoryLedger()
+    ledger = LentLedger()
     job = replace(leased_for_check(request_with(), GOOD, ledger), rescues=6)
 
     view = checked(ledger, job)
@@ -124,7 +124,7 @@ def test_a_judge_is_not_asked_when_the_time_is_up() -> None:
 
 
 def test_a_second_answer_that_ends_its_workers_gives_way_to_the_first() -> None:
-    ledger = MemoryLedger()
+    ledger = LentLedger()
     job = replace(leased_for_check(request_with(), GOOD, ledger), rescues=6, round=1)
 
     assert checked(ledger, job).state is JobState.SCHEDULED

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tasks.errors import LedgerUnavailable
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 from worker.cli.interruption import NOTHING_SUBMITTED, Interruption, fate_of
 from worker.operations.file_submission import Submission
 from worker.settings import Settings
 
 
-def opened(ledger: MemoryLedger | None) -> Any:
+def opened(ledger: LentLedger | None) -> Any:
     """A session with a ledger; None: it is away."""
 
     @asynccontextmanager
@@ -36,7 +36,7 @@ def submission(tmp_path: Path) -> Submission:
 
 
 def test_a_submission_that_was_written_is_named_with_its_jobs(submission: Submission) -> None:
-    ledger = MemoryLedger()
+    ledger = LentLedger()
     asyncio.run(submission.write(ledger))
     text, batch_id = fate_of(opened(ledger), submission)
     assert batch_id == submission.batch.id
@@ -45,7 +45,7 @@ def test_a_submission_that_was_written_is_named_with_its_jobs(submission: Submis
 
 
 def test_a_submission_that_was_not_written_left_nothing(submission: Submission) -> None:
-    assert fate_of(opened(MemoryLedger()), submission) == (NOTHING_SUBMITTED, None)
+    assert fate_of(opened(LentLedger()), submission) == (NOTHING_SUBMITTED, None)
 
 
 def test_without_a_ledger_the_command_that_tells_is_named(submission: Submission) -> None:

@@ -20,7 +20,7 @@ from tasks.errors import InputError
 from tasks.ports import NewBatch, NewJob, Refused
 from tasks.results import result_of
 from tasks.submit import new_job, parse_request
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 from tests.unit.tasks.test_restyle import SEGMENTS, view
 from worker.cli.commands.cost_estimate import show_estimation
 from worker.cli.commands.job_commands import release_line
@@ -42,14 +42,14 @@ def batch() -> NewBatch:
     return NewBatch(id=uuid4(), tenant="default")
 
 
-def results(ledger: MemoryLedger, batch_id: UUID) -> tuple[list[dict[str, Any]], Tally]:
+def results(ledger: LentLedger, batch_id: UUID) -> tuple[list[dict[str, Any]], Tally]:
     file = io.BytesIO()
     tally = asyncio.run(write_results(file, ledger, batch_id))
     return [orjson.loads(line) for line in file.getvalue().splitlines()], tally
 
 
 def test_refused_lines_and_jobs_of_other_batches_appear_at_their_position() -> None:
-    ledger = MemoryLedger()
+    ledger = LentLedger()
     old = new(5, idempotency_key="once")
     asyncio.run(ledger.submission.submit(batch(), [[old]]))
     stored_batch = batch()
@@ -67,7 +67,7 @@ def test_refused_lines_and_jobs_of_other_batches_appear_at_their_position() -> N
 
 
 def test_a_refused_line_has_every_field_of_a_result() -> None:
-    ledger, stored_batch = MemoryLedger(), batch()
+    ledger, stored_batch = LentLedger(), batch()
     bad = Refused(0, "config.mode: no", "config.mode", "mine", "in, line 1")
     asyncio.run(ledger.submission.submit(stored_batch, [[new(1)]], refused=[bad]))
     lines, _ = results(ledger, stored_batch.id)

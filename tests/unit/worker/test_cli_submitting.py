@@ -10,7 +10,7 @@ import pytest
 from schemas.states import Step
 from tasks.errors import InputError
 from tasks.ports import HintKey
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 from worker.cli.summary import describe
 from worker.cli.terminal import warn
 from worker.operations.file_submission import Accepted, Submission
@@ -22,7 +22,7 @@ class SubmitHarness:
     """A ledger, and files that are handed in to it."""
 
     def __init__(self, folder: Path) -> None:
-        self.ledger = MemoryLedger()
+        self.ledger = LentLedger()
         self.folder = folder
         self.count = 0
 
@@ -66,7 +66,8 @@ def test_one_line_in_conflict_is_named_and_the_others_are_taken(
     (bad,) = accepted.refused
     assert (bad.position, bad.custom_id) == (7, "c7")
     assert str(bad.place).endswith("2.jsonl, line 16")
-    message = f"line 16: idempotency_key: '7' was used before for job {next(iter(harness.ledger.tables.jobs))}"
+    (job_id,) = harness.ledger.row("SELECT id FROM job WHERE idempotency_key = '7'")
+    message = f"line 16: idempotency_key: '7' was used before for job {job_id}"
     assert message in capsys.readouterr().err
     assert describe(accepted).endswith("9 jobs submitted; 1 line was not valid")
     lines = harness.output(accepted)
@@ -133,7 +134,7 @@ def test_few_jobs_are_hinted_by_step_and_urgency(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text("\n".join(map(json.dumps, jobs)))
     submission = Submission([str(path)], {}, Settings(provider="extractive"), strict=False)
-    asyncio.run(submission.write(MemoryLedger()))
+    asyncio.run(submission.write(LentLedger()))
     assert submission.receipt is not None
     ids = submission.receipt.job_ids
     assert submission.hints() == {

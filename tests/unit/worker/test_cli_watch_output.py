@@ -9,13 +9,13 @@ from schemas.states import Step
 from tasks.ports import JobView
 from tests.builders import ANSWER, make_batch, make_final, make_jobs, make_request
 from tests.contract.situations import LEASE
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 from worker.cli.commands.live_view import AnswerPrinter, _printing
 from worker.token_streams import Kind, Token
 
 
 async def final_view() -> JobView:
-    ledger = MemoryLedger()
+    ledger = LentLedger()
     await ledger.submission.submit(make_batch(), [make_jobs(make_request(config={"stream": True}))])
     (job,) = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
     await ledger.queue.finish([make_final(job)])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tasks.ports import ClosedAttempt
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 from tests.unit.worker.test_spool import answers_in, calling, files, until
 from worker.ledger import journal as journal_module
 from worker.ledger.journal import LedgerJournal
@@ -31,7 +31,7 @@ def folder_in(home: Path) -> Path:
 def test_a_stored_answer_stays_on_disk_until_the_same_server_was_seen_long_after_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         confirmed_at = 0.0
-        ledger, folder = MemoryLedger(), folder_in(tmp_path)
+        ledger, folder = LentLedger(), folder_in(tmp_path)
         ((_, closed),) = await calling(ledger, 1)
         journal = LedgerJournal(ledger, Spool(folder), kept_for=LONG, confirmed_at=lambda: confirmed_at)
         await journal.close_attempt(closed)
@@ -47,7 +47,7 @@ def test_a_stored_answer_stays_on_disk_until_the_same_server_was_seen_long_after
 
 def test_copies_outlive_their_process_and_are_kept_by_the_next(tmp_path: Path) -> None:
     async def scenario() -> None:
-        ledger, folder = MemoryLedger(), folder_in(tmp_path)
+        ledger, folder = LentLedger(), folder_in(tmp_path)
         answered = await calling(ledger, 3)
         journal = LedgerJournal(ledger, Spool(folder), kept_for=LONG, confirmed_at=lambda: 0.0)
         for _, closed in answered:
@@ -66,7 +66,7 @@ def test_copies_outlive_their_process_and_are_kept_by_the_next(tmp_path: Path) -
 
 def test_without_a_window_no_copy_is_written(tmp_path: Path) -> None:
     async def scenario() -> None:
-        ledger, folder = MemoryLedger(), folder_in(tmp_path)
+        ledger, folder = LentLedger(), folder_in(tmp_path)
         ((_, closed),) = await calling(ledger, 1)
         journal = LedgerJournal(ledger, Spool(folder))
         await journal.close_attempt(closed)
@@ -96,7 +96,7 @@ def test_answers_of_lost_jobs_are_named_and_stay_until_the_ledger_knows_them(
 ) -> None:
     async def scenario() -> None:
         attempts, folder = Forgetful(), folder_in(tmp_path)
-        ((_, closed),) = await calling(MemoryLedger(), 1)
+        ((_, closed),) = await calling(LentLedger(), 1)
         dead = Spool(folder)
         await dead.keep([closed])
         dead.leave()
@@ -119,7 +119,7 @@ def test_answers_of_lost_jobs_are_named_and_stay_until_the_ledger_knows_them(
 def test_a_spool_that_is_named_by_an_address_gives_its_answers_to_their_ledger_and_to_no_other(tmp_path: Path) -> None:
     async def scenario() -> None:
         attempts, old = Forgetful(), tmp_path / "spool" / "00f3c2a19b7e"
-        ((_, closed),) = await calling(MemoryLedger(), 1)
+        ((_, closed),) = await calling(LentLedger(), 1)
         dead = Spool(old)
         await dead.keep([closed])
         dead.leave()

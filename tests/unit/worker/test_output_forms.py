@@ -15,7 +15,7 @@ from schemas.record import JobResult
 from tasks.errors import InputError
 from tasks.ports import NewBatch, NewJob, Refused
 from tasks.submit import new_job, parse_request
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 from worker.operations.file_submission import Intake
 from worker.operations.output_form import OutputForm
 from worker.operations.output_forms import RESULT_COLUMNS, form_of
@@ -27,8 +27,8 @@ def new(position: int, **fields: Any) -> NewJob:
     return new_job(request, position=position, tenant="default")
 
 
-def ledger_of(*jobs: NewJob, refused: tuple[Refused, ...] = ()) -> tuple[MemoryLedger, UUID]:
-    ledger, batch = MemoryLedger(), NewBatch(id=uuid4(), tenant="default")
+def ledger_of(*jobs: NewJob, refused: tuple[Refused, ...] = ()) -> tuple[LentLedger, UUID]:
+    ledger, batch = LentLedger(), NewBatch(id=uuid4(), tenant="default")
     asyncio.run(ledger.submission.submit(batch, [list(jobs)], refused=refused))
     return ledger, batch.id
 

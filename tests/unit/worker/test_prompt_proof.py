@@ -16,7 +16,7 @@ from tasks.ports import JobView
 from tasks.prompting.messages import render, with_correction
 from tests.builders import SOURCE, make_record, make_request
 from tests.contract.situations import submit_and_take, view
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Registry, ScriptedProvider
 from worker.ledger.answer_calls import AnswerCall
 from worker.operations.prompt_proof import Finding, document, prove
@@ -28,7 +28,7 @@ def answered(request: JobRequest, prompt: Prompt, **changes: Any) -> JobView:
     """A final job whose record has this prompt."""
 
     async def work() -> JobView:
-        ledger = MemoryLedger()
+        ledger = LentLedger()
         job = await submit_and_take(ledger, request)
         record = make_record(
             job,

@@ -15,7 +15,7 @@ from tasks.errors import BrokerUnavailable
 from tasks.ports import Leased, Rendered
 from tests.builders import make_attempt, make_batch, make_final, make_jobs, make_request, new_id
 from tests.contract.situations import LEASE
-from tests.fakes.ledger import MemoryLedger
+from tests.lent_ledger import LentLedger
 from worker import token_streams
 from worker.limits import redis_bucket
 from worker.limits.bucket import Acquire, Exchange, Release
@@ -110,7 +110,7 @@ def test_an_unreachable_redis_is_an_error_and_its_limits_survive(server: fakered
 
 
 async def leased() -> Leased:
-    ledger = MemoryLedger()
+    ledger = LentLedger()
     await ledger.submission.submit(make_batch(), [make_jobs(make_request(config={"stream": True}))])
     (job,) = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
     return job

@@ -5,6 +5,7 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -25,22 +26,27 @@ from tests.builders import (
     make_request,
     to_check,
 )
-from tests.fakes.ledger import MemoryAttempts, MemoryLedger, MemoryTables
+from tests.lent_ledger import LentLedger
 from worker.ledger import journal as journal_module
+from worker.ledger.attempts import PostgresAttempts
 from worker.ledger.journal import LedgerJournal
 from worker.process.spool import Spool, replay
 
 LEASE = timedelta(seconds=60)
 
 
-class Fickle(MemoryLedger):
+class Fickle(LentLedger):
     """A ledger that can go away, and that can't keep some attempts."""
 
     def __init__(self) -> None:
-        super().__init__(attempts=lambda tables: FickleAttempts(tables, self))
+        super().__init__()
         self.error: Exception | None = None
         self.unstorable: set[UUID] = set()
         self.broken: set[UUID] = set()
+
+    @cached_property
+    def attempts(self) -> "FickleAttempts":
+        return FickleAttempts(self)
 
     @property
     def away(self) -> bool:
@@ -51,11 +57,11 @@ class Fickle(MemoryLedger):
         self.error = LedgerUnavailable("away") if away else None
 
 
-class FickleAttempts(MemoryAttempts):
+class FickleAttempts(PostgresAttempts):
     """The attempts of such a ledger."""
 
-    def __init__(self, tables: MemoryTables, ledger: Fickle) -> None:
-        super().__init__(tables)
+    def __init__(self, ledger: Fickle) -> None:
+        super().__init__(ledger._database)
         self._ledger = ledger
 
     async def close_attempts(self, closed: Sequence[ClosedAttempt], on_lost: Any = None) -> set[UUID]:
@@ -68,7 +74,7 @@ class FickleAttempts(MemoryAttempts):
         return await super().close_attempts(closed, on_lost)
 
 
-async def calling(ledger: MemoryLedger, count: int) -> list[tuple[Leased, ClosedAttempt]]:
+async def calling(ledger: LentLedger, count: int) -> list[tuple[Leased, ClosedAttempt]]:
     """Jobs whose answers have just come."""
     requests = [make_request(f"{number}?") for number in range(count)]
     await ledger.submission.submit(make_batch(), [make_jobs(*requests)])
@@ -105,12 +111,12 @@ async def until(true: Callable[[], object], within_s: float = 10) -> None:
 
 def test_spooled_answers_are_read_back_unchanged(tmp_path: Path) -> None:
     async def scenario() -> None:
-        ledger = MemoryLedger()
+        ledger = LentLedger()
         (leased, ok), (other, _) = await calling(ledger, 2)
         failed = closed_error(other, make_attempt(other), then=later(other, delay=LEASE, event="retry"))
         got: list[ClosedAttempt] = []
 
-        class Notes(MemoryAttempts):
+        class Notes(PostgresAttempts):
             async def close_attempts(self, closed: Sequence[ClosedAttempt], on_lost: Any = None) -> set[UUID]:
                 got.extend(closed)
                 return set()
@@ -119,7 +125,7 @@ def test_spooled_answers_are_read_back_unchanged(tmp_path: Path) -> None:
         await spool.keep([ok, failed])
         spool.leave()
 
-        assert await replay(Spool(tmp_path / "home" / "spool" / "x"), MemoryLedger(attempts=Notes).attempts) == 2
+        assert await replay(Spool(tmp_path / "home" / "spool" / "x"), Notes(ledger._database)) == 2
         assert got == [ok, failed]
         assert leased.job_id == ok.job_id
 
@@ -128,7 +134,7 @@ def test_spooled_answers_are_read_back_unchanged(tmp_path: Path) -> None:
 
 def test_only_the_owner_can_read_the_spool(tmp_path: Path) -> None:
     async def scenario() -> None:
-        ((_, ok),) = await calling(MemoryLedger(), 1)
+        ((_, ok),) = await calling(LentLedger(), 1)
         spool = Spool(tmp_path / "home" / "spool" / "x")
         await spool.keep([ok])
         (path,) = files(tmp_path / "home" / "spool" / "x")
@@ -304,7 +310,7 @@ def test_the_next_process_writes_the_answers_of_the_last(tmp_path: Path) -> None
 
 def test_a_spool_in_use_is_left_alone(tmp_path: Path) -> None:
     async def scenario() -> None:
-        ledger, folder = MemoryLedger(), tmp_path / "home" / "spool" / "x"
+        ledger, folder = LentLedger(), tmp_path / "home" / "spool" / "x"
         ((_, ok),) = await calling(ledger, 1)
         living = Spool(folder)
         await living.keep([ok])

@@ -28,7 +28,7 @@ async def call_all(
 
     async def call_once() -> Denied | None:
         nonlocal calls
-        permit = await harness.limiter.permit(await make_leased(), make_call(model=model))
+        permit = await harness.limiter.permit(make_leased(), make_call(model=model))
         if isinstance(permit, Denied):
             return permit
         calls += 1

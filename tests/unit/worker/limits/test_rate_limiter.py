@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from types import SimpleNamespace
@@ -15,8 +17,8 @@ from schemas.model_call import Completion, FinishReason, ProviderSnapshot, Usage
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable
 from tasks.ports import Call, Denied, DenyReason, Leased, Permit, Room
-from tests.builders import make_batch, make_jobs, make_prompt, make_request
-from tests.fakes.ledger import MemoryLedger
+from tests.builders import make_batch, make_jobs, make_prompt, make_request, new_id
+from tests.lent_ledger import LentLedger
 from worker.limits import bucket as bucket_module
 from worker.limits import permit_queue, rate_limiter, redis_bucket
 from worker.limits.bucket import Bucket, Exchange, ExchangeReply
@@ -74,6 +76,7 @@ class LimiterHarness:
     def __init__(
         self, *, workers: int = 1, slots: int = 100, period_s: float = 60.0, settle_s: float = 0.0, **settings: Any
     ) -> None:
+        make_leased()  # before anything runs by the clock
         self.buckets = Buckets()
         self.ledger = PausedLanes()
         self.lanes = Lanes(self.ledger)
@@ -87,14 +90,24 @@ class LimiterHarness:
         self.nudges += 1
 
     async def permit(self, *, priority: int = 0, **call: Any) -> Permit | Denied:
-        return await self.limiter.permit(await make_leased(priority), make_call(**call))
+        return await self.limiter.permit(make_leased(priority), make_call(**call))
 
 
-async def make_leased(priority: int = 0) -> Leased:
-    ledger = MemoryLedger()
-    await ledger.submission.submit(make_batch(), [make_jobs(make_request(priority=priority))])
-    (job,) = await ledger.queue.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
-    return job
+_LEASED: list[Leased] = []
+
+
+async def _lease() -> None:
+    ledger = LentLedger()
+    await ledger.submission.submit(make_batch(), [make_jobs(make_request())])
+    _LEASED.extend(await ledger.queue.lease(Step.GENERATE, "w", timedelta(seconds=60), 1))
+
+
+def make_leased(priority: int = 0) -> Leased:
+    """A lease of a job of its own; one real lease is the pattern of all."""
+    if not _LEASED:
+        with ThreadPoolExecutor() as threads:
+            threads.submit(asyncio.run, _lease()).result()
+    return replace(_LEASED[0], job_id=new_id(), priority=priority)
 
 
 def make_call(provider: str = "openai", model: str = "m", body: bytes = b"x" * 300, max_tokens: int = 100) -> Call:
@@ -149,7 +162,7 @@ def test_without_limits_every_call_goes_and_nothing_holds_leases_back(monkeypatc
 def test_the_end_of_a_call_and_the_permit_of_the_next_one_are_one_exchange() -> None:
     async def scenario() -> None:
         harness = LimiterHarness()
-        leased = await make_leased()
+        leased = make_leased()
         permit = await harness.limiter.permit(leased, make_call())
         assert isinstance(permit, Permit)
         # Long enough for the queue to come to rest.
