@@ -1,6 +1,6 @@
 """Protocols of everything outside the steps, and the values that pass through them.
 
-``worker`` implements them: ``Ledger`` over PostgreSQL (a fake in memory serves the tests), ``Journal`` as group commit over a
+``worker`` implements them: the stores of the ledger over PostgreSQL, ``Journal`` as group commit over a
 ledger, ``Provider`` per model provider, ``ClaimScorer`` over ONNX, ``Limits`` over Redis with a local share, ``Doorbell`` over Celery and
 Redis, ``TokenSink`` over Redis, ``Runtime`` as a process's event loop.
 """
@@ -85,9 +85,6 @@ from tasks.ports.rows import (
 )
 from tasks.ports.stores import (
     LAST_RESCUES,
-    Actions,
-    AnswerCache,
-    Attempts,
     Duties,
     Journal,
     Ledger,

@@ -1,15 +1,10 @@
 """The ledger as a few stores, one per kind of reader, and the journal that commits single rows in groups."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from decimal import Decimal
 from typing import Protocol
 from uuid import UUID
 
-from schemas.batch import BatchStatus
-from schemas.claim_error import ErrorKind
-from schemas.job import Recheck
 from schemas.states import HeldReason, Step
 from tasks.ports.attempt_rows import (
     Advance,
@@ -19,7 +14,6 @@ from tasks.ports.attempt_rows import (
     ClosedAttempt,
     NewAttempt,
     NewVerdicts,
-    OnLost,
     Opened,
     VerdictQuery,
 )
@@ -27,8 +21,6 @@ from tasks.ports.rows import (
     BatchCounts,
     FinalFacts,
     FinalJob,
-    InputLine,
-    JobDetail,
     JobView,
     Lease,
     Leased,
@@ -36,17 +28,13 @@ from tasks.ports.rows import (
     LeaseRoom,
     NewBatch,
     NewJob,
-    OnPage,
     Outlook,
     PackedFinal,
     Receipt,
     Refused,
-    Renewal,
     RepublishPage,
-    ResultLine,
     StoredResult,
     UnreadableRow,
-    no_page,
 )
 from tasks.scheduling.defaults import MAX_RESCUES
 
@@ -116,69 +104,11 @@ class Queue(Protocol):
     ) -> Sequence[Lease]:
         """Take jobs as ``lease`` does, whose rows another process reads."""
 
-    async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> Renewal:
-        """Renew leases, without a wait for a job that another transaction has locked."""
-
     async def hand_back(self, leases: Sequence[LeaseKey]) -> set[UUID]:
         """Make running jobs without an open attempt available again at once; returns the ids changed."""
 
     async def defer(self, lease: LeaseKey, advance: Advance) -> bool:
         """Move a running job without an open attempt to ``scheduled`` (budget, policy); False if the lease is lost."""
-
-    async def finish(self, finals: Sequence[FinalJob | PackedFinal]) -> set[UUID]:
-        """Write final states with their records; returns the job ids written (others lost their lease)."""
-
-
-class Attempts(Protocol):
-    """Records every paid call, before it is made and after it."""
-
-    async def open_attempts(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
-        """Write attempts before their calls; one status per attempt, in order. Reserves budget in the same statement.
-
-        Only under a lease that holds: of a rescue, a cancel and this, whichever comes first wins. In order, what does not
-        fit into a budget leaves its room to the next; its job is held (``ON_HOLD``) until money comes back or the budget is
-        raised. A call that reserves nothing always fits.
-        Of identical calls that may wait for each other (``share.wait``) one is opened, also when they come at once.
-        """
-
-    async def close_attempts(self, closed: Sequence[ClosedAttempt], on_lost: OnLost | None = None) -> set[UUID]:
-        """Close attempts, store answers, charge budgets, and advance jobs; returns the job ids that advanced.
-
-        A late answer releases the job that is held for its unknown outcome. The first completion of a (run, round, purpose)
-        wins; a later one is stored beside it. Closing again is harmless: only an open or ``unknown`` attempt changes.
-
-        An attempt that the ledger does not know is put back first, see ``put_back``. Paid ones of which it does not know the job either,
-        though nobody deleted it, go to ``on_lost``; by default they are logged.
-        """
-
-    async def put_back(self, attempts: Sequence[NewAttempt]) -> None:
-        """Open attempts again that a ledger lost with its last commits, and lease their jobs again where these are available.
-
-        Known attempts stay as they are; those of unknown jobs are passed over. No budget refuses them: the calls were made.
-        """
-
-
-class AnswerCache(Protocol):
-    """Answers and verdicts of earlier calls, so that no identical call is made again."""
-
-    async def share(self, lookups: Sequence[CacheLookup]) -> list[CacheResult]:
-        """Give jobs the newest whole answer of an identical call of their tenant, where one is stored; in order.
-
-        The job gets an attempt of its own that is closed as ``ok``, cost nothing and names the call it is from, and a
-        copy of the answer; and goes on to its check. Never the answer of another tenant, of a job that is erased, an
-        answer older than ``share.within``, a refused one or one that was cut off, nor one that itself was taken: ages
-        count from the call. A call under way is reported until it has been so for ``share.wait``, unless its job would
-        have passed its deadline by then, or three identical calls failed already: then each makes its own.
-        """
-
-    async def find_verdicts(self, queries: Sequence[VerdictQuery]) -> list[dict[bytes, CachedVerdict]]:
-        """Verdicts of judges by key, one mapping per query, in order; keys without a verdict are left out."""
-
-    async def store_verdicts(self, verdicts: Sequence[NewVerdicts]) -> None:
-        """Keep verdicts for the batches of these attempts; the first verdict of a key stays.
-
-        An attempt without a completion (never answered, erased, pruned) is passed over. A verdict goes with its completion.
-        """
 
 
 class Duties(Protocol):
@@ -301,104 +231,23 @@ class Outbox(Protocol):
         """Note that a page is in the result backend: the next one follows it."""
 
 
-class Actions(Protocol):
-    """Actions of an operator on jobs and batches.
-
-    Each goes through many jobs in pages, every page a short transaction of its own, and reports it to ``on_page``. An action
-    that ends midway leaves whole pages behind; the same call again does the rest. A job whose row makes the statement fail
-    keeps no other from being changed: it is logged, and refused in its page.
-    """
-
-    async def cancel(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
-        """Cancel jobs that are not final, with a record; returns the ids changed."""
-
-    async def cancel_batch(self, batch_id: UUID, actor: str, on_page: OnPage = no_page) -> list[UUID]:
-        """Cancel all jobs of a batch that are not final; raises ``NotFound``.
-
-        The batch is marked first: until the last page is done no job of it is leased.
-        """
-
-    async def retry(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
-        """Start a new run of final jobs whose content is not erased; returns the ids changed."""
-
-    async def recheck(
-        self, job_ids: Sequence[UUID], recheck: Recheck, actor: str, on_page: OnPage = no_page
-    ) -> list[UUID]:
-        """Start a new run of completed or failed jobs that have an answer (not an erased one), at its check.
-
-        Nothing is generated. The answer is the latest one of the round that the job ended in, or the one given with the job. Returns the ids
-        changed.
-        """
-
-    async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str, on_page: OnPage = no_page) -> int:
-        """Release held jobs of a batch (or all) that are held for this reason; returns how many."""
-
-    async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool, on_page: OnPage = no_page) -> int:
-        """Pause a batch (holds its scheduled and available jobs) or resume it (releases them); returns how many.
-
-        Raises ``NotFound``.
-        """
-
-    async def set_budget(self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str) -> None:
-        """Change a batch's ceiling and release the jobs held for it.
-
-        What it has no money for is held again.
-        """
-
-
 class Reading(Protocol):
     """Views of jobs and batches."""
-
-    async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
-        """The jobs that exist among ``job_ids``, in that order."""
-
-    def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
-        """All jobs of a batch by position, streamed."""
 
     async def results(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
         """The results of the jobs that exist among ``job_ids``, in that order: as ``result_of`` makes them of views."""
 
-    def batch_results(self, batch_id: UUID) -> AsyncIterator[list[ResultLine]]:
-        """The results of all jobs of a batch by position, as lines of JSON, streamed in pages; none is empty."""
 
-    def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
-        """Entries of a batch that are no jobs of it, by position, streamed: refused, or known from before.
+class Ledger(Protocol):
+    """The stores of the ledger that dispatch works on; every method is one transaction, and raises ``LedgerUnavailable``."""
 
-        Kept until the batch is erased. Long texts are cut.
-        """
+    @property
+    def duties(self) -> Duties:
+        """Statements of the worker that leads."""
 
-    async def batch_status(self, batch_id: UUID) -> BatchStatus:
-        """Counts and cost of a batch; raises ``NotFound``."""
-
-    async def error_kinds(self, batch_id: UUID) -> dict[ErrorKind, int]:
-        """The sum of ``grounding.errors`` over the answers of a batch, most frequent first."""
-
-    async def batches(self, limit: int, before: UUID | None = None) -> list[BatchStatus]:
-        """The newest batches, newest first; with ``before``, the next ones after that batch of the list."""
-
-    async def job_detail(self, job_id: UUID) -> JobDetail:
-        """Everything known of a job; raises ``NotFound``."""
-
-    async def locate(self, batch_id: UUID, name: str) -> UUID:
-        """The id of the job of a batch with this custom id, else at this position (from 0); raises ``NotFound``."""
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """The truth about jobs, as stores over one database.
-
-    Every method but those of ``actions`` is one transaction; methods that take a list are the unit of group commit. All raise
-    ``LedgerUnavailable`` when the database can't be reached.
-    """
-
-    submission: Submission
-    queue: Queue
-    attempts: Attempts
-    cache: AnswerCache
-    duties: Duties
-    outbox: Outbox
-    actions: Actions
-    reading: Reading
+    @property
+    def outbox(self) -> Outbox:
+        """Results to publish."""
 
 
 Observation = ClosedAttempt | CacheResult | FinalFacts

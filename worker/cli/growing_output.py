@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
-from tasks.ports import Ledger
 from worker.cli.outfile import STDOUT, draft_of
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.output_form import OutputForm
@@ -104,7 +103,7 @@ class GrowingOutput:
             if len(page) < PAGE:
                 break
 
-    async def _append(self, ledger: Ledger, job_ids: Sequence[UUID]) -> None:
+    async def _append(self, ledger: PostgresLedger, job_ids: Sequence[UUID]) -> None:
         if not job_ids:
             return
         lines = await job_lines(ledger, job_ids)

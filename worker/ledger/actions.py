@@ -14,7 +14,7 @@ from schemas.generation import CheckerName
 from schemas.job import Recheck
 from schemas.states import HeldReason
 from tasks.errors import NotFound
-from tasks.ports import Actions, OnPage, Page, no_page
+from tasks.ports import OnPage, Page, no_page
 from worker.ledger.database import Database
 from worker.ledger.pages import change_by, change_pages, each_page, lock_batches, walk
 
@@ -202,16 +202,26 @@ async def cancel_pages(db: Database, pages: AsyncIterator[Sequence[UUID]], actor
     return await change_pages(pages, change_by(db, _CANCEL, parameters), on_page)
 
 
-class PostgresActions(Actions):
-    """Actions in pages of ``PAGE_ROWS`` jobs, each page a transaction of its own."""
+class PostgresActions:
+    """Actions of an operator on jobs and batches.
+
+    Each goes through many jobs in pages of ``PAGE_ROWS``, every page a short transaction of its own, and reports it to ``on_page``. An
+    action that ends midway leaves whole pages behind; the same call again does the rest. A job whose row makes the statement fail
+    keeps no other from being changed: it is logged, and refused in its page.
+    """
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     async def cancel(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
+        """Cancel jobs that are not final, with a record; returns the ids changed."""
         return await cancel_pages(self._db, each_page(job_ids), actor, on_page)
 
     async def cancel_batch(self, batch_id: UUID, actor: str, on_page: OnPage = no_page) -> list[UUID]:
+        """Cancel all jobs of a batch that are not final; raises ``NotFound``.
+
+        The batch is marked first: until the last page is done no job of it is leased.
+        """
         batch = {"batch_id": batch_id, "actor": actor}
         await self._change_batch(_BEGIN_CANCEL, batch)
         refused: set[UUID] = set()
@@ -226,11 +236,17 @@ class PostgresActions(Actions):
         return cancelled
 
     async def retry(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
+        """Start a new run of final jobs whose content is not erased; returns the ids changed."""
         return await change_pages(each_page(job_ids), change_by(self._db, _RETRY, {"actor": actor}), on_page)
 
     async def recheck(
         self, job_ids: Sequence[UUID], recheck: Recheck, actor: str, on_page: OnPage = no_page
     ) -> list[UUID]:
+        """Start a new run of completed or failed jobs that have an answer (not an erased one), at its check.
+
+        Nothing is generated. The answer is the latest one of the round that the job ended in, or the one given with the job. Returns the ids
+        changed.
+        """
         parameters = {
             "recheck": recheck.model_dump_json(),
             "local": None if recheck.checkers is None else CheckerName.LOCAL in recheck.checkers,
@@ -239,6 +255,7 @@ class PostgresActions(Actions):
         return await change_pages(each_page(job_ids), change_by(self._db, _RECHECK, parameters), on_page)
 
     async def release(self, batch_id: UUID | None, reason: HeldReason, actor: str, on_page: OnPage = no_page) -> int:
+        """Release held jobs of a batch (or all) that are held for this reason; returns how many."""
         # With the jobs that are held for it every paused lane goes on; its next failed call pauses it again.
         if reason is HeldReason.LANE_PAUSED:
             await self._db.rows("DELETE FROM lane_pause")
@@ -249,6 +266,10 @@ class PostgresActions(Actions):
         return released
 
     async def pause_batch(self, batch_id: UUID, actor: str, *, paused: bool, on_page: OnPage = no_page) -> int:
+        """Pause a batch (holds its scheduled and available jobs) or resume it (releases them); returns how many.
+
+        Raises ``NotFound``.
+        """
         await self._change_batch(_PAUSE, {"batch_id": batch_id, "paused": paused})
         if not paused:
             return await self.release(batch_id, HeldReason.BATCH_PAUSED, actor, on_page)
@@ -257,6 +278,10 @@ class PostgresActions(Actions):
         )
 
     async def set_budget(self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str) -> None:
+        """Change a batch's ceiling and release the jobs held for it.
+
+        What it has no money for is held again.
+        """
         await self._change_batch(_SET_BUDGET, {"batch_id": batch_id, "max_cost_usd": max_cost_usd})
         await self.release(batch_id, HeldReason.BUDGET, actor)
 

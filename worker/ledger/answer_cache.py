@@ -8,7 +8,6 @@ import orjson
 
 from schemas.model_call import Usage
 from tasks.ports import (
-    AnswerCache,
     CachedVerdict,
     CacheLookup,
     CacheResult,
@@ -103,13 +102,21 @@ ON CONFLICT DO NOTHING
 """
 
 
-class PostgresAnswerCache(AnswerCache):
+class PostgresAnswerCache:
     """Stored answers by share key, and verdicts of judges by batch and key."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     async def share(self, lookups: Sequence[CacheLookup]) -> list[CacheResult]:
+        """Give jobs the newest whole answer of an identical call of their tenant, where one is stored; in order.
+
+        The job gets an attempt of its own that is closed as ``ok``, cost nothing and names the call it is from, and a
+        copy of the answer; and goes on to its check. Never the answer of another tenant, of a job that is erased, an
+        answer older than ``share.within``, a refused one or one that was cut off, nor one that itself was taken: ages
+        count from the call. A call under way is reported until it has been so for ``share.wait``, unless its job would
+        have passed its deadline by then, or three identical calls failed already: then each makes its own.
+        """
         if not lookups:
             return []
         attempts = [lookup.attempt for lookup in lookups]
@@ -127,6 +134,7 @@ class PostgresAnswerCache(AnswerCache):
         return [CacheResult(CacheStatus(row.status), row.open_for or timedelta(0)) for row in rows]
 
     async def find_verdicts(self, queries: Sequence[VerdictQuery]) -> list[dict[bytes, CachedVerdict]]:
+        """Verdicts of judges by key, one mapping per query, in order; keys without a verdict are left out."""
         pairs = [(query.batch_id, key) for query in queries for key in query.keys]
         if not pairs:
             return [{} for _ in queries]
@@ -147,6 +155,10 @@ class PostgresAnswerCache(AnswerCache):
         ]
 
     async def store_verdicts(self, verdicts: Sequence[NewVerdicts]) -> None:
+        """Keep verdicts for the batches of these attempts; the first verdict of a key stays.
+
+        An attempt without a completion (never answered, erased, pruned) is passed over. A verdict goes with its completion.
+        """
         numbers = [(reply.attempt_id, key, number) for reply in verdicts for key, number in reply.numbers]
         if numbers:
             ids, keys, positions = zip(*numbers, strict=True)

@@ -12,7 +12,6 @@ from schemas.states import JobState
 from tasks.calls.response_cache import MOST_FAILED
 from tasks.errors import LedgerError, LedgerUnavailable
 from tasks.ports import (
-    Attempts,
     ClosedAttempt,
     NewAttempt,
     OnLost,
@@ -401,13 +400,20 @@ WHERE EXISTS (SELECT FROM batch WHERE id = d.batch_id) AND NOT EXISTS (SELECT FR
 """
 
 
-class PostgresAttempts(Attempts):
+class PostgresAttempts:
     """Attempts as one statement for opening and one for closing."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     async def open_attempts(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
+        """Write attempts before their calls; one status per attempt, in order. Reserves budget in the same statement.
+
+        Only under a lease that holds: of a rescue, a cancel and this, whichever comes first wins. In order, what does not
+        fit into a budget leaves its room to the next; its job is held (``ON_HOLD``) until money comes back or the budget is
+        raised. A call that reserves nothing always fits.
+        Of identical calls that may wait for each other (``share.wait``) one is opened, also when they come at once.
+        """
         first = first_of_each(attempts)
         if not first:
             return []
@@ -422,6 +428,14 @@ class PostgresAttempts(Attempts):
         return [opened.get(at, Opened.DUPLICATE) for at in range(len(attempts))]
 
     async def close_attempts(self, closed: Sequence[ClosedAttempt], on_lost: OnLost | None = None) -> set[UUID]:
+        """Close attempts, store answers, charge budgets, and advance jobs; returns the job ids that advanced.
+
+        A late answer releases the job that is held for its unknown outcome. The first completion of a (run, round, purpose)
+        wins; a later one is stored beside it. Closing again is harmless: only an open or ``unknown`` attempt changes.
+
+        An attempt that the ledger does not know is put back first, see ``put_back``. Paid ones of which it does not know the job either,
+        though nobody deleted it, go to ``on_lost``; by default they are logged.
+        """
         advanced: set[UUID] = set()
         with_room: set[UUID] = set()
         owners: set[Owner] = set()
@@ -446,6 +460,10 @@ class PostgresAttempts(Attempts):
         return advanced
 
     async def put_back(self, attempts: Sequence[NewAttempt]) -> None:
+        """Open attempts again that a ledger lost with its last commits, and lease their jobs again where these are available.
+
+        Known attempts stay as they are; those of unknown jobs are passed over. No budget refuses them: the calls were made.
+        """
         if attempts:
             await self._db.rows(*_putting_back(attempts))
 

@@ -17,7 +17,6 @@ from uuid import UUID
 
 from tasks.errors import LedgerError, NightdeskError, Unstorable
 from tasks.ports import (
-    Attempts,
     CachedVerdict,
     CacheLookup,
     CacheResult,
@@ -25,7 +24,6 @@ from tasks.ports import (
     ClosedAttempt,
     FinalJob,
     LeaseKey,
-    Ledger,
     NewAttempt,
     NewVerdicts,
     Observation,
@@ -35,6 +33,8 @@ from tasks.ports import (
     VerdictQuery,
 )
 from tasks.scheduling.batching import BATCH_ROWS, Batcher, OnError
+from worker.ledger.attempts import PostgresAttempts
+from worker.ledger.postgres import PostgresLedger
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Keeping(Protocol):
         """Bring answers to disk whose jobs the ledger lost."""
         ...
 
-    async def write_again(self, attempts: Attempts, further: Sequence[ClosedAttempt], on_lost: OnLost) -> None:
+    async def write_again(self, attempts: PostgresAttempts, further: Sequence[ClosedAttempt], on_lost: OnLost) -> None:
         """Write all of them, and further ones, into a ledger that may have lost some."""
         ...
 
@@ -149,7 +149,7 @@ class LedgerJournal:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: PostgresLedger,
         spool: Keeping | None = None,
         *,
         surely_held: SurelyHeld | None = None,
@@ -276,7 +276,7 @@ class LedgerJournal:
             self._spooled.discard(row.id)
             self._unspoolable.discard(row.id)
 
-    async def put_back(self, ledger: Ledger) -> None:
+    async def put_back(self, ledger: PostgresLedger) -> None:
         """Bring into a ledger that may have lost its last commits what this process knows: calls under way, and answers."""
         # Answers that wait are sent soon, and move their jobs under these leases.
         waiting = [closed.opening for _, closed in self._unwritten.values() if closed.opening is not None]

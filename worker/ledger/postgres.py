@@ -6,7 +6,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
-from tasks.ports import Ledger
 from worker.ledger.database import STATEMENT_S, Admit, Database
 from worker.ledger.fairness import shares_document
 from worker.ledger.outage import Outage, WatchedDatabase
@@ -81,8 +80,11 @@ _WITH_SHARES = {"queue", "duties"}
 """Stores that know the weights of tenants."""
 
 
-class PostgresLedger(Ledger):
-    """``tasks.ports.Ledger`` over PostgreSQL 15 and newer.
+class PostgresLedger:
+    """The truth about jobs, as stores over PostgreSQL 15 and newer.
+
+    Every method of a store but those of ``actions`` is one transaction; methods that take a list are the unit of group commit. All raise
+    ``LedgerUnavailable`` when the database can't be reached.
 
     Use as an async context manager, or call ``open`` and ``close``. Belongs to the event loop it was opened on.
     """
@@ -143,7 +145,6 @@ class PostgresLedger(Ledger):
             database = Database(database_url, **options)
         else:
             database = WatchedDatabase(database_url, outage, **options)
-        # No call of the port's own initialiser, which takes all stores as they are.
         self._database = database
         self._shares = shares_document(tenant_shares or {})
 

@@ -333,6 +333,7 @@ class PostgresQueue(Queue):
         return [row for row in rows if row.cancelling_by is None]
 
     async def renew(self, leases: Sequence[LeaseKey], lease_for: timedelta) -> Renewal:
+        """Renew leases, without a wait for a job that another transaction has locked."""
         if not leases:
             return Renewal()
         rows = await self._db.rows(_RENEW, {**_keys(leases), "lease_for": lease_for})
@@ -359,6 +360,7 @@ class PostgresQueue(Queue):
         return bool(await self._db.rows(_DEFER, parameters))
 
     async def finish(self, finals: Sequence[FinalJob | PackedFinal]) -> set[UUID]:
+        """Write final states with their records; returns the job ids written (others lost their lease)."""
         if not finals:
             return set()
         rows = [final.columns if isinstance(final, PackedFinal) else final_columns(final) for final in finals]

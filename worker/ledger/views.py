@@ -258,6 +258,7 @@ class PostgresReading(Reading):
         return await self._read(_SLIM_VIEWS, job_ids)
 
     async def views(self, job_ids: Sequence[UUID]) -> list[JobView]:
+        """The jobs that exist among ``job_ids``, in that order."""
         return await self._read(_VIEWS, job_ids)
 
     async def _read(self, statement: str, job_ids: Sequence[UUID]) -> list[JobView]:
@@ -273,16 +274,22 @@ class PostgresReading(Reading):
         return await read_results(self._db, job_ids, self._slim_views)
 
     async def batch_results(self, batch_id: UUID) -> AsyncIterator[list[ResultLine]]:
+        """The results of all jobs of a batch by position, as lines of JSON, streamed in pages; none is empty."""
         async for rows in walk(self._db, _BATCH_JOBS, {"batch_id": batch_id}, {"position": -1}):
             yield [stored.line() for stored in await self.results([row.id for row in rows])]
 
     async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
+        """All jobs of a batch by position, streamed."""
         # Pages by position: no cursor or transaction stays open.
         async for rows in walk(self._db, _BATCH_JOBS, {"batch_id": batch_id}, {"position": -1}):
             for view in await self.views([row.id for row in rows]):
                 yield view
 
     async def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
+        """Entries of a batch that are no jobs of it, by position, streamed: refused, or known from before.
+
+        Kept until the batch is erased. Long texts are cut.
+        """
         async for rows in walk(self._db, _INPUT_LINES, {"batch_id": batch_id}, {"position": -1}):
             for row in rows:
                 if row.job_id is not None:
@@ -291,20 +298,24 @@ class PostgresReading(Reading):
                     yield Refused(row.position, row.message, row.field, row.custom_id, row.place)
 
     async def batch_status(self, batch_id: UUID) -> BatchStatus:
+        """Counts and cost of a batch; raises ``NotFound``."""
         rows = await self._db.rows(_BATCH_STATUS, {"batch_id": batch_id})
         if not rows:
             raise NotFound(f"no batch {batch_id}")
         return BatchStatus(**rows[0]._asdict())
 
     async def error_kinds(self, batch_id: UUID) -> dict[ErrorKind, int]:
+        """The sum of ``grounding.errors`` over the answers of a batch, most frequent first."""
         rows = await self._db.rows(_ERROR_KINDS, {"batch_id": batch_id})
         return error_counts({row.kind: row.n for row in rows})
 
     async def batches(self, limit: int, before: UUID | None = None) -> list[BatchStatus]:
+        """The newest batches, newest first; with ``before``, the next ones after that batch of the list."""
         rows = await self._db.rows(_BATCHES, {"limit": limit, "before": before})
         return [BatchStatus(**row._asdict()) for row in rows]
 
     async def job_detail(self, job_id: UUID) -> JobDetail:
+        """Everything known of a job; raises ``NotFound``."""
         views = await self.views([job_id])
         if not views:
             raise NotFound(f"no job {job_id}")
@@ -320,6 +331,7 @@ class PostgresReading(Reading):
         )
 
     async def locate(self, batch_id: UUID, name: str) -> UUID:
+        """The id of the job of a batch with this custom id, else at this position (from 0); raises ``NotFound``."""
         rows = await self._db.rows(_BY_CUSTOM_ID, {"batch_id": batch_id, "name": name})
         if not rows and name.isascii() and name.isdigit() and (position := int(name[:20])) <= MOST_POSITION:
             rows = await self._db.rows(_BY_POSITION, {"batch_id": batch_id, "position": position})

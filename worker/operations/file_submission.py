@@ -16,7 +16,6 @@ from tasks.ports import (
     Everything,
     HintKey,
     InputLine,
-    Ledger,
     NewBatch,
     NewJob,
     Receipt,
@@ -25,6 +24,7 @@ from tasks.ports import (
     Submitter,
 )
 from tasks.submit import check_served, check_times, chunked, new_batch, new_job, parse_request, unknown_price
+from worker.ledger.postgres import PostgresLedger
 from worker.local import Endpoints
 from worker.operations.answerers import Answerer, Answerers
 from worker.operations.counts import count_of
@@ -350,7 +350,7 @@ class Submission:
         assert self.intake.digest is not None
         return self.intake.digest.content(lines=self.intake.lines, replaces=self._same_input is SameInput.PAY_ANEW)
 
-    async def write(self, ledger: Ledger, on_progress: Callable[[int], None] = lambda _: None) -> Accepted:
+    async def write(self, ledger: PostgresLedger, on_progress: Callable[[int], None] = lambda _: None) -> Accepted:
         """Writes the batch with all lines that can be accepted; ``on_progress`` receives the number of jobs read."""
         assert self._first is not None
 

@@ -16,7 +16,9 @@ from schemas.job import JobRequest
 from schemas.record import JobResult
 from schemas.states import FINAL_STATES, JobState
 from tasks.answers.texts import INVALID
-from tasks.ports import InputLine, JobView, Ledger, Reading, Refused, Repeated, ResultLine, StoredResult
+from tasks.ports import InputLine, JobView, Refused, Repeated, ResultLine, StoredResult
+from worker.ledger.postgres import PostgresLedger
+from worker.ledger.views import PostgresReading
 from worker.operations.output_form import OutputForm
 from worker.operations.output_forms import JOB_COLUMNS, RESULT_COLUMNS, failed_row, result_row, writing_rows
 
@@ -62,7 +64,7 @@ class Tally:
 
 async def write_results(
     file: IO[bytes],
-    ledger: Ledger,
+    ledger: PostgresLedger,
     batch_id: UUID | None,
     lines: Iterable[InputLine] | None = None,
     result: Callable[[JobView], JobResult] | None = None,
@@ -103,7 +105,9 @@ def page_writer(file: IO[bytes], form: OutputForm) -> Iterator[Callable[[Sequenc
             yield write_page
 
 
-async def write_failed(file: IO[bytes], ledger: Ledger, batch_id: UUID, form: OutputForm = OutputForm.JSONL) -> Tally:
+async def write_failed(
+    file: IO[bytes], ledger: PostgresLedger, batch_id: UUID, form: OutputForm = OutputForm.JSONL
+) -> Tally:
     """Writes the jobs of a batch that ended without an answer, as rows of input with the reason."""
     tally = Tally()
     with writing_rows(file, form, JOB_COLUMNS) as write:
@@ -115,18 +119,18 @@ async def write_failed(file: IO[bytes], ledger: Ledger, batch_id: UUID, form: Ou
     return tally
 
 
-def result_lines(ledger: Ledger, batch_id: UUID) -> AsyncIterator["ResultLine"]:
+def result_lines(ledger: PostgresLedger, batch_id: UUID) -> AsyncIterator["ResultLine"]:
     """The results of a batch as they stand now, one by one."""
     return _Results(ledger, batch_id, None).lines(None)
 
 
-async def job_lines(ledger: Ledger, job_ids: Sequence[UUID]) -> list["ResultLine"]:
+async def job_lines(ledger: PostgresLedger, job_ids: Sequence[UUID]) -> list["ResultLine"]:
     """The results of some jobs as they stand now, in this order."""
     by_id = {stored.result.job_id: stored for stored in await ledger.reading.results(job_ids)}
     return [_of_job(by_id[job_id], by_id[job_id].result.position) for job_id in job_ids if job_id in by_id]
 
 
-async def stream_results(ledger: Ledger, batch_id: UUID) -> AsyncIterator[bytes]:
+async def stream_results(ledger: PostgresLedger, batch_id: UUID) -> AsyncIterator[bytes]:
     """The results of a batch as they stand now, as pieces of JSON lines of some hundred kilobytes."""
     piece = bytearray()
     async for line in result_lines(ledger, batch_id):
@@ -140,7 +144,7 @@ async def stream_results(ledger: Ledger, batch_id: UUID) -> AsyncIterator[bytes]
 
 @dataclass(frozen=True, slots=True)
 class _Results:
-    ledger: Ledger
+    ledger: PostgresLedger
     batch_id: UUID | None
     result: Callable[[JobView], JobResult] | None
 
@@ -178,19 +182,19 @@ class _Results:
                 elif (stored := results.get(line.job_id)) is not None:
                     yield _of_job(stored, line.position)
 
-    def _of_batch(self, reading: Reading, batch_id: UUID) -> AsyncIterator[list[ResultLine]]:
+    def _of_batch(self, reading: PostgresReading, batch_id: UUID) -> AsyncIterator[list[ResultLine]]:
         return (
             reading.batch_results(batch_id) if self.result is None else self._rendered(reading, batch_id, self.result)
         )
 
     async def _rendered(
-        self, reading: Reading, batch_id: UUID, render: Callable[[JobView], JobResult]
+        self, reading: PostgresReading, batch_id: UUID, render: Callable[[JobView], JobResult]
     ) -> AsyncIterator[list[ResultLine]]:
         # A new rendering needs the sources and the messages.
         async for view in reading.batch_views(batch_id):
             yield [_render(view, render).line()]
 
-    async def _of_jobs(self, reading: Reading, ids: Sequence[UUID]) -> dict[UUID, StoredResult]:
+    async def _of_jobs(self, reading: PostgresReading, ids: Sequence[UUID]) -> dict[UUID, StoredResult]:
         if self.result is None:
             stored_results = await reading.results(ids)
         else:

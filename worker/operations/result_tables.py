@@ -4,13 +4,13 @@ import io
 from collections.abc import AsyncIterator
 from uuid import UUID
 
-from tasks.ports import Ledger
+from worker.ledger.postgres import PostgresLedger
 from worker.operations.output_form import OutputForm
 from worker.operations.output_forms import RESULT_COLUMNS, result_row, writing_rows
 from worker.operations.result_lines import PIECE_BYTES, result_lines
 
 
-async def stream_table(ledger: Ledger, batch_id: UUID, form: OutputForm) -> AsyncIterator[bytes]:
+async def stream_table(ledger: PostgresLedger, batch_id: UUID, form: OutputForm) -> AsyncIterator[bytes]:
     """The results of a batch as they stand now, as pieces of a table of some hundred kilobytes."""
     pieces = _Pieces()
     with writing_rows(pieces, form, RESULT_COLUMNS) as write:

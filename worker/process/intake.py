@@ -26,12 +26,13 @@ from kombu.utils.scheduling import round_robin_cycle
 
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable
-from tasks.ports import Catalog, Ledger, NewJob, Runtime
+from tasks.ports import Catalog, NewJob, Runtime
 from tasks.results import parse_job_ids, poll
 from tasks.scheduling.dispatch import Dispatch
 from tasks.scheduling.feed import Feed
 from tasks.scheduling.urgent_workers import UrgentWorkers
 from tasks.submit import new_batch, submit
+from worker.ledger.postgres import PostgresLedger
 from worker.operations.public_address import refuse_private
 from worker.process.answers_in_redis import answering
 from worker.process.celery_app import SubmitGate
@@ -336,7 +337,7 @@ class Intake(Runtime):
         loop: asyncio.AbstractEventLoop,
         feeds: Mapping[Step, Feed],
         *,
-        ledger: Ledger,
+        ledger: PostgresLedger,
         owned: Callable[[Sequence[tuple[UUID, str]]], Coroutine[Any, Any, Sequence[object | None]]],
         catalog: Catalog,
         gate: SubmitGate,

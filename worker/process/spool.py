@@ -20,7 +20,8 @@ from pydantic import TypeAdapter, ValidationError
 from schemas.failure import Failure, FailureKind
 from schemas.states import JobState
 from tasks.errors import NightdeskError, Unstorable
-from tasks.ports import Attempts, ClosedAttempt, OnLost
+from tasks.ports import ClosedAttempt, OnLost
+from worker.ledger.attempts import PostgresAttempts
 from worker.supervise.files import make_directory, open_lock, sync_directory, try_lock
 
 log = logging.getLogger(__name__)
@@ -182,7 +183,7 @@ class Spool:
         """Tells whether a segment stands in the folder of its ledger's id, so that it can't be another ledger's."""
         return segment.path.parent == self._folder
 
-    async def write_again(self, attempts: Attempts, further: Sequence[ClosedAttempt], on_lost: OnLost) -> None:
+    async def write_again(self, attempts: PostgresAttempts, further: Sequence[ClosedAttempt], on_lost: OnLost) -> None:
         """Writes all answers of this process's segments, and further ones, into a ledger that may have lost some."""
         await write_answers(attempts, further, on_lost)
         for segment in list(self._segments):
@@ -228,7 +229,7 @@ def lost_answers(home: Path) -> dict[Path, list[ClosedAttempt]]:
     }
 
 
-async def replay(spool: Spool, attempts: Attempts, *, adopts: bool = False) -> int:
+async def replay(spool: Spool, attempts: PostgresAttempts, *, adopts: bool = False) -> int:
     """Writes the answers of dead processes into the ledger; returns their number.
 
     Harmless at any repetition: a closed attempt stays as it is, and a completion that lost is stored beside the winner.
@@ -297,7 +298,7 @@ def read_answers(path: Path) -> tuple[list[ClosedAttempt], int]:
     return rows, unreadable
 
 
-async def write_answers(attempts: Attempts, rows: Sequence[ClosedAttempt], on_lost: OnLost) -> int:
+async def write_answers(attempts: PostgresAttempts, rows: Sequence[ClosedAttempt], on_lost: OnLost) -> int:
     """Writes answers into the ledger; returns the number that could not be written for a defect of ours."""
     pages = [rows[at : at + REPLAY_ROWS] for at in range(0, len(rows), REPLAY_ROWS)]
     return sum([await _close(attempts, [_without_lease(row) for row in page], on_lost) for page in pages])
@@ -310,7 +311,7 @@ def _without_lease(row: ClosedAttempt) -> ClosedAttempt:
     return replace(row, then=replace(row.then, state=JobState.AVAILABLE))
 
 
-async def _close(attempts: Attempts, rows: Sequence[ClosedAttempt], on_lost: OnLost) -> int:
+async def _close(attempts: PostgresAttempts, rows: Sequence[ClosedAttempt], on_lost: OnLost) -> int:
     try:
         await attempts.close_attempts(rows, on_lost)
     except Unstorable as error:

@@ -1,15 +1,14 @@
 """The life of a job as a table: groups partition the states, and every verb of the table is a verb of the ledger."""
 
-from typing import get_type_hints
-
 from schemas.states import ACTIVE_STATES, FINAL_STATES, TRANSITIONS, JobState
-from tasks.ports import Ledger
+from worker.ledger.actions import PostgresActions
+from worker.ledger.answer_cache import PostgresAnswerCache
+from worker.ledger.attempts import PostgresAttempts
+from worker.ledger.duties import PostgresDuties
+from worker.ledger.queue import PostgresQueue
+from worker.ledger.submission import PostgresSubmission
 
-STORES = get_type_hints(Ledger).values()
-
-STORES = get_type_hints(Ledger).values()
-
-STORES = get_type_hints(Ledger).values()
+STORES = (PostgresActions, PostgresAnswerCache, PostgresAttempts, PostgresDuties, PostgresQueue, PostgresSubmission)
 
 
 def test_every_state_is_active_or_final() -> None:

@@ -13,7 +13,7 @@ import typer
 from schemas.batch import BatchStatus
 from schemas.states import FINAL_STATES, JobState
 from tasks.errors import BrokerUnavailable, NotFound
-from tasks.ports import InputLine, JobView, Ledger, Refused
+from tasks.ports import InputLine, JobView, Refused
 from worker.cli import options
 from worker.cli.batch_run import BatchRun
 from worker.cli.exits import INCOMPLETE, OK, run_interruptible
@@ -22,6 +22,7 @@ from worker.cli.session import Session, session
 from worker.cli.summary import held_lines, money
 from worker.cli.terminal import printable, tell, write_json
 from worker.cli.waiting import Watch
+from worker.ledger.postgres import PostgresLedger
 from worker.operations.counts import count_of
 from worker.operations.failure_causes import failure_lines
 from worker.settings import load_settings
@@ -87,7 +88,7 @@ async def _watch(
         return view, ()
 
 
-async def _job(ledger: Ledger, job_or_batch: UUID) -> UUID | None:
+async def _job(ledger: PostgresLedger, job_or_batch: UUID) -> UUID | None:
     """The id if it is a job's, None if it is a batch's; raises ``NotFound`` when it is neither."""
     if await ledger.reading.views([job_or_batch]):
         return job_or_batch

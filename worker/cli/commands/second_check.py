@@ -17,7 +17,7 @@ from schemas.grounding import Verdict
 from schemas.job import Recheck
 from schemas.states import FINAL_STATES, JobState
 from tasks.errors import InputError
-from tasks.ports import JobView, Ledger
+from tasks.ports import JobView
 from worker.cli import options
 from worker.cli.batch_run import BatchRun
 from worker.cli.commands.job_commands import job_pages, operator_of
@@ -28,6 +28,7 @@ from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, warn
 from worker.cli.waiting import Watch
+from worker.ledger.postgres import PostgresLedger
 from worker.operations import job_changes
 from worker.operations.counts import count_of
 from worker.operations.operator import JobPages
@@ -110,7 +111,7 @@ def _mean(snapshots: Sequence[Snapshot]) -> str:
     return f"{sum(scores) / len(scores):.3f}" if scores else "-"
 
 
-async def snapshots(ledger: Ledger, batch_id: UUID) -> dict[UUID, Snapshot]:
+async def snapshots(ledger: PostgresLedger, batch_id: UUID) -> dict[UUID, Snapshot]:
     """The present state of the jobs of a batch."""
     return {view.job_id: Snapshot.of(view) async for view in ledger.reading.batch_views(batch_id)}
 
