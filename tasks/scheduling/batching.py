@@ -148,11 +148,6 @@ class Batcher(Generic[Row, Answer]):
         self._enqueue(_Entry(row, None, urgent))
 
     @property
-    def has_rows(self) -> bool:
-        """Rows wait or are under way."""
-        return self._rows_held > 0
-
-    @property
     def _rows_held(self) -> int:
         return len(self._waiting) + len(self._urgent) + self._sending
 

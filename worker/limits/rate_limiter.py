@@ -124,11 +124,6 @@ class RateLimiter(Limits):
         """Tells whether a job waits for a permit."""
         return job_id in self._waiting
 
-    @property
-    def has_waiting(self) -> bool:
-        """Jobs wait for permits."""
-        return bool(self._waiting)
-
     async def _permit(self, job: Leased, call: Call) -> Permit | Denied:
         began = monotonic()
         if await self._paused(call):

@@ -15,7 +15,7 @@ from worker.operations.input_columns import ColumnMap
 from worker.operations.input_content import SameInput
 from worker.settings import Settings
 
-_NOT_first = ("refused", "problems", "truth", "first", "max_cost_usd")
+_NOT_KEPT = ("refused", "problems", "truth", "first", "max_cost_usd")
 """Texts that may quote a line, and facts that the batch has itself."""
 
 
@@ -64,7 +64,7 @@ async def with_estimate(
     estimation = await estimate_files(
         files, options, settings, ledger, columns=columns, answerers=answerers, same_input=same_input, priority=priority
     )
-    first = {name: value for name, value in to_json(estimation).items() if name not in _NOT_first}
+    first = {name: value for name, value in to_json(estimation).items() if name not in _NOT_KEPT}
     return replace(batch, estimate=first), estimation
 
 

@@ -187,21 +187,6 @@ def test_rows_that_waited_their_time_while_all_sends_were_busy_go_with_the_next_
     assert asyncio.run(scenario()) == [3, 3, 1]
 
 
-class Gated:
-    """Two batchers, of which the second yields to the first, whose sends wait for a gate."""
-
-    def __init__(self) -> None:
-        self.gate = asyncio.Event()
-        self.table = Table()
-        self.first = Batcher[int, None]("rows that go first", self._send, wait=timedelta(0))
-        self.second = Batcher[int, int](
-            "rows", self.table.send, rows=2, wait=timedelta(0), yields=lambda: self.first.has_rows
-        )
-
-    async def _send(self, rows: Sequence[int]) -> None:
-        await self.gate.wait()
-
-
 def test_one_bad_row_fails_alone() -> None:
     async def scenario() -> tuple[Table, list[int | BaseException]]:
         table = Table()

@@ -202,11 +202,9 @@ def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
         assert isinstance(urgent, Permit)
         assert 100 < urgent.waited_ms < 5_000
         assert not any(task.done() for task in waiting)
-        assert harness.limiter.has_waiting
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
-        assert not harness.limiter.has_waiting
         await harness.limiter.close()
 
     run(scenario())
