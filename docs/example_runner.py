@@ -84,7 +84,7 @@ class ExampleRunner:
     async def lease(self, step: Step) -> Leased | None:
         """Leases the job of a step, if it is due."""
         await self.ledger.duties.promote(10)
-        return next(iter(await self.ledger.queue.lease(step, "docs", LEASE, 1)), None)
+        return next((job.read() for job in await self.ledger.queue.lease(step, "docs", LEASE, 1)), None)
 
 
 @contextmanager

@@ -23,7 +23,6 @@ from tasks.ports.rows import (
     FinalJob,
     JobView,
     Lease,
-    Leased,
     LeaseKey,
     LeaseRoom,
     NewBatch,
@@ -80,29 +79,16 @@ class Queue(Protocol):
         min_priority: int | None = None,
         max_priority: int | None = None,
         room: LeaseRoom | None = None,
-    ) -> list[Leased]:
+        unread: bool = False,
+    ) -> Sequence[Lease]:
         """Take up to ``limit`` available jobs of a step: those among ``ids``, or by priority when ids is None.
 
         Skips jobs that others hold, that are not available, or are past their deadline; takes no more than ``room`` allows.
-        A job whose row can't be read fails at once (``fail_unreadable``), and is left out.
+        A job whose row can't be read fails at once (``fail_unreadable``), and is left out; with ``unread`` another process reads them.
         """
 
     async def fail_unreadable(self, rows: Sequence[UnreadableRow], tokens: Sequence[UUID]) -> None:
         """End jobs whose rows can't be read as ``unreadable``, each with its cause; they run under one of these tokens."""
-
-    async def lease_unread(
-        self,
-        step: Step,
-        worker: str,
-        lease_for: timedelta,
-        limit: int,
-        *,
-        ids: Sequence[UUID] | None = None,
-        min_priority: int | None = None,
-        max_priority: int | None = None,
-        room: LeaseRoom | None = None,
-    ) -> Sequence[Lease]:
-        """Take jobs as ``lease`` does, whose rows another process reads."""
 
     async def hand_back(self, leases: Sequence[LeaseKey]) -> set[UUID]:
         """Make running jobs without an open attempt available again at once; returns the ids changed."""

@@ -313,8 +313,7 @@ class Feed:
     async def _lease(self, limit: int, *, ids: Sequence[UUID] | None = None, min_priority: int | None = None) -> int:
         """Lease and start jobs; returns their number."""
         room = self._load.room(urgent=min_priority is not None) or LeaseRoom(0)
-        lease = self._queue.lease_unread if self._unread else self._queue.lease
-        jobs = await lease(
+        jobs = await self._queue.lease(
             self.step,
             self._worker,
             self._lease_for,
@@ -323,6 +322,7 @@ class Feed:
             min_priority=min_priority,
             max_priority=0 if ids is None and self._urgent_workers.leave else None,
             room=room,
+            unread=self._unread,
         )
         if ids is not None and len(jobs) < len(ids) and _may_have_crossed(room, jobs):
             # Their messages are done: they are found in the ledger when there is room again.

@@ -265,37 +265,22 @@ class PostgresQueue(Queue):
         min_priority: int | None = None,
         max_priority: int | None = None,
         room: LeaseRoom | None = None,
-    ) -> list[Leased]:
+        unread: bool = False,
+    ) -> Sequence[Lease]:
         terms = _terms(step, worker, lease_for, limit, min_priority=min_priority, max_priority=max_priority, room=room)
-        jobs, unreadable = [], []
-        for number, row in enumerate(await self._lease(terms, ids), start=1):
-            job = read_job(row, terms["token"])
+        token, jobs, unreadable = terms["token"], list[Lease](), list[UnreadableRow]()
+        for number, row in enumerate(await self._lease(terms, ids, unread=unread), start=1):
+            job = LeasedRow.of(row, token) if unread else read_job(row, token)
             if isinstance(job, UnreadableRow):
                 unreadable.append(job)
             else:
                 jobs.append(job)
             if not number % READ_A_TURN:
                 await asyncio.sleep(0)
-        await self.fail_unreadable(unreadable, [terms["token"]])
+        await self.fail_unreadable(unreadable, [token])
         return sorted(jobs, key=_order)
 
-    async def lease_unread(
-        self,
-        step: Step,
-        worker: str,
-        lease_for: timedelta,
-        limit: int,
-        *,
-        ids: Sequence[UUID] | None = None,
-        min_priority: int | None = None,
-        max_priority: int | None = None,
-        room: LeaseRoom | None = None,
-    ) -> Sequence[Lease]:
-        terms = _terms(step, worker, lease_for, limit, min_priority=min_priority, max_priority=max_priority, room=room)
-        rows = await self._lease(terms, ids, unread=True)
-        return sorted((LeasedRow.of(row, terms["token"]) for row in rows), key=_order)
-
-    async def _lease(self, terms: dict[str, Any], ids: Sequence[UUID] | None, *, unread: bool = False) -> list[Any]:
+    async def _lease(self, terms: dict[str, Any], ids: Sequence[UUID] | None, *, unread: bool) -> list[Any]:
         rows: list[Any] = []
         for _ in range(CANCEL_ROUNDS):
             leased_rows = await self._take({**terms, "shares": self._shares}, ids, unread=unread)
