@@ -454,15 +454,17 @@ class CheckProcesses:
     async def _fork(self, number: int) -> _Process:
         own, other = socket.socketpair()
         own.setblocking(False)
-        streams = await asyncio.open_connection(sock=own)
-        try:
-            async with self._forking:
-                pid = await asyncio.to_thread(self._server.fork, number, other)
-            process = _Process(pid, *streams)
-            if (error := await process.receive()) is None:
-                return process
-        except BaseException:
-            streams[1].close()
-            raise
+        # Whoever is cancelled before the server has its end leaves none behind.
+        with other:
+            streams = await asyncio.open_connection(sock=own)
+            try:
+                async with self._forking:
+                    pid = await asyncio.to_thread(self._server.fork, number, other)
+                process = _Process(pid, *streams)
+                if (error := await process.receive()) is None:
+                    return process
+            except BaseException:
+                streams[1].close()
+                raise
         process.writer.close()
         raise error

@@ -1,6 +1,7 @@
 """Processes of checks: each piece of work is done once or ended, alone, and none holds up those of another tenant."""
 
 import asyncio
+import gc
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -63,6 +64,21 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
             await scenario
 
     asyncio.run(bounded())
+
+
+def test_a_start_that_is_cancelled_leaves_no_socket(recwarn: pytest.WarningsRecorder) -> None:
+    async def scenario() -> None:
+        server = ForkServer(nothing, nothing, 1)
+        checks = CheckProcesses(server, 0.3, "it took too long", dead=lambda: None)
+        start = asyncio.create_task(checks.start())
+        await asyncio.sleep(0)
+        start.cancel()
+        await asyncio.wait([start])
+        await checks.close()
+
+    run(scenario())
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn if warning.category is ResourceWarning] == []
 
 
 def test_each_piece_has_its_own_result_or_error() -> None:
