@@ -94,8 +94,8 @@ class Home:
             for name, worker_process in supervisor.running().items()
         }
 
-    def kill(self, name: str) -> None:
-        """Kill a worker the hard way, once it is more than the shell that starts it."""
+    def kill(self, name: str) -> int:
+        """Kill a worker the hard way, once it is more than the shell that starts it; return its process id."""
 
         def is_python() -> int | None:
             pid = self.workers().get(name)
@@ -104,9 +104,10 @@ class Home:
             except psutil.NoSuchProcess:
                 return None
 
-        pid = until(is_python, f"the worker {name}")
+        pid: int = until(is_python, f"the worker {name}")
         os.kill(pid, signal.SIGKILL)
         until(lambda: self.workers().get(name) != pid, "its end")
+        return pid
 
     def servers_run(self) -> bool:
         status = local.status(self.root)
@@ -170,6 +171,10 @@ def new_home(*, seeded: bool = True, **settings: str) -> Iterator[Home]:
         for command in home.commands:
             command.process.kill()
             command.process.wait()
+            # Shown beside a failure.
+            sys.stderr.write(command.directory.joinpath("err").read_text())
+        for log in sorted(home.place.logs.glob("*.log")):
+            sys.stderr.write(f"{log.name}\n{log.read_text(errors='replace')[-3000:]}\n")
         for pid in home.workers().values():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
