@@ -171,6 +171,7 @@ def test_up_in_the_foreground_restarts_and_stops_everything(home: Home) -> None:
 
 
 def test_a_service_with_workers_starts_again_those_that_end(home: Home) -> None:
+    assert home.run("down").code == 0
     command = home.start("serve", "--workers", "--port", "0")
     command.await_message("listening on")
     names = ("check-1", "generate-1")
