@@ -1,9 +1,9 @@
 """The base of all contract models: frozen, and closed against unknown keys; and the moments and tenants that they may name."""
 
 from datetime import UTC, datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, model_validator
 
 EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
 LATEST = datetime(9998, 12, 31, tzinfo=UTC)
@@ -43,6 +43,18 @@ class Contract(BaseModel):
     """A value of the wire contract: immutable; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
+
+
+class Submitted(Contract):
+    """A value that callers write: a field that is null is the same as one that is missing."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_nulls(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or None not in value.values():
+            return value
+        names = cls.model_fields
+        return {key: each for key, each in value.items() if each is not None or key not in names}
 
 
 _FIELD_NAMES: dict[frozenset[str], set[str]] = {}

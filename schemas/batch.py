@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, Field
 
-from schemas.base import Contract, Moment
+from schemas.base import Contract, Moment, Submitted
 from schemas.budget import BudgetStatus
 from schemas.claim_error import ErrorKind
 from schemas.failure import FailureKind
@@ -31,7 +31,7 @@ def _callback_url(url: str) -> str:
     return url
 
 
-class BatchRequest(Contract):
+class BatchRequest(Submitted):
     """The options of a batch; another submission with the same ``key`` returns the same jobs by position."""
 
     key: Annotated[str, Field(min_length=1, max_length=256)] | None = None

@@ -8,7 +8,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import from_json, to_json
 
-from schemas.base import Contract, Moment, share_field_names
+from schemas.base import Contract, Moment, Submitted, share_field_names
 from schemas.generation import (
     OWN_CHECKER,
     AnswerProtocol,
@@ -35,7 +35,7 @@ Layer = Annotated[
 """A layer of the check by its name."""
 
 
-class FallbackMessages(Contract):
+class FallbackMessages(Submitted):
     """Texts in place of an answer; None uses Nightdesk's own."""
 
     no_evidence: str | None = None
@@ -45,7 +45,7 @@ class FallbackMessages(Contract):
     refused: str | None = Field(default=None, description="none: the caller's own text for failed, if there is one")
 
 
-class Sampling(Contract):
+class Sampling(Submitted):
     """Sampling parameters besides temperature; sent if the provider has them, else recorded as dropped."""
 
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -54,7 +54,7 @@ class Sampling(Contract):
     stop: tuple[str, ...] | None = None
 
 
-class GenerationConfig(Contract):
+class GenerationConfig(Submitted):
     """The configuration of the answer and the check of one job; an unknown key is an error, so that no typo is ignored."""
 
     mode: GenerationMode = Field(default=GenerationMode.GROUNDED, description="kind of answer")
@@ -172,7 +172,7 @@ class GenerationConfig(Contract):
         return value
 
 
-class Recheck(Contract):
+class Recheck(Submitted):
     """The options for another check of a stored answer; None keeps the value of the job's config."""
 
     checkers: tuple[Layer, ...] | None = None
@@ -272,14 +272,14 @@ def _all_field_names(model: type[Contract]) -> set[str]:
     return set(model.model_fields)
 
 
-class SourceContext(Contract):
+class SourceContext(Submitted):
     """One retrieved chunk of the job.
 
     A missing id is derived from the content (UUIDv5), so the same chunk has the same id in every job. Unknown keys (a
     plain ``title`` beside ``content`` is usual) go to ``metadata``.
     """
 
-    content: Annotated[str, Field(min_length=1, max_length=MAX_SOURCE_CHARACTERS)]
+    content: Annotated[str, Field(max_length=MAX_SOURCE_CHARACTERS)]
     chunk_id: Annotated[str, Field(max_length=MAX_SOURCE_ID_CHARACTERS)] = ""
     document_id: Annotated[str, Field(max_length=MAX_SOURCE_ID_CHARACTERS)] = ""
     metadata: Metadata = Field(default_factory=dict)
@@ -294,16 +294,12 @@ class SourceContext(Contract):
         if not isinstance(value, dict):
             return value
         names = _field_names(cls)
-        by_number = isinstance(value.get("chunk_id"), int) or isinstance(value.get("document_id"), int)
-        if names >= value.keys() and not by_number:
+        if names >= value.keys():
             return value
         fields = {key: value[key] for key in value if key in names}
         extra = {key: value[key] for key in value if key not in names}
-        if extra and isinstance(fields.get("metadata", {}), dict):
-            fields["metadata"] = {**extra, **fields.get("metadata", {})}
-        for key in ("chunk_id", "document_id"):
-            if isinstance(fields.get(key), int):
-                fields[key] = str(fields[key])
+        if isinstance(about := fields.get("metadata") or {}, dict):
+            fields["metadata"] = {**extra, **about}
         return fields
 
     @model_validator(mode="after")
@@ -360,7 +356,7 @@ def _shared_config(document: bytes) -> GenerationConfig:
     return GenerationConfig.model_validate(from_json(document))
 
 
-class JobRequest(Contract):
+class JobRequest(Submitted):
     """One question with its sources and config; the immutable request of a job.
 
     With ``response`` the job is *check-only*: generation is skipped, ``query`` is optional, and the supplied answer is
@@ -400,19 +396,13 @@ class JobRequest(Contract):
         if not isinstance(value, dict):
             return value
         extra = unknown_keys(value)
-        if not extra or not isinstance(value.get("metadata", {}), dict):
+        about = value.get("metadata") or {}
+        if not extra or not isinstance(about, dict):
             return value
         names = _field_names(cls)
         fields = {key: value[key] for key in value if key in names}
-        fields["metadata"] = {**{key: value[key] for key in extra}, **value.get("metadata", {})}
+        fields["metadata"] = {**{key: value[key] for key in extra}, **about}
         return fields
-
-    @field_validator("context", mode="before")
-    @classmethod
-    def _context_is_a_list(cls, value: Any) -> Any:
-        if value is None or isinstance(value, str | dict):
-            raise ValueError("must be a list of sources (objects with 'content', or plain strings)")
-        return value
 
     @model_validator(mode="after")
     def _query_unless_check_only(self) -> "JobRequest":

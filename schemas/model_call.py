@@ -80,6 +80,8 @@ class LeftOutReason(StrEnum):
     """It adds nothing to another source."""
     BUDGET = "budget"
     """``max_context_tokens`` was reached."""
+    BLANK = "blank"
+    """It has no word."""
 
 
 class LeftOut(Contract):

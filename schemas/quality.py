@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from schemas.base import Contract
+from schemas.base import Submitted
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, le=100)]
@@ -17,7 +17,7 @@ def _constant(default: float, description: str, origin: str) -> Any:
     return Field(default=default, description=description, json_schema_extra={"origin": origin})
 
 
-class QualityConstants(Contract):
+class QualityConstants(Submitted):
     """The constants of ``answer_quality`` and ``sufficient_context``; a job may change any of them.
 
     Weights are relative: each is divided by the sum of the weights of the available components.

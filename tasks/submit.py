@@ -31,6 +31,7 @@ from tasks.ports import (
     own_id_key,
 )
 from tasks.prompting.template_files import present_version
+from tasks.raw_jobs import blank_sources, read_job
 
 CHUNK_BYTES = 32_000_000
 """Of requests held at a time while a submission is read: jobs may be half as large each."""
@@ -77,12 +78,18 @@ def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[Job
     if not isinstance(raw, dict):
         raise InputError(f"a job must be a JSON object, this is {_kind(raw)}")
     _check_values(raw)
+    raw = read_job(raw)
     warnings = []
+    if blank := blank_sources(raw):
+        warnings.append(
+            f"{blank} of the sources {'has' if blank == 1 else 'have'} no text and {'is' if blank == 1 else 'are'} left out"
+        )
     if extra := unknown_keys(raw):
         warnings.append(f"unknown keys were put into metadata: {', '.join(map(repr, extra))}")
     config = raw.get("config")
     if isinstance(config, dict) or (config is None and defaults):
-        raw = {**raw, "config": _parsed_config({**(defaults or {}), **(config or {})})}
+        own = {key: each for key, each in (config or {}).items() if each is not None or key not in (defaults or {})}
+        raw = {**raw, "config": _parsed_config({**(defaults or {}), **own})}
     request: JobRequest = validated(JobRequest, raw)
     _check_schema(request.config)
     if not request.check_only:

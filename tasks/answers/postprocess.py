@@ -303,15 +303,17 @@ def _notes(request: JobRequest, prompt: Prompt | None, completion: Completion | 
 def _omissions(request: JobRequest, prompt: Prompt) -> Iterator[str]:
     snapshot = prompt.snapshot
     total, shown_count = len(request.context), len(snapshot.shown)
-    repeated = [omission for omission in snapshot.left_out if omission.reason is not LeftOutReason.BUDGET]
-    if shown_count + len(repeated) < total:
-        missing = total - shown_count - len(repeated)
+    repeated = [omission for omission in snapshot.left_out if omission.of is not None]
+    blank = [omission for omission in snapshot.left_out if omission.reason is LeftOutReason.BLANK]
+    if missing := total - shown_count - len(repeated) - len(blank):
         yield f"{missing} of {total} sources were left out: max_context_tokens is {request.config.max_context_tokens}"
     if repeated:
         listing = ", ".join(
             f"context[{omission.source_index}] (repeats context[{omission.of}])" for omission in repeated
         )
         yield f"left out, because another source says the same: {listing}"
+    if blank:
+        yield f"left out, because no word is in there: {', '.join(f'context[{each.source_index}]' for each in blank)}"
     ends: dict[int, int] = {}
     for message in snapshot.messages:
         ends.update((part.source_index, part.end) for part in message.parts if isinstance(part, SourcePart))

@@ -23,6 +23,7 @@ from tasks.ports import (
     Repeated,
     Submitter,
 )
+from tasks.raw_jobs import require_answer
 from tasks.submit import check_served, check_times, chunked, new_batch, new_job, parse_request, unknown_price
 from worker.ledger.postgres import PostgresLedger
 from worker.local import Endpoints
@@ -34,7 +35,6 @@ from worker.operations.input_rows import LINES, Row, Rows, reading
 from worker.operations.json_lines import check_files, display_name
 from worker.operations.public_address import refuse_private
 from worker.operations.second_reading import HEAD, Unchanged, find_unchanged, read_again
-from worker.operations.spellings import require_answer
 from worker.settings import Settings
 from worker.wiring import embedded
 

@@ -13,8 +13,9 @@ import orjson
 
 from schemas.job import GenerationConfig
 from tasks.errors import InputError
+from tasks.raw_jobs.names import field_of, is_field, names_of, plan_names
+from tasks.raw_jobs.printed import structure_of
 from worker.operations.input_rows import RowKind
-from worker.operations.spellings import as_field, field_of, is_field, names_of, plan_names
 
 EXPORT_MARK = "failed_"
 """Begins the columns that an export of failed jobs adds; a rerun of it leaves them out."""
@@ -110,7 +111,7 @@ class JobMaker:
         if isinstance(plan, InputError):
             raise plan
         if plan.as_it_is:
-            return raw if _has_own_sources(raw) else {**raw, "context": as_field("context", raw["context"])}
+            return raw
         if self.text and _EXPORTED in raw:
             raw = {key: restore(value) for key, value in raw.items()}
         if self.cells and self.columns.source_delimiter is None and not self._mark_announced:
@@ -174,19 +175,12 @@ class _Plan:
                 if isinstance(members, dict):
                     members[member] = _member(head, value) if cells else value
             elif target == "context":
-                job["context"] = _joined(
-                    job.get("context"), _sources(value, delimiter, cells=cells, renamed=key != target)
-                )
+                job["context"] = _joined(job.get("context"), _sources(value, delimiter))
             elif cells and target in _JSON_FIELDS and isinstance(value, str):
                 job[target] = _merged(job.get(target), _json_cell(value, target))
             else:
-                job[target] = _plain(as_field(target, value)) if cells else as_field(target, value)
+                job[target] = _plain(value) if cells else value
         return job
-
-
-def _has_own_sources(raw: Mapping[str, Any]) -> bool:
-    sources = raw.get("context")
-    return not isinstance(sources, list) or all("content" in each for each in sources if isinstance(each, dict))
 
 
 def _plan(keys: Sequence[str], columns: ColumnMap, *, check_only: bool, cells: bool) -> _Plan:
@@ -264,21 +258,22 @@ def restore(cell: str) -> str:
 # ---- cells -----------------------------------------------------------------------------------------------------------
 
 
-def _sources(value: Any, delimiter: str | None, *, cells: bool, renamed: bool) -> Any:
-    """The sources in a value: a list, a JSON list in a cell, texts between a delimiter, or one text."""
-    if isinstance(value, str) and (cells or delimiter is not None or renamed):
-        if cells and value.lstrip()[:1] in {"[", "{"}:
-            value = _json_or_text(value)
-        if isinstance(value, str):
-            parts = [value] if delimiter is None else value.split(delimiter)
-            return [part for each in parts if (part := each.strip())]
-    if isinstance(value, dict) and (cells or renamed):
-        value = [value]
-    return as_field("context", [each for each in value if each is not None] if isinstance(value, list) else value)
+def _sources(value: Any, delimiter: str | None) -> Any:
+    """The sources in a value: a list, one that is printed into a text, texts between a delimiter, or one text."""
+    value = (structure_of(value) or value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        parts = [value] if delimiter is None else value.split(delimiter)
+        return [part for each in parts if (part := each.strip())]
+    return _plain(value)
 
 
 def _joined(earlier: Any, sources: Any) -> Any:
-    return [*earlier, *sources] if isinstance(earlier, list) and isinstance(sources, list) else sources
+    if earlier is None:
+        return sources
+    return [
+        *(earlier if isinstance(earlier, list) else [earlier]),
+        *(sources if isinstance(sources, list) else [sources]),
+    ]
 
 
 def _merged(earlier: Any, value: Any) -> Any:

@@ -269,6 +269,8 @@ NEAR_BUDGET = 0.85
 """Share of the budget above which the model's own tokenizer replaces the estimate (0.4 ms for 20 KB); sources below it
 fit in any case."""
 
+_WORD = re.compile(r"\w")
+
 _LEAST_TRIMMED = 200
 """Characters; a source whose trimmed part is shorter is omitted."""
 _TRIES = 4
@@ -308,6 +310,9 @@ def pack(request: JobRequest, model: str | None = None) -> SourceSelection:
         content = sources[index].content
         if full:
             left_out.append(LeftOut(source_index=index, reason=LeftOutReason.BUDGET))
+            continue
+        if not _WORD.search(content):
+            left_out.append(LeftOut(source_index=index, reason=LeftOutReason.BLANK))
             continue
         repeats = selection.add(index, content, sources[index].metadata)
         if repeats is not None:

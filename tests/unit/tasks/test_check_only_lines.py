@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tasks.errors import InputError
+from tasks.raw_jobs import as_check_only
 from tasks.submit import parse_request
-from worker.operations.spellings import as_check_only
 
 ANSWER = "It closes at noon."
 SOURCE = "The archive closes at noon."

@@ -66,7 +66,7 @@ def test_byte_order_mark_and_windows_line_ends_are_no_part_of_a_line(tmp_path: P
         (job(query=""), "'query' is missing or empty"),
         (job(config={"temperature": 9}), "config.temperature"),
         (job(config={"temprature": 1}), "config.temprature: unknown field"),
-        (job(context="x"), "context"),
+        (job(context=[{"title": "x"}]), "context.0.content"),
         (job(query="a\0b"), "query: holds the character U+0000"),
         ('{"query": "\\ud800", "context": []}', "not valid JSON"),
     ],
@@ -88,7 +88,7 @@ def test_an_id_that_stands_twice_is_a_bad_line(tmp_path: Path, field: str) -> No
 
 
 def test_a_bad_line_keeps_its_custom_id(tmp_path: Path) -> None:
-    lines = (job(custom_id="a", config=1), job(custom_id=7), "[]", "{")
+    lines = (job(custom_id="a", config=1), job(custom_id=[7]), "[]", "{")
     assert [bad.custom_id for bad in refused(intake(write_lines(tmp_path / "in", *lines)))] == ["a", None, None, None]
 
 

@@ -17,6 +17,7 @@ from tasks.grounding.fitting import JudgedClaim, LabelledVerdict
 from tasks.grounding.judge.reply import EVEN
 from tasks.grounding.model import Calibration, shipped
 from tasks.grounding.recalibration import AnswerVerdict, LabelledAnswer, Recalibrated, recalibrate, refit_judges
+from tasks.raw_jobs import as_check_only
 from tasks.submit import parse_request
 from worker.cli import options
 from worker.cli.exits import OK
@@ -24,7 +25,6 @@ from worker.cli.outfile import check_output, writing
 from worker.cli.terminal import tell, warn, write_json
 from worker.operations.counts import count_of
 from worker.operations.json_lines import check_files, display_name, parse_line, read_lines
-from worker.operations.spellings import as_check_only
 from worker.scorers import scorer_of
 from worker.settings import load_settings
 

@@ -1,0 +1,85 @@
+"""Makes a raw job in the form of the contract of a job as anybody writes it, the same for every door.
+
+``names`` knows how others call the fields, ``sources`` the shapes of sources, ``conversation`` those of earlier turns, ``printed``
+lists that were printed into a text.
+"""
+
+from typing import Any
+
+from schemas.job import JobRequest
+from tasks.errors import InputError
+from tasks.raw_jobs.conversation import read_turns
+from tasks.raw_jobs.names import names_of, plan_names
+from tasks.raw_jobs.sources import as_id, read_sources, text_of
+
+_CONTRACT = frozenset(JobRequest.model_fields)
+_IDS = ("custom_id", "message_id", "retrieval_record_id", "trace_id", "request_id", "idempotency_key")
+
+
+def read_job(raw: dict[str, Any], *, check_only: bool = False) -> dict[str, Any]:
+    """A job under the names and in the forms of the contract; what it does not know is left for the contract to refuse or keep.
+
+    Args:
+        raw: the job as it came.
+        check_only: it holds an answer to check.
+
+    Raises: InputError naming the field.
+    """
+    fields = _CONTRACT | names_of(check_only=check_only).keys()
+    # An object in the place of the question holds the job: exports of test sets.
+    if isinstance(inner := raw.get("input"), dict) and not raw.keys() & {"query", "question"}:
+        raw = {**inner, **{key: each for key, each in raw.items() if key != "input"}}
+    job = {key: each for key, each in raw.items() if each is not None or key not in fields}
+    plan = plan_names(job, check_only=check_only)
+    job = {plan.get(key, key): each for key, each in job.items()}
+    for name in _IDS:
+        if name in job:
+            job[name] = as_id(job[name])
+    if "context" in job:
+        job["context"] = read_sources(job["context"])
+    if "conversation_history" in job:
+        job["conversation_history"] = read_turns(job["conversation_history"])
+        _take_question(job)
+    if isinstance(query := job.get("query"), list | dict) and (text := text_of(query)) is not None:
+        job["query"] = text
+    return job
+
+
+def _take_question(job: dict[str, Any]) -> None:
+    """Makes the last message of a chat the question, where there is no other, and its first one the instructions."""
+    turns = job["conversation_history"]
+    if "query" in job or not isinstance(turns, list) or not turns or turns[-1][0] not in {"user", "human"}:
+        return
+    *earlier, (_, job["query"]) = turns
+    if earlier and earlier[0][0] in {"system", "developer"} and "system_instructions" not in job:
+        job["system_instructions"] = earlier.pop(0)[1]
+    job["conversation_history"] = earlier
+
+
+def blank_sources(job: dict[str, Any]) -> int:
+    """The number of sources of a job in the form of the contract that have no text."""
+    return sum(
+        not (each["content"] if isinstance(each, dict) else each).strip()
+        for each in job.get("context") or ()
+        if isinstance(each, str) or (isinstance(each, dict) and isinstance(each.get("content"), str))
+    )
+
+
+def as_check_only(raw: Any) -> Any:
+    """Makes a raw check-only job of a line that holds an answer and its sources.
+
+    What is no JSON object is passed through, for ``parse_request`` to refuse.
+
+    Raises: InputError for a line without an answer, or with two names of one field.
+    """
+    if not isinstance(raw, dict):
+        return raw
+    job = read_job(raw, check_only=True)
+    require_answer(job)
+    return job
+
+
+def require_answer(job: dict[str, Any]) -> None:
+    """Raises ``InputError`` for a job without an answer to check."""
+    if job.get("response") is None:
+        raise InputError("is missing: put the answer to check there, or under 'answer'", field="response")

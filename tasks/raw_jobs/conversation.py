@@ -1,0 +1,60 @@
+"""Reads the earlier turns of a conversation in the forms of chat programs."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tasks.raw_jobs.sources import text_of
+
+_SPEAKERS = ("role", "speaker", "from", "author", "sender", "type")
+_TEXTS = ("content", "value", "text", "message")
+_SIDES = (
+    ("question", "answer"),
+    ("query", "response"),
+    ("user", "assistant"),
+    ("human", "ai"),
+    ("input", "output"),
+    ("inputs", "outputs"),
+)
+_ALTERNATING = ("user", "assistant")
+
+
+def read_turns(value: Any) -> Any:
+    """The turns as (speaker, text) or (question, answer); what is none is left for the contract to refuse."""
+    if isinstance(value, str):
+        return [(_ALTERNATING[0], value)] if value.strip() else []
+    if isinstance(value, dict) and isinstance(value.get("messages"), list):
+        value = value["messages"]
+    if not isinstance(value, list | tuple):
+        return value
+    if value and all(isinstance(each, str) for each in value):
+        return [(_ALTERNATING[number % 2], each) for number, each in enumerate(value)]
+    return list(_turns(value))
+
+
+def _turns(value: list[Any] | tuple[Any, ...]) -> Iterator[Any]:
+    for each in value:
+        if not isinstance(each, dict):
+            yield each
+            continue
+        turn = {**each, **each["data"]} if isinstance(each.get("data"), dict) else each
+        speaker = next((name for key in _SPEAKERS if isinstance(name := turn.get(key), str)), None)
+        text = next((text for key in _TEXTS if (text := text_of(turn.get(key))) is not None), None)
+        if speaker is not None and (text is not None or any(key in turn for key in _TEXTS)):
+            # A turn without a text called a tool.
+            if text:
+                yield (speaker, text)
+            continue
+        yield _sides(turn) or each
+
+
+def _sides(turn: Mapping[str, Any]) -> tuple[str, str] | None:
+    for names in _SIDES:
+        texts = [text_of(_only(turn.get(name))) for name in names]
+        if None not in texts:
+            return texts[0] or "", texts[1] or ""
+    return None
+
+
+def _only(value: Any) -> Any:
+    """The one value of an object that has no more."""
+    return next(iter(value.values())) if isinstance(value, dict) and len(value) == 1 else value

@@ -1,0 +1,77 @@
+"""Reads lists and objects that were printed into one text, as JSON or as Python, pandas and NumPy write them into a cell."""
+
+import ast
+import re
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+MOST_CHARACTERS = 4_000_000
+"""Of a text that is looked at; a longer one is a text."""
+
+_TEXT = r"(?:'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\")"
+_TEXTS = re.compile(rf"(?s)\[\s*{_TEXT}(?:\s*,?\s*{_TEXT})*+\s*,?\s*\]")
+"""A list of texts; NumPy puts blanks and line breaks between them, which Python reads as one text."""
+
+_EACH = re.compile(rf"(?s){_TEXT}")
+_BETWEEN_OBJECTS = re.compile(r"\}\s*\n\s*\{")
+
+
+def structure_of(text: str) -> list[Any] | dict[str, Any] | None:
+    """The list of texts or objects, or the object, that a text as a whole is a print of; None for any other text.
+
+    >>> structure_of("['a' 'b']"), structure_of('["a"]'), structure_of("[1] is a note"), structure_of("[1, 2]")
+    (['a', 'b'], ['a'], None, None)
+    """
+    bare = text.strip()
+    if bare[:1] + bare[-1:] not in {"[]", "{}"} and not bare.startswith("array("):
+        return None
+    if len(bare) > MOST_CHARACTERS:
+        return None
+    readers: tuple[Callable[[str], Any], ...] = (orjson.loads, _texts, _literal)
+    for reader in readers:
+        try:
+            value = reader(bare)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        if isinstance(value, dict) and value:
+            return value
+        if isinstance(value, list) and all(isinstance(each, str | dict | list) or each is None for each in value):
+            return value
+    return None
+
+
+def _texts(text: str) -> list[str]:
+    if not _TEXTS.fullmatch(text):
+        raise ValueError("no list of texts")
+    return [ast.literal_eval(each) for each in _EACH.findall(text)]
+
+
+def _literal(text: str) -> Any:
+    if not re.match(r"[\[{(]\s*['\"{\[(]|\[\s*\]|\[\s*(?:None|nan|array|Document)\b|array\(", text):
+        raise ValueError("no print of Python")
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError:
+        # NumPy puts no comma between objects.
+        tree = ast.parse(_BETWEEN_OBJECTS.sub("}, {", text), mode="eval")
+    return _value(tree.body)
+
+
+def _value(node: ast.expr) -> Any:
+    """The value of a print; raises ``ValueError`` for anything that is none. Nothing of it is run."""
+    match node:
+        case ast.Constant() | ast.UnaryOp():
+            return ast.literal_eval(node)
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            return [_value(each) for each in elements]
+        case ast.Dict(keys=keys, values=values):
+            return {str(_value(key)): _value(value) for key, value in zip(keys, values, strict=True) if key is not None}
+        case ast.Name(id="nan"):
+            return None
+        case ast.Call(func=ast.Name(id="array"), args=[inner, *_]):
+            return _value(inner)
+        case ast.Call(func=ast.Name(id="Document"), args=[], keywords=fields):
+            return {each.arg: _value(each.value) for each in fields if each.arg is not None}
+    raise ValueError("no print of Python")

@@ -1,0 +1,286 @@
+"""Reads sources in the shapes that retrieval frameworks, vector stores and public data sets write them."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from schemas.job import SourceContext
+from tasks.errors import InputError
+from tasks.raw_jobs.printed import structure_of
+
+TEXTS = (
+    "content", "text", "page_content", "passage", "paragraph_text", "passage_text", "chunk_text", "document_text", "chunk",
+    "paragraph", "body", "contents", "raw_content", "page_snippet", "snippet", "wiki_context", "sentences", "document",
+    "abstract", "context",
+)  # fmt: skip
+"""Names of a source's text, the first that is there."""
+
+_TEXT_LISTS = ("contexts", "documents", "texts", "passages", "chunks", "paragraphs")
+"""Names of a list of texts, each a source, beside lists of their facts."""
+
+_ONE_TEXT = frozenset({"content", "sentences", "body"})
+"""Names whose list alone is the parts of one text."""
+
+_WRAPPERS = ("node", "kwargs", "document", "_source", "payload", "entity", "properties")
+"""Objects inside a source that hold it: LlamaIndex, LangChain, Cohere, Elasticsearch, Qdrant, Milvus, Weaviate."""
+
+_LISTS = (
+    "source_nodes",
+    "source_documents",
+    "documents",
+    "nodes",
+    "hits",
+    "matches",
+    "results",
+    "points",
+    "ctxs",
+    "contexts",
+)
+"""Names of the list of sources inside the whole answer of a retriever."""
+
+_FIELDS = {
+    **dict.fromkeys(("ids", "id", "_id", "id_", "passage_id", "element_id", "node_id", "chunk_id"), "chunk_id"),
+    **dict.fromkeys(("doc_id", "ref_doc_id", "file_id", "document_id"), "document_id"),
+    **dict.fromkeys(
+        ("score", "_score", "similarity", "similarity_score", "rerank_score", "@search.score", "relevance_score"),
+        "relevance_score",
+    ),
+}
+"""Names of the other fields of a source; a name further on wins."""
+
+_METADATA = ("meta", "metadatas", "extra_info", "attributes", "metadata")
+"""Names of a source's metadata; a name further on wins."""
+
+_PLUMBING = frozenset({
+    "embedding", "sparse_embedding", "embeddings", "vector", "blob", "dataframe", "relationships", "lc",
+    "excluded_embed_metadata_keys", "excluded_llm_metadata_keys", "metadata_template", "metadata_seperator",
+    "metadata_separator", "text_template", "class_name",
+})  # fmt: skip
+"""Keys by which frameworks serve themselves: no fact about a source."""
+
+_TITLES = (
+    "document_title",
+    "doc_title",
+    "page_title",
+    "page_name",
+    "file_name",
+    "filename",
+    "source",
+    "file_path",
+    "url",
+)
+_PAGES = ("page_label", "page", "page_number")
+"""Names of the page; the printed one before one that may be counted from 0."""
+
+_PATH = re.compile(r"(?:[A-Za-z]:)?[^\s:]*[/\\][^/\\]+")
+_FLOAT_PAGE = re.compile(r"\d+\.0")
+
+_CONTRACT = frozenset(SourceContext.model_fields)
+_PLAIN = _CONTRACT - {"metadata"}
+
+
+def read_sources(value: Any) -> list[Any]:
+    """The sources in a value, each a text or an object in the form of the contract; what is none is left for the contract to refuse.
+
+    Raises: InputError for an object without a text, naming its place and keys.
+    """
+    return [
+        each if isinstance(each, str) else _source(each, number) if isinstance(each, dict) else each
+        for number, each in enumerate(_each(value))
+    ]
+
+
+def text_of(value: Any) -> str | None:
+    """The text in a value: itself, its parts or sentences together, or that of an object with one; None: it has none."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return next((text for name in TEXTS if (text := text_of(value.get(name))) is not None), None)
+    if isinstance(value, list | tuple) and value:
+        parts = [text_of(each) for each in value]
+        if None not in parts:
+            # Sentences of some sets begin with the blank before them.
+            return " ".join(part.strip() for part in parts if part)
+    return None
+
+
+def _each(value: Any) -> Iterator[Any]:
+    """The sources one by one, in the shapes that they have."""
+    if isinstance(value, str):
+        value = structure_of(value) or value
+    if isinstance(value, dict):
+        yield from _inside(value)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _element(each)
+    elif value is not None:
+        yield value
+
+
+def _element(value: Any) -> Iterator[Any]:
+    """The sources in an element of a list."""
+    match value:
+        case [str() as title, [str(), *_] as sentences]:
+            yield {"title": title, "content": text_of(sentences)}
+        case [str() as text, bool() | int() | float() as score]:
+            yield {"content": text, "score": score}
+        case [dict() as document, bool() | int() | float() as score]:
+            yield {**document, "score": score}
+        case list() | tuple() | dict():
+            yield from _each(value)
+        case _:
+            yield "" if value is None else value
+
+
+def _inside(value: Mapping[str, Any]) -> Iterator[Any]:
+    """The sources of an object: rows of its columns, those of the list that it wraps, or itself."""
+    texts = next((name for name in (*_TEXT_LISTS, *TEXTS) if isinstance(value.get(name), list)), None)
+    if texts is not None:
+        lists = {key: each for key, each in value.items() if isinstance(each, list)}
+        if all(len(each) == 1 and isinstance(each[0], list) for each in lists.values()) and texts != "sentences":
+            # The answer to one of several queries.
+            lists = {key: each[0] for key, each in lists.items()}
+        size = len(lists[texts])
+        rows = {key: each for key, each in lists.items() if len(each) == size}
+        several = len(rows) > 1 or texts not in _ONE_TEXT
+        if several and all(isinstance(each, str | list) or each is None for each in rows[texts]):
+            shared = {key: each for key, each in value.items() if key not in lists}
+            for number in range(size):
+                row = {key: each[number] for key, each in rows.items() if key != texts}
+                yield {**shared, **row, "content": rows[texts][number]}
+            return
+    if not any(name in value for name in TEXTS):
+        for name in _LISTS:
+            inner = value.get(name)
+            if isinstance(inner, list) or (isinstance(inner, dict) and any(key in inner for key in _LISTS)):
+                yield from _each(inner)
+                return
+    yield value
+
+
+def _source(value: dict[str, Any], number: int) -> dict[str, Any]:
+    """An object with a text in the form of the contract."""
+    if value.keys() <= _PLAIN and isinstance(value.get("content"), str) and _ids_are_texts(value):
+        return value
+    value = _unwrapped(value)
+    abouts = [value[key] for key in _METADATA if isinstance(value.get(key), dict)]
+    name = _text_name(value)
+    if name is None and (about := next((each for each in abouts if _text_name(each) is not None), None)) is not None:
+        # Stores that know only an id, a score and metadata have the text there.
+        value = {**value, **about}
+        name = _text_name(value)
+    if name is None:
+        raise _no_text(value, number)
+    text = text_of(value[name])
+    fields = {"content": text if text is not None else "" if value[name] in (None, []) else value[name]}
+    fields |= {field: value[key] for key, field in _FIELDS.items() if isinstance(value.get(key), str | int | float)}
+    metadata: dict[str, Any] = {}
+    for key, each in value.items():
+        if key in _CONTRACT and key not in _FIELDS and not isinstance(each, dict):
+            fields.setdefault(key, each)
+        elif key not in _FIELDS and key not in _METADATA and each is not None:
+            metadata[key] = each
+    for about in abouts:
+        metadata |= about
+    metadata = {key: each for key, each in metadata.items() if key not in _PLUMBING and key != name}
+    _write_plainly(fields)
+    place(metadata)
+    return {**fields, "metadata": metadata} if metadata else fields
+
+
+def _no_text(value: Mapping[str, Any], number: int) -> InputError:
+    texts = [key for key, each in value.items() if isinstance(each, str)]
+    hint = max(texts, key=lambda key: len(value[key]), default="NAME")
+    return InputError(
+        f"is missing: none of the keys {', '.join(map(repr, value))} is known as the text of a source; call it 'content', "
+        f"or for a file say which it is: --map sources.content={hint}",
+        field=f"context.{number}.content",
+    )
+
+
+def _text_name(value: Mapping[str, Any]) -> str | None:
+    """The name of the text of an object; of several one that is not empty."""
+    names = [
+        name for name in TEXTS if name in value and (name == "content" or not isinstance(value[name], int | float))
+    ]
+    return next((name for name in names if text_of(value[name])), names[0] if names else None)
+
+
+def _unwrapped(value: dict[str, Any]) -> dict[str, Any]:
+    for name in _WRAPPERS:
+        inner = value.get(name)
+        if isinstance(inner, dict):
+            rest = {
+                key: each
+                for key, each in value.items()
+                if key != name and not (name == "kwargs" and key in {"id", "type"})
+            }
+            return _unwrapped({**rest, **inner})
+    if isinstance(resource := value.get("text_resource"), dict):
+        rest = {key: each for key, each in value.items() if not key.endswith("_resource")}
+        return {**rest, "text": resource.get("text")}
+    return value
+
+
+def _ids_are_texts(value: Mapping[str, Any]) -> bool:
+    return all(isinstance(value.get(name, ""), str) for name in ("chunk_id", "document_id")) and not isinstance(
+        value.get("relevance_score"), bool
+    )
+
+
+def _write_plainly(fields: dict[str, Any]) -> None:
+    """Makes texts of ids that are numbers; a yes or no is no score."""
+    for name in ("chunk_id", "document_id"):
+        if name in fields:
+            fields[name] = as_id(fields[name])
+    if isinstance(fields.get("relevance_score"), bool):
+        del fields["relevance_score"]
+
+
+def as_id(value: Any) -> Any:
+    """A number as the text of an id, without the point that a table's empty cells give to whole numbers."""
+    return str(whole(value)) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def whole(value: Any) -> Any:
+    """A whole number that was made one with a point, as it was.
+
+    >>> whole(17.0), whole("17.0"), whole(1.5), whole("iv")
+    (17, 17, 1.5, 'iv')
+    """
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return int(value[:-2]) if isinstance(value, str) and _FLOAT_PAGE.fullmatch(value) else value
+
+
+def place(metadata: dict[str, Any]) -> None:
+    """Adds the title and the page of a source where it has them under other names, and writes pages as people do."""
+    if not any(metadata.get(name) for name in ("title", "source_path", "product_name")):
+        title = next((each for name in _TITLES if isinstance(each := metadata.get(name), str) and each.strip()), None)
+        if title is not None:
+            metadata["title"] = re.split(r"[/\\]", title)[-1] if _PATH.fullmatch(title) else title
+    page = next((each for name in _PAGES if (each := _page(metadata.get(name))) not in (None, "")), None)
+    if page is not None:
+        metadata["page"] = page
+    elif "page" in metadata:
+        del metadata["page"]
+    for name in ("article", "section"):
+        if name in metadata:
+            metadata[name] = whole(metadata[name])
+
+
+def _page(value: Any) -> Any:
+    """A page as a number, a text, or several; None for what is none."""
+    match value:
+        case bool() | None:
+            return None
+        case dict():
+            return _joined(value.values())
+        case list() | tuple():
+            return [page for each in value if (page := _page(each)) is not None] or None
+    return whole(value)
+
+
+def _joined(parts: Iterable[Any]) -> Any:
+    pages = list(dict.fromkeys(page for each in parts if isinstance(page := _page(each), str | int)))
+    return pages[0] if len(pages) == 1 else "-".join(map(str, pages)) or None

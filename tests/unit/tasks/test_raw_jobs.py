@@ -1,0 +1,183 @@
+"""A job as anybody writes it becomes the same request through every door."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.batch import BatchRequest
+from schemas.job import GenerationConfig, JobRequest, Sampling, SourceContext
+from schemas.quality import QualityConstants
+from tasks.raw_jobs.printed import structure_of
+from tasks.submit import parse_request, validated
+
+
+def request_of(**fields: Any) -> JobRequest:
+    return parse_request({"query": "Why?", **fields})[0]
+
+
+def sources_of(value: Any) -> list[dict[str, Any]]:
+    """What was written of each source: its content, its metadata, and ids and scores that do not come from elsewhere."""
+    sources = []
+    for source in request_of(context=value).context:
+        fields = source.model_dump(exclude_defaults=True, exclude={"chunk_id", "document_id"})
+        sources.append({"content": source.content, **fields})
+    return sources
+
+
+@pytest.mark.parametrize(
+    "model", [JobRequest, SourceContext, GenerationConfig, Sampling, QualityConstants, BatchRequest]
+)
+def test_null_is_absence_in_every_field(model: type[Any]) -> None:
+    base = {JobRequest: {"query": "Why?"}, SourceContext: {"content": "x"}}.get(model, {})
+    nulls = {name: None for name in model.model_fields if name not in base}
+    assert nulls
+    assert validated(model, {**nulls, **base}) == validated(model, base)
+
+
+@pytest.mark.parametrize(
+    "name", ["context", "config", "metadata", "conversation_history", "priority", "retrieval_context", "sources", "id"]
+)
+def test_null_beside_what_is_meant_is_not_in_its_way(name: str) -> None:
+    other = "documents" if name != "documents" else "sources"
+    request = request_of(**{other: ["Because."], name: None})
+    assert [source.content for source in request.context] == ["Because."]
+    assert request.metadata == {}
+
+
+def test_null_in_a_job_takes_the_value_of_the_batch() -> None:
+    request, _ = parse_request({"query": "Why?", "config": {"max_tokens": None, "mode": None}}, {"max_tokens": 7})
+    assert (request.config.max_tokens, request.config.mode) == (7, "grounded")
+
+
+@pytest.mark.parametrize(
+    "blank", ["", "  ", None, {"content": ""}, {"content": None}, {"text": " \n"}, {"content": []}]
+)
+def test_a_source_without_text_is_told_and_refuses_nothing(blank: Any) -> None:
+    request, warnings = parse_request({"query": "Why?", "context": ["A.", blank, "B."]})
+    assert [source.content.strip() for source in request.context] == ["A.", "", "B."]
+    assert warnings == ["1 of the sources has no text and is left out"]
+
+
+@pytest.mark.parametrize(
+    ("value", "sources"),
+    [
+        ("one text", [{"content": "one text"}]),
+        ("['a.', \"it's\"]", [{"content": "a."}, {"content": "it's"}]),
+        ("['a.' 'b.'\n 'c.']", [{"content": "a."}, {"content": "b."}, {"content": "c."}]),
+        ('["a.", "b."]', [{"content": "a."}, {"content": "b."}]),
+        ("[1] is a note", [{"content": "[1] is a note"}]),
+        ([["a.", "b."], ["c."]], [{"content": "a."}, {"content": "b."}, {"content": "c."}]),
+        ({"title": ["T"], "sentences": [["a.", " b."]]}, [{"content": "a. b.", "metadata": {"title": "T"}}]),
+        ([["T", ["a.", " b."]]], [{"content": "a. b.", "metadata": {"title": "T"}}]),
+        ([["a.", 0.5], [{"page_content": "b."}, 0.25]],
+         [{"content": "a.", "relevance_score": 0.5}, {"content": "b.", "relevance_score": 0.25}]),
+        ([{"title": "T", "paragraph_text": "a."}], [{"content": "a.", "metadata": {"title": "T"}}]),
+        ({"contexts": ["a.", "b."], "labels": ["X", "Y"]},
+         [{"content": "a.", "metadata": {"labels": "X"}}, {"content": "b.", "metadata": {"labels": "Y"}}]),
+        ({"hits": {"hits": [{"_id": "1", "_score": 0.5, "_source": {"body": "a."}}]}},
+         [{"content": "a.", "relevance_score": 0.5}]),
+        ([{"id": "1", "score": 0.5, "metadata": {"text": "a.", "wing": "east"}}],
+         [{"content": "a.", "relevance_score": 0.5, "metadata": {"wing": "east"}}]),
+        ([{"index": 0, "relevance_score": 0.5, "document": {"text": "a."}}],
+         [{"content": "a.", "relevance_score": 0.5, "metadata": {"index": 0}}]),
+        ({"ids": [["1", "2"]], "documents": [["a.", "b."]]}, [{"content": "a."}, {"content": "b."}]),
+        ([{"content": [{"type": "text", "text": "a."}, {"type": "text", "text": "b."}]}], [{"content": "a. b."}]),
+        ([{"content": "a.", "embedding": [0.1, 0.2], "relevance_score": True}], [{"content": "a."}]),
+    ],
+)  # fmt: skip
+def test_sources_are_read_in_the_shapes_that_others_write(value: Any, sources: list[dict[str, Any]]) -> None:
+    assert sources_of(value) == sources
+
+
+@pytest.mark.parametrize(
+    ("metadata", "page"),
+    [
+        ({"page": 17.0}, 17),
+        ({"page": "17.0"}, 17),
+        ({"page": 0, "page_label": "1"}, "1"),
+        ({"page": 0}, 0),
+        ({"page_number": 3}, 3),
+        ({"page_label": "iv", "page_number": 4}, "iv"),
+        ({"page": [12.0, 13]}, [12, 13]),
+        ({"page": {"from": 1, "to": 3}}, "1-3"),
+        ({"page": {"from": 1}}, 1),
+        ({"page": 1e20}, 10**20),
+        ({"page": True}, None),
+        ({"page": "12-13"}, "12-13"),
+    ],
+)
+def test_the_printed_page_is_the_page(metadata: dict[str, Any], page: Any) -> None:
+    for source in (
+        {"content": "a.", **metadata},
+        {"text": "a.", "meta": metadata},
+        {"content": "a.", "metadata": metadata},
+    ):
+        (read,) = request_of(context=[source]).context
+        assert read.metadata.get("page") == page
+
+
+@pytest.mark.parametrize(
+    ("metadata", "title"),
+    [
+        ({"file_name": "lease.pdf"}, "lease.pdf"),
+        ({"filename": "lease.pdf", "title": "The lease"}, "The lease"),
+        ({"source": "/srv/files/lease.pdf"}, "lease.pdf"),
+        ({"file_path": "C:\\files\\lease.pdf"}, "lease.pdf"),
+        ({"url": "https://example.org/a/b"}, "https://example.org/a/b"),
+        ({"source": "the lease, in print"}, "the lease, in print"),
+        ({"source": {"kind": "file"}}, None),
+    ],
+)
+def test_the_title_comes_from_the_place_of_the_file(metadata: dict[str, Any], title: str | None) -> None:
+    (read,) = request_of(context=[{"text": "a.", "metadata": metadata}]).context
+    assert read.metadata.get("title") == title
+
+
+@pytest.mark.parametrize(
+    ("value", "turns"),
+    [
+        ([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}],
+         (("user", "Hi"), ("assistant", "Yes?"))),
+        ([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], (("user", "Hi"),)),
+        ([{"type": "human", "data": {"content": "Hi", "type": "human"}}], (("human", "Hi"),)),
+        ([{"from": "human", "value": "Hi"}], (("human", "Hi"),)),
+        ([{"question": "Why?", "answer": "So."}], (("Why?", "So."),)),
+        ([{"inputs": {"question": "Why?"}, "outputs": {"answer": "So."}}], (("Why?", "So."),)),
+        ([{"role": "assistant", "content": None, "tool_calls": []}], ()),
+        (["Hi", "Yes?"], (("user", "Hi"), ("assistant", "Yes?"))),
+        ([["Why?", "So."]], (("Why?", "So."),)),
+        (None, ()),
+    ],
+)  # fmt: skip
+def test_earlier_turns_are_read_in_the_forms_of_chat_programs(value: Any, turns: tuple[Any, ...]) -> None:
+    assert request_of(conversation_history=value).conversation_history == turns
+
+
+def test_a_chat_is_a_question_with_instructions_and_a_history() -> None:
+    messages = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "Why?"}]  # fmt: skip
+    request, _ = parse_request({"messages": messages, "context": ["Because."]})
+    assert (request.query, request.system_instructions) == ("Why?", "Be short.")
+    assert request.conversation_history == (("user", "Hi"), ("assistant", "Yes?"))
+
+
+@pytest.mark.parametrize("number", [17, 17.0, "17"])
+def test_an_id_may_be_a_number(number: Any) -> None:
+    request = request_of(
+        custom_id=number, trace_id=number, context=[{"content": "a.", "chunk_id": number, "doc_id": number}]
+    )
+    assert (request.custom_id, request.trace_id) == ("17", "17")
+    assert (request.context[0].chunk_id, request.context[0].document_id) == ("17", "17")
+
+
+@given(st.lists(st.text(), min_size=1))
+def test_printed_lists_of_texts_are_read_as_they_were(texts: list[str]) -> None:
+    assert structure_of(str(texts)) == texts
+    assert structure_of(f"[{chr(10).join(map(repr, texts))}]") == texts
+
+
+@given(st.text(alphabet="[]{}()'\" ,ab\\\n:1"))
+def test_any_text_is_a_text_or_a_structure(text: str) -> None:
+    assert isinstance(structure_of(text), list | dict | None)
