@@ -17,6 +17,9 @@ from schemas.model_call import Usd
 from schemas.states import JobState, Outcome
 from schemas.window import WindowText
 
+MOST_UNPRICED = 1_000
+"""Jobs of unknown price up to which a status counts them."""
+
 
 def _callback_url(url: str) -> str:
     try:
@@ -121,6 +124,8 @@ class BatchStatus(Contract):
     max_cost_usd: Usd | None
     reserved_usd: Usd
     spent_usd: Usd | None = Field(description="null where the price of a call is unknown, never 0 for it")
+    priced_usd: Usd = Field(description="cost of the calls whose price is known")
+    unpriced_jobs: int = Field(description=f"jobs with a call of unknown price, counted up to {MOST_UNPRICED:,}")
     jobs: int
     states: dict[JobState, int]
     outcomes: dict[Outcome, int]
@@ -128,6 +133,10 @@ class BatchStatus(Contract):
     unpublished: int = Field(description="final jobs whose result is not yet in the result backend")
     possibly_billed_twice: int = Field(
         description="attempts with an unknown or a late outcome whose step was called again"
+    )
+    refused_lines: int | None = Field(
+        default=None,
+        description="lines of its input that were no valid jobs; filled in by 'nightdesk status BATCH', else null",
     )
     errors: dict[ErrorKind, int] | None = Field(
         default=None,

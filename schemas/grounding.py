@@ -21,6 +21,20 @@ class Verdict(StrEnum):
     UNCHECKED = "unchecked"
     """Checkable, but no checker gave a verdict; never counted as supported."""
 
+    @property
+    def sign(self) -> str:
+        """A character for screens and pages, so that colour never tells alone."""
+        return _SIGNS[self]
+
+
+_SIGNS = {
+    Verdict.SUPPORTED: "✓",
+    Verdict.CONTRADICTED: "✗",
+    Verdict.UNSUPPORTED: "!",
+    Verdict.NOT_CHECKABLE: "·",
+    Verdict.UNCHECKED: "?",
+}
+
 
 Score = Annotated[float, Field(ge=0, le=1)]
 

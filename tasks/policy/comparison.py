@@ -56,7 +56,7 @@ class Interval:
     high: float
 
 
-def wilson(successes: int, trials: int) -> Interval | None:
+def wilson(successes: float, trials: int) -> Interval | None:
     """A share with Wilson's score interval, which holds for few trials and for shares near 0 and 1; None without trials."""
     if not trials:
         return None

@@ -2,9 +2,13 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
+from decimal import Decimal
+from functools import partial
 from html.parser import HTMLParser
+from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -14,6 +18,7 @@ from schemas.model_call import Usage
 from schemas.record import TimingMs
 from schemas.states import Outcome, Step
 from tasks.errors import NotFound
+from tasks.ports import Refused
 from tests.builders import (
     closed_ok,
     make_answer,
@@ -22,6 +27,7 @@ from tests.builders import (
     make_completion,
     make_failed,
     make_final,
+    make_jobs,
     make_record,
     make_request,
     new_id,
@@ -64,15 +70,24 @@ def grounding(score: float, confidence: float, *wrong: Verdict) -> Grounding:
     return Grounding(grounding_score=score, confidence=confidence, claims=claims, counts=counts)
 
 
-async def night(ledger: PostgresLedger, *, worst: int = 20, with_estimate: bool = False) -> Report:
-    """Four jobs: two answers without fault, one that is contradicted, one failure; and one that is not final."""
+async def night(
+    ledger: PostgresLedger, *, worst: int = 20, with_estimate: bool = False, unpriced: Collection[int] = ()
+) -> Report:
+    """Four jobs: two answers without fault, one that is contradicted, one failure; and one that is not final.
+
+    A line of the input is no job, and the calls of some jobs have no price.
+    """
     requests = [make_request(f"Question {number}? {HOSTILE}", context=[SOURCE]) for number in range(5)]
-    receipt = await submit(ledger, *requests, batch=make_batch(name=HOSTILE))
+    jobs = [make_jobs(*requests)]
+    receipt = await ledger.submission.submit(
+        make_batch(name=HOSTILE), jobs, refused=[Refused(5, "no 'query'", "query")]
+    )
     leased = await take(ledger, receipt.job_ids[:4])
-    for job in leased:
+    for position, job in enumerate(leased):
         attempt = make_attempt(job, provider="house", model="m-1")
         await ledger.attempts.open_attempts([attempt])
-        answer = replace(make_answer(), completion=make_completion(usage=USAGE))
+        price = None if position in unpriced else Decimal("0.002")
+        answer = replace(make_answer(), completion=make_completion(usage=USAGE, cost_usd=price))
         await ledger.attempts.close_attempts([closed_ok(job, attempt, answer=answer, then=to_check(job))])
     checked = await take(ledger, receipt.job_ids[:4], Step.CHECK)
     checks = [grounding(1, 0.9), grounding(1, 0.8), grounding(0.5, 0.1, Verdict.CONTRADICTED, Verdict.UNSUPPORTED)]
@@ -106,7 +121,7 @@ def test_the_failures_of_a_batch_are_told_by_cause_with_the_command_that_helps(d
         return report
 
     batch_id = scenario(database_url, look).status.batch_id
-    assert lines[0].startswith(f"1 job failed (bad_answer), such as {batch_id}:3: ")
+    assert lines[0].startswith(f"1 job failed (bad_answer), such as {batch_id}:line4: ")
     assert lines[1].endswith(f": nightdesk retry {batch_id} --cause bad_answer")
 
 
@@ -135,6 +150,42 @@ def test_the_figures_count_each_job_and_call_once(database_url: str) -> None:
     (variant,) = content["variants"]
     assert (variant["prompt_version"], variant["jobs"], variant["answered"]) == ("2", 3, 2)
     assert variant["answered_share"]["low"] < 2 / 3 < variant["answered_share"]["high"]
+
+
+def test_an_unknown_price_is_no_0_and_no_interval_leaves_its_scale(database_url: str) -> None:
+    def variant(unpriced: set[int]) -> tuple[dict[str, Any], str]:
+        content = document(scenario(database_url, partial(night, unpriced=unpriced)))
+        (row,) = content["variants"]
+        return row, page(content)
+
+    row, html = variant({0})
+    assert (row["priced"], row["cost_usd"]) == (2, {"value": 0.002, "low": 0.002, "high": 0.002})
+    assert row["grounding"]["high"] <= 1
+    assert "<dd>0.006 USD and 1 job of unknown price</dd>" in html
+    assert "1 of unknown price</span>" in html
+    assert "<p>1 line was not valid and made no job" in html
+    row, html = variant({0, 1, 2, 3})
+    assert row["cost_usd"] is None
+    assert "<dd>4 jobs of unknown price</dd>" in html
+    assert "0.00 USD" not in html
+    row, _ = variant({0, 1})
+    assert row["cost_usd"] == {"value": 0.002, "low": None, "high": None}, "one price tells nothing of the others"
+
+
+def test_the_line_of_a_job_finds_it(database_url: str) -> None:
+    found: list[UUID] = []
+
+    async def look(ledger: PostgresLedger) -> Report:
+        report = await night(ledger)
+        batch_id = report.status.batch_id
+        found.extend([await ledger.reading.locate(batch_id, name) for name in ("line4", "line 4", "3")])
+        with pytest.raises(NotFound):
+            await ledger.reading.locate(batch_id, "line0")
+        return report
+
+    report = scenario(database_url, look)
+    assert len(set(found)) == 1
+    assert f"{report.status.batch_id}:line4)" in page(document(report))
 
 
 def test_the_worst_answer_has_its_claims_at_their_span_of_the_source(database_url: str) -> None:

@@ -1,7 +1,6 @@
 """Shows two answers to one question side by side in 80 columns: facts, words, claims and citations."""
 
 from collections.abc import Iterator
-from decimal import Decimal
 
 from rich.console import Console
 from rich.padding import Padding
@@ -12,6 +11,7 @@ from schemas.answer import Citation
 from schemas.grounding import Claim, Verdict
 from tasks.policy.difference import Difference, Side
 from worker.cli.console import console, safe
+from worker.operations.counts import amount, cost
 
 COLUMNS = 80
 
@@ -70,7 +70,7 @@ def _facts(difference: Difference, headings: tuple[str, str]) -> Table:
         ("citations", str(len(first.citations)), f"{len(second.citations)}, {both} of them as before"),
         ("confidence", _score(first.confidence), _score(second.confidence)),
         ("tokens in+out", _tokens(first), _tokens(second)),
-        ("cost USD", usd(first.cost_usd), _cost(difference)),
+        ("cost", cost(first.cost_usd), _cost(difference)),
     ]
     for row in rows:
         table.add_row(*map(safe, row))
@@ -100,15 +100,10 @@ def _score(score: float | None) -> str:
 
 def _cost(difference: Difference) -> str:
     more = difference.more_usd
-    cost = usd(difference.second.cost_usd)
+    now = cost(difference.second.cost_usd)
     if difference.second.shared:
-        return f"{cost}, a stored answer (--again calls anew)"
-    return cost if more is None or not more else f"{cost} ({'+' if more > 0 else ''}{usd(more)})"
-
-
-def usd(amount: Decimal | None) -> str:
-    """An amount without zeros at its end; a dash for an unknown price."""
-    return "unknown" if amount is None else f"{amount.normalize():f}"
+        return f"{now}, a stored answer (--again calls anew)"
+    return now if more is None or not more else f"{now} ({'+' if more > 0 else ''}{amount(more)})"
 
 
 def _answer(difference: Difference) -> Text:

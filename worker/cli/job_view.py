@@ -20,15 +20,15 @@ from schemas.states import JobState
 from tasks.ports import JobView, Purpose
 from worker.cli.console import WIDE, console, moment, safe
 from worker.operations.audit import Audit, Messages, Proof
+from worker.operations.counts import cost
 
-VERDICTS = {
-    Verdict.SUPPORTED: ("✓", "green"),
-    Verdict.CONTRADICTED: ("✗", "bold red"),
-    Verdict.UNSUPPORTED: ("✗", "red"),
-    Verdict.NOT_CHECKABLE: ("·", "dim"),
-    Verdict.UNCHECKED: ("?", "yellow"),
+COLOURS = {
+    Verdict.SUPPORTED: "green",
+    Verdict.CONTRADICTED: "bold red",
+    Verdict.UNSUPPORTED: "red",
+    Verdict.NOT_CHECKABLE: "dim",
+    Verdict.UNCHECKED: "yellow",
 }
-"""Sign and colour of a verdict."""
 
 SNIPPET = 300
 """Characters of evidence shown; more is cut in the middle."""
@@ -82,10 +82,11 @@ def _score(result: JobResult) -> Text:
 def _claims(request: JobRequest, result: JobResult) -> Iterator[RenderableType]:
     ranks = {citation.source_index: citation.rank for citation in result.citations}
     for number, claim in enumerate(result.claims, start=1):
-        sign, style = VERDICTS[claim.verdict]
+        style = COLOURS[claim.verdict]
         table = Table.grid(padding=(0, 1))
         table.add_row(
-            Text(f"{number} {sign}", style=style), Text.assemble((claim.verdict.value, style), "  ", safe(claim.text))
+            Text(f"{number} {claim.verdict.sign}", style=style),
+            Text.assemble((claim.verdict.value, style), "  ", safe(claim.text)),
         )
         for remark in _remarks(claim):
             table.add_row("", safe(remark, "yellow"))
@@ -179,7 +180,7 @@ def show_job(audit: Audit) -> None:
 def _job(view: JobView) -> Facts:
     request = view.request
     return {
-        "batch": f"{view.batch_id}, position {view.position}",
+        "batch": f"{view.batch_id}, line {view.position + 1}",
         "custom id": view.custom_id,
         "tenant": view.tenant,
         "state": view.state.value + (f", held: {view.held_reason}" if view.held_reason else ""),
@@ -192,7 +193,7 @@ def _job(view: JobView) -> Facts:
         "published": moment(view.published_at),
         "erased": moment(view.erased_at),
         "replay of": view.replay_of,
-        "cost": f"{view.cost_usd.normalize():f} USD" if view.cost_usd is not None else "unknown",
+        "cost": cost(view.cost_usd),
         "message id": request.message_id,
         "retrieval record": request.retrieval_record_id,
         "trace id": request.trace_id,
@@ -211,9 +212,9 @@ def _default_judge(audit: Audit) -> str | None:
     if not calls:
         return None
     costs = [attempt["cost_usd"] for attempt in calls]
-    cost = "unknown" if None in costs else f"{sum(map(float, costs)):.6f} USD"
+    total = cost(None if None in costs else sum(map(float, costs)))
     models = ", ".join(sorted({f"{call['provider']}:{call['model']}" for call in calls}))
-    return f"{models}, asked about what words leave open; cost {cost} (NIGHTDESK_DEFAULT_JUDGE_SHARE=0 turns it off)"
+    return f"{models}, asked about what words leave open; cost {total} (NIGHTDESK_DEFAULT_JUDGE_SHARE=0 turns it off)"
 
 
 def _reused_verdicts(claims: Sequence[Claim]) -> Facts:
@@ -266,14 +267,14 @@ def _asks(out: Console, asks: Sequence[Ask]) -> None:
     if len(asks) < 2:  # noqa: PLR2004 - a single round is the answer itself
         return
     table = Table(box=None, pad_edge=False)
-    for heading in ("round", "model", "outcome", "claims", "grounding", "cost USD", "asked on because"):
+    for heading in ("round", "model", "outcome", "claims", "grounding", "cost", "asked on because"):
         table.add_column(heading, overflow="fold")
     for ask in asks:
         claims = f"{ask.supported} of {ask.supported + ask.ungrounded}" if ask.supported + ask.ungrounded else ""
         cells = (
             f"{ask.round}{' won' if ask.won else ''}", ask.model or ask.provider or "", ask.outcome.value if ask.outcome else "none",
             claims, "" if ask.grounding_score is None else f"{ask.grounding_score:.2f}",
-            "unknown" if ask.cost_usd is None else f"{ask.cost_usd:.6f}", ask.shortfall or "",
+            cost(ask.cost_usd), ask.shortfall or "",
         )  # fmt: skip
         table.add_row(*(safe(cell, "green" if ask.won else "") for cell in cells))
     _titled(out, "Rounds", table)
@@ -286,9 +287,9 @@ def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Fac
     broken = {row["attempt_id"]: row for row in completions if row["finish_reason"] == interrupted}
     table = Table(box=None, pad_edge=False)
     wide = out.width >= WIDE
-    headings = ["attempt", "asked of", *(["opened"] if wide else []), "took", "outcome", "tokens", "cost USD"]
+    headings = ["attempt", "asked of", *(["opened"] if wide else []), "took", "outcome", "tokens", "cost"]
     for heading in headings:
-        table.add_column(heading, overflow="fold", no_wrap=heading in {"attempt", "took", "tokens", "cost USD"})
+        table.add_column(heading, overflow="fold", no_wrap=heading in {"attempt", "took", "tokens", "cost"})
     parts: list[tuple[str, str]] = []
     for attempt in attempts:
         usage = attempt["usage"] or {}
@@ -297,7 +298,7 @@ def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Fac
             ":".join(name for name in (attempt["provider"], attempt["model"]) if name),
             *([_clock(attempt["opened_at"])] if wide else []), _took(attempt), _outcome(attempt),
             f"{usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)}" if usage else "",
-            "unknown" if attempt["cost_usd"] is None else f"{float(attempt['cost_usd']):.6f}",
+            cost(attempt["cost_usd"]),
         )  # fmt: skip
         table.add_row(*(safe(str(cell), "" if attempt["outcome"] == "ok" else "yellow") for cell in cells))
         if attempt["failure"]:

@@ -260,7 +260,7 @@ def job_target(text: str, kind: str) -> tuple[UUID, str]:
     try:
         return UUID(first), name
     except ValueError:
-        message = f"{first!r} is no id and no batch's name; give {kind}, BATCH:CUSTOM_ID or BATCH:POSITION"
+        message = f"{first!r} is no id and no batch's name; give {kind}, BATCH:CUSTOM_ID or BATCH:lineN"
         return _batch_of_name(first, message), name
 
 

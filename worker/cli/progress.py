@@ -1,20 +1,21 @@
 """Reports the progress of a batch: a live line on a terminal, plain lines elsewhere, nothing when asked for quiet."""
 
+import math
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from schemas.batch import BatchStatus
-from schemas.states import JobState
+from schemas.model_call import plain_usd
+from schemas.states import HeldReason, JobState
 from schemas.window import parse_window
 from worker.cli.terminal import LOG_COLUMNS, tell
-from worker.operations.counts import count_of
+from worker.operations.counts import amount, cost, count_of, spent_of
 
 if TYPE_CHECKING:
     # Loaded for a terminal only.
@@ -68,8 +69,18 @@ class Rate:
         remaining = status.jobs - status.final - sum(status.held.values())
         if remaining <= 0 or self.per_s <= 0 or (status.window is None and all_wait(status)):
             return ""
-        seconds = _with_closed_hours(status, remaining / self.per_s)
+        affordable = _affordable(status)
+        seconds = _with_closed_hours(status, min(remaining, affordable) / self.per_s)
+        if affordable < remaining or HeldReason.BUDGET in status.held:
+            return f"{self.per_s:.1f}/s, {duration(seconds)} until the ceiling"
         return f"{self.per_s:.1f}/s, {duration(seconds)} left{_lateness(status, seconds)}"
+
+
+def _affordable(status: BatchStatus) -> float:
+    """The jobs that the ceiling still pays for, if they cost as much as those that ended."""
+    if status.max_cost_usd is None or not status.spent_usd or not status.final:
+        return math.inf
+    return max(0.0, float((status.max_cost_usd - status.spent_usd) / status.spent_usd) * status.final)
 
 
 def all_wait(status: BatchStatus) -> bool:
@@ -112,18 +123,11 @@ def _lateness(status: BatchStatus, seconds: float) -> str:
 def money_line(status: BatchStatus) -> str:
     """The money of a batch in a few columns: spent, of the ceiling."""
     if status.spent_usd is None:
-        return "cost unknown"
-    ceiling = "" if status.max_cost_usd is None else f" of {_amount(status.max_cost_usd)}"
+        return spent_of(status)
+    ceiling = "" if status.max_cost_usd is None else f" of {plain_usd(status.max_cost_usd)}"
     if not (status.spent_usd or status.reserved_usd or ceiling):
         return ""
-    return f"{_amount(status.spent_usd)}{ceiling} USD"
-
-
-def _amount(usd: Decimal) -> str:
-    if usd >= 1 or not usd:
-        return f"{usd:.2f}"
-    # Three digits that count, and never as 4.5e-05.
-    return f"{usd.quantize(Decimal(1).scaleb(usd.adjusted() - 2)).normalize():f}"
+    return f"{amount(status.spent_usd)}{ceiling} USD"
 
 
 def _next_text(status: BatchStatus, next_at: datetime) -> str:
@@ -141,16 +145,17 @@ def status_line(status: BatchStatus, rate: Rate, columns: int, next_at: datetime
 
     ``next_at`` is the time at which the first of its waiting jobs goes on.
     """
-    parts = [f"{status.final:,} of {status.jobs:,} final"]
+    running = status.states.get(JobState.RUNNING)
+    parts = [f"{status.final:,} of {status.jobs:,} final", f"{running:,} running" if running else ""]
     waits = _window_state(status) if status.window is not None and status.states.get(JobState.SCHEDULED) else ""
     if next_at is not None and not waits:
         waits = _next_text(status, next_at)
-    parts += [part for part in (rate.describe(status), waits, money_line(status)) if part]
-    line = ", ".join(parts)
+    parts += [rate.describe(status), waits, money_line(status)]
+    line = ", ".join(filter(None, parts))
     separator = ": "
     # Not in one sum with what was spent: it comes and goes with the calls.
-    reserved = [f"{_amount(status.reserved_usd)} USD reserved"] if status.reserved_usd else []
-    for count in reserved + _counts(status):
+    reserved = [f"{cost(status.reserved_usd)} reserved"] if status.reserved_usd else []
+    for count in reserved + _counts(status, JobState.RUNNING):
         if len(line) + len(separator) + len(count) > columns:
             break
         line, separator = line + separator + count, ", "
@@ -162,9 +167,11 @@ def counts_of(status: BatchStatus) -> str:
     return ", ".join(_counts(status)) or "no jobs"
 
 
-def _counts(status: BatchStatus) -> list[str]:
+def _counts(status: BatchStatus, *told: JobState) -> list[str]:
     counts = [(outcome.value, count) for outcome, count in status.outcomes.items()]
-    counts += [(state.value, count) for state, count in status.states.items() if state is not JobState.COMPLETED]
+    counts += [
+        (state.value, count) for state, count in status.states.items() if state not in {JobState.COMPLETED, *told}
+    ]
     on_hold = sum(status.held.values())
     parts = [f"{count:,} {name}" for name, count in counts if count and not (name == "scheduled" and count == on_hold)]
     if on_hold:

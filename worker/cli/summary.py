@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from schemas.batch import BatchStatus
 from schemas.claim_error import ErrorKind
+from schemas.model_call import plain_usd
 from schemas.states import HeldReason
 from worker.cli.progress import counts_of, duration
 from worker.cli.terminal import tell, write_json
 from worker.operations import overview
-from worker.operations.counts import count_of
+from worker.operations.counts import cost, count_of, spent_of
 from worker.operations.failure_causes import failure_lines
 
 if TYPE_CHECKING:
@@ -42,14 +43,9 @@ _RELEASES = {
 
 def money(status: BatchStatus) -> str:
     """Cost of a batch so far, with the sum that is reserved."""
-    if status.spent_usd is None:
-        return "unknown: no price is known for a model that was called"
-    spent = f"{status.spent_usd.normalize():f} USD"
-    if status.max_cost_usd is not None:
-        spent += f" of {status.max_cost_usd.normalize():f}"
-    if status.reserved_usd:
-        spent += f" (and {status.reserved_usd.normalize():f} reserved)"
-    return spent
+    ceiling = "" if status.max_cost_usd is None else f" of {plain_usd(status.max_cost_usd)}"
+    reserved = f" (and {cost(status.reserved_usd)} reserved)" if status.reserved_usd else ""
+    return f"{spent_of(status)}{ceiling}{reserved}"
 
 
 def named_counts(counts: Mapping[Any, int]) -> str:

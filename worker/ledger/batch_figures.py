@@ -22,6 +22,9 @@ WITHIN_S = 300.0
 
 Rows = list[dict[str, Any]]
 
+_PRICED = "NOT EXISTS (SELECT FROM attempt u WHERE u.job_id = j.id AND u.cost_usd IS NULL AND u.closed_at IS NOT NULL)"
+"""The price of each call of a job j is known; else its cost is not."""
+
 _SPAN = """
 SELECT min(coalesce(started_at, created_at)) AS began, max(finished_at) AS ended
 FROM job WHERE batch_id = %(batch_id)s AND finished_at IS NOT NULL
@@ -78,23 +81,23 @@ WHERE j.batch_id = %(batch_id)s AND j.finished_at IS NOT NULL AND g.failure IS N
 GROUP BY 1 ORDER BY 2 DESC, 1
 """
 
-_VARIANTS = """
+_VARIANTS = f"""
 SELECT g.prompt_name, g.prompt_version, g.model_provider AS provider, g.model_name AS model, count(*) AS jobs,
        count(*) FILTER (WHERE j.outcome = 'answered') AS answered,
        count(*) FILTER (WHERE j.outcome = 'partial') AS partial,
        count(*) FILTER (WHERE j.outcome = 'abstained') AS abstained,
        count((g.grounding ->> 'grounding_score')::float8) AS scored,
        avg((g.grounding ->> 'grounding_score')::float8) AS grounding,
-       stddev_samp((g.grounding ->> 'grounding_score')::float8) AS grounding_deviation,
-       avg(j.cost_usd)::float8 AS cost_usd, stddev_samp(j.cost_usd)::float8 AS cost_deviation
+       count(p.usd) AS priced, avg(p.usd)::float8 AS cost_usd, stddev_samp(p.usd)::float8 AS cost_deviation
 FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
+CROSS JOIN LATERAL (SELECT CASE WHEN {_PRICED} THEN j.cost_usd END AS usd) p
 WHERE j.batch_id = %(batch_id)s AND j.state = 'completed' AND g.prompt_name IS NOT NULL
 GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4
 """
 
-_ROUNDS = """
+_ROUNDS = f"""
 SELECT j.round, count(*) AS jobs, count(*) FILTER (WHERE j.outcome = 'answered') AS answered,
-       count(*) FILTER (WHERE j.outcome = 'partial') AS partial, sum(j.cost_usd) AS cost_usd
+       count(*) FILTER (WHERE j.outcome = 'partial') AS partial, CASE WHEN bool_and({_PRICED}) THEN sum(j.cost_usd) END AS cost_usd
 FROM job j WHERE j.batch_id = %(batch_id)s AND j.finished_at IS NOT NULL GROUP BY 1 ORDER BY 1
 """
 

@@ -1,5 +1,6 @@
 """Reads jobs, batches and audits from the ledger, as views that results are made of."""
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,7 +9,7 @@ from uuid import UUID
 import orjson
 
 from schemas import CONTRACT_VERSION
-from schemas.batch import BatchStatus
+from schemas.batch import MOST_UNPRICED, BatchStatus
 from schemas.claim_error import ErrorKind
 from schemas.failure import Failure, FailureKind
 from schemas.generation import OutputFormat
@@ -132,24 +133,28 @@ FEW = 2_000
 """Calls of an uncommon kind in the whole ledger up to which the batch is looked up of each, instead of its jobs being read."""
 
 
-def _of_batch(table: str, uncommon: str, more: str = "true") -> str:
-    """A query of the rows of a batch b in a table u of calls, of a kind that has an index of its own.
+def _of_batch(table: str, uncommon: str, more: str = "true", most_a_job: str = "ALL") -> str:
+    """A query of the jobs of a batch b by their rows in a table u of calls, of a kind that has an index of its own.
 
-    A million jobs without such a call cost nothing while there are few in the ledger; where most calls are so, as with
-    prices that are unknown, the first job of a batch is an example.
+    A million jobs without such a call cost nothing while there are few in the ledger.
     """
     return f"""(
-        SELECT FROM {table} u
+        SELECT u.job_id FROM {table} u
         WHERE (SELECT count(*) FROM (SELECT FROM {table} u WHERE {uncommon} LIMIT {FEW + 1}) f) <= {FEW}
           AND {uncommon} AND (SELECT k.batch_id FROM job k WHERE k.id = u.job_id) = b.id AND {more}
         UNION ALL
-        SELECT FROM job k CROSS JOIN LATERAL (SELECT * FROM {table} u WHERE u.job_id = k.id AND {uncommon} OFFSET 0) u
+        SELECT k.id FROM job k
+        CROSS JOIN LATERAL (SELECT * FROM {table} u WHERE u.job_id = k.id AND {uncommon} LIMIT {most_a_job} OFFSET 0) u
         WHERE (SELECT count(*) FROM (SELECT FROM {table} u WHERE {uncommon} LIMIT {FEW + 1}) f) > {FEW}
           AND k.batch_id = b.id AND {more}
     )"""
 
 
-_UNPRICED = _of_batch("attempt", "u.cost_usd IS NULL AND u.closed_at IS NOT NULL")
+# As many as are counted: where most prices are unknown, no job beyond them is read.
+_UNPRICED = f"""(
+    SELECT job_id FROM {_of_batch("attempt", "u.cost_usd IS NULL AND u.closed_at IS NOT NULL", most_a_job="1")} n
+    LIMIT {MOST_UNPRICED}
+)"""
 _CALLED_AGAIN = _of_batch(
     "attempt",
     "u.outcome = 'unknown'",
@@ -171,9 +176,11 @@ SELECT b.id AS batch_id, b.key, b.name, b.tenant, b.created_at, b.not_before, b.
                'next_at', CASE WHEN c.ended_at IS NULL THEN c.next_at END,
                'state', CASE WHEN c.ended_at IS NULL THEN 'waiting' WHEN c.last_error IS NULL THEN 'delivered' ELSE 'given_up' END)
            FROM callback c WHERE c.batch_id = b.id) AS callback,
-       CASE WHEN NOT b.pruned_unpriced AND NOT EXISTS {_UNPRICED} THEN b.spent_usd END AS spent_usd,
+       CASE WHEN NOT b.pruned_unpriced AND p.jobs = 0 THEN b.spent_usd END AS spent_usd,
+       b.spent_usd AS priced_usd, p.jobs AS unpriced_jobs,
        (SELECT count(*) FROM {_CALLED_AGAIN} n) + (SELECT count(*) FROM {_LATE} n) AS possibly_billed_twice
 FROM batch b
+CROSS JOIN LATERAL (SELECT count(DISTINCT job_id) AS jobs FROM {_UNPRICED} u) p
 CROSS JOIN LATERAL (
     -- From the counts that triggers keep: no job is read.
     SELECT coalesce(sum(n) FILTER (WHERE kind = 'state'), 0) AS jobs,
@@ -241,6 +248,8 @@ _BY_POSITION = "SELECT id FROM job WHERE batch_id = %(batch_id)s AND position = 
 _ERASED_JOBS = """
 SELECT EXISTS (SELECT FROM job WHERE batch_id = %(batch_id)s AND erased_at IS NOT NULL) AS erased
 """
+
+_PLACE = re.compile(r"(?P<line>line ?)?(?P<number>[0-9]{1,20})")
 
 MOST_POSITION = 2**31 - 1
 
@@ -331,14 +340,19 @@ class PostgresReading(Reading):
         )
 
     async def locate(self, batch_id: UUID, name: str) -> UUID:
-        """The id of the job of a batch with this custom id, else at this position (from 0); raises ``NotFound``."""
+        """The id of the job of a batch with this custom id, else of this line or position; raises ``NotFound``.
+
+        ``line42`` is the line that screens and pages call so, at the position 41.
+        """
         rows = await self._db.rows(_BY_CUSTOM_ID, {"batch_id": batch_id, "name": name})
-        if not rows and name.isascii() and name.isdigit() and (position := int(name[:20])) <= MOST_POSITION:
-            rows = await self._db.rows(_BY_POSITION, {"batch_id": batch_id, "position": position})
+        if not rows and (place := _PLACE.fullmatch(name)) is not None:
+            position = int(place["number"]) - (1 if place["line"] else 0)
+            if 0 <= position <= MOST_POSITION:
+                rows = await self._db.rows(_BY_POSITION, {"batch_id": batch_id, "position": position})
         if not rows:
             erased = (await self._db.rows(_ERASED_JOBS, {"batch_id": batch_id}))[0].erased
             hint = "; the custom ids of erased jobs are gone, their positions are not" if erased else ""
-            raise NotFound(f"batch {batch_id} has no job with custom id or position {name!r}{hint}")
+            raise NotFound(f"batch {batch_id} has no job with custom id, line or position {name!r}{hint}")
         job_id: UUID = rows[0].id
         return job_id
 

@@ -54,6 +54,7 @@ async def collect(
         with_estimate: estimate the batch as of its submission; every prompt of it is rendered again.
     """
     status = await ledger.reading.batch_status(batch_id)
+    status = status.model_copy(update={"refused_lines": await ledger.uploads.refused_lines(batch_id)})
     figures = await ledger.figures.read(batch_id, worst=worst)
     errors = await ledger.reading.error_kinds(batch_id)
     # An answer that was erased or asked again in between is left out.
@@ -92,16 +93,19 @@ def _variant(row: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: value for name, value in row.items() if not name.endswith("_deviation")},
         "answered_share": _interval(wilson(row["answered"], row["jobs"])),
-        "grounding": _interval(_mean(row["grounding"], row["grounding_deviation"], row["scored"])),
-        "cost_usd": _interval(_mean(row["cost_usd"], row["cost_deviation"], row["jobs"])),
+        # Scores are from 0 to 1, so their mean is no surer than a share of as many answers.
+        "grounding": _interval(wilson(row["grounding"] * row["scored"], row["scored"]) if row["scored"] else None),
+        "cost_usd": _mean_cost(row),
     }
 
 
-def _mean(mean: float | None, deviation: float | Decimal | None, count: int) -> Interval | None:
-    if mean is None or not count:
-        return None
-    reach = Z * float(deviation or 0) / math.sqrt(count)
-    return Interval(mean, mean - reach, mean + reach)
+def _mean_cost(row: dict[str, Any]) -> dict[str, float | None] | None:
+    """The mean cost of the jobs whose price is known; a single one has no bounds."""
+    mean, deviation = row["cost_usd"], row["cost_deviation"]
+    if mean is None or deviation is None:
+        return mean and {"value": mean, "low": None, "high": None}
+    reach = Z * deviation / math.sqrt(row["priced"])
+    return {"value": mean, "low": max(0.0, mean - reach), "high": mean + reach}
 
 
 def _interval(interval: Interval | None) -> dict[str, float] | None:

@@ -1,4 +1,8 @@
-"""Writes numbers with their nouns, for messages."""
+"""Writes numbers for people: with their nouns, and amounts of money in digits that can be read."""
+
+from decimal import Decimal
+
+from schemas.batch import MOST_UNPRICED, BatchStatus
 
 
 def count_of(number: int, noun: str, plural: str = "") -> str:
@@ -8,3 +12,39 @@ def count_of(number: int, noun: str, plural: str = "") -> str:
     ('1 job', '2,000 jobs', '1 line was')
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def amount(usd: Decimal | float | str) -> str:
+    """A cost in US dollars without its unit: cents from one dollar on, three digits that count below, no power of ten.
+
+    >>> [amount(usd) for usd in (0, "0.0000742513", 0.2895, 0.9996, 7, 3.373, "-1234.5")]
+    ['0', '0.0000743', '0.29', '1', '7', '3.37', '-1,234.50']
+    """
+    exact = Decimal(str(usd))
+    places = 2 if abs(exact) >= 1 or not exact else 2 - exact.adjusted()
+    text = f"{round(exact, places):,f}"
+    whole, _, parts = text.partition(".")
+    if not parts.strip("0"):
+        return whole
+    return text if abs(exact) >= 1 else text.rstrip("0")
+
+
+def cost(usd: Decimal | float | str | None) -> str:
+    """A cost with its unit; ``unknown``, and never 0, where no price is known.
+
+    >>> cost(None), cost(Decimal("0.00281000"))
+    ('unknown', '0.00281 USD')
+    """
+    return "unknown" if usd is None else f"{amount(usd)} USD"
+
+
+def spent_of(status: BatchStatus) -> str:
+    """The cost of a batch so far: ``0.00281 USD and 1 job of unknown price``."""
+    if status.spent_usd is not None:
+        return cost(status.spent_usd)
+    jobs = count_of(status.unpriced_jobs, "job")
+    if status.unpriced_jobs >= MOST_UNPRICED:
+        jobs += " or more"
+    # Jobs that were removed are not counted any more.
+    unknown = f"{jobs if status.unpriced_jobs else 'removed jobs'} of unknown price"
+    return f"{cost(status.priced_usd)} and {unknown}" if status.priced_usd else unknown

@@ -37,7 +37,7 @@ def failure_lines(batch_id: UUID, causes: tuple[FailureCause, ...]) -> list[str]
     for cause in causes:
         example = " ".join(cause.example.split()).rstrip(".")
         lines.append(
-            f"{count_of(cause.jobs, 'job')} failed ({cause.kind.value}), such as {batch_id}:{cause.position}: {example}"
+            f"{count_of(cause.jobs, 'job')} failed ({cause.kind.value}), such as {batch_id}:line{cause.position + 1}: {example}"
         )
         lines.append(f"To fix it: {remedy(batch_id, cause.kind)}")
     return lines

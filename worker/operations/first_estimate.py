@@ -10,6 +10,7 @@ from tasks.errors import InputError
 from tasks.ports import NewBatch
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.answerers import Answerers
+from worker.operations.counts import amount, cost
 from worker.operations.estimation import Estimation, estimate_files, read_truth, to_json, truth_document
 from worker.operations.input_columns import ColumnMap
 from worker.operations.input_content import SameInput
@@ -86,7 +87,7 @@ def deviations(first: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator[D
     for name, real in (
         ("input_tokens", float(sum(row["input_tokens"] for row in models))),
         ("output_tokens", float(sum(row["output_tokens"] for row in models))),
-        ("cost_usd", None if None in costs else float(sum(float(cost) for cost in costs))),
+        ("cost_usd", None if None in costs else float(sum(map(float, costs)))),
     ):
         usual, low, high = (float(first[name][part]) for part in ("usual", "low", "high"))
         yield Deviation(name, usual, low, high, real)
@@ -95,11 +96,11 @@ def deviations(first: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator[D
 def estimate_line(estimation: Estimation) -> str:
     """The estimate in one line, for people."""
     estimate = estimation.estimate
-    cost = estimate.cost_usd
+    spread = estimate.cost_usd
     tokens = [round(estimate.total(name).usual) for name in ("input_tokens", "output_tokens")]
     line = f"estimate: {estimate.calls:,} calls, {tokens[0]:,} tokens in, {tokens[1]:,} out"
     unknown = f", without {', '.join(estimate.unpriced)}" if estimate.unpriced else ""
-    return f"{line}, {cost.usual:.4g} USD ({cost.low:.4g} to {cost.high:.4g}{unknown})"
+    return f"{line}, {cost(spread.usual)} ({amount(spread.low)} to {amount(spread.high)}{unknown})"
 
 
 _WORDS = {
@@ -126,4 +127,4 @@ def deviation_lines(first: Mapping[str, Any], truth: Mapping[str, Any]) -> list[
 
 
 def _amount(value: float, name: str) -> str:
-    return f"{value:.3g}" if name == "cost_usd" else f"{value:,.0f}"
+    return amount(value) if name == "cost_usd" else f"{value:,.0f}"

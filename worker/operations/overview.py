@@ -14,6 +14,7 @@ from schemas.states import HeldReason, JobState
 from schemas.window import parse_period
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
+from worker.operations.counts import cost
 
 if TYPE_CHECKING:
     from worker.ledger.remote_overview import RemoteNotice
@@ -51,6 +52,7 @@ async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
     failed = status.states.get(JobState.FAILED)
     failures = await ledger.figures.failure_causes(batch_id) if failed else ()
     further = {
+        "refused_lines": await ledger.uploads.refused_lines(batch_id),
         "failures": failures,
         "errors": errors,
         "spilled": spilled,
@@ -79,9 +81,9 @@ async def budgets_in_short(ledger: PostgresLedger, status: BatchStatus) -> list[
 
 def budget_line(budget: BudgetStatus) -> str:
     """The words for a budget for which jobs wait: cause, time and remedy."""
-    spent = f"{dollars(budget.spent_usd)} spent"
+    spent = f"{cost(budget.spent_usd)} spent"
     if budget.reserved_usd:
-        spent += f" and {dollars(budget.reserved_usd)} reserved for calls under way"
+        spent += f" and {cost(budget.reserved_usd)} reserved for calls under way"
     when = "" if budget.next_at is None else f", at the latest on {next_period(budget)}, when its next period begins"
     alone, sooner = f"go on by themselves{when}", "; sooner"
     if budget.least_usd is not None and budget.too_small:
@@ -124,7 +126,7 @@ def words_of(period: str) -> str:
 
 
 def dollars(usd: Decimal) -> str:
-    """An amount without the zeros that say nothing."""
+    """An amount that a person set, exact and without the zeros that say nothing."""
     return f"{usd.normalize():f} USD"
 
 

@@ -5,14 +5,15 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from schemas.batch import BatchStatus
 from schemas.states import JobState, Outcome
 from worker.ledger.batch_figures import BINS, BUCKETS
+from worker.operations.counts import amount, cost, spent_of
 
 ENDINGS = (
     *(Outcome.ANSWERED, Outcome.PARTIAL, Outcome.ABSTAINED, Outcome.NO_EVIDENCE, Outcome.REJECTED, Outcome.REFUSED),
@@ -62,7 +63,7 @@ def page(document: dict[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        usd=_usd, amount=_amount, count=_count, percent=_percent, span=_span, moment=_moment, word=_word
+        cost=cost, amount=amount, count=_count, percent=_percent, span=_span, moment=_moment, word=_word
     )
     style, _, _ = environment.loader.get_source(environment, "report.css.j2")  # type: ignore[union-attr]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -74,7 +75,8 @@ def page(document: dict[str, Any]) -> str:
         endings=_endings(document["status"]),
         throughput_plot=_throughput(document),
         score_plots=[plot for name in ("grounding", "confidence") if (plot := _scores(name, document["scores"]))],
-        cost=_cost(document["calls"]),
+        spent=spent_of(BatchStatus.model_validate(document["status"])),
+        cost_by_model=_by_model(document["calls"]),
         estimates=_estimates(document["estimate"]),
     )
 
@@ -133,7 +135,7 @@ def _columns(title: str, labels: list[str], counts: list[list[int]], kinds: list
     return Columns(title, bars, top, marks, kinds, rows)
 
 
-def _cost(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _by_model(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Calls by lane and model; of all purposes and rounds together."""
     groups: dict[tuple[str, str, str], dict[str, Any]] = {}
     for call in calls:
@@ -170,7 +172,7 @@ def _estimates(estimate: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [
         row("tokens in", estimate["input_tokens"], _sum(each["input_tokens"] for each in models), _count),
         row("tokens out", estimate["output_tokens"], _sum(each["output_tokens"] for each in models), _count),
-        row("cost", estimate["cost_usd"], None if None in costs else _sum(costs), _usd),
+        row("cost", estimate["cost_usd"], None if None in costs else _sum(costs), cost),
         row("time", estimate["seconds"], truth["seconds"], _span),
     ]
 
@@ -180,16 +182,6 @@ def _sum(values: Iterable[Any]) -> float:
 
 
 # ---- text ------------------------------------------------------------------------------------------------------------
-
-
-def _usd(value: Any) -> str:
-    return "unknown" if value is None else f"{_amount(value)} USD"
-
-
-def _amount(value: Any) -> str:
-    """An amount of USD with three digits where it is small, never as a power of ten."""
-    amount = float(value)
-    return f"{amount:,.2f}" if amount >= 1 or not amount else f"{Decimal(f'{amount:.3g}'):f}"
 
 
 def _count(value: float | None) -> str:

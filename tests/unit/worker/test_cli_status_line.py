@@ -43,9 +43,18 @@ def pace(per_s: float) -> Rate:
 def test_the_line_fits_and_begins_with_progress_pace_and_money(columns: int) -> None:
     line = status_line(busy(), pace(42.6), columns)
     assert len(line) <= columns
-    assert line.startswith("331 of 183,867 final, 42.6/s, 1 h ")
-    assert ("312.50 of 400.00 USD" in line) == (columns >= 80)
+    assert line.startswith("331 of 183,867 final, 486 running")
+    assert ("42.6/s, 2.2 s until the ceiling, 312.50 of 400 USD" in line) == (columns >= 80)
     assert ("1.25 USD reserved, 308 answered" in line) == (columns == 120)
+
+
+def test_the_time_ends_at_the_ceiling_when_the_money_does_not_reach_the_end() -> None:
+    half = {"completed": 400, "running": 40, "available": 560}
+    spent = {"spent_usd": Decimal(2), "max_cost_usd": Decimal(4)}
+    assert pace(10.0).describe(status(half, **spent)) == "10.0/s, 40 s until the ceiling"
+    assert pace(10.0).describe(status(half, **{**spent, "max_cost_usd": Decimal(5)})) == "10.0/s, 60 s left"
+    held = status({"completed": 400, "running": 40, "scheduled": 560}, {"budget": 560}, **spent)
+    assert pace(10.0).describe(held) == "10.0/s, 4.0 s until the ceiling"
 
 
 def test_held_jobs_are_not_in_the_remaining_time() -> None:
@@ -79,8 +88,8 @@ def test_a_terminal_shows_the_whole_line_in_its_width(columns: int) -> None:
             assert select([leader], [], [], 30)[0], output
             output += os.read(leader, 65536).decode()
     os.close(leader)
-    assert "331 of 183,867 final, 312.50 of 400.00 USD: 1.25 USD reserved" in output
-    assert ("23 partial" in output, "…" in output) == (columns > 80, False)
+    assert "331 of 183,867 final, 486 running, 312.50 of 400 USD: 1.25 USD reserved" in output
+    assert ("23 partial" in output, "…" in output) == (columns > 80, False), output
 
 
 def test_an_outage_is_told_with_the_next_try_and_leaves_the_pace_as_it_was() -> None:

@@ -43,7 +43,7 @@ def status(states: dict[str, int], holds: dict[str, int] | None = None, **fields
     fields_of_status = {
         "batch_id": BATCH, "key": None, "name": None, "tenant": "default", "created_at": datetime.now(UTC),
         "not_before": None, "deadline": None, "paused": False, "cancelled_at": None, "max_cost_usd": None,
-        "reserved_usd": Decimal(0), "spent_usd": Decimal(0), "jobs": sum(states.values()), "states": states,
+        "reserved_usd": Decimal(0), "spent_usd": Decimal(0), "priced_usd": Decimal(0), "unpriced_jobs": 0, "jobs": sum(states.values()), "states": states,
         "outcomes": {}, "held": holds or {}, "unpublished": 0, "possibly_billed_twice": 0,
     }  # fmt: skip
     return BatchStatus(**{**fields_of_status, **fields})

@@ -35,9 +35,7 @@ MOST_TOLD = 80
 
 
 def label(
-    job: Annotated[
-        str, typer.Argument(metavar="JOB", help="A job's id, or BATCH:CUSTOM_ID, or BATCH:POSITION (from 0).")
-    ],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or BATCH:CUSTOM_ID, or BATCH:lineN.")],
     verdict: Annotated[
         str, typer.Argument(metavar="VERDICT", help="supported, contradicted, unsupported, not_checkable; or 1, 0.")
     ],

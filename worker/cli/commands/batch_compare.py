@@ -1,7 +1,6 @@
 """``nightdesk compare``: two batches over the same questions, by verdict and cost."""
 
 from dataclasses import asdict
-from decimal import Decimal
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -21,14 +20,14 @@ from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, warn, write_json
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.counts import count_of
+from worker.operations.counts import amount, cost, count_of
 from worker.operations.job_difference import document
 from worker.settings import load_settings
 
 
 def compare(
     first: Annotated[
-        str, typer.Argument(metavar="A", help="The id of a batch or a job, BATCH:CUSTOM_ID, BATCH:POSITION.")
+        str, typer.Argument(metavar="A", help="The id of a batch or a job, BATCH:CUSTOM_ID, BATCH:lineN.")
     ],
     second: Annotated[str, typer.Argument(metavar="B", help="The one that is compared with it, of the same kind.")],
     as_json: options.Json = False,
@@ -99,9 +98,9 @@ def show_comparison(comparison: Comparison, names: tuple[str, str] = ("A", "B"),
         out.print(
             f"{second} wins {share.value:.1%} of those that differ, from {share.low:.1%} to {share.high:.1%}: {beyond}"
         )
-    out.print(f"cost: {first} {_usd(comparison.first_usd)}, {second} {_usd(comparison.second_usd)}")
+    out.print(f"cost: {first} {cost(comparison.first_usd)}, {second} {cost(comparison.second_usd)}")
     if (more := comparison.more_usd) is not None:
-        out.print(f"difference of {second} a job: {more.value:+.3g} USD, from {more.low:+.3g} to {more.high:+.3g}")
+        out.print(f"difference of {second} a job: {cost(more.value)}, from {amount(more.low)} to {amount(more.high)}")
     table = Table(box=None, pad_edge=False)
     for heading in (first, second, "questions"):
         table.add_column(heading, justify="right" if heading == "questions" else "left")
@@ -115,10 +114,6 @@ def show_comparison(comparison: Comparison, names: tuple[str, str] = ("A", "B"),
     ):
         if count:
             out.print(f"{count_of(count, 'question')} {text}")
-
-
-def _usd(amount: Decimal | None) -> str:
-    return "unknown" if amount is None else f"{amount.normalize():f} USD"
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:

@@ -91,14 +91,14 @@ def show(batches: list[BatchStatus]) -> None:
         for heading in ("batch", "state", "jobs", "cost", "age", "name"):
             table.add_column(heading, no_wrap=heading != "name", overflow="fold")
         for each in batches:
-            cells = (str(each.batch_id), state_of(each, now), _jobs(each), _cost(each), age_of(each, now))
+            cells = (str(each.batch_id), state_of(each, now), _jobs(each), money(each), age_of(each, now))
             table.add_row(*cells, safe(each.name or ""))
         out.print(table)
     else:
         for each in batches:
             out.print(Text(f"{each.batch_id}  {state_of(each, now):<9}  {age_of(each, now)}"))
             name = f"; {each.name}" if each.name else ""
-            write_text(out, f"  {_jobs(each)}; {_cost(each)}{name}")
+            write_text(out, f"  {_jobs(each)}; {money(each)}{name}")
 
 
 def _jobs(status: BatchStatus) -> str:
@@ -106,16 +106,12 @@ def _jobs(status: BatchStatus) -> str:
     return f"{status.final:,} of {status.jobs:,} final" + (f", {failed:,} failed" if failed else "")
 
 
-def _cost(status: BatchStatus) -> str:
-    return "cost unknown" if status.spent_usd is None else money(status)
-
-
 def open_(
     target: Annotated[
         str | None,
         typer.Argument(
             metavar="[BATCH|JOB]",
-            help="A batch's id or name, a job's id, BATCH:CUSTOM_ID or BATCH:POSITION; default: the newest batch.",
+            help="A batch's id or name, a job's id, BATCH:CUSTOM_ID or BATCH:lineN; default: the newest batch.",
         ),
     ] = None,
     browser: Annotated[bool, typer.Option(help="Open a browser; --no-browser only writes the address.")] = True,

@@ -14,7 +14,7 @@ from worker.cli.session import session
 from worker.cli.terminal import actor, tell, write_json, write_line
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import budget_changes
-from worker.operations.counts import count_of
+from worker.operations.counts import cost, count_of
 from worker.operations.overview import dollars, key_words, next_period
 from worker.settings import Settings, load_settings
 from worker.wiring import embedded
@@ -108,9 +108,9 @@ def _show(budgets: list[BudgetStatus], *, as_json: bool) -> int:
 
 def _line(budget: BudgetStatus) -> str:
     period = budget.period if budget.key is None else f"{key_words(budget)}, {budget.period}"
-    parts = [f"{budget.tenant}, {period}: {dollars(budget.spent_usd)} of {dollars(budget.max_cost_usd)} spent"]
+    parts = [f"{budget.tenant}, {period}: {cost(budget.spent_usd)} of {dollars(budget.max_cost_usd)} spent"]
     if budget.reserved_usd:
-        parts.append(f"{dollars(budget.reserved_usd)} reserved")
+        parts.append(f"{cost(budget.reserved_usd)} reserved")
     if budget.next_at is not None:
         parts.append(f"next period from {next_period(budget)}")
     if budget.waiting:

@@ -25,7 +25,7 @@ from worker.cli.terminal import tell, write_json
 from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.answerers import find_answerers
-from worker.operations.counts import count_of
+from worker.operations.counts import amount, cost, count_of
 from worker.operations.estimation import Estimation, estimate_batch, estimate_files, to_json, truth_document
 from worker.operations.first_estimate import deviation_lines
 from worker.operations.input_columns import ColumnMap
@@ -218,9 +218,9 @@ def _table(out: Console, estimation: Estimation) -> None:
         if row.cost_usd is None:
             table.add_row("  USD", "unknown", "", "")
         else:
-            cost = float(used.cost_usd or 0) if used else 0.0
-            cells = _truth(estimation, row.cost_usd, cost, money=True)
-            table.add_row("  USD", *(_usd(value) for value in _values(row.cost_usd)), *cells)
+            real = float(used.cost_usd or 0) if used else 0.0
+            cells = _truth(estimation, row.cost_usd, real, money=True)
+            table.add_row("  USD", *(amount(value) for value in _values(row.cost_usd)), *cells)
     for used in truth.values():
         table.add_row(Text(f"{used.provider}:{used.model or '?'} {used.lane} {used.purpose}", style="bold"))
         table.add_row("  calls", "0", "0", "0", f"{used.calls:,}", "")
@@ -243,19 +243,15 @@ def _truth(estimation: Estimation, spread: Spread, real: float, *, money: bool =
     if estimation.truth is None:
         return ()
     off = f"{spread.usual / real - 1:+.1%}" if real else ""
-    return (_usd(real) if money else f"{real:,.0f}"), off
-
-
-def _usd(value: float) -> str:
-    return f"{value:.2f}" if value >= 100 or not value else f"{value:.4g}"  # noqa: PLR2004 - cents matter below
+    return (amount(real) if money else f"{real:,.0f}"), off
 
 
 def _total(estimation: Estimation, files: Sequence[str]) -> list[str]:
     estimate = estimation.estimate
     lines = []
     if estimate.models:
-        cost = estimate.cost_usd
-        lines.append(f"cost {_usd(cost.usual)} USD, from {_usd(cost.low)} to {_usd(cost.high)}")
+        spread = estimate.cost_usd
+        lines.append(f"cost {cost(spread.usual)}, from {amount(spread.low)} to {amount(spread.high)}")
     if estimate.unpriced:
         lines.append(f"the price of {', '.join(estimate.unpriced)} is unknown: it is not in this cost")
     lines += _time(estimation)
@@ -312,14 +308,14 @@ def _trial(files: Sequence[str]) -> list[str]:
 
 
 def _ceiling(estimation: Estimation) -> list[str]:
-    ceiling, cost = estimation.max_cost_usd, estimation.estimate.cost_usd
+    ceiling, expected = estimation.max_cost_usd, estimation.estimate.cost_usd
     if ceiling is None:
         return []
-    if float(ceiling) >= cost.high + float(estimation.estimate.reserve_usd):
+    if float(ceiling) >= expected.high + float(estimation.estimate.reserve_usd):
         return [f"the ceiling of {ceiling.normalize():f} USD is enough"]
-    if cost.usual <= 0:
+    if expected.usual <= 0:
         return []
-    share = max(0.0, min(1.0, float(max(Decimal(0), ceiling - estimation.estimate.reserve_usd)) / cost.usual))
+    share = max(0.0, min(1.0, float(max(Decimal(0), ceiling - estimation.estimate.reserve_usd)) / expected.usual))
     calls = estimation.estimate.calls
     enough = f"the ceiling of {ceiling.normalize():f} USD is enough for about {int(share * calls):,} of {count_of(calls, 'call')}"
     return [f"{enough}; the other jobs would be held"]

@@ -17,9 +17,7 @@ from worker.settings import load_settings
 
 
 def show(
-    job: Annotated[
-        str, typer.Argument(metavar="JOB", help="A job's id, or BATCH:CUSTOM_ID, or BATCH:POSITION (from 0).")
-    ],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or BATCH:CUSTOM_ID, or BATCH:lineN.")],
     *,
     citation_style: Style = None,
     output_format: Format = None,

@@ -16,14 +16,14 @@ from tasks.ports import Refused, Turn
 from worker.cli import options
 from worker.cli.commands.batch_compare import comparison_document, show_comparison
 from worker.cli.console import safe
-from worker.cli.difference_view import narrow, show_difference, usd
+from worker.cli.difference_view import narrow, show_difference
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import Reporter, reporting
 from worker.cli.proof_view import show_proofs
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, warn, write_json
 from worker.cli.waiting import Watch
-from worker.operations.counts import count_of
+from worker.operations.counts import amount, count_of
 from worker.operations.file_submission import wake
 from worker.operations.job_difference import differences, document
 from worker.operations.prompt_proof import Finding, PromptProof, proofs
@@ -41,7 +41,7 @@ MOST_REASONS = 5
 
 def replay(
     target: Annotated[
-        str, typer.Argument(metavar="JOB|BATCH", help="The id of a job or a batch, or BATCH:CUSTOM_ID, BATCH:POSITION.")
+        str, typer.Argument(metavar="JOB|BATCH", help="The id of a job or a batch, or BATCH:CUSTOM_ID, BATCH:lineN.")
     ],
     *,
     model: Annotated[
@@ -274,12 +274,12 @@ def _row(pair: Difference) -> tuple[str, ...]:
     first, second = pair.first, pair.second
     shares = [f"{side.verdicts.get('supported', 0)}/{sum(side.verdicts.values())}" for side in (first, second)]  # type: ignore[call-overload]
     return (
-        first.view.custom_id or f"position {first.view.position}",
+        first.view.custom_id or f"line {first.view.position + 1}",
         first.ending,
         second.ending,
         " ".join(shares),
         f"{len(first.citations)} {len(second.citations)}",
-        "unknown" if pair.more_usd is None else usd(pair.more_usd),
+        "unknown" if pair.more_usd is None else amount(pair.more_usd),
     )
 
 

@@ -21,7 +21,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.ledger.stored_keys import ApiKey
 from worker.operations.api_keys import KeyRequest, add_key, limit_key, rotate_key
 from worker.operations.budget_changes import amount
-from worker.operations.counts import count_of
+from worker.operations.counts import cost, count_of
 from worker.operations.overview import OPTIONS, budget_line, dollars, words_of
 from worker.settings import load_settings
 from worker.wiring import embedded
@@ -199,8 +199,8 @@ class _KeyState:
 
 
 def _used(budget: BudgetStatus) -> str:
-    parts = [f"{dollars(budget.spent_usd)} spent"] if budget.spent_usd else []
-    parts += [f"{dollars(budget.reserved_usd)} reserved"] if budget.reserved_usd else []
+    parts = [f"{cost(budget.spent_usd)} spent"] if budget.spent_usd else []
+    parts += [f"{cost(budget.reserved_usd)} reserved"] if budget.reserved_usd else []
     parts += [f"{count_of(budget.waiting, 'job')} held for money"] if budget.waiting else []
     return f" ({', '.join(parts)})" if parts else ""
 

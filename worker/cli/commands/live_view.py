@@ -33,7 +33,7 @@ LOOK_EVERY_S = 0.2
 
 def watch(
     target: Annotated[
-        str, typer.Argument(metavar="BATCH|JOB", help="A batch's or a job's id, or BATCH:CUSTOM_ID, or BATCH:POSITION.")
+        str, typer.Argument(metavar="BATCH|JOB", help="A batch's or a job's id, or BATCH:CUSTOM_ID, or BATCH:lineN.")
     ],
     *,
     as_json: options.Json = False,

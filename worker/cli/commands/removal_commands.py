@@ -17,7 +17,7 @@ from worker.cli.session import Session, session
 from worker.cli.terminal import tell, write_json
 from worker.operations import content_removal
 from worker.operations.content_removal import ErasureScope, PruneScope, Removal
-from worker.operations.counts import count_of
+from worker.operations.counts import cost, count_of
 from worker.operations.operator import JobPages, Operator
 from worker.settings import load_settings
 
@@ -117,7 +117,6 @@ def prune(
         )
 
     done, pages = operate(verb, operation, again=_REST)
-    cost = None if done.cost_usd is None else format(done.cost_usd.normalize(), "f")
     if as_json:
         write_json({
             "jobs": done.jobs, "batches": len(done.batches), "attempts": done.attempts,
@@ -130,7 +129,7 @@ def prune(
         if rows and not dry_run:
             tell(
                 f"their rows held {done.attempts} attempts, {done.input_tokens} input and {done.output_tokens} "
-                f"output tokens, {'an unknown cost' if cost is None else f'{cost} USD'}; each batch keeps what it cost"
+                f"output tokens, {cost(done.cost_usd) if done.cost_usd is not None else 'an unknown cost'}; each batch keeps what it cost"
             )
     return INCOMPLETE if done.redis_unreachable or pages.refused else OK
 

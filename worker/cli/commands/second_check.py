@@ -30,7 +30,7 @@ from worker.cli.terminal import tell, warn
 from worker.cli.waiting import Watch
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import job_changes
-from worker.operations.counts import count_of
+from worker.operations.counts import cost, count_of
 from worker.operations.operator import JobPages
 from worker.operations.result_lines import Tally
 from worker.settings import load_settings
@@ -206,4 +206,4 @@ def _show(comparison: Comparison) -> None:
         table.add_row(*map(safe, row))
     out.print(table)
     text = f"{count_of(len(comparison.pairs), 'answer')} checked again: {comparison.changed:,} with another outcome"
-    out.print(safe(f"{text}; the judge cost {comparison.cost_usd.normalize():f} USD"))
+    out.print(safe(f"{text}; the judge cost {cost(comparison.cost_usd)}"))

@@ -117,7 +117,7 @@ def _context(audit: Audit, visitor: Visitor, claims: "_ClaimList", queue: str) -
     later = [number for number in numbers if rows and number > rows[-1][0]]
     choice = {"doubtful": 1} if claims.doubtful else {}
     return {
-        "title": f"Job {view.custom_id or view.position}",
+        "title": f"Job {view.custom_id or f'line {view.position + 1}'}",
         "visitor": visitor,
         "view": view,
         "result": result,

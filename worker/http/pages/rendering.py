@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from schemas.grounding import Verdict
+from worker.operations.counts import cost, spent_of
+from worker.operations.overview import dollars
 
 _HERE = Path(__file__).parent
 
@@ -26,15 +27,6 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "private, no-store",
 }
-
-SIGNS = {
-    Verdict.SUPPORTED: "✓",
-    Verdict.CONTRADICTED: "✗",
-    Verdict.UNSUPPORTED: "!",
-    Verdict.NOT_CHECKABLE: "·",
-    Verdict.UNCHECKED: "?",
-}
-"""The sign of a verdict, so that colour is never the only one."""
 
 MISSING = "\N{EN DASH}"
 """In place of a value that there is none of."""
@@ -99,13 +91,6 @@ def page(
 # ---- how values are written ------------------------------------------------------------------------------------------
 
 
-def _usd(value: Decimal | float | str | None) -> str:
-    if value is None:
-        return "unknown"
-    amount = float(value)
-    return f"{amount:,.2f} USD" if amount >= 1 or not amount else f"{amount:.4g} USD"
-
-
 def _count(value: float | None) -> str:
     return "unknown" if value is None else f"{value:,.0f}"
 
@@ -138,7 +123,7 @@ def _word(name: Any) -> str:
 
 
 _FILTERS: dict[str, Callable[..., Any]] = {
-    "usd": _usd, "count": _count, "score": _score, "moment": _moment, "duration": _duration, "word": _word,
+    "cost": cost, "usd": dollars, "spent": spent_of, "count": _count, "score": _score, "moment": _moment, "duration": _duration, "word": _word,
 }  # fmt: skip
 
 
@@ -152,7 +137,7 @@ def _make_environment() -> Environment:
         finalize=visible,
     )
     environment.filters.update(_FILTERS)
-    environment.globals.update(style=_STYLE, script=_SCRIPT, icon=ICON, signs=SIGNS, verdicts=list(Verdict))
+    environment.globals.update(style=_STYLE, script=_SCRIPT, icon=ICON, verdicts=list(Verdict))
     return environment
 
 
