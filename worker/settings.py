@@ -4,9 +4,12 @@ import os
 import re
 import tomllib
 from base64 import b64decode
+from collections.abc import Iterable
 from datetime import timedelta
+from difflib import get_close_matches
 from enum import StrEnum
 from importlib import import_module
+from json import JSONDecodeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -584,17 +587,60 @@ def load_settings(**overrides: Any) -> Settings:
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{config} is not valid TOML: {error}") from error
     except SettingsError as error:
-        # Its cause may repeat the value; the message names the field alone.
-        raise ConfigurationError(f"a NIGHTDESK_ variable is not the JSON it should be: {error}") from None
+        raise ConfigurationError(_not_json(error)) from None
     except ValidationError as error:
         problems = "; ".join(
-            f"NIGHTDESK_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
+            f"NIGHTDESK_{'_'.join(map(str, problem['loc'])).upper()}: {_words_of(problem)}"
             for problem in error.errors(include_input=False, include_url=False)
         )
         raise ConfigurationError(problems) from None
     use_own_templates(settings)
     _check_prompts(settings)
     return settings
+
+
+def _not_json(error: SettingsError) -> str:
+    """The variable that is not the JSON it should be, and where; its value may be a secret."""
+    field = re.search(r'field "(\w+)"', str(error))
+    name = f"NIGHTDESK_{field[1].upper()}" if field else "a NIGHTDESK_ variable"
+    cause = error.__cause__
+    place = f": {cause.msg} at character {cause.pos + 1}" if isinstance(cause, JSONDecodeError) else ""
+    return f"{name} is not the JSON it should be{place}"
+
+
+def _words_of(problem: Any) -> str:
+    if problem["type"] != "extra_forbidden" or len(problem["loc"]) > 1:
+        return str(problem["msg"])
+    near = _nearest(f"NIGHTDESK_{problem['loc'][0]}".upper())
+    return "is no setting" + (f"; the nearest is {near}" if near else "")
+
+
+def mistyped(environment: Iterable[str]) -> list[str]:
+    """Warnings of variables that are nearly named like a setting, and so have no effect.
+
+    Others that begin so may be of anybody: of a compose file, or the key of a provider.
+    """
+    strangers = (
+        name for name in sorted(environment) if name.startswith("NIGHTDESK_") and name not in _SETTINGS | _NO_SETTINGS
+    )
+    return [
+        f"{name} is no setting and has no effect; the nearest is {near}"
+        for name in strangers
+        if (near := _nearest(name)) is not None
+    ]
+
+
+_SETTINGS = frozenset(f"NIGHTDESK_{name.upper()}" for name in Settings.model_fields)
+
+_NO_SETTINGS = frozenset({"NIGHTDESK_CONFIG", "NIGHTDESK_LOCAL_MODEL_DIR"})
+"""Names that have a meaning all the same: of a file with settings, and in the compose file."""
+
+_LEAST_NEAR = 0.9
+"""Likeness of two names from which one is taken for the other mistyped: a letter or two, or two that are exchanged."""
+
+
+def _nearest(name: str) -> str | None:
+    return next(iter(get_close_matches(name, _SETTINGS, 1, _LEAST_NEAR)), None)
 
 
 def use_own_templates(settings: Settings) -> None:

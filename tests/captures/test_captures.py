@@ -96,7 +96,9 @@ def test_a_run_tells_its_model_its_progress_and_its_end(home: Home, tmp_path: Pa
     assert run.code == 0, run.text
     assert "openai:gpt-5-mini" in run.text
     assert any(re.search(r"\d of 4 final", line) for line in run.progress)
-    assert re.search(r"4 jobs in .* s: 4 \w+; cost 0\.\d+ USD of 1", run.text), run.text
+    assert re.search(r"4 jobs in .* s; cost 0\.\d+ USD of 1", run.text), run.text
+    # All in one outcome: a bar over the whole width.
+    assert any(re.fullmatch(r"  \w+ 4 100% █{50}", line.rstrip()) for line in run.lines), run.lines
 
     batch = re.search(ID, run.text)
     assert batch is not None
@@ -126,6 +128,25 @@ def test_a_reached_ceiling_is_told_with_the_command_that_raises_it(home: Home, f
     assert run.code == 1, run.text
     assert "4 held (budget)" in run.text
     assert re.search(rf"nightdesk release {ID} --max-cost-usd", run.text), run.text
+
+
+@BOTH
+def test_the_same_command_with_a_higher_ceiling_raises_it(home: Home, four: Path, columns: int) -> None:
+    output = home.root.parent / f"raised-{columns}"
+    order = ("run", four, "-o", output, "--name", f"r{columns}", "--temperature", f"0.{columns}")
+    short = see(home, columns, *order, "--max-cost-usd", "0.000001")
+    assert short.code == 1, short.text
+    same = see(home, columns, *order, "--max-cost-usd", "0.000001")
+    assert "raise it with: nightdesk release" in same.text.replace("\n", " ")
+    higher = see(home, columns, *order, "--max-cost-usd", "0.5")
+    assert higher.code == 0, higher.text
+    assert "its ceiling is 0.5 USD now" in higher.text
+
+
+@BOTH
+def test_an_estimate_begins_with_the_price_of_the_night(home: Home, four: Path, columns: int) -> None:
+    estimate = see(home, columns, "estimate", four)
+    assert re.match(r"cost 0\.\d+ USD, from 0\.\d+ to 0\.\d+", estimate.lines[0]), estimate.lines
 
 
 @BOTH
@@ -189,7 +210,7 @@ def test_arrays_and_tables_are_read_and_a_page_is_refused(home: Home, tmp_path: 
     for source in (array, table):
         run = ask(home, columns, source)
         assert run.code == 0, run.text
-        assert re.search(r"2 jobs in .*: 2 \w+", run.text), run.text
+        assert re.search(r"2 jobs in .*; cost 0\.\d+ USD", run.text), run.text
     refused = ask(home, columns, page)
     assert refused.code == 2
     assert "holds no jobs: it begins with '# Title'" in refused.text

@@ -173,18 +173,18 @@ def test_an_unknown_price_is_no_0_and_no_interval_leaves_its_scale(database_url:
 
 
 def test_the_line_of_a_job_finds_it(database_url: str) -> None:
-    found: list[UUID] = []
+    ids: list[UUID] = []
 
     async def look(ledger: PostgresLedger) -> Report:
         report = await night(ledger)
         batch_id = report.status.batch_id
-        found.extend([await ledger.reading.locate(batch_id, name) for name in ("line4", "line 4", "3")])
+        ids.extend([await ledger.reading.locate(batch_id, name) for name in ("line4", "line 4", "3")])
         with pytest.raises(NotFound):
             await ledger.reading.locate(batch_id, "line0")
         return report
 
     report = scenario(database_url, look)
-    assert len(set(found)) == 1
+    assert len(set(ids)) == 1
     assert f"{report.status.batch_id}:line4)" in page(document(report))
 
 

@@ -21,7 +21,7 @@ from tasks.text.language import SUPPORTED, language_tables
 from tasks.text.sentences import Span
 from tests.faults.experiments import EXPERIMENTS
 from tests.http_routes import RULES
-from worker.cli.commands import COMMANDS
+from worker.cli.commands import NAMES
 from worker.operations.uploaded_batches import ENDPOINT
 from worker.settings import Settings
 
@@ -142,7 +142,7 @@ def test_every_setting_is_set_by_a_test() -> None:
 def test_every_command_is_run_by_a_test() -> None:
     text = _tests()
 
-    assert [name for name in COMMANDS if not re.search(rf"[\[(]\s*\"{name}\"|\"{name}\"\]", text)] == []
+    assert [name for name in NAMES if not re.search(rf"[\[(]\s*\"{name}\"|\"{name}\"\]", text)] == []
 
 
 def test_every_address_on_the_pages_is_a_route_and_every_route_of_programs_is_on_a_page() -> None:
@@ -163,7 +163,7 @@ def test_every_command_on_the_pages_is_one() -> None:
         (page.name, name) for page in PAGES for name in re.findall(r"[`$] ?nightdesk ([a-z]+)", page.read_text())
     }
 
-    assert sorted(item for item in mentioned if item[1] not in COMMANDS) == []
+    assert sorted(item for item in mentioned if item[1] not in NAMES) == []
 
 
 def _anchors(page: Path) -> set[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from worker.cli.early_template import begin
 from worker.cli.project import adopt_project
-from worker.cli.terminal import INTERRUPTED, complain
+from worker.cli.terminal import INTERRUPTED, complain, warn
 from worker.process.garbage import spare_the_modules
 from worker.process.logs import configure_logging
 
@@ -61,6 +61,7 @@ def run(arguments: list[str], *, on_loaded: Callable[[], None] = lambda: None) -
         from worker.cli.commands import load  # noqa: PLC0415
 
         app: Typer = load(arguments)
+        _warn_of_mistyped_settings()
         on_loaded()
         result = app(arguments, standalone_mode=False, prog_name="nightdesk", obj=template)
         sys.stdout.flush()
@@ -81,3 +82,10 @@ def run(arguments: list[str], *, on_loaded: Callable[[], None] = lambda: None) -
         if template is not None:
             template.end()
     return int(result or 0)
+
+
+def _warn_of_mistyped_settings() -> None:
+    if any(name.startswith("NIGHTDESK_") for name in os.environ):
+        # Without any, a command that needs no settings does not load them.
+        for line in import_module("worker.settings").mistyped(os.environ):
+            warn(line)

@@ -17,13 +17,19 @@ from schemas.base import check_stored_tenant, check_tenant
 from schemas.job import GenerationConfig
 from schemas.window import Window, parse_window
 from tasks.errors import InputError
+from worker.cli.help import ANSWER, CHECK, FILES, MONEY, NIGHT, TERMINAL
 from worker.operations.output_form import OutputForm
 
 if TYPE_CHECKING:
     from worker.operations.input_columns import ColumnMap
 
-Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output, and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary; errors are still shown.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Write JSON to standard output, and nothing else.", rich_help_panel=TERMINAL)
+]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="No progress and no summary; errors are still shown.", rich_help_panel=TERMINAL),
+]
 FILE_HELP = "JSON lines, a JSON array, CSV, TSV or Parquet, also .gz; a job a row; - is standard input."
 Files = Annotated[list[str], typer.Argument(metavar="FILE", help=FILE_HELP)]
 Map = Annotated[
@@ -36,17 +42,25 @@ Map = Annotated[
 ]
 SourceDelimiter = Annotated[
     str | None,
-    typer.Option("--source-delimiter", metavar="TEXT", help="What stands between the sources in one cell."),
+    typer.Option(
+        "--source-delimiter", metavar="TEXT", help="What stands between the sources in one cell.", rich_help_panel=FILES
+    ),
 ]
 Encoding = Annotated[
     str | None,
-    typer.Option("--encoding", metavar="NAME", help="Of CSV and TSV files that are not UTF-8, such as cp1252."),
+    typer.Option(
+        "--encoding",
+        metavar="NAME",
+        help="Of CSV and TSV files that are not UTF-8, such as cp1252.",
+        rich_help_panel=FILES,
+    ),
 ]
 Preflight = Annotated[
     bool,
     typer.Option(
         "--preflight/--no-preflight",
         help="Ask the provider for key and model, by a call without cost, before anything is submitted.",
+        rich_help_panel=MONEY,
     ),
 ]
 Output = Annotated[
@@ -60,12 +74,17 @@ Output = Annotated[
 ]
 Form = Annotated[
     OutputForm | None,
-    typer.Option("--format", help="Of the output: jsonl, csv or parquet; else by its suffix, else JSON lines."),
+    typer.Option(
+        "--format",
+        help="Of the output: jsonl, csv or parquet; else by its suffix, else JSON lines.",
+        rich_help_panel=FILES,
+    ),
 ]
 BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, or its name.")]
 Name = Annotated[str | None, typer.Option(help="A name for the batch, for people.")]
 Key = Annotated[
-    str | None, typer.Option(help="Submitting the same files with the same key again finds the same batch.")
+    str | None,
+    typer.Option(help="Submitting the same files with the same key again finds the same batch.", rich_help_panel=FILES),
 ]
 Again = Annotated[
     bool,
@@ -74,12 +93,20 @@ Again = Annotated[
     ),
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Replace another batch's results in the output; else they are kept beside it.")
+    bool,
+    typer.Option(
+        "--force",
+        help="Replace another batch's results in the output; else they are kept beside it.",
+        rich_help_panel=FILES,
+    ),
 ]
 Priority = Annotated[
-    int | None, typer.Option(min=-100, max=100, help="Of jobs that set none; higher goes first, 0 is usual.")
+    int | None,
+    typer.Option(
+        min=-100, max=100, help="Of jobs that set none; higher goes first, 0 is usual.", rich_help_panel=NIGHT
+    ),
 ]
-Strict = Annotated[bool, typer.Option(help="Submit nothing when a line is not valid.")]
+Strict = Annotated[bool, typer.Option(help="Submit nothing when a line is not valid.", rich_help_panel=FILES)]
 MaxCost = Annotated[
     str | None, typer.Option("--max-cost-usd", metavar="USD", help="Ceiling on what the batch may cost.")
 ]
@@ -91,6 +118,7 @@ CallLane = Annotated[
         help="How the provider is called, for jobs that name no lane: standard; provider_batch, at half the price "
         "within 24 h; background, 40 % off within 8 h, or background_2h, 30 % off, both at OpenAI; or auto, the cheapest one "
         "that meets the deadline.",
+        rich_help_panel=MONEY,
     ),
 ]
 Escalate = Annotated[
@@ -99,6 +127,7 @@ Escalate = Annotated[
         "--escalate",
         metavar="PROVIDER[:MODEL]",
         help="The model asked next when the check does not support an answer; several: in this order.",
+        rich_help_panel=CHECK,
     ),
 ]
 Deadline = Annotated[
@@ -107,10 +136,14 @@ Deadline = Annotated[
         metavar="TIME",
         help="Jobs that are not final by then expire: 07:00, the next time that it is so late here, '07:00 Europe/Zurich', "
         "or a moment such as 2026-11-24T07:00+01:00. The lane auto chooses by it.",
+        rich_help_panel=NIGHT,
     ),
 ]
 NotBefore = Annotated[
-    str | None, typer.Option(metavar="TIME", help="No call before: a time as for --deadline, such as 22:00.")
+    str | None,
+    typer.Option(
+        metavar="TIME", help="No call before: a time as for --deadline, such as 22:00.", rich_help_panel=NIGHT
+    ),
 ]
 CallWindow = Annotated[
     str | None,
@@ -118,15 +151,19 @@ CallWindow = Annotated[
         "--window",
         metavar="HOURS",
         help="Calls begin only in these hours, each day: '22:00-06:00 Europe/Berlin', or 'mon-fri 22:00-06:00 Europe/Berlin'.",
+        rich_help_panel=NIGHT,
     ),
 ]
 CallbackUrl = Annotated[
     str | None,
     typer.Option(
-        "--callback-url", metavar="URL", help="Told by a signed request when all jobs of the batch are final."
+        "--callback-url",
+        metavar="URL",
+        help="Told by a signed request when all jobs of the batch are final.",
+        rich_help_panel=NIGHT,
     ),
 ]
-Workers = Annotated[bool, typer.Option(help="Start workers when none run.")]
+Workers = Annotated[bool, typer.Option(help="Start workers when none run.", rich_help_panel=TERMINAL)]
 
 
 _BY_HAND = (
@@ -135,6 +172,8 @@ _BY_HAND = (
     "max_attempts",
 )  # fmt: skip
 """Fields of a job's config that a person sets for a whole batch; files name the others."""
+
+_OF_THE_CHECK = frozenset({"on_ungrounded", "strictness", "judge"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,8 +275,9 @@ def _config_option(name: str) -> inspect.Parameter:
     field = GenerationConfig.model_fields[name]
     kinds = (each for each in (*get_args(field.annotation), field.annotation) if each is not NoneType)
     kind = next((each for each in kinds if isinstance(each, type)), str)
-    text = f"For jobs that set none: {field.description}."
-    option = Annotated[kind | None, typer.Option(f"--{name.replace('_', '-')}", help=text)]  # type: ignore[valid-type]
+    text = f"{str(field.description)[0].upper()}{str(field.description)[1:]}."
+    panel = None if name == "model" else CHECK if name in _OF_THE_CHECK else ANSWER
+    option = Annotated[kind | None, typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel=panel)]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
 
 

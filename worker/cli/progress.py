@@ -146,16 +146,21 @@ def status_line(status: BatchStatus, rate: Rate, columns: int, next_at: datetime
     ``next_at`` is the time at which the first of its waiting jobs goes on.
     """
     running = status.states.get(JobState.RUNNING)
-    parts = [f"{status.final:,} of {status.jobs:,} final", f"{running:,} running" if running else ""]
+    parts = [f"{status.final:,} of {status.jobs:,} final"]
     waits = _window_state(status) if status.window is not None and status.states.get(JobState.SCHEDULED) else ""
     if next_at is not None and not waits:
         waits = _next_text(status, next_at)
     parts += [rate.describe(status), waits, money_line(status)]
-    line = ", ".join(filter(None, parts))
+    parts = list(filter(None, parts))
+    under_way = [*parts[:1], f"{running:,} running", *parts[1:]] if running else parts
+    line = next((line for each in (under_way, parts) if len(line := ", ".join(each)) <= columns), ", ".join(parts))
     separator = ": "
     # Not in one sum with what was spent: it comes and goes with the calls.
     reserved = [f"{cost(status.reserved_usd)} reserved"] if status.reserved_usd else []
-    for count in reserved + _counts(status, JobState.RUNNING):
+    counts = [
+        f"{count:,} {name}" for name, count in ending_counts(status) if name != JobState.RUNNING or under_way is parts
+    ]
+    for count in reserved + counts:
         if len(line) + len(separator) + len(count) > columns:
             break
         line, separator = line + separator + count, ", "
@@ -167,16 +172,17 @@ def counts_of(status: BatchStatus) -> str:
     return ", ".join(_counts(status)) or "no jobs"
 
 
-def _counts(status: BatchStatus, *told: JobState) -> list[str]:
+def _counts(status: BatchStatus) -> list[str]:
+    return [f"{count:,} {name}" for name, count in ending_counts(status)]
+
+
+def ending_counts(status: BatchStatus) -> list[tuple[str, int]]:
+    """Jobs by outcome, by state where they have none, and held, without the zeros."""
     counts = [(outcome.value, count) for outcome, count in status.outcomes.items()]
-    counts += [
-        (state.value, count) for state, count in status.states.items() if state not in {JobState.COMPLETED, *told}
-    ]
+    counts += [(state.value, count) for state, count in status.states.items() if state is not JobState.COMPLETED]
     on_hold = sum(status.held.values())
-    parts = [f"{count:,} {name}" for name, count in counts if count and not (name == "scheduled" and count == on_hold)]
-    if on_hold:
-        parts.append(f"{on_hold:,} held ({', '.join(status.held)})")
-    return parts
+    counts = [(name, count) for name, count in counts if count and not (name == "scheduled" and count == on_hold)]
+    return [*counts, (f"held ({', '.join(status.held)})", on_hold)] if on_hold else counts
 
 
 def duration(seconds: float) -> str:

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from schemas.batch import BatchStatus
 from schemas.claim_error import ErrorKind
 from schemas.model_call import plain_usd
 from schemas.states import HeldReason
-from worker.cli.progress import counts_of, duration
-from worker.cli.terminal import tell, write_json
+from worker.cli.progress import counts_of, duration, ending_counts
+from worker.cli.terminal import columns, tell, text_columns, write_json
 from worker.operations import overview
 from worker.operations.counts import cost, count_of, spent_of
 from worker.operations.failure_causes import failure_lines
@@ -103,11 +104,20 @@ def earlier_lines(status: BatchStatus, batch: "NewBatch") -> list[str]:
         f"same input as batch {status.batch_id}{name}",
         f"{status.final:,} of {status.jobs:,} jobs final: {state}; --again pays anew",
     ]
-    if batch.max_cost_usd not in {None, status.max_cost_usd}:
+    if (ceiling := raised_ceiling(status, batch)) is not None:
+        lines.append(f"its ceiling is {plain_usd(ceiling)} USD now: jobs that were held for it go on")
+    elif batch.max_cost_usd not in {None, status.max_cost_usd}:
         lines.append(
             f"its ceiling stays as it is; to change it:\n  nightdesk release {status.batch_id} --max-cost-usd {batch.max_cost_usd}"
         )
     return lines
+
+
+def raised_ceiling(status: BatchStatus, batch: "NewBatch") -> Decimal | None:
+    """The ceiling of a command that is above the one that the batch of the same input has; a lower one is no order."""
+    if batch.max_cost_usd is None or status.max_cost_usd is None or batch.max_cost_usd <= status.max_cost_usd:
+        return None
+    return batch.max_cost_usd
 
 
 def unchanged_line(unchanged: "Unchanged") -> str:
@@ -133,9 +143,7 @@ def run_lines(report: "Report", output: str) -> list[str]:
         return [] if output == "-" else [f"{output} stays as it is"]
     lines = []
     if status is not None:
-        lines.append(
-            f"{count_of(status.jobs, 'job')} in {duration(report.seconds)}: {counts_of(status)}; cost {money(status)}"
-        )
+        lines += ending_lines(status, report.seconds, columns())
         if status.possibly_billed_twice:
             lines.append(f"possibly billed twice: {status.possibly_billed_twice}")
         lines += failure_lines(status.batch_id, report.failures)
@@ -158,6 +166,26 @@ def run_lines(report: "Report", output: str) -> list[str]:
     if report.page is not None:
         lines.append(f"look at them: {report.page}")
     return lines
+
+
+def ending_lines(status: BatchStatus, seconds: float, width: int | None) -> list[str]:
+    """The ending of a batch: bars for a terminal of some width, one line for a log."""
+    jobs, took = count_of(status.jobs, "job"), duration(seconds)
+    counts = ending_counts(status)
+    if width is None or not counts:
+        return [f"{jobs} in {took}: {counts_of(status)}; cost {money(status)}"]
+    names, numbers = max(len(name) for name, _ in counts), max(len(f"{count:,}") for _, count in counts)
+    cells = max(1, min(_BAR_CELLS, text_columns(width) - names - numbers - len("    100% ")))
+    lines = [f"{jobs} in {took}; cost {money(status)}"]
+    for name, count in counts:
+        # What there is at all can be seen.
+        bar = "█" * max(1, round(cells * count / status.jobs))
+        share = "<1%" if count < status.jobs / 200 else f"{count / status.jobs:.0%}"
+        lines.append(f"  {name:<{names}} {count:>{numbers},} {share:>4} {bar}")
+    return lines
+
+
+_BAR_CELLS = 50
 
 
 def _result_counts(report: "Report") -> str:

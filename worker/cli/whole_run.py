@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -22,8 +23,8 @@ from worker.cli.outfile import check_output
 from worker.cli.preflight_messages import announce, ask_models, ask_models_again, resume_lanes
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, has_ledger, session
-from worker.cli.summary import describe, earlier_lines
-from worker.cli.terminal import tell, warn
+from worker.cli.summary import describe, earlier_lines, raised_ceiling
+from worker.cli.terminal import actor, tell, warn
 from worker.cli.waiting import Watch
 from worker.ledger.database import HOT_S
 from worker.ledger.fleet import LaneNotice
@@ -186,6 +187,8 @@ class _WholeRun:
     """In the output, when the wait ended."""
     accepted: Sequence[tuple[str, str]] = ()
     """Providers and models that did not refuse the key."""
+    raised: Decimal | None = None
+    """The higher ceiling for a batch that is there already."""
 
     def how_to_go_on(self, opened: Session | None = None) -> str:
         """The whereabouts of the jobs, and the command that takes the run up again; a ledger that is open is asked."""
@@ -220,6 +223,7 @@ class _WholeRun:
         if not self.request.quiet:
             for line in earlier_lines(earlier, submission.batch):
                 tell(line)
+        self.raised = raised_ceiling(earlier, submission.batch)
         self.batch_id, self.submission = earlier.batch_id, None
 
     async def run(self, opened: Session, reporter: Reporter) -> Report:
@@ -321,6 +325,10 @@ class _WholeRun:
         batch_id = run.batch_id
         assert batch_id is not None
         elsewhere = [line.job_id for line in await run.input_lines() if isinstance(line, Repeated)]
+        if self.raised is not None:
+            await run.watch.ledger.actions.set_budget(batch_id, self.raised, actor())
         status = await run.watch.patiently(lambda: run.watch.ledger.reading.batch_status(batch_id))
-        if self._staffs(run) and (status.final < status.jobs or await run.watch.still_moving(elsewhere)):
+        # Nothing that a worker does lets these go on.
+        for_a_person = sum(status.held.get(reason, 0) for reason in (HeldReason.BUDGET, HeldReason.BATCH_PAUSED))
+        if self._staffs(run) and (status.final + for_a_person < status.jobs or await run.watch.still_moving(elsewhere)):
             await run.watch.staff()

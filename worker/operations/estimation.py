@@ -170,12 +170,13 @@ class _Planner:
             if key is not None:
                 self._share_keys.add(key)
 
-    async def add_all(self, jobs: Iterable[NewJob]) -> int:
-        """Plans new jobs page by page; returns their number."""
+    async def add_all(self, jobs: Iterable[NewJob], on_page: Callable[[int], None] = lambda _: None) -> int:
+        """Plans new jobs page by page, each followed by their number so far; returns their number."""
         stream, count = iter(jobs), 0
         while page := [_planned(job) for job in islice(stream, PAGE)]:
             await self.add(page)
             count += len(page)
+            on_page(count)
             # A signal that ends the command is seen between pages.
             await asyncio.sleep(0)
         return count
@@ -226,6 +227,7 @@ async def estimate_files(
     answerers: Answerers | None = None,
     same_input: SameInput | None = SameInput.TAKE_EARLIER,
     priority: int = 0,
+    on_page: Callable[[int], None] = lambda _: None,
 ) -> Estimation:
     """Estimates files as they would be submitted; raises ``InputError``.
 
@@ -241,6 +243,7 @@ async def estimate_files(
         answerers: the processes that answer; None: those with these settings.
         same_input: the way of lines that earlier batches have, with the same settings; None: they are paid for anew.
         priority: of jobs that set none.
+        on_page: receives the number of jobs so far, again and again.
     """
     check_files(files)
     batch = new_batch(dict(options), tenant=settings.tenant)
@@ -261,7 +264,7 @@ async def estimate_files(
     if ledger is not None and same_input is SameInput.TAKE_EARLIER and batch.key is None and readable_twice(files):
         again = await find_unchanged(ledger.contents, intake, batch.tenant, basis, first)
     unchanged = again.unchanged if again is not None else {}
-    await planner.add_all(job for job in chain(first, jobs) if job.position not in unchanged)
+    await planner.add_all((job for job in chain(first, jobs) if job.position not in unchanged), on_page)
     return Estimation(
         planner.estimator.result(),
         intake.lines,

@@ -1,4 +1,5 @@
 import io
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -24,10 +25,11 @@ from tasks.errors import (
 )
 from worker import cli
 from worker.cli import terminal
-from worker.cli.commands import COMMANDS
+from worker.cli.commands import ALIASES, NAMES
 from worker.cli.commands.contract import MODELS, json_schema
 from worker.cli.console import write_text
 from worker.cli.exits import exit_code_of
+from worker.cli.help import ANSWER, ARGUMENTS, CHECK, FILES, MONEY, NIGHT, OPTIONS, TERMINAL
 from worker.cli.job_view import show_answer
 from worker.cli.terminal import tell, wrap
 from worker.local import StartError
@@ -45,7 +47,65 @@ pytestmark = pytest.mark.usefixtures("as_before")
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--help"]) == 0
     stdout = capsys.readouterr().out
-    assert all(f"  {name} " in stdout for name in COMMANDS)
+    assert {name for name in NAMES if f"  {name} " not in stdout} == ALIASES
+
+
+def test_the_help_of_a_run_begins_with_what_everybody_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["run", "--help"]) == 0
+    titles = re.split(r"^(\S.*):$", capsys.readouterr().out, flags=re.MULTILINE)
+    groups = {
+        title: re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE)
+        for title, text in zip(titles[1::2], titles[2::2], strict=True)
+    }
+    assert list(groups) == [ARGUMENTS, OPTIONS, FILES, MONEY, ANSWER, CHECK, NIGHT, TERMINAL]
+    needed = "--output --resume --name --max-cost-usd --map --again --model --help"
+    assert groups[OPTIONS] == needed.split()
+
+
+@pytest.mark.parametrize(
+    ("variable", "near"),
+    [
+        ("SLOT", "SLOTS"),
+        ("PROVIDRE", "PROVIDER"),
+        ("DATABASEURL", "DATABASE_URL"),
+        ("HTTP_PORT", ""),
+        ("JUDGE_KEY", ""),
+    ],
+)
+def test_a_setting_that_is_nearly_one_is_named_by_every_command(
+    variable: str, near: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(f"NIGHTDESK_{variable}", "3")
+    cli.run(["schema", "JobRequest"])
+    warning = f"warning: NIGHTDESK_{variable} is no setting and has no effect; the nearest is NIGHTDESK_{near}\n"
+    assert capsys.readouterr().err == (warning if near else "")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("PROVIDERS", "{bad", "NIGHTDESK_PROVIDERS is not the JSON it should be: Expecting property name"),
+        ("CHECKERS", '{"a": ', "NIGHTDESK_CHECKERS is not the JSON it should be: Expecting value at character 7"),
+        ("TENANT_LIMITS", "secret", "NIGHTDESK_TENANT_LIMITS is not the JSON it should be"),
+    ],
+)
+def test_a_setting_that_is_no_json_is_named(
+    variable: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(f"NIGHTDESK_{variable}", value)
+    assert cli.run(["status"]) == 2
+    message = capsys.readouterr().err
+    assert words in message
+    assert "secret" not in message
+
+
+def test_a_setting_of_a_file_that_is_nearly_one_is_refused_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.toml").write_text("slot = 3\n")
+    monkeypatch.setenv("NIGHTDESK_CONFIG", str(tmp_path / "config.toml"))
+    assert cli.run(["status"]) == 2
+    assert "NIGHTDESK_SLOT: is no setting; the nearest is NIGHTDESK_SLOTS" in capsys.readouterr().err
 
 
 def test_help_is_short_and_long_and_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +161,7 @@ def test_a_command_loads_no_unneeded_library(arguments: list[str], needed: str) 
     assert set(done.stdout.splitlines()[-1].split()) <= set(needed.split())
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_each_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run([name, "--help"]) == 0
     assert f"Usage: nightdesk {name}" in capsys.readouterr().out
@@ -131,7 +191,7 @@ def test_each_command_explains_itself(name: str, capsys: pytest.CaptureFixture[s
 )
 def test_wrong_usage_gives_a_short_message(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(arguments) == 2
-    assert 0 < len(capsys.readouterr().err.splitlines()) < 15 + len(COMMANDS)
+    assert 0 < len(capsys.readouterr().err.splitlines()) < 30 + len(NAMES)
 
 
 def test_a_command_that_only_reads_makes_no_home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from schemas.batch import BatchStatus
 from tests.unit.worker.test_cli_waiting import status
 from worker.cli.progress import BarReporter, Rate, all_wait, status_line, window_text
+from worker.cli.summary import ending_lines
 
 HOUR = timedelta(hours=1)
 
@@ -43,8 +44,14 @@ def pace(per_s: float) -> Rate:
 def test_the_line_fits_and_begins_with_progress_pace_and_money(columns: int) -> None:
     line = status_line(busy(), pace(42.6), columns)
     assert len(line) <= columns
-    assert line.startswith("331 of 183,867 final, 486 running")
-    assert ("42.6/s, 2.2 s until the ceiling, 312.50 of 400 USD" in line) == (columns >= 80)
+    assert line.startswith("331 of 183,867 final, " + ("486 running, " if columns == 120 else "") + "42.6/s, 2.2 s")
+    assert ("2.2 s until the ceiling, 312.50 of 400 USD" in line) == (columns >= 80)
+    small = status(
+        {"completed": 4143, "running": 480, "available": 3377}, spent_usd=Decimal("0.24"), max_cost_usd=Decimal(5)
+    )
+    assert ("4,143 of 8,000 final, 480 running, 71.4/s, 54 s left" in status_line(small, pace(71.4), columns)) == (
+        columns > 40
+    )
     assert ("1.25 USD reserved, 308 answered" in line) == (columns == 120)
 
 
@@ -53,13 +60,13 @@ def test_the_time_ends_at_the_ceiling_when_the_money_does_not_reach_the_end() ->
     spent = {"spent_usd": Decimal(2), "max_cost_usd": Decimal(4)}
     assert pace(10.0).describe(status(half, **spent)) == "10.0/s, 40 s until the ceiling"
     assert pace(10.0).describe(status(half, **{**spent, "max_cost_usd": Decimal(5)})) == "10.0/s, 60 s left"
-    held = status({"completed": 400, "running": 40, "scheduled": 560}, {"budget": 560}, **spent)
-    assert pace(10.0).describe(held) == "10.0/s, 4.0 s until the ceiling"
+    short = status({"completed": 400, "running": 40, "scheduled": 560}, {"budget": 560}, **spent)
+    assert pace(10.0).describe(short) == "10.0/s, 4.0 s until the ceiling"
 
 
 def test_held_jobs_are_not_in_the_remaining_time() -> None:
     end = status({"completed": 10, "running": 20, "scheduled": 970}, {"budget": 970})
-    assert pace(2.0).describe(end) == "2.0/s, 10 s left"
+    assert pace(2.0).describe(end) == "2.0/s, 10 s until the ceiling"
     stuck = status({"completed": 10, "scheduled": 970}, {"budget": 970})
     assert pace(2.0).describe(stuck) == ""
 
@@ -84,7 +91,7 @@ def test_a_terminal_shows_the_whole_line_in_its_width(columns: int) -> None:
         terminal.flush()
         # A read of a pseudo-terminal may return a part of what was written.
         output = ""
-        while "308 answered" not in output:
+        while "\x1b[?25h" not in output:
             assert select([leader], [], [], 30)[0], output
             output += os.read(leader, 65536).decode()
     os.close(leader)
@@ -129,3 +136,20 @@ def test_a_closed_window_says_when_it_goes_on_and_counts_in_the_remaining_time()
     running = status({"running": 90}, window=f"{now - HOUR:%H:%M}-{now + HOUR:%H:%M} UTC")
     assert "open until" not in status_line(running, pace(1.0), 80)
     assert window_text(running).endswith(f"UTC, open until {now + HOUR:%Y-%m-%d %H:%M} UTC")
+
+
+def test_a_run_ends_with_a_bar_for_each_outcome_and_with_a_line_in_a_log() -> None:
+    states = {"completed": 990, "failed": 1, "scheduled": 9}
+    spent = {"spent_usd": Decimal("0.145326"), "max_cost_usd": Decimal(1)}
+    ended = status(states, {"budget": 9}, outcomes={"answered": 940, "partial": 50}, **spent)
+    assert ending_lines(ended, 37.0, None) == [
+        "1,000 jobs in 37 s: 940 answered, 50 partial, 1 failed, 9 held (budget); cost 0.145 USD of 1"
+    ]
+    assert ending_lines(ended, 37.0, 80) == [
+        "1,000 jobs in 37 s; cost 0.145 USD of 1",
+        "  answered      940  94% " + "█" * 47,
+        "  partial        50   5% ██",
+        "  failed          1  <1% █",
+        "  held (budget)   9   1% █",
+    ]
+    assert max(map(len, ending_lines(ended, 37.0, 40))) < 40

@@ -7,46 +7,65 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from worker.cli.help import GroupedCommands, GroupedOptions
+
 COMMANDS = {
-    "init": ("project_folder", "a folder with settings and a ledger of its own"),
-    "run": ("run_commands", "answer the questions of files, from start to finish"),
-    "check": ("run_commands", "check answers that already exist against their sources"),
-    "estimate": ("cost_estimate", "tokens, cost and time of files, before any call"),
-    "demo": ("example_run", "answer the example questions and show the results"),
-    "up": ("services", "start the embedded servers and the workers in the background"),
-    "down": ("services", "stop the workers and the embedded servers"),
-    "worker": ("worker_process", "run one worker process in the foreground"),
-    "serve": ("http_service", "answer over HTTP: submit, poll, results"),
-    "keys": ("key_commands", "keys of callers over HTTP"),
-    "budget": ("budget_commands", "what a tenant may spend in a day or a night"),
-    "submit": ("batch_intake", "hand in the questions of files and return at once"),
-    "status": ("batch_list", "how batches stand"),
-    "list": ("batch_listing", "the batches of this ledger, page by page"),
-    "open": ("batch_listing", "the page of a batch or a job, in a browser"),
-    "watch": ("live_view", "follow a batch or a job until it is final"),
-    "results": ("stored_results", "the results of a batch, as JSON lines"),
-    "report": ("morning_report", "a batch on one page: plots, cost, the worst answers"),
-    "replay": ("job_replay", "send stored messages again and compare the answers"),
-    "compare": ("batch_compare", "two batches over the same questions, or two jobs"),
-    "show": ("job_details", "everything known of one job"),
-    "pause": ("job_commands", "begin no further call of a batch"),
-    "resume": ("job_commands", "let a paused batch go on"),
-    "release": ("job_commands", "release held jobs of a batch"),
-    "cancel": ("job_commands", "cancel a batch or a job"),
-    "retry": ("job_commands", "run final jobs again"),
-    "recheck": ("second_check", "check stored answers again, without paying for their generation"),
-    "erase": ("removal_commands", "remove the content of jobs for good"),
-    "prune": ("removal_commands", "remove the content of old jobs, or the jobs"),
-    "clean": ("disk_clean", "what takes how much disk, and its removal"),
-    "label": ("answer_labels", "say whether an answer or a claim is supported"),
-    "labels": ("answer_labels", "import and export the labels of people"),
-    "calibrate": ("calibration_fit", "fit the check to your own labels"),
-    "extensions": ("extension_list", "prompts and plugins, and where each comes from"),
-    "doctor": ("diagnosis", "what is wrong, and what to do about it"),
-    "migrate": ("services", "bring the database to this version's schema"),
-    "schema": ("contract", "the JSON Schemas of jobs and results"),
+    "From questions to answers": {
+        "init": ("project_folder", "a folder with settings and a ledger of its own"),
+        "demo": ("example_run", "answer the example questions and show the results"),
+        "estimate": ("cost_estimate", "tokens, cost and time of files, before any call"),
+        "run": ("run_commands", "answer the questions of files, from start to finish"),
+        "check": ("run_commands", "check answers that already exist against their sources"),
+        "submit": ("batch_intake", "hand in the questions of files and return at once"),
+        "results": ("stored_results", "the results of a batch, as JSON lines"),
+        "report": ("morning_report", "a batch on one page: plots, cost, the worst answers"),
+    },
+    "Look at batches and jobs": {
+        "status": ("batch_list", "how batches stand"),
+        "list": ("batch_listing", "the batches of this ledger, page by page"),
+        "watch": ("live_view", "follow a batch or a job until it is final"),
+        "show": ("job_details", "everything known of one job"),
+        "open": ("batch_listing", "the page of a batch or a job, in a browser"),
+        "compare": ("batch_compare", "two batches over the same questions, or two jobs"),
+    },
+    "Steer them": {
+        "pause": ("job_commands", "begin no further call of a batch"),
+        "release": ("job_commands", "let a paused batch, or jobs that are held, go on"),
+        "resume": ("job_commands", "let a paused batch go on"),
+        "cancel": ("job_commands", "cancel a batch or a job"),
+        "retry": ("job_commands", "run final jobs again"),
+        "recheck": ("second_check", "check stored answers again, without paying for their generation"),
+        "replay": ("job_replay", "send stored messages again and compare the answers"),
+    },
+    "Teach the check": {
+        "label": ("answer_labels", "say whether an answer or a claim is supported"),
+        "labels": ("answer_labels", "import and export the labels of people"),
+        "calibrate": ("calibration_fit", "fit the check to your own labels"),
+    },
+    "Servers and workers": {
+        "up": ("services", "start the embedded servers and the workers in the background"),
+        "down": ("services", "stop the workers and the embedded servers"),
+        "worker": ("worker_process", "run one worker process in the foreground"),
+        "serve": ("http_service", "answer over HTTP: submit, poll, results"),
+        "doctor": ("diagnosis", "what is wrong, and what to do about it"),
+        "migrate": ("services", "bring the database to this version's schema"),
+    },
+    "Run it for others": {
+        "keys": ("key_commands", "keys of callers over HTTP"),
+        "budget": ("budget_commands", "what a tenant may spend in a day or a night"),
+        "erase": ("removal_commands", "remove the content of jobs for good"),
+        "prune": ("removal_commands", "remove the content of old jobs, or the jobs"),
+        "clean": ("disk_clean", "what takes how much disk, and its removal"),
+        "extensions": ("extension_list", "prompts and plugins, and where each comes from"),
+        "schema": ("contract", "the JSON Schemas of jobs and results"),
+    },
 }
-"""Module and purpose of every command, in the order of the help."""
+"""Module and purpose of every command, by subject, in the order of the help."""
+
+NAMES = tuple(name for commands in COMMANDS.values() for name in commands)
+
+ALIASES = frozenset({"resume"})
+"""Words that say no more than 'release', 'status', 'label' and 'clean': they do their work, and the help is shorter."""
 
 _PARSING = {"budget": {"ignore_unknown_options": True}}
 """Settings of the parser: an amount of -1 is a wrong amount, and not an option."""
@@ -55,6 +74,7 @@ _PARSING = {"budget": {"ignore_unknown_options": True}}
 def load(arguments: list[str]) -> typer.Typer:
     """The application with the command that ``arguments`` ask for; the others are there by name and purpose alone."""
     app = typer.Typer(
+        cls=GroupedCommands,
         help="Answers questions in bulk, from sources, with every claim checked.",
         no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -65,9 +85,13 @@ def load(arguments: list[str]) -> typer.Typer:
     app.callback()(_application)
     # No option of the application takes a value: the first word is the command.
     called = next((word for word in _completed_words() or arguments if not word.startswith("-")), "")
-    for name, (module, purpose) in COMMANDS.items():
-        command = _command(module, name) if name == called else _not_loaded
-        app.command(name, short_help=purpose, context_settings=_PARSING.get(name))(command)
+    for subject, commands in COMMANDS.items():
+        for name, (module, purpose) in commands.items():
+            command = _command(module, name) if name == called else _not_loaded
+            app.command(
+                name, cls=GroupedOptions, short_help=purpose, rich_help_panel=subject, hidden=name in ALIASES,
+                context_settings=_PARSING.get(name),
+            )(command)  # fmt: skip
     return app
 
 

@@ -19,7 +19,7 @@ from worker.cli import options
 from worker.cli.batch_run import warn_of
 from worker.cli.console import console
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
-from worker.cli.progress import duration
+from worker.cli.progress import duration, reporting
 from worker.cli.session import session
 from worker.cli.terminal import tell, write_json
 from worker.ledger.history import UsedCalls
@@ -127,10 +127,12 @@ def estimate_input(
             tell=tell,
             answerers=answerers,
             same_input=same_input,
+            on_page=lambda jobs: reporter.pages("reading", jobs, None),
         )
 
     try:
-        estimation = _with_ledger(load_settings(), read)
+        with reporting(quiet=as_json) as reporter:
+            estimation = _with_ledger(load_settings(), read)
     finally:
         warn_of(refused)
     return show_estimation(estimation, as_json=as_json, files=files)
@@ -164,11 +166,16 @@ def show_estimation(estimation: Estimation, *, as_json: bool, files: Sequence[st
         write_json(to_json(estimation))
     else:
         out = _narrow()
-        for line in _facts(estimation):
+        if estimation.estimate.models:
+            # What everybody asks comes first.
+            spread = estimation.estimate.cost_usd
+            line = f"cost {cost(spread.usual)}, from {amount(spread.low)} to {amount(spread.high)}"
+            out.print(Text(line, style="bold"))
+        for line in (*_bounds(estimation), *_facts(estimation)):
             out.print(Text(line))
         if estimation.estimate.models:
             _table(out, estimation)
-        for line in _total(estimation, files):
+        for line in _remarks(estimation, files):
             out.print(Text(line))
     if not estimation.estimate.jobs:
         return BAD_INPUT if estimation.refused or not estimation.lines else OK
@@ -218,8 +225,8 @@ def _table(out: Console, estimation: Estimation) -> None:
         if row.cost_usd is None:
             table.add_row("  USD", "unknown", "", "")
         else:
-            real = float(used.cost_usd or 0) if used else 0.0
-            cells = _truth(estimation, row.cost_usd, real, money=True)
+            usd = float(used.cost_usd or 0) if used else 0.0
+            cells = _truth(estimation, row.cost_usd, usd, money=True)
             table.add_row("  USD", *(amount(value) for value in _values(row.cost_usd)), *cells)
     for used in truth.values():
         table.add_row(Text(f"{used.provider}:{used.model or '?'} {used.lane} {used.purpose}", style="bold"))
@@ -246,22 +253,21 @@ def _truth(estimation: Estimation, spread: Spread, real: float, *, money: bool =
     return (amount(real) if money else f"{real:,.0f}"), off
 
 
-def _total(estimation: Estimation, files: Sequence[str]) -> list[str]:
-    estimate = estimation.estimate
-    lines = []
-    if estimate.models:
-        spread = estimate.cost_usd
-        lines.append(f"cost {cost(spread.usual)}, from {amount(spread.low)} to {amount(spread.high)}")
-    if estimate.unpriced:
-        lines.append(f"the price of {', '.join(estimate.unpriced)} is unknown: it is not in this cost")
-    lines += _time(estimation)
+def _bounds(estimation: Estimation) -> list[str]:
+    """Lines on the bounds of the estimate: prices that are unknown, the ceiling, the time."""
+    unpriced = estimation.estimate.unpriced
+    lines = [f"the price of {', '.join(unpriced)} is unknown: it is not in this cost"] if unpriced else []
+    return [*lines, *_ceiling(estimation), *_time(estimation)]
+
+
+def _remarks(estimation: Estimation, files: Sequence[str]) -> list[str]:
+    estimate, lines = estimation.estimate, list[str]()
     if estimation.truth is not None:
         truth = estimation.truth
         lines.append(f"it took {duration(truth.seconds)}; {truth.final:,} of {count_of(truth.jobs, 'job')} final")
         if estimation.first is not None:
             lines.append("as it was estimated before the submission:")
             lines += deviation_lines(estimation.first, truth_document(truth))
-    lines += _ceiling(estimation)
     if estimation.trial_calls is not None and estimate.unobserved:
         lines.append(
             f"--like tells nothing of {count_of(estimate.unobserved, 'call')}: its batch has "

@@ -8,6 +8,7 @@ import typer
 from tasks.errors import InputError
 from worker.cli import options
 from worker.cli.early_template import early_template
+from worker.cli.help import MONEY
 from worker.settings import load_settings
 
 
@@ -38,18 +39,23 @@ def run(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only estimate tokens, cost and time; submit nothing.")
+        bool,
+        typer.Option("--dry-run", rich_help_panel=MONEY, help="Only estimate tokens, cost and time; submit nothing."),
     ] = False,
     like: Annotated[
         str | None,
         typer.Option(
-            metavar="BATCH", help="With --dry-run: go by the calls of this batch alone, as 'nightdesk estimate'."
+            metavar="BATCH",
+            rich_help_panel=MONEY,
+            help="With --dry-run: go by the calls of this batch alone, as 'nightdesk estimate'.",
         ),
     ] = None,
     estimate: Annotated[
         bool,
         typer.Option(
-            "--estimate", help="Estimate first, keep that with the batch, and say at the end how far it was off."
+            "--estimate",
+            rich_help_panel=MONEY,
+            help="Estimate first, keep that with the batch, and say at the end how far it was off.",
         ),
     ] = False,
 ) -> int:
