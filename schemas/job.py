@@ -112,7 +112,8 @@ class GenerationConfig(Submitted):
     )
     min_sources: Annotated[int, Field(ge=0)] = Field(default=1, description="fewer sources: abstain without a call")
     min_relevance: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.4, description="least mean of the relevance scores; without scores the rule does not apply"
+        default=0.4,
+        description="least mean of the relevance scores, where they are on a scale from 0 to 1; 0: they decide nothing",
     )
     max_context_tokens: Annotated[int, Field(ge=100)] = Field(
         default=8000, description="sources beyond it are trimmed at a sentence end or left out, with a warning"

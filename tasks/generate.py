@@ -43,6 +43,7 @@ from tasks.errors import (
 from tasks.lanes.choice import LaneChooser
 from tasks.lanes.parking import Parking
 from tasks.policy.asks import after_failure, settle
+from tasks.policy.relevance import mean_relevance
 from tasks.ports import (
     Advance,
     Answered,
@@ -240,8 +241,8 @@ def ruled_out(job: Leased) -> tuple[Outcome, str] | None:
             Outcome.ABSTAINED,
             f"{len(sources)} source(s) with words given, at least {config.min_sources} are asked for",
         )
-    scores = [source.relevance_score for source in sources if source.relevance_score is not None]
-    if scores and (mean := sum(scores) / len(scores)) < config.min_relevance:
+    mean = mean_relevance(job.request)
+    if mean is not None and mean < config.min_relevance:
         return Outcome.ABSTAINED, f"the mean relevance of the sources is {mean:.2f}, below {config.min_relevance:.2f}"
     return None
 

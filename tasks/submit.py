@@ -19,6 +19,7 @@ from schemas.job import MAX_REQUEST_BYTES, MAX_VALUES, GenerationConfig, JobRequ
 from schemas.states import Step
 from schemas.window import parse_window
 from tasks.errors import InputError, JobsRefused, MessageTaken
+from tasks.policy.relevance import without_threshold
 from tasks.ports import (
     Catalog,
     Everything,
@@ -31,10 +32,13 @@ from tasks.ports import (
     own_id_key,
 )
 from tasks.prompting.template_files import present_version
-from tasks.raw_jobs import blank_sources, read_job
+from tasks.raw_jobs import blank_sources, read_job, scores_of
 
 CHUNK_BYTES = 32_000_000
 """Of requests held at a time while a submission is read: jobs may be half as large each."""
+
+FIRST = 20
+"""Jobs of a submission whose scores tell the scale of all."""
 
 MOST_CONFIGS = 64
 """Configs remembered at a time: nearly all jobs of a batch have one of a few."""
@@ -302,10 +306,14 @@ async def submit(
     warnings: list[str] = []
     custom_ids: dict[str, int] = {}
     messages: dict[str, NewJob] = {}
+    scores = chain.from_iterable(map(scores_of, raw_jobs[:FIRST]))
+    defaults, about_scores = without_threshold(scores, batch.defaults)
+    if about_scores is not None:
+        warnings.append(about_scores)
     for position, raw in enumerate(raw_jobs):
         try:
             job_id, rest = _own_id(raw)
-            request, job_warnings = parse_request(rest, batch.defaults)
+            request, job_warnings = parse_request(rest, defaults)
             job_warnings += check_served(request, catalog or Everything(), priced=batch.max_cost_usd is not None)
             check_times(request, batch)
             _unique_custom_id(request, position, custom_ids)

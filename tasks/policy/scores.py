@@ -15,6 +15,7 @@ from schemas.record import Quality
 from schemas.states import Outcome
 from tasks.answers.postprocess import Processed
 from tasks.answers.rendered import strip_markers
+from tasks.policy.relevance import mean_relevance, relevance_scores
 from tasks.text.language import language_of
 from tasks.text.sentences import Span, words
 from tasks.text.subject_evidence import is_about
@@ -186,10 +187,10 @@ def _supporting_sources(claim: Claim) -> frozenset[int]:
 
 
 def _relevance(request: JobRequest, used: Iterable[int]) -> float | None:
-    scores = [request.context[index].relevance_score for index in used]
-    available = [score for score in scores if score is not None]
+    scores = relevance_scores(request)
+    available = [score for index in used if (score := scores[index]) is not None]
     if not available:
-        available = [source.relevance_score for source in request.context if source.relevance_score is not None]
+        available = [score for score in scores if score is not None]
     return sum(min(1.0, max(0.0, score)) for score in available) / len(available) if available else None
 
 
@@ -224,9 +225,8 @@ def _gaps(
         yield "the answer says so itself"
     if signals.strong:
         yield f"strongly uncertain wording ({_quote_phrases(signals.strong)})"
-    scores = [source.relevance_score for source in request.context if source.relevance_score is not None]
-    least = least_relevance(request.query, constants)
-    if scores and (mean := sum(scores) / len(scores)) < least:
+    mean, least = mean_relevance(request), least_relevance(request.query, constants)
+    if mean is not None and mean < least:
         yield f"the mean relevance of all sources is {mean:.2f}, below {least:.2f} for a question of {_count_of(word_count(request.query), 'word')}"
     factual = is_factual(request.query)
     fewest = constants.factual_min_words if factual else constants.default_min_words

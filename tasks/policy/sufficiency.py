@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from operator import or_
 
 from schemas.job import JobRequest
+from tasks.policy.relevance import mean_relevance
 from tasks.policy.scores import DEFAULTS, least_relevance
 from tasks.text.source_index import index_source
 from tasks.text.subject import (
@@ -25,8 +26,8 @@ def sources_suffice(request: JobRequest) -> bool:
     A heuristic, the one by which the offline provider decides to answer. Sources of too little relevance do not suffice.
     """
     constants = request.config.quality or DEFAULTS
-    scores = [source.relevance_score for source in request.context if source.relevance_score is not None]
-    if scores and sum(scores) / len(scores) < least_relevance(request.query, constants):
+    mean = mean_relevance(request)
+    if mean is not None and mean < least_relevance(request.query, constants):
         return False
     previous = request.conversation_history[-1][0] if request.conversation_history else ""
     questions = read_question(request.query, previous)

@@ -4,6 +4,7 @@
 lists that were printed into a text.
 """
 
+from math import isfinite
 from typing import Any
 
 from schemas.job import JobRequest
@@ -25,6 +26,13 @@ def read_job(raw: dict[str, Any], *, check_only: bool = False) -> dict[str, Any]
 
     Raises: InputError naming the field.
     """
+    try:
+        return _read_job(raw, check_only=check_only)
+    except RecursionError:
+        raise InputError("lists and objects are nested too deeply; make the job flatter") from None
+
+
+def _read_job(raw: dict[str, Any], *, check_only: bool) -> dict[str, Any]:
     fields = _CONTRACT | names_of(check_only=check_only).keys()
     # An object in the place of the question holds the job: exports of test sets.
     if isinstance(inner := raw.get("input"), dict) and not raw.keys() & {"query", "question"}:
@@ -63,6 +71,16 @@ def blank_sources(job: dict[str, Any]) -> int:
         for each in job.get("context") or ()
         if isinstance(each, str) or (isinstance(each, dict) and isinstance(each.get("content"), str))
     )
+
+
+def scores_of(raw: Any) -> list[float]:
+    """The relevance scores of a raw job's sources; none of one that can't be read."""
+    try:
+        sources = read_job(raw).get("context") if isinstance(raw, dict) else None
+    except InputError:
+        return []
+    scores = [each.get("relevance_score") for each in sources or () if isinstance(each, dict)]
+    return [float(score) for score in scores if isinstance(score, int | float) and isfinite(score)]
 
 
 def as_check_only(raw: Any) -> Any:

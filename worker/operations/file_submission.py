@@ -10,6 +10,7 @@ from uuid import UUID
 
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, InputError, JobsRefused
+from tasks.policy.relevance import without_threshold
 from tasks.ports import (
     Catalog,
     Content,
@@ -29,6 +30,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.local import Endpoints
 from worker.operations.answerers import Answerer, Answerers
 from worker.operations.counts import count_of
+from worker.operations.first_rows import FirstRows
 from worker.operations.input_columns import ColumnMap, JobMaker, kind_of_rows
 from worker.operations.input_content import ContentDigest, SameInput, basis_of, readable_twice
 from worker.operations.input_rows import LINES, Row, Rows, reading
@@ -138,7 +140,10 @@ class Intake:
             self.tell(f"{title}: {message}" if file.form is LINES else f"{title} is {file.form.name}: {message}")
 
         maker = JobMaker(self.columns, self.check_only, tell, cells=file.form.cells, text=bool(file.form.delimiter))
-        for row in file.rows:
+        first_rows = FirstRows(maker)
+        rows = first_rows.read(file.rows, title, need_sources=self.bounds is None)
+        defaults, about_scores = without_threshold(first_rows.scores, self.batch.defaults)
+        for row in rows:
             position = self.lines
             self.lines += 1
             if self.bounds is not None:
@@ -146,12 +151,14 @@ class Intake:
             raw: Any = None
             try:
                 raw = _raw_job(row, maker)
-                job = self._job(raw, position, row.place)
+                job = self._job(raw, position, row.place, defaults)
             except InputError as error:
                 if (fault := self._common_fault(raw, error)) is not None:
                     self._common_faults[fault] += 1
                 self._note(Refused(position, str(error), error.field, _custom_id(raw), row.place))
                 continue
+            if about_scores is not None:
+                self.warnings[about_scores] += 1
             # In strict mode the rest is read only to name all that is wrong.
             if not (self.strict and self.refused):
                 self.accepted += 1
@@ -171,10 +178,10 @@ class Intake:
         message = str(error).removeprefix(f"{error.field}: ")
         return f"{name}: {message}" if name in (self.batch.defaults or {}) else message
 
-    def _job(self, raw: Any, position: int, place: str) -> NewJob:
+    def _job(self, raw: Any, position: int, place: str, defaults: dict[str, Any] | None) -> NewJob:
         if self.check_only and isinstance(raw, dict):
             require_answer(raw)
-        request, warnings = parse_request(raw, self.batch.defaults)
+        request, warnings = parse_request(raw, defaults)
         warnings += check_served(request, self.catalog, priced=self.batch.max_cost_usd is not None)
         check_times(request, self.batch)
         unpriced = unknown_price(request, self.catalog)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import orjson
 
-from schemas.job import GenerationConfig
+from schemas.job import SHOWN_METADATA, GenerationConfig, SourceContext
 from tasks.errors import InputError
 from tasks.raw_jobs.names import field_of, is_field, names_of, plan_names
 from tasks.raw_jobs.printed import structure_of
@@ -46,7 +46,8 @@ class ColumnMap:
         columns: dict[str, tuple[str, ...]] = {}
         for option in options:
             name, equals, column = option.partition("=")
-            target = field_of(name.strip())
+            head, dot, member = name.strip().partition(".")
+            target = field_of(head) + dot + member
             if not equals or not target or not column:
                 raise InputError(f"--map {option!r}: give FIELD=COLUMN, such as query=frage or sources=text1,text2")
             _require_field(option, target)
@@ -66,8 +67,19 @@ class ColumnMap:
 
     @property
     def named(self) -> list[str]:
-        """All columns that are named."""
-        return [column for columns in self.columns.values() for column in columns]
+        """All columns that are named for a field of the job."""
+        return [column for target, columns in self.columns.items() if not _of_source(target) for column in columns]
+
+    @property
+    def inside(self) -> dict[str, str]:
+        """The names that are given for members of a source, with the member."""
+        return {names[0]: _of_source(target) for target, names in self.columns.items() if _of_source(target)}
+
+
+def _of_source(target: str) -> str:
+    """The member of a source that a target names; empty for a field of the job."""
+    head, _, member = target.partition(".")
+    return member if head == "context" else ""
 
 
 def _require_field(option: str, target: str) -> None:
@@ -75,7 +87,9 @@ def _require_field(option: str, target: str) -> None:
     exists = (
         is_field(target)
         if not dot
-        else head == "metadata" or (head == "config" and member in GenerationConfig.model_fields)
+        else head == "metadata"
+        or (head == "config" and member in GenerationConfig.model_fields)
+        or (head == "context" and member in {*SourceContext.model_fields, *SHOWN_METADATA})
     )
     if not exists:
         raise InputError(f"--map {option!r}: a job has no field {target!r}; see 'nightdesk schema JobRequest'")
@@ -116,7 +130,10 @@ class JobMaker:
             raw = {key: restore(value) for key, value in raw.items()}
         if self.cells and self.columns.source_delimiter is None and not self._mark_announced:
             self._announce_mark(plan, raw)
-        return plan.apply(raw, self.columns.source_delimiter, cells=self.cells)
+        job = plan.apply(raw, self.columns.source_delimiter, cells=self.cells)
+        if (inside := self.columns.inside) and (sources := job.get("context")) is not None:
+            job["context"] = _renamed(structure_of(sources) or sources if isinstance(sources, str) else sources, inside)
+        return job
 
     def _planned(self, keys: tuple[str, ...]) -> "_Plan | InputError":
         plan: _Plan | InputError
@@ -165,12 +182,15 @@ class _Plan:
 
     def apply(self, raw: Mapping[str, Any], delimiter: str | None, *, cells: bool) -> dict[str, Any]:
         job: dict[str, Any] = {}
+        source: dict[str, Any] = {}
         for key, value in raw.items():
             target = self.targets.get(key)
             if target is None or (cells and value in (None, "")):
                 continue
             head, _, member = target.partition(".")
-            if member:
+            if member and head == "context":
+                source[member] = _plain(value)
+            elif member:
                 members = job.setdefault(head, {})
                 if isinstance(members, dict):
                     members[member] = _member(head, value) if cells else value
@@ -180,6 +200,8 @@ class _Plan:
                 job[target] = _merged(job.get(target), _json_cell(value, target))
             else:
                 job[target] = _plain(value) if cells else value
+        if source:
+            job["context"] = _joined(job.get("context"), [source])
         return job
 
 
@@ -198,7 +220,12 @@ def _plan(keys: Sequence[str], columns: ColumnMap, *, check_only: bool, cells: b
             target = f"metadata.{key}" if cells or target in named.values() else key
         targets[key] = target
     ordered = {key: targets[key] for key in keys if key in targets}
-    own = not cells and columns.source_delimiter is None and all(key == target for key, target in ordered.items())
+    own = (
+        not cells
+        and columns.source_delimiter is None
+        and not columns.inside
+        and all(key == target for key, target in ordered.items())
+    )
     return _Plan(ordered, own and len(ordered) == len(keys))
 
 
@@ -265,6 +292,13 @@ def _sources(value: Any, delimiter: str | None) -> Any:
         parts = [value] if delimiter is None else value.split(delimiter)
         return [part for each in parts if (part := each.strip())]
     return _plain(value)
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """Sources in any shape, with the members under the names that a person gave for them."""
+    if isinstance(value, dict):
+        return {names.get(key, key): _renamed(each, names) for key, each in value.items()}
+    return [_renamed(each, names) for each in value] if isinstance(value, list) else value
 
 
 def _joined(earlier: Any, sources: Any) -> Any:

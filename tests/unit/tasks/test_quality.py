@@ -135,7 +135,7 @@ def test_a_strongly_uncertain_phrase_never_raises_the_quality_and_never_suffices
     assert not after.sufficient
 
 
-@given(ANSWERS, st.floats(-3, 3), st.floats(-3, 3), SHARES)
+@given(ANSWERS, st.floats(0.01, 1), st.floats(0.01, 1), SHARES)
 def test_more_relevance_never_lowers_the_quality(
     text: str, relevance: float, other: float, second: float | None
 ) -> None:
@@ -158,7 +158,8 @@ def test_relevance_is_of_the_used_sources_else_of_all_sources_else_unknown() -> 
     assert measured(pets, sources(0.2, None)).relevance == 0.2
     assert measured("Elephants are blue.", sources(0.2, 0.8)).relevance == pytest.approx(0.5)
     assert measured(pets, sources()).relevance is None
-    assert measured(pets, sources(0.1, 7.5)).relevance == 1.0
+    for first, second in ((0.1, 7.5), (-2.3, 0.5), (0.0, 0.0)):
+        assert measured(pets, sources(first, second)).relevance is None, "not on a scale from 0 to 1"
 
 
 def test_a_citation_without_a_location_covers_nothing() -> None:

@@ -98,7 +98,7 @@ def test_a_prompt_that_does_not_exist_is_refused_at_the_door(config: dict[str, s
 
 def test_a_file_names_the_line_and_the_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "in.jsonl"
-    jobs = [{"query": "A?"}, {"query": "B?", "config": {"provider": "opanai"}}]
+    jobs = [{"query": "A?", "context": ["A."]}, {"query": "B?", "config": {"provider": "opanai"}}]
     path.write_text("\n".join(map(json.dumps, jobs)))
     submission = new_submission([str(path)], {}, Settings(provider="extractive"), strict=False)
     assert not submission.empty
@@ -110,7 +110,7 @@ def test_a_file_names_the_line_and_the_field(tmp_path: Path, capsys: pytest.Capt
 
 def test_a_fault_that_every_line_has_is_warned_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "in.jsonl"
-    path.write_text('{"query": "A?", "config": {"prompt_name": "poem"}}\n' * 30 + "no JSON\n")
+    path.write_text('{"query": "A?", "context": ["A."], "config": {"prompt_name": "poem"}}\n' * 30 + "no JSON\n")
     submission = new_submission([str(path)], {}, Settings(provider="extractive"), strict=False)
     assert submission.empty
     first, second = capsys.readouterr().err.splitlines()

@@ -53,7 +53,12 @@ def harness(tmp_path: Path) -> SubmitHarness:
 
 
 def keyed(number: int, query: str | None = None) -> dict[str, Any]:
-    return {"query": query or f"Question {number}?", "idempotency_key": str(number), "custom_id": f"c{number}"}
+    return {
+        "context": ["So."],
+        "query": query or f"Question {number}?",
+        "idempotency_key": str(number),
+        "custom_id": f"c{number}",
+    }
 
 
 def test_one_line_in_conflict_is_named_and_the_others_are_taken(
@@ -99,7 +104,7 @@ def test_a_file_of_known_jobs_makes_no_batch_and_names_theirs(harness: SubmitHar
 
 
 def test_a_batch_submitted_again_is_reported_as_known(harness: SubmitHarness) -> None:
-    jobs = [keyed(0), {"query": "B?"}]
+    jobs = [keyed(0), {"query": "B?", "context": ["So."]}]
     first = harness.submit(*jobs, key="night")
     again = harness.submit(*jobs, key="night")
 

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import sys
 import tracemalloc
 from collections.abc import Iterator
@@ -99,9 +100,9 @@ def test_a_table_with_columns_beyond_measure_is_refused_whole(tmp_path: Path) ->
     columns = [f"c{number}" for number in range(100_000)]
     with pytest.raises(InputError, match="has 100,001 columns, at most 2,000 are taken"):
         Read(file(tmp_path, f"query,{','.join(columns)}\n"))
-    read = Read(file(tmp_path, f"query,{','.join(columns[:1999])}\nWhy?{',x' * 1999}\n"))
+    read = Read(file(tmp_path, f"query,context,{','.join(columns[:1998])}\nWhy?{',x' * 1999}\n"))
     assert read.messages[0].endswith(
-        "kept as metadata: " + "".join(f"'c{number}', " for number in range(10)) + "and 1,989 more"
+        "kept as metadata: " + "".join(f"'c{number}', " for number in range(10)) + "and 1,988 more"
     )
     with pytest.raises(InputError, match="two columns 'c7'"):
         Read(file(tmp_path, "query,c7,c8,c7\n"))
@@ -277,7 +278,10 @@ def test_a_long_array_is_streamed_and_one_element_without_end_is_refused(
 
 def test_an_export_of_failed_jobs_is_read_as_it_was_before_it_was_made_harmless(tmp_path: Path) -> None:
     queries = ["=1+1", " =1", "' =1", "'=x", "@all", "-5", "'tis", "plain"]
-    rows = [{"query": harmless(query), "failed_kind": "internal", "failed_message": "m"} for query in queries]
+    rows = [
+        {"query": harmless(query), "context": "x", "failed_kind": "internal", "failed_message": "m"}
+        for query in queries
+    ]
     read = Read(file(tmp_path, table(rows)))
     assert [each["query"] for each in read.requests] == queries
     assert all(each["metadata"] == {} for each in read.requests)
@@ -288,3 +292,84 @@ def test_parquet_without_its_extra_names_it(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"pip install 'nightdesk\[parquet\]'"):
         Read(file(tmp_path, b"PAR1...."))
+
+
+def lines(*rows: dict[str, Any]) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("row", "options"),
+    [
+        ({"kontext": "Because it is so."}, "--map sources=kontext."),
+        ({"team": "a team of the archive", "belege": ["Because."]}, "--map sources=belege."),
+        ({"belege": [{"nr": "1", "absatz": "Because."}]}, "--map sources=belege --map sources.content=absatz."),
+    ],
+)
+@pytest.mark.parametrize("form", ["lines", "array", "table"])
+def test_a_file_without_any_sources_stops_and_names_the_option_that_helps(
+    tmp_path: Path, row: dict[str, Any], options: str, form: str
+) -> None:
+    rows = [{"id": str(number), "query": "Why?", **row} for number in range(120)]
+    content = {"lines": lines(*rows), "array": json.dumps(rows), "table": table(rows)}[form]
+    path = file(tmp_path, content)
+    with pytest.raises(InputError, match=f"none of the first 100 rows of .* has sources.*{options}"):
+        Read(path)
+    (custom_id, *_), *_ = Read(path, *re.findall(r"--map (\S+?)\.?(?= |$)", options)).jobs
+    assert custom_id == "0"
+
+
+def test_one_row_with_sources_among_the_first_hundred_is_enough(tmp_path: Path) -> None:
+    rows = [{"query": "Why?", "kontext": "Because."}] * 99
+    path = file(tmp_path, lines(*rows, {"query": "Why?", "context": "Because."}, *rows))
+    assert len(Read(path).requests) == 199
+
+
+def test_names_inside_of_sources_are_mapped(tmp_path: Path) -> None:
+    row = {"question": "Why?", "belege": [{"absatz": "Because.", "kopf": "T", "seite": 4.0}, {"absatz": "So."}]}
+    maps = ("sources=belege", "sources.content=absatz", "sources.title=kopf", "sources.page=seite")
+    for content in (lines(row), json.dumps([row]), table([row])):
+        (request,) = Read(file(tmp_path, content), *maps).requests
+        assert [(each["content"], each["metadata"]) for each in request["context"]] == [
+            ("Because.", {"title": "T", "page": 4}),
+            ("So.", {}),
+        ]
+    flat = {"question": "Why?", "absatz": "Because.", "kopf": "T"}
+    for content in (lines(flat), table([flat])):
+        (request,) = Read(file(tmp_path, content), "sources.content=absatz", "sources.title=kopf").requests
+        assert [(each["content"], each["metadata"]) for each in request["context"]] == [("Because.", {"title": "T"})]
+
+
+@pytest.mark.parametrize("option", ["query=nosuch", "sources=nosuch", "sources.content=nosuch", "metadata.x=nosuch"])
+@pytest.mark.parametrize("form", ["lines", "array", "table"])
+def test_a_name_that_is_in_no_row_is_refused_in_every_form(tmp_path: Path, option: str, form: str) -> None:
+    rows = [{"query": "Why?", "context": "Because."}] * 3
+    content = {"lines": lines(*rows), "array": json.dumps(rows), "table": table(rows)}[form]
+    with pytest.raises(InputError, match=r"has no .*'nosuch', which --map names.*'query', 'context'"):
+        Read(file(tmp_path, content), option)
+
+
+@pytest.mark.parametrize(
+    ("scores", "scale"),
+    [
+        ([0.0164, 0.0161], "below 0.1"),
+        ([3.1, -2.3], "below 0, as logits"),
+        ([87, 40], "above 1, as percent"),
+        ([0.0, 0.0], "nothing but 0"),
+        ([0.2, 0.05], None),
+        ([1.0000001, 0.05], None),
+        ([True, True], None),
+    ],
+)
+def test_scores_of_another_scale_are_told_once_and_no_threshold_decides(
+    tmp_path: Path, scores: list[float], scale: str | None
+) -> None:
+    row = {"query": "Why?", "context": [{"content": "Because.", "score": score} for score in scores]}
+    usual = {"query": "Why?", "context": [{"content": "Because.", "score": 0.3}], "config": {"min_relevance": 0.5}}
+    read = Read(file(tmp_path, lines(*[row] * 30)))
+    assert {each["config"]["min_relevance"] for each in read.requests} == {0.4 if scale is None else 0.0}
+    assert [(message, count) for message, count in read.intake.warnings.items() if "relevance" in message] == (
+        [] if scale is None else [(message, 30) for message in read.intake.warnings if scale in message]
+    )
+    if scale is not None:
+        assert Read(file(tmp_path, lines(row, usual))).requests[1]["config"]["min_relevance"] == 0.5
