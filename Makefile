@@ -91,9 +91,9 @@ test-parquet: $(VENV)/.developing ## input and output as Parquet
 	$(BIN)/python -m pytest -n 0 tests/parquet
 
 # In an environment of its own: the models of KEDA bring a plugin for pytest.
-test-k8s: $(BIN)/python ## what each overlay of deploy/k8s renders to, by the schemas of Kubernetes and KEDA (needs kubectl)
+test-k8s: $(BIN)/python ## what each overlay of deploy/k8s renders to, by the schemas of Kubernetes, KEDA and the Prometheus operator (needs kubectl)
 	test -x $(VENV)/k8s/bin/python || python3 -m venv $(VENV)/k8s
-	$(VENV)/k8s/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt cloudcoil.models.keda kubernetes-validate pyyaml
+	$(VENV)/k8s/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt cloudcoil.models.keda cloudcoil.models.prometheus_operator kubernetes-validate pyyaml
 	$(VENV)/k8s/bin/python -m tests.kubernetes
 
 tutorial: $(VENV)/.developing ## the commands of docs/first-night.md and docs/overnight.md, in order, against a stand-in for OpenAI

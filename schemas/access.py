@@ -12,6 +12,8 @@ class Role(StrEnum):
     """Also submit, cancel, pause, resume and run again."""
     REVIEW = "review"
     """Look at jobs and batches, and judge answers."""
+    METRICS = "metrics"
+    """Read the figures of the service for a scraper, and nothing else."""
     ADMIN = "admin"
     """Everything of the tenant."""
 
@@ -24,5 +26,6 @@ _RIGHTS: dict[Role, frozenset[Role]] = {
     Role.READ: frozenset({Role.READ}),
     Role.SUBMIT: frozenset({Role.READ, Role.SUBMIT}),
     Role.REVIEW: frozenset({Role.READ, Role.REVIEW}),
+    Role.METRICS: frozenset({Role.METRICS}),
     Role.ADMIN: frozenset(Role),
 }

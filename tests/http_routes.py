@@ -42,7 +42,7 @@ RULES: dict[str, Rule] = {
     "GET /readyz": OPEN,
     "HEAD /healthz": OPEN,
     "HEAD /readyz": OPEN,
-    "GET /metrics": Rule(Role.ADMIN),
+    "GET /metrics": Rule(Role.METRICS),
     "POST /v1/jobs": Rule(Role.SUBMIT, {"json": JOB}),
     "GET /v1/jobs/{job_id}": READ,
     "POST /v1/jobs/{job_id}/labels": Rule(Role.REVIEW, {"json": {"verdict": "supported"}}, finds=False),

@@ -16,8 +16,11 @@ from tests.deployment import KUBERNETES
 VERSIONS = ("1.30", "1.37")
 """The oldest and the newest Kubernetes whose schemas are asked."""
 
-KEDA = "cloudcoil.models.keda.v1alpha1"
-"""Models made from the definitions of KEDA's kinds."""
+MODELS = {
+    "keda.sh/v1alpha1": "cloudcoil.models.keda.v1alpha1",
+    "monitoring.coreos.com/v1": "cloudcoil.models.prometheus_operator.v1",
+}
+"""Models made from the definitions of kinds that are no part of Kubernetes."""
 
 
 def main() -> int:
@@ -60,8 +63,8 @@ def _kustomize(folder: Path) -> str:
 
 def _faults(document: dict[str, Any]) -> list[str]:
     name = f"{document['kind']} {document['metadata']['name']}"
-    if document["apiVersion"].startswith("keda.sh/"):
-        return [f"{name}: {fault}" for fault in _keda_faults(document)]
+    if (models := MODELS.get(document["apiVersion"])) is not None:
+        return [f"{name}: {fault}" for fault in _model_faults(document, models)]
     faults = []
     for version in VERSIONS:
         try:
@@ -71,9 +74,9 @@ def _faults(document: dict[str, Any]) -> list[str]:
     return faults
 
 
-def _keda_faults(document: dict[str, Any]) -> list[str]:
+def _model_faults(document: dict[str, Any], models: str) -> list[str]:
     """Errors of types, and fields that the definition does not have: its models would keep those."""
-    model = getattr(importlib.import_module(KEDA), document["kind"])
+    model = getattr(importlib.import_module(models), document["kind"])
     try:
         parsed = model.model_validate(document)
     except ValueError as error:
@@ -102,7 +105,9 @@ def _duplicates(objects: list[dict[str, Any]]) -> list[str]:
 def _is_blind() -> int:
     """The number of wrong objects that these checks would pass: each must find what is wrong on purpose."""
     scaler = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": "wrong"}}
+    monitor = {"apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor", "metadata": {"name": "wrong"}}
     wrong = [
+        {**monitor, "spec": {"selector": {}, "endpoints": [{"port": "http", "route": "/metrics"}]}},
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "wrong"}, "spec": {"replica": 1}},
         {**scaler, "spec": {"scaleTargetRef": {"name": "x"}, "triggers": [], "minReplicas": 1}},
         {**scaler, "spec": {"scaleTargetRef": {"name": "x"}, "triggers": [{"type": "postgresql"}]}},

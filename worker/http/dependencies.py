@@ -45,6 +45,6 @@ async def _service(request: Request) -> Service:
 
 ServiceOf = Annotated[Service, Depends(_service)]
 Reader = Annotated[Caller, Depends(requires(Role.READ))]
-Scraper = Annotated[Caller, Depends(requires(Role.ADMIN, as_known=True))]
+Scraper = Annotated[Caller, Depends(requires(Role.METRICS, as_known=True))]
 Reviewer = Annotated[Caller, Depends(requires(Role.REVIEW))]
 Submitter = Annotated[Caller, Depends(requires(Role.SUBMIT))]

@@ -29,14 +29,14 @@ async def ready(service: ServiceOf) -> Response:
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=problems())
 async def metrics(service: ServiceOf, caller: Scraper) -> Response:
-    """Figures of this process and of the whole ledger, as Prometheus reads them; for an admin of the operator's tenant.
+    """Figures of this process and of the whole ledger, as Prometheus reads them; for a key of the operator's tenant with the role `metrics`.
 
     Without PostgreSQL it answers a key that it knows, with `nightdesk_ledger_up` 0 and no figures of the ledger as it stands.
     """
     if caller.tenant != service.settings.tenant:
         detail = (
             "the figures are those of all tenants, so only a key of the operator's own tenant (NIGHTDESK_TENANT) "
-            f"with the role admin may read them; {caller.name!r} is of another"
+            f"with the role metrics may read them; {caller.name!r} is of another"
         )
         raise Problem(403, "forbidden", "Forbidden", detail)
     return Response(await service.metrics.exposition(), media_type=CONTENT_TYPE)

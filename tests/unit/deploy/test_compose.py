@@ -105,10 +105,11 @@ def test_the_role_of_postgres_is_no_superuser() -> None:
     assert services()["postgres"]["configs"][0]["target"].startswith("/docker-entrypoint-initdb.d/")
 
 
-def test_no_log_grows_for_ever() -> None:
+def test_no_log_and_no_container_grows_for_ever() -> None:
     for name, service in services().items():
-        if "monitoring" not in service.get("profiles", []):
-            assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
+        assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
+        assert re.fullmatch(r"\d+g", service["mem_limit"]), name
+        assert service["cpus"] == "0", "none on the cores of a machine that is not known"
 
 
 def test_workers_start_after_the_migration_and_restart() -> None:
@@ -129,12 +130,14 @@ def test_a_worker_may_drain_before_it_is_killed() -> None:
     assert all(process.grace_s >= Settings().drain_s + 40 for process in workers)
 
 
-def test_our_containers_run_without_privileges() -> None:
-    for service in services().values():
-        if service["image"].startswith("nightdesk:"):
-            assert service["read_only"] is True
-            assert service["cap_drop"] == ["ALL"]
-            assert "no-new-privileges:true" in service["security_opt"]
+def test_containers_run_without_privileges_on_a_file_system_that_nothing_changes() -> None:
+    for name, service in services().items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert "no-new-privileges:true" in service["security_opt"], name
+        assert ("cap_add" in service) == (name in {"postgres", "redis"}), (
+            "begin as root, and go on as their own account"
+        )
 
 
 def test_data_is_stored_in_named_volumes() -> None:

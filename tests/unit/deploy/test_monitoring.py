@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tests.deployment import REPOSITORY
+from tests.deployment import KUBERNETES, REPOSITORY, objects_of
 from worker.telemetry import metrics
 
 MONITORING = REPOSITORY / "deploy" / "monitoring"
@@ -37,6 +37,16 @@ def test_rules_and_dashboards_use_only_metrics_and_labels_that_exist() -> None:
             assert set(re.findall(r"(\w+)\s*[=!]~?", selector)) <= labels_of[name], query
         grouped = {label for labels in re.findall(r"\bby \(([^)]*)\)", query) for label in labels.split(", ")}
         assert grouped <= {label for name in used for label in labels_of[name]}, query
+
+
+def test_the_operator_of_a_cluster_reads_the_same_rules_and_scrapes_with_a_key_of_its_own() -> None:
+    scrape, rules = objects_of(KUBERNETES / "components" / "monitoring")
+    assert rules["spec"] == yaml.safe_load((MONITORING / "rules.yml").read_text())
+    _, service, *_ = objects_of(KUBERNETES / "components" / "http")
+    assert scrape["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    (endpoint,) = scrape["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    assert endpoint["authorization"]["credentials"] == {"name": "nightdesk-metrics", "key": "key"}
 
 
 def test_every_metric_is_looked_at() -> None:

@@ -56,7 +56,7 @@ class LostKeys(ApiKeys):
         super().__init__(Database("postgresql://nobody@127.0.0.1:1/none"))
         self.is_lost = False
         self.key: ApiKey | None = ApiKey(
-            uuid4(), "scraper", "default", Role.ADMIN, *[None] * 5, datetime.now(UTC), "ada", *[None] * 6
+            uuid4(), "scraper", "default", Role.METRICS, *[None] * 5, datetime.now(UTC), "ada", *[None] * 6
         )
 
     async def exist(self) -> bool:
@@ -90,7 +90,7 @@ def test_without_the_ledger_a_scraper_is_let_in_that_was_let_in_before() -> None
         keys.is_lost = False
         assert (await access.caller_as_known(scraper)).name == "scraper"
         keys.is_lost = True
-        assert (await access.caller_as_known(scraper)).role is Role.ADMIN
+        assert (await access.caller_as_known(scraper)).role is Role.METRICS
         with pytest.raises(LedgerUnavailable):
             await access.caller_as_known(other)
         with pytest.raises(Problem):

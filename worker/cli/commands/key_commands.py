@@ -51,7 +51,10 @@ def keys(
     ] = None,
     *,
     role: Annotated[
-        Role, typer.Option(help="read; submit (and cancel, and read); review (and read); admin.")
+        Role,
+        typer.Option(
+            help="read; submit (and cancel, and read); review (and read); metrics (of the service, and nothing else); admin."
+        ),
     ] = Role.READ,
     tenant: Annotated[str | None, typer.Option(help="Whose jobs it reaches; default: NIGHTDESK_TENANT.")] = None,
     requests_per_second: Annotated[
