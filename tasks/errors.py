@@ -167,7 +167,8 @@ class Unstorable(LedgerError):
 
 UNPRICED = (
     "the price of model {} at {} is unknown, so the ceiling of the batch or the budget of its tenant could not be kept; "
-    "take a model whose price is known, or submit without a ceiling where the tenant has no budget"
+    "take a model whose price is known, give it in `prices` of the provider (NIGHTDESK_PROVIDERS), or submit without a ceiling "
+    "where the tenant has no budget"
 )
 """Message of a call, or of a job, that would need a price."""
 

@@ -6,6 +6,7 @@ import tomllib
 from base64 import b64decode
 from collections.abc import Iterable
 from datetime import timedelta
+from decimal import Decimal
 from difflib import get_close_matches
 from enum import StrEnum
 from importlib import import_module
@@ -67,13 +68,38 @@ class LimitSettings(BaseModel):
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
 
 
+Usd = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
+
+
+class TokenPrice(BaseModel):
+    """The price of a model in USD per million tokens, in place of that of the tables."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: Usd
+    output: Usd
+    cached: Usd | None = Field(default=None, description="read from the cache; unset: as input")
+    cache_write: Usd | None = Field(default=None, description="written to the cache; unset: as input")
+    batch: Annotated[Decimal, Field(gt=0, le=1)] = Field(
+        default=Decimal(1), description="share of these prices that a provider batch costs"
+    )
+
+
+DECIDED = frozenset(
+    {"background", "input", "max_completion_tokens", "max_output_tokens", "max_tokens", "messages", "model", "n", "questions",
+     "service_tier", "stream", "system"}
+)  # fmt: skip
+"""Fields of a request that Nightdesk writes for each job, or prices: ``extra_body`` can't set them."""
+
+
 class ProviderSettings(BaseModel):
     """One named provider. Keys are never written here: ``api_key_env`` names the variable that holds one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     preset: str | None = Field(
-        default=None, description="ollama, vllm, llamacpp or gemini: fills in what is not given here"
+        default=None,
+        description="ollama, vllm, llamacpp, gemini, openrouter or litellm: fills in what is not given here",
     )
     kind: ProviderKind
     base_url: str | None = Field(default=None, description="unset: the maker's own, or its SDK's variable")
@@ -89,7 +115,8 @@ class ProviderSettings(BaseModel):
     )
     service_tier: str | None = Field(default=None, description="sent as it is, for example 'flex' at OpenAI")
     takes: tuple[str, ...] = Field(
-        default=(), description="sampling parameters beyond chat completions that the server knows: top_k"
+        default=(),
+        description="sampling parameters beyond chat completions that the server knows: top_k, min_p, repetition_penalty",
     )
     drops: tuple[str, ...] = Field(
         default=(), description="parameters the server does not know: never sent, recorded as dropped"
@@ -106,6 +133,15 @@ class ProviderSettings(BaseModel):
         default_factory=dict,
         description="llamaindex and plugin: its arguments; a key comes from the variable of api_key_env",
     )
+    extra_body: dict[str, Any] = Field(
+        default_factory=dict,
+        description="fields added to the body of each request, where the job sets no other value, and recorded",
+    )
+    prices: dict[str, TokenPrice] | None = Field(
+        default=None,
+        description="own prices in USD per million tokens by model, '*' for every other one: input, output, cached, cache_write, "
+        "batch (a share)",
+    )
     limits: LimitSettings | None = Field(default=None, description="limits of each of its models")
     model_limits: dict[str, LimitSettings] | None = Field(default=None, description="limits by model, before 'limits'")
 
@@ -120,9 +156,22 @@ class ProviderSettings(BaseModel):
     def _name_the_plugin(self) -> "ProviderSettings":
         if (self.kind is ProviderKind.PLUGIN) != (self.plugin is not None):
             raise ValueError("needs 'plugin' for the kind 'plugin', and for no other: 'package.module:name'")
+        own_code = self.kind in {ProviderKind.EXTRACTIVE, ProviderKind.LLAMAINDEX, ProviderKind.PLUGIN}
+        for name in ("prices", "extra_body") if own_code else ():
+            if getattr(self, name):
+                raise ValueError(
+                    f"has {name}, which the kind {self.kind.value!r} does not use: it is for providers over HTTP"
+                )
         return self
 
-    @field_validator("options")
+    @field_validator("extra_body")
+    @classmethod
+    def _beside_the_job(cls, body: dict[str, Any]) -> dict[str, Any]:
+        if decided := sorted(DECIDED & body.keys()):
+            raise ValueError(f"must not hold {', '.join(decided)}: the settings and the jobs decide that")
+        return body
+
+    @field_validator("options", "extra_body")
     @classmethod
     def _without_secrets(cls, options: dict[str, Any]) -> dict[str, Any]:
         for name in options:
@@ -203,9 +252,9 @@ class Settings(BaseSettings):
     )
     providers: dict[str, ProviderSettings] = Field(
         default_factory=dict,
-        description="further providers by name, as JSON: a preset (ollama, vllm, llamacpp, gemini) or a kind (openai, "
+        description="further providers by name, as JSON: a preset (ollama, vllm, llamacpp, gemini, openrouter, litellm) or a kind (openai, "
         "openai_chat, openai_decisions, anthropic, llamaindex, extractive) or a plugin, and base_url, api_key_env, model, json_schema, "
-        "answer_protocol, service_tier, takes, drops, llm, options, limits, model_limits; see docs/providers.md, "
+        "answer_protocol, service_tier, takes, drops, llm, options, extra_body, prices, limits, model_limits; see docs/providers.md, "
         "docs/extend.md and docs/limits.md",
     )
     fallbacks: tuple[str, ...] = Field(

@@ -1,5 +1,6 @@
 """Presets, answer protocols and refused parameters, over HTTP through the real SDKs."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -20,7 +21,16 @@ from worker.settings import Settings
 EVERYTHING = {
     "temperature": 0.2,
     "reasoning_effort": "low",
-    "sampling": {"top_p": 0.9, "top_k": 40, "seed": 7, "stop": ["END"]},
+    "sampling": {
+        "top_p": 0.9,
+        "top_k": 40,
+        "min_p": 0.1,
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "repetition_penalty": 1.1,
+        "seed": 7,
+        "stop": ["END"],
+    },
     "max_tokens": 300,
 }
 SEGMENTS, NATIVE, MARKERS = AnswerProtocol.SEGMENTS, AnswerProtocol.NATIVE, AnswerProtocol.MARKERS
@@ -42,14 +52,16 @@ def preset(name: str, stub: Stub, **more: Any) -> Provider:
         ("vllm", "http://localhost:8000/v1", None),
         ("llamacpp", "http://localhost:8080/v1", "default"),
         ("gemini", "https://generativelanguage.googleapis.com/v1beta/openai/", "gemini-3.8-flash"),
+        ("openrouter", "https://openrouter.ai/api/v1", None),
+        ("litellm", "http://localhost:4000/v1", None),
     ],
 )
 def test_a_preset_needs_no_settings(name: str, base_url: str, model: str | None) -> None:
-    environment = {"GEMINI_API_KEY": KEY, "OPENAI_API_KEY": "sk-another-0123456789"}
+    environment = {"GEMINI_API_KEY": KEY, "OPENROUTER_API_KEY": KEY, "OPENAI_API_KEY": "sk-another-0123456789"}
     provider: Any = ConfiguredProviders(Settings(), environment).get(name)
 
     assert (provider.target.base_url, provider.target.model) == (base_url, model)
-    assert provider.target.api_key == (KEY if name == "gemini" else None)
+    assert provider.target.api_key == (KEY if name in {"gemini", "openrouter"} else None)
 
 
 def test_geminis_key_is_named_when_it_is_missing() -> None:
@@ -81,15 +93,19 @@ SENT_PARAMETERS = {
     "temperature",
     "top_p",
 }
+PENALTIES = {"presence_penalty", "frequency_penalty"}
+BEYOND = {"top_k", "min_p", "repetition_penalty"}
 
 
 @pytest.mark.parametrize(
     ("name", "parameters", "dropped"),
     [
-        ("ollama", SENT_PARAMETERS | {"seed"}, {"top_k"}),
-        ("vllm", SENT_PARAMETERS | {"seed", "top_k"}, set()),
-        ("llamacpp", SENT_PARAMETERS | {"seed", "top_k"}, set()),
-        ("gemini", SENT_PARAMETERS, {"seed", "top_k"}),
+        ("ollama", SENT_PARAMETERS | PENALTIES | {"seed"}, BEYOND),
+        ("vllm", SENT_PARAMETERS | PENALTIES | BEYOND | {"seed"}, set()),
+        ("llamacpp", SENT_PARAMETERS | PENALTIES | {"seed", "top_k", "min_p"}, {"repetition_penalty"}),
+        ("gemini", SENT_PARAMETERS, BEYOND | PENALTIES | {"seed"}),
+        ("openrouter", SENT_PARAMETERS | PENALTIES | BEYOND | {"seed"}, set()),
+        ("litellm", SENT_PARAMETERS | PENALTIES | {"seed"}, BEYOND),
     ],
 )
 def test_a_preset_sends_what_its_server_knows(name: str, parameters: set[str], dropped: set[str], stub: Stub) -> None:
@@ -117,18 +133,75 @@ def test_every_value_of_a_preset_can_be_overridden(stub: Stub) -> None:
     assert request.json["seed"] == 7
 
 
-@pytest.mark.parametrize("name", [None, *PRESETS])
-def test_the_presets_without_a_model_say_so(name: str | None) -> None:
-    if name not in {"ollama", "vllm"}:
-        return
+@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if "model" not in preset])
+def test_the_presets_without_a_model_say_so(name: str) -> None:
     with pytest.raises(ProviderError, match="has no default model") as raised:
-        plan(ConfiguredProviders(Settings(), {}).get(name), question())
+        plan(ConfiguredProviders(Settings(), {"OPENROUTER_API_KEY": KEY}).get(name), question())
     assert raised.value.kind is FailureKind.CONFIGURATION
 
 
 def test_a_preset_that_there_is_not_is_named_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match="there is gemini, llamacpp, ollama, vllm"):
+    with pytest.raises(ValueError, match="there is gemini, litellm, llamacpp, ollama, openrouter, vllm"):
         Settings(providers={"mine": {"preset": "lmstudio"}})  # type: ignore[dict-item]
+
+
+# ---- prices and fields of one's own ----------------------------------------------------------------------------
+
+
+def test_prices_of_the_settings_make_ceilings_and_costs_of_a_server_of_ones_own(stub: Stub) -> None:
+    prices = {"m": {"input": 0.2, "output": 0.8, "cached": 0.05}, "*": {"input": 1, "output": 2}}
+    call, answered = ask(preset("litellm", stub, prices=prices), question(max_tokens=1_000))
+
+    usage = answered.completion.usage
+    assert usage is not None
+    assert usage.input_tokens > usage.cached_input_tokens
+    fresh = usage.input_tokens - usage.cached_input_tokens
+    micro_usd = (
+        fresh * Decimal("0.2") + usage.cached_input_tokens * Decimal("0.05") + usage.output_tokens * Decimal("0.8")
+    )
+    assert answered.completion.cost_usd == micro_usd / 1_000_000
+    assert call.reserve_usd is not None
+    assert call.reserve_usd > answered.completion.cost_usd
+    dearer = plan(preset("litellm", stub, prices=prices), question(max_tokens=1_000, model="another"))
+    assert dearer.reserve_usd is not None
+    assert dearer.reserve_usd > 2 * call.reserve_usd, "any other model has the price of '*'"
+    unnamed = {"another": {"input": 1, "output": 2}}
+    assert plan(preset("litellm", stub, prices=unnamed), question()).reserve_usd is None
+
+
+def test_fields_of_the_settings_are_sent_and_recorded_beneath_those_of_the_job(stub: Stub) -> None:
+    own = {"provider": {"order": ["a"]}, "seed": 1, "temperature": 0.5, "messages_format": "x", "response_format": {}}
+    _, answered = ask(preset("vllm", stub, extra_body=own), question(temperature=0.1))
+
+    (request,) = stub.requests
+    assert (request.json["provider"], request.json["seed"], request.json["temperature"]) == ({"order": ["a"]}, 1, 0.1)
+    assert request.json["response_format"]["type"] == "json_schema"
+    snapshot = answered.completion.snapshot
+    assert snapshot.parameters_sent["provider"] == {"order": ["a"]}
+    assert set(snapshot.parameters_dropped) == {"extra_body.temperature", "response_format"}
+
+
+def test_fields_inside_an_object_of_the_job_are_put_together(stub: Stub) -> None:
+    provider = OPENAI.at(stub, extra_body={"reasoning": {"summary": "auto", "effort": "high"}})
+    ask(provider, question(reasoning_effort="low"))
+
+    assert stub.requests[-1].json["reasoning"] == {"summary": "auto", "effort": "low"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"preset": "vllm", "extra_body": {"max_tokens": 9, "n": 2}}, "must not hold max_tokens, n"),
+        ({"preset": "vllm", "extra_body": {"api_key": "sk-1"}}, "must not hold api_key"),
+        ({"preset": "vllm", "prices": {"*": {"input": -1, "output": 1}}}, "greater than or equal to 0"),
+        ({"preset": "vllm", "prices": {"*": {"input": 1}}}, "output"),
+        ({"kind": "extractive", "prices": {"*": {"input": 1, "output": 1}}}, "has prices, which the kind 'extractive'"),
+        ({"kind": "llamaindex", "llm": "a:B", "extra_body": {"a": 1}}, "has extra_body, which the kind 'llamaindex'"),
+    ],
+)
+def test_prices_and_fields_that_can_not_hold_are_refused(setting: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Settings(providers={"mine": setting})
 
 
 # ---- answer protocols ------------------------------------------------------------------------------------------

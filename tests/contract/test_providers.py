@@ -116,13 +116,16 @@ def test_a_lane_it_cannot_serve_is_refused_or_not_claimed(kind: Kind, stub: Stub
 
 @every
 def test_unsent_parameters_are_recorded(kind: Kind, stub: Stub) -> None:
-    config = question(temperature=0.3, sampling=Sampling(top_p=0.9, top_k=5, seed=7, stop=("END",)), stream=True).config
+    values = {"top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 7, "stop": ("END",)}
+    penalties = {"presence_penalty": 0.5, "frequency_penalty": 0.5, "repetition_penalty": 1.1}
+    sampling = Sampling.model_validate(values | penalties)
+    assert sampling.model_fields_set == set(Sampling.model_fields), "a new parameter needs a value here"
+    config = question(temperature=0.3, sampling=sampling, stream=True).config
     call, answered = ask(kind.at(stub), question(**config.model_dump()))
     parameters, dropped = call.parameters_sent, call.parameters_dropped
     names = {"stop_sequences": "stop"}
-    assert {"temperature", "top_p", "top_k", "seed", "stop", "stream"} <= {names.get(n, n) for n in parameters} | set(
-        dropped
-    )
+    expected = {"temperature", "stream", *Sampling.model_fields}
+    assert expected <= {names.get(name, name) for name in parameters} | set(dropped)
     assert not {names.get(name, name) for name in parameters} & set(dropped)
     assert all(dropped.values())
     assert answered.completion.snapshot.parameters_dropped == dropped

@@ -3,9 +3,10 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
 import httpx2
@@ -23,6 +24,9 @@ from tasks.ports.remote_responses import RemoteResponses
 from worker.providers.failures import Failures, request_id
 from worker.providers.prices import PRICE_TIERS, PriceList, Prices
 from worker.providers.whole_calls import CallLimit, WholeCalls
+
+if TYPE_CHECKING:
+    from worker.settings import TokenPrice
 
 NO_KEY = "none"
 """Placeholder key for a server that needs none; the SDKs refuse to work without one."""
@@ -43,6 +47,8 @@ class Target:
         answer_protocol: default of jobs that name none; None: the adapter's best.
         takes: sampling parameters of the server beyond its protocol's.
         drops: parameters of the protocol that the server does not know.
+        extra_body: fields added to each request.
+        prices: own prices by model.
     """
 
     name: str
@@ -55,6 +61,8 @@ class Target:
     answer_protocol: AnswerProtocol | None = None
     takes: frozenset[str] = frozenset()
     drops: frozenset[str] = frozenset()
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    prices: "Mapping[str, TokenPrice] | None" = None
 
     def __repr__(self) -> str:
         return f"Target({self.name!r})"
@@ -76,6 +84,18 @@ class Draft:
     dropped: dict[str, str]
     notes: dict[str, Any] = field(default_factory=dict)
     """Facts about the content, stored with the parameters and not sent."""
+
+    def add_beneath(self, fields: Mapping[str, Any]) -> None:
+        """Adds fields of the settings that the job leaves open; objects of one name are put together."""
+        for name, value in fields.items():
+            if name in self.content:
+                self.dropped[name] = "Nightdesk writes it for each job, in the place of extra_body"
+                continue
+            own = self.parameters.get(name, value)
+            whole = {**value, **own} if isinstance(own, dict) and isinstance(value, dict) else own
+            self.parameters[name] = whole
+            if own is whole and own != value:
+                self.dropped[f"extra_body.{name}"] = "what is written for the job goes before it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +152,7 @@ class Adapter(ABC):
         self.target = target
         self.failures = Failures(target.name, target.secrets)
         self.client = client
-        self._prices = Prices(vendor, target.base_url)
+        self._prices = Prices(vendor, target.base_url, target.prices)
         self._whole_calls = WholeCalls(client, self.path, target.base_url)
         parts = urlsplit(target.base_url)
         at = parts.hostname or ""
@@ -196,6 +216,7 @@ class Adapter(ABC):
         for name in self.target.drops & draft.parameters.keys():
             del draft.parameters[name]
             draft.dropped[name] = f"{self.name} does not know it (its settings say: drops)"
+        draft.add_beneath(self.target.extra_body)
         if stream:
             draft.parameters["stream"] = True
         elif config.stream:

@@ -77,18 +77,23 @@ class OpenAIAdapter(StreamingAdapter):
         return OpenAIBatches(self)
 
 
+_BY_MODEL = frozenset({"temperature", "top_p", "presence_penalty", "frequency_penalty"})
+_OF_RESPONSES: dict[str, None] = {"temperature": None, "top_p": None}
+
+
 def add_sampling(draft: Draft, config: GenerationConfig, model: str, problem_of: Callable[[str], str | None]) -> None:
     """Adds the sampling parameters of a job to a draft, or drops them with the reason.
 
     Args:
         draft: the request so far.
         config: the job's.
-        model: decides about temperature and top_p.
-        problem_of: the reason against one of the other parameters; None for one that the API has.
+        model: decides about those that a reasoning model does not take.
+        problem_of: the API's reason against a parameter; None for one that it has.
     """
     for name, value in sampling_of(config).items():
-        decided_by_model = name in {"temperature", "top_p"}
-        problem = why_no_sampling(model, config.reasoning_effort) if decided_by_model else problem_of(name)
+        problem = problem_of(name)
+        if problem is None and name in _BY_MODEL:
+            problem = why_no_sampling(model, config.reasoning_effort)
         if problem:
             draft.dropped[name] = problem
         else:
@@ -181,7 +186,9 @@ class OpenAI(OpenAIAdapter):
             draft.parameters["prompt_cache_key"] = prefix.key
         if config.reasoning_effort is not None:
             draft.parameters["reasoning"] = {"effort": config.reasoning_effort}
-        add_sampling(draft, config, model, lambda _: "the Responses API has no such parameter")
+        add_sampling(
+            draft, config, model, lambda name: _OF_RESPONSES.get(name, "the Responses API has no such parameter")
+        )
         if (schema := prompt.reply_schema) is not None and self.target.json_schema:
             strict = reply_is_strict(schema)
             form = {"type": "json_schema", "name": "answer", "strict": strict, "schema": schema}

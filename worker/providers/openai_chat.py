@@ -26,6 +26,10 @@ _FINISH = {
 """OpenAI's finish reasons, and those of other servers."""
 
 
+BEYOND_CHAT = frozenset({"top_k", "min_p", "repetition_penalty"})
+"""Sampling parameters that some servers add to OpenAI's; ``takes`` of the settings names those of a server."""
+
+
 class OpenAIChat(OpenAIAdapter):
     """Answers by chat completions."""
 
@@ -51,8 +55,7 @@ class OpenAIChat(OpenAIAdapter):
             draft.parameters["stream_options"] = {"include_usage": True}
         if config.reasoning_effort is not None:
             draft.parameters["reasoning_effort"] = config.reasoning_effort
-        lacks_top_k = "top_k" not in self.target.takes
-        missing = {"top_k": "chat completions have no such parameter"} if lacks_top_k else {}
+        missing = dict.fromkeys(BEYOND_CHAT - self.target.takes, "chat completions have no such parameter")
         add_sampling(draft, config, model, missing.get)
         if (schema := prompt.reply_schema) is not None and self.target.json_schema:
             strict = reply_is_strict(schema)

@@ -5,21 +5,27 @@ from typing import Any
 
 PRESETS: dict[str, dict[str, Any]] = {
     "ollama": {"base_url": "http://localhost:11434/v1", "drops": ("top_k",)},
-    "vllm": {"base_url": "http://localhost:8000/v1", "takes": ("top_k",)},
-    "llamacpp": {"base_url": "http://localhost:8080/v1", "model": "default", "takes": ("top_k",)},
+    "vllm": {"base_url": "http://localhost:8000/v1", "takes": ("top_k", "min_p", "repetition_penalty")},
+    "llamacpp": {"base_url": "http://localhost:8080/v1", "model": "default", "takes": ("top_k", "min_p")},
     "gemini": {
         "base_url": "https://generativelanguage.googleapis.com/v1beta/openai/",
         "api_key_env": "GEMINI_API_KEY",
         "model": "gemini-3.8-flash",
-        "drops": ("seed", "top_k"),
+        "drops": ("seed", "top_k", "presence_penalty", "frequency_penalty"),
     },
+    "openrouter": {
+        "base_url": "https://openrouter.ai/api/v1",
+        "api_key_env": "OPENROUTER_API_KEY",
+        "takes": ("top_k", "min_p", "repetition_penalty"),
+    },
+    "litellm": {"base_url": "http://localhost:4000/v1"},
 }
 """By the name of the server: fields of ``ProviderSettings``, which settings override.
 
-All four enforce a JSON schema given as ``response_format``. llama.cpp's server has one model loaded and takes any name
+All enforce a JSON schema given as ``response_format``, the two gateways as far as the model behind does. llama.cpp's server has one model loaded and takes any name
 for it; what the others serve is the operator's choice. Sources: each project's page on its OpenAI-compatible API
-(Ollama: "supported request fields"; vLLM and llama.cpp: extra sampling parameters; Gemini answers 400 to ``seed`` and
-``top_k``, "Unknown name ... Cannot find field"), 2026-11.
+(Ollama: "supported request fields"; vLLM and llama.cpp: extra sampling parameters; OpenRouter: "parameters"; Gemini answers 400 to what
+it drops, "Unknown name ... Cannot find field"), 2026-11.
 """
 
 

@@ -1,5 +1,6 @@
-"""Prices one call with the maintained price tables of ``genai-prices``; what has no price there has none here."""
+"""Prices one call: by the prices of the settings, else by the maintained tables of ``genai-prices``, else not at all."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,6 +15,11 @@ from schemas.model_call import Usage
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelPrice, TieredPrices
+
+    from worker.settings import TokenPrice
+
+ANY_MODEL = "*"
+"""Stands for every model that the prices of the settings do not name."""
 
 BYTES_PER_TOKEN = 2
 """For worst-case estimates only: English has about 4.5 bytes a token in current tokenizers, CJK and tables down to 2."""
@@ -40,10 +46,12 @@ class Prices:
         vendor: whose list prices apply, in the words of ``genai-prices``, or None to find out by the base URL (``None`` prices when the URL is of no known vendor:
             a model of the same name may cost something else, or nothing, on one's own server).
         base_url: the endpoint.
+        own: prices of the settings by model; they go before all tables.
     """
 
-    def __init__(self, vendor: PriceList | None, base_url: str) -> None:
+    def __init__(self, vendor: PriceList | None, base_url: str, own: "Mapping[str, TokenPrice] | None" = None) -> None:
         self._vendor = vendor
+        self._own = own or {}
         # Without a user's credentials: this goes into a cache's key.
         parts = urlsplit(base_url)
         self._url = f"{parts.scheme}://{parts.hostname}{parts.path}"
@@ -54,32 +62,63 @@ class Prices:
         None: the price is unknown.
         """
         tokens = ceil(prompt_bytes / BYTES_PER_TOKEN / _STEP) * _STEP
+        if (own := self._own_price(model)) is not None:
+            usages = _worst(tokens, max_tokens)
+            return max(cost for usage in usages if (cost := _own_cost(own, usage, tier)) is not None)
         return _reserve(self._vendor, self._url, model, tokens, max_tokens, tier)
 
     def expected_usd(self, model: str, prompt_bytes: int, max_tokens: int, tier: str | None) -> Decimal | None:
         """The likely cost of a call with nothing cached whose answer fills its limit; None: the price is unknown."""
         usage = Usage(input_tokens=ceil(prompt_bytes / USUAL_BYTES_PER_TOKEN), output_tokens=max_tokens)
-        return _calculated(self._vendor, self._url, model, usage, tier)
+        return self._usd(model, usage, tier)
 
     def cost_usd(self, requested: str, returned: str | None, usage: Usage | None, tier: str | None) -> Decimal | None:
-        """The cost of a call. A model that answered in another's place is priced by its own name, or not at all."""
+        """The cost of a call. A model that answered in another's place is priced by its own name, or not at all.
+
+        Prices of the settings hold for the name asked for, too: a gateway answers by names that its users don't know.
+        """
         if usage is None:
             return None
-        cost = _calculated(self._vendor, self._url, returned or requested, usage, tier)
+        if (own := self._own.get(returned or "") or self._own_price(requested)) is not None:
+            return _own_cost(own, usage, tier)
+        cost = self._usd(returned or requested, usage, tier)
         if cost is None and returned and returned.startswith(requested):
-            cost = _calculated(self._vendor, self._url, requested, usage, tier)
+            cost = self._usd(requested, usage, tier)
         return cost
+
+    def _usd(self, model: str, usage: Usage, tier: str | None) -> Decimal | None:
+        if (own := self._own_price(model)) is not None:
+            return _own_cost(own, usage, tier)
+        return _calculated(self._vendor, self._url, model, usage, tier)
+
+    def _own_price(self, model: str) -> "TokenPrice | None":
+        return self._own.get(model) or self._own.get(ANY_MODEL)
+
+
+def _own_cost(price: "TokenPrice", usage: Usage, tier: str | None) -> Decimal | None:
+    share = price.batch if tier == PRICE_TIERS["provider_batch"] else LANE_SHARES.get(tier or "", 1)
+    rates = _Rates(price.input, price.output, price.cached, price.cache_write, requests=None)
+    cost = rates.cost_usd(usage)
+    return None if cost is None else cost * share
+
+
+def _worst(tokens: int, max_tokens: int) -> tuple[Usage, Usage]:
+    """The usages of which one costs the most that a call may."""
+    return (
+        Usage(input_tokens=tokens, output_tokens=max_tokens),
+        Usage(input_tokens=tokens, output_tokens=max_tokens, cache_write_tokens=tokens),
+    )
 
 
 @lru_cache(maxsize=4096)
 def _reserve(  # noqa: PLR0917 - the key of a cache
     vendor: str | None, url: str, model: str, tokens: int, max_tokens: int, tier: str | None
 ) -> Decimal | None:
-    usages = (
-        Usage(input_tokens=tokens, output_tokens=max_tokens),
-        Usage(input_tokens=tokens, output_tokens=max_tokens, cache_write_tokens=tokens),
-    )
-    costs = [cost for usage in usages if (cost := _calculated(vendor, url, model, usage, tier)) is not None]
+    costs = [
+        cost
+        for usage in _worst(tokens, max_tokens)
+        if (cost := _calculated(vendor, url, model, usage, tier)) is not None
+    ]
     return max(costs, default=None)
 
 

@@ -250,7 +250,7 @@ class ConfiguredProviders:
     def _prices(self, name: str, entry: ProviderSettings) -> Any:
         vendor = VENDORS.get(entry.kind)
         price_name = vendor.prices if vendor else None
-        return import_module("worker.providers.prices").Prices(price_name, self._base_url(name, entry))
+        return import_module("worker.providers.prices").Prices(price_name, self._base_url(name, entry), entry.prices)
 
     def cheap_judge(self, provider: str, model: str | None) -> CheapJudge | None:
         """See ``tasks.ports.Providers``; the same name, so that no text goes to another vendor than the answer's."""
@@ -316,6 +316,8 @@ class ConfiguredProviders:
             answer_protocol=entry.answer_protocol,
             takes=frozenset(entry.takes),
             drops=frozenset(entry.drops),
+            extra_body=entry.extra_body,
+            prices=entry.prices,
         )
         module, adapter = _ADAPTERS[entry.kind]
         build: _Adapter = getattr(import_module(module), adapter)

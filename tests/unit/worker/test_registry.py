@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from schemas.model_call import Usage
 from tasks.errors import ConfigurationError
 from worker.providers.prices import PriceList, Prices
 from worker.providers.registry import ConfiguredProviders
-from worker.settings import ProviderSettings, Settings, load_settings
+from worker.settings import ProviderSettings, Settings, TokenPrice, load_settings
 
 OPENAI, ANTHROPIC = {"OPENAI_API_KEY": "sk-one-0123456789"}, {"ANTHROPIC_API_KEY": "sk-ant-0123456789"}
 
@@ -84,7 +85,7 @@ def test_the_model_of_the_settings_is_that_of_the_default_alone() -> None:
             "nobody",
             None,
             {},
-            "there is anthropic, extractive, gemini, llamacpp, ollama, openai, openai_decisions, vllm",
+            "there is anthropic, extractive, gemini, litellm, llamacpp, ollama, openai, openai_decisions, openrouter, vllm",
         ),
     ],
 )
@@ -255,3 +256,17 @@ def test_a_likely_cost_counts_the_usual_bytes_of_a_token_and_the_whole_limit(
 
     assert likely == (None if usd is None else Decimal(usd))
     assert likely is None or (most is not None and likely < most)
+
+
+def test_prices_of_the_settings_go_before_the_tables_by_both_names_and_by_lane() -> None:
+    price = TokenPrice(input=Decimal(2), output=Decimal(4), batch=Decimal("0.25"))
+    prices = Prices("openai", "https://api.openai.com/v1", {"mine": price, "gpt-6-luna": price})
+    usage = Usage(input_tokens=1_000_000, output_tokens=500_000)
+
+    assert prices.cost_usd("mine", "vendors-own-name", usage, None) == 4
+    assert prices.cost_usd("gpt-6-luna", None, usage, "batch") == 1
+    assert prices.cost_usd("other", "gpt-6-luna", usage, None) == 4
+    assert prices.cost_usd("other", "no-such", usage, None) is None
+    assert registry(OPENAI, providers={"openai": {"kind": "openai", "prices": {"*": price}}}).usage_usd(
+        "openai", "no-such", usage, "provider_batch"
+    ) == 1  # fmt: skip
