@@ -22,6 +22,8 @@ OPENAI_404 = {
     "error": {"message": "The model 'x' does not exist", "type": "invalid_request_error", "code": "model_not_found"}
 }
 ANTHROPIC_404 = {"type": "error", "error": {"type": "not_found_error", "message": "model: x"}}
+FILE_NOT_FOUND = {"error": {"code": 404, "message": "File Not Found", "type": "not_found_error"}}
+"""Of llama.cpp, at ``GET models/NAME``, which it lacks."""
 REFUSED_KEY = {"error": {"message": "Incorrect API key", "type": "invalid_request_error", "code": "invalid_api_key"}}
 NO_SCOPE = {"error": {"message": "Missing scopes: api.model.read", "type": "invalid_request_error", "code": None}}
 MODELS = {"object": "list", "data": [{"id": "qwen:latest", "object": "model", "created": 1, "owned_by": "x"}]}
@@ -35,6 +37,8 @@ class Vendor(ThreadingHTTPServer):
         self.status, self.body = 200, b"{}"
         self.page = False
         """Another program: what it answers is HTML, and it knows no POST."""
+        self.chat_alone = False
+        """A server without the Responses API: only a list of models, and chat completions."""
         self.paths: list[str] = []
 
     @property
@@ -50,11 +54,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.paths.append(self.path)
+        if self.server.chat_alone and not (self.path == "/v1/models" or b"gpt-6" in self.server.body):
+            self._send(404, b'{"detail": "Not Found"}')
+            return
         self._send(self.server.status, self.server.body)
 
     def do_POST(self) -> None:
         self.server.paths.append(self.path)
         assert self.rfile.read(int(self.headers["content-length"])) == b"{}", "no question is asked"
+        if self.server.chat_alone and self.path != "/v1/chat/completions":
+            self._send(404, b'{"detail": "Not Found"}')
+            return
         self._send(
             *((501, b"<p>Unsupported method</p>") if self.server.page else (400, b'{"error": {"message": "no model"}}'))
         )
@@ -118,9 +128,11 @@ def test_what_every_call_would_meet_stops_the_submission(
 @pytest.mark.parametrize(
     ("provider", "status", "body", "calls"),
     [
-        ("openai", 200, {"id": "gpt-6-luna", "object": "model", "created": 1, "owned_by": "x"}, 1),
+        ("openai", 200, {"id": "gpt-6-luna", "object": "model", "created": 1, "owned_by": "x"}, 2),
         ("openai", 403, NO_SCOPE, 1),
         ("openai", 404, b"no such page", 2),
+        ("openai", 404, FILE_NOT_FOUND, 1),
+        ("anthropic", 404, FILE_NOT_FOUND, 1),
         ("anthropic", 500, b"busy", 1),
         ("ollama", 200, MODELS, 1),
         ("ollama", 200, {"object": "list", "data": None}, 1),
@@ -170,6 +182,38 @@ def test_the_port_of_another_program_stops_the_submission(
         look(vendor.url, provider=provider, providers=own)
 
 
+@pytest.mark.parametrize(
+    ("models", "model"),
+    [(MODELS, "qwen:latest"), ({"object": "list", "data": []}, "gpt-6-luna"), ({"id": "gpt-6-luna"}, "gpt-6-luna")],
+)
+def test_a_server_of_chat_completions_alone_is_told_the_setting_to_type(
+    vendor: Vendor, models: Any, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vendor.answer(200, models)
+    monkeypatch.setattr(vendor, "chat_alone", True)
+    own = {"local": {"preset": "vllm"}}
+
+    with pytest.raises(ConfigurationError, match="answers chat completions, and not OpenAI's Responses API") as raised:
+        look(vendor.url, provider="openai", providers=own)
+
+    setting = str(raised.value).partition("Set NIGHTDESK_PROVIDERS='")[2].partition("'. Nothing was submitted")[0]
+    typed = json.loads(setting)
+    assert typed["openai"]["model"] == model
+    assert "local" in typed
+    assert look(vendor.url, provider="openai", providers=typed) == [], "as typed, it is accepted"
+
+
+def test_one_provider_of_several_that_fails_is_a_warning(vendor: Vendor) -> None:
+    vendor.answer(404, OPENAI_404)
+    offline = GenerationConfig(provider="extractive")
+
+    (warning,) = look(vendor.url, GenerationConfig(provider="openai"), offline)
+    assert warning.endswith("jobs that ask it wait or fail, the others are answered")
+    assert "Nothing was submitted" not in warning
+    with pytest.raises(ConfigurationError, match=r"openai answered 404 .* Nothing was submitted"):
+        look(vendor.url, GenerationConfig(provider="openai"), GenerationConfig(provider="openai", model="y"))
+
+
 def test_an_address_that_refuses_is_named_with_its_variable() -> None:
     with pytest.raises(ServiceUnavailable, match=r"refuses connections\. Start it, or correct OPENAI_BASE_URL"):
         look("http://127.0.0.1:1", provider="openai")
@@ -206,7 +250,7 @@ def test_a_judge_that_is_a_model_with_fallbacks_too_stops_them(vendor: Vendor) -
     vendor.answer(200, {"id": "x", "object": "model", "created": 1, "owned_by": "x"})
     vendor.paths.clear()
     assert look(vendor.url, model, judges=["openai:x"]) == []
-    assert len(vendor.paths) == 1, "what was asked as a model is not asked again as a judge"
+    assert vendor.paths == ["/v1/models/x", "/v1/responses"], "what was asked as a model is not asked again as a judge"
 
 
 def test_a_judge_that_is_there_is_named_and_a_missing_one_too(vendor: Vendor) -> None:

@@ -1,5 +1,6 @@
 """Makes sure, before anything is submitted, that the first jobs can be answered: provider, key, model, price, disk."""
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -164,7 +165,8 @@ async def check_models(
 
     ``on_accepted`` gets each provider and model that did not refuse the key.
 
-    Returns: what is wrong with models that have another one to fall back on, and that a judge is missing.
+    Returns: what is wrong with models that have another one to fall back on, or are not the only ones, and that a judge is
+        missing.
     Raises: ConfigurationError, ServiceUnavailable with the remedy.
     """
     warnings = [_NO_JUDGE] if None in judges and not settings.judge else []
@@ -173,20 +175,26 @@ async def check_models(
         first, *fallbacks = providers.turns(config)
         turns[first] = turns.get(first, True) and not fallbacks
     passed: set[Turn] = set()
+    refused: list[ConfigurationError | ServiceUnavailable] = []
     try:
         for turn, alone in turns.items():
-            if (error := await _objection(providers, turn, _MODEL)) is None:
+            if (error := await _objection(providers, settings, turn, _MODEL)) is None:
                 passed.add(turn)
                 if (target := _target(providers, turn)) is not None:
                     on_accepted(target)
-                continue
-            if alone:
-                raise error
-            warnings.append(f"{error}; the fallbacks are asked instead")
+            elif alone and len(turns) == 1:
+                raise _final(error)
+            elif alone:
+                refused.append(error)
+            else:
+                warnings.append(f"{error}; the fallbacks are asked instead")
+        if refused and len(refused) == len(turns):
+            raise _final(refused[0])
+        warnings += [f"{error}; jobs that ask it wait or fail, the others are answered" for error in refused]
         for turn in _judge_turns(settings, judges):
             # A judge has no fallbacks: that a model has some does not excuse it.
-            if turn not in passed and (error := await _objection(providers, turn, _JUDGE)) is not None:
-                raise error
+            if turn not in passed and (error := await _objection(providers, settings, turn, _JUDGE)) is not None:
+                raise _final(error)
     finally:
         await providers.close()
     return warnings
@@ -201,8 +209,12 @@ def _target(providers: ConfiguredProviders, turn: Turn) -> tuple[str, str] | Non
     return None if model is None else (name, model)
 
 
+def _final(error: ConfigurationError | ServiceUnavailable) -> ConfigurationError | ServiceUnavailable:
+    return type(error)(f"{error}. {NOTHING}")
+
+
 async def _objection(
-    providers: ConfiguredProviders, turn: Turn, other: str
+    providers: ConfiguredProviders, settings: Settings, turn: Turn, other: str
 ) -> ConfigurationError | ServiceUnavailable | None:
     """The failure of each call of a model; ``other`` says how to name another one."""
     name = turn.provider
@@ -214,19 +226,37 @@ async def _objection(
     if model is None:
         return None
     # An SDK takes a second to load, which only its users pay.
-    probe = import_module("worker.providers.probe").probe
-    error = await probe(providers.get(name), model, lists_all=providers.lists_all(name))
+    module, provider = import_module("worker.providers.probe"), providers.get(name)
+    error = await module.probe(provider, model, lists_all=providers.lists_all(name))
     if error is None:
         return None
     if error.kind is FailureKind.UNAVAILABLE:
+        if kind is ProviderKind.OPENAI and error.status_code is not None:
+            served = await module.chat_models(provider)
+            if served is not None:
+                return ConfigurationError(_as_chat(providers, settings, name, model, served))
         variable = providers.address_variable(name) or f"base_url of {name!r} in NIGHTDESK_PROVIDERS"
-        return ServiceUnavailable(f"{error}. Start it, or correct {variable}. {NOTHING}")
+        return ServiceUnavailable(f"{error}. Start it, or correct {variable}")
     key = providers.key_variable(name)
     remedy = {
         FailureKind.AUTHENTICATION: f"Correct the key in {key}" if key else "Give it a key by api_key_env",
         FailureKind.QUOTA: "Raise the limit of the account",
     }.get(error.kind, other)
-    return ConfigurationError(f"{str(error).rstrip('.')}. {remedy}. {NOTHING}")
+    return ConfigurationError(f"{str(error).rstrip('.')}. {remedy}")
+
+
+def _as_chat(providers: ConfiguredProviders, settings: Settings, name: str, model: str, served: list[str]) -> str:
+    """The setting to type for a server that has chat completions and not the Responses API; all others stay as they are."""
+    own = {each: entry.model_dump(mode="json", exclude_unset=True) for each, entry in settings.providers.items()}
+    entry: dict[str, object] = {"kind": ProviderKind.OPENAI_CHAT.value, "base_url": providers.address(name)}
+    if (key := providers.key_variable(name)) is not None:
+        entry["api_key_env"] = key
+    entry["model"] = model if model in served or not served else served[0]
+    setting = json.dumps({**own, name: {**own.get(name, {}), **entry}}, ensure_ascii=False)
+    return (
+        f"the server at {providers.address(name)} answers chat completions, and not OpenAI's Responses API. "
+        f"Set NIGHTDESK_PROVIDERS='{setting}'"
+    )
 
 
 # ---- room for the jobs -----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -9,6 +10,7 @@ from schemas.failure import FailureKind
 from tasks.errors import ProviderError
 from tasks.ports import Provider
 from worker.providers.adapter import Adapter
+from worker.providers.openai import OpenAI
 from worker.providers.openai_chat import OpenAIChat
 
 PROBE_S = 4.0
@@ -16,6 +18,9 @@ PROBE_S = 4.0
 
 _CERTAIN = frozenset({FailureKind.AUTHENTICATION, FailureKind.QUOTA, FailureKind.UNAVAILABLE})
 """Failures that every call would have; others may be of this one call, whose right a key can lack."""
+
+
+_ONCE: Any = {"follow_redirects": False}
 
 
 async def probe(provider: Provider, model: str, *, lists_all: bool) -> ProviderError | None:
@@ -36,8 +41,8 @@ async def probe(provider: Provider, model: str, *, lists_all: bool) -> ProviderE
                 answer = await (client.models.list() if listed else client.models.retrieve(model))
             except Exception as error:  # noqa: BLE001 - the adapter knows what its SDK raises
                 return await _certain(provider, error)
-            if isinstance(answer, str):
-                # So the SDKs give what is not JSON.
+            # So the SDKs give what is not JSON. A server of others may know the model, and have chat completions alone.
+            if isinstance(answer, str) or (isinstance(provider, OpenAI) and not _at_openai(provider)):
                 return await _other_program(provider)
             names = _names_in(answer.data) if listed else []
     except TimeoutError:
@@ -46,6 +51,31 @@ async def probe(provider: Provider, model: str, *, lists_all: bool) -> ProviderE
         problem = f"has no model {model!r}; it has {', '.join(names[:5])}"
         return provider.failures.error(FailureKind.NOT_FOUND, problem)
     return None
+
+
+async def chat_models(provider: Adapter) -> list[str] | None:
+    """The models of a server that has chat completions; None: it has none, or can't tell. Costs nothing.
+
+    Most servers and gateways of others have these alone, not the Responses API.
+    """
+    client: Any = provider.client
+    try:
+        async with asyncio.timeout(PROBE_S):
+            try:
+                await client.post(OpenAIChat.path, cast_to=httpx2.Response, content=b"{}", options=_ONCE)
+            except Exception as error:  # noqa: BLE001 - the adapter knows what its SDK raises
+                problem = provider.translate(error, provider.address)
+                if problem.status_code is None or problem.kind in {FailureKind.UNAVAILABLE, FailureKind.NOT_FOUND}:
+                    return None
+            else:
+                # No API takes an empty request.
+                return None
+            try:
+                return _names_in((await client.models.list()).data)
+            except Exception:  # noqa: BLE001 - a server may have chat completions and no list of models
+                return []
+    except TimeoutError:
+        return None
 
 
 def _names_in(models: Any) -> list[str]:
@@ -74,7 +104,7 @@ async def _other_program(provider: Adapter) -> ProviderError | None:
     """
     try:
         response: httpx2.Response = await provider.client.post(
-            provider.path, cast_to=httpx2.Response, content=b"{}", options={"follow_redirects": False}
+            provider.path, cast_to=httpx2.Response, content=b"{}", options=_ONCE
         )
     except Exception as error:  # noqa: BLE001 - as above
         problem = provider.translate(error, provider.address)
@@ -83,9 +113,19 @@ async def _other_program(provider: Adapter) -> ProviderError | None:
     return provider.failures.no_api(response, provider.address) if is_page else None
 
 
+def _at_openai(provider: Adapter) -> bool:
+    return (urlsplit(provider.target.base_url).hostname or "").endswith(".openai.com")
+
+
 def _names_model(body: object) -> bool:
-    """Tells that an error's body is about the model: as OpenAI's SDK unwraps it, or as Anthropic writes it."""
+    """Tells that an error's body is about the model: as OpenAI's SDK unwraps it, or as Anthropic writes it.
+
+    Other servers answer in the same form that they have no such address (llama.cpp: ``not_found_error``, "File Not Found").
+    """
     if not isinstance(body, dict):
         return False
     error = body["error"] if isinstance(body.get("error"), dict) else body
-    return error.get("code") == "model_not_found" or error.get("type") == "not_found_error"
+    words = str(error.get("message") or "").lower()
+    return error.get("code") == "model_not_found" or (
+        error.get("type") == "not_found_error" and words.startswith(("model", "the model"))
+    )

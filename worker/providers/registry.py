@@ -200,6 +200,10 @@ class ConfiguredProviders:
         """The variable that holds a provider's key; None: it needs none."""
         return self._key_variable(self._entries[name])
 
+    def address(self, name: str) -> str:
+        """The base URL of a provider that has one."""
+        return self._base_url(name, self._entries[name])
+
     def address_variable(self, name: str) -> str | None:
         """The variable of an SDK that moves a vendor's provider to another address; None: it is not set, or not read."""
         entry = self._entries[name]
