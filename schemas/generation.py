@@ -59,14 +59,14 @@ class MissingCitations(StrEnum):
 
 
 class Strictness(StrEnum):
-    """The errors of a claim with which it is never supported, however well its words fit."""
+    """The weight of claims that are undecided: neither supported nor contradicted by words, and read by nobody."""
 
     STRICT = "strict"
-    """Each fact that differs from the nearest place in the sources, or that none of them holds."""
+    """They count as unsupported: the outcome is partial, and ``on_ungrounded`` applies to them."""
     BALANCED = "balanced"
-    """A contradiction, and a number that no source holds."""
+    """They make an answer without other faults unverified."""
     LENIENT = "lenient"
-    """None: errors are named, and the words decide."""
+    """They count as supported."""
 
 
 class Lane(StrEnum):

@@ -16,6 +16,9 @@ class Verdict(StrEnum):
     SUPPORTED = "supported"
     CONTRADICTED = "contradicted"
     UNSUPPORTED = "unsupported"
+    """A judge, a local model or a person says that the sources do not say it; words alone never do."""
+    UNDECIDED = "undecided"
+    """Words can't tell: the claim is neither a copy nor a copy with another fact in it, and nobody has read it."""
     NOT_CHECKABLE = "not_checkable"
     """Nothing to check: a question, a greeting, a refusal, a remark about the answer."""
     UNCHECKED = "unchecked"
@@ -31,6 +34,7 @@ _SIGNS = {
     Verdict.SUPPORTED: "✓",
     Verdict.CONTRADICTED: "✗",
     Verdict.UNSUPPORTED: "!",
+    Verdict.UNDECIDED: "~",
     Verdict.NOT_CHECKABLE: "·",
     Verdict.UNCHECKED: "?",
 }
@@ -82,6 +86,9 @@ class Claim(Contract):
         default=None, description="the fact that differs from the sources, or that none of them holds"
     )
     reason: str = ""
+    unaccounted: tuple[str, ...] = Field(
+        default=(), description="words of an undecided claim that no place of the sources accounts for"
+    )
     reused_from: ReusedFrom | None = Field(
         default=None, description="source of a cached judge verdict; this job paid nothing for it"
     )

@@ -145,7 +145,8 @@ class GenerationConfig(Submitted):
         description="layers of the check, and checkers of NIGHTDESK_CHECKERS by name",
     )
     strictness: Strictness | None = Field(
-        default=None, description="errors of a claim with which it is never supported; none: from the settings"
+        default=None,
+        description="weight of undecided claims: unsupported, unverified or supported; none: from the settings",
     )
     judge: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,

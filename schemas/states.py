@@ -37,6 +37,8 @@ class Outcome(StrEnum):
     """The quality of a completed job."""
 
     ANSWERED = "answered"
+    UNVERIFIED = "unverified"
+    """Nothing speaks against the answer, but a claim of it is undecided; strictness says what that means."""
     PARTIAL = "partial"
     ABSTAINED = "abstained"
     NO_EVIDENCE = "no_evidence"

@@ -188,7 +188,7 @@ def _final(answer: CheckedAnswer, amended: CheckedAnswer, ruling: Decision, cloc
     if why := earlier_answer_reason(job):
         processed = replace(processed, warnings=(*processed.warnings, why))
     if config.require_grounding:
-        processed = with_warnings(processed, amended.grounding)
+        processed = with_warnings(job.request, processed, amended.grounding)
     text = with_appendix(job.request, processed, amended.grounding)
     quality = quality_of(job.request, ruling.outcome, processed, amended.grounding, ruling.reasons)
     # A supplied answer stays as it is: its producer has it.

@@ -28,6 +28,7 @@ COMPACT_BYTES = 64 * 1024
 
 RECORD_STATUS: Mapping[Outcome, RecordStatus] = {
     Outcome.ANSWERED: RecordStatus.SUCCESS,
+    Outcome.UNVERIFIED: RecordStatus.PARTIAL,
     Outcome.PARTIAL: RecordStatus.PARTIAL,
     Outcome.ABSTAINED: RecordStatus.SUCCESS,
     Outcome.NO_EVIDENCE: RecordStatus.SUCCESS,

@@ -263,7 +263,7 @@ class Settings(BaseSettings):
         '`["anthropic", "local:llama3.2:3b"]` (provider, or provider:model)',
     )
     strictness: Strictness = Field(
-        default=Strictness.STRICT,
+        default=Strictness.BALANCED,
         description="strictness of jobs that name none: strict, balanced or lenient; see docs/checks.md",
     )
     checkers: dict[str, CheckerSettings] = Field(

@@ -14,7 +14,7 @@ from tasks.ports import JobView
 from tasks.results import result_of
 from tasks.text.sentences import Span
 
-RENDERED = frozenset({Outcome.ANSWERED, Outcome.PARTIAL})
+RENDERED = frozenset({Outcome.ANSWERED, Outcome.UNVERIFIED, Outcome.PARTIAL})
 """Outcomes with a rendered answer; the other outcomes have fixed texts."""
 
 

@@ -412,7 +412,13 @@ def summed_up(
     )
 
 
-_WORST_FIRST = {Verdict.CONTRADICTED: 0, Verdict.UNSUPPORTED: 1, Verdict.UNCHECKED: 2, Verdict.SUPPORTED: 3}
+_WORST_FIRST = {
+    Verdict.CONTRADICTED: 0,
+    Verdict.UNSUPPORTED: 1,
+    Verdict.UNDECIDED: 2,
+    Verdict.UNCHECKED: 3,
+    Verdict.SUPPORTED: 4,
+}
 
 
 def _errors(claims: Sequence[Claim]) -> dict[ErrorKind, int]:

@@ -319,9 +319,6 @@ class _Reader:
             verdict = Verdict.SUPPORTED if by_words >= threshold else Verdict.UNSUPPORTED
             return _Reading(search, measurement, None, by_words, verdict)
         measurement = measurement._replace(features=features._replace(differs=1.0))
-        if not objection.counts(self._answer.request.config.strictness):
-            verdict = Verdict.SUPPORTED if by_words >= threshold else Verdict.UNSUPPORTED
-            return _Reading(search, measurement, objection, by_words, verdict)
         score = min(self._model.probability(measurement.features), max(0.0, threshold - _BELOW))
         near = by_words >= threshold or features.recall >= _NEAR_COPY
         verdict = Verdict.CONTRADICTED if objection.contradicts and near else Verdict.UNSUPPORTED

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from schemas.claim_error import ClaimError, ErrorKind
-from schemas.generation import Strictness
 from schemas.grounding import Evidence
 from tasks.grounding.absent_facts import Sources, absent_facts
 from tasks.grounding.alignment import Difference, Window
@@ -20,19 +19,6 @@ LEAST_RECALL = 0.25
 """Share of a claim's words in the best window below which no place is near enough to differ from."""
 
 
-@dataclass(slots=True)
-class _Defaults:
-    strictness: Strictness = Strictness.STRICT
-
-
-_DEFAULTS = _Defaults()
-
-
-def use_strictness(strictness: Strictness) -> None:
-    """Makes this process check jobs that name no strictness with this one. Called once, when a process is wired."""
-    _DEFAULTS.strictness = strictness
-
-
 @dataclass(frozen=True, slots=True)
 class Objection:
     """The wrong fact of a claim, with its place in the sources if it differs there.
@@ -43,16 +29,6 @@ class Objection:
     error: ClaimError
     contradicts: bool = False
     evidence: Evidence | None = None
-
-    def counts(self, strictness: Strictness | None) -> bool:
-        """Tells whether a claim with this error is never supported; without a strictness by that of this process."""
-        strictness = strictness or _DEFAULTS.strictness
-        if strictness is Strictness.STRICT:
-            return True
-        if strictness is Strictness.LENIENT:
-            return False
-        absent_number = self.error.kind is ErrorKind.ABSENT and any(map(str.isdigit, self.error.claim_words))
-        return self.contradicts or absent_number
 
     @property
     def reason(self) -> str:

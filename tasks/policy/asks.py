@@ -230,7 +230,7 @@ def ask_of(answer: CheckedAnswer) -> Ask:
     grounding, processed = answer.grounding, answer.processed
     assert answer.completion is not None
     decision = decide_outcome(answer, processed)
-    claims, values = ungrounded_claims(grounding), ungrounded_values(grounding)
+    claims, values = ungrounded_claims(grounding, answer.job.request), ungrounded_values(grounding)
     return _ask(answer.job, answer.completion).model_copy(
         update={
             "outcome": decision.outcome,
@@ -291,7 +291,8 @@ def _shortfall(answer: CheckedAnswer) -> str | None:
     if not processed.parsed or processed.violations or (processed.empty and not has_object(answer)):
         return "it is not in the form asked for"
     # An unchecked claim is no fault of the answer.
-    claims = [claim for claim in ungrounded_claims(grounding) if claim.verdict is not Verdict.UNCHECKED]
+    claims = ungrounded_claims(grounding, answer.job.request)
+    claims = [claim for claim in claims if claim.verdict is not Verdict.UNCHECKED]
     values = [value for value in ungrounded_values(grounding) if value.verdict is not Verdict.UNCHECKED]
     if config.require_grounding and (claims or values):
         return f"{len(claims) + len(values)} of its claims are not supported"

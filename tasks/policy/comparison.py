@@ -15,7 +15,13 @@ from tasks.ports import JobView
 Z = NormalDist().inv_cdf(0.975)
 """Standard errors on each side of a value for an interval of 95 %."""
 
-TIERS = {Outcome.ANSWERED: 3, Outcome.PARTIAL: 2, Outcome.ABSTAINED: 1, Outcome.NO_EVIDENCE: 1}
+TIERS = {
+    Outcome.ANSWERED: 4,
+    Outcome.UNVERIFIED: 3,
+    Outcome.PARTIAL: 2,
+    Outcome.ABSTAINED: 1,
+    Outcome.NO_EVIDENCE: 1,
+}
 """Order of the outcomes; all others, and a job without one, are below: no answer is shown, or none came."""
 
 
@@ -44,7 +50,7 @@ class Merit:
     @property
     def rank(self) -> tuple[int, float]:
         """Order of answers; only answers with an outcome between right and wrong differ by their support."""
-        return self.tier, self.support if self.tier == TIERS[Outcome.PARTIAL] else 0.0
+        return self.tier, self.support if self.tier in {TIERS[Outcome.UNVERIFIED], TIERS[Outcome.PARTIAL]} else 0.0
 
 
 @dataclass(frozen=True, slots=True)

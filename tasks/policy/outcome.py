@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from schemas.answer import CanonicalAnswer
 from schemas.failure import Failure, FailureKind
-from schemas.generation import AnswerProtocol, MissingCitations, OnUngrounded, OutputFormat
+from schemas.generation import AnswerProtocol, MissingCitations, OnUngrounded, OutputFormat, Strictness
 from schemas.grounding import Claim, Grounding, Value, Verdict
 from schemas.job import JobRequest
 from schemas.model_call import Completion, Correction, FinishReason
@@ -25,6 +25,7 @@ from tasks.prompting.messages import MAX_PREVIOUS_CHARACTERS
 from tasks.text.sentences import Span
 
 UNGROUNDED = frozenset({Verdict.UNSUPPORTED, Verdict.CONTRADICTED, Verdict.UNCHECKED})
+"""Verdicts of claims without support, whatever the strictness."""
 
 MAX_NAMED = 20
 """Most claims in a correction."""
@@ -32,6 +33,24 @@ _LONGEST_NAMED = 500
 
 NO_ANSWER = frozenset({FinishReason.REFUSAL, FinishReason.CONTENT_FILTER})
 """Finish reasons without an answer to check."""
+
+
+@dataclass(slots=True)
+class _Defaults:
+    strictness: Strictness = Strictness.BALANCED
+
+
+_DEFAULTS = _Defaults()
+
+
+def use_strictness(strictness: Strictness) -> None:
+    """Makes this process rule on jobs that name no strictness with this one. Called once, when a process is wired."""
+    _DEFAULTS.strictness = strictness
+
+
+def strictness_of(request: JobRequest) -> Strictness:
+    """The weight of a job's undecided claims."""
+    return request.config.strictness or _DEFAULTS.strictness
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +72,20 @@ class Decision:
     failure: Failure | None = None
 
 
-def ungrounded_claims(grounding: Grounding | None) -> list[Claim]:
-    """The claims without support, including the unchecked ones."""
-    return [claim for claim in grounding.claims if claim.verdict in UNGROUNDED] if grounding else []
+def ungrounded_claims(grounding: Grounding | None, request: JobRequest) -> list[Claim]:
+    """The claims without support, including the unchecked ones and, of a strict job, the undecided ones."""
+    if grounding is None:
+        return []
+    strict = strictness_of(request) is Strictness.STRICT
+    verdicts = UNGROUNDED | {Verdict.UNDECIDED} if strict else UNGROUNDED
+    return [claim for claim in grounding.claims if claim.verdict in verdicts]
+
+
+def undecided_claims(grounding: Grounding | None, request: JobRequest) -> list[Claim]:
+    """The claims that leave an answer unverified: the undecided ones, of a job that is neither strict nor lenient."""
+    if grounding is None or strictness_of(request) is not Strictness.BALANCED:
+        return []
+    return [claim for claim in grounding.claims if claim.verdict is Verdict.UNDECIDED]
 
 
 def ungrounded_values(grounding: Grounding | None) -> list[Value]:
@@ -100,7 +130,8 @@ def another_round(answer: CheckedAnswer) -> Correction | None:
     named: tuple[str, ...] = ()
     if config.require_grounding and config.on_ungrounded is OnUngrounded.RETRY:
         # An unchecked claim is no fault of the answer.
-        claims = [claim for claim in ungrounded_claims(answer.grounding) if claim.verdict is not Verdict.UNCHECKED]
+        claims = ungrounded_claims(answer.grounding, job.request)
+        claims = [claim for claim in claims if claim.verdict is not Verdict.UNCHECKED]
         values = [value for value in ungrounded_values(answer.grounding) if value.verdict is not Verdict.UNCHECKED]
         named = (
             *(f'"{claim_text(claim, processed)}"' for claim in claims[:MAX_NAMED]),
@@ -172,7 +203,7 @@ def decide_outcome(answer: CheckedAnswer, remaining: Processed, amendments: tupl
         return Decision(Outcome.ABSTAINED, (f"{speaker} says that the sources do not answer",))
     reasons = [*_of_the_form(answer), *_of_the_check(answer)]
     config = answer.job.request.config
-    ungrounded = ungrounded_claims(answer.grounding) or ungrounded_values(answer.grounding)
+    ungrounded = ungrounded_claims(answer.grounding, answer.job.request) or ungrounded_values(answer.grounding)
     if config.require_grounding and config.on_ungrounded is OnUngrounded.REJECT and ungrounded:
         return Decision(Outcome.REJECTED, tuple(reasons))
     reasons.extend(amendments)
@@ -188,7 +219,22 @@ def decide_outcome(answer: CheckedAnswer, remaining: Processed, amendments: tupl
         if config.missing_citations is MissingCitations.FAILED:
             failure = Failure(kind=FailureKind.MISSING_CITATIONS, message=f"the answer has {shortfall}")
             return Decision(Outcome.PARTIAL, tuple(reasons), failure)
-    return Decision(Outcome.PARTIAL if reasons else Outcome.ANSWERED, tuple(reasons))
+    return Decision(Outcome.PARTIAL, tuple(reasons)) if reasons else _without_faults(answer)
+
+
+def _without_faults(answer: CheckedAnswer) -> Decision:
+    """Answered, or unverified by a claim that words can't decide."""
+    request = answer.job.request
+    count = len(undecided_claims(answer.grounding, request)) if request.config.require_grounding else 0
+    if not count:
+        return Decision(Outcome.ANSWERED, ())
+    return Decision(Outcome.UNVERIFIED, (f"words can't decide {count} of {_checkable(answer.grounding)} claims",))
+
+
+def _checkable(grounding: Grounding | None) -> int:
+    """The number of claims that can be checked."""
+    claims = grounding.claims if grounding is not None else ()
+    return sum(claim.verdict is not Verdict.NOT_CHECKABLE for claim in claims)
 
 
 def _missing_citations(answer: CheckedAnswer, remaining: Processed) -> str | None:
@@ -245,8 +291,8 @@ def _of_the_check(answer: CheckedAnswer) -> Iterator[str]:
     for name, why in grounding.failed_checkers.items():
         yield f"the check '{name}' gave no verdict: {why}"
     if answer.job.request.config.require_grounding:
-        checkable = sum(claim.verdict is not Verdict.NOT_CHECKABLE for claim in grounding.claims)
-        if count := len(ungrounded_claims(grounding)):
+        checkable = _checkable(grounding)
+        if count := len(ungrounded_claims(grounding, answer.job.request)):
             yield f"{count} of {checkable} claims are not supported"
         if not checkable and not grounding.values:
             yield "it states nothing that can be checked"
@@ -265,7 +311,7 @@ def _broken_citations(processed: Processed, grounding: Grounding) -> int:
     broken: set[tuple[int, int]] = set()
     for claim, statement in zip(grounding.claims, processed.statements, strict=True):
         # A marker without a quote may cite what other words than its own say.
-        supported = claim.verdict is Verdict.SUPPORTED and not claim.miscited and not quoted
+        supported = claim.verdict in {Verdict.SUPPORTED, Verdict.UNDECIDED} and not claim.miscited and not quoted
         cited = [processed.citations[position] for position in statement.citations]
         if any(citation.verified or supported for citation in cited):
             return 0
@@ -283,6 +329,7 @@ _LISTED_IN = frozenset({OutputFormat.MARKDOWN, OutputFormat.PLAIN, OutputFormat.
 _LABELS = {
     Verdict.UNSUPPORTED: "not supported by the sources",
     Verdict.CONTRADICTED: "contradicted by the sources",
+    Verdict.UNDECIDED: "words can't tell whether the sources support it",
     Verdict.UNCHECKED: "not checked",
 }
 
@@ -296,7 +343,7 @@ def amend(answer: CheckedAnswer) -> tuple[CheckedAnswer, tuple[str, ...]]:
         return answer, ()
     config = answer.job.request.config
     amendments: list[str] = []
-    claims = ungrounded_claims(answer.grounding)
+    claims = ungrounded_claims(answer.grounding, answer.job.request)
     if claims and config.require_grounding and config.on_ungrounded is OnUngrounded.REDACT:
         shorter = redact(answer.job.request, answer.processed, [(claim.start_pos, claim.end_pos) for claim in claims])
         removed = tuple(f"removed, without support: {claim.text}" for claim in claims)
@@ -308,9 +355,10 @@ def amend(answer: CheckedAnswer) -> tuple[CheckedAnswer, tuple[str, ...]]:
     return answer, tuple(amendments)
 
 
-def with_warnings(processed: Processed, grounding: Grounding | None) -> Processed:
-    """The answer with a warning for each unsupported claim and value."""
-    claims, values = ungrounded_claims(grounding), ungrounded_values(grounding)
+def with_warnings(request: JobRequest, processed: Processed, grounding: Grounding | None) -> Processed:
+    """The answer with a warning for each unsupported or undecided claim and each unsupported value."""
+    claims = [*ungrounded_claims(grounding, request), *undecided_claims(grounding, request)]
+    values = ungrounded_values(grounding)
     if not claims and not values:
         return processed
     warnings = [f"{_LABELS[claim.verdict]}: {claim_text(claim, processed)}" for claim in claims[:MAX_WARNED]]
@@ -318,7 +366,7 @@ def with_warnings(processed: Processed, grounding: Grounding | None) -> Processe
     if len(values) > MAX_WARNED:
         warnings.append(f"{len(values) - MAX_WARNED} more values of the object are not in the quoted evidence")
     if len(claims) > MAX_WARNED:
-        warnings.append(f"{len(claims) - MAX_WARNED} more claims are not supported or not checked")
+        warnings.append(f"{len(claims) - MAX_WARNED} more claims are not supported, not decided or not checked")
     return replace(processed, warnings=(*processed.warnings, *warnings))
 
 
@@ -327,7 +375,7 @@ def with_appendix(request: JobRequest, processed: Processed, grounding: Groundin
 
     All offsets stay, because the list comes last. A supplied answer, JSON and tables get no list.
     """
-    claims, config = ungrounded_claims(grounding), request.config
+    claims, config = ungrounded_claims(grounding, request), request.config
     flags = config.require_grounding and config.on_ungrounded in {OnUngrounded.FLAG, OnUngrounded.RETRY}
     appends = flags and config.ungrounded_appendix and processed.output_format in _LISTED_IN
     if not claims or not appends or request.check_only:

@@ -26,6 +26,7 @@ COLOURS = {
     Verdict.SUPPORTED: "green",
     Verdict.CONTRADICTED: "bold red",
     Verdict.UNSUPPORTED: "red",
+    Verdict.UNDECIDED: "yellow",
     Verdict.NOT_CHECKABLE: "dim",
     Verdict.UNCHECKED: "yellow",
 }

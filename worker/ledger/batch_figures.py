@@ -84,6 +84,7 @@ GROUP BY 1 ORDER BY 2 DESC, 1
 _VARIANTS = f"""
 SELECT g.prompt_name, g.prompt_version, g.model_provider AS provider, g.model_name AS model, count(*) AS jobs,
        count(*) FILTER (WHERE j.outcome = 'answered') AS answered,
+       count(*) FILTER (WHERE j.outcome = 'unverified') AS unverified,
        count(*) FILTER (WHERE j.outcome = 'partial') AS partial,
        count(*) FILTER (WHERE j.outcome = 'abstained') AS abstained,
        count((g.grounding ->> 'grounding_score')::float8) AS scored,
@@ -97,6 +98,7 @@ GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4
 
 _ROUNDS = f"""
 SELECT j.round, count(*) AS jobs, count(*) FILTER (WHERE j.outcome = 'answered') AS answered,
+       count(*) FILTER (WHERE j.outcome = 'unverified') AS unverified,
        count(*) FILTER (WHERE j.outcome = 'partial') AS partial, CASE WHEN bool_and({_PRICED}) THEN sum(j.cost_usd) END AS cost_usd
 FROM job j WHERE j.batch_id = %(batch_id)s AND j.finished_at IS NOT NULL GROUP BY 1 ORDER BY 1
 """

@@ -16,7 +16,7 @@ from worker.ledger.batch_figures import BINS, BUCKETS
 from worker.operations.counts import amount, cost, spent_of
 
 ENDINGS = (
-    *(Outcome.ANSWERED, Outcome.PARTIAL, Outcome.ABSTAINED, Outcome.NO_EVIDENCE, Outcome.REJECTED, Outcome.REFUSED),
+    *Outcome,
     *(JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED),
 )
 """In the order of the colours and of the columns."""

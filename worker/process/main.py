@@ -23,8 +23,8 @@ from tasks.grounding import use_calibration, use_local_model
 from tasks.grounding.judge.allowance import JudgeTerms
 from tasks.grounding.local import identity_of
 from tasks.grounding.model import Calibration
-from tasks.grounding.objections import use_strictness
 from tasks.grounding.own_checkers import use_own_checkers
+from tasks.policy.outcome import use_strictness
 from tasks.ports import FinalJob, Leased, PackedFinal, process
 from tasks.results import compact_final
 from tasks.scheduling.feed import urgent_slots

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.claim_error import ErrorKind
-from schemas.generation import CheckerName, Strictness
+from schemas.generation import CheckerName
 from schemas.grounding import Claim, Grounding, Verdict
-from schemas.job import GenerationConfig, JobRequest
+from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError
 from tasks.grounding import CHECKERS, ground, summed_up, use_calibration
@@ -30,7 +29,6 @@ from tasks.grounding.model import (
     read_claim,
     shipped,
 )
-from tasks.grounding.objections import use_strictness
 from tasks.text.evidence import begin_search, forget
 from tasks.text.sentences import LONGEST, passage_spans, passages_around, words
 from tasks.text.source_index import index_source
@@ -319,29 +317,6 @@ def test_a_setting_selects_a_calibration() -> None:
 
 
 LATER = "A crossing takes 95 minutes."
-
-
-@pytest.mark.parametrize(
-    ("of_process", "of_job", "verdict"),
-    [
-        (Strictness.STRICT, None, Verdict.CONTRADICTED),
-        (Strictness.LENIENT, None, Verdict.SUPPORTED),
-        (Strictness.LENIENT, Strictness.STRICT, Verdict.CONTRADICTED),
-        (Strictness.STRICT, Strictness.LENIENT, Verdict.SUPPORTED),
-    ],
-)
-def test_a_setting_says_how_strict_jobs_without_strictness_are_checked(
-    of_process: Strictness, of_job: Strictness | None, verdict: Verdict
-) -> None:
-    request = JobRequest(response=LATER, context=(FERRY,), config=GenerationConfig(strictness=of_job))
-    try:
-        use_strictness(of_process)
-        claim = ground(request, postprocess(request, None, None)).claims[0]
-    finally:
-        use_strictness(Strictness.STRICT)
-    assert claim.verdict is verdict
-    assert claim.error is not None
-    assert claim.error.kind is ErrorKind.NUMBER
 
 
 @pytest.mark.parametrize(("dependence", "expected"), [(0.0, "product"), (1.0, "lowest"), (None, "shipped")])

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from schemas.claim_error import ClaimError, ErrorKind
 from schemas.generation import CheckerName, Strictness
+from schemas.job import JobRequest, SourceContext
 from tasks.errors import ConfigurationError
 from tasks.grounding import CHECKERS, use_calibration, use_local_model
-from tasks.grounding.objections import Objection, use_strictness
+from tasks.policy.outcome import strictness_of, use_strictness
 from worker.cli.commands.worker_process import _all
 from worker.local import Endpoints
 from worker.process.alive_file import prepare
@@ -24,7 +24,7 @@ def clean() -> Iterator[None]:
     yield
     use_calibration(None)
     use_local_model(None)
-    use_strictness(Strictness.STRICT)
+    use_strictness(Strictness.BALANCED)
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,13 @@ def test_only_workers_of_the_local_queue_load_the_model() -> None:
     assert CHECKERS[CheckerName.LOCAL].version == "says-who-3"
 
 
-def test_a_worker_checks_with_the_strictness_of_its_settings() -> None:
-    objection = Objection(ClaimError(kind=ErrorKind.ROLE, claim_words="Alice"))
-    assert objection.counts(None)
+def test_a_worker_rules_with_the_strictness_of_its_settings() -> None:
+    request = JobRequest(response="The fee is due.", context=(SourceContext(content="A fee."),))
+    assert strictness_of(request) is Strictness.BALANCED
 
     _prepare_check(Settings(strictness=Strictness.LENIENT), ["check"])
 
-    assert not objection.counts(None)
-    assert objection.counts(Strictness.STRICT)
+    assert strictness_of(request) is Strictness.LENIENT
 
 
 def test_an_unknown_strictness_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,7 @@ def _best_example(results: Sequence[Mapping[str, Any]]) -> UUID | None:
     return UUID(best["job_id"]) if best and best["job_id"] else None
 
 
-COLUMNS = (Outcome.ANSWERED, Outcome.PARTIAL, Outcome.ABSTAINED, Outcome.NO_EVIDENCE)
+COLUMNS = (Outcome.ANSWERED, Outcome.UNVERIFIED, Outcome.PARTIAL, Outcome.ABSTAINED, Outcome.NO_EVIDENCE)
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ RAW_CHARACTERS = 20_000
 _MADE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """An id that no person chose."""
 
-DOUBTFUL = {Verdict.CONTRADICTED, Verdict.UNSUPPORTED, Verdict.UNCHECKED}
+DOUBTFUL = {Verdict.CONTRADICTED, Verdict.UNSUPPORTED, Verdict.UNDECIDED, Verdict.UNCHECKED}
 
 
 @router.get("/jobs/{job_id}")

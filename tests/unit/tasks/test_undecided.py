@@ -1,0 +1,107 @@
+"""An answer with a claim that words can't decide: what each strictness makes of it, and that every reader knows the words."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from schemas.generation import OnUngrounded, Strictness
+from schemas.grounding import Verdict
+from schemas.job import JobRequest
+from schemas.states import Outcome
+from tasks.answers.postprocess import postprocess
+from tasks.grounding import ground
+from tasks.policy.comparison import TIERS
+from tasks.policy.outcome import CheckedAnswer, amend, another_round, decide_outcome, with_appendix, with_warnings
+from tasks.prompting.messages import render
+from tasks.results import RECORD_STATUS
+from tests.stub import hostile
+from tests.unit.tasks.test_redact import any_job
+from worker.cli.job_view import COLOURS
+from worker.operations.report_page import ENDINGS
+
+SOURCE = "The fee is 250 euros. It is due in May."
+PAGES = Path(__file__).parents[3] / "worker" / "http" / "pages"
+REPORT = Path(__file__).parents[3] / "worker" / "operations" / "report.css.j2"
+
+
+def answer(second: Verdict = Verdict.UNDECIDED, **config: object) -> CheckedAnswer:
+    """An answer of two cited sentences, of which the second has this verdict."""
+    request = JobRequest(query="What is the fee?", context=({"content": SOURCE},), config=config)
+    quotes = ("The fee is 250 euros.", "It is due in May.")
+    segments = [{"text": quote, "citations": [{"source": 1, "quote": quote}]} for quote in quotes]
+    completion = hostile.completion(hostile.Reply(json.dumps({"sufficient": True, "segments": segments})))
+    processed = postprocess(request, render(request, completion.protocol), completion)
+    grounding = ground(request, processed)
+    first, other = grounding.claims
+    assert first.verdict is Verdict.SUPPORTED
+    other = other.model_copy(update={"verdict": second, "unaccounted": ("May",)})
+    grounding = grounding.model_copy(update={"claims": (first, other)})
+    return CheckedAnswer(replace(any_job(), request=request), completion, processed, grounding)
+
+
+def outcome(checked: CheckedAnswer) -> Outcome:
+    return decide_outcome(checked, checked.processed).outcome
+
+
+@pytest.mark.parametrize(
+    ("strictness", "expected"),
+    [
+        (None, Outcome.UNVERIFIED),
+        (Strictness.STRICT, Outcome.PARTIAL),
+        (Strictness.BALANCED, Outcome.UNVERIFIED),
+        (Strictness.LENIENT, Outcome.ANSWERED),
+    ],
+)
+def test_strictness_weighs_a_claim_that_nothing_speaks_against(
+    strictness: Strictness | None, expected: Outcome
+) -> None:
+    assert outcome(answer(strictness=strictness)) is expected
+    assert outcome(answer(Verdict.SUPPORTED, strictness=strictness)) is Outcome.ANSWERED
+    assert outcome(answer(Verdict.CONTRADICTED, strictness=strictness)) is Outcome.PARTIAL
+    assert outcome(answer(strictness=strictness, require_grounding=False)) is Outcome.ANSWERED
+
+
+@pytest.mark.parametrize("treatment", OnUngrounded)
+def test_only_a_strict_job_treats_an_undecided_claim_as_without_support(treatment: OnUngrounded) -> None:
+    lax, strict = answer(on_ungrounded=treatment), answer(on_ungrounded=treatment, strictness=Strictness.STRICT)
+    assert outcome(lax) is Outcome.UNVERIFIED
+    assert another_round(lax) is None
+    assert amend(lax) == (lax, ())
+    assert with_appendix(lax.job.request, lax.processed, lax.grounding) == lax.processed.response
+
+    treated = {
+        OnUngrounded.FLAG: "May"
+        in with_appendix(strict.job.request, strict.processed, strict.grounding).partition("---")[2],
+        OnUngrounded.RETRY: another_round(strict) is not None,
+        OnUngrounded.REDACT: "May" not in amend(strict)[0].processed.response,
+        OnUngrounded.REJECT: outcome(strict) is Outcome.REJECTED,
+    }
+    assert treated[treatment]
+
+
+def test_an_undecided_claim_is_told_in_a_warning_and_the_reasoning() -> None:
+    checked = answer()
+    warnings = with_warnings(checked.job.request, checked.processed, checked.grounding).warnings
+    assert "words can't tell whether the sources support it: It is due in May." in warnings
+    assert decide_outcome(checked, checked.processed).reasons == ("words can't decide 1 of 2 claims",)
+
+
+def test_every_verdict_has_a_sign_a_colour_and_a_style() -> None:
+    style = (PAGES / "static" / "view.css").read_text()
+    assert len({verdict.sign for verdict in Verdict}) == len(Verdict)
+    for verdict in Verdict:
+        assert verdict in COLOURS
+        assert re.search(rf"\.claim\.{verdict.value}\b", style), verdict
+
+
+def test_every_outcome_has_a_status_a_place_in_reports_and_a_colour() -> None:
+    colours = REPORT.read_text()
+    for each in Outcome:
+        assert each in RECORD_STATUS
+        assert each in ENDINGS
+        assert colours.count(f"--{each.value}:") == 2
+        assert f"rect.{each.value}{{" in colours
+    assert TIERS[Outcome.ANSWERED] > TIERS[Outcome.UNVERIFIED] > TIERS[Outcome.PARTIAL]
