@@ -119,7 +119,9 @@ def night(tmp_path: Path) -> Iterator[Night]:
             "IN": str(write_lines(tmp_path / "in.jsonl", [question(7)])),
             "DONE": read_lines(tmp_path / "out.jsonl")[0]["batch_id"],
         }
-        write_lines(tmp_path / "calls.jsonl", [question(number) for number in range(10, 13)])
+        # Longer than all looks take on a busy machine.
+        patient = {"timeout_s": 600}
+        write_lines(tmp_path / "calls.jsonl", [question(number, config=patient) for number in range(10, 13)])
         yield Night(home, tmp_path, names)
 
 

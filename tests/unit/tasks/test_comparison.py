@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from schemas.states import JobState, Outcome
-from tasks.policy.comparison import Comparison, Merit, compare, wilson
+from tasks.policy.comparison import TIERS, Comparison, Merit, compare, wilson
 from tasks.ports import JobView
 from tests.builders import make_request
 from tests.contract.situations import finished
@@ -16,8 +16,7 @@ from tests.lent_ledger import LentLedger
 
 
 def merit(outcome: Outcome, support: float = 1.0, cost: str | None = "0.01") -> Merit:
-    tier = {"answered": 3, "partial": 2, "abstained": 1}.get(outcome.value, 0)
-    return Merit(outcome.value, tier, support, None if cost is None else Decimal(cost))
+    return Merit(outcome.value, TIERS.get(outcome, 0), support, None if cost is None else Decimal(cost))
 
 
 @pytest.mark.parametrize(

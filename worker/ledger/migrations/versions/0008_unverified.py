@@ -23,8 +23,9 @@ def downgrade() -> None:
 
 
 def _allow(outcomes: str) -> None:
-    # Rows of before keep the old rule, which the new one contains: nothing is read again.
+    # Rows are read under a lock that lets jobs go on.
     op.execute("ALTER TABLE job DROP CONSTRAINT job_outcome_known")
     op.execute(
         f"ALTER TABLE job ADD CONSTRAINT job_outcome_known CHECK (outcome IS NULL OR outcome IN ({outcomes})) NOT VALID"
     )
+    op.execute("ALTER TABLE job VALIDATE CONSTRAINT job_outcome_known")
