@@ -2,12 +2,12 @@
 
 from alembic import op
 
-revision = "0008"
-down_revision = "0007"
+revision = "0009"
+down_revision = "0008"
 branch_labels = None
 depends_on = None
 # The version before can't read an outcome that it does not know.
-floor = "0008"
+floor = "0009"
 
 OUTCOMES = "'abstained', 'answered', 'no_evidence', 'partial', 'refused', 'rejected'"
 
