@@ -47,7 +47,6 @@ _LONGEST = (
     "test_ledger_machine.py",
     "test_postgres_restarted.py",
     "test_provider_batches_killed.py",
-    "test_run_with_silent_connections.py",
     "test_submit_over_redis.py",
 )
 """Files whose tests wait out what they break, or take many steps: up to half a minute."""

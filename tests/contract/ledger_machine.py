@@ -312,8 +312,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def _lease_at(self, pick: int, *, stale: bool, step: Step | None = None) -> Leased:
         """One of the leases that hold (in this step, if there is one), or one that is lost."""
-        held = self.held()
-        fitting = [job for job in held if (self.model.holder(job) is None) is stale] or held
+        leases = self.held()
+        fitting = [job for job in leases if (self.model.holder(job) is None) is stale] or leases
         of_step = [job for job in fitting if job.step is step] or fitting
         return of_step[-1 - pick % len(of_step)]
 
@@ -362,8 +362,8 @@ class LedgerMachine(RuleBasedStateMachine):
         """A batch is paused, goes on, gets another ceiling; results are published, or Redis lost them all."""
         batch_id = self.batches[-1 - pick % len(self.batches)]
         if what == "pause":
-            held = self.do(self.ledger.actions.pause_batch(batch_id, ACTOR, paused=True), "hold")
-            assert held == self.model.pause(batch_id)
+            paused = self.do(self.ledger.actions.pause_batch(batch_id, ACTOR, paused=True), "hold")
+            assert paused == self.model.pause(batch_id)
         elif what == "resume":
             released = self.do(self.ledger.actions.pause_batch(batch_id, ACTOR, paused=False))
             assert released == self.model.resume(batch_id)

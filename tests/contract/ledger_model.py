@@ -200,8 +200,8 @@ class Model:
         return self._left(batch_id) - totals(promised)
 
     def _waiting(self, batch_id: UUID) -> list[tuple[Decimal, UUID, Job]]:
-        held = [job for job in self.of_batch(batch_id) if job.held is HeldReason.BUDGET]
-        return sorted((job.needs, job.id, job) for job in held if job.needs is not None)
+        jobs = [job for job in self.of_batch(batch_id) if job.held is HeldReason.BUDGET]
+        return sorted((job.needs, job.id, job) for job in jobs if job.needs is not None)
 
     def settle(self) -> int:
         """Let jobs go on as far as there is money; hold what did not begin where there is none; how many."""
@@ -352,23 +352,23 @@ class Model:
         """Lift this hold from all jobs, or a batch's; whether dispatch has to promote them first is left open."""
         if reason is HeldReason.BUDGET:
             self.unheld |= self.least.keys() & (self.ceilings.keys() if batch_id is None else {batch_id})
-        held = [job for job in self.jobs.values() if job.held is reason and batch_id in {None, job.batch_id}]
-        for job in held:
+        jobs = [job for job in self.jobs.values() if job.held is reason and batch_id in {None, job.batch_id}]
+        for job in jobs:
             if reason is HeldReason.BUDGET:
                 job.needs = None
             # In a batch that is paused a job goes on only when the batch does.
             job.held = HeldReason.BATCH_PAUSED if job.batch_id in self.paused else None
-        return len(held)
+        return len(jobs)
 
     def pause(self, batch_id: UUID) -> int:
         """Hold what waits in a batch."""
         self.paused.add(batch_id)
         waiting = {JobState.AVAILABLE, JobState.SCHEDULED}
-        held = [job for job in self.of_batch(batch_id) if job.held is None and job.state in waiting]
-        for job in held:
+        jobs = [job for job in self.of_batch(batch_id) if job.held is None and job.state in waiting]
+        for job in jobs:
             job.goes(JobState.SCHEDULED)
             job.held = HeldReason.BATCH_PAUSED
-        return len(held)
+        return len(jobs)
 
     def resume(self, batch_id: UUID) -> int:
         """Let a batch go on."""

@@ -149,17 +149,6 @@ async def test_a_judge_waits_for_the_next_window(postgres_database_url: str, ope
         assert (await view(ledger, leased.job_id)).step is Step.CHECK
 
 
-async def test_a_batch_that_is_resumed_in_between_waits_too(postgres_database_url: str, open_window: str) -> None:
-    async with opened(postgres_database_url, open_window) as (ledger, batch):
-        receipt = await submit_many(ledger, 2, batch=batch)
-        await ledger.actions.pause_batch(batch.id, ACTOR, paused=True)
-        advance_clock(postgres_database_url, HOUR + 90 * SECOND)
-        await tick(ledger)
-
-        await ledger.actions.pause_batch(batch.id, ACTOR, paused=False)
-        assert await states(ledger, receipt.job_ids) == [JobState.SCHEDULED] * 2
-
-
 async def test_a_window_that_opens_too_late_is_refused(postgres_database_url: str, later_window: str) -> None:
     soon = (datetime.now(UTC) + HOUR / 2).isoformat()
     with pytest.raises(InputError, match="does not open before") as caught:

@@ -296,56 +296,6 @@ async def test_a_tenant_with_many_silent_hosts_leaves_room_for_others(postgres_d
             await told(receiving, late)
 
 
-async def test_tenants_take_turns_at_one_host(postgres_database_url: str) -> None:
-    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
-        for number in range(6):
-            await settled(ledger, receiving.url, 40, f"early-{number}")
-        (late,) = await settled(ledger, receiving.url, 1, "late")
-        await ledger._database.rows(
-            "UPDATE callback SET next_at = nightdesk_now() - interval '1 hour' WHERE batch_id <> %(id)s", {"id": late}
-        )
-        await delivery(ledger, bounds=Bounds(of_host=2)).deliver()
-        order = [headers["webhook-id"] for headers, _ in receiving.requests]
-        assert len(order) == len(set(order)) == 241
-        assert order.index(f"msg_{late.hex}") < 16
-
-
-async def test_open_batches_are_not_looked_at_again(postgres_database_url: str) -> None:
-    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
-        await ledger._database.rows(
-            "WITH b AS (INSERT INTO batch (id, tenant) SELECT gen_random_uuid(), 'open' FROM generate_series(1, 3000) RETURNING id),"
-            " c AS (INSERT INTO callback (batch_id, url) SELECT id, %(url)s FROM b)"
-            " INSERT INTO job_count (batch_id, state, unpublished, jobs, folded) SELECT id, 'available', false, 1, true FROM b",
-            {"url": receiving.url},
-        )
-        for _ in range(3):
-            await ledger.callbacks.settle()
-        query = "SELECT count(*) AS due FROM callback WHERE next_at <= nightdesk_now()"
-        assert (await ledger._database.rows(query, {}))[0].due == 0
-        batch = make_batch(callback_url=receiving.url)
-        await finished(ledger, batch=batch)
-        await ledger.callbacks.settle()
-        assert (await ledger._database.rows(query, {}))[0].due == 1
-        await delivery(ledger).deliver()
-        assert (await callback_of(ledger, batch.id)).state == "delivered"
-
-
-async def test_a_batch_whose_counts_were_folded_is_told(postgres_database_url: str) -> None:
-    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
-        batch = make_batch(callback_url=receiving.url)
-        lease = await submit(ledger, batch=batch)
-        assert lease is not None
-        await ledger.callbacks.settle()
-        await ledger._database.rows(
-            "UPDATE job SET state = 'cancelled', finished_at = nightdesk_now() WHERE batch_id = %(id)s",
-            {"id": batch.id},
-        )
-        await ledger.duties.fold_counts(20_000)
-        await ledger.callbacks.settle()
-        await delivery(ledger).deliver()
-        assert len(receiving.requests) == 1
-
-
 async def test_a_batch_that_is_retried_meanwhile_is_told_once_it_is_settled_again(postgres_database_url: str) -> None:
     async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
         (batch_id,) = await settled(ledger, receiving.url, 1)

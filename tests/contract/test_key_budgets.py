@@ -9,7 +9,6 @@ from datetime import timedelta
 from decimal import Decimal
 from uuid import UUID
 
-import psycopg
 import pytest
 
 from schemas.access import Role
@@ -112,19 +111,6 @@ async def test_its_jobs_alone_are_held_and_go_on_when_it_is_raised(postgres_data
         assert (await ledger.budgets.all())[0].waiting == 0
 
 
-async def test_its_next_day_goes_on_by_itself(postgres_database_url: str) -> None:
-    async with opened(postgres_database_url, total="10", day="0.30") as (ledger, key):
-        await open_one(ledger, await submit_and_take(ledger, batch=batch_of(key)), reserved_usd=PRICE)
-        waiting = await refused_job(ledger, batch_of(key))
-        assert await ledger.duties.settle_budgets(10) == 0
-
-        advance_clock(postgres_database_url, timedelta(days=1))
-
-        assert await ledger.duties.settle_budgets(10) == 1
-        await open_one(ledger, await take_one(ledger, waiting), reserved_usd=PRICE)
-        assert await sums(ledger) == {"intake day UTC": (PRICE, 0), "intake total": (2 * PRICE, 0)}
-
-
 async def test_it_needs_known_prices_of_its_own_jobs_and_outlives_its_revocation(postgres_database_url: str) -> None:
     async with opened(postgres_database_url, total="0.10") as (ledger, key):
         unpriced = replace(make_job(), unpriced=("config.model", "the price of model x is unknown"))
@@ -202,20 +188,6 @@ CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sle
 CREATE TRIGGER wait BEFORE INSERT ON attempt FOR EACH ROW EXECUTE FUNCTION wait();
 """
 """Keeps a call that is opened out of sight for a moment."""
-
-
-async def test_a_call_that_is_opened_while_it_is_set_counts(postgres_database_url: str) -> None:
-    async with opened(postgres_database_url) as (ledger, key):
-        attempt = make_attempt(await submit_and_take(ledger, batch=batch_of(key)), reserved_usd=PRICE)
-        with psycopg.connect(postgres_database_url, autocommit=True) as connection:
-            connection.execute(SLOW)
-
-        (status,), _ = await asyncio.gather(
-            ledger.attempts.open_attempts([attempt]), limit_key(ledger, "intake", {}, {TOTAL: Decimal(100)}, ACTOR)
-        )
-
-        assert status is Opened.OPENED
-        assert await sums(ledger) == {"intake total": (PRICE, 0)}
 
 
 async def test_jobs_of_a_revoked_key_get_money_by_its_id_beside_a_later_key_of_its_name(

@@ -8,11 +8,10 @@ import pytest
 
 from schemas.model_call import Completion, FinishReason, ProviderSnapshot, SharedFrom, Usage
 from schemas.states import JobState, Step
-from tasks.ports import CacheResult, CacheStatus, Leased, Ledger, Opened
+from tasks.ports import CacheResult, CacheStatus, Leased, Ledger
 from tests.builders import (
     closed_ok,
     closed_unknown,
-    lease_key,
     make_attempt,
     make_batch,
     make_request,
@@ -178,27 +177,6 @@ async def test_refused_and_interrupted_answers_are_neither_shared_nor_awaited(
     await open_one(ledger, third, share=make_terms())
 
 
-async def test_an_answer_that_came_late_is_as_good_as_any(ledger: Ledger) -> None:
-    first = await submit_and_take(ledger)
-    attempt = await open_one(ledger, first, share=make_terms())
-    await ledger.attempts.close_attempts([closed_unknown(first, attempt)])
-    await ledger.actions.cancel([first.job_id], ACTOR)
-    await ledger.attempts.close_attempts([closed_ok(first, attempt)])
-
-    assert await look(ledger, await submit_and_take(ledger)) is REUSED
-
-
-async def test_a_late_answer_beside_the_winner_is_not_shared(ledger: Ledger) -> None:
-    first = await submit_and_take(ledger)
-    late = await open_one(ledger, first, share=make_terms("late"))
-    await ledger.attempts.close_attempts([closed_unknown(first, late)])
-    await answered(ledger, first)
-    await ledger.attempts.close_attempts([closed_ok(first, late)])
-    leased = await submit_and_take(ledger)
-
-    assert await look(ledger, leased, what="late") is NONE
-
-
 # ---- who may take ----------------------------------------------------------------------------------------------
 
 
@@ -224,17 +202,6 @@ async def test_sharing_again_after_an_unconfirmed_commit_changes_nothing(ledger:
     assert await ledger.cache.share([lookup]) == [CacheResult(REUSED)]
 
     assert await ledger.reading.job_detail(leased.job_id) == before
-
-
-async def test_an_answer_of_its_own_goes_first(ledger: Ledger) -> None:
-    await answered(ledger)
-    leased = await submit_and_take(ledger)
-    attempt = await open_one(ledger, leased)
-    await ledger.attempts.close_attempts([closed_ok(leased, attempt)])
-
-    assert await look(ledger, leased) is NONE
-
-    assert await ledger.attempts.open_attempts([make_attempt(leased, share=make_terms())]) == [Opened.ANSWERED]
 
 
 async def test_many_look_at_once_and_each_gets_its_own_word(ledger: Ledger) -> None:
@@ -276,15 +243,6 @@ async def test_a_new_run_does_not_find_the_answer_it_took(ledger: Ledger) -> Non
     again = await take_one(ledger, leased.job_id)
 
     assert (again.stored, again.attempts) == (None, 0)
-
-
-async def test_the_age_of_a_run_is_reported(ledger: Ledger, clock: Clock) -> None:
-    leased = await submit_and_take(ledger)
-    assert leased.started_ago_ms < 10_000
-    await ledger.queue.hand_back([lease_key(leased)])
-    await clock.advance(60 * SECOND)
-
-    assert 60_000 <= (await take_one(ledger, leased.job_id)).started_ago_ms < 70_000
 
 
 async def test_erased_answers_are_not_shared_and_copies_stay_their_jobs_own(

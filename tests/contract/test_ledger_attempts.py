@@ -9,7 +9,7 @@ import pytest
 from schemas.failure import FailureKind
 from schemas.model_call import FinishReason
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import Advance, ClosedAttempt, Leased, Ledger, Opened, Purpose, StoredAnswer
+from tasks.ports import ClosedAttempt, Leased, Ledger, Opened, Purpose, StoredAnswer
 from tests.builders import (
     ANSWER,
     closed_error,
@@ -107,15 +107,6 @@ async def test_no_second_call_for_a_stored_answer(ledger: Ledger) -> None:
     assert len((await ledger.reading.job_detail(leased.job_id)).attempts) == 3
 
 
-async def test_a_failed_attempt_does_not_stand_in_the_way(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    for close in (closed_error, closed_unknown):
-        attempt = await open_one(ledger, leased)
-        await ledger.attempts.close_attempts([close(leased, attempt)])
-
-    await generate(ledger, leased)
-
-
 # ---- closing ---------------------------------------------------------------------------------------------------
 
 
@@ -134,16 +125,6 @@ async def test_an_answer_moves_the_job_to_its_check(ledger: Ledger) -> None:
     assert str(detail.completions[0]["attempt_id"]) == str(attempt.id)
     assert detail.completions[0]["finish_reason"] == "stop"
     assert detail.events == ()
-
-
-async def test_without_a_next_place_the_job_stays(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    attempt = await open_one(ledger, leased)
-
-    assert await ledger.attempts.close_attempts([closed_ok(leased, attempt)]) == set()
-
-    assert await state(ledger, leased.job_id) is JobState.RUNNING
-    assert (await ledger.queue.renew([lease_key(leased)], LEASE)).lost == set()
 
 
 @pytest.mark.parametrize("spent", [True, False])
@@ -197,23 +178,6 @@ async def test_many_closings_each_go_their_own_way(ledger: Ledger) -> None:
     assert await ledger.attempts.close_attempts([]) == set()
 
 
-async def test_two_attempts_of_a_job_close_together(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    await generate(ledger, leased)
-    checking = await take_one(ledger, leased.job_id, Step.CHECK)
-    first_attempt = await open_one(ledger, checking)
-    two = await open_one(ledger, checking, round=1)
-    back = Advance(state=JobState.AVAILABLE, step=Step.GENERATE, round=1)
-
-    closings = [closed_ok(checking, first_attempt), closed_ok(checking, two, then=back)]
-    assert await ledger.attempts.close_attempts(closings) == {leased.job_id}
-
-    detail = await ledger.reading.job_detail(leased.job_id)
-    assert [row["outcome"] for row in detail.attempts] == ["ok"] * 3
-    assert len(detail.completions) == 3
-    assert detail.view.cost_usd == 3 * Decimal("0.002")
-
-
 async def test_closing_again_changes_nothing(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.1"))
@@ -227,18 +191,6 @@ async def test_closing_again_changes_nothing(ledger: Ledger) -> None:
     assert await ledger.reading.job_detail(leased.job_id) == before
     status = await ledger.reading.batch_status(leased.batch_id)
     assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.002"))
-
-
-async def test_a_failure_that_is_closed_stays_a_failure(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    attempt = await open_one(ledger, leased)
-    await ledger.attempts.close_attempts([closed_error(leased, attempt)])
-
-    await ledger.attempts.close_attempts([closed_ok(leased, attempt)])
-
-    detail = await ledger.reading.job_detail(leased.job_id)
-    assert detail.attempts[0]["outcome"] == "error:overloaded"
-    assert detail.completions == ()
 
 
 async def test_the_step_fences_the_advance(ledger: Ledger) -> None:
@@ -271,23 +223,6 @@ async def test_a_late_answer_is_kept_and_spares_the_next_call(ledger: Ledger, cl
     assert (again.stored.attempt_id, again.stored.completion.text) == (attempt.id, "late but good")
     assert again.unknown == 0
     assert await ledger.attempts.open_attempts([make_attempt(again)]) == [Opened.ANSWERED]
-
-
-async def test_a_stored_answer_takes_its_job_on_without_a_call(ledger: Ledger, clock: Clock) -> None:
-    leased = await submit_and_take(ledger)
-    attempt = await open_one(ledger, leased)
-    await clock.advance(2 * LEASE)
-    await ledger.duties.rescue(10, None)
-    await ledger.attempts.close_attempts([closed_ok(leased, attempt)])
-    again = await take_one(ledger, leased.job_id, worker="w2")
-
-    advanced = await ledger.attempts.close_attempts([closed_ok(again, attempt, then=to_check(again))])
-
-    assert advanced == {leased.job_id}
-    checking = await take_one(ledger, leased.job_id, Step.CHECK)
-    assert checking.stored is not None
-    assert checking.stored.attempt_id == attempt.id
-    assert (await ledger.reading.job_detail(leased.job_id)).view.cost_usd == Decimal("0.002")
 
 
 async def test_the_first_answer_wins_and_the_late_one_is_kept_beside_it(ledger: Ledger, clock: Clock) -> None:
@@ -347,16 +282,6 @@ async def test_an_answer_for_an_old_run_is_not_the_new_runs_answer(ledger: Ledge
     assert (again.run, again.stored, again.attempts) == (leased.run + 1, None, 0)
     await generate(ledger, again)
     assert (await view(ledger, leased.job_id)).cost_usd == 2 * Decimal("0.002")
-
-
-async def test_an_answer_in_bytes_that_are_no_text_is_kept(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    attempt = await open_one(ledger, leased)
-    odd = replace(make_answer(sanitised=True), raw=b"\x00\xff\xfe nul \xc3")
-
-    await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=odd, then=to_check(leased))])
-
-    assert len((await ledger.reading.job_detail(leased.job_id)).completions) == 1
 
 
 # ---- what broken streams leave ---------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ import pytest
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import ANY_RESCUES, LAST_RESCUES, LeaseRoom, Ledger, risk_of
-from tests.builders import closed_ok, later, lease_key, make_batch, make_request, to_check
+from tasks.ports import LAST_RESCUES, LeaseRoom, Ledger
+from tests.builders import later, lease_key, make_batch, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import (
     ACTOR,
@@ -17,13 +17,10 @@ from tests.contract.situations import (
     open_one,
     state,
     submit,
-    submit_and_take,
     submit_many,
-    take,
     take_one,
     view,
 )
-from worker.ledger.postgres import PostgresLedger
 
 EASY = LeaseRoom(1_000_000_000)
 
@@ -64,26 +61,7 @@ async def test_a_job_bigger_than_the_room_comes_alone(ledger: Ledger) -> None:
     assert (first.job_id, second.job_id) == (receipt.job_ids[1], receipt.job_ids[0])
 
 
-async def test_tenants_take_turns_however_few_bytes_fit(ledger: PostgresLedger) -> None:
-    for tenant in ("a", "b"):
-        await submit_many(ledger, 3, make_batch(tenant), context=["x" * 4_000])
-
-    tenants = [
-        [job.tenant for job in await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, room=LeaseRoom(14_000))]
-        for _ in range(3)
-    ]
-
-    if isinstance(ledger, PostgresLedger):
-        assert [sorted(some) for some in tenants] == [["a", "b"]] * 3
-    assert sum(map(len, tenants)) == 6
-
-
 # ---- risk ------------------------------------------------------------------------------------------------------
-
-
-def test_risk_grows_until_a_job_runs_with_no_other_suspect() -> None:
-    assert [risk_of(rescues) for rescues in range(7)] == [0, 1 / 64, 1 / 16, 1 / 4, 1, 1, 1]
-    assert [LeaseRoom(1, risk).max_rescues for risk in (0, 1 / 64, 0.1, 0.5, 1)] == [0, 1, 2, 3, ANY_RESCUES]
 
 
 @pytest.mark.parametrize("idle", [False, True])
@@ -172,18 +150,6 @@ async def test_an_answer_that_was_paid_for_comes_back_to_a_worker_first(ledger: 
     assert await state(ledger, leased.job_id) is JobState.FAILED
 
 
-async def test_a_late_answer_is_not_given_up_with_its_job(ledger: Ledger, clock: Clock) -> None:
-    leased = await submit_and_take(ledger)
-    attempt = await open_one(ledger, leased)
-    await clock.advance(2 * LEASE)
-    await ledger.duties.rescue(10, None, 1)
-    await ledger.attempts.close_attempts([closed_ok(leased, attempt, then=to_check(leased))])
-
-    await lose(ledger, clock, 1, most=1)
-
-    assert await state(ledger, leased.job_id) is JobState.AVAILABLE
-
-
 @pytest.mark.parametrize("how", ["step", "round", "run"])
 async def test_the_count_of_rescues_starts_again(ledger: Ledger, clock: Clock, how: str) -> None:
     (job_id,) = (await submit(ledger)).job_ids
@@ -204,14 +170,3 @@ async def test_the_count_of_rescues_starts_again(ledger: Ledger, clock: Clock, h
         await ledger.duties.promote(10)
 
     assert (await take_one(ledger, job_id, step)).rescues == 0
-
-
-async def test_a_job_that_waits_keeps_its_count(ledger: Ledger, clock: Clock) -> None:
-    (job_id,) = (await submit(ledger)).job_ids
-    await lose(ledger, clock, 2)
-    leased = await take_one(ledger, job_id)
-    await ledger.queue.defer(lease_key(leased), later(leased))
-    await clock.advance(LEASE)
-    await ledger.duties.promote(10)
-
-    assert [job.rescues for job in await take(ledger, [job_id])] == [2]

@@ -9,7 +9,7 @@ from tasks.errors import QueueFull
 from tasks.ports import Ledger
 from tests.builders import later, lease_key, make_batch, make_request
 from tests.contract.conftest import Clock
-from tests.contract.situations import ACTOR, HOUR, submit, submit_and_take, submit_many
+from tests.contract.situations import HOUR, submit, submit_and_take, submit_many
 from tests.postgres import make_postgres_ledger
 from worker.ledger.postgres import PostgresLedger
 
@@ -39,14 +39,6 @@ async def test_every_state_that_is_not_final_counts(ledger: Ledger, clock: Clock
 
     with pytest.raises(QueueFull, match="has 5 already"):
         await submit_many(ledger, 1, make_batch(tenant="a", max_queued=5))
-
-
-async def test_final_jobs_and_other_tenants_jobs_do_not_count(ledger: Ledger) -> None:
-    receipt = await submit_many(ledger, 3, make_batch(tenant="a", max_queued=3))
-    await submit_many(ledger, 3, make_batch(tenant="b"))
-    await ledger.actions.cancel(receipt.job_ids[:2], ACTOR)
-
-    assert (await submit_many(ledger, 2, make_batch(tenant="a", max_queued=3))).created
 
 
 async def test_accepted_jobs_are_returned_even_at_the_cap(ledger: Ledger) -> None:

@@ -49,21 +49,6 @@ async def test_due_jobs_become_available(ledger: Ledger, clock: Clock) -> None:
     assert await ledger.duties.promote(10) == 0
 
 
-async def test_promotion_has_a_limit(ledger: Ledger, clock: Clock) -> None:
-    await submit_many(ledger, 5, batch=make_batch(not_before=clock.now() + HOUR))
-    await clock.advance(2 * HOUR)
-
-    assert [await ledger.duties.promote(2) for _ in range(4)] == [2, 2, 1, 0]
-
-
-async def test_held_jobs_are_not_promoted(ledger: Ledger, clock: Clock) -> None:
-    leased = await submit_and_take(ledger)
-    await ledger.queue.defer(lease_key(leased), later(leased, held_reason=HeldReason.UNKNOWN_OUTCOME))
-    await clock.advance(HOUR)
-
-    assert await ledger.duties.promote(10) == 0
-
-
 async def test_a_paused_batch_is_not_promoted(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 2)
     leased = await take(ledger, receipt.job_ids)
@@ -148,17 +133,6 @@ async def test_hints_fill_up_to_the_depth(ledger: Ledger) -> None:
     assert await ledger.duties.take_hints(Step.GENERATE, 4, 3, AGAIN) == []
 
 
-async def test_a_hinted_job_that_was_taken_makes_room(ledger: Ledger) -> None:
-    await submit_many(ledger, 6)
-    hinted = [job_id for job_id, _ in await ledger.duties.take_hints(Step.GENERATE, 4, 10, AGAIN)]
-    await take(ledger, hinted[:3])
-
-    more = [job_id for job_id, _ in await ledger.duties.take_hints(Step.GENERATE, 4, 10, AGAIN)]
-
-    assert len(more) == 2
-    assert not set(more) & set(hinted)
-
-
 async def test_an_old_hint_counts_as_lost(ledger: Ledger, clock: Clock) -> None:
     await submit_many(ledger, 2)
     hinted = await ledger.duties.take_hints(Step.GENERATE, 2, 10, AGAIN)
@@ -197,43 +171,6 @@ async def test_hints_for_the_check_come_after_the_answer(ledger: Ledger, clock: 
     assert await ledger.duties.take_hints(Step.GENERATE, 10, 10, AGAIN) == []
 
 
-async def test_hints_go_by_priority(ledger: Ledger) -> None:
-    await submit(ledger, *(make_request(f"{p}?", priority=p) for p in (0, 5, -7, 5, 9)))
-
-    rounds = [await ledger.duties.take_hints(Step.GENERATE, 10, limit, AGAIN) for limit in (1, 2, 10)]
-
-    assert [sorted(priority for _, priority in hints) for hints in rounds] == [[9], [5, 5], [-7, 0]]
-
-
-async def test_tenants_take_turns(ledger: Ledger) -> None:
-    big = await submit_many(ledger, 50, batch=make_batch("big"))
-    small = await submit_many(ledger, 2, batch=make_batch("small"))
-    other = await submit_many(ledger, 2, batch=make_batch("other"))
-
-    hinted = {job_id for job_id, _ in await ledger.duties.take_hints(Step.GENERATE, 6, 6, AGAIN)}
-
-    assert [len(hinted & set(receipt.job_ids)) for receipt in (big, small, other)] == [2, 2, 2]
-
-
-async def test_priority_goes_before_fairness(ledger: Ledger) -> None:
-    await submit_many(ledger, 2, batch=make_batch("patient"))
-    urgent = await submit_many(ledger, 3, batch=make_batch("urgent"), priority=10)
-
-    hinted = await ledger.duties.take_hints(Step.GENERATE, 3, 3, AGAIN)
-
-    assert {job_id for job_id, _ in hinted} == set(urgent.job_ids)
-
-
-async def test_within_a_tenant_the_nearest_deadline_goes_first(ledger: Ledger, clock: Clock) -> None:
-    now = clock.now()
-    deadlines = [None, now + 3 * HOUR, now + HOUR, now + 2 * HOUR, None]
-    receipt = await submit(ledger, *(make_request(f"{n}?", deadline=at) for n, at in enumerate(deadlines)))
-
-    order = [(await ledger.duties.take_hints(Step.GENERATE, 10, 1, AGAIN))[0][0] for _ in deadlines]
-
-    assert [receipt.job_ids.index(job_id) for job_id in order] == [2, 3, 1, 0, 4]
-
-
 @pytest.mark.parametrize(
     ("sizes", "limit"),
     [
@@ -262,17 +199,6 @@ async def test_the_fair_order_is_exact_for_every_mix_of_tenants_and_priorities(
     assert {job_id for job_id, _ in hinted} == {job_id for _, _, job_id in expected[:limit]}
 
 
-async def test_backlog_counts_what_is_available(ledger: Ledger, clock: Clock) -> None:
-    receipt = await submit_many(ledger, 5)
-    await submit(ledger, make_request("later?", scheduled_at=clock.now() + HOUR))
-    leased = await take(ledger, receipt.job_ids[:2])
-    await generate(ledger, leased[0])
-
-    assert await ledger.duties.backlog(Step.GENERATE, 100) == 3
-    assert await ledger.duties.backlog(Step.GENERATE, 2) == 2
-    assert await ledger.duties.backlog(Step.CHECK, 100) == 1
-
-
 # ---- rescue ----------------------------------------------------------------------------------------------------
 
 
@@ -290,13 +216,6 @@ async def test_only_leases_that_ran_out_are_rescued(ledger: Ledger, clock: Clock
     assert (rescued.state, rescued.step, rescued.round) == (JobState.AVAILABLE, old[0].step, old[0].round)
     assert await ledger.duties.rescue(10, None) == []
     assert [event["kind"] for event in (await ledger.reading.job_detail(rescued.job_id)).events] == ["rescue"]
-
-
-async def test_rescue_has_a_limit(ledger: Ledger, clock: Clock) -> None:
-    await take(ledger, (await submit_many(ledger, 5)).job_ids)
-    await clock.advance(2 * LEASE)
-
-    assert [len(await ledger.duties.rescue(2, None)) for _ in range(4)] == [2, 2, 1, 0]
 
 
 async def test_a_rescue_shows_the_call_with_an_unknown_outcome(ledger: Ledger, clock: Clock) -> None:

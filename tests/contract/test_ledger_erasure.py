@@ -46,7 +46,6 @@ from tests.contract.situations import (
     submit,
     submit_and_take,
     submit_many,
-    take,
     take_one,
     view,
 )
@@ -177,20 +176,6 @@ async def test_the_accounting_rows_remain(ledger: PostgresLedger) -> None:
     assert batch_after.spent_usd == Decimal("0.002")
 
 
-async def test_a_batch_s_cost_stays_unknown_when_its_jobs_of_unknown_price_are_deleted(ledger: PostgresLedger) -> None:
-    receipt = await submit_many(ledger, 2)
-    unpriced, free = await take(ledger, receipt.job_ids)
-    await generate(ledger, unpriced, cost_usd=None)
-    await generate(ledger, free, cost_usd=Decimal(0))
-    for leased in await take(ledger, receipt.job_ids, Step.CHECK):
-        await finish(ledger, leased)
-
-    assert (await ledger.erasure.delete([free.job_id])).cost_usd == Decimal(0)
-    assert (await ledger.erasure.delete([unpriced.job_id])).cost_usd is None
-
-    assert (await ledger.reading.batch_status(receipt.batch_id)).spent_usd is None
-
-
 async def test_the_result_of_an_erased_job_says_so(ledger: PostgresLedger) -> None:
     job = await telling_job(ledger)
     await ledger.erasure.erase([job.job_id], ACTOR)
@@ -284,24 +269,6 @@ async def test_a_spool_of_another_machine_brings_no_word_of_an_erased_job_and_al
     assert await ledger.inspection.violations() == []
 
 
-async def test_a_spool_with_answers_of_a_job_that_was_deleted_is_replayed_to_nothing(
-    ledger: PostgresLedger, postgres_database_url: str, clock: Clock, tmp_path: Path
-) -> None:
-    leased = await submit_and_take(ledger, telling_request())
-    attempt = await open_one(ledger, leased)
-    folder = await spooled(leased, attempt, tmp_path / "other-machine")
-    await ledger.actions.cancel([leased.job_id], ACTOR)
-    await clock.advance(HOUR)
-    await ledger.duties.rescue(10, None)
-    assert list((await ledger.erasure.delete([leased.job_id])).runs) == [leased.job_id]
-
-    assert await replay(Spool(folder), ledger.attempts) == 1
-
-    assert not list(folder.iterdir())
-    assert CANARY not in everything_in(postgres_database_url)
-    assert await ledger.inspection.violations() == []
-
-
 async def test_an_answer_that_is_being_written_while_its_job_is_erased_goes_with_it(
     ledger: PostgresLedger, postgres_database_url: str
 ) -> None:
@@ -352,15 +319,6 @@ async def test_content_quoted_in_an_error_is_erased_with_its_job(
     await (ledger.erasure.erase([job_id], ACTOR) if verb == "erase" else ledger.erasure.delete([job_id]))
 
     assert CANARY not in everything_in(postgres_database_url)
-
-
-async def test_a_job_is_erased_though_another_has_its_id_as_message_id(ledger: PostgresLedger) -> None:
-    first = await finished(ledger, make_request("A?", message_id="m"))
-    second = await finished(ledger, make_request("B?", message_id=str(first)))
-
-    assert list(await ledger.erasure.erase([first], ACTOR)) == [first]
-
-    assert (await view(ledger, second)).record is not None
 
 
 async def test_keys_are_forgotten_with_the_content(ledger: PostgresLedger) -> None:

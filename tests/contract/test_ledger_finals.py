@@ -1,20 +1,14 @@
 """Finals: one per run, with their record, fenced by lease and step, and kept in the outbox until published."""
 
-from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 from uuid import UUID
 
-import pytest
-
-from schemas.failure import FailureKind
 from schemas.grounding import Claim, Evidence, Grounding, Verdict
 from schemas.model_call import ProviderSnapshot, Usage
-from schemas.record import Quality, RecordStatus, TimingMs
+from schemas.record import Quality, TimingMs
 from schemas.states import JobState, Outcome, Step
 from tasks.ports import Ledger
-from tasks.results import compact, result_of
-from tests.builders import lease_key, make_failed, make_final, make_prompt, make_record, make_request, new_id
+from tests.builders import lease_key, make_failed, make_final, make_prompt, make_record, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import (
     ACTOR,
@@ -80,39 +74,6 @@ async def test_the_record_is_kept_as_written(ledger: Ledger) -> None:
     assert stored_record.model_copy(update={"created_at": None}) == record
 
 
-async def test_a_failed_job_keeps_its_failure(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-
-    assert await ledger.queue.finish([make_failed(leased, FailureKind.CONTEXT_EXCEEDED)]) == {leased.job_id}
-
-    failed = await view(ledger, leased.job_id)
-    assert (failed.state, failed.outcome) == (JobState.FAILED, None)
-    assert failed.record is not None
-    assert failed.record.status is RecordStatus.FAILED
-    assert failed.record.failure is not None
-    assert failed.record.failure.kind is FailureKind.CONTEXT_EXCEEDED
-
-
-async def test_a_job_can_finish_without_a_call(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-
-    await finish(ledger, leased, outcome=Outcome.NO_EVIDENCE)
-
-    done = await view(ledger, leased.job_id)
-    assert (done.outcome, done.step) == (Outcome.NO_EVIDENCE, Step.GENERATE)
-    assert not done.cost_usd
-
-
-async def test_only_one_final_per_run(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    await finish(ledger, leased, outcome=Outcome.ANSWERED)
-    before = await view(ledger, leased.job_id)
-
-    assert await ledger.queue.finish([make_failed(leased)]) == set()
-
-    assert await view(ledger, leased.job_id) == before
-
-
 async def test_finals_of_lost_leases_are_left_out(ledger: Ledger, clock: Clock) -> None:
     receipt = await submit_many(ledger, 4)
     valid_job, cancelled, rescued, given_back = await take(ledger, receipt.job_ids)
@@ -130,15 +91,6 @@ async def test_finals_of_lost_leases_are_left_out(ledger: Ledger, clock: Clock) 
     assert await state(ledger, rescued.job_id) is JobState.AVAILABLE
     assert (await view(ledger, rescued.job_id)).record is None
     assert await ledger.queue.finish([]) == set()
-
-
-@pytest.mark.parametrize("wrong", [{"token": new_id()}, {"step": Step.CHECK}])
-async def test_token_and_step_fence_the_final(ledger: Ledger, wrong: dict[str, Any]) -> None:
-    leased = await submit_and_take(ledger)
-
-    assert await ledger.queue.finish([replace(make_final(leased), **wrong)]) == set()
-
-    assert await state(ledger, leased.job_id) is JobState.RUNNING
 
 
 # ---- the outbox ------------------------------------------------------------------------------------------------
@@ -181,15 +133,6 @@ async def test_every_final_state_is_to_be_published(ledger: Ledger, clock: Clock
     }
 
 
-async def test_a_job_that_is_not_final_is_not_published(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    assert await ledger.outbox.mark_published([(leased.job_id, leased.run)]) == [(leased.job_id, leased.run)]
-
-    await finish(ledger, leased)
-
-    assert [unpublished.job_id for unpublished in await ledger.outbox.unpublished(10, 0 * SECOND)] == [leased.job_id]
-
-
 async def test_the_result_of_an_earlier_run_is_not_taken_for_that_of_the_latest(ledger: Ledger) -> None:
     job_id = await finished(ledger)
     (old,) = await ledger.outbox.unpublished(10, 0 * SECOND)
@@ -204,15 +147,6 @@ async def test_the_result_of_an_earlier_run_is_not_taken_for_that_of_the_latest(
     assert new.run == old.run + 1
     assert await ledger.outbox.mark_published([(job_id, new.run)]) == []
     assert await ledger.outbox.unpublished(10, 0 * SECOND) == []
-
-
-async def test_a_result_is_made_of_what_the_outbox_reads(ledger: Ledger) -> None:
-    request = make_request(context=["one", "two", "two"], metadata={"a": 1}, custom_id="c")
-    job_id = await finished(ledger, request)
-
-    (slim,) = await ledger.outbox.unpublished(10, 0 * SECOND)
-
-    assert compact(result_of(slim)) == compact(result_of(await view(ledger, job_id)))
 
 
 async def test_a_result_set_aside_keeps_no_other_back_and_is_tried_again(ledger: Ledger, clock: Clock) -> None:
@@ -266,20 +200,6 @@ async def test_results_that_ended_together_are_republished_each_once(ledger: Led
     pages = await republished(ledger, 3)
     assert [len(page) for page in pages] == [3, 3, 1]
     assert {job_id for page in pages for job_id in page} == set(ids)
-
-
-async def test_a_walk_that_started_again_ignores_the_position_of_the_former(ledger: Ledger, clock: Clock) -> None:
-    ids = [await finished(ledger) for _ in range(3)]
-    await ledger.outbox.mark_published([(job_id, 1) for job_id in ids])
-    await ledger.outbox.begin_republishing(HOUR)
-    before = await ledger.outbox.republish_page(2)
-    assert before is not None
-    await clock.advance(SECOND)
-
-    await ledger.outbox.begin_republishing(HOUR)
-    await ledger.outbox.note_republished(before)
-
-    assert [len(page) for page in await republished(ledger, 2)] == [2, 1]
 
 
 async def test_results_in_the_outbox_are_not_published_by_the_walk_too(ledger: Ledger) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from schemas.states import HeldReason, JobState, Step
 from tasks.ports import Advance, Ledger, Outlook
-from tests.builders import later, lease_key, make_attempt, make_batch, make_config, make_request
+from tests.builders import lease_key, make_attempt, make_batch, make_config, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import (
     ACTOR,
@@ -34,58 +34,12 @@ async def leads(ledger: Ledger, worker: str, **more: Any) -> bool:
     return (await attend(ledger, worker, **more)).leads
 
 
-async def test_the_first_leads_until_it_is_gone_for_a_while(ledger: Ledger, clock: Clock) -> None:
-    assert [await leads(ledger, name) for name in ("a", "b", "a", "b")] == [True, False, True, False]
-    for _ in range(4):
-        await clock.advance(LEAD - SECOND)
-        assert [await leads(ledger, name) for name in ("a", "b")] == [True, False], "it is renewed"
-
-    await clock.advance(LEAD + SECOND)
-
-    assert [await leads(ledger, name) for name in ("b", "a")] == [True, False]
-
-
-async def test_a_leader_that_resigns_is_replaced_at_once(ledger: Ledger) -> None:
-    assert await leads(ledger, "a")
-    await ledger.duties.resign("b")
-    assert not await leads(ledger, "b"), "it did not lead"
-
-    await ledger.duties.resign("a")
-
-    assert [await leads(ledger, name) for name in ("b", "a")] == [True, False]
-
-
 async def test_a_lead_from_before_the_clock_was_set_back_ends(ledger: Ledger, clock: Clock) -> None:
     await clock.advance(HOUR)
     assert await leads(ledger, "a")
     await clock.advance(-HOUR)
 
     assert await leads(ledger, "b")
-
-
-async def test_a_leader_without_redis_gives_way_to_one_that_reaches_it(ledger: Ledger) -> None:
-    assert await leads(ledger, "a")
-    assert not (await attend(ledger, "b", broker=True)).leads, "nobody said that the leader does not reach it"
-    assert await leads(ledger, "a", broker=False)
-    assert not await leads(ledger, "b", broker=False)
-    outlook = await attend(ledger, "b")
-    assert (outlook.leads, outlook.without_broker) == (False, True)
-
-    assert await leads(ledger, "b", broker=True)
-
-    assert not await leads(ledger, "a", broker=False)
-    assert not (await attend(ledger, "a")).without_broker
-
-
-async def test_an_empty_ledger_has_no_work(ledger: Ledger) -> None:
-    outlook = await attend(ledger, "a")
-
-    assert outlook.server_age >= timedelta(0)
-    while outlook.outgrown:
-        # PostgreSQL learns late that the rows of an earlier test are gone.
-        await ledger.duties.refresh_statistics()
-        outlook = await attend(ledger, "a")
-    assert outlook == Outlook(leads=True, server_age=outlook.server_age)
 
 
 async def test_a_leader_sees_what_is_due_late_and_lost(ledger: Ledger, clock: Clock) -> None:
@@ -125,13 +79,6 @@ async def test_a_leader_sees_a_batch_that_waits_for_money(ledger: Ledger) -> Non
     await ledger.duties.settle_budgets(9)
 
     assert not (await attend(ledger, "a")).unsettled
-
-
-async def test_held_jobs_are_not_due(ledger: Ledger, clock: Clock) -> None:
-    leased = await submit_and_take(ledger)
-    await ledger.queue.defer(lease_key(leased), later(leased, held_reason=HeldReason.BUDGET))
-    await clock.advance(HOUR)
-    assert not (await attend(ledger, "a")).due
 
 
 async def test_a_leader_sees_what_is_to_be_published(ledger: Ledger, clock: Clock) -> None:
@@ -184,13 +131,6 @@ async def test_jobs_are_counted_of_known_batches_and_of_the_newest(ledger: Ledge
     assert (first.jobs, first.final, first.ends, first.holds) == (3, 1, {"answered": 1}, {"budget": 1})
     assert (newest.batch_id, newest.jobs, newest.final) == (receipts[2].batch_id, 2, 0)
     assert [counts.name for counts in await ledger.duties.batch_counts([], 2)] == ["of 1", "of 2"]
-
-
-async def test_one_that_may_not_lead_learns_what_there_is_to_do_all_the_same(ledger: Ledger) -> None:
-    await submit(ledger, make_request())
-    outlook = await attend(ledger, "a", may_lead=False)
-    assert (outlook.leads, outlook.available) == (False, {Step.GENERATE})
-    assert await leads(ledger, "b")
 
 
 async def test_urgent_jobs_wait_once_they_were_available_for_a_while(ledger: Ledger, clock: Clock) -> None:

@@ -1,13 +1,12 @@
 """Leases: who may hold a job, for how long, what the holder is told, and that a lost token can do nothing."""
 
 from datetime import timedelta
-from decimal import Decimal
 
 import pytest
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState, Step
-from tasks.ports import Advance, LeaseKey, Ledger, Opened, Purpose
+from tasks.ports import Advance, LeaseKey, Ledger, Opened
 from tests.builders import (
     closed_error,
     closed_ok,
@@ -28,7 +27,6 @@ from tests.contract.situations import (
     HOUR,
     LEASE,
     SECOND,
-    finish,
     generate,
     open_one,
     state,
@@ -56,17 +54,6 @@ async def test_a_lease_makes_the_job_running(ledger: Ledger) -> None:
     assert running.started_at is not None
 
 
-async def test_a_job_that_is_held_is_not_given_again(ledger: Ledger) -> None:
-    receipt = await submit_many(ledger, 3)
-    first = await take(ledger, receipt.job_ids[:2], worker="w1")
-
-    second = await take(ledger, receipt.job_ids, worker="w2")
-
-    assert {job.job_id for job in first} == set(receipt.job_ids[:2])
-    assert {job.job_id for job in second} == {receipt.job_ids[2]}
-    assert await take(ledger, receipt.job_ids, worker="w1") == []
-
-
 async def test_ids_of_other_states_and_steps_and_unknown_ids_are_skipped(ledger: Ledger, clock: Clock) -> None:
     receipt = await submit(
         ledger,
@@ -85,16 +72,6 @@ async def test_ids_of_other_states_and_steps_and_unknown_ids_are_skipped(ledger:
     assert await state(ledger, receipt.job_ids[4]) is JobState.AVAILABLE
 
 
-@pytest.mark.parametrize("idle", [False, True])
-async def test_no_more_than_the_limit(ledger: Ledger, *, idle: bool) -> None:
-    receipt = await submit_many(ledger, 5)
-
-    leased = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 2, ids=None if idle else receipt.job_ids)
-
-    assert len({job.job_id for job in leased}) == 2
-    assert await ledger.duties.backlog(Step.GENERATE, 10) == 3
-
-
 async def test_an_idle_worker_gets_the_highest_priority(ledger: Ledger, clock: Clock) -> None:
     priorities = [0, 5, -3, 9, 5]
     await submit(ledger, *(make_request(f"{p}?", priority=p) for p in priorities))
@@ -106,23 +83,6 @@ async def test_an_idle_worker_gets_the_highest_priority(ledger: Ledger, clock: C
     ]
 
     assert [sorted(some) for some in leased_priorities] == [[9], [5, 5], [-3, 0]]
-
-
-async def test_slots_kept_for_high_priority_take_nothing_else(ledger: Ledger) -> None:
-    await submit(ledger, *(make_request(f"{p}?", priority=p) for p in (0, 10, 11)))
-
-    leased = await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10, min_priority=10)
-
-    assert sorted(job.priority for job in leased) == [10, 11]
-
-
-async def test_an_idle_worker_gets_jobs_of_its_step_only(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    await generate(ledger, leased)
-
-    assert await ledger.queue.lease(Step.GENERATE, "w1", LEASE, 10) == []
-    (checking,) = await ledger.queue.lease(Step.CHECK, "w1", LEASE, 10)
-    assert (checking.job_id, checking.step) == (leased.job_id, Step.CHECK)
 
 
 # ---- keeping ---------------------------------------------------------------------------------------------------
@@ -234,14 +194,6 @@ async def test_a_job_deferred_with_a_reason_is_held(ledger: Ledger, clock: Clock
 # ---- what the holder is told -----------------------------------------------------------------------------------
 
 
-async def test_a_first_lease_has_no_history(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-
-    assert (leased.spent, leased.snoozes, leased.unknown, leased.attempts) == (0, 0, 0, 0)
-    assert leased.first_opened_ago_ms is None
-    assert leased.stored is None
-
-
 async def test_the_lease_includes_the_outcomes_of_earlier_attempts(ledger: Ledger, clock: Clock) -> None:
     leased = await submit_and_take(ledger)
     closings = [
@@ -261,17 +213,6 @@ async def test_the_lease_includes_the_outcomes_of_earlier_attempts(ledger: Ledge
 
     assert (leased.spent, leased.snoozes, leased.unknown, leased.attempts) == (3, 2, 1, 6)
     assert leased.first_opened_ago_ms == pytest.approx(6_000, abs=3_000)
-
-
-async def test_each_step_counts_its_own_failures(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    attempt = await open_one(ledger, leased)
-    await ledger.attempts.close_attempts([closed_error(leased, attempt)])
-    await generate(ledger, leased)
-
-    checking = await take_one(ledger, leased.job_id, Step.CHECK)
-
-    assert (checking.spent, checking.snoozes, checking.attempts) == (0, 0, 0)
 
 
 async def test_a_new_round_starts_without_an_answer_but_keeps_its_failures(ledger: Ledger) -> None:
@@ -308,21 +249,6 @@ async def test_the_check_gets_the_stored_answer(ledger: Ledger) -> None:
     assert stored.completion.text == "By morning [1]."
     assert stored.prompt == make_prompt()
     assert stored.timing_ms == {"llm": 250.0}
-
-
-async def test_a_judges_answer_is_not_the_jobs_answer(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    await generate(ledger, leased, text="the answer")
-    checking = await take_one(ledger, leased.job_id, Step.CHECK)
-    judging = await open_one(ledger, checking, purpose=Purpose.JUDGE, reserved_usd=Decimal("0.5"))
-    await ledger.attempts.close_attempts([closed_ok(checking, judging, "the verdict")])
-    await ledger.queue.hand_back([lease_key(checking)])
-
-    again = await take_one(ledger, leased.job_id, Step.CHECK)
-
-    assert again.stored is not None
-    assert again.stored.completion.text == "the answer"
-    assert again.attempts == 1
 
 
 async def test_time_sent_away_by_a_limit_is_noted_until_the_step_ends(ledger: Ledger, clock: Clock) -> None:
@@ -382,14 +308,6 @@ async def test_a_job_ages_from_when_it_was_due(ledger: Ledger, clock: Clock, sai
 
     assert leased.age_ms == pytest.approx(120_000, abs=5_000)
     assert leased.waited_ms == pytest.approx(20_000, abs=5_000)
-
-
-async def test_a_final_job_cannot_be_leased(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    await finish(ledger, leased)
-
-    assert await take(ledger, [leased.job_id]) == []
-    assert (await ledger.queue.renew([lease_key(leased)], LEASE)).lost == {leased.job_id}
 
 
 async def test_a_lease_may_be_bounded_by_priority_from_both_sides(ledger: Ledger) -> None:

@@ -8,19 +8,16 @@ import pytest
 from schemas.generation import CheckerName
 from schemas.job import JobRequest, Recheck
 from schemas.states import JobState, Outcome, Step
-from tasks.errors import QueueFull
 from tasks.ports import Advance, Ledger, Purpose
 from tests.builders import (
     closed_ok,
     lease_key,
     make_attempt,
-    make_batch,
     make_config,
     make_final,
     make_request,
 )
-from tests.contract.conftest import Clock
-from tests.contract.situations import ACTOR, LEASE, SECOND, submit, submit_and_take, take, take_one, view
+from tests.contract.situations import ACTOR, LEASE, submit, submit_and_take, take, take_one, view
 
 WORDS = (CheckerName.STRUCTURE, CheckerName.LEXICAL)
 READ = (*WORDS, CheckerName.LOCAL)
@@ -56,14 +53,6 @@ async def test_each_of_two_workers_gets_only_the_jobs_of_its_step(ledger: Ledger
     assert await ledger.queue.finish([make_final(job) for job in (*by_words, *by_model)]) == {plain, read}
 
 
-async def test_jobs_that_wait_for_the_model_count_towards_the_tenants_cap(ledger: Ledger) -> None:
-    batch = make_batch(tenant="a", max_queued=2)
-    await submit(ledger, check_request(0, *READ), check_request(1, *WORDS), batch=batch)
-
-    with pytest.raises(QueueFull, match="has 2 already"):
-        await submit(ledger, check_request(2, *WORDS), batch=make_batch(tenant="a", max_queued=2))
-
-
 async def test_a_judges_answer_is_found_in_the_step_of_the_model_too(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger, make_request(config=make_config(checkers=READ)))
     attempt = make_attempt(leased)
@@ -82,16 +71,6 @@ async def test_a_judges_answer_is_found_in_the_step_of_the_model_too(ledger: Led
     assert again.stored is not None
     assert again.judged is not None
     assert (again.stored.attempt_id, again.judged.attempt_id, again.attempts) == (attempt.id, judge.id, 1)
-
-
-async def test_a_rescue_leaves_a_job_to_other_workers_with_the_model(ledger: Ledger, clock: Clock) -> None:
-    _, read = await both(ledger)
-    await take_one(ledger, read, Step.LOCAL)
-    await clock.advance(LEASE + SECOND)
-
-    assert await ledger.duties.rescue(9, None) == [read]
-    assert await take(ledger, [read], Step.CHECK) == []
-    assert (await take_one(ledger, read, Step.LOCAL)).step is Step.LOCAL
 
 
 @pytest.mark.parametrize(

@@ -46,20 +46,6 @@ async def money(ledger: Ledger, leased: Leased) -> tuple[Decimal, Decimal | None
     return status.reserved_usd, status.spent_usd
 
 
-async def test_a_call_reserves_then_spends(ledger: Ledger) -> None:
-    (leased,) = await leased_under(ledger, "1")
-    assert await money(ledger, leased) == (0, 0)
-
-    attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.4"))
-    assert await money(ledger, leased) == (Decimal("0.4"), 0)
-
-    await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=make_answer(cost_usd=Decimal("0.123456")))])
-    assert await money(ledger, leased) == (0, Decimal("0.123456"))
-    assert (await view(ledger, leased.job_id)).cost_usd == Decimal("0.123456")
-    (row,) = (await ledger.reading.job_detail(leased.job_id)).attempts
-    assert Decimal(str(row["cost_usd"])) == Decimal("0.123456")
-
-
 async def test_the_ceiling_is_kept_in_order_within_a_call(ledger: Ledger) -> None:
     leased = await leased_under(ledger, "1", number=4)
     reservations = ["0.6", "0.5", "0.4", "0.1"]
@@ -88,35 +74,12 @@ async def test_spent_money_counts_against_the_ceiling(ledger: Ledger) -> None:
     assert await ledger.attempts.open_attempts([make_attempt(again, reserved_usd=Decimal("0.9"))]) == [Opened.OPENED]
 
 
-async def test_a_ceiling_of_nothing_allows_nothing(ledger: Ledger) -> None:
-    (leased,) = await leased_under(ledger, "0")
-    assert await ledger.attempts.open_attempts([make_attempt(leased, reserved_usd=Decimal("0.000001"))]) == [
-        Opened.ON_HOLD
-    ]
-
-
-async def test_without_a_ceiling_there_is_always_room(ledger: Ledger) -> None:
-    (leased,) = await leased_under(ledger, None)
-    await open_one(ledger, leased, reserved_usd=Decimal(5_000))
-    assert await money(ledger, leased) == (5_000, 0)
-
-
 async def test_a_batch_does_not_pay_for_another(ledger: Ledger) -> None:
     (poor,) = await leased_under(ledger, "0.1")
     (rich,) = await leased_under(ledger, "10")
     attempts = [make_attempt(job, reserved_usd=Decimal(1)) for job in (poor, rich)]
 
     assert await ledger.attempts.open_attempts(attempts) == [Opened.ON_HOLD, Opened.OPENED]
-
-
-async def test_a_refused_call_frees_its_reservation(ledger: Ledger) -> None:
-    (leased,) = await leased_under(ledger, "1")
-    attempt = await open_one(ledger, leased, reserved_usd=Decimal(1))
-
-    await ledger.attempts.close_attempts([closed_error(leased, attempt, then=later(leased))])
-
-    assert await money(ledger, leased) == (0, 0)
-    assert not (await view(ledger, leased.job_id)).cost_usd
 
 
 async def test_a_failure_can_cost_money(ledger: Ledger) -> None:
@@ -137,16 +100,6 @@ async def test_more_than_was_reserved_is_recorded_as_it_is(ledger: Ledger) -> No
 
     assert await money(ledger, first) == (0, Decimal("1.5"))
     assert await ledger.attempts.open_attempts([make_attempt(two, reserved_usd=Decimal("0.01"))]) == [Opened.ON_HOLD]
-
-
-async def test_an_unknown_price_is_not_called_zero(ledger: Ledger) -> None:
-    (leased,) = await leased_under(ledger, None)
-    attempt = await open_one(ledger, leased)
-
-    await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=make_answer(cost_usd=None))])
-
-    assert await money(ledger, leased) == (0, None)
-    assert (await ledger.reading.job_detail(leased.job_id)).attempts[0]["cost_usd"] is None
 
 
 async def test_an_unknown_outcome_is_charged_at_worst_case(ledger: Ledger) -> None:
@@ -256,28 +209,6 @@ async def test_a_higher_ceiling_releases_what_waited_for_it(ledger: Ledger) -> N
     assert (await view(ledger, leased[2].job_id)).held_reason == HeldReason.LANE_PAUSED
 
 
-async def test_the_ceiling_can_be_taken_away(ledger: Ledger) -> None:
-    (leased,) = await leased_under(ledger, "0.1")
-    await ledger.actions.set_budget(leased.batch_id, None, ACTOR)
-
-    assert (await ledger.reading.batch_status(leased.batch_id)).max_cost_usd is None
-    await open_one(ledger, leased, reserved_usd=Decimal(100))
-
-
-async def test_a_lease_says_what_the_job_cost_so_far(ledger: Ledger) -> None:
-    receipt = await submit_many(ledger, 1)
-    leased = await take_one(ledger, receipt.job_ids[0])
-    assert leased.cost_usd == 0
-    attempt = make_attempt(leased)
-    await ledger.attempts.open_attempts([attempt])
-    await ledger.attempts.close_attempts([closed_ok(leased, attempt, cost_usd=Decimal("0.3"), then=to_check(leased))])
-
-    (checked,) = await ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
-
-    assert checked.max_cost_usd is None
-    assert checked.cost_usd == Decimal("0.3")
-
-
 async def test_a_cost_with_an_unknown_price_is_never_zero(ledger: Ledger) -> None:
     receipt = await submit_many(ledger, 2)
     before = [view.cost_usd for view in await ledger.reading.views(receipt.job_ids)]
@@ -349,18 +280,6 @@ async def test_the_last_call_s_money_lets_others_go_on_at_once(ledger: Ledger) -
     await ledger.attempts.close_attempts([closed_ok(other, attempts[1], cost_usd=Decimal("0.5"), then=to_check(other))])
 
     assert await job_holds(ledger, [waiting]) == [False]
-
-
-async def test_money_for_many_calls_lets_them_go_on_at_once(ledger: Ledger) -> None:
-    leased = await leased_under(ledger, "1", number=40)
-    big, other, *rest = leased
-    attempts = [make_attempt(big, reserved_usd=Decimal("0.9")), make_attempt(other, reserved_usd=Decimal("0.1"))]
-    attempts += [make_attempt(job, reserved_usd=Decimal("0.03")) for job in rest]
-    assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED, Opened.OPENED, *[Opened.ON_HOLD] * 38]
-
-    await ledger.attempts.close_attempts([closed_ok(big, attempts[0], cost_usd=Decimal(0), then=to_check(big))])
-
-    assert sorted(await job_holds(ledger, rest)) == [*[False] * 30, *[True] * 8]
 
 
 async def test_a_smaller_job_goes_on_before_a_bigger_one_that_does_not_fit(ledger: Ledger) -> None:

@@ -188,16 +188,6 @@ async def test_a_cancel_during_a_submission_misses_no_job_of_it(ledger: Ledger) 
     assert sorted(cancelled) == sorted((await submitting).job_ids)
 
 
-async def test_a_cancelled_batch_runs_again_after_a_retry(ledger: Ledger) -> None:
-    receipt = await submit_many(ledger, 2)
-    await ledger.actions.cancel_batch(receipt.batch_id, ACTOR)
-
-    await ledger.actions.retry(receipt.job_ids, ACTOR)
-    await ledger.duties.promote(10)
-
-    assert len(await take(ledger, receipt.job_ids)) == 2
-
-
 # ---- retry -----------------------------------------------------------------------------------------------------
 
 
@@ -242,25 +232,6 @@ async def test_a_new_run_starts_afresh_and_keeps_the_old_record(ledger: Ledger) 
     assert detail.view.outcome is Outcome.ANSWERED
     assert detail.view.cost_usd == 2 * Decimal("0.002")
     assert [job.job_id for job in await ledger.outbox.unpublished(10, 0 * SECOND)] == [leased.job_id]
-
-
-async def test_a_new_run_starts_in_its_first_round(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    await ledger.queue.defer(lease_key(leased), later(leased, round=1))
-    await ledger.duties.promote(10)
-    await ledger.queue.finish([make_failed(again := await take_one(ledger, leased.job_id))])
-    assert again.round == 1
-
-    await ledger.actions.retry([leased.job_id], ACTOR)
-
-    assert (await view(ledger, leased.job_id)).round == 0
-
-
-async def test_many_jobs_are_retried_at_once(ledger: Ledger) -> None:
-    leased = await take(ledger, (await submit_many(ledger, 3)).job_ids)
-    await ledger.queue.finish([make_failed(job) for job in leased])
-
-    assert set(await ledger.actions.retry([job.job_id for job in leased], ACTOR)) == {job.job_id for job in leased}
 
 
 async def test_more_jobs_than_a_page_are_retried(ledger: Ledger) -> None:

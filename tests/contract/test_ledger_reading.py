@@ -11,7 +11,6 @@ from schemas.grounding import Grounding
 from schemas.model_call import Ask, Prompt, Usage
 from schemas.record import JobResult, Quality, TimingMs
 from schemas.states import HeldReason, JobState, Outcome, Step
-from tasks.errors import NotFound
 from tasks.ports import Ledger, Replay
 from tasks.results import Findings, completed, poll, result_of
 from tests.builders import (
@@ -37,7 +36,6 @@ from tests.contract.situations import (
     LEASE,
     SECOND,
     finish,
-    finished,
     generate,
     lines_of,
     open_one,
@@ -87,20 +85,6 @@ async def test_a_cancelled_replay_names_its_origin_in_its_record(ledger: Ledger)
     (view,) = await ledger.reading.views([job.id])
     assert view.record is not None
     assert view.record.replay_of == view.replay_of is not None
-
-
-async def test_a_batch_is_read_by_position(ledger: Ledger) -> None:
-    receipt = await submit_many(ledger, 30)
-    await submit_many(ledger, 3)
-    for job in await take(ledger, receipt.job_ids[10:20]):
-        await finish(ledger, job)
-
-    batch_views = [view async for view in ledger.reading.batch_views(receipt.batch_id)]
-
-    assert [batch_view.job_id for batch_view in batch_views] == list(receipt.job_ids)
-    assert [batch_view.position for batch_view in batch_views] == list(range(30))
-    assert [batch_view.record is not None for batch_view in batch_views] == [10 <= n < 20 for n in range(30)]
-    assert batch_views == await ledger.reading.views(receipt.job_ids)
 
 
 async def test_lines_of_a_batch_come_by_position_over_gaps_and_pages(
@@ -178,14 +162,6 @@ async def test_the_line_of_a_result_keeps_numbers_of_any_size(ledger: Ledger, nu
 def test_every_field_of_a_result_has_a_column() -> None:
     # Only a result that is cut for the result backend is truncated.
     assert JobResult.model_fields.keys() - COLUMNS.keys() == DERIVED | {"truncated"}
-
-
-async def test_an_unknown_batch_has_no_jobs(ledger: Ledger) -> None:
-    assert [view async for view in ledger.reading.batch_views(new_id())] == []
-    with pytest.raises(NotFound):
-        await ledger.reading.batch_status(new_id())
-    with pytest.raises(NotFound):
-        await ledger.reading.job_detail(new_id())
 
 
 async def test_a_batch_tells_what_it_was_given(ledger: Ledger, clock: Clock) -> None:
@@ -352,14 +328,3 @@ async def test_a_detail_is_the_whole_story_as_json(ledger: Ledger, clock: Clock)
     assert json.loads(json.dumps(rows)) == rows
     assert "first answer" in json.dumps(detail.completions)
     assert "the provider said no" in json.dumps(detail.attempts)
-
-
-async def test_reading_changes_nothing(ledger: Ledger) -> None:
-    job_id = await finished(ledger)
-    (before,) = await ledger.reading.views([job_id])
-
-    await ledger.reading.job_detail(job_id)
-    await ledger.reading.batch_status(before.batch_id)
-    await ledger.reading.batches(10)
-
-    assert await ledger.reading.views([job_id]) == [before]

@@ -51,19 +51,6 @@ async def test_a_new_round_has_the_reason_for_its_start(ledger: Ledger) -> None:
     assert (checking.correction, second.correction, second.round, second.stored) == (None, correction, 1, None)
 
 
-async def test_the_reason_outlives_a_wait_within_the_round(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    correction = Correction(purpose="reask", problems=("no JSON",))
-    await ledger.queue.defer(lease_key(leased), _again(correction, 1))
-    await ledger.duties.promote(10)
-    second = await take_one(ledger, leased.job_id)
-
-    await ledger.queue.defer(lease_key(second), Advance(JobState.SCHEDULED, Step.GENERATE, 1, event="budget"))
-    await ledger.duties.promote(10)
-
-    assert (await take_one(ledger, leased.job_id)).correction == correction
-
-
 async def test_an_answer_of_any_purpose_is_the_answer_of_its_round(ledger: Ledger) -> None:
     corrected, attempt = await _corrected(ledger)
 

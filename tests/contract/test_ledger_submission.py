@@ -70,14 +70,6 @@ async def test_a_check_only_job_starts_at_the_check(ledger: Ledger) -> None:
     assert leased.stored is None
 
 
-async def test_an_empty_batch_is_a_batch(ledger: Ledger) -> None:
-    batch = make_batch()
-    receipt = await ledger.submission.submit(batch, [])
-
-    assert (receipt.created, receipt.job_ids, receipt.available) == (True, (), ())
-    assert (await ledger.reading.batch_status(batch.id)).jobs == 0
-
-
 # ---- when ------------------------------------------------------------------------------------------------------
 
 
@@ -122,15 +114,6 @@ async def test_a_known_batch_key_returns_the_same_jobs(ledger: Ledger) -> None:
     assert [batch.batch_id for batch in await ledger.reading.batches(10)] == [first.batch_id]
 
 
-async def test_a_known_batch_key_returns_jobs_that_are_final_too(ledger: Ledger) -> None:
-    job_id = await finished(ledger, make_request("Done?"), make_batch(key="done"))
-
-    again = await submit(ledger, make_request("Done?"), batch=make_batch(key="done"))
-
-    assert again.job_ids == (job_id,)
-    assert await states(ledger, again.job_ids) == [JobState.COMPLETED]
-
-
 @pytest.mark.parametrize("queries", [["A?", "other"], ["A?"], ["A?", "B?", "C?"], ["B?", "A?"]])
 async def test_a_known_batch_key_with_other_jobs_is_refused(ledger: Ledger, queries: list[str]) -> None:
     await submit(ledger, make_request("A?"), make_request("B?"), batch=make_batch(key="tuesday"))
@@ -149,25 +132,6 @@ async def test_a_batch_key_belongs_to_its_tenant(ledger: Ledger) -> None:
 
     assert other_batch.created
     assert other_batch.batch_id != first_batch.batch_id
-
-
-async def test_batches_without_a_key_are_never_the_same(ledger: Ledger) -> None:
-    first = await submit(ledger, make_request("A?"))
-    second = await submit(ledger, make_request("A?"))
-
-    assert second.created
-    assert second.job_ids != first.job_ids
-
-
-async def test_a_keyed_batch_that_found_an_old_job_returns_the_same_ids_again(ledger: Ledger) -> None:
-    await submit(ledger, make_request("A?", idempotency_key="a"))
-    requests = (make_request("B?"), make_request("A?", idempotency_key="a"))
-    first = await submit(ledger, *requests, batch=make_batch(key="tuesday"))
-
-    again = await submit(ledger, *requests, batch=make_batch(key="tuesday"))
-
-    assert first.existing == {1}
-    assert (again.created, again.job_ids) == (False, first.job_ids)
 
 
 # ---- a job's idempotency key -----------------------------------------------------------------------------------
@@ -315,11 +279,6 @@ async def test_a_custom_id_twice_in_a_batch_is_refused(ledger: Ledger, chunks: i
     (refused,) = receipt.refused
     assert (refused.position, refused.field) == (1, "custom_id")
     assert receipt.job_ids == (jobs[0].id,)
-
-
-async def test_a_custom_id_may_return_in_another_batch(ledger: Ledger) -> None:
-    await submit(ledger, make_request(custom_id="same"))
-    assert (await submit(ledger, make_request(custom_id="same"))).created
 
 
 async def test_a_message_id_twice_in_a_tenant_is_refused(ledger: Ledger) -> None:

@@ -276,15 +276,17 @@ def test_at_a_provider_with_half_the_limit_few_calls_are_refused_and_most_of_it_
     timed_bucket: TimedBucket,
 ) -> None:
     call_times: list[float] = []
-    refused, cut = 0, False
+    refused, rate_limited = 0, False
     for _ in range(1_200):
-        reply = timed_bucket.exchange(rates_of(requests=600), *(acquire() for _ in range(12)), rate_limited=cut)
-        cut = False
+        reply = timed_bucket.exchange(
+            rates_of(requests=600), *(acquire() for _ in range(12)), rate_limited=rate_limited
+        )
+        rate_limited = False
         for _ in range(reply.granted):
             if sum(at > timed_bucket.now - 60 for at in call_times[-300:]) < 300:
                 call_times.append(timed_bucket.now)
             else:
-                refused, cut = refused + 1, True
+                refused, rate_limited = refused + 1, True
         timed_bucket.later(0.5)
     assert len(call_times) >= 0.8 * 300 * 10
     assert refused <= 0.04 * len(call_times)

@@ -1,6 +1,5 @@
 """Budgets of tenants: never exceeded, whoever reserves at once, and renewed by the clock."""
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -58,29 +57,6 @@ async def refused_job(ledger: PostgresLedger) -> Any:
     assert await ledger.attempts.open_attempts([make_attempt(leased, reserved_usd=PRICE)]) == [Opened.ON_HOLD]
     assert (await view(ledger, leased.job_id)).held_reason == HeldReason.TENANT_BUDGET
     return leased.job_id
-
-
-async def test_many_reservers_never_exceed_it(postgres_database_url: str) -> None:
-    async with opened(postgres_database_url, "1.25") as ledger:
-        batches = [make_batch(max_cost_usd=Decimal(100)), make_batch(), make_batch(max_cost_usd=Decimal("0.25"))]
-        leased = [
-            job for batch in batches for job in await take(ledger, (await submit_many(ledger, 8, batch=batch)).job_ids)
-        ]
-        attempts = [
-            make_attempt(job, reserved_usd=PRICE) for job in leased[::5] + leased[1::5] + leased[2::5] + leased[3::5]
-        ]
-        others = await take(ledger, (await submit_many(ledger, 2, batch=make_batch("other"))).job_ids)
-
-        groups = [attempts[n : n + 4] for n in range(0, len(attempts), 4)]
-        groups.append([make_attempt(job, reserved_usd=PRICE) for job in others])
-        statuses = await asyncio.gather(*(ledger.attempts.open_attempts(group) for group in groups))
-
-        assert statuses[-1] == [Opened.OPENED, Opened.OPENED]
-        assert Counter(status for group in statuses[:-1] for status in group)[Opened.OPENED] == 5
-        assert await sums(ledger) == (Decimal("1.25"), 0)
-        reserved = [(await ledger.reading.batch_status(batch.id)).reserved_usd for batch in batches]
-        assert sum(reserved) == Decimal("1.25")
-        assert reserved[2] <= Decimal("0.25")
 
 
 async def test_a_call_is_paid_from_both_or_from_none(postgres_database_url: str) -> None:
@@ -241,22 +217,6 @@ async def test_what_did_not_begin_is_held_with_the_first_refusal(postgres_databa
 
         assert (await ledger.reading.batch_status(receipt.batch_id)).held == {HeldReason.TENANT_BUDGET: 3}
         assert (await ledger.reading.batch_status(free.batch_id)).held == {}
-
-
-async def test_a_lost_call_costs_its_worst_case(postgres_database_url: str) -> None:
-    async with opened(postgres_database_url, "1") as ledger:
-        await open_one(ledger, await submit_and_take(ledger), reserved_usd=PRICE)
-        cancelled = await submit_and_take(ledger)
-        await open_one(ledger, cancelled, reserved_usd=PRICE)
-        await ledger.actions.cancel([cancelled.job_id], ACTOR)
-        advance_clock(postgres_database_url, HOUR / 30)
-
-        await ledger.duties.rescue(10, None)
-
-        # The hour may have ended the day.
-        assert [row.usd for row in await ledger._database.rows("SELECT sum(spent_usd) AS usd FROM budget_period")] == [
-            2 * PRICE
-        ]
 
 
 async def test_a_price_that_is_not_known_is_refused_at_the_door(postgres_database_url: str) -> None:

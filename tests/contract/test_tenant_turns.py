@@ -12,7 +12,7 @@ import pytest
 from schemas.states import JobState, Step
 from tasks.ports import LeaseRoom, Opened
 from tests.builders import closed_ok, make_attempt, make_batch, to_check
-from tests.contract.situations import LEASE, generate, open_one, state, submit_many, take
+from tests.contract.situations import LEASE, open_one, state, submit_many, take
 from tests.contract.test_ledger_dispatch import AGAIN
 from tests.postgres import advance_clock
 from worker.ledger.postgres import PostgresLedger
@@ -75,16 +75,6 @@ async def test_a_tenant_that_was_away_has_no_claim_to_the_past(postgres_database
         assert served == {"guest": 10, **dict.fromkeys(TENANTS[:3], 10)}
 
 
-async def test_shares_count_over_many_leases(postgres_database_url: str) -> None:
-    async with opened(postgres_database_url, {"desk": 3, "idle": 0.5}) as ledger:
-        for tenant in ("idle", "other", "desk", "third"):
-            await submit_many(ledger, 100, batch=make_batch(tenant))
-
-        served = Counter(await lease_tenants(ledger, 55, 2))
-
-        assert [round(served[name] / 10) for name in ("desk", "other", "third", "idle")] == [6, 2, 2, 1]
-
-
 async def test_the_bytes_that_a_lease_may_bring_cut_no_turn(postgres_database_url: str) -> None:
     async with opened(postgres_database_url) as ledger:
         for tenant in TENANTS:
@@ -94,18 +84,6 @@ async def test_the_bytes_that_a_lease_may_bring_cut_no_turn(postgres_database_ur
         served = Counter(await lease_tenants(ledger, 40, 200, room=LeaseRoom(1)))
 
         assert served == dict.fromkeys(TENANTS, 2)
-
-
-async def test_checks_take_turns_too(postgres_database_url: str) -> None:
-    async with opened(postgres_database_url) as ledger:
-        for tenant in TENANTS[:4]:
-            receipt = await submit_many(ledger, 4, batch=make_batch(tenant))
-            for leased in await take(ledger, receipt.job_ids):
-                await generate(ledger, leased)
-
-        served = await lease_tenants(ledger, 8, 1, step=Step.CHECK)
-
-        assert Counter(served) == dict.fromkeys(TENANTS[:4], 2)
 
 
 async def test_several_workers_at_once_serve_all_tenants(postgres_database_url: str) -> None:
@@ -135,18 +113,6 @@ async def test_hints_reach_every_tenant_where_there_are_more_than_a_look_takes(p
             served += [job.tenant for job in await take(ledger, hinted)]
 
         assert Counter(served) == dict.fromkeys(TENANTS, 2)
-
-
-async def test_hints_are_in_the_order_of_turns(postgres_database_url: str) -> None:
-    async with opened(postgres_database_url) as ledger:
-        tenants = {}
-        for tenant in TENANTS[:3]:
-            receipt = await submit_many(ledger, 3, batch=make_batch(tenant))
-            tenants |= dict.fromkeys(receipt.job_ids, tenant)
-
-        hinted = await ledger.duties.take_hints(Step.GENERATE, 100, 100, AGAIN)
-
-        assert [tenants[job_id] for job_id, _ in hinted] == TENANTS[:3] * 3
 
 
 async def test_old_turns_are_forgotten(postgres_database_url: str) -> None:

@@ -12,10 +12,10 @@ import psycopg
 import pytest
 import redis
 
-from schemas.states import HeldReason, Step
+from schemas.states import HeldReason
 from tasks.ports import Ledger
 from tests.builders import closed_unknown, later, make_attempt, make_batch, make_request
-from tests.contract.situations import ACTOR, finished, open_one, submit, submit_and_take, submit_many, take, take_one
+from tests.contract.situations import ACTOR, finished, open_one, submit, submit_and_take, submit_many, take
 from tests.servers import Servers, advance_clock
 from worker.doctor import Finding, Severity, examine
 from worker.doctor.consumers import count_listeners
@@ -422,26 +422,6 @@ def test_attempts_left_open_on_final_jobs(installation: Installation) -> None:
     assert installation.findings() == {}  # its worker still may write down what became of it
     installation.pass_time(timedelta(seconds=60 + 61))
     assert "1 call" in installation.finding("attempts_left_open").what
-
-
-def test_health_stays_on_the_indexes(installation: Installation) -> None:
-    """No count may read through the tables that grow."""
-
-    async def fill(ledger: Ledger) -> None:
-        for _ in range(3):
-            await finished(ledger)
-        leased = await take_one(ledger, (await submit_many(ledger, 1)).job_ids[0])
-        await open_one(ledger, leased)
-        await ledger.duties.backlog(Step.CHECK, 1)
-
-    installation.use(fill)
-    with psycopg.connect(installation.database_url, autocommit=True) as connection:
-        reads = "SELECT relname, seq_scan FROM pg_stat_user_tables WHERE relname IN ('job', 'attempt')"
-        connection.execute("SELECT pg_stat_force_next_flush()")
-        before: dict[str, int] = dict(connection.execute(reads).fetchall())
-        installation.findings()
-        connection.execute("SELECT pg_stat_clear_snapshot()")
-        assert dict(connection.execute(reads).fetchall()) == before
 
 
 # ---- invariants ------------------------------------------------------------------------------------------------

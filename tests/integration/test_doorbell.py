@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -29,7 +30,7 @@ def redis_url(servers: Servers) -> str:
     return servers.redis_url
 
 
-def ringing(redis_url: str, work: Callable[[CeleryDoorbell], Awaitable[None]], **settings: str) -> None:
+def ringing(redis_url: str, work: Callable[[CeleryDoorbell], Awaitable[None]], **settings: Any) -> None:
     async def scenario() -> None:
         async with ring(Settings(**settings), redis_url) as doorbell:
             await work(doorbell)
@@ -83,6 +84,20 @@ def test_a_result_is_found_by_a_stock_client_until_it_is_forgotten(redis_url: st
         assert AsyncResult(str(job_id), app=app).state == "PENDING"
 
     ringing(redis_url, work)
+
+
+def test_many_results_are_published_in_pages_for_a_time(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doorbell_module, "PUBLISH_KEYS", 2)
+    ids = [uuid4() for _ in range(5)]
+
+    async def work(doorbell: CeleryDoorbell) -> None:
+        await doorbell.publish([Rendered(job_id, 1, b"{}", "default") for job_id in ids])
+        with redis.Redis.from_url(redis_url) as client:
+            assert all(0 < client.ttl(f"desk:celery-task-meta-{job_id}") <= 60 for job_id in ids)
+            await doorbell.forget(ids[1:])
+            assert client.keys("desk:celery-task-meta-*") == [f"desk:celery-task-meta-{ids[0]}".encode()]
+
+    ringing(redis_url, work, key_prefix="desk:", results_kept_s=60)
 
 
 def test_the_result_of_a_later_run_stays(redis_url: str, app: Celery) -> None:

@@ -66,21 +66,6 @@ def test_folds_race_with_changes_and_with_each_other(database_url: str) -> None:
     asyncio.run(work())
 
 
-def test_a_status_reads_no_jobs(database_url: str) -> None:
-    async def work() -> None:
-        # A backend reports what it read when its connection is closed.
-        async with PostgresLedger(database_url, connections=1) as ledger:
-            batch_id = (await submit_many(ledger, JOBS)).batch_id
-        before = await asyncio.to_thread(_rows_read, database_url)
-        async with PostgresLedger(database_url, connections=1) as ledger:
-            for _ in range(20):
-                assert (await ledger.reading.batch_status(batch_id)).jobs == JOBS
-            assert (await ledger.reading.batches(10))[0].jobs == JOBS
-        assert await asyncio.to_thread(_rows_read, database_url) - before < JOBS
-
-    asyncio.run(work())
-
-
 async def _attend(ledger: PostgresLedger) -> Outlook:
     return await ledger.duties.attend("leader", LEASE, SECOND, check_backlog=100)
 

@@ -22,7 +22,6 @@ from worker.ledger import submission
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.output_form import OutputForm
 
-CHUNKS = 16
 CHUNK = 200
 
 
@@ -30,32 +29,6 @@ CHUNK = 200
 def _page_is_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each chunk is written by itself, so that statistics may change between any two of them."""
     monkeypatch.setattr(submission, "PAGE_JOBS", CHUNK)
-
-
-@pytest.mark.parametrize("analyzed", ["never", "while_empty", "during_submission"])
-@pytest.mark.parametrize("id_field", ["custom_id", "idempotency_key", "message_id"])
-def test_the_ids_of_a_chunk_are_found_without_reading_the_chunks_before(
-    database_url: str, id_field: str, analyzed: str
-) -> None:
-    """Autovacuum may collect statistics at any moment; rows that are not yet committed count as none for it."""
-    jobs = make_jobs(*(make_request(f"Question {n}?", **{id_field: f"q-{n}"}) for n in range(CHUNKS * CHUNK)))
-    if analyzed == "while_empty":
-        _analyze(database_url)
-
-    reads, inserts = _submit(database_url, jobs, analyze=analyzed == "during_submission")
-    assert inserts == len(jobs)
-    assert reads < 3 * len(jobs)
-
-
-@pytest.mark.parametrize("id_field", ["custom_id", "idempotency_key", "message_id"])
-def test_the_ids_of_a_chunk_with_a_conflict_are_found_by_their_index(database_url: str, id_field: str) -> None:
-    ids = [f"q-{n if n % CHUNK else 0}" for n in range(CHUNKS * CHUNK)]
-    jobs = make_jobs(*(make_request(f"Question {n}?", **{id_field: name}) for n, name in enumerate(ids)))
-
-    reads, inserts = _submit(database_url, jobs, analyze=True)
-    # What was written of a chunk before its conflict showed counts, too.
-    assert len(set(ids)) <= inserts <= 2 * len(jobs)
-    assert reads < 3 * len(jobs)
 
 
 def test_a_batch_is_found_by_its_content_until_its_answers_are_gone(database_url: str) -> None:

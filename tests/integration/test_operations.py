@@ -2,28 +2,23 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
-from decimal import Decimal
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import psycopg
 import pytest
 
 from schemas.failure import FailureKind
-from schemas.states import HeldReason, JobState
-from tasks.errors import InputError, NotFound
+from tasks.errors import InputError
 from tests.builders import make_failed
 from tests.contract.situations import submit_many, take
-from tests.servers import Servers, advance_clock
-from worker.cli.commands.job_commands import next_step
+from tests.servers import Servers
 from worker.ledger.pages import PAGE_ROWS
 from worker.ledger.postgres import PostgresLedger
 from worker.local import Endpoints
 from worker.operations import content_removal, job_changes
 from worker.operations.audit import find_job
-from worker.operations.content_removal import ErasureScope, PruneScope
+from worker.operations.content_removal import ErasureScope
 from worker.operations.operator import JobPages, Operator
-from worker.operations.overview import overview
 from worker.settings import Settings
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -67,40 +62,6 @@ def spend(database_url: str, batch_id: UUID, usd: str) -> None:
         connection.execute("UPDATE batch SET spent_usd = %s WHERE id = %s", [usd, batch_id])
 
 
-def test_held_jobs_are_released_by_reason(database_url: str, servers: Servers) -> None:
-    async def scenario(operator: Operator, _: list[str]) -> None:
-        receipt = await submit_many(operator.ledger, 2)
-        await operator.ledger.actions.pause_batch(receipt.batch_id, "ada", paused=True)
-        assert await job_changes.release(operator, receipt.batch_id, JobPages(), reasons=[HeldReason.BUDGET]) == 0
-        assert "no worker runs: 'nightdesk up'" in await next_step(operator, receipt.batch_id)
-        await operator.ledger.fleet.beat("w")
-        assert await next_step(operator, receipt.batch_id) == "workers take it from here"
-        await asyncio.to_thread(spend, database_url, receipt.batch_id, "0.0062")
-        with pytest.raises(InputError, match=r"0\.005 is below what the calls of the batch cost already, 0\.0062 USD"):
-            await job_changes.release(
-                operator, receipt.batch_id, JobPages(), reasons=list(HeldReason), max_cost_usd=Decimal("0.005")
-            )
-        assert await job_changes.release(operator, receipt.batch_id, JobPages(), reasons=list(HeldReason)) == 2
-        (status,) = (await overview(operator.ledger, newest=5)).batches
-        assert status.states == {JobState.AVAILABLE: 2}
-
-    operate(database_url, servers.redis_url, scenario)
-
-
-def test_a_batch_is_paused_and_goes_on(database_url: str, servers: Servers) -> None:
-    async def scenario(operator: Operator, _: list[str]) -> None:
-        receipt = await submit_many(operator.ledger, 2)
-        assert await job_changes.pause(operator, receipt.batch_id, JobPages()) == 2
-        (status,) = (await overview(operator.ledger, newest=5)).batches
-        assert (status.paused, status.held) == (True, {HeldReason.BATCH_PAUSED: 2})
-        released = await job_changes.release(operator, receipt.batch_id, JobPages(), reasons=[HeldReason.BATCH_PAUSED])
-        assert released == 2
-        (status,) = (await overview(operator.ledger, newest=5)).batches
-        assert (status.paused, status.states) == (False, {JobState.AVAILABLE: 2})
-
-    operate(database_url, servers.redis_url, scenario)
-
-
 def test_the_jobs_of_a_batch_that_ended_for_a_cause_are_retried(database_url: str, servers: Servers) -> None:
     async def scenario(operator: Operator, _: list[str]) -> None:
         ledger = operator.ledger
@@ -135,36 +96,3 @@ def test_content_is_erased_while_redis_is_unreachable_with_one_warning(database_
         assert "results and streamed texts stay there" in warnings[0]
 
     operate(database_url, NOWHERE, scenario)
-
-
-def test_old_jobs_are_counted_and_then_deleted(database_url: str, servers: Servers) -> None:
-    async def scenario(operator: Operator, _: list[str]) -> None:
-        receipt = await submit_many(operator.ledger, 3)
-        await job_changes.cancel(operator, receipt.job_ids[0], JobPages())
-        await asyncio.to_thread(advance_clock, database_url, timedelta(days=2))
-        await job_changes.cancel(operator, receipt.job_ids[1], JobPages())
-        scope = PruneScope(timedelta(days=1), rows=True)
-
-        counted = await content_removal.survey_old(operator, scope)
-        assert (counted.jobs, counted.batches) == (1, {receipt.batch_id})
-        done = await content_removal.prune(operator, scope, JobPages())
-
-        assert (done.jobs, done.deleted, done.batches) == (1, 1, {receipt.batch_id})
-        assert {view.job_id for view in await operator.ledger.reading.views(receipt.job_ids)} == set(
-            receipt.job_ids[1:]
-        )
-
-    operate(database_url, servers.redis_url, scenario)
-
-
-@pytest.mark.parametrize(
-    "operation", [job_changes.cancel, lambda operator, job, pages: job_changes.retry(operator, [job], pages)]
-)
-def test_an_unknown_id_is_not_found(
-    database_url: str, servers: Servers, operation: Callable[[Operator, UUID, JobPages], Awaitable[list[UUID]]]
-) -> None:
-    async def scenario(operator: Operator, _: list[str]) -> None:
-        with pytest.raises(NotFound):
-            await operation(operator, uuid4(), JobPages())
-
-    operate(database_url, servers.redis_url, scenario)

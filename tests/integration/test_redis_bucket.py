@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 import redis
@@ -14,9 +15,10 @@ from tests.deadlines import Deadline
 from tests.servers import Servers
 from tests.unit.worker.limits.test_rate_limiter import PausedLanes, completion, make_call, make_leased
 from worker.limits import redis_bucket
-from worker.limits.bucket import Exchange, ExchangeReply
+from worker.limits.bucket import Acquire, Exchange, ExchangeReply
 from worker.limits.lanes import Lanes
 from worker.limits.rate_limiter import RateLimiter
+from worker.limits.rates import Rates
 from worker.limits.redis_bucket import RedisBuckets
 from worker.settings import Settings
 
@@ -111,3 +113,17 @@ def test_no_window_over_all_workers_holds_more_than_the_limit(
     whole = sum(weigh(tokens) for at, tokens in calls)
     # The first estimates are too high, and the machine may be busy: less than measured by bench/limits.py.
     assert whole >= 0.6 * limit * 4.5 / PERIOD_S
+
+
+def test_installations_with_a_prefix_have_limits_of_their_own_and_no_redis_is_an_error(redis_url: str) -> None:
+    async def granted(url: str, prefix: str) -> int:
+        buckets = RedisBuckets(url, prefix)
+        requests = tuple(Acquire(uuid4(), urgent=False, weights=(1.0, 0.0, 0.0, 0.0)) for _ in range(2))
+        try:
+            return (await buckets.exchange("p", "m", Exchange(Rates(concurrency=2), requests))).granted
+        finally:
+            await buckets.close()
+
+    assert [asyncio.run(granted(redis_url, prefix)) for prefix in ("one:", "two:", "one:")] == [2, 2, 0]
+    with pytest.raises(BrokerUnavailable, match="limits in Redis can't be reached"):
+        asyncio.run(granted("redis://127.0.0.1:1/0", ""))

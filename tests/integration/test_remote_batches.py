@@ -15,7 +15,7 @@ from schemas.states import JobState, Step
 from tasks.errors import KeyLimitReached, QueueFull
 from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, NewBatch, Opened, Submitter
 from tasks.ports.remote_batches import Gathering, Intent, ParkedCall
-from tests.builders import make_attempt, make_batch, make_jobs, make_request
+from tests.builders import make_attempt, make_batch, make_request
 from tests.contract.situations import LEASE, submit, submit_and_take
 from tests.deadlines import until
 from tests.servers import Servers, advance_clock
@@ -249,63 +249,11 @@ def test_what_was_collected_is_passed_over_the_second_time(url: str) -> None:
 
 CALLS = 1_000
 
-_EARLIER_ATTEMPTS = """
-CREATE TEMP TABLE earlier AS SELECT * FROM attempt;
-UPDATE earlier SET id = gen_random_uuid(), number = number + 1, closed_at = now(), outcome = 'error:unavailable', spent = false,
-                   cost_usd = 0;
-INSERT INTO attempt SELECT * FROM earlier;
-"""
-"""Each job was called before, in a batch that was never created."""
-
 
 _ANALYZED_WHILE_EMPTY = """
 UPDATE pg_class SET relpages = 1, reltuples = 0
 WHERE oid = ANY ('{{{tables}}}'::regclass[]) OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = ANY ('{{{tables}}}'::regclass[]))
 """
-_ALL_TABLES = "job, job_request, batch, attempt, provider_batch_call, completion"
-
-
-@pytest.mark.parametrize(
-    ("analyzed", "analyzed_while_empty"),
-    [
-        ("", ""),
-        ("job, provider_batch_call", "job_request"),
-        ("attempt, provider_batch_call", ""),
-        ("job, attempt", ""),
-        ("", _ALL_TABLES),
-    ],
-)
-def test_the_calls_of_a_batch_are_found_by_their_keys_whatever_the_statistics_say(
-    url: str, analyzed: str, analyzed_while_empty: str
-) -> None:
-    async def scenario() -> None:
-        async with PostgresLedger(url, connections=1) as ledger:
-            requests = [make_request(f"Question {number}?") for number in range(CALLS)]
-            await ledger.submission.submit(make_batch(), [make_jobs(*requests)])
-            jobs = await ledger.queue.lease(Step.GENERATE, "w", LEASE, CALLS)
-            attempts = [replace(make_attempt(job), lane="provider_batch", model="m") for job in jobs]
-            assert await ledger.attempts.open_attempts(attempts) == [Opened.OPENED] * CALLS
-            await ledger.remote_batches.park([parked_call(attempt) for attempt in attempts])
-            execute(url, _EARLIER_ATTEMPTS)
-            intent = await intend(ledger, attempts[0].provider, max_calls=CALLS)
-            assert intent is not None
-            await ledger.remote_batches.note_created(intent.id, "remote", timedelta(0))
-        if analyzed:
-            execute(url, f"ANALYZE {analyzed}")
-        execute(url, _ANALYZED_WHILE_EMPTY.format(tables=analyzed_while_empty))
-        before = _rows_read(url)
-        async with PostgresLedger(url, connections=1) as ledger:
-            batch = await ledger.remote_batches.take_due(KEEP)
-            assert batch is not None
-            assert batch.has_jobs
-            assert len(await ledger.remote_batches.unanswered(intent.id, CALLS)) == CALLS
-            page = [attempt.id for attempt in attempts[:100]]
-            assert len(await ledger.remote_batches.pending(intent.id, page)) == len(page)
-            assert await ledger.remote_batches.withdrawn(100) == []
-        # A backend reports what it read when its connection is closed.
-        assert _rows_read(url) - before < 10 * CALLS
-
-    asyncio.run(scenario())
 
 
 # A backend reports before it leaves this view.

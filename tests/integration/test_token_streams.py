@@ -18,7 +18,7 @@ from tests.deadlines import scale_to_load
 from tests.lent_ledger import LentLedger
 from tests.servers import Servers
 from worker import token_streams
-from worker.token_streams import Kind, RedisTokens, Token, TokenReader, key_of
+from worker.token_streams import Kind, RedisTokens, Token, TokenReader, forget, key_of
 
 
 @pytest.fixture
@@ -247,3 +247,16 @@ def test_text_of_an_attempt_that_did_not_start_is_dropped(redis_url: str) -> Non
     asyncio.run(scenario())
     with redis.Redis.from_url(redis_url) as client:
         assert client.keys("*tokens*") == []
+
+
+def test_the_streams_of_all_runs_are_deleted(redis_url: str) -> None:
+    job, other = uuid4(), uuid4()
+    with redis.Redis.from_url(redis_url) as client:
+        for key in (key_of("desk:", job, 1), key_of("desk:", job, 2), key_of("desk:", other, 1)):
+            client.xadd(key, {"kind": "start"})
+
+        asyncio.run(forget(redis_url, "desk:", {job: 2}))
+
+        assert client.keys() == [key_of("desk:", other, 1).encode()]
+    with pytest.raises(BrokerUnavailable):
+        asyncio.run(forget("redis://127.0.0.1:1/0", "desk:", {other: 1}))

@@ -37,25 +37,6 @@ def test_a_killed_server_comes_back_with_its_data(running_home: Path, options: L
     assert stored(second) == (["a"], ["a"])
 
 
-def test_both_killed_again_and_again(running_home: Path, options: LocalOptions) -> None:
-    for round_number in range(3):
-        endpoints = start(running_home, options)
-        store(endpoints, str(round_number))
-        for pid in pids(running_home).values():
-            kill(pid)
-    assert stored(start(running_home, options)) == (["0", "1", "2"], ["0", "1", "2"])
-
-
-def test_a_log_cut_in_the_middle_of_a_command(running_home: Path, options: LocalOptions) -> None:
-    endpoints = start(running_home, options)
-    store(endpoints, "whole")
-    kill(pids(running_home)["valkey"])
-    (log,) = (running_home / "local" / "data" / "valkey" / "appendonlydir").glob("*.incr.aof")
-    with log.open("ab") as file:
-        file.write(b"*3\r\n$5\r\nRPUSH\r\n$4\r\nkept\r\n$9\r\nhal")
-    assert stored(start(running_home, options)) == (["whole"], ["whole"])
-
-
 def test_pid_files_that_name_a_foreign_process(running_home: Path, options: LocalOptions) -> None:
     store(start(running_home, options), "a")
     data = running_home / "local" / "data"
@@ -76,15 +57,6 @@ def test_pid_files_that_name_a_foreign_process(running_home: Path, options: Loca
         assert process.pid not in pids(running_home).values()
         stop(running_home, options)
         assert process.poll() is None
-
-
-def test_a_lost_pid_file_does_not_hide_a_server(running_home: Path, options: LocalOptions) -> None:
-    start(running_home, options)
-    before = pids(running_home)
-    (running_home / "local" / "data" / "valkey" / "valkey.pid").unlink()
-    assert start(running_home, options).started == frozenset()
-    assert pids(running_home) == before
-    assert stop(running_home, options) == {"postgres", "valkey"}
 
 
 def test_the_servers_outlive_a_killed_parent(running_home: Path, options: LocalOptions) -> None:

@@ -26,15 +26,6 @@ def test_first_start_serves_both(home: Path, options: LocalOptions) -> None:
     assert f":{now.valkey.port}/0" in endpoints.redis_url
 
 
-def test_second_start_finds_them(running_home: Path, options: LocalOptions) -> None:
-    first = start(running_home, options)
-    before = pids(running_home)
-    second = start(running_home, options)
-    assert second.started == frozenset()
-    assert (second.database_url, second.redis_url) == (first.database_url, first.redis_url)
-    assert pids(running_home) == before
-
-
 def test_stop_keeps_the_data_and_the_addresses(running_home: Path, options: LocalOptions) -> None:
     first = start(running_home, options)
     store(first, "a")
@@ -79,16 +70,6 @@ def test_one_missing_server_is_started_alone(running_home: Path, options: LocalO
     assert poll(lambda: not is_alive(valkey_process), 10.0)
     assert start(running_home, options).started == {"valkey"}
     assert pids(running_home)["postgres"] == before["postgres"]
-
-
-def test_two_homes_side_by_side(home: Path, seeded_home: Path, options: LocalOptions) -> None:
-    first, second = start(home, options), start(seeded_home, options)
-    store(first, "of one")
-    store(second, "of two")
-    assert stored(first) == (["of one"], ["of one"])
-    assert stored(second) == (["of two"], ["of two"])
-    stop(home, options)
-    assert stored(second) == (["of two"], ["of two"])
 
 
 def test_a_deep_home_with_an_awkward_name(new_home: Callable[[str], Path], options: LocalOptions) -> None:

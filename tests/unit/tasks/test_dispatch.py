@@ -17,7 +17,7 @@ from tasks import results
 from tasks.errors import BrokerUnavailable, LedgerUnavailable
 from tasks.ports import Advance, JobView, Outlook, Rendered
 from tasks.scheduling import dispatch, outbox, rescue
-from tasks.scheduling.dispatch import ENOUGH, IDLE_TICKS, MESSAGE_IDS, Dispatch, ModelFallback, Pace
+from tasks.scheduling.dispatch import IDLE_TICKS, MESSAGE_IDS, Dispatch, ModelFallback, Pace
 from tasks.scheduling.outbox import publish
 from tasks.scheduling.rescue import Rescue
 from tasks.scheduling.urgent_workers import UrgentWorkers
@@ -165,25 +165,6 @@ def test_messages_without_a_receiver_do_not_pile_up() -> None:
     asyncio.run(scenario())
 
 
-def test_results_are_published_once_and_again_when_redis_lost_them() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        job_ids = await harness.finish(5)
-        await harness.tick()
-        assert set(harness.doorbell.published) == set(job_ids)
-
-        harness.doorbell.published.clear()
-        await harness.tick()
-        assert harness.doorbell.published == {}
-
-        harness.doorbell.lost = True
-        await harness.tick()
-        assert set(harness.doorbell.published) == set(job_ids)
-        assert harness.doorbell.remembered == 1
-
-    asyncio.run(scenario())
-
-
 def test_while_redis_is_away_the_ledgers_duties_go_on_and_nothing_is_lost(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         harness = DispatchHarness()
@@ -227,21 +208,6 @@ def test_generation_is_throttled_while_the_check_is_behind() -> None:
     asyncio.run(scenario())
 
 
-def test_jobs_for_the_local_model_are_hinted_to_those_who_have_it() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        harness.local_served = False
-        job_ids = await harness.submit(2, response="An answer.", config=READ)
-        await harness.tick()
-        assert harness.doorbell.hints == [], "a message that nobody takes would lie in Redis for ever"
-
-        harness.local_served = True
-        await harness.tick()
-        assert harness.doorbell.hints == [(Step.LOCAL, list(job_ids), False)]
-
-    asyncio.run(scenario())
-
-
 def test_jobs_are_checked_without_the_local_model_after_a_while_without_its_workers(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -272,20 +238,6 @@ def test_jobs_are_checked_without_the_local_model_after_a_while_without_its_work
         await harness.submit(1, response="Another.", config=READ)
         assert len(await duty.run()) == 1, "those that come later need not wait"
         assert len(caplog.records) == 3, "told once"
-
-    asyncio.run(scenario())
-
-
-def test_without_a_local_model_no_job_waits_for_one() -> None:
-    async def scenario() -> None:
-        ledger = LentLedger()
-        duty = ModelFallback(ledger, lambda: False, timedelta(0))
-        jobs = make_jobs(
-            make_request("a?", response="An answer.", config=READ), make_request("b?", response="Another.")
-        )
-        await ledger.submission.submit(make_batch(), [jobs])
-        assert await duty.run() == [jobs[0].id]
-        assert len(await ledger.queue.lease(Step.CHECK, "w", LEASE, 9)) == 2
 
     asyncio.run(scenario())
 
@@ -453,18 +405,6 @@ def test_a_duty_with_more_than_a_page_of_work_lets_the_others_have_their_turn() 
     asyncio.run(scenario())
 
 
-def test_urgent_jobs_are_hinted_though_the_queue_is_full_enough_for_others() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        await harness.submit(2)
-        urgent = await harness.submit(1, priority=3)
-        harness.doorbell.unread = int(harness.pace.hint_depth * ENOUGH / MESSAGE_IDS) + 1
-        await harness.tick()
-        assert harness.doorbell.hints == [(Step.GENERATE, list(urgent), True)]
-
-    asyncio.run(scenario())
-
-
 # ---- publishing ------------------------------------------------------------------------------------------------
 
 
@@ -527,21 +467,6 @@ def test_a_slow_sweep_does_not_put_the_result_of_an_earlier_run_over_a_later_one
         await publish(harness.ledger.outbox, harness.doorbell, slow)
 
         assert harness.doorbell.runs == {job_id: 2}
-
-    asyncio.run(scenario())
-
-
-def test_a_slow_sweep_takes_back_the_result_of_a_run_that_a_person_ended() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        (job_id,) = await harness.finish(1)
-        slow = await harness.ledger.outbox.unpublished(9, timedelta(0))
-        await harness.ledger.actions.retry([job_id], "ada")
-
-        await publish(harness.ledger.outbox, harness.doorbell, slow)
-
-        assert harness.doorbell.published == {}
-        assert (await harness.ledger.reading.views([job_id]))[0].published_at is None
 
     asyncio.run(scenario())
 

@@ -10,7 +10,7 @@ import pytest
 from schemas.failure import FailureKind
 from schemas.job import JobRequest
 from schemas.model_call import Prompt
-from schemas.states import HeldReason, JobState, Step
+from schemas.states import JobState, Step
 from tasks.answers.postprocess import postprocess
 from tasks.calls.retry import TERMINAL, RetryPolicy
 from tasks.errors import ProviderError
@@ -153,44 +153,6 @@ def test_a_fallback_that_cannot_be_called_is_passed_over(broken: ScriptedProvide
         assert view.step is Step.CHECK
         assert [provider for provider, _ in await outcomes(harness, job)] == ["first", "second"]
         assert await credit(harness) == ("first: refused", "broken: configuration")
-
-    run(scenario())
-
-
-def test_a_first_provider_that_cannot_be_called_leaves_it_to_its_fallback() -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(Registry(Unplannable(name="first"), second(), fallbacks=("second",)))
-        view = await harness.generate(await harness.lease(make_request()))
-
-        assert view.step is Step.CHECK
-        assert await credit(harness) == ("first: configuration",)
-
-    run(scenario())
-
-
-def test_a_broken_fallback_changes_nothing_for_a_job_that_would_wait() -> None:
-    """With a quota used up the job is held, as it is without the fallback that can't be called."""
-
-    async def scenario() -> None:
-        harness = GenerateHarness(Registry(first(FailureKind.QUOTA), fallbacks=("broken",)))
-        _, view = await to_its_end(harness)
-
-        assert (view.state, view.held_reason) == (JobState.SCHEDULED, HeldReason.LANE_PAUSED)
-
-    run(scenario())
-
-
-def test_a_job_that_fails_names_the_fallbacks_that_could_not_be_called() -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(
-            Registry(first(FailureKind.REFUSED), Unplannable(name="broken"), fallbacks=("broken", "nobody"))
-        )
-        _, view = await to_its_end(harness)
-
-        assert view.record is not None
-        assert view.record.failure is not None
-        assert view.record.failure.kind is FailureKind.REFUSED
-        assert "broken has no such lane; no provider 'nobody'" in view.record.failure.message
 
     run(scenario())
 

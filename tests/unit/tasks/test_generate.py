@@ -303,21 +303,6 @@ def test_an_unknown_outcome_can_be_held_for_a_person() -> None:
     run(scenario())
 
 
-def test_the_next_provider_is_called_when_the_first_refuses_for_good() -> None:
-    async def scenario() -> None:
-        first = ScriptedProvider(failing(FailureKind.NOT_FOUND), name="first")
-        second = ScriptedProvider(answers(), name="second")
-        harness = GenerateHarness(Registry(first, second))
-        job = await harness.lease(make_request(config={"fallbacks": ["second:big-2"]}))
-        view = await harness.generate(job)
-
-        assert view.step is Step.CHECK
-        assert await harness.attempts(job) == [("error:not_found", True), ("ok", False)]
-        assert second.calls[0].model == "big-2"
-
-    run(scenario())
-
-
 def test_an_unknown_provider_fails_the_job_without_an_attempt() -> None:
     async def scenario() -> None:
         harness = GenerateHarness(Registry(ScriptedProvider(answers())))

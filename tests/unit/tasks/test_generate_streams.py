@@ -112,16 +112,6 @@ def test_the_part_of_a_call_that_is_cut_off_is_kept() -> None:
     asyncio.run(scenario())
 
 
-def test_the_part_of_a_call_that_took_too_long_is_kept() -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(Registry(Streamed(hangs_at(asyncio.Event()))))
-        job = await harness.lease(make_request(config={"stream": True, "timeout_s": 0.05}))
-        await harness.generate(job)
-        assert await incomplete_answers(harness, job) == [PART]
-
-    asyncio.run(scenario())
-
-
 class Narrow(PostgresAttempts):
     """Can't keep answers that did not win."""
 
@@ -151,15 +141,5 @@ def test_a_part_that_can_not_be_kept_fails_nothing() -> None:
         assert view.state is JobState.SCHEDULED
         assert await incomplete_answers(harness, job) == []
         assert [outcome for outcome, _ in await harness.attempts(job)] == ["unknown"]
-
-    asyncio.run(scenario())
-
-
-def test_a_job_that_does_not_stream_publishes_no_tokens() -> None:
-    async def scenario() -> None:
-        sink = RecordingSink()
-        harness = GenerateHarness(Registry(Streamed(answers())), tokens=sink)
-        await harness.generate(await harness.lease(make_request()))
-        assert sink.pieces == []
 
     asyncio.run(scenario())

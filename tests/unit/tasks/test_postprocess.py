@@ -398,15 +398,6 @@ def test_a_quote_found_is_equal_to_its_place_but_for_normalisation(before: str, 
         assert located in {comparison_form(quote.strip()), comparison_form(quote.strip().strip(" \t\n\"'“”„‘’«».,;:…"))}
 
 
-@given(TYPED, TYPED)
-def test_a_located_quote_is_never_invented(quote: str, content: str) -> None:
-    span = locate(quote, content)
-    if span is not None:
-        assert 0 <= span.start < span.end <= len(content)
-        if "..." not in quote and "…" not in quote:
-            assert comparison_form(content[span.start : span.end]) in comparison_form(quote)
-
-
 def test_code_keeps_its_brackets_and_footnotes_are_no_part_of_an_answer() -> None:
     text = "Rent may rise [1]:\n```\nrise = rents[1]\n```\nand `x[2]`."
     processed = process(complete(text, AnswerProtocol.MARKERS))

@@ -147,15 +147,6 @@ def test_too_long_a_text_is_not_repaired() -> None:
     assert (reply.answer.segments, reply.complete) == ((), False)
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.text(alphabet="{}[]\":,' \ntext0segmns<think/>", max_size=60))
-def test_any_text_is_parsed_without_an_error(text: str) -> None:
-    request = hostile.request()
-    for reply in (Reply(text), Reply(text, MARKERS)):
-        processed = postprocess(request, render(request, reply.protocol), hostile.completion(reply))
-        assert "<think>" not in processed.response
-
-
 # ---- thoughts ----------------------------------------------------------------------------------------------------------
 
 

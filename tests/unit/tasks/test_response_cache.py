@@ -26,7 +26,7 @@ from tasks.calls.response_cache import (
 from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit, Unlimited
 from tasks.prompting.messages import render
 from tasks.results import result_of
-from tests.builders import make_attempt, make_batch, make_config, make_jobs, make_request
+from tests.builders import make_attempt, make_config, make_request
 from tests.scripted_provider import Registry, ScriptedProvider, answers, hangs
 from tests.unit.tasks.test_check import examine
 from tests.unit.tasks.test_generate import LEASE, GenerateHarness, failing, run
@@ -107,39 +107,6 @@ def test_a_later_run_only_gives_and_an_urgent_job_does_not_wait() -> None:
     assert (urgent.within, urgent.wait) == (DESK.within, timedelta(0))
 
 
-def test_two_calls_are_identical_whatever_their_jobs() -> None:
-    first, other = (call_of(asyncio.run(leased(make_request(custom_id=name, priority=3)))) for name in "ab")
-    call = call_of(asyncio.run(leased()))
-
-    assert share_key("desk", first) == share_key("desk", other) == share_key("desk", call)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"request_hash": b"x" * 32},
-        {"provider": "other"},
-        {"model": "other"},
-        {"model": None},
-        {"lane": "background"},
-        {"protocol": AnswerProtocol.SEGMENTS},
-        {"endpoint": "elsewhere/v1"},
-    ],
-    ids=lambda changed: next(iter(changed)),
-)
-def test_two_calls_differ_by_whom_they_go_to_and_what_they_say(changed: dict[str, Any]) -> None:
-    call = call_of(asyncio.run(leased()))
-
-    assert share_key("desk", replace(call, **changed)) != share_key("desk", call)
-    assert share_key("another", call) != share_key("desk", call)
-
-
-def test_parts_of_a_key_do_not_run_into_each_other() -> None:
-    call = call_of(asyncio.run(leased()), provider="ab", endpoint="c")
-
-    assert share_key("desk", call) != share_key("desk", replace(call, provider="a", endpoint="bc"))
-
-
 @pytest.mark.parametrize(
     ("open_s", "pause"), [(0, FIRST_LOOK), (4, FIRST_LOOK + timedelta(seconds=2)), (3_600, LONGEST_PAUSE)]
 )
@@ -204,17 +171,6 @@ def test_the_second_of_two_identical_jobs_costs_nothing_and_its_record_says_so()
         assert record is not None
         assert record.provider_snapshot is not None
         assert record.provider_snapshot.shared_from is not None
-
-    run(scenario())
-
-
-def test_without_the_setting_each_job_makes_its_own_call() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(answers())
-        harness = GenerateHarness(Registry(provider))
-        for _ in range(2):
-            await again(harness)
-        assert len(provider.calls) == 2
 
     run(scenario())
 
@@ -311,21 +267,6 @@ def test_a_call_under_way_is_waited_for_without_spending_anything() -> None:
     run(scenario())
 
 
-def test_an_urgent_job_calls_at_once() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(hangs, answers())
-        harness = shared_desk(provider)
-
-        async def second() -> None:
-            _, view = await again(harness, make_request(priority=5))
-            assert view.step is Step.CHECK
-
-        await while_calling(harness, provider, second)
-        assert len(provider.calls) == 2
-
-    run(scenario())
-
-
 class Slow(Unlimited):
     """Lets an identical call begin, by another process, while a permit is waited for."""
 
@@ -377,23 +318,5 @@ def test_a_run_that_a_person_asked_for_makes_its_own_call() -> None:
         stored = checking[job.job_id].stored
         assert stored is not None
         assert stored.completion.text == "Two. [1]"
-
-    run(scenario())
-
-
-def test_of_many_identical_jobs_run_together_one_calls() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(answers())
-        harness = shared_desk(provider)
-        await harness.ledger.submission.submit(
-            make_batch(), [make_jobs(*[make_request(f"Question {n % 4}?") for n in range(40)])]
-        )
-        for _ in range(20):
-            jobs = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 40)
-            await asyncio.gather(*map(harness.generate, jobs))
-            harness.ledger.advance(timedelta(seconds=20))
-            await harness.ledger.duties.promote(100)
-        assert len(await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 99)) == 40
-        assert len(provider.calls) == 4
 
     run(scenario())

@@ -7,7 +7,6 @@ from itertools import product
 from time import monotonic
 from typing import Any
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -57,29 +56,6 @@ def view(text: str, protocol: AnswerProtocol = AnswerProtocol.SEGMENTS, **config
     final = examine(job, monotonic())
     assert isinstance(final, FinalJob)
     return view_of_final(job, final, datetime(2026, 1, 1, tzinfo=UTC))
-
-
-@pytest.mark.parametrize(("text", "protocol"), [(SEGMENTS, AnswerProtocol.SEGMENTS), (RUNNING, AnswerProtocol.MARKERS)])
-def test_restyling_equals_rendering_in_the_target_style(text: str, protocol: AnswerProtocol) -> None:
-    combinations = list(product(CitationStyle, FORMATS))
-    views = {
-        (s, f): view(text, protocol, citation_style=s, output_format=f, ungrounded_appendix=False)
-        for s, f in combinations
-    }
-    starts = [
-        *combinations[::7],
-        (CitationStyle.NUMBERED, OutputFormat.TABLE),
-        (CitationStyle.INLINE, OutputFormat.JSON),
-    ]
-    for start, target in product(starts, combinations):
-        moved, direct = restyle(views[start], *target), result_of(views[target])
-        assert (moved.response, moved.citations) == (direct.response, direct.citations), (start, target)
-        assert (moved.output_format, moved.structured) == (direct.output_format, direct.structured)
-        for claim in moved.claims:
-            assert moved.response[claim.start_pos : claim.end_pos] == claim.text
-        if start[1] is target[1]:
-            places = [(claim.start_pos, claim.end_pos, claim.verdict) for claim in moved.claims]
-            assert places == [(claim.start_pos, claim.end_pos, claim.verdict) for claim in direct.claims]
 
 
 @settings(max_examples=40, deadline=None)

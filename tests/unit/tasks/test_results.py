@@ -47,18 +47,6 @@ def test_a_job_that_is_not_final_has_a_result_that_says_where_it_is() -> None:
     assert result.sources_provided == 1
 
 
-def test_the_published_result_equals_the_ledgers_later_result() -> None:
-    ledger, job = leased(metadata={"ticket": 7})
-    final = make_final(job)
-
-    async def scenario() -> JobResult:
-        await ledger.queue.finish([final])
-        (view,) = await ledger.reading.views([job.job_id])
-        return result_of(view)
-
-    assert result_of(view_of_final(job, final, datetime.now(UTC))) == asyncio.run(scenario())
-
-
 def test_the_compact_form_leaves_out_evidence_snapshot_and_timings() -> None:
     compact_json = orjson.loads(compact(result()))
 

@@ -28,7 +28,7 @@ from tasks.results import result_of
 from tests.builders import make_batch, make_jobs
 from tests.fakes.inline import Inline
 from tests.lent_ledger import LentLedger
-from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs, raises
+from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, raises
 from worker.ledger.journal import LedgerJournal
 from worker.operations.audit import audit_of
 
@@ -157,18 +157,6 @@ def test_an_audit_proves_the_messages_of_both_rounds_and_sees_when_they_were_cha
         first = detail.completions[0]["prompt"]
         first["snapshot"]["messages"][1]["parts"][0]["text"] += " forged"
         assert [proof.proven for proof in audit_of(detail, result_of(view)).proofs] == [False, True]
-
-    run(scenario())
-
-
-def test_a_second_answer_without_support_is_the_last_and_is_flagged() -> None:
-    async def scenario() -> None:
-        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(f"{GOOD} {WORSE}")))
-        view = await harness.answer(requesting(on_ungrounded="retry"))
-
-        assert view.outcome is Outcome.PARTIAL
-        assert len(harness.provider.calls) == 2
-        assert "lemonade" in record_of(view).answer
 
     run(scenario())
 
@@ -356,41 +344,6 @@ def test_an_answer_that_is_too_long_is_asked_for_once_more_and_then_cut() -> Non
         assert any("cut at a sentence end" in warning for warning in record.quality.warnings)
         (citation,) = record.citations
         assert record.answer[citation.start_pos : citation.end_pos] == "[1]"
-
-    run(scenario())
-
-
-def test_a_worker_that_dies_in_the_second_round_costs_neither_answer() -> None:
-    async def scenario() -> None:
-        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), hangs, answers(GOOD)))
-        await harness.submit(requesting(on_ungrounded="retry"))
-        first = await harness.lease(Step.GENERATE)
-        assert first is not None
-        await harness.generate(first)
-        # Dies with the check's decision unwritten: the same is decided again.
-        assert await harness.lease(Step.CHECK) is not None
-        harness.ledger.advance(LEASE * 2)
-        await harness.ledger.duties.rescue(10, None)
-        checking = await harness.lease(Step.CHECK)
-        assert checking is not None
-        await harness.check(checking)
-        # Dies with the second call under way.
-        second = await harness.lease(Step.GENERATE)
-        assert second is not None
-        harness.provider.called.clear()
-        dying = asyncio.create_task(harness.generate(second))
-        await harness.provider.called.wait()
-        harness.ledger.advance(LEASE * 2)
-        await harness.ledger.duties.rescue(10, None)
-        dying.cancel()
-        await asyncio.wait([dying])
-
-        view = await harness.finish()
-
-        assert (view.outcome, view.round) == (Outcome.ANSWERED, 1)
-        assert await harness.purposes(view) == [
-            (0, "generate", "ok"), (1, "correct", "unknown"), (1, "correct", "ok")
-        ]  # fmt: skip
 
     run(scenario())
 

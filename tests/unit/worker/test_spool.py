@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from schemas.states import JobState, Step
+from schemas.states import Step
 from tasks.errors import LedgerError, LedgerUnavailable, SchemaMismatch, Unstorable
 from tasks.ports import ClosedAttempt, Leased
 from tests.builders import (
@@ -255,57 +255,6 @@ def test_the_spool_goes_on_after_an_answer_that_it_can_not_write(
 
     asyncio.run(scenario())
     assert "can't be spooled" in caplog.text
-
-
-def test_the_spool_goes_on_after_an_error_of_any_kind(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario() -> None:
-        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
-        answered = await calling(ledger, 2)
-        spool = Spool(folder)
-        monkeypatch.setattr(spool, "note_stored", lambda: _raise(PermissionError("read-only file system")))
-        journal = LedgerJournal(ledger, spool)
-        for (_, closed), last in zip(answered, (False, True), strict=True):
-            ledger.away = True
-            closing = asyncio.create_task(journal.close_attempt(closed))
-            await until(lambda last=last: answers_in(folder) == 1 + last)  # type: ignore[misc]
-            ledger.away = False
-            assert await closing
-            await until(lambda: "can't be looked after" in caplog.text)
-        monkeypatch.undo()
-        await journal.close()
-        assert not files(folder)
-
-    asyncio.run(scenario())
-
-
-def _raise(error: Exception) -> None:
-    raise error
-
-
-def test_the_next_process_writes_the_answers_of_the_last(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
-        answered = await calling(ledger, 3)
-        journal = LedgerJournal(ledger, Spool(folder))
-        ledger.away = True
-        closing = [asyncio.create_task(journal.close_attempt(closed)) for _, closed in answered]
-        await until(lambda: files(folder))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await journal.close()
-        for task in closing:
-            task.cancel()
-        ledger.away = False
-
-        assert await replay(Spool(folder), ledger.attempts) == 3
-        assert not files(folder)
-        views = await ledger.reading.views([leased.job_id for leased, _ in answered])
-        assert [(view.state, view.step) for view in views] == [(JobState.AVAILABLE, Step.CHECK)] * 3
-        assert await replay(Spool(folder), ledger.attempts) == 0
-
-    asyncio.run(scenario())
 
 
 def test_a_spool_in_use_is_left_alone(tmp_path: Path) -> None:

@@ -115,18 +115,6 @@ def test_refusals_with_answers_between_pause_nothing() -> None:
         health.answered("p", "m")
 
 
-def test_slow_answers_do_not_keep_the_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.limits.lanes.FIRST_CALLS_S", 0.05)
-
-    async def steps() -> None:
-        harness = LimiterHarness()
-        permits = await asyncio.gather(*(harness.permit() for _ in range(JOBS)))
-        assert all(isinstance(permit, Permit) for permit in permits)
-        await harness.limiter.close()
-
-    scenario(steps())
-
-
 def test_an_unreachable_server_gets_few_calls_and_a_notice() -> None:
     async def steps() -> None:
         harness = LimiterHarness()

@@ -19,7 +19,6 @@ from tasks.errors import BrokerUnavailable
 from tasks.ports import Call, Denied, DenyReason, Leased, Permit, Room
 from tests.builders import make_batch, make_jobs, make_prompt, make_request, new_id
 from tests.lent_ledger import LentLedger
-from worker.limits import bucket as bucket_module
 from worker.limits import permit_queue, rate_limiter, redis_bucket
 from worker.limits.bucket import Bucket, Exchange, ExchangeReply
 from worker.limits.lanes import Lanes
@@ -231,22 +230,6 @@ def test_jobs_that_would_wait_too_long_are_denied_in_turn(monkeypatch: pytest.Mo
     run(scenario())
 
 
-def test_what_may_wait_follows_the_scarcest_limit() -> None:
-    async def scenario() -> None:
-        harness = LimiterHarness(slots=1_000, max_concurrency=4)
-        permit = await harness.permit()
-        assert isinstance(permit, Permit)
-        harness.limiter.answered(permit, completion(x_ratelimit_limit_requests="100000"))
-        for _ in range(4):
-            assert isinstance(await harness.permit(), Permit)
-        room = harness.limiter.room()
-        assert room is not None
-        assert 1 <= room.bulk <= permit_queue.SLOTS_AHEAD * 4
-        await harness.limiter.close()
-
-    run(scenario())
-
-
 def test_free_slots_are_filled_at_once() -> None:
     async def scenario() -> None:
         harness = LimiterHarness(slots=1_000, max_concurrency=100)
@@ -273,30 +256,6 @@ def test_a_job_waits_in_place_for_a_slot(monkeypatch: pytest.MonkeyPatch) -> Non
         harness.limiter.answered(permit, completion())
         assert isinstance(await waiting, Permit)
         await harness.limiter.close()
-
-    run(scenario())
-
-
-def test_a_busy_worker_leaves_the_next_slot_to_one_that_has_none() -> None:
-    async def scenario() -> None:
-        busy, other = LimiterHarness(workers=2, max_concurrency=2), LimiterHarness(workers=2, max_concurrency=2)
-        other.buckets = other.limiter._buckets._buckets = busy.buckets
-        permits = [await busy.permit(), await busy.permit()]
-        following = [asyncio.create_task(busy.permit()) for _ in range(4)]
-        starved = asyncio.create_task(other.permit())
-        await wait_until(lambda: any(order.owed and order.acquires for order in busy.buckets.orders[2:]))
-        (bucket,) = busy.buckets.buckets.values()
-        await wait_until(lambda: len(bucket._slots) == 3)
-        permit = permits[0]
-        assert isinstance(permit, Permit)
-        busy.limiter.answered(permit, completion())
-        assert isinstance(await starved, Permit)
-        assert not any(task.done() for task in following)
-        for task in following:
-            task.cancel()
-        await asyncio.wait(following)
-        await busy.limiter.close()
-        await other.limiter.close()
 
     run(scenario())
 
@@ -331,55 +290,6 @@ def test_slots_come_back_with_answers_failures_and_unmade_calls() -> None:
                 harness.limiter.unused(permit)
         assert isinstance(await harness.permit(), Permit)
         await harness.limiter.close()
-
-    run(scenario())
-
-
-def test_a_long_call_keeps_its_slot_and_a_dead_workers_slots_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket_module, "SLOT_KEPT_S", 0.4)
-    monkeypatch.setattr(rate_limiter, "SLOT_RENEWAL_S", 0.05)
-    monkeypatch.setattr(permit_queue, "SLOT_RENEWAL_S", 0.05)
-
-    async def scenario() -> None:
-        dead, living = LimiterHarness(max_concurrency=2), LimiterHarness(max_concurrency=2)
-        living.buckets = living.limiter._buckets._buckets = dead.buckets
-        permits = [await dead.permit() for _ in range(2)]
-        assert all(isinstance(permit, Permit) for permit in permits)
-        waiting = asyncio.create_task(living.permit())
-        await asyncio.wait([waiting], timeout=1.2)
-        assert not waiting.done(), "calls under way longer than a slot is kept were no longer counted"
-        exchanges = [order for order in dead.buckets.orders if order.active]
-        assert len(exchanges) <= 1.2 / 0.05, "more than one exchange each time"
-
-        # Killed: its tasks are gone and tell nobody anything.
-        for task in (dead.limiter._slot_renewal, *(line.pump for line in dead.limiter._queues.values())):
-            assert task is not None
-            task.cancel()
-        assert isinstance(await asyncio.wait_for(waiting, 5), Permit)
-        await living.limiter.close()
-
-    run(scenario())
-
-
-def test_calls_under_way_are_counted_again_after_redis_lost_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limiter, "SLOT_RENEWAL_S", 0.05)
-    monkeypatch.setattr(permit_queue, "SLOT_RENEWAL_S", 0.05)
-
-    async def scenario() -> None:
-        harness, other = LimiterHarness(max_concurrency=1), LimiterHarness(max_concurrency=1)
-        other.buckets = other.limiter._buckets._buckets = harness.buckets
-        permit = await harness.permit()
-        assert isinstance(permit, Permit)
-        harness.buckets.buckets.clear()
-        async with harness.buckets.order_added:
-            await harness.buckets.order_added.wait_for(lambda: harness.buckets.orders[-1].active)
-        waiting = asyncio.create_task(other.permit())
-        await asyncio.wait([waiting], timeout=0.2)
-        assert not waiting.done()
-        harness.limiter.answered(permit, completion())
-        assert isinstance(await waiting, Permit)
-        await harness.limiter.close()
-        await other.limiter.close()
 
     run(scenario())
 
@@ -524,54 +434,6 @@ def test_a_used_up_quota_pauses_the_lane_until_its_release() -> None:
         # A release takes the row away; a job that is leased after it is not held again for what was known before.
         harness.ledger.paused.clear()
         assert isinstance(await harness.permit(), Permit)
-        await harness.limiter.close()
-
-    run(scenario())
-
-
-def test_many_jobs_share_one_read_of_the_paused_lanes() -> None:
-    async def scenario() -> None:
-        harness = LimiterHarness()
-        harness.ledger.paused["openai", "standard", ""] = FailureKind.QUOTA, "no"
-        await harness.lanes.refresh()
-        answers = await asyncio.gather(*(harness.permit() for _ in range(50)))
-        assert {answer.why for answer in answers if isinstance(answer, Denied)} == {DenyReason.LANE_PAUSED}
-        assert len(answers) == 50
-        assert harness.ledger.looks <= 4
-        await harness.limiter.close()
-
-    run(scenario())
-
-
-def test_without_redis_each_worker_keeps_within_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_bucket, "RECONNECT_S", 0.05)
-    # No call is answered here: with a slow start that would keep the calls below their share, by itself.
-    monkeypatch.setattr("worker.limits.lanes.FIRST_CALLS", 1000)
-
-    async def scenario() -> None:
-        harness = LimiterHarness(workers=4, requests_per_minute=240, period_s=1.2)
-        harness.buckets.away = True
-        granted: list[float] = []
-        loop = asyncio.get_running_loop()
-
-        async def busy() -> None:
-            while True:
-                if isinstance(await harness.permit(), Permit):
-                    granted.append(loop.time())
-
-        tasks = [asyncio.create_task(busy()) for _ in range(3)]
-        # More than one period's share, however slow the machine is.
-        await wait_until(lambda: len(granted) >= 80)
-        worst = max(sum(at <= other < at + 1.2 for other in granted) for at in granted)
-        assert worst <= 60
-        # Back: both must agree for a while, so nothing is granted twice.
-        harness.buckets.away = False
-        await wait_until(lambda: bool(harness.buckets.orders))
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        worst = max(sum(at <= other < at + 1.2 for other in granted) for at in granted)
-        assert worst <= 61
         await harness.limiter.close()
 
     run(scenario())
