@@ -4,21 +4,17 @@ import pkgutil
 import re
 import runpy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from schemas.generation import AnswerProtocol
-from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.quality import QualityConstants
 from schemas.record import GenerationRecord, JobResult
 from schemas.states import JobState, Outcome
-from tasks.grounding.checkers import CheckedClaim, CheckInput
 from tasks.prompting.messages import render
 from tasks.prompting.own_templates import use_templates
 from tasks.text.language import SUPPORTED, language_tables
-from tasks.text.sentences import Span
 from tests.faults.experiments import EXPERIMENTS
 from tests.http_routes import RULES
 from worker.cli.commands import NAMES
@@ -218,21 +214,8 @@ def _code(page: str, language: str, start: str) -> str:
     return str(block)
 
 
-def test_the_examples_on_the_page_are_those_of_the_package() -> None:
-    assert _code("extend.md", "python", '"""Checks') == (EXAMPLE / "nightdesk_example" / "checker.py").read_text()
+def test_the_template_on_the_page_is_that_of_the_package() -> None:
     assert _code("extend.md", "jinja", "{%") == (EXAMPLE / "templates" / "terse@1.j2").read_text()
-
-
-def test_the_checker_on_the_page_finds_a_quotation_that_is_in_no_source() -> None:
-    namespace: dict[str, Any] = {"__name__": "quoted"}
-    exec(_code("extend.md", "python", '"""Checks'), namespace)
-    request = JobRequest(query="When?", context=['The porter says: "The gate is closed at nine."'])
-    answers = [f'The porter says "The gate is closed at {hour}."' for hour in ("nine", "ten")]
-    claims = tuple(CheckedClaim(answer, Span(0, len(answer))) for answer in answers)
-
-    findings = namespace["Quoted"]().check(CheckInput(request, claims))
-
-    assert [finding.verdict for finding in findings] == [None, Verdict.UNSUPPORTED]
 
 
 def test_the_template_on_the_page_renders(tmp_path: Path) -> None:
