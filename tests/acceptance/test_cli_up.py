@@ -61,14 +61,6 @@ def test_workers_outlive_their_parent_and_down_ends_everything(up: Home) -> None
     assert "nothing of" in up.run("down").err
 
 
-def test_the_number_of_workers_can_be_chosen(home: Home) -> None:
-    assert home.run("up", "--workers", "1").code == 0
-    assert home.workers().keys() == {"all"}
-    assert home.run("up", "--workers", "3").code == 0
-    assert home.workers().keys() == {"generate-1", "generate-2", "check-1"}
-    assert home.run("down").code == 0
-
-
 def test_submit_status_results_and_show(up: Home, tmp_path: Path) -> None:
     input_path = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
     batch = submitted(up, input_path)

@@ -4,7 +4,6 @@ import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -39,14 +38,6 @@ def test_a_batch_is_followed_to_its_end_also_after_an_interrupt(home: Home, tmp_
     assert "3 jobs: 3 cancelled" in done.err
 
 
-def test_watch_of_a_completed_batch_succeeds_each_time(home: Home, tmp_path: Path) -> None:
-    batch = submitted(home, tmp_path, question(0), question(1))
-    for _ in range(2):
-        done = home.run("watch", batch)
-        assert (done.code, done.out) == (0, "")
-        assert "2 jobs: 2 answered; cost" in done.err
-
-
 def test_watch_fails_if_an_input_line_was_refused(home: Home, tmp_path: Path) -> None:
     batch = submitted(home, tmp_path, question(2), "{")
     done = home.run("watch", batch)
@@ -72,13 +63,6 @@ def test_watch_prints_each_change_of_a_job_until_it_is_final(home: Home, tmp_pat
     ]
     assert edges[-1] == "completed, answered (run 2, round 0)"
     assert home.run("watch", job_json["job_id"]).err.count(": completed, answered") == 1
-
-
-def test_watch_refuses_an_unknown_batch_or_job(home: Home) -> None:
-    assert home.run("watch", "nonsense").code == 2
-    done = home.run("watch", str(uuid4()))
-    assert done.code == 2
-    assert "neither a batch nor a job" in done.err
 
 
 def test_watch_shows_a_streamed_answer_also_after_the_end(home: Home, tmp_path: Path) -> None:

@@ -46,30 +46,6 @@ def crash(home: Path) -> None:
     assert until(lambda: not local.status(home).postgres.running, 20)
 
 
-@pytest.mark.parametrize("away_s", [0.0, 4.0])
-def test_answers_that_came_while_the_database_was_away_are_not_paid_for_again(
-    system: HomeSystem, away_s: float
-) -> None:
-    system.submit(questions(60))
-    # A lease outlives the outage, so that whoever holds it can still write.
-    system.start_worker(slots=20, extractive_latency_s=1.0, lease_s=scale_to_load(20))
-    system.until(lambda: system.scalar("SELECT count(*) FROM attempt WHERE outcome = 'ok'") >= 5, what="answers")
-    system.until(lambda: system.scalar("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 5, what="calls")
-    crash(system.home)
-    ended = time.monotonic() + away_s
-    while time.monotonic() < ended:
-        time.sleep(0.05)
-    where = local.start(system.home)
-    assert where.database_url == system.database_url
-
-    system.until(lambda: _count(system) >= 60, within_s=120, what="all final")
-
-    assert system.rows("SELECT state, count(*) FROM job GROUP BY state") == [("completed", 60)]
-    assert system.rows("SELECT DISTINCT outcome FROM attempt") == [("ok",)]
-    assert system.scalar("SELECT count(*) FROM attempt") == 60
-    system.until_final(60)
-
-
 def _count(system: HomeSystem) -> int:
     try:
         return int(system.scalar("SELECT count(*) FROM job WHERE finished_at IS NOT NULL"))

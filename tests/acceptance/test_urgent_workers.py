@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -82,12 +81,3 @@ def test_one_that_stops_leaves_urgent_jobs_to_the_others(system: System, produce
     stopped.wait(scale_to_load(60))
     assert system.scalar("SELECT count(*) FROM attempt WHERE outcome <> 'ok'") == 0
     assert system.scalar("SELECT count(*) FROM job WHERE worker LIKE %s", f"%:{other.pid}") >= 2
-
-
-def test_one_without_others_does_the_duties_of_urgent_jobs(system: System, producer: Celery) -> None:
-    system.start_worker("urgent")
-    due = datetime.now(UTC) + timedelta(seconds=1)
-    send(producer, [*questions(1), {**urgent(1)[0], "custom_id": "later", "scheduled_at": due.isoformat()}])
-    system.until_final(1)
-    rows = system.rows("SELECT custom_id, state FROM job ORDER BY priority")
-    assert rows == [("q0", "available"), ("later", "completed")]

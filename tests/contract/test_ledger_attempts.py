@@ -110,23 +110,6 @@ async def test_no_second_call_for_a_stored_answer(ledger: Ledger) -> None:
 # ---- closing ---------------------------------------------------------------------------------------------------
 
 
-async def test_an_answer_moves_the_job_to_its_check(ledger: Ledger) -> None:
-    leased = await submit_and_take(ledger)
-    attempt = await open_one(ledger, leased)
-    answer = make_answer("It is ready.")
-
-    advanced = await ledger.attempts.close_attempts([closed_ok(leased, attempt, answer=answer, then=to_check(leased))])
-
-    assert advanced == {leased.job_id}
-    moved = await view(ledger, leased.job_id)
-    assert (moved.state, moved.step, moved.round) == (JobState.AVAILABLE, Step.CHECK, leased.round)
-    detail = await ledger.reading.job_detail(leased.job_id)
-    assert (detail.attempts[0]["outcome"], len(detail.completions)) == ("ok", 1)
-    assert str(detail.completions[0]["attempt_id"]) == str(attempt.id)
-    assert detail.completions[0]["finish_reason"] == "stop"
-    assert detail.events == ()
-
-
 @pytest.mark.parametrize("spent", [True, False])
 async def test_a_failed_attempt_sends_the_job_to_wait(ledger: Ledger, clock: Clock, *, spent: bool) -> None:
     leased = await submit_and_take(ledger)

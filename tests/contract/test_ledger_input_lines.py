@@ -10,7 +10,6 @@ from tasks.submit import submit as submit_message
 from tests.builders import make_batch, make_jobs, make_request
 from tests.contract.situations import ACTOR, submit
 from tests.postgres import everything_in
-from worker.ledger.pages import PAGE_ROWS
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.removal import Sealed
 from worker.ledger.submission import MOST_CHARACTERS
@@ -32,19 +31,6 @@ async def test_refused_lines_are_read_by_position_with_their_reasons(ledger: Led
     bare = Refused(2, "no")
     await ledger.submission.submit(batch, [[at(job, 0)]], refused=[bare, BAD])
     assert await lines(ledger, batch) == [BAD, bare]
-
-
-async def test_lines_that_are_refused_while_the_jobs_are_read_are_written(ledger: Ledger) -> None:
-    batch = make_batch()
-    (job,) = make_jobs(make_request("A?"))
-    refused: list[Refused] = []
-
-    def chunks() -> list[NewJob]:
-        refused.append(BAD)
-        return [at(job, 0)]
-
-    await ledger.submission.submit(batch, (chunks() for _ in range(1)), refused=refused)
-    assert await lines(ledger, batch) == [BAD]
 
 
 async def test_jobs_that_the_ledger_refuses_or_knows_stand_there_with_their_place(ledger: Ledger) -> None:
@@ -96,14 +82,6 @@ async def test_nothing_is_kept_where_no_batch_is_written(ledger: Ledger) -> None
         await ledger.submission.submit(all_refused, [[at(conflict, 0)]], refused=[BAD])
 
     assert await lines(ledger, nothing_new) == await lines(ledger, all_refused) == []
-
-
-async def test_many_lines_are_read_in_pages(ledger: Ledger) -> None:
-    batch = make_batch()
-    (job,) = make_jobs(make_request("A?"))
-    many = [Refused(position, f"no {position}") for position in range(1, 2 * PAGE_ROWS + 3)]
-    await ledger.submission.submit(batch, [[at(job, 0)]], refused=reversed(many))
-    assert await lines(ledger, batch) == many
 
 
 async def test_a_line_takes_bounded_room_and_holds_nothing_that_can_not_be_stored(ledger: Ledger) -> None:

@@ -234,26 +234,6 @@ async def test_a_new_run_starts_afresh_and_keeps_the_old_record(ledger: Ledger) 
     assert [job.job_id for job in await ledger.outbox.unpublished(10, 0 * SECOND)] == [leased.job_id]
 
 
-async def test_more_jobs_than_a_page_are_retried(ledger: Ledger) -> None:
-    receipt = await submit_many(ledger, 510)
-    await ledger.actions.cancel(receipt.job_ids, ACTOR)
-    pages: list[Page] = []
-
-    assert set(await ledger.actions.retry(receipt.job_ids, ACTOR, pages.append)) == set(receipt.job_ids)
-
-    assert [len(page.changed) for page in pages] == [500, 10]
-
-
-async def test_a_retried_check_is_a_check_again(ledger: Ledger) -> None:
-    receipt = await submit(ledger, make_request("", response="It is ready."))
-    await finish(ledger, await take_one(ledger, receipt.job_ids[0], Step.CHECK))
-
-    await ledger.actions.retry(receipt.job_ids, ACTOR)
-    await ledger.duties.promote(10)
-
-    assert (await take_one(ledger, receipt.job_ids[0], Step.CHECK)).step is Step.CHECK
-
-
 async def test_a_job_that_is_not_final_is_not_retried(ledger: Ledger, clock: Clock) -> None:
     receipt = await submit(ledger, make_request("A?"), make_request("B?", scheduled_at=clock.now() + HOUR))
     leased = await submit_and_take(ledger)

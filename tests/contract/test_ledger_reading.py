@@ -15,7 +15,6 @@ from tasks.ports import Ledger, Replay
 from tasks.results import Findings, completed, poll, result_of
 from tests.builders import (
     closed_error,
-    closed_ok,
     closed_unknown,
     later,
     lease_key,
@@ -49,14 +48,6 @@ from worker.ledger import pages
 from worker.ledger.result_documents import COLUMNS, DERIVED
 
 
-async def test_views_come_in_the_order_asked_for(ledger: Ledger) -> None:
-    ids = list((await submit_many(ledger, 4)).job_ids)
-    requested_ids = [ids[2], new_id(), ids[0], ids[3]]
-
-    assert [view.job_id for view in await ledger.reading.views(requested_ids)] == [ids[2], ids[0], ids[3]]
-    assert await ledger.reading.views([]) == []
-
-
 @pytest.mark.parametrize("prompt", [None, make_prompt()])
 async def test_a_replay_names_its_origin_and_brings_the_messages_to_send(ledger: Ledger, prompt: Prompt | None) -> None:
     plain, origin = make_job(make_request("Why?")), new_id()
@@ -74,17 +65,6 @@ async def test_a_replay_names_its_origin_and_brings_the_messages_to_send(ledger:
         (origin, origin),
     ]
     assert [result_of(view).replay_of for view in views] == [None, origin]
-
-
-async def test_a_cancelled_replay_names_its_origin_in_its_record(ledger: Ledger) -> None:
-    job = replace(make_job(make_request()), replay=Replay(new_id()))
-    await ledger.submission.submit(make_batch(), [[job]])
-
-    await ledger.actions.cancel([job.id], ACTOR)
-
-    (view,) = await ledger.reading.views([job.id])
-    assert view.record is not None
-    assert view.record.replay_of == view.replay_of is not None
 
 
 async def test_lines_of_a_batch_come_by_position_over_gaps_and_pages(
@@ -262,20 +242,6 @@ async def test_a_call_made_again_after_an_unknown_one_is_shown(ledger: Ledger) -
     assert (await ledger.reading.batch_status(batch.id)).possibly_billed_twice == 0
 
     await open_one(ledger, again, number=2)
-
-    assert (await ledger.reading.batch_status(batch.id)).possibly_billed_twice == 1
-
-
-async def test_a_call_answered_after_it_was_made_again_is_shown(ledger: Ledger) -> None:
-    batch = make_batch()
-    (job,) = await take(ledger, (await submit_many(ledger, 1, batch=batch)).job_ids)
-    first = await open_one(ledger, job)
-    await ledger.attempts.close_attempts([closed_unknown(job, first)])
-    second = await open_one(ledger, job, number=2)
-    assert (await ledger.reading.batch_status(batch.id)).possibly_billed_twice == 1
-
-    await ledger.attempts.close_attempts([closed_ok(job, first)])
-    await ledger.attempts.close_attempts([closed_ok(job, second)])
 
     assert (await ledger.reading.batch_status(batch.id)).possibly_billed_twice == 1
 

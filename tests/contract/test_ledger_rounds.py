@@ -51,13 +51,6 @@ async def test_a_new_round_has_the_reason_for_its_start(ledger: Ledger) -> None:
     assert (checking.correction, second.correction, second.round, second.stored) == (None, correction, 1, None)
 
 
-async def test_an_answer_of_any_purpose_is_the_answer_of_its_round(ledger: Ledger) -> None:
-    corrected, attempt = await _corrected(ledger)
-
-    assert corrected.stored is not None
-    assert (corrected.round, corrected.stored.attempt_id) == (1, attempt.id)
-
-
 async def test_a_job_that_goes_back_has_its_earlier_answer_again(ledger: Ledger) -> None:
     leased = await submit_and_take(ledger)
     await generate(ledger, leased)

@@ -12,7 +12,7 @@ from tasks.errors import IdempotencyConflict, JobsRefused, NotFound
 from tasks.ports import Ledger, NewJob
 from tests.builders import make_batch, make_config, make_job, make_jobs, make_request
 from tests.contract.conftest import Clock
-from tests.contract.situations import HOUR, SECOND, finished, states, submit, submit_many, take, take_one, view
+from tests.contract.situations import HOUR, SECOND, states, submit, submit_many, take, take_one, view
 from tests.postgres import make_postgres_ledger
 from worker.ledger.postgres import PostgresLedger
 
@@ -30,18 +30,6 @@ async def test_ids_are_by_position_over_all_chunks(ledger: Ledger) -> None:
     assert set(receipt.available) == set(receipt.job_ids)
     views = await ledger.reading.views(receipt.job_ids)
     assert [(view.position, view.request.query) for view in views] == [(n, f"Question {n}?") for n in range(5)]
-
-
-async def test_a_new_job_is_available_in_its_first_round(ledger: Ledger) -> None:
-    receipt = await submit(ledger, make_request(custom_id="q-1"))
-
-    job_view = await view(ledger, receipt.job_ids[0])
-
-    assert (job_view.state, job_view.step, job_view.round) == (JobState.AVAILABLE, Step.GENERATE, 0)
-    assert (job_view.batch_id, job_view.tenant, job_view.custom_id) == (receipt.batch_id, "desk", "q-1")
-    assert (job_view.outcome, job_view.held_reason, job_view.record) == (None, None, None)
-    assert (job_view.started_at, job_view.finished_at, job_view.published_at) == (None, None, None)
-    assert not job_view.cost_usd
 
 
 async def test_the_request_comes_back_as_it_was_handed_in(ledger: Ledger) -> None:
@@ -248,13 +236,6 @@ async def test_an_idempotency_key_belongs_to_its_tenant(ledger: Ledger) -> None:
     assert other_batch.existing == frozenset()
 
 
-async def test_an_idempotency_key_still_counts_when_its_job_is_final(ledger: Ledger) -> None:
-    job_id = await finished(ledger, make_request("A?", idempotency_key="a"))
-    again = await submit(ledger, make_request("A?", idempotency_key="a"))
-
-    assert (again.job_ids, again.existing, again.available) == ((job_id,), {0}, ())
-
-
 @pytest.mark.parametrize("chunks", [1, 2])
 async def test_an_idempotency_key_twice_in_a_submission_is_one_job(ledger: Ledger, chunks: int) -> None:
     jobs = make_jobs(*[make_request("A?", idempotency_key="a")] * 2)
@@ -336,13 +317,6 @@ async def test_a_submission_that_breaks_off_leaves_nothing(ledger: Ledger) -> No
     assert await ledger.reading.views([job.id for job in jobs]) == []
     receipt = await ledger.submission.submit(batch, [jobs])
     assert (receipt.created, receipt.job_ids) == (True, tuple(job.id for job in jobs))
-
-
-async def test_chunks_may_be_made_while_they_are_read(ledger: Ledger) -> None:
-    receipt = await ledger.submission.submit(make_batch(), ([make_job(position=position)] for position in range(20)))
-
-    assert len(set(receipt.job_ids)) == 20
-    assert len(await take(ledger, receipt.job_ids)) == 20
 
 
 async def test_of_two_submissions_of_the_same_jobs_at_once_one_finds_those_of_the_other(

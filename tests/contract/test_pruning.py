@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
 
-import pytest
-
 from tasks.errors import BrokerUnavailable
 from tests.builders import make_batch
 from tests.contract.conftest import Clock
@@ -53,18 +51,6 @@ async def test_content_goes_after_its_time_and_rows_after_theirs(ledger: Postgre
     await clock.advance(95 * DAY)
     assert await pruning.prune() == (2, 3)
     assert {view.job_id for view in await ledger.reading.views([*old, *young, *waiting])} == {*young, *waiting}
-
-
-@pytest.mark.parametrize(("content", "rows"), [(DAY, None), (None, DAY)])
-async def test_each_time_works_without_the_other(
-    ledger: PostgresLedger, clock: Clock, content: timedelta | None, rows: timedelta | None
-) -> None:
-    await ended(ledger, 2)
-    await clock.advance(2 * DAY)
-
-    erased, deleted = await Pruning(ledger, Redis().forget, content, rows, page_pause=timedelta(0)).prune()
-
-    assert (erased, deleted) == ((2, 0) if rows is None else (0, 2))
 
 
 async def test_only_the_worker_that_leads_prunes_and_it_goes_on_after_an_error(

@@ -1,6 +1,5 @@
 """Turns of tenants over many small leases: each has its share, and who comes late waits for one round at most."""
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -84,23 +83,6 @@ async def test_the_bytes_that_a_lease_may_bring_cut_no_turn(postgres_database_ur
         served = Counter(await lease_tenants(ledger, 40, 200, room=LeaseRoom(1)))
 
         assert served == dict.fromkeys(TENANTS, 2)
-
-
-async def test_several_workers_at_once_serve_all_tenants(postgres_database_url: str) -> None:
-    async with opened(postgres_database_url) as ledger:
-        for tenant in TENANTS:
-            await submit_many(ledger, 40, batch=make_batch(tenant))
-        served: list[str] = []
-
-        async def work(worker: str) -> None:
-            while len(served) < 300:
-                served.extend(job.tenant for job in await ledger.queue.lease(Step.GENERATE, worker, LEASE, 3))
-
-        await asyncio.gather(*(work(f"w{number}") for number in range(3)))
-
-        counts = Counter(served)
-        assert set(counts) == set(TENANTS)
-        assert max(counts.values()) - min(counts.values()) <= 4
 
 
 async def test_hints_reach_every_tenant_where_there_are_more_than_a_look_takes(postgres_database_url: str) -> None:

@@ -353,25 +353,6 @@ def test_a_large_batch_cut_off_by_the_end_of_its_process_is_not_there_and_can_be
         assert (again.status_code, again.json()["request_counts"]["total"]) == (200, 11)
 
 
-@pytest.mark.usefixtures("forked_child")
-def test_a_process_without_work_ends_and_the_next_large_batch_starts_another(
-    door: Door, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    links = []
-    for idle_s in (0.0, submission_process.IDLE_S):
-        # So short a time passes amid the work, too, which goes on.
-        monkeypatch.setattr(submission_process, "IDLE_S", idle_s)
-        assert door.http.post("/v1/batches", content=large_body(), headers=LINES).status_code == 202
-        links.append(door.service.large._link)
-        assert links[-1] is not None
-        if not idle_s:
-            assert until(_ended(links[-1]), 30)
-            assert links[-1].process.returncode == 0
-    assert links[0] is not links[1]
-    assert links[1] is not None
-    assert links[1].is_open
-
-
 def test_a_batch_without_a_good_line_or_with_strict_is_refused_whole(door: Door) -> None:
     before = len(door.http.get("/v1/batches?limit=100").json()["data"])
     none = door.http.post("/v1/batches", content=b'{"query": ""}\n{', headers=LINES)

@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from tests.deadlines import Deadline, load_per_core, scale_to_load, until
+from tests.deadlines import Deadline, load_per_core, scale_to_load
 from tests.faults.lab import if_alive, ports_of, process_tree
 
 
@@ -37,11 +37,6 @@ def test_a_deadline_counts_the_time_of_a_free_machine(monkeypatch: pytest.Monkey
     assert not deadline.is_over()
     now[0] += 0.6
     assert deadline.is_over()
-
-
-def test_a_wait_ends_at_its_deadline() -> None:
-    assert until(lambda: 0, 0.1) is None
-    assert until(lambda: "there", 0.1) == "there"
 
 
 def test_a_process_that_has_ended_is_skipped() -> None:

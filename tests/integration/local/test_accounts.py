@@ -163,14 +163,6 @@ def test_somebody_elses_home_is_refused_in_words(running_home: Path, options: Lo
     assert as_user(user.pw_uid, user.pw_gid, lambda: str(status(running_home))).startswith("HomeError: ")
 
 
-@as_root
-def test_an_account_that_is_not_there(home: Path, options: LocalOptions) -> None:
-    with pytest.raises(HomeError, match="no account 'not-there'"):
-        start(home, replace(options, run_as="not-there"))
-    with pytest.raises(HomeError, match="is root itself"):
-        start(home, replace(options, run_as="root"))
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="the case of everybody but root")
 def test_a_normal_user_runs_them_himself(new_home: Callable[[str], Path], options: LocalOptions) -> None:
     home = new_home("mine")

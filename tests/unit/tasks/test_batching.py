@@ -129,35 +129,6 @@ def test_urgent_rows_go_together_and_before_what_waits_longer() -> None:
     asyncio.run(scenario())
 
 
-def test_rows_that_came_during_a_send_wait_their_own_time() -> None:
-    async def scenario() -> list[int]:
-        sizes: list[int] = []
-        gate = asyncio.Event()
-
-        async def send(rows: Sequence[int]) -> None:
-            sizes.append(len(rows))
-            await gate.wait()
-
-        batcher = Batcher[int, None]("rows", send, rows=3, wait=LONG)
-        for row in range(3):
-            batcher.add(row)
-        await asyncio.sleep(0)
-        batcher.add(3)
-        gate.set()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert sizes == [3], "the end of a send is no reason to send a row by itself"
-        batcher.add(4)
-        batcher.add(5)
-        await asyncio.sleep(0)
-        assert sizes == [3, 3]
-        batcher.add(6)
-        await batcher.close()
-        return sizes
-
-    assert asyncio.run(scenario()) == [3, 3, 1]
-
-
 def test_one_bad_row_fails_alone() -> None:
     async def scenario() -> tuple[Table, list[int | BaseException]]:
         table = Table()

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from schemas.states import JobState, Step
-from tasks.calls.paid_call import answer_within
 from tasks.errors import Unstorable
 from tasks.ports import Answered, Call, ClosedAttempt, NewAttempt, Opened
 from tests.builders import make_request
@@ -39,24 +38,6 @@ def test_an_answer_that_comes_with_the_cancellation_is_kept(*, answer_first: boo
         assert (await work).step is Step.CHECK
         assert await harness.attempts(job) == [("ok", False)]
         assert [job.job_id for job in harness.checks] == [job.job_id]
-
-    run(scenario())
-
-
-def test_an_answer_that_comes_as_its_time_ends_is_kept() -> None:
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-
-        async def comes_late() -> str:
-            done = loop.create_future()
-            # Timers of the same turn run in the order of their times.
-            loop.call_later(0.05, done.set_result, "answer")
-            loop.call_later(0.05, loop.call_soon, lambda: None)
-            return await done
-
-        assert await answer_within(comes_late(), 0.05) == "answer"
-        with pytest.raises(TimeoutError):
-            await answer_within(asyncio.sleep(3_600), 0.01)
 
     run(scenario())
 

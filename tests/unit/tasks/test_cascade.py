@@ -12,10 +12,10 @@ import pytest
 from schemas.failure import FailureKind
 from schemas.job import GenerationConfig
 from schemas.model_call import FinishReason
-from schemas.states import JobState, Outcome, Step
+from schemas.states import JobState, Outcome
 from tasks.ports import JobView
-from tests.scripted_provider import Act, Registry, ScriptedProvider, answers, hangs
-from tests.unit.tasks.test_rounds import BAD, GOOD, LEASE, WORSE, RoundsHarness, failing, record_of, requesting
+from tests.scripted_provider import Act, Registry, ScriptedProvider, answers
+from tests.unit.tasks.test_rounds import BAD, GOOD, WORSE, RoundsHarness, failing, record_of, requesting
 
 NONE = answers("[none] The sources do not say.")
 EMPTY = answers("", finish_reason=FinishReason.REFUSAL, refusal="I can't.")
@@ -172,42 +172,6 @@ def test_the_next_model_has_attempts_of_its_own() -> None:
 
         assert view.outcome is Outcome.ANSWERED
         assert [len(model.calls) for model in (cascade.provider, *cascade.stronger)] == [2, 2]
-
-    run(scenario())
-
-
-def test_a_worker_that_dies_between_two_levels_pays_for_no_answer_twice() -> None:
-    async def scenario() -> None:
-        cascade = harness(answers(f"{GOOD} {BAD}"), strong=(hangs, answers(GOOD)))
-        await cascade.submit(requesting(escalate=["strong"]))
-        first = await cascade.lease(Step.GENERATE)
-        assert first is not None
-        await cascade.generate(first)
-        # Dies with the decision to go on unwritten: the same is decided again.
-        assert await cascade.lease(Step.CHECK) is not None
-        cascade.ledger.advance(LEASE * 2)
-        await cascade.ledger.duties.rescue(10, None)
-        checking = await cascade.lease(Step.CHECK)
-        assert checking is not None
-        await cascade.check(checking)
-        # Dies with the call of the strong model under way.
-        second = await cascade.lease(Step.GENERATE)
-        assert second is not None
-        dying = asyncio.create_task(cascade.generate(second))
-        await cascade.stronger[0].called.wait()
-        cascade.ledger.advance(LEASE * 2)
-        await cascade.ledger.duties.rescue(10, None)
-        dying.cancel()
-        await asyncio.wait([dying])
-
-        view = await cascade.finish()
-
-        assert (view.outcome, view.round) == (Outcome.ANSWERED, 2)
-        assert await cascade.purposes(view) == [
-            (0, "generate", "ok"), (2, "escalate", "unknown"), (2, "escalate", "ok")
-        ]  # fmt: skip
-        # The lost call counts with its worst case, as one that may have been billed.
-        assert view.cost_usd == Decimal("0.002") + Decimal("0.05") + Decimal("0.002")
 
     run(scenario())
 

@@ -11,7 +11,6 @@ from schemas.failure import FailureKind
 from schemas.job import JobRequest
 from schemas.model_call import Prompt
 from schemas.states import JobState, Step
-from tasks.answers.postprocess import postprocess
 from tasks.calls.retry import TERMINAL, RetryPolicy
 from tasks.errors import ProviderError
 from tasks.ports import Call, JobView, Leased
@@ -129,19 +128,6 @@ def test_when_all_fail_for_ever_the_job_fails_and_names_the_last() -> None:
     run(scenario())
 
 
-def test_the_jobs_own_fallbacks_go_before_those_of_the_settings() -> None:
-    async def scenario() -> None:
-        own_provider = ScriptedProvider(answers(), name="mine")
-        harness = GenerateHarness(Registry(first(FailureKind.REFUSED), second(), own_provider, fallbacks=("second",)))
-        job = await harness.lease(make_request(config={"fallbacks": ["mine:m-2"]}))
-        await harness.generate(job)
-
-        assert [provider for provider, _ in await outcomes(harness, job)] == ["first", "mine"]
-        assert own_provider.calls[0].model == "m-2"
-
-    run(scenario())
-
-
 @pytest.mark.parametrize("broken", [None, Unplannable(name="broken")])
 def test_a_fallback_that_cannot_be_called_is_passed_over(broken: ScriptedProvider | None) -> None:
     async def scenario() -> None:
@@ -181,18 +167,5 @@ def test_under_a_ceiling_a_provider_without_a_price_is_passed_over() -> None:
 
         assert unpriced.calls == []
         assert await credit(harness) == ("first: budget",)
-
-    run(scenario())
-
-
-def test_the_record_names_the_fallback_and_the_provider_it_replaced() -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(Registry(first(FailureKind.REFUSED), second(), fallbacks=("second",)))
-        await harness.generate(await harness.lease(make_request()))
-        (checked,) = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
-        assert checked.stored is not None
-
-        warnings = postprocess(checked.request, checked.stored.prompt, checked.stored.completion).warnings
-        assert "answered by the fallback second after first: refused" in warnings
 
     run(scenario())

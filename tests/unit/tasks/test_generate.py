@@ -303,21 +303,6 @@ def test_an_unknown_outcome_can_be_held_for_a_person() -> None:
     run(scenario())
 
 
-def test_an_unknown_provider_fails_the_job_without_an_attempt() -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(Registry(ScriptedProvider(answers())))
-        job = await harness.lease(make_request(config={"provider": "nobody"}))
-        view = await harness.generate(job)
-
-        assert view.state is JobState.FAILED
-        assert view.record is not None
-        assert view.record.failure is not None
-        assert view.record.failure.kind is FailureKind.CONFIGURATION
-        assert await harness.attempts(job) == []
-
-    run(scenario())
-
-
 def test_a_defect_fails_its_job_and_names_the_exception() -> None:
     async def scenario() -> None:
         harness = GenerateHarness(Registry(ScriptedProvider(raises(ZeroDivisionError("oops")))))
@@ -378,24 +363,6 @@ def test_a_ledger_that_is_away_for_a_moment_fails_no_job_and_loses_no_paid_answe
         harness.ledger.queue.defer = real  # type: ignore[method-assign]
         harness.ledger.advance(LEASE * 2)
         assert await harness.ledger.duties.rescue(10, None) == [job.job_id]
-
-    run(scenario())
-
-
-def test_a_call_cut_off_closes_as_unknown_and_the_job_is_free_again() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(hangs, answers())
-        harness = GenerateHarness(Registry(provider))
-        job = await harness.lease(make_request())
-        work = asyncio.create_task(harness.generate(job))
-        await provider.called.wait()
-        work.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await work
-
-        assert (await harness.view(job)).state is JobState.AVAILABLE
-        assert await harness.attempts(job) == [("unknown", False)]
-        assert (await harness.generate(await harness.lease_again())).step is Step.CHECK
 
     run(scenario())
 

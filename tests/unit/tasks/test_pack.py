@@ -73,12 +73,6 @@ def test_sub_queries_are_merged_by_relevance_and_named_once() -> None:
     assert body.endswith("Parts to cover in one answer:\n- a\n- b\nQuestion: All?")
 
 
-def test_a_prompt_without_sub_queries_lists_no_parts() -> None:
-    request = JobRequest(query="All?", context=["One."])
-    body = render(request, AnswerProtocol.SEGMENTS).snapshot.texts(["One."])[-1][1]
-    assert body.endswith("</source>\n\nQuestion: All?")
-
-
 def test_aggregation_asks_for_points_and_renders_them() -> None:
     request = JobRequest(query="All?", context=["Rent may rise once a year."], aggregate=True)
     rules = render(request, AnswerProtocol.SEGMENTS).snapshot.messages[0].text([])

@@ -98,12 +98,6 @@ def test_a_history_of_questions_and_answers_keeps_both() -> None:
     assert "<source2 1" in texts(forged)[-1][1]
 
 
-@pytest.mark.parametrize("path", ["Part 2 > Cover", ["Part 2", "Cover"]])
-def test_a_section_path_is_shown_as_a_path(path: Any) -> None:
-    text = texts(make(context=[{"content": "Text.", "section_hierarchy": path}]))[-1][1]
-    assert 'section_hierarchy="Part 2 / Cover"' in text
-
-
 def test_only_the_needed_sources_fit_and_the_last_is_cut_at_a_sentence_end() -> None:
     first = "A sentence of fifty characters stands here, it does. " * 5
     second = "Another sentence of fifty characters stands here too. " * 20

@@ -133,15 +133,6 @@ def test_a_prompt_of_a_second_round_is_rendered_again_with_its_correction(
             rerender(request, stored, other)
 
 
-def test_it_does_not_matter_how_sources_would_be_chosen_now() -> None:
-    # As if recorded before sources were ordered and repetitions dropped.
-    request = make(context=[{"content": "b", "relevance_score": 0.1}, {"content": "a", "relevance_score": 0.9}])
-    plain = make(context=["b", "a"])
-    recorded = render(plain, AnswerProtocol.SEGMENTS)
-    assert rerender(request, recorded).snapshot.shown == (0, 1)
-    assert render(request, AnswerProtocol.SEGMENTS).snapshot.shown == (1, 0)
-
-
 def test_a_different_prompt_does_not_pass_for_the_recorded_one() -> None:
     request = make()
     prompt = render(request, AnswerProtocol.SEGMENTS)

@@ -254,11 +254,6 @@ def test_sufficiency(text: str, changes: dict[str, Any], why: str | None) -> Non
     assert assessment.remarks[-1] == "the sources suffice" if why is None else why in assessment.remarks[-1]
 
 
-def test_without_an_answer_there_is_no_quality_and_nothing_suffices() -> None:
-    for text in ("", "The sources do not mention this."):
-        assert assessed(text) == Assessment(answer_quality=None, sufficient=False)
-
-
 # ---- constants -----------------------------------------------------------------------------------------------------
 
 

@@ -24,7 +24,7 @@ from worker.cli import progress, waiting
 from worker.cli.commands import batch_list
 from worker.cli.commands.job_commands import pause_line
 from worker.cli.full_disk import DiskFull, naming_full_disk
-from worker.cli.progress import LineReporter, Reporter, counts_of, duration
+from worker.cli.progress import LineReporter, Reporter
 from worker.cli.session import Session
 from worker.cli.summary import held_lines
 from worker.cli.waiting import Watch
@@ -230,20 +230,6 @@ def test_every_hold_is_explained_with_the_command_that_releases_it(reason: str) 
     assert line.startswith(f"3 held ({reason}): ")
     verb = "resume" if reason == "batch_paused" else "release"
     assert f"nightdesk {verb} {BATCH}" in line
-
-
-def test_counts_omit_zeros_and_list_held_jobs_once() -> None:
-    counted = status(
-        {"completed": 3, "failed": 1, "scheduled": 2}, {"budget": 2}, outcomes={"answered": 3, "partial": 0}
-    )
-    assert counts_of(counted) == "3 answered, 1 failed, 2 held (budget)"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.04, "0.0 s"), (9.96, "10.0 s"), (42.4, "42 s"), (130, "2 min 10 s"), (7325, "2 h 02 min")]
-)
-def test_durations_are_formatted_for_people(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize("columns", [80, 120])

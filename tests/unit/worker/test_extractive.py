@@ -3,7 +3,6 @@
 import asyncio
 import json
 import threading
-import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from schemas.job import GenerationConfig, JobRequest, Sampling
 from schemas.model_call import FinishReason
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
-from tasks.ports import Answered, Call, Provider
+from tasks.ports import Answered, Call
 from tasks.prompting.messages import render
 from worker.providers import extractive
 from worker.providers.extractive import Extractive, answer
@@ -44,12 +43,6 @@ def ask(query: str, context: Any = CONTEXT, **config: Any) -> JobRequest:
 def answered(query: str, context: Any = CONTEXT) -> dict[str, Any]:
     answer_json: dict[str, Any] = json.loads(answer(planned(ask(query, context))).raw)
     return answer_json
-
-
-def test_it_is_a_provider() -> None:
-    provider: Provider = Extractive()
-    assert provider.name == "extractive"
-    assert provider.protocol(GenerationConfig(stream=True)) is AnswerProtocol.SEGMENTS
 
 
 def test_it_quotes_the_sentence_that_answers() -> None:
@@ -133,28 +126,6 @@ def test_an_urgent_call_is_answered_before_those_that_wait(monkeypatch: pytest.M
     asyncio.run(scenario())
 
     assert order == ["Rent 0?", "Urgent rent?", "Rent 1?", "Rent 3?"]
-
-
-def test_sentences_are_chosen_off_the_loop_and_the_latency_does_not_block_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: list[str] = []
-
-    def choose_elsewhere(call: Call) -> Answered:
-        threads.append(threading.current_thread().name)
-        return answer(call)
-
-    monkeypatch.setattr(extractive, "answer", choose_elsewhere)
-
-    async def many() -> float:
-        provider = Extractive(latency_s=0.5)
-        call = planned(ask("When does the pool open?"), provider)
-        started = time.monotonic()
-        await asyncio.gather(*(provider.call(call) for _ in range(20)))
-        await provider.close()
-        return time.monotonic() - started
-
-    # One after the other they take 10 s; a busy machine has 4.5 s for the rest.
-    assert 0.5 <= asyncio.run(many()) < 5
-    assert all(name.startswith("extractive") for name in threads)
 
 
 TEXT = st.text(
