@@ -49,12 +49,26 @@ class ProviderKind(StrEnum):
     """OpenAI's Decisions API: a probability for each claim; only a judge."""
     ANTHROPIC = "anthropic"
     """Anthropic's Messages API."""
+    AZURE_OPENAI = "azure_openai"
+    """OpenAI's Responses API of an Azure resource."""
+    BEDROCK = "bedrock"
+    """Anthropic's Messages API at Amazon Bedrock."""
+    VERTEX = "vertex"
+    """Anthropic's Messages API at Google Vertex."""
     LLAMAINDEX = "llamaindex"
     """Any LLM class of LlamaIndex (the extra ``llamaindex``)."""
     PLUGIN = "plugin"
     """Code of one's own, by import path or entry point."""
     EXTRACTIVE = "extractive"
     """Offline: quotes the best source sentences."""
+
+
+CLOUD_OPTIONS = {
+    ProviderKind.AZURE_OPENAI: frozenset({"api_version", "scope"}),
+    ProviderKind.BEDROCK: frozenset({"aws_profile", "aws_region"}),
+    ProviderKind.VERTEX: frozenset({"project_id", "region"}),
+}
+"""Arguments of the clients of clouds that ``options`` may hold."""
 
 
 class LimitSettings(BaseModel):
@@ -131,7 +145,8 @@ class ProviderSettings(BaseModel):
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="llamaindex and plugin: its arguments; a key comes from the variable of api_key_env",
+        description="llamaindex and plugin: its arguments; a key comes from the variable of api_key_env. azure_openai: api_version, "
+        "scope; bedrock: aws_region, aws_profile; vertex: region, project_id",
     )
     extra_body: dict[str, Any] = Field(
         default_factory=dict,
@@ -156,6 +171,11 @@ class ProviderSettings(BaseModel):
     def _name_the_plugin(self) -> "ProviderSettings":
         if (self.kind is ProviderKind.PLUGIN) != (self.plugin is not None):
             raise ValueError("needs 'plugin' for the kind 'plugin', and for no other: 'package.module:name'")
+        if unknown := sorted(self.options.keys() - CLOUD_OPTIONS.get(self.kind, self.options.keys())):
+            choices = ", ".join(sorted(CLOUD_OPTIONS[self.kind]))
+            raise ValueError(
+                f"has options that {self.kind.value!r} does not know: {', '.join(unknown)}; it has {choices}"
+            )
         own_code = self.kind in {ProviderKind.EXTRACTIVE, ProviderKind.LLAMAINDEX, ProviderKind.PLUGIN}
         for name in ("prices", "extra_body") if own_code else ():
             if getattr(self, name):
@@ -253,7 +273,7 @@ class Settings(BaseSettings):
     providers: dict[str, ProviderSettings] = Field(
         default_factory=dict,
         description="further providers by name, as JSON: a preset (ollama, vllm, llamacpp, gemini, openrouter, litellm) or a kind (openai, "
-        "openai_chat, openai_decisions, anthropic, llamaindex, extractive) or a plugin, and base_url, api_key_env, model, json_schema, "
+        "openai_chat, openai_decisions, anthropic, azure_openai, bedrock, vertex, llamaindex, extractive) or a plugin, and base_url, api_key_env, model, json_schema, "
         "answer_protocol, service_tier, takes, drops, llm, options, extra_body, prices, limits, model_limits; see docs/providers.md, "
         "docs/extend.md and docs/limits.md",
     )

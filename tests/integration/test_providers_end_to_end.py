@@ -3,8 +3,10 @@
 Every job becomes final, every call at the provider is an attempt in the ledger, and no answer is paid for twice.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,11 @@ from tests.llmock import running_llmock
 from tests.providers import KEY
 from tests.servers import Servers
 from tests.stub import faults
+from tests.stub.clouds import ACCESS_KEY, SECRET_KEY, SESSION, running_clouds
 from tests.stub.server import running_stub
 
 JOBS = 30
+SIGNED_BY = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_SESSION_TOKEN": SESSION}
 RATES = {429: 0.08, 500: 0.02, 503: 0.02, 529: 0.03}
 
 
@@ -79,6 +83,49 @@ def test_against_the_stub(composed: System, provider: str, monkeypatch: pytest.M
     costs = composed.rows("SELECT sum(cost_usd) FROM attempt UNION ALL SELECT sum(cost_usd) FROM job")
     assert costs[0] == costs[1]
     assert bool(costs[0][0]) is (provider != "mine")
+
+
+OF_CLOUDS = {
+    "azure": {"kind": "azure_openai", "model": "gpt-6-luna"},
+    "aws": {"kind": "bedrock", "model": "eu.anthropic.claude-haiku-5-5", "options": {"aws_region": "eu-central-1"}},
+    "gcp": {
+        "kind": "vertex",
+        "model": "claude-haiku-5-5",
+        "api_key_env": "VERTEX_TOKEN",
+        "options": {"region": "global", "project_id": "ours"},
+    },
+}
+
+
+@pytest.mark.parametrize("provider", OF_CLOUDS)
+def test_at_a_cloud(composed: System, provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SIGNED_BY.items():
+        monkeypatch.setenv(name, value)
+    key = tmp_path / "key"
+    key.write_text(f"{KEY}\n")
+    for name in ("AZURE_OPENAI_API_KEY_FILE", "VERTEX_TOKEN_FILE"):
+        monkeypatch.setenv(name, str(key))
+    with running_clouds(KEY) as clouds:
+        base_url = f"{clouds.url}/v1" if provider == "gcp" else clouds.url
+        setting = {provider: {**OF_CLOUDS[provider], "base_url": base_url}}
+        composed.submit(questions(1), max_cost_usd="0.5")
+        composed.start_worker(provider=provider, providers=json.dumps(setting))
+        composed.until_final(1)
+
+    ((outcome, cost),) = composed.rows("SELECT outcome, cost_usd FROM job")
+    batch = composed.rows("SELECT max_cost_usd, spent_usd, reserved_usd FROM batch")
+    assert batch == [(Decimal("0.5"), cost, 0)], "the ceiling was kept by the price of the cloud"
+    reserved = composed.scalar("SELECT reserved_usd FROM attempt")
+    assert reserved > cost > 0
+    ((model, tokens),) = composed.rows(
+        "SELECT c.parsed #>> '{snapshot,model_asked}', a.usage ->> 'input_tokens' FROM generation_record "
+        "JOIN attempt a ON a.id = attempt_id JOIN completion c ON c.attempt_id = a.id"
+    )
+    assert outcome == "answered"
+    assert (model, tokens) == (OF_CLOUDS[provider]["model"], "1200")
+    assert len(clouds.paths) == 1
+    stored = stored_text(composed) + composed.log()
+    assert not {secret for secret in (KEY, *SIGNED_BY.values()) if secret in stored}
 
 
 @pytest.mark.parametrize(("provider", "variable", "path"), [

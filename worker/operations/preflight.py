@@ -16,7 +16,7 @@ from tasks.ports import NewJob, Turn
 from worker.ledger.packing import LEAST_BYTES
 from worker.operations.free_disk import LEAST_FREE, free_bytes, megabytes
 from worker.providers.registry import ConfiguredProviders
-from worker.providers.vendors import VENDORS
+from worker.providers.vendors import CLOUDS, VENDORS
 from worker.settings import ProviderKind, Settings
 from worker.wiring import embedded
 
@@ -219,7 +219,7 @@ async def _objection(
     """The failure of each call of a model; ``other`` says how to name another one."""
     name = turn.provider
     kind = providers.kind_of(name)
-    if kind is None or kind is ProviderKind.EXTRACTIVE or providers.missing_key(name) is not None:
+    if kind is None or kind is ProviderKind.EXTRACTIVE or kind in CLOUDS or providers.missing_key(name) is not None:
         # A missing key is named with each line.
         return None
     model = providers.model_of(name, turn.model)

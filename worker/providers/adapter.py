@@ -23,7 +23,7 @@ from tasks.ports.remote_batches import RemoteCalls, RemoteResult
 from tasks.ports.remote_responses import RemoteResponses
 from worker.providers.failures import Failures, request_id
 from worker.providers.prices import PRICE_TIERS, PriceList, Prices
-from worker.providers.whole_calls import CallLimit, WholeCalls
+from worker.providers.whole_calls import CallLimit, SignedCalls, WholeCalls
 
 if TYPE_CHECKING:
     from worker.settings import TokenPrice
@@ -49,6 +49,7 @@ class Target:
         drops: parameters of the protocol that the server does not know.
         extra_body: fields added to each request.
         prices: own prices by model.
+        options: arguments of the SDK's client, at a cloud.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Target:
     drops: frozenset[str] = frozenset()
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     prices: "Mapping[str, TokenPrice] | None" = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Target({self.name!r})"
@@ -146,6 +148,8 @@ class Adapter(ABC):
     """The vendor's package."""
     sdk_error: ClassVar[type[Exception]]
     """The base of its exceptions."""
+    streams: ClassVar[bool] = True
+    has_batches: ClassVar[bool] = True
 
     def __init__(self, target: Target, client: SdkClient, vendor: PriceList | None) -> None:
         self.name = target.name
@@ -153,7 +157,7 @@ class Adapter(ABC):
         self.failures = Failures(target.name, target.secrets)
         self.client = client
         self._prices = Prices(vendor, target.base_url, target.prices)
-        self._whole_calls = WholeCalls(client, self.path, target.base_url)
+        self._whole_calls: WholeCalls | SignedCalls = WholeCalls(client, self.path, target.base_url)
         parts = urlsplit(target.base_url)
         at = parts.hostname or ""
         self._endpoint = f"{at}:{parts.port}" if parts.port else at
@@ -207,7 +211,7 @@ class Adapter(ABC):
             raise self.failures.error(
                 FailureKind.CONFIGURATION, "has no default model: set 'model' in its settings or in the job's config"
             )
-        stream, tier = config.stream, self.target.service_tier
+        stream, tier = config.stream and self.streams, self.target.service_tier
         if lane is not Lane.STANDARD:
             # It has a tier, and a price, of its own; and an answer of it comes whole.
             stream, tier = False, PRICE_TIERS[lane]
@@ -220,7 +224,7 @@ class Adapter(ABC):
         if stream:
             draft.parameters["stream"] = True
         elif config.stream:
-            draft.dropped["stream"] = _HAS_NOT[lane]
+            draft.dropped["stream"] = _HAS_NOT.get(lane, "the answer is fetched whole here")
         if tier is not None and lane is Lane.STANDARD:
             draft.parameters["service_tier"] = tier
         elif self.target.service_tier is not None:
@@ -329,7 +333,7 @@ class Adapter(ABC):
     # ---- provider batches, and the background ----
 
     def _lane(self, config: GenerationConfig) -> Lane:
-        if config.lane is Lane.PROVIDER_BATCH and self.batch_calls is not None:
+        if config.lane is Lane.PROVIDER_BATCH and self.has_batches and self.batch_calls is not None:
             return Lane.PROVIDER_BATCH
         if config.lane in WINDOWS and self.background is not None:
             return config.lane

@@ -22,6 +22,7 @@ from worker.providers.adapter import (
     sampling_of,
 )
 from worker.providers.anthropic_batches import AnthropicBatches
+from worker.providers.prices import PriceList
 from worker.providers.streaming import Collector, StreamingAdapter
 from worker.providers.whole_calls import POOL, tls_context
 
@@ -51,8 +52,8 @@ class Anthropic(StreamingAdapter):
     sdk_error: ClassVar[type[Exception]] = anthropic.AnthropicError
     stream_class = anthropic.AsyncStream[object]
 
-    def __init__(self, target: Target) -> None:
-        super().__init__(target, _build_client(target), "anthropic")
+    def __init__(self, target: Target, client: SdkClient | None = None, vendor: PriceList = "anthropic") -> None:
+        super().__init__(target, client or _build_client(target), vendor)
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """See ``tasks.ports.Provider``. Citations and a JSON schema exclude each other (400)."""

@@ -261,9 +261,12 @@ def _kind(status: int, error: _Error) -> FailureKind:  # noqa: PLR0911 - a row o
     return _K.INVALID_REQUEST if status >= HTTPStatus.BAD_REQUEST else _K.CONFIGURATION
 
 
+_REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-amzn-requestid")
+
+
 def request_id(headers: Mapping[str, str]) -> str | None:
     """The provider's own id of a call."""
-    return headers.get("x-request-id") or headers.get("request-id")
+    return next((value for name in _REQUEST_IDS if (value := headers.get(name))), None)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:

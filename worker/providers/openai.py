@@ -1,6 +1,6 @@
 """Calls OpenAI: answers by its Responses API, probabilities by its Decisions API, and the common part of its chat API."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -34,24 +34,27 @@ from worker.providers.adapter import (
 from worker.providers.openai_background import UNDER_WAY, OpenAIBackground
 from worker.providers.openai_batches import OpenAIBatches
 from worker.providers.presets import why_no_sampling
+from worker.providers.prices import PriceList
 from worker.providers.streaming import Collector, StreamingAdapter
 from worker.providers.whole_calls import POOL, tls_context
 
 HOUR = timedelta(hours=1)
 
 
-def build_client(target: Target) -> SdkClient:
-    """Builds a client that never retries, over aiohttp: the default transport's pool slows down with the calls in flight."""
+def build_client(target: Target, token: Callable[[], Awaitable[str]] | None = None) -> Any:
+    """Builds a client that never retries, over aiohttp: the default transport's pool slows down with the calls in flight.
+
+    ``token`` is asked for before each call, in place of the key.
+    """
     # Organisation and project of the environment are for OpenAI itself, not for other servers.
     elsewhere: dict[str, Any] = {"OpenAI-Organization": openai.Omit(), "OpenAI-Project": openai.Omit()}
-    client: SdkClient = openai.AsyncOpenAI(
-        api_key=target.api_key or NO_KEY,
+    return openai.AsyncOpenAI(
+        api_key=token or target.api_key or NO_KEY,
         base_url=target.base_url,
         max_retries=0,
         default_headers=None if target.official else elsewhere,
         http_client=openai.DefaultAioHttpClient(limits=POOL, verify=tls_context()),
     )
-    return client
 
 
 class OpenAIAdapter(StreamingAdapter):
@@ -141,8 +144,8 @@ class OpenAI(OpenAIAdapter):
 
     path = "/responses"
 
-    def __init__(self, target: Target) -> None:
-        super().__init__(target, build_client(target), "openai")
+    def __init__(self, target: Target, client: SdkClient | None = None, vendor: PriceList = "openai") -> None:
+        super().__init__(target, client or build_client(target), vendor)
 
     @cached_property
     def background(self) -> RemoteResponses | None:

@@ -36,7 +36,7 @@ PRICE_TIERS: dict[str, str] = {"provider_batch": "batch", "background": "backgro
 _UNPRICED_TIERS = frozenset({None, "default", "standard", "auto"})
 
 
-PriceList = Literal["openai", "openai-decisions", "anthropic"]
+PriceList = Literal["openai", "openai-decisions", "anthropic", "azure", "aws", "google"]
 
 
 class Prices:

@@ -1,6 +1,5 @@
 """Builds the providers that the settings and the SDKs' own variables describe, each at its first use; objects to configs without one."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from importlib import import_module
@@ -11,9 +10,10 @@ from schemas.job import GenerationConfig
 from schemas.model_call import Usage
 from tasks.errors import UNPRICED, ConfigurationError
 from tasks.ports import Catalog, CheapJudge, Objection, Provider, Turn
+from worker.providers.key_files import Variables
 from worker.providers.presets import CHEAP_JUDGES, DEFAULT_MODELS, LEAST_JUDGE_BYTES, PRESETS
-from worker.providers.vendors import VENDORS
-from worker.settings import ProviderKind, ProviderSettings, Settings, plain_http
+from worker.providers.vendors import CLOUDS, VENDORS
+from worker.settings import CLOUD_OPTIONS, ProviderKind, ProviderSettings, Settings, plain_http
 
 if TYPE_CHECKING:
     from tasks.ports.remote_batches import RemoteCalls
@@ -28,6 +28,7 @@ BUILT_IN = {
     "openai": ProviderSettings(kind=ProviderKind.OPENAI),
     "openai_decisions": ProviderSettings(kind=ProviderKind.OPENAI_DECISIONS),
     "anthropic": ProviderSettings(kind=ProviderKind.ANTHROPIC),
+    **{kind.value: ProviderSettings(kind=kind) for kind in CLOUD_OPTIONS},
     "extractive": ProviderSettings(kind=ProviderKind.EXTRACTIVE),
     **{name: ProviderSettings.model_validate({"preset": name}) for name in PRESETS},
 }
@@ -39,6 +40,9 @@ _ADAPTERS = {
     ProviderKind.OPENAI_CHAT: ("worker.providers.openai_chat", "OpenAIChat"),
     ProviderKind.OPENAI_DECISIONS: ("worker.providers.openai", "OpenAIDecisions"),
     ProviderKind.ANTHROPIC: ("worker.providers.anthropic", "Anthropic"),
+    ProviderKind.AZURE_OPENAI: ("worker.providers.clouds", "AzureOpenAI"),
+    ProviderKind.BEDROCK: ("worker.providers.clouds", "Bedrock"),
+    ProviderKind.VERTEX: ("worker.providers.clouds", "Vertex"),
 }
 
 
@@ -63,9 +67,11 @@ class ConfiguredProviders:
 
     def __init__(self, settings: Settings, environment: Mapping[str, str] | None = None) -> None:
         self._settings = settings
-        self._environment = os.environ if environment is None else environment
+        self._environment = Variables(environment)
         self._entries = {**BUILT_IN, **settings.providers}
         self._built: dict[str, Provider] = {}
+        self._stamps: dict[str, tuple[str, object]] = {}
+        self._replaced: list[Provider] = []
         self._plugins: dict[str, Plugin] = {}
         self._cheap_judges: dict[tuple[str, str | None], CheapJudge | None] = {}
         for turn in settings.fallbacks:
@@ -143,10 +149,17 @@ class ConfiguredProviders:
         """See ``tasks.ports.Providers``."""
         name = name or self.default
         provider = self._built.get(name)
+        if provider is not None and (stamp := self._stamps.get(name)) and self._environment.stamp(stamp[0]) != stamp[1]:
+            # The file of its key was replaced. Calls in flight keep the client that they have.
+            self._replaced.append(self._built.pop(name))
+            provider = None
         if provider is None:
             entry = self._entries.get(name)
             if entry is None:
                 raise ConfigurationError(f"no provider {name!r} is configured; {self._listing}")
+            variable = self._key_variable(entry)
+            if variable is not None and (key_stamp := self._environment.stamp(variable)) is not None:
+                self._stamps[name] = (variable, key_stamp)
             provider = self._built[name] = self._build(name, entry)
         return provider
 
@@ -194,7 +207,9 @@ class ConfiguredProviders:
         """The variable that should hold a provider's key and does not; None: nothing is missing."""
         entry = self._entries[name]
         variable = self._key_variable(entry)
-        return variable if variable is not None and not self._environment.get(variable) else None
+        if variable is None or self._environment.get(variable) or _finds_credentials(entry):
+            return None
+        return variable
 
     def key_variable(self, name: str) -> str | None:
         """The variable that holds a provider's key; None: it needs none."""
@@ -297,7 +312,7 @@ class ConfiguredProviders:
 
     async def close(self) -> None:
         """See ``tasks.ports.Providers``."""
-        for provider in self._built.values():
+        for provider in (*self._replaced, *self._built.values()):
             await provider.close()
 
     def _build(self, name: str, entry: ProviderSettings) -> Provider:
@@ -322,6 +337,7 @@ class ConfiguredProviders:
             drops=frozenset(entry.drops),
             extra_body=entry.extra_body,
             prices=entry.prices,
+            options=entry.options if entry.kind in CLOUDS else {},
         )
         module, adapter = _ADAPTERS[entry.kind]
         build: _Adapter = getattr(import_module(module), adapter)
@@ -364,6 +380,8 @@ class ConfiguredProviders:
         if variable is None:
             return None
         key = self._environment.get(variable)
+        if not key and _finds_credentials(entry):
+            return None
         if not key:
             raise ConfigurationError(f"the provider {name!r} needs a key: set {variable}")
         if key != key.strip() or not key.isprintable():
@@ -376,10 +394,11 @@ class ConfiguredProviders:
 
         The key of OpenAI or Anthropic is never sent to another address.
         """
-        if entry.api_key_env is not None or entry.base_url is not None:
+        # A cloud's address is its owner's, and so is the key.
+        if entry.api_key_env is not None or (entry.base_url is not None and entry.kind not in CLOUDS):
             return entry.api_key_env
         vendor = VENDORS.get(entry.kind)
-        return vendor.key_variable if vendor else None
+        return (vendor.key_variable or None) if vendor else None
 
     def _base_url(self, name: str, entry: ProviderSettings) -> str:
         if entry.base_url is not None:
@@ -388,7 +407,8 @@ class ConfiguredProviders:
         if vendor is None:
             raise ConfigurationError(f"the provider {name!r} needs a base_url in NIGHTDESK_PROVIDERS")
         try:
-            return plain_http(self._environment.get(vendor.base_url_variable) or vendor.base_url)
+            url = self._environment.get(vendor.base_url_variable) or vendor.base_url
+            return plain_http(url) if url else ""
         except ValueError as error:
             raise ConfigurationError(f"{vendor.base_url_variable} {error}") from None
 
@@ -396,6 +416,11 @@ class ConfiguredProviders:
         if self._settings.model is not None and name == self.default:
             return self._settings.model
         return entry.model or DEFAULT_MODELS.get(entry.kind.value)
+
+
+def _finds_credentials(entry: ProviderSettings) -> bool:
+    """True for a provider that does without a key of its own."""
+    return entry.kind in CLOUDS and entry.api_key_env is None
 
 
 def _tier(entry: ProviderSettings) -> str | None:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from worker.providers.presets import PRESETS
-from worker.settings import ProviderKind, Settings
+from worker.settings import CLOUD_OPTIONS, ProviderKind, Settings
 
 
 class Vendor(NamedTuple):
@@ -20,8 +20,14 @@ VENDORS = {
     ProviderKind.OPENAI: _OPENAI,
     ProviderKind.OPENAI_DECISIONS: _OPENAI._replace(prices="openai-decisions"),
     ProviderKind.ANTHROPIC: Vendor("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "https://api.anthropic.com", "anthropic"),
+    ProviderKind.AZURE_OPENAI: Vendor("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT", "", "azure"),
+    ProviderKind.BEDROCK: Vendor("AWS_BEARER_TOKEN_BEDROCK", "ANTHROPIC_BEDROCK_BASE_URL", "", "aws"),
+    ProviderKind.VERTEX: Vendor("", "ANTHROPIC_VERTEX_BASE_URL", "", "google"),
 }
-"""By kind; the base URL tells the prices of the other kinds."""
+"""By kind; the base URL tells the prices of the other kinds. Empty: the SDK makes it of the region, or there is none."""
+
+CLOUDS = frozenset(CLOUD_OPTIONS)
+"""Kinds that do without a key: their cloud's library finds credentials. Nothing is asked before a submission."""
 
 
 def provider_variables(settings: Settings) -> list[str]:

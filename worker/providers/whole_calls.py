@@ -3,6 +3,7 @@
 import asyncio
 import os
 import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
@@ -11,6 +12,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import httpx2
+import orjson
 from aiohttp.abc import AbstractStreamWriter
 from multidict import CIMultiDict
 from yarl import URL
@@ -162,6 +164,35 @@ class WholeCalls:
             self._path, cast_to=httpx2.Response, content=body, options=options_of(call)
         )
         return answer
+
+
+class SignedCalls:
+    """Sends the calls of one adapter by the SDK's own transport, which signs each of them, or puts a fresh token into it.
+
+    Args:
+        client: the SDK's; it may move a part of the body into the address.
+        path: of the API, as the SDK knows it.
+        token: a fresh one for each call; None: the client has its own way.
+    """
+
+    def __init__(self, client: Any, path: str, token: Callable[[], Awaitable[str]] | None = None) -> None:
+        self._client = client
+        self._path = path
+        self._token = token
+
+    async def post(self, call: Call) -> httpx2.Response:
+        """Sends a call once and returns its answer; raises the errors of the SDK and of the credentials."""
+        options = options_of(call)
+        if self._token is not None:
+            options["headers"]["Authorization"] = f"Bearer {await self._token()}"
+        body = orjson.loads(_taken_body(call))
+        answer: httpx2.Response = await self._client.post(
+            self._path, cast_to=httpx2.Response, body=body, options=options
+        )
+        return answer
+
+    async def close(self) -> None:
+        """Nothing: the client is its owner's to close."""
 
 
 def tls_context() -> ssl.SSLContext:

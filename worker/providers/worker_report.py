@@ -1,11 +1,11 @@
 """Reports what decides who answers in a process, so that others go by it: providers, models, and which keys are there, never a key."""
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
+from worker.providers.key_files import Variables
 from worker.providers.vendors import VENDORS, provider_variables
 from worker.settings import Settings, plain_http
 
@@ -18,7 +18,7 @@ _THERE = "set"
 
 def report_of(settings: Settings, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The report of a process with these settings, as JSON."""
-    variables = os.environ if environment is None else environment
+    variables = Variables(environment)
     chosen = settings.model_dump(mode="json", include=_DECISIVE, exclude_defaults=True)
     for entry in (*chosen.get("providers", {}).values(), *chosen.get("checkers", {}).values()):
         # Arguments of code that others need not have.

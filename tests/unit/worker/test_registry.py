@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ def test_the_model_of_the_settings_is_that_of_the_default_alone() -> None:
             "nobody",
             None,
             {},
-            "there is anthropic, extractive, gemini, litellm, llamacpp, ollama, openai, openai_decisions, openrouter, vllm",
+            "there is anthropic, azure_openai, bedrock, extractive, gemini, litellm, llamacpp, ollama, openai, openai_decisions, openrouter, vertex, vllm",
         ),
     ],
 )
@@ -270,3 +271,30 @@ def test_prices_of_the_settings_go_before_the_tables_by_both_names_and_by_lane()
     assert registry(OPENAI, providers={"openai": {"kind": "openai", "prices": {"*": price}}}).usage_usd(
         "openai", "no-such", usage, "provider_batch"
     ) == 1  # fmt: skip
+
+
+def test_a_key_may_stand_in_a_file_and_a_new_one_is_taken_for_the_next_call(tmp_path: Path) -> None:
+    file, other = tmp_path / "key", tmp_path / "other"
+    environment = {"OPENAI_API_KEY_FILE": str(file)}
+    providers = registry(environment)
+    assert (providers.default, providers.missing_key("openai")) == ("extractive", "OPENAI_API_KEY")
+    file.write_text("sk-first-0123456789\n")
+    assert (providers.default, providers.missing_key("openai")) == ("openai", None)
+    first: Any = providers.get("openai")
+    assert (first.target.api_key, providers.get("openai") is first) == ("sk-first-0123456789", True)
+
+    # As Kubernetes does it: another file comes into its place.
+    other.write_text("sk-second-0123456789")
+    other.replace(file)
+
+    second: Any = providers.get("openai")
+    assert (second.target.api_key, providers.get("openai") is second) == ("sk-second-0123456789", True)
+    assert providers.secrets == {"sk-second-0123456789"}
+    assert registry({**environment, "OPENAI_API_KEY": "sk-of-the-variable"}).secrets == {"sk-of-the-variable"}
+    asyncio.run(providers.close())
+
+
+def test_the_file_of_a_key_that_holds_more_than_one_line_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("sk-one-0123456789\nsk-two-0123456789\n")
+    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY holds white space or a line break"):
+        registry({"OPENAI_API_KEY_FILE": str(tmp_path / "key")}).get("openai")
