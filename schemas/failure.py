@@ -26,6 +26,8 @@ class FailureKind(StrEnum):
     PERMISSION = "permission"
     NOT_FOUND = "not_found"
     """Unknown model or endpoint."""
+    PARAMETER = "parameter"
+    """The model or its server refuses a parameter, or the form that answers are asked for in."""
     BAD_ANSWER = "bad_answer"
     """The answer does not follow the provider's protocol, or holds no text, also when asked for again."""
     REFUSED = "refused"

@@ -233,6 +233,8 @@ class FinishReason(StrEnum):
     REFUSAL = "refusal"
     CONTENT_FILTER = "content_filter"
     CONTEXT_EXCEEDED = "context_exceeded"
+    TOOL_CALL = "tool_call"
+    """It called a tool, though none was offered."""
     INTERRUPTED = "interrupted"
     """The stream or response ended without a reason."""
     OTHER = "other"

@@ -206,7 +206,13 @@ class FallbackChain:
 
 
 _NOT_IN_BACKGROUND = frozenset(
-    {FailureKind.INVALID_REQUEST, FailureKind.CONFIGURATION, FailureKind.NOT_FOUND, FailureKind.PERMISSION}
+    {
+        FailureKind.INVALID_REQUEST,
+        FailureKind.CONFIGURATION,
+        FailureKind.NOT_FOUND,
+        FailureKind.PERMISSION,
+        FailureKind.PARAMETER,
+    }
 )
 """Failures by which a provider may say that it has no background for this model or account."""
 

@@ -12,8 +12,8 @@ _K = FailureKind
 SNOOZED = frozenset({_K.RATE_LIMITED, _K.OVERLOADED, _K.UNAVAILABLE})
 """The provider did no work: later, without spending an attempt."""
 
-REFUSED_LANE = frozenset({_K.AUTHENTICATION, _K.PERMISSION, _K.NOT_FOUND})
-"""The provider refuses the key, the access or the model: it would refuse the next job, too."""
+REFUSED_LANE = frozenset({_K.AUTHENTICATION, _K.PERMISSION, _K.NOT_FOUND, _K.PARAMETER})
+"""The provider refuses the key, the access, the model or a parameter: it would refuse the next job, too."""
 
 TERMINAL = frozenset({
     _K.INVALID_REQUEST, _K.CONTEXT_EXCEEDED, _K.CONFIGURATION, _K.UNSTORABLE, _K.REFUSED, _K.ATTEMPTS_SPENT,
@@ -125,9 +125,10 @@ def decide(  # noqa: PLR0911 - a row of the decision table each
 def _refused(failure: Failure, snoozes: int, policy: RetryPolicy, jitter: float) -> Decision:
     """Come back soon: by then the lane is paused, or others were answered.
 
-    A key or a model is refused for every job alike. An access may be refused for what one request says: that job fails.
+    A key or a model is refused for every job alike. An access or a parameter may be refused for what one request says: that
+    job fails.
     """
-    own = failure.kind is _K.PERMISSION
+    own = failure.kind in {_K.PERMISSION, _K.PARAMETER}
     if snoozes < (policy.snoozes_before_fallback if own else policy.max_snoozes):
         return Snooze(_wait(failure, snoozes, policy, jitter))
     return Fail(failure) if own else Hold(HeldReason.LANE_PAUSED)

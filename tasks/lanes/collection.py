@@ -28,6 +28,7 @@ ROWS = 200
 
 STAYS = frozenset({
     FailureKind.BAD_ANSWER, FailureKind.NOT_FOUND, FailureKind.PERMISSION, FailureKind.INVALID_REQUEST, FailureKind.CONFIGURATION,
+    FailureKind.PARAMETER,
 })  # fmt: skip
 """Failures of a look that another one hardly cures: results that can't be read, are gone, or are refused."""
 

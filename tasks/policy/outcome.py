@@ -149,7 +149,7 @@ def another_round(answer: CheckedAnswer) -> Correction | None:
 def _form_faults(answer: CheckedAnswer) -> Iterator[str]:
     """Defects of the form that make an answer unusable, in words for the model."""
     config, processed, completion = answer.job.request.config, answer.processed, answer.completion
-    if completion is None or (processed.abstained and processed.parsed):
+    if completion is None or (processed.abstained and processed.parsed) or cut_while_thinking(completion):
         return
     if not processed.parsed and completion.finish_reason is FinishReason.LENGTH:
         yield f"it broke off at {config.max_tokens} tokens; write a shorter one"
@@ -256,14 +256,25 @@ def citation_faults(answer: CheckedAnswer) -> str | None:
     return None
 
 
+def cut_while_thinking(completion: Completion) -> bool:
+    """Tells that the limit was reached before the first word: asked again, the model would think as long."""
+    return completion.finish_reason is FinishReason.LENGTH and not completion.text.strip()
+
+
 def has_object(answer: CheckedAnswer) -> bool:
     """Tells whether an answer without text has the object that the caller asked for."""
     return answer.job.request.config.output_schema is not None and answer.processed.structured is not None
 
 
 def _ending(completion: Completion) -> str:
+    thoughts = completion.usage.reasoning_tokens if completion.usage else 0
+    if completion.finish_reason is FinishReason.TOOL_CALL:
+        return "it called a tool in the place of an answer"
+    if cut_while_thinking(completion):
+        thinking = f"it thought for {thoughts} tokens and" if thoughts else "it"
+        return f"{thinking} reached max_tokens before its first word: raise max_tokens, or lower reasoning_effort"
     if not completion.text.strip():
-        return "it is empty"
+        return f"it thought for {thoughts} tokens and wrote nothing" if thoughts else "it is empty"
     if completion.finish_reason is FinishReason.LENGTH:
         return "it broke off at max_tokens before its first sentence"
     return "its reply is no answer in any form that can be read"

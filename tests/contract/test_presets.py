@@ -1,5 +1,6 @@
 """Presets, answer protocols and refused parameters, over HTTP through the real SDKs."""
 
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
+from schemas.model_call import FinishReason
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Call, Provider, Turn
@@ -297,6 +299,11 @@ GEMINI_TOLD = 'Invalid JSON payload received. Unknown name "seed": Cannot find f
             "effort",
         ),
         (CHAT, faults.status(422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "stop"]}]}), "stop"),
+        (
+            CHAT,
+            faults.status(422, {"detail": [{"type": "less_than_equal", "loc": ["body", "temperature"]}]}),
+            "temperature",
+        ),
     ],
 )
 def test_a_parameter_that_a_server_does_not_know_is_named(
@@ -305,9 +312,45 @@ def test_a_parameter_that_a_server_does_not_know_is_named(
     stub.then(act)
     error = fails(kind.at(stub))
 
-    assert error.kind is FailureKind.CONFIGURATION
+    assert error.kind is FailureKind.PARAMETER
     assert f"refuses the parameter '{parameter}'" in str(error)
     assert "drops" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "act"),
+    [
+        (CHAT, faults.openai_error(400, "invalid_request_error", "This response_format type is unavailable now")),
+        (CHAT, faults.status(400, {"error": {"message": "not supported", "param": "response_format.type"}})),
+        (CHAT, faults.status(422, {"detail": [{"type": "literal_error", "loc": ["body", "response_format", "type"]}]})),
+        (OPENAI, faults.openai_error(400, "invalid_request_error", "text.format is not supported with this model")),
+    ],
+)
+def test_a_form_of_answers_that_a_server_does_not_take_names_its_setting(
+    kind: Kind, act: faults.Act, stub: Stub
+) -> None:
+    stub.then(act)
+    error = fails(kind.at(stub))
+
+    assert error.kind is FailureKind.PARAMETER
+    assert 'takes no JSON schema: set "json_schema": false' in str(error)
+
+
+def test_a_schema_that_is_wrong_is_the_jobs_own_fault(stub: Stub) -> None:
+    stub.then(faults.openai_error(400, "invalid_request_error", "Invalid schema for response_format 'answer'"))
+
+    assert fails(CHAT.at(stub)).kind is FailureKind.INVALID_REQUEST
+
+
+def test_a_redirect_names_the_address_and_a_gateway_the_words_behind_it(stub: Stub) -> None:
+    stub.then(faults.status(307, {}, location="https://user:pw@gateway.example/v1/?key=sk-1"))
+    moved = fails(CHAT.at(stub))
+    assert moved.kind is FailureKind.CONFIGURATION
+    assert "its address is https://gateway.example/v1/; correct the base URL" in str(moved)
+
+    raw = {"message": "Provider returned error", "code": 502, "metadata": {"raw": "upstream overloaded"}}
+    stub.then(faults.status(502, {"error": raw}))
+    assert "Provider returned error: upstream overloaded" in str(fails(CHAT.at(stub)))
 
 
 def test_geminis_word_for_a_wrong_key(stub: Stub) -> None:
@@ -353,3 +396,48 @@ def test_a_call_is_planned_without_the_network() -> None:
     call: Call = plan(ConfiguredProviders(Settings(), {}).get("llamacpp"), question())
 
     assert (call.provider, call.model) == ("llamacpp", "default")
+
+
+# ---- answers in other wrappings --------------------------------------------------------------------------------
+
+
+def chat_answer(**choice: Any) -> dict[str, Any]:
+    usage = {"prompt_tokens": 10, "completion_tokens": 5}
+    return {"model": "m", "choices": [{"index": 0, "finish_reason": "stop", **choice}], "usage": usage}
+
+
+def test_the_choice_with_the_least_index_is_taken(stub: Stub) -> None:
+    body = chat_answer(message={"content": "The first."})
+    body["choices"].insert(0, {"index": 1, "finish_reason": "stop", "message": {"content": "The second."}})
+    stub.then(faults.status(200, body))
+
+    assert ask(CHAT.at(stub), question())[1].completion.text == "The first."
+
+
+def test_a_byte_order_mark_before_an_answer_is_passed_over(stub: Stub) -> None:
+    stub.then(faults.raw(b"\xef\xbb\xbf" + json.dumps(chat_answer(message={"content": "It opens at nine."})).encode()))
+
+    completion = ask(CHAT.at(stub), question())[1].completion
+    assert (completion.text, completion.sanitised) == ("It opens at nine.", False)
+
+
+@pytest.mark.parametrize("kind", [CHAT, OPENAI, ANTHROPIC], ids=str)
+def test_events_in_answer_to_a_call_without_stream_are_read(kind: Kind, stub: Stub) -> None:
+    stub.then(faults.in_events)
+    text = ask(kind.at(stub), question())[1].completion.text
+
+    assert OPENS.partition(".")[0] in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (CHAT, chat_answer(finish_reason="tool_calls", message={"content": None, "tool_calls": [{}]})),
+        (OPENAI, {"status": "completed", "model": "m", "output": [{"type": "function_call", "name": "search"}]}),
+        (ANTHROPIC, {"type": "message", "model": "m", "content": [{"type": "tool_use"}], "stop_reason": "tool_use"}),
+    ],
+)
+def test_a_tool_called_in_the_place_of_an_answer_is_told(kind: Kind, body: dict[str, Any], stub: Stub) -> None:
+    stub.then(faults.status(200, body))
+
+    assert ask(kind.at(stub), question())[1].completion.finish_reason is FinishReason.TOOL_CALL

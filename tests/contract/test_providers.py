@@ -261,7 +261,7 @@ def test_a_refusal_is_never_a_stop(kind: Kind, stub: Stub) -> None:
         (OPENAI, "steered", FinishReason.OTHER),
         (CHAT, "length", FinishReason.LENGTH),
         (CHAT, "content_filter", FinishReason.CONTENT_FILTER),
-        (CHAT, "tool_calls", FinishReason.OTHER),
+        (CHAT, "tool_calls", FinishReason.TOOL_CALL),
         (CHAT, None, FinishReason.INTERRUPTED),
         (ANTHROPIC, "max_tokens", FinishReason.LENGTH),
         (ANTHROPIC, "model_context_window_exceeded", FinishReason.CONTEXT_EXCEEDED),

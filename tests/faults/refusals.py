@@ -6,6 +6,7 @@ import socket
 from schemas.states import HeldReason
 from tests.faults.lab import Lab, Report
 from tests.faults.registry import JOBS, experiment
+from tests.stub.faults import Act, openai_error
 from tests.stub.server import running_stub
 
 PAUSED_JOBS = "job WHERE held_reason = 'lane_paused'"
@@ -13,8 +14,8 @@ MOST_CALLS = 8
 """Of 80 jobs: the few at once that a model is tried with, and as many that came meanwhile."""
 
 
-def _held_then_released(lab: Lab, code: int, outcome: str) -> Report:
-    lab.stub.error_rates = {code: 1.0}
+def _held_then_released(lab: Lab, refusal: Act, outcome: str) -> Report:
+    lab.stub.then(*[refusal] * 3 * JOBS)
     lab.work()
     lab.until(lambda: lab.count(PAUSED_JOBS) == JOBS, what="all jobs held")
     called = sum(lab.stub.calls.values())
@@ -27,7 +28,7 @@ def _held_then_released(lab: Lab, code: int, outcome: str) -> Report:
         what="all jobs held again",
     )
     assert sum(lab.stub.calls.values()) <= 2 * MOST_CALLS
-    lab.stub.error_rates = {}
+    lab.stub.acts.clear()
     lab.with_ledger(lambda ledger: ledger.actions.release(None, HeldReason.LANE_PAUSED, "ada"))
     lab.start_recovery()
     report = lab.report(JOBS)
@@ -37,12 +38,18 @@ def _held_then_released(lab: Lab, code: int, outcome: str) -> Report:
 
 @experiment("a key that is refused: held after a few calls, then released", latency_s=0.05)
 def key_refused(lab: Lab) -> Report:
-    return _held_then_released(lab, 401, "error:authentication")
+    return _held_then_released(lab, openai_error(401, "invalid_api_key"), "error:authentication")
 
 
 @experiment("a model that does not exist: held after a few calls, then released", latency_s=0.05)
 def unknown_model(lab: Lab) -> Report:
-    return _held_then_released(lab, 404, "error:not_found")
+    return _held_then_released(lab, openai_error(404, "model_not_found"), "error:not_found")
+
+
+@experiment("a parameter that is refused: held after a few calls, then released", latency_s=0.05)
+def parameter_refused(lab: Lab) -> Report:
+    refusal = openai_error(400, "unsupported_value", "Unsupported parameter: 'temperature'")
+    return _held_then_released(lab, refusal, "error:parameter")
 
 
 @experiment("an unreachable server: few calls, reported soon, held in the end, then released", latency_s=0.05)

@@ -105,3 +105,8 @@ async def echo_key(request: web.Request, answer: dict[str, Any]) -> web.StreamRe
 
 
 HTML = "<html><body>502 from some proxy</body></html>"
+
+
+async def in_events(request: web.Request, answer: dict[str, Any]) -> web.StreamResponse:
+    """Answer in events, asked or not."""
+    return await stream(request, answer, {})

@@ -39,6 +39,8 @@ _REMEDIES = {
     FailureKind.PERMISSION: "let the key use this model at the provider",
     FailureKind.NOT_FOUND: "set a model that exists (NIGHTDESK_MODEL, or 'model' in NIGHTDESK_PROVIDERS) and restart the "
     "workers; cancel jobs that name the model themselves and hand them in again with another",
+    FailureKind.PARAMETER: "change the settings of the provider as it says and restart the workers; cancel jobs that set it "
+    "themselves and hand them in again without it",
     FailureKind.UNAVAILABLE: "start the server, or correct its address and restart the workers",
     FailureKind.CONFIGURATION: "correct the settings of the workers and restart them",
 }

@@ -24,7 +24,7 @@ ALL_MODELS = ""
 SCOPE_OF_PROVIDER = frozenset({_K.QUOTA, _K.AUTHENTICATION, _K.UNAVAILABLE})
 """Failures that concern every model of a provider; the other ones that pause a lane concern one model."""
 
-REFUSALS = frozenset({_K.AUTHENTICATION, _K.PERMISSION, _K.NOT_FOUND})
+REFUSALS = frozenset({_K.AUTHENTICATION, _K.PERMISSION, _K.NOT_FOUND, _K.PARAMETER})
 """Failures that the next call of any job would meet too."""
 
 REFUSALS_TO_PAUSE = 3

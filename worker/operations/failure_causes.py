@@ -16,6 +16,7 @@ _REMEDIES = {
     FailureKind.AUTHENTICATION: "set a key that is accepted, restart the workers, then: " + _AGAIN,
     FailureKind.PERMISSION: "let the key use the model, then: " + _AGAIN,
     FailureKind.NOT_FOUND: "set a model that exists, restart the workers, then: " + _AGAIN + _CHANGE,
+    FailureKind.PARAMETER: "change the setting that it names, restart the workers, then: " + _AGAIN + _CHANGE,
     FailureKind.CONFIGURATION: "correct the setting, restart the workers, then: " + _AGAIN,
     FailureKind.BAD_ANSWER: "raise max_tokens or take another model; the same again: " + _AGAIN,
     FailureKind.MISSING_CITATIONS: "lower min_citations, or let such answers be partial; the same again: " + _AGAIN,

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -432,6 +433,8 @@ def _error_body(response: httpx2.Response) -> object:
 
 def _loads(raw: bytes) -> tuple[Any, bool]:
     """Reads JSON, replacing bytes that are not UTF-8; lone surrogates are let in here and replaced with the text."""
+    # Python's reader refuses the mark, orjson too; some servers written for Windows send it.
+    raw = raw.removeprefix(BOM_UTF8)
     try:
         return orjson.loads(raw), False
     except orjson.JSONDecodeError:

@@ -31,6 +31,7 @@ _FINISH = {
     "stop_sequence": FinishReason.STOP,
     "max_tokens": FinishReason.LENGTH,
     "refusal": FinishReason.REFUSAL,
+    "tool_use": FinishReason.TOOL_CALL,
     "model_context_window_exceeded": FinishReason.CONTEXT_EXCEEDED,
     None: FinishReason.INTERRUPTED,
 }

@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from time import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import httpx2
@@ -58,10 +59,16 @@ _PARAMETER = re.compile(
     r"""unknown\ name\ "(?P<gemini>[\w.]+)"
     |(?:unknown|unsupported|unrecognized)\ (?:request\ )?(?:parameter|argument)s?(?:\ supplied)?:\ *['"]?(?P<openai>[\w.]+)
     |(?P<anthropic>[\w.]+):\ extra\ inputs\ are\ not\ permitted
-    |"extra_forbidden",\ "loc":\ \["body",\ "(?P<fastapi>[\w.]+)\"""",
+    |"loc":\ \["body",\ "(?P<fastapi>(?!messages|input|model)[\w.]+)\"""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""How servers say that they don't know a parameter, each with its name."""
+"""How servers say that they don't know a parameter, or take no such value, each with its name."""
+
+_FORM = re.compile(r"response_format|output_config\.format|text\.format|\bjson_schema\b", re.IGNORECASE)
+"""The names of the form that answers are asked for in."""
+
+_BAD_SCHEMA = re.compile(r"invalid (?:json )?schema|schema is invalid", re.IGNORECASE)
+"""Said of one job's schema, not of the form."""
 
 _BAD_KEY = re.compile(r"api key not valid|api key expired|API_KEY_INVALID", re.IGNORECASE)
 """Gemini refuses a key with 400."""
@@ -138,8 +145,17 @@ class Failures:
         error = _error_of(body)
         kind = _kind(response.status_code, error)
         problem = f"answered {response.status_code} {error}"
-        if kind is _K.INVALID_REQUEST and (parameter := error.parameter()):
-            kind = _K.CONFIGURATION
+        if HTTPStatus.MULTIPLE_CHOICES <= response.status_code < HTTPStatus.BAD_REQUEST and (
+            place := response.headers.get("location")
+        ):
+            target = urlsplit(place)
+            new_address = f"{target.scheme}://{target.hostname}{target.path}" if target.hostname else target.path
+            problem = f"answered {response.status_code}: its address is {new_address}; correct the base URL"
+        if kind is _K.INVALID_REQUEST and error.refuses_the_form():
+            kind = _K.PARAMETER
+            problem = f'takes no JSON schema: set "json_schema": false in its settings; it {problem}'
+        elif kind is _K.INVALID_REQUEST and (parameter := error.parameter()):
+            kind = _K.PARAMETER
             problem = f"refuses the parameter {parameter!r}: leave it out, or name it in 'drops' of its settings; it {problem}"
         return self.error(
             kind,
@@ -201,6 +217,10 @@ class _Error:
         match = _PARAMETER.search(self.message)
         return match[match.lastgroup] if match and match.lastgroup else None
 
+    def refuses_the_form(self) -> bool:
+        """Tells that the form of the answer is refused, and not the schema of one job."""
+        return bool(_FORM.search(f"{self.param} {self.message}")) and not _BAD_SCHEMA.search(self.message)
+
     def __str__(self) -> str:
         codes = ", ".join(sorted(self.codes))
         return f"({codes}) {self.message}" if codes else self.message
@@ -212,12 +232,24 @@ def _error_of(body: object) -> _Error:
         body = body[0]
     if not isinstance(body, dict):
         return _Error(frozenset(), str(body or ""))
+    if isinstance(body.get("detail"), list):
+        # FastAPI repeats the request beside what is wrong with it.
+        entries = [
+            {name: part.get(name) for name in ("type", "loc", "msg")}
+            for part in body["detail"]
+            if isinstance(part, dict)
+        ]
+        body = {**body, "detail": entries}
     error = body.get("error", body)
     if not isinstance(error, dict):
         return _Error(frozenset(), str(error))
     details = error.get("details")
     codes = [error.get("code"), error.get("type"), details.get("error_code") if isinstance(details, dict) else None]
     message = error.get("message")
+    metadata = error.get("metadata")
+    if isinstance(message, str) and isinstance(metadata, dict) and isinstance(metadata.get("raw"), str):
+        # OpenRouter's: the words of the provider behind it.
+        message = f"{message}: {metadata['raw']}"
     return _Error(
         frozenset(str(code) for code in codes if isinstance(code, str | int) and code != "error"),
         message if isinstance(message, str) else json.dumps(error, default=str),

@@ -253,7 +253,9 @@ class ResponseEvents:
 def _finish_reason(value: dict[str, Any]) -> FinishReason:
     match value.get("status"):
         case "completed":
-            return FinishReason.STOP
+            calls = [item for item in value["output"] if str(item.get("type")).endswith("_call")]
+            messages = [item for item in value["output"] if item.get("type") == "message"]
+            return FinishReason.TOOL_CALL if calls and not messages else FinishReason.STOP
         case "incomplete":
             reason = str((value.get("incomplete_details") or {}).get("reason"))
             return _INCOMPLETE.get(reason, FinishReason.OTHER)

@@ -20,6 +20,8 @@ _FINISH = {
     "max_tokens": FinishReason.LENGTH,
     "content_filter": FinishReason.CONTENT_FILTER,
     "refusal": FinishReason.REFUSAL,
+    "tool_calls": FinishReason.TOOL_CALL,
+    "function_call": FinishReason.TOOL_CALL,
     None: FinishReason.INTERRUPTED,
     "": FinishReason.INTERRUPTED,
 }
@@ -71,7 +73,8 @@ class OpenAIChat(OpenAIAdapter):
         value = received.value
         if value.get("error"):
             raise self.failures.in_answer(received.response, value)
-        choice = value["choices"][0]
+        # They come in any order.
+        choice = min(value["choices"], key=lambda each: each.get("index") or 0)
         message = choice["message"]
         refusal = message.get("refusal")
         return Reading(

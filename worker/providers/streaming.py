@@ -1,5 +1,6 @@
 """Common part of streaming adapters: collect the events of an answer, and keep the received part of a broken one."""
 
+import json
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar, Protocol
@@ -95,6 +96,23 @@ class StreamingAdapter(Adapter):
         if call.stream:
             return await Streaming(self, call, listener).answer()
         return await super().call(call)
+
+    def received(self, call: Call, response: httpx2.Response) -> Received:
+        """See ``Adapter.received``; a server that only streams answers a call without ``stream`` in events, too."""
+        if not response.headers.get("content-type", "").startswith(EVENT_STREAM):
+            return super().received(call, response)
+        events = self.collector()
+        for line in response.content.decode(errors="replace").splitlines():
+            data = line.removeprefix("data:").strip()
+            if not line.startswith("data:") or data in {"", "[DONE]"}:
+                continue
+            try:
+                events.add(json.loads(data))
+            except (*SHAPELESS, RecursionError):
+                raise self.failures.bad_answer(response, "events of an unknown shape") from None
+        if not events.complete:
+            raise self.failures.bad_answer(response, "events without an end")
+        return Received(call, response, response.content, events.body, damaged=False)
 
     async def open(self, call: Call) -> EventStream:
         """Sends a streamed request; returns when the answer's headers are there, raises the SDK's errors."""

@@ -15,7 +15,7 @@ import pytest
 from schemas.generation import AnswerProtocol, CheckerName
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
-from schemas.model_call import Completion, FinishReason
+from schemas.model_call import Completion, Correction, FinishReason, Usage
 from schemas.record import RecordStatus
 from schemas.states import JobState, Outcome, Step
 from tasks import check
@@ -177,6 +177,36 @@ def test_an_answer_cut_off_at_its_length_is_partial() -> None:
 
     assert final.outcome is Outcome.PARTIAL
     assert "cut off at 1024 tokens" in final.record.quality.reasoning
+
+
+@pytest.mark.parametrize(
+    ("finish_reason", "thoughts", "why"),
+    [
+        (
+            FinishReason.LENGTH,
+            900,
+            "it thought for 900 tokens and reached max_tokens before its first word: raise max_tokens",
+        ),
+        (FinishReason.LENGTH, 0, "it reached max_tokens before its first word"),
+        (FinishReason.STOP, 900, "it thought for 900 tokens and wrote nothing"),
+        (FinishReason.STOP, 0, "it is empty"),
+        (FinishReason.TOOL_CALL, 0, "it called a tool in the place of an answer"),
+    ],
+)
+def test_an_answer_without_text_says_why_and_is_not_asked_again_where_that_can_not_help(
+    finish_reason: FinishReason, thoughts: int, why: str
+) -> None:
+    usage = Usage(input_tokens=10, output_tokens=1_000, reasoning_tokens=thoughts)
+    job = leased_for_check(request_with(), "", finish_reason=finish_reason, usage=usage)
+    asked_again = isinstance(examine(job, monotonic()), AnotherRound)
+    assert asked_again is (finish_reason is not FinishReason.LENGTH)
+
+    correction = Correction(purpose="reask", given_up="another call costs too much")
+    final = examine(replace(job, correction=correction), monotonic())
+
+    assert isinstance(final, FinalJob)
+    assert final.record.error_message is not None
+    assert why in final.record.error_message
 
 
 def test_an_answer_without_the_citations_asked_for_is_partial() -> None:

@@ -75,8 +75,9 @@ def test_a_refused_key_or_model_spends_no_attempt_until_the_lane_is_paused(kind:
     assert after(kind, more_providers=True) == Fallback()
 
 
-def test_an_access_refused_again_and_again_is_the_jobs_own_failure() -> None:
-    assert isinstance(after(FailureKind.PERMISSION, snoozes=POLICY.snoozes_before_fallback), Fail)
+@pytest.mark.parametrize("kind", [FailureKind.PERMISSION, FailureKind.PARAMETER])
+def test_what_is_refused_again_and_again_may_be_the_jobs_own_failure(kind: FailureKind) -> None:
+    assert isinstance(after(kind, snoozes=POLICY.snoozes_before_fallback), Fail)
 
 
 @pytest.mark.parametrize("kind", [FailureKind.AUTHENTICATION, FailureKind.NOT_FOUND, FailureKind.UNAVAILABLE])

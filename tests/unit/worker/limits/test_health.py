@@ -46,6 +46,7 @@ async def call_all(
         (K.AUTHENTICATION, ("openai", "standard", ALL_MODELS)),
         (K.NOT_FOUND, ("openai", "standard", "m")),
         (K.PERMISSION, ("openai", "standard", "m")),
+        (K.PARAMETER, ("openai", "standard", "m")),
     ],
 )
 def test_few_of_a_hundred_jobs_call_a_provider_that_refuses_all(
