@@ -78,28 +78,3 @@ def test_a_few_jobs_are_hinted_over_celery(environment: dict[str, str], tmp_path
 
     assert code == 0
     assert loaded >= HINTING
-
-
-def test_only_a_hint_needs_celery(environment: dict[str, str], tmp_path: Path) -> None:
-    path = tmp_path / "question.jsonl"
-    path.write_text(json.dumps({"query": "When does the hall open?", "context": ["It opens at nine."]}))
-    batch = run(environment, "submit", str(path))[1].strip()
-
-    assert run(environment, "pause", batch)[::2] == (0, set())
-    assert run(environment, "resume", batch)[::2] == (0, set())
-    assert run(environment, "cancel", batch)[::2] == (0, set())
-    assert run(environment, "retry", batch)[::2] == (0, {*HINTING, "tasks.scheduling.feed", "worker.ledger.removal"})
-    # It asks the workers over Redis.
-    assert run(environment, "doctor")[2] == {*HINTING, "rich", "worker.process.spool"}
-
-
-def test_an_estimate_loads_the_code_of_calls_and_no_sdk(environment: dict[str, str], tmp_path: Path) -> None:
-    path = tmp_path / "question.jsonl"
-    path.write_text(json.dumps({"query": "When does the hall open?", "context": ["It opens at nine."]}))
-
-    code, _, loaded = run({**environment, "NIGHTDESK_PROVIDER": "extractive"}, "estimate", str(path))
-
-    assert code == 0
-    assert loaded == {
-        "jinja2", "markdown_it", "rich", "tasks.answers.parse", "tasks.generate", "tasks.grounding", "worker.ledger.queue",
-    }  # fmt: skip

@@ -1,7 +1,5 @@
 import io
 import re
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from uuid import UUID
@@ -137,28 +135,6 @@ def test_a_shell_completes_commands_and_their_options(
     with pytest.raises(SystemExit):
         cli.run([])
     assert [row.split("\t")[0] for row in capsys.readouterr().out.splitlines() if row] == words
-
-
-_LIBRARIES = "alembic sqlalchemy psycopg redis kombu rich jinja2 openai anthropic"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "needed"),
-    [
-        (["--help"], ""),
-        (["status", "--help"], "psycopg rich"),
-        (["run", "--help"], "psycopg redis kombu rich jinja2"),
-    ],
-    ids=" ".join,
-)
-def test_a_command_loads_no_unneeded_library(arguments: list[str], needed: str) -> None:
-    script = (
-        "import sys; from worker import cli; code = cli.run(sys.argv[1:]); "
-        f"print(*sorted(set(sys.modules).intersection({_LIBRARIES.split()}))); sys.exit(code)"
-    )
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
-
-    assert set(done.stdout.splitlines()[-1].split()) <= set(needed.split())
 
 
 @pytest.mark.parametrize("name", NAMES)

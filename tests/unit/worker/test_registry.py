@@ -174,26 +174,6 @@ def test_no_sdk_is_imported_before_it_is_used() -> None:
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.parametrize(
-    ("ahead", "imported"),
-    [
-        ("answers=True, judges=False", "['anthropic']"),
-        ("answers=False, judges=True", "['openai']"),
-    ],
-)
-def test_configured_sdks_are_imported_ahead_by_workers_that_call_them(ahead: str, imported: str) -> None:
-    code = (
-        "import sys; from worker.providers.registry import ConfiguredProviders; from worker.settings import Settings; "
-        "settings = Settings(provider='anthropic', fallbacks=['extractive'], judge='openai:gpt-5'); "
-        "providers = ConfiguredProviders(settings, {}); "
-        "sdks = lambda: sorted({'openai', 'anthropic'} & set(sys.modules)); "
-        "providers.import_ahead(answers=False, judges=False); before = sdks(); "
-        f"providers.import_ahead({ahead}); print(before, sdks())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == f"[] {imported}\n"
-
-
 # ---- the judge by default --------------------------------------------------------------------------------------
 
 GEMINI = {"GEMINI_API_KEY": "g-one-0123456789"}
