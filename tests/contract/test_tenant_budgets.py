@@ -219,6 +219,22 @@ async def test_what_did_not_begin_is_held_with_the_first_refusal(postgres_databa
         assert (await ledger.reading.batch_status(free.batch_id)).held == {}
 
 
+async def test_a_lost_call_costs_its_worst_case(postgres_database_url: str) -> None:
+    async with opened(postgres_database_url, "1") as ledger:
+        await open_one(ledger, await submit_and_take(ledger), reserved_usd=PRICE)
+        cancelled = await submit_and_take(ledger)
+        await open_one(ledger, cancelled, reserved_usd=PRICE)
+        await ledger.actions.cancel([cancelled.job_id], ACTOR)
+        advance_clock(postgres_database_url, HOUR / 30)
+
+        await ledger.duties.rescue(10, None)
+
+        # The hour may have ended the day.
+        assert [row.usd for row in await ledger._database.rows("SELECT sum(spent_usd) AS usd FROM budget_period")] == [
+            2 * PRICE
+        ]
+
+
 async def test_a_price_that_is_not_known_is_refused_at_the_door(postgres_database_url: str) -> None:
     async with opened(postgres_database_url, "1") as ledger:
         unpriced = replace(make_job(), unpriced=("config.model", "the price of model x is unknown"))
