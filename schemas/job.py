@@ -215,7 +215,10 @@ def _check_bounds(metadata: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"is nested more than {MAX_METADATA_LEVELS} levels deep; make it flatter")
         values = (value for outer in inside for value in (outer.values() if isinstance(outer, dict) else outer))
         inside = [value for value in values if isinstance(value, dict | list | tuple)]
-    size = len(json.dumps(metadata, ensure_ascii=False, default=str))
+    try:
+        size = len(json.dumps(metadata, ensure_ascii=False, default=str, allow_nan=False))
+    except ValueError:
+        raise ValueError("holds NaN or Infinity, which is no value of JSON: write null, or leave its key out") from None
     if size > MAX_METADATA_CHARACTERS:
         raise ValueError(
             f"holds {size:,} characters of JSON, at most {MAX_METADATA_CHARACTERS:,} are allowed; remove some"

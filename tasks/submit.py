@@ -33,6 +33,7 @@ from tasks.ports import (
 )
 from tasks.prompting.template_files import present_version
 from tasks.raw_jobs import blank_sources, read_job, scores_of
+from tasks.refusals import named_problems
 
 CHUNK_BYTES = 32_000_000
 """Of requests held at a time while a submission is read: jobs may be half as large each."""
@@ -54,19 +55,11 @@ def validated(model: type["BaseModel"], raw: Any) -> Any:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False, include_input=False)
-        messages = [_message(problem) for problem in problems[:5]]
+        problems = named_problems(error.errors(include_url=False), raw)
+        messages = [f"{path}: {words}" if path else words for path, words in problems[:5]]
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""  # noqa: PLR2004 - as many as named
-        field = ".".join(map(str, problems[0]["loc"])) or None
+        field = problems[0][0] or None
         raise InputError("; ".join(messages).removeprefix(f"{field}: ") + more, field=field) from None
-
-
-def _message(problem: Any) -> str:
-    path = ".".join(map(str, problem["loc"]))
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        message = "unknown field; check its spelling"
-    return f"{path}: {message}" if path else message
 
 
 def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[JobRequest, list[str]]:
@@ -182,7 +175,14 @@ def unknown_price(request: JobRequest, catalog: Catalog) -> tuple[str, str] | No
 
 
 def _kind(raw: Any) -> str:
-    names = {str: "a string", list: "a list", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
+    names = {
+        str: "a text",
+        list: "a list",
+        int: "a number",
+        float: "a number",
+        bool: "true or false",
+        type(None): "null",
+    }
     return names.get(type(raw), type(raw).__name__)
 
 

@@ -66,11 +66,8 @@ def _take_question(job: dict[str, Any]) -> None:
 
 def blank_sources(job: dict[str, Any]) -> int:
     """The number of sources of a job in the form of the contract that have no text."""
-    return sum(
-        not (each["content"] if isinstance(each, dict) else each).strip()
-        for each in job.get("context") or ()
-        if isinstance(each, str) or (isinstance(each, dict) and isinstance(each.get("content"), str))
-    )
+    texts = [each["content"] for each in job.get("context", ())]
+    return sum(not text.strip() for text in texts if isinstance(text, str))
 
 
 def scores_of(raw: Any) -> list[float]:
@@ -79,7 +76,7 @@ def scores_of(raw: Any) -> list[float]:
         sources = read_job(raw).get("context") if isinstance(raw, dict) else None
     except InputError:
         return []
-    scores = [each.get("relevance_score") for each in sources or () if isinstance(each, dict)]
+    scores = [each.get("relevance_score") for each in sources or ()]
     return [float(score) for score in scores if isinstance(score, int | float) and isfinite(score)]
 
 

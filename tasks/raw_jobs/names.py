@@ -23,7 +23,7 @@ USUAL = {
     **dict.fromkeys(("input", "original_query", "user_query", "query_text", "query_str"), "query"),
     **dict.fromkeys(
         (
-            "retrieval_context", "context_chunks", "source_nodes", "source_documents", "retrieved_documents", "retrieved_docs",
+            "retrieval_context", "retrieved_context", "context_chunks", "source_nodes", "source_documents", "retrieved_documents", "retrieved_docs",
             "retrieved_chunks", "ctxs", "paragraphs", "nodes", "docs", "search_results", "hits", "reference_contexts", "passage",
             "document", "paragraph", "knowledge",
         ),

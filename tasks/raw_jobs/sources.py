@@ -79,15 +79,21 @@ _CONTRACT = frozenset(SourceContext.model_fields)
 _PLAIN = _CONTRACT - {"metadata"}
 
 
-def read_sources(value: Any) -> list[Any]:
-    """The sources in a value, each a text or an object in the form of the contract; what is none is left for the contract to refuse.
+def read_sources(value: Any) -> list[dict[str, Any]]:
+    """The sources in a value, each in the form of the contract.
 
-    Raises: InputError for an object without a text, naming its place and keys.
+    Raises: InputError for what is no source, or an object without a text, naming its place and keys.
     """
     return [
-        each if isinstance(each, str) else _source(each, number) if isinstance(each, dict) else each
+        _source(each, number) if isinstance(each, dict) else _text(each, number)
         for number, each in enumerate(_each(value))
     ]
+
+
+def _text(value: Any, number: int) -> dict[str, Any]:
+    if not isinstance(value, str):
+        raise InputError("must be a text, or an object", field=f"context.{number}")
+    return {"content": value}
 
 
 def text_of(value: Any) -> str | None:
@@ -191,9 +197,13 @@ def _source(value: dict[str, Any], number: int) -> dict[str, Any]:
 def _no_text(value: Mapping[str, Any], number: int) -> InputError:
     texts = [key for key, each in value.items() if isinstance(each, str)]
     hint = max(texts, key=lambda key: len(value[key]), default="NAME")
+    reason = (
+        f"none of the keys {', '.join(map(repr, value))} is known as the text of a source"
+        if value
+        else "the source is empty"
+    )
     return InputError(
-        f"is missing: none of the keys {', '.join(map(repr, value))} is known as the text of a source; call it 'content', "
-        f"or for a file say which it is: --map sources.content={hint}",
+        f"is missing: {reason}; call it 'content', or for a file say which it is: --map sources.content={hint}",
         field=f"context.{number}.content",
     )
 

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 
 from worker.http.problems import Problem, invalid
 from worker.http.shares import take_bytes
-from worker.operations.json_lines import UPLOAD_SUFFIX, parse_bounded
+from worker.operations.json_lines import UPLOAD_SUFFIX, json_fault, parse_bounded
 
 FORM_BYTES = 10_000
 """Bytes of a form beside its file."""
@@ -122,7 +122,7 @@ def parse_json(body: bytes) -> Any:
     try:
         return parse_bounded(body)
     except orjson.JSONDecodeError as error:
-        raise Problem(400, "invalid-json", "Invalid JSON", f"the body is not valid JSON: {error}") from None
+        raise Problem(400, "invalid-json", "Invalid JSON", f"the body is not valid JSON: {json_fault(error)}") from None
 
 
 @asynccontextmanager

@@ -28,6 +28,7 @@ from tasks.errors import (
     UploadsFull,
 )
 from tasks.ports import Refused
+from tasks.refusals import named_problems
 from worker.http.submission_process import ProcessEnded
 from worker.ledger.outage import OutageLasts
 from worker.operations.body_submission import MOST_NAMED
@@ -221,7 +222,9 @@ def _parameters(error: RequestValidationError) -> Problem:
         # An id that is none names nothing.
         return not_found()
     errors = [
-        FieldError(message=problem["msg"], field=".".join(map(str, problem["loc"][1:]))) for problem in problems[:5]
+        FieldError(message=words, field=".".join(map(str, problem["loc"][1:])))
+        for problem in problems[:5]
+        for _, words in named_problems([problem], None)
     ]
     problem = invalid("; ".join(f"{error.field}: {error.message}" for error in errors), errors[0].field)
     problem.errors = errors

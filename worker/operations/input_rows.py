@@ -8,7 +8,10 @@ import tempfile
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import IO, Any, NamedTuple
+
+import orjson
 
 from schemas.job import MAX_LINE_BYTES
 from tasks.errors import InputError
@@ -20,10 +23,13 @@ from worker.operations.json_lines import (
     UTF_16,
     UTF_32,
     display_name,
+    json_fault,
     lines_of,
+    not_a_number,
     parse_line,
     readable,
 )
+from worker.operations.wrapped_rows import Wrapper, questions_of, rows_of_columns, wrapper_of
 
 HEAD_BYTES = 8_192
 """Of a file that tell what it is; the buffer of a file holds as many."""
@@ -80,11 +86,14 @@ class Form:
     """Its values are cells, whose headings may be written in several ways."""
     delimiter: str = ""
     encoding: str = "utf-8-sig"
+    wrapper: Wrapper | None = None
+    """The object around its rows."""
 
 
 LINES = Form("JSON lines")
 ARRAY = Form("a JSON array")
 OBJECTS = Form("JSON objects")
+COLUMNS = Form("a JSON object of columns", wrapper=Wrapper())
 PARQUET = Form("Parquet", cells=True)
 
 
@@ -121,10 +130,18 @@ def reading(name: str, kind: RowKind, encoding: str | None = None) -> Iterator[R
     with readable(name), json_lines.opened(name) as file:
         # The body of a request is in the form that its interface documents.
         form = LINES if name.endswith(UPLOAD_SUFFIX) else recognise(_head(file), name, kind, encoding)
-        read = {LINES: _lines, ARRAY: _values, OBJECTS: _values, PARQUET: _parquet}.get(form, _table)
+        readers = {LINES: _lines, ARRAY: _values, OBJECTS: _values, COLUMNS: _columns, PARQUET: _parquet}
+        read = readers.get(form, _values if form.wrapper is not None else _table)
         # Ended while its file is open, also where its reader stopped half way.
         with closing(read(_Source(file, display_name(name), form, kind))) as rows:
-            yield Rows(form, rows)
+            yield Rows(form, rows if form.cells else _each_question(rows))
+
+
+def _each_question(rows: Iterator[Row]) -> Iterator[Row]:
+    for row in rows:
+        values = questions_of(row.value)
+        for number, value in enumerate(values, 1):
+            yield row._replace(place=f"{row.place}, question {number}" if len(values) > 1 else row.place, value=value)
 
 
 def _head(file: IO[bytes]) -> bytes:
@@ -161,6 +178,12 @@ def recognise(head: bytes, name: str, kind: RowKind, encoding: str | None = None
 
 
 def _form_of_objects(content: str, title: str, kind: RowKind) -> Form:
+    if (wrapper := wrapper_of(content.encode())) is not None:
+        return (
+            COLUMNS
+            if not wrapper.path
+            else Form(f"JSON with rows in {wrapper.path.removesuffix('.item')!r}", wrapper=wrapper)
+        )
     first, _, rest = content.partition("\n")
     if first.strip() == "{" and rest.lstrip().startswith('"'):
         return OBJECTS
@@ -261,15 +284,20 @@ def _values(source: _Source) -> Generator[Row, None, None]:
     # Lines of JSON, the usual form, need no second parser.
     import ijson  # noqa: PLC0415
 
-    title, several = source.title, source.form is OBJECTS
+    title, wrapper = source.title, source.form.wrapper
     metered = _Metered(source.file)
     number = 0
-    values = ijson.items(metered, "" if several else "item", use_float=True, multiple_values=several)
+    path = "item" if source.form is ARRAY else wrapper.path if wrapper is not None else ""
+    # As floats, whole numbers beyond 64 bits would end the file.
+    values = ijson.items(metered, path, multiple_values=source.form is not ARRAY)
     try:
-        for number, value in enumerate(values, 1):
+        for number, value in enumerate(map(_numbers, values), 1):
             metered.bytes = 0
-            yield Row(f"{title}, element {number}", value)
+            columns = wrapper.columns if wrapper is not None and isinstance(value, list) else ()
+            yield Row(f"{title}, element {number}", dict(zip(columns, value, strict=False)) if columns else value)
     except (ijson.JSONError, UnicodeDecodeError) as error:
+        if (place := metered.place_of_nan()) is not None:
+            raise InputError(f"{title}: {place}; nothing was submitted") from None
         fault = str(error).strip().partition("\n")[0].removeprefix("parse error: ") or "it ends too soon"
         raise InputError(
             f"{title}, element {number + 1}: not valid JSON: {fault}. The file is {source.form.name}, of which nothing after that "
@@ -284,6 +312,35 @@ def _values(source: _Source) -> Generator[Row, None, None]:
         raise InputError(
             f"{title}, element {number + 1} is longer than {MAX_LINE_BYTES:,} bytes; nothing was submitted"
         ) from None
+
+
+def _numbers(value: Any) -> Any:
+    """A value with floats, and whole numbers beyond 64 bits as text."""
+    if isinstance(value, dict):
+        return {key: _numbers(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_numbers(each) for each in value]
+    if isinstance(value, Decimal):
+        return float(value)
+    return str(value) if isinstance(value, int) and value.bit_length() > MOST_BITS else value
+
+
+MOST_BITS = 63
+
+
+def _columns(source: _Source) -> Generator[Row, None, None]:
+    content = source.file.read(MAX_LINE_BYTES + 1)
+    if len(content) > MAX_LINE_BYTES:
+        raise InputError(
+            f"{source.title} holds columns, which have to be read as a whole, and is larger than {MAX_LINE_BYTES:,} bytes; "
+            "write it as JSON lines. Nothing was submitted"
+        )
+    try:
+        value = orjson.loads(content.removeprefix(BOM))
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{source.title}: {json_fault(error)}; nothing was submitted") from None
+    for number, row in enumerate(rows_of_columns(value), 1):
+        yield Row(f"{source.title}, element {number}", row)
 
 
 class _TooLong(Exception):
@@ -301,6 +358,22 @@ class _Metered:
         self.bytes = 0
         self._depth = DepthMeter()
         self._at_start = False
+        self._pieces: tuple[bytes, bytes] = (b"", b"")
+        self._line, self._column = 1, 0
+        """Of the end of what was read before these pieces."""
+
+    def place_of_nan(self) -> str | None:
+        """The first number that JSON has not among the last pieces, with its line and column; None without any."""
+        content = b"".join(self._pieces)
+        match = _NAN.search(content)
+        if match is None:
+            return None
+        line, column = _advanced(self._line, self._column, content[: match.start(1)])
+        return not_a_number(match[1].decode(), f"line {line}, column {column + 1}")
+
+    def _keep(self, piece: bytes) -> None:
+        self._line, self._column = _advanced(self._line, self._column, self._pieces[0])
+        self._pieces = (self._pieces[1], piece)
 
     def read(self, size: int = -1) -> bytes:
         piece = self._file.read(size)
@@ -310,7 +383,18 @@ class _Metered:
         if self.bytes > MAX_LINE_BYTES + HEAD_BYTES * 16:
             raise _TooLong
         self._depth.add(piece)
+        self._keep(piece)
         return piece
+
+
+_NAN = re.compile(rb"[\[,:]\s*(-?(?:NaN|Infinity))")
+
+
+def _advanced(line: int, column: int, content: bytes) -> tuple[int, int]:
+    """The line, and the characters in it, behind some bytes."""
+    ends = content.count(b"\n")
+    text = content[content.rfind(b"\n") + 1 :].decode(errors="ignore")
+    return line + ends, len(text) + (0 if ends else column)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 import re
 import shutil
@@ -73,7 +74,8 @@ def lines_of(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes | None]]:
             raise InputError(f"{display_name(name)} is UTF-16; save it as UTF-8")
         if line is None:
             yield number, None
-        elif content := (line.removeprefix(BOM) if number == 1 else line).strip():
+        elif (content := (line.removeprefix(BOM) if number == 1 else line).rstrip()).lstrip():
+            # Blanks before it count in the column of a fault.
             yield number, content
 
 
@@ -105,7 +107,23 @@ def parse_bounded(document: bytes) -> Any:
             size *= 2
         else:
             raise too_many_values()
-    return orjson.loads(document)
+    value = orjson.loads(document)
+    # A number beyond 64 bits is an id: as a float it would be another.
+    return _exact(document, value) if _LONG_NUMBER.search(document) else value
+
+
+_LONG_NUMBER = re.compile(rb"[\[:,\s]-?\d{19,}\s*[,\]}]")
+
+
+def _exact(document: bytes, value: Any) -> Any:
+    try:
+        return json.loads(document, parse_int=lambda digits: int(digits) if len(digits) < _DIGITS else digits)
+    except (RecursionError, ValueError):
+        return value
+
+
+_DIGITS = 19
+"""Fewer fit into 64 bits."""
 
 
 def _marks(document: bytes) -> int:
@@ -119,7 +137,25 @@ def parse_line(line: bytes | None) -> Any:
     try:
         return parse_bounded(line)
     except orjson.JSONDecodeError as error:
-        raise InputError(f"not valid JSON: {error}") from None
+        raise InputError(json_fault(error)) from None
+
+
+_NUMBER = re.compile(r"-?(?:NaN|Infinity)")
+
+
+def json_fault(error: orjson.JSONDecodeError) -> str:
+    """The fault of a JSON text with its place; the line only where there are several."""
+    # Of one with a sign, the place is behind it.
+    start = error.pos - error.doc[: error.pos].endswith("-")
+    number = _NUMBER.match(error.doc, start)
+    column = error.colno - (error.pos - start if number else 0)
+    place = f"line {error.lineno}, column {column}" if "\n" in error.doc.strip() else f"column {column}"
+    return not_a_number(number[0], place) if number else f"not valid JSON at {place}: {error.msg}"
+
+
+def not_a_number(name: str, place: str) -> str:
+    """The fault of a number that Python writes and JSON has not."""
+    return f"{name} at {place} is no value of JSON: write null, or leave its key out"
 
 
 def _bounded(file: IO[bytes]) -> Iterator[bytes | None]:

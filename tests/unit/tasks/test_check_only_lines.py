@@ -29,7 +29,10 @@ def test_every_spelling_is_the_same_job(sources: str, response: str, query: str)
 
 
 def test_the_question_may_be_left_out() -> None:
-    assert as_check_only({"sources": [SOURCE], "answer": ANSWER}) == {"context": [SOURCE], "response": ANSWER}
+    assert as_check_only({"sources": [SOURCE], "answer": ANSWER}) == {
+        "context": [{"content": SOURCE}],
+        "response": ANSWER,
+    }
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_byte_order_mark_and_windows_line_ends_are_no_part_of_a_line(tmp_path: P
     [
         ("{", "not valid JSON"),
         ("[1]", "a job must be a JSON object, this is a list"),
-        ('"text"', "this is a string"),
+        ('"text"', "this is a text"),
         ("null", "this is null"),
         ("7", "this is a number"),
         (job(query=""), "'query' is missing or empty"),

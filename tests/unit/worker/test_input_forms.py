@@ -373,3 +373,67 @@ def test_scores_of_another_scale_are_told_once_and_no_threshold_decides(
     )
     if scale is not None:
         assert Read(file(tmp_path, lines(row, usual))).requests[1]["config"]["min_relevance"] == 0.5
+
+
+WRAPPED = [{"question": "Why?", "contexts": ["Because."]}, {"question": "When?", "contexts": ["Then.", "Now."]}]
+READ = [(None, "Why?", ["Because."]), (None, "When?", ["Then.", "Now."])]
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        ({"version": "1", "data": WRAPPED}, "JSON with rows in 'data'"),
+        ({"schema": {"fields": []}, "data": WRAPPED}, "JSON with rows in 'data'"),
+        ({"columns": ["question", "contexts"], "index": [0, 1], "data": [[*row.values()] for row in WRAPPED]},
+         "JSON with rows in 'data'"),
+        ({name: {str(at): row[name] for at, row in enumerate(WRAPPED)} for name in WRAPPED[0]}, "a JSON object of columns"),
+        ({str(at): row for at, row in enumerate(WRAPPED)}, "a JSON object of columns"),
+        ({name: [row[name] for row in WRAPPED] for name in WRAPPED[0]}, "a JSON object of columns"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_file_of_one_object_is_read_as_the_rows_in_it(
+    tmp_path: Path, value: dict[str, Any], form: str, indent: int | None
+) -> None:
+    read = Read(path := file(tmp_path, json.dumps(value, indent=indent)))
+    assert read.jobs == READ
+    assert read.messages[0].startswith(f"{path} is {form}: ")
+
+
+def test_questions_about_the_paragraphs_of_articles_are_rows(tmp_path: Path) -> None:
+    paragraphs: list[dict[str, Any]] = [
+        {"qas": [{"id": "a", "question": "Why?", "answers": []}, {"id": "b", "question": "When?"}], "context": "Then."}
+    ]
+    article = {"title": "The desk", "paragraphs": paragraphs}
+    for value in ({"version": "v2.0", "data": [article]}, [article], article):
+        read = Read(file(tmp_path, json.dumps(value)))
+        assert read.jobs == [("a", "Why?", ["Then."]), ("b", "When?", ["Then."])]
+        assert [each["context"][0]["metadata"] for each in read.requests] == [{"title": "The desk"}] * 2
+    paragraphs[0]["qas"][1]["question"] = ""
+    (problem,) = Read(path := file(tmp_path, json.dumps([article]))).refused
+    assert problem.startswith(f"{path}, element 1, question 2: 'query' is missing")
+
+
+@pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
+def test_a_number_that_json_has_not_is_named_with_its_place(tmp_path: Path, name: str) -> None:
+    good = json.dumps({"query": "Wé?", "context": ["Because."]}, ensure_ascii=False)
+    bad = good[:-1] + f', "n": {name}}}'
+    (problem,) = Read(path := file(tmp_path, f"{good}\n\n  {bad}\n{good}\n")).refused
+    column = 2 + bad.index(name) + 1
+    assert problem == f"{path}, line 3: {name} at column {column} is no value of JSON: write null, or leave its key out"
+    for before, after in (("[", "]"), ('{"data": [', "]}")):
+        path = file(tmp_path, f"{before}{good},\n  {bad}{after}")
+        with pytest.raises(InputError, match=f"{name} at line 2, column {column} is no value of JSON"):
+            Read(path)
+    path = file(tmp_path, "[" + f"{good},\n" * 20_000 + f"{bad}]")
+    with pytest.raises(InputError, match=f"{name} at line 20001, column {column - 2} is no value of JSON"):
+        Read(path)
+
+
+def test_a_number_of_any_length_is_an_id_as_it_was_written(tmp_path: Path) -> None:
+    ids = ["12345678901234567890123", "1234567890123456789", "17", "18.0"]
+    rows = [f'{{"id": {each}, "query": "Why?", "context": [{{"text": "x", "id": {each}}}]}}' for each in ids]
+    for content in ("\n".join(rows), f"[{','.join(rows)}]"):
+        requests = Read(file(tmp_path, content)).requests
+        assert [each["custom_id"] for each in requests] == [*ids[:3], "18"]
+        assert [each["context"][0]["chunk_id"] for each in requests] == [*ids[:3], "18"]
