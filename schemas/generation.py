@@ -26,6 +26,11 @@ class OutputFormat(StrEnum):
     STEPS = "steps"
     AUTO = "auto"
 
+    @classmethod
+    def _missing_(cls, value: object) -> "OutputFormat | None":
+        """The format that other programs call by another name."""
+        return {"bullet_points": cls.BULLETS, "step_by_step": cls.STEPS, "prose": cls.PLAIN}.get(str(value))
+
 
 class CitationStyle(StrEnum):
     """The style of citations in the answer."""

@@ -33,7 +33,7 @@ from tasks.ports import (
 )
 from tasks.prompting.template_files import present_version
 from tasks.raw_jobs import blank_sources, read_job, scores_of
-from tasks.refusals import named_problems
+from tasks.raw_jobs.refusals import named_problems
 
 CHUNK_BYTES = 32_000_000
 """Of requests held at a time while a submission is read: jobs may be half as large each."""

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ _TEXT_KEYS = ("text", "answer", "response", "content", "final_answer", "sentence
               "result", "message", "reply")  # fmt: skip
 """Keys under which models put the text of an answer or of a segment, the requested one first."""
 _CITATION_KEYS = ("citations", "citation", "sources", "source", "references")
+_SOURCE_KEYS = ("source", "node_id", "chunk_id", "source_id")
+"""Keys of the source in a citation, by its number or its chunk id."""
 _WRAPPERS = ("arguments", "parameters", "input", "json", "data", "body")
 """Keys around a whole answer, such as those of a tool call."""
 _DEEPEST = 6
@@ -70,8 +72,13 @@ def is_json_reply(text: str) -> bool:
     return _BARE.match(text) is not None or ("{" in text and OWN_KEY.search(text) is not None)
 
 
-def parse_segments(text: str) -> ParsedSegments | None:
-    """Parses a reply as JSON; None if it is none, or a JSON string or number, which is running text."""
+def parse_segments(text: str, ids: Mapping[str, int] | None = None) -> ParsedSegments | None:
+    """Parses a reply as JSON; None if it is none, or a JSON string or number, which is running text.
+
+    Args:
+        text: the reply.
+        ids: the numbers of sources by their chunk ids, by which a model may cite them, too.
+    """
     repairs: list[str] = []
     value, complete = _load(text, repairs)
     if value is None:
@@ -84,7 +91,7 @@ def parse_segments(text: str) -> ParsedSegments | None:
         repairs.append(_ONLY_TEXT)
     elif not _has_segments(value):
         repairs.append(_OTHER_SHAPE)
-    segments, lost = _segments(items)
+    segments, lost = _segments(items, ids or {})
     if lost:
         repairs.append(f"{lost} segment(s) without text were removed")
     data = value.get("data") if isinstance(value, dict) else None
@@ -97,7 +104,7 @@ def parse_segments(text: str) -> ParsedSegments | None:
 def whole_segments(text: str) -> list[Segment]:
     """The whole segments of an answer that is still being written."""
     value = _salvage(text)
-    return [] if value is None else list(with_separators(_segments(_items_of(value) or [])[0]))
+    return [] if value is None else list(with_separators(_segments(_items_of(value) or [], {})[0]))
 
 
 def plain_string(text: str) -> str:
@@ -303,7 +310,7 @@ def _strings(value: Any) -> Iterator[str]:
 # ---- segments -----------------------------------------------------------------------------------------------------
 
 
-def _segments(raw: list[Any]) -> tuple[list[Segment], int]:
+def _segments(raw: list[Any], ids: Mapping[str, int]) -> tuple[list[Segment], int]:
     """The segments with text and the number without; citations without text move to the previous segment."""
     segments: list[Segment] = []
     lost = 0
@@ -313,7 +320,7 @@ def _segments(raw: list[Any]) -> tuple[list[Segment], int]:
         if not isinstance(text, str):
             lost += 1
             continue
-        citations = _citations(value.get("citations"))
+        citations = _citations(value.get("citations"), ids)
         if text.strip():
             segments.append(Segment(text=text, citations=citations))
         elif citations and segments:
@@ -322,14 +329,14 @@ def _segments(raw: list[Any]) -> tuple[list[Segment], int]:
     return segments, lost
 
 
-def _citations(raw: Any) -> tuple[SegmentCitation, ...]:
+def _citations(raw: Any, ids: Mapping[str, int]) -> tuple[SegmentCitation, ...]:
     if raw is None:
         return ()
     citations = []
     for item in raw if isinstance(raw, list) else [raw]:
-        source = item.get("source") if isinstance(item, dict) else item
+        source = next((item[key] for key in _SOURCE_KEYS if key in item), None) if isinstance(item, dict) else item
         quote = item.get("quote") if isinstance(item, dict) else ""
-        number = _source_number(source)
+        number = ids[source] if isinstance(source, str) and source in ids else _source_number(source)
         if number is not None:
             citations.append(SegmentCitation(source=number, quote=quote if isinstance(quote, str) else ""))
     return tuple(citations)

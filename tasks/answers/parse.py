@@ -65,13 +65,16 @@ class ParsedAnswer:
     unknown: tuple[Marker, ...] = ()
 
 
-def parse_completion(completion: Completion, source_count: int, sources: Sequence[str] = ()) -> ParsedAnswer:
+def parse_completion(
+    completion: Completion, source_count: int, sources: Sequence[str] = (), ids: Sequence[str] = ()
+) -> ParsedAnswer:
     """Parses a model's answer by its protocol.
 
     Args:
         completion: the completion of the provider.
         source_count: number of sources in the prompt; other numbers are dropped with a warning.
         sources: their contents, by number - 1: a bracket copied from a source is no citation.
+        ids: their chunk ids, likewise, by which JSON may cite them.
     """
     text = storable(completion.text)
     if completion.protocol is AnswerProtocol.NATIVE:
@@ -81,7 +84,8 @@ def parse_completion(completion: Completion, source_count: int, sources: Sequenc
     if requested and (exact := parse_exact(text)) is not None:
         answer, warnings = _clean_segments(exact, source_count, sources)
         return ParsedAnswer(answer, warnings=warnings)
-    reply = parse_segments(text) if requested or is_json_reply(text) else None
+    numbers = {chunk_id: number for number, chunk_id in enumerate(ids, 1)}
+    reply = parse_segments(text, numbers) if requested or is_json_reply(text) else None
     # A block of JSON may be the answer to a question about JSON.
     if reply is not None and (requested or reply.usual or not text.lstrip().startswith("```")):
         answer, warnings = _clean_segments(reply.answer, source_count, sources)

@@ -84,9 +84,9 @@ def postprocess(request: JobRequest, prompt: Prompt | None, completion: Completi
     if completion is None:
         read = parse_supplied(request.response or "", [name_of(request.context[index]) for index in shown_sources])
     else:
-        read = parse_completion(
-            completion, len(shown_sources), [request.context[index].content for index in shown_sources]
-        )
+        sources = [request.context[index] for index in shown_sources]
+        contents, ids = [source.content for source in sources], [source.chunk_id for source in sources]
+        read = parse_completion(completion, len(sources), contents, ids)
         read = _cleaned(request, read)
     return assemble(request, read, shown_sources, list(_notes(request, prompt, completion)))
 

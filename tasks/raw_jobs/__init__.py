@@ -1,7 +1,7 @@
 """Makes a raw job in the form of the contract of a job as anybody writes it, the same for every door.
 
 ``names`` knows how others call the fields, ``sources`` the shapes of sources, ``conversation`` those of earlier turns, ``printed``
-lists that were printed into a text.
+lists that were printed into a text, ``refusals`` the words for what is wrong.
 """
 
 from math import isfinite
@@ -48,9 +48,19 @@ def _read_job(raw: dict[str, Any], *, check_only: bool) -> dict[str, Any]:
     if "conversation_history" in job:
         job["conversation_history"] = read_turns(job["conversation_history"])
         _take_question(job)
+    if "original_query" in raw:
+        _take_config(job)
     if isinstance(query := job.get("query"), list | dict) and (text := text_of(query)) is not None:
         job["query"] = text
     return job
+
+
+def _take_config(job: dict[str, Any]) -> None:
+    """Takes the options of a request that has them beside its question; elsewhere these names are somebody's metadata."""
+    options = {name: job.pop(name) for name in ("citation_style", "max_response_length") if name in job}
+    config = job.get("config") or {}
+    if options and isinstance(config, dict):
+        job["config"] = {**options, **config}
 
 
 def _take_question(job: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ from tasks.errors import (
     UploadsFull,
 )
 from tasks.ports import Refused
-from tasks.refusals import named_problems
+from tasks.raw_jobs.refusals import named_problems
 from worker.http.submission_process import ProcessEnded
 from worker.ledger.outage import OutageLasts
 from worker.operations.body_submission import MOST_NAMED

@@ -8,6 +8,7 @@ from typing import Any
 from schemas.job import JobRequest
 from tasks.errors import InputError
 from tasks.raw_jobs import read_job, scores_of
+from tasks.raw_jobs.names import names_of
 from tasks.raw_jobs.printed import structure_of
 from tasks.raw_jobs.sources import TEXTS
 from tasks.submit import FIRST
@@ -86,6 +87,12 @@ class FirstRows:
             self._sources = self._sources or bool(job.get("context"))
             self.scores += scores_of(job)
 
+    @property
+    def _other_fields(self) -> set[str]:
+        """Names of what is no source."""
+        names = {name for name, field in names_of(check_only=True).items() if field != "context"}
+        return {*JobRequest.model_fields, *names, *self.maker.columns.named}
+
     def _no_sources(self, title: str) -> str:
         start = (
             f"none of the first {len(self.rows)} rows of {title} has sources"
@@ -96,7 +103,7 @@ class FirstRows:
             # A list is rather the sources than a text is.
             key: size * (10 if isinstance(each, list) else 1)
             for key, each in self._keys.items()
-            if key not in JobRequest.model_fields and (size := _text_size(each))
+            if key.lower() not in self._other_fields and (size := _text_size(each))
         }
         if not texts:
             return f"{start}: give them in 'context'. Nothing was submitted"

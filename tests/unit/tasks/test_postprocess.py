@@ -423,3 +423,24 @@ def test_code_in_an_answer_with_native_citations_keeps_its_indices() -> None:
     cited = NativeCitation(start=0, end=18, source_number=1, quote="Rent may rise")
     processed = process(complete(text, AnswerProtocol.NATIVE, native_citations=(cited,)))
     assert processed.response == "Rent may rise [1].\n```\nx = rents[1]\ny = 2\n```"
+
+
+@pytest.mark.parametrize(
+    "citations",
+    [
+        [{"node_id": "n-act-12", "rank": 1}],
+        [{"chunk_id": "n-act-12"}],
+        ["n-act-12"],
+        "n-act-12",
+        [{"node_id": "2"}],
+    ],
+)
+def test_a_source_may_be_cited_by_the_id_of_its_chunk(citations: Any) -> None:
+    context = [
+        {"content": "Rent may rise once a year.", "chunk_id": "n-act-2"},
+        {"content": "Dogs need consent.", "chunk_id": "n-act-12"},
+    ]
+    processed = process(
+        complete(json.dumps({"answer": "Dogs need consent.", "citations": citations})), ask(context=context)
+    )
+    assert [citation.source_index for citation in processed.citations] == [1]

@@ -181,3 +181,20 @@ def test_printed_lists_of_texts_are_read_as_they_were(texts: list[str]) -> None:
 @given(st.text(alphabet="[]{}()'\" ,ab\\\n:1"))
 def test_any_text_is_a_text_or_a_structure(text: str) -> None:
     assert isinstance(structure_of(text), list | dict | None)
+
+
+def test_requests_of_earlier_systems_are_read_with_their_options() -> None:
+    chunk = {"chunk_id": "c", "content": "Because.", "relevance_score": 0.0}
+    raw = {
+        "original_query": "Why?",
+        "context_chunks": [chunk],
+        "citation_style": "footnote",
+        "max_response_length": 900,
+    }
+    request, warnings = parse_request(raw)
+    assert (request.query, request.context[0].chunk_id, warnings) == ("Why?", "c", [])
+    assert (request.config.citation_style, request.config.max_response_length) == ("footnote", 900)
+    formats = {"bullet_points": "bullets", "step_by_step": "steps", "prose": "plain"}
+    for name, output_format in formats.items():
+        assert request_of(config={"output_format": name}).config.output_format == output_format
+    assert request_of(citation_style="x").metadata == {"citation_style": "x"}

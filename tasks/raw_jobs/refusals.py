@@ -1,5 +1,6 @@
 """Says in the words of whoever wrote a value what is wrong with it: no class, pattern or phrase of the validator."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -52,6 +53,10 @@ _BOUNDS = {
 """The fact of a problem that its words name, by its type."""
 
 
+_FIELD = re.compile(r"(?!(?:str|int|float|bool|dict|list|tuple|is-instance)\b)\w+")
+"""The name of a field, and none of a kind of value."""
+
+
 def named_problems(problems: Sequence[Mapping[str, Any]], value: Any) -> list[tuple[str, str]]:
     """The problems of a value that was validated, as path and words; those of one place, where several kinds were possible, together.
 
@@ -61,7 +66,7 @@ def named_problems(problems: Sequence[Mapping[str, Any]], value: Any) -> list[tu
     """
     words_by_path: dict[str, dict[str, None]] = {}
     for problem in problems:
-        path = ".".join(map(str, _path(problem["loc"], value, problem["type"])))
+        path = ".".join(map(str, _path(problem["loc"], value)))
         words_by_path.setdefault(path, {})[_words(problem)] = None
     return [(path, _joined([*words])) for path, words in words_by_path.items()]
 
@@ -71,13 +76,16 @@ def _joined(words: Sequence[str]) -> str:
     return f"must be {', or '.join(kinds)}" if len(kinds) == len(words) else "; ".join(words)
 
 
-def _path(location: Sequence[int | str], value: Any, kind: str) -> Iterator[int | str]:
+def _path(location: Sequence[int | str], value: Any) -> Iterator[int | str]:
     """The parts of a place that are keys and positions of the value; the others name a kind of the validator's."""
-    for number, part in enumerate(location):
+    for part in location:
         inner = dict(enumerate(value)) if isinstance(value, list | tuple) else value
         if isinstance(inner, Mapping) and part in inner:
             value = inner[part]
-        elif kind not in {"missing", "extra_forbidden"} or number + 1 < len(location):
+        elif isinstance(value, Mapping) and _FIELD.fullmatch(str(part)):
+            # Missing there, or made of other keys.
+            value = None
+        else:
             continue
         yield part
 
