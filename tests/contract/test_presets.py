@@ -398,6 +398,21 @@ def test_a_call_is_planned_without_the_network() -> None:
     assert (call.provider, call.model) == ("llamacpp", "default")
 
 
+@pytest.mark.parametrize(
+    ("base_url", "name"),
+    [
+        ("https://api.openai.com/v1", "max_completion_tokens"),
+        ("https://ours.openai.azure.com/openai/v1", "max_completion_tokens"),
+        ("http://127.0.0.1:9/v1", "max_tokens"),
+    ],
+)
+def test_openais_models_get_the_name_of_the_limit_that_they_take(base_url: str, name: str) -> None:
+    settings: Any = {"mine": {"kind": "openai_chat", "base_url": base_url, "model": "gpt-5-mini"}}
+    call = plan(ConfiguredProviders(Settings(providers=settings), {}).get("mine"), question(max_tokens=77))
+
+    assert call.parameters_sent[name] == 77
+
+
 # ---- answers in other wrappings --------------------------------------------------------------------------------
 
 

@@ -39,15 +39,17 @@ class OpenAIChat(OpenAIAdapter):
 
     def __init__(self, target: Target) -> None:
         super().__init__(target, build_client(target), None)
-        self._at_openai = (urlsplit(target.base_url).hostname or "").endswith(".openai.com")
+        host = urlsplit(target.base_url).hostname or ""
+        self._at_openai = host.endswith(".openai.com")
+        # OpenAI's models refuse the older name, at Azure too.
+        self._limit = "max_completion_tokens" if host.endswith((".openai.com", ".openai.azure.com")) else "max_tokens"
 
     def draft(self, request: JobRequest, prompt: Prompt, model: str) -> Draft:
         """Writes a chat completions body."""
         config = request.config
-        limit = "max_completion_tokens" if self._at_openai else "max_tokens"
         draft = Draft(
             content={"messages": messages_of(request, prompt)},
-            parameters={"model": model, limit: config.max_tokens},
+            parameters={"model": model, self._limit: config.max_tokens},
             dropped={},
         )
         if self._at_openai and (prefix := stable_prefix(prompt)).pays:

@@ -408,7 +408,9 @@ def _fingerprint(settings: Settings) -> str:
     Secrets of the settings go in masked. Keys go in as 32 bits of a hash over all of them: too little to find one again.
     """
     own = hashlib.sha256(settings.model_dump_json(exclude={"home"}).encode()).hexdigest()[:16]
-    values = [(name, os.environ.get(name) or "") for name in provider_variables(settings)]
+    # A key in a file is read anew when the file is replaced, so its name is enough.
+    names = [each for name in provider_variables(settings) for each in (name, f"{name}_FILE")]
+    values = [(name, os.environ.get(name) or "") for name in names]
     return f"{own}-{hashlib.sha256(repr(values).encode()).hexdigest()[:8]}"
 
 

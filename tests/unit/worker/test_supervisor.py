@@ -181,7 +181,7 @@ def test_workers_with_another_key_address_or_setting_are_noticed(
     assert "sk-first" not in (state.workers / "generate.pid").read_text()
     assert supervisor_of(settings, state).difference() == ""
 
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "MINE"):
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "MINE", "MINE_FILE"):
         with monkeypatch.context() as changed:
             changed.setenv(name, "https://other/v1")
             message = supervisor_of(settings, state).difference()
