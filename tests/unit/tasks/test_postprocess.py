@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schemas.generation import AnswerProtocol, OutputFormat
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, NativeCitation, ProviderSnapshot
-from tasks.answers.citations import comparison_form, locate
+from tasks.answers.citations import locate
 from tasks.answers.postprocess import Processed, postprocess
 from tasks.answers.redaction import redact
 from tasks.prompting.messages import render
@@ -380,22 +380,6 @@ def test_redaction_of_a_supplied_answer_cuts_its_text() -> None:
 def test_quotes_are_found_whatever_their_typography(quote: str, content: str, expected: Any) -> None:
     span = locate(quote, content)
     assert (content[span.start : span.end] if span else None) == expected
-
-
-TYPED = st.text(
-    alphabet=st.one_of(st.sampled_from("aAbß “”\"'’-–\n\t\u00a0\u00adﬁİé\u0301.字½"), st.characters()), max_size=40
-)
-
-
-@given(TYPED, TYPED, TYPED)
-def test_a_quote_found_is_equal_to_its_place_but_for_normalisation(before: str, quote: str, after: str) -> None:
-    content = before + quote + after
-    span = locate(quote, content)
-    if quote.strip():
-        assert span is not None
-    if span is not None:
-        located = comparison_form(content[span.start : span.end])
-        assert located in {comparison_form(quote.strip()), comparison_form(quote.strip().strip(" \t\n\"'“”„‘’«».,;:…"))}
 
 
 def test_code_keeps_its_brackets_and_footnotes_are_no_part_of_an_answer() -> None:

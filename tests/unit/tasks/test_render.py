@@ -236,20 +236,6 @@ def test_code_survives_in_markdown_and_its_markers_stand_behind_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("markdown", "plain"),
-    [
-        ("**Four *or* five** euros, __not__ `x`", "Four or five euros, not x"),
-        ("2*3*4 and snake_case_name and 2**3", "2*3*4 and snake_case_name and 2**3"),
-        ("Fee\n===\n* * *\nFour", "Fee\nFour"),
-        ("![fee](https://x.test/a.png) [sic](Smith)", "fee [sic](Smith)"),
-        ("| a | b |\n| --- | --- |\n| 1 | 2 |", "| a | b |\n| 1 | 2 |"),
-    ],
-)
-def test_plain_text_keeps_every_word_and_no_mark_up(markdown: str, plain: str) -> None:
-    assert listed(OutputFormat.PLAIN, segment(markdown)) == plain
-
-
-@pytest.mark.parametrize(
     ("text", "output_format", "problem"),
     [
         ("a **b** c", OutputFormat.PLAIN, "emphasis"),

@@ -138,6 +138,13 @@ async def wait_until(true: Callable[[], bool]) -> None:
     pytest.fail("it never held")
 
 
+async def wait_for_waiting(harness: LimiterHarness, count: int) -> None:
+    """Wait until so many calls wait for their permits."""
+    await wait_until(
+        lambda: sum(len(queue.urgent) + len(queue.bulk) for queue in harness.limiter._queues.values()) == count
+    )
+
+
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(scenario, 20))
 
@@ -194,12 +201,12 @@ def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
         assert harness.limiter.room() == Room(rate_limiter.FIRST_LEASES, rate_limiter.FIRST_LEASES)
         assert isinstance(await harness.permit(), Permit)
         waiting = [asyncio.create_task(harness.permit()) for _ in range(2)]
-        await asyncio.sleep(0.05)
+        await wait_for_waiting(harness, 2)
         # Two at a call a second.
-        assert harness.limiter.room() == Room(2, 0)
+        await wait_until(lambda: harness.limiter.room() == Room(2, 0))
         urgent = await harness.permit(priority=5)
         assert isinstance(urgent, Permit)
-        assert 100 < urgent.waited_ms < 5_000
+        assert urgent.waited_ms > 100
         assert not any(task.done() for task in waiting)
         for task in waiting:
             task.cancel()
@@ -216,7 +223,7 @@ def test_jobs_that_would_wait_too_long_are_denied_in_turn(monkeypatch: pytest.Mo
         harness = LimiterHarness(requests_per_minute=6)
         assert isinstance(await harness.permit(), Permit)
         waiting = [asyncio.create_task(harness.permit()) for _ in range(2)]
-        await asyncio.sleep(0.02)
+        await wait_for_waiting(harness, 2)
         first, second = await harness.permit(), await harness.permit()
         assert isinstance(first, Denied)
         assert isinstance(second, Denied)
@@ -266,7 +273,7 @@ def test_a_job_cancelled_at_its_grant_returns_the_permit() -> None:
         permit = await harness.permit()
         assert isinstance(permit, Permit)
         task = asyncio.create_task(harness.permit())
-        await asyncio.sleep(0.05)
+        await wait_for_waiting(harness, 1)
         harness.limiter.unused(permit)
         task.cancel()
         await asyncio.wait([task])
@@ -343,13 +350,11 @@ def test_a_429_lowers_the_rate_and_its_retry_after_stops_all_calls() -> None:
         permit = await harness.permit()
         assert isinstance(permit, Permit)
         harness.limiter.failed(permit, failure(FailureKind.RATE_LIMITED, retry_after_s=30.0))
-        await asyncio.sleep(0.05)
+        await wait_until(lambda: any(order.feedback.rate_limited for order in harness.buckets.orders))
         denial = await harness.permit()
         assert isinstance(denial, Denied)
-        assert (denial.why, round(denial.delay.total_seconds())) == (DenyReason.LIMIT, 30)
-        assert harness.buckets.orders[-1].feedback.rate_limited or any(
-            order.feedback.rate_limited for order in harness.buckets.orders
-        )
+        assert denial.why is DenyReason.LIMIT
+        assert 15 < denial.delay.total_seconds() <= 30
         # Nothing but a look now and then is leased for it.
         assert harness.limiter.room() == Room(50, rate_limiter.PEEK)
         assert harness.limiter.room() == Room(50, 0)
@@ -384,9 +389,12 @@ def test_many_failures_in_a_row_open_the_breaker_and_an_answer_closes_it(monkeyp
             harness.limiter.failed(permit, failure(FailureKind.OVERLOADED))
         denial = await asyncio.create_task(_until_refused(harness))
         assert denial.why is DenyReason.BREAKER
-        await asyncio.sleep(denial.delay.total_seconds() + 0.1)
-        probe = await harness.permit()
-        assert isinstance(probe, Permit)
+        probes: list[Permit] = []
+        while not probes:
+            await asyncio.sleep(denial.delay.total_seconds())
+            answer = await harness.permit()
+            probes += [answer] if isinstance(answer, Permit) else []
+        (probe,) = probes
         harness.limiter.answered(probe, completion())
         async with harness.buckets.order_added:
             await harness.buckets.order_added.wait_for(lambda: harness.buckets.orders[-1].feedback.well)
@@ -477,7 +485,7 @@ def test_a_model_without_a_limit_does_not_wait_behind_one_that_has() -> None:
         assert isinstance(await harness.permit(provider="slow"), Permit)
         assert isinstance(await harness.permit(), Permit)
         waiting = [asyncio.create_task(harness.permit(provider="slow")) for _ in range(2)]
-        await asyncio.sleep(0.02)
+        await wait_for_waiting(harness, 2)
         assert harness.limiter.room() == Room(50, 48)
         denial = await harness.permit(provider="slow")
         assert isinstance(denial, Denied)
