@@ -371,6 +371,7 @@ def fuse(
         reason="; ".join(remarks),
         reused_from=decided.reused_from,
         error=error,
+        unaccounted=decided.unaccounted,
     )
 
 

@@ -6,19 +6,17 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from schemas.answer import Citation
-from schemas.claim_error import ClaimError, ErrorKind
+from schemas.claim_error import ClaimError
 from schemas.generation import CheckerName
 from schemas.grounding import Evidence, JudgeVerdict, ReusedFrom, Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed, own_words
 from tasks.answers.rendered import strip_markers
-from tasks.grounding.model import ClaimText, Features, LexicalModel, Measurement, copy_of, measure, read_claim, shipped
-from tasks.grounding.objections import LEAST_RECALL, Compared, Objection, absence, objection_to
-from tasks.grounding.rival_numbers import number_conflict
+from tasks.grounding.decision import Decision, decide
+from tasks.grounding.model import ClaimText, Features, LexicalModel, copy_of, is_sentence, measure, read_claim, shipped
 from tasks.text.evidence import SourceSearch, search_sources
 from tasks.text.language import language_of
-from tasks.text.respelling import respell
-from tasks.text.sentences import Span, words
+from tasks.text.sentences import Span
 from tasks.text.statements import Reading, Vocabulary, read_statement
 
 # ---- input and output of a checker -----------------------------------------------------------------------------------
@@ -102,7 +100,9 @@ class ClaimFinding:
     judge: JudgeVerdict | None = None
     """The judge's own verdict, before fusion."""
     error: ClaimError | None = None
-    """The claim's wrong fact; a near copy of its evidence where the kind is not ``absent``."""
+    """The claim's wrong fact."""
+    unaccounted: tuple[str, ...] = ()
+    """Words of an undecided claim that no place of the sources accounts for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +147,6 @@ class Checker(Protocol):
 
 # ---- words -----------------------------------------------------------------------------------------------------------
 
-_SHOWN_WORDS = 6
-_LOW_RECALL = 0.75
-"""Recall below which the missing words are named among the reasons."""
-
 
 class Lexical:
     """Measures each claim in the sources it cites; if those don't support it, or it cites none, in all of them.
@@ -169,8 +165,7 @@ class Lexical:
 
     def check(self, answer: CheckInput) -> list[ClaimFinding]:
         """Checks all claims: one finding each, in order. The sources are read once for all claims."""
-        query = frozenset(words(answer.request.query))
-        return [self._finding(judged, query) for judged in self._judge(answer)]
+        return [self._finding(judged) for judged in self._judge(answer)]
 
     def log_odds(self, answer: CheckInput) -> list[float]:
         """Scores each claim before calibration, as the input of a calibration."""
@@ -178,11 +173,10 @@ class Lexical:
 
     def features(self, answer: CheckInput) -> list[Features]:
         """Measures each claim: in the sources it cites if these support it, else where its words fit best."""
-        return [judged.measurement.features for judged in self._judge(answer)]
+        return [judged.reading.features for judged in self._judge(answer)]
 
     def _judge(self, answer: CheckInput) -> Iterator["_Judged"]:
-        contents = [source.content for source in answer.request.context]
-        texts = [_read(claim, contents) for claim in answer.claims]
+        texts = [read_claim(claim.text) for claim in answer.claims]
         search = search_sources(answer.request.context, frozenset[str]().union(*(text.content for text in texts)))
         search.expect(
             lambda: [
@@ -191,101 +185,72 @@ class Lexical:
                 if _needs_words(search, text, {citation.source_index for citation in claim.citations})
             ]
         )
-        reader = _Reader(self._model, search, answer)
+        reader = _Reader(answer)
         for claim, text in zip(answer.claims, texts, strict=True):
-            yield self._judged(reader, claim, text)
+            yield self._judged(reader, search, claim, text)
 
-    def _judged(self, reader: "_Reader", claim: CheckedClaim, claim_text: ClaimText) -> "_Judged":
+    def _judged(self, reader: "_Reader", search: SourceSearch, claim: CheckedClaim, text: ClaimText) -> "_Judged":
         cited = frozenset(citation.source_index for citation in claim.citations)
-        everything = reader.search
-        reading = reader.read(claim_text, everything.within(cited or None))
+        reading = reader.read(text, search.within(cited or None))
         by_cited = reading.supported
-        miscited = False
+        miscited = bool(claim.unknown) and not cited and by_cited
         if cited and not by_cited:
-            measurement = measure(everything, claim_text)
-            # Facts never support a claim that its words do not: then they need no second look.
-            if not reading.measurement.windows or reader.by_words(measurement) >= self._model.supported_at:
-                everywhere = reader.decide(claim_text, measurement, everything)
-                miscited = everywhere.supported
-                if miscited or not reading.measurement.windows:
-                    reading = everywhere
-        if claim.unknown and not cited:
-            miscited = by_cited
-        model = self._model
+            everywhere = reader.read(text, search)
+            miscited = everywhere.supported
+            if miscited or (everywhere.decision.error is not None and reading.decision.error is None):
+                reading = everywhere
         citations = attribution(
             cited,
             broken=claim.broken,
             unknown=len(set(claim.unknown)),
             supported=by_cited,
-            entails=lambda scope: (
-                model.probability(measure(everything.within(scope), claim_text).features) >= model.supported_at
-            ),
+            entails=lambda scope: reader.read(text, search.within(scope)).supported,
         )
-        return _Judged(claim_text, reading, miscited, citations)
+        return _Judged(reading, miscited, citations)
 
-    def _finding(self, judged: "_Judged", query: frozenset[str]) -> ClaimFinding:
+    def _finding(self, judged: "_Judged") -> ClaimFinding:
+        decision, features = judged.reading.decision, judged.reading.features
+        remarks = ["supported by a source that it does not cite"] if judged.miscited else []
         return ClaimFinding(
-            verdict=judged.reading.verdict,
-            score=round(judged.reading.score, 4),
-            evidence=_evidence(judged),
+            verdict=decision.verdict,
+            score=round(self._model.probability(features), 4),
+            evidence=judged.reading.evidence,
             miscited=judged.miscited,
-            reason="; ".join(_reasons(judged, query)),
+            reason="; ".join([*remarks, *filter(None, [decision.reason])]),
             attribution=judged.attribution,
-            error=_error(judged),
+            error=decision.error,
+            unaccounted=decision.unaccounted,
         )
-
-
-def _read(claim: CheckedClaim, contents: Sequence[str]) -> ClaimText:
-    """Reads a claim with its times and fractions as the sources spell them that it cites."""
-    cited = [contents[citation.source_index] for citation in claim.citations]
-    return read_claim(*respell(claim.text, cited or contents))
-
-
-def _error(judged: "_Judged") -> ClaimError | None:
-    """The wrong fact of a claim in the claim's own spelling; None without one."""
-    if (objection := judged.reading.objection) is None:
-        return None
-    if not judged.claim_text.originals:
-        return objection.error
-    words_of_claim = objection.error.claim_words
-    for spelled, original in judged.claim_text.originals.items():
-        words_of_claim = words_of_claim.replace(spelled, original)
-    return objection.error.model_copy(update={"claim_words": words_of_claim})
-
-
-_NEAR_COPY = 0.5
-"""Recall from which a claim that differs contradicts its source; with less its other words differ, too."""
-_BELOW = 0.01
-"""Distance from the threshold of a claim that its words alone would support."""
 
 
 class _Reading(NamedTuple):
-    """A claim in one scope of sources: its measurement, its objection, and the verdict of both."""
+    """A claim in one scope of sources: its measurement, what its words decide, and what to show for it."""
 
-    search: SourceSearch
-    measurement: Measurement
-    objection: Objection | None
-    score: float
-    verdict: Verdict
+    features: Features
+    decision: Decision
+    evidence: tuple[Evidence, ...]
 
     @property
     def supported(self) -> bool:
-        return self.verdict is Verdict.SUPPORTED
+        return self.decision.verdict is Verdict.SUPPORTED
 
 
-def _needs_words(search: SourceSearch, claim_text: ClaimText, cited: Collection[int]) -> bool:
+class _Judged(NamedTuple):
+    reading: _Reading
+    miscited: bool
+    attribution: Attribution
+
+
+def _needs_words(search: SourceSearch, text: ClaimText, cited: Collection[int]) -> bool:
     """Tells whether a claim is searched for by its words: it is no copy, or each of several sources is asked about it."""
-    return len(cited) > 1 or copy_of(search.within(cited or None), claim_text) is None
+    return len(cited) > 1 or copy_of(search.within(cited or None), text) is None
 
 
 class _Reader:
     """Reads the claims of one answer in scopes of its sources."""
 
-    def __init__(self, model: LexicalModel, search: SourceSearch, answer: CheckInput) -> None:
-        self.search = search
-        self._model = model
+    def __init__(self, answer: CheckInput) -> None:
         self._answer = answer
-        self._compared: Compared = {}
 
     @cached_property
     def _code(self) -> str | None:
@@ -295,117 +260,32 @@ class _Reader:
         texts = (claims, request.query, *(source.content for source in request.context))
         return next(filter(None, map(language_of, texts)), None)
 
-    def read(self, claim_text: ClaimText, search: SourceSearch) -> _Reading:
-        """Measures a claim, compares its facts, and decides."""
-        return self.decide(claim_text, measure(search, claim_text), search)
-
-    def by_words(self, measurement: Measurement) -> float:
-        """The probability of a claim without a look at its facts."""
-        return self._model.probability(measurement.features)
-
-    def decide(self, claim_text: ClaimText, measurement: Measurement, search: SourceSearch) -> _Reading:
-        """Compares the facts of a claim that was measured in a search, and decides."""
-        features, threshold = measurement.features, self._model.supported_at
-        by_words = self.by_words(measurement)
-        if features.verbatim:
-            objection = None
-        elif features.recall < LEAST_RECALL:
-            objection = absence((*measurement.numbers_absent, *measurement.names_absent))
-        else:
-            objection = objection_to(
-                claim_text.raw, claim_text.content, search, code=self._code, compared=self._compared
-            )
-        if objection is None:
-            verdict = Verdict.SUPPORTED if by_words >= threshold else Verdict.UNSUPPORTED
-            return _Reading(search, measurement, None, by_words, verdict)
-        measurement = measurement._replace(features=features._replace(differs=1.0))
-        score = min(self._model.probability(measurement.features), max(0.0, threshold - _BELOW))
-        near = by_words >= threshold or features.recall >= _NEAR_COPY
-        verdict = Verdict.CONTRADICTED if objection.contradicts and near else Verdict.UNSUPPORTED
-        return _Reading(search, measurement, objection, score, verdict)
-
-
-class _Judged(NamedTuple):
-    """A claim with its measurement and verdict."""
-
-    claim_text: ClaimText
-    reading: _Reading
-    miscited: bool
-    attribution: Attribution
-
-    @property
-    def measurement(self) -> Measurement:
-        return self.reading.measurement
-
-    @property
-    def search(self) -> SourceSearch:
-        return self.reading.search
-
-
-def _evidence(judged: _Judged) -> tuple[Evidence, ...]:
-    evidence = []
-    objection = judged.reading.objection
-    if objection is not None and objection.evidence is not None and not judged.reading.supported:
-        evidence.append(objection.evidence)
-    for match in judged.measurement.windows:
-        start, end = judged.search.span(match, judged.claim_text.content)
-        evidence.append(Evidence(source_index=match.source_index, start=start, end=end, score=round(match.score, 4)))
-    return tuple(evidence)
-
-
-def _reasons(judged: _Judged, query: frozenset[str]) -> list[str]:
-    """Reasons against a claim, the weightiest first; for a supported claim only remarks worth a look."""
-    search, claim_text, measurement = judged.search, judged.claim_text, judged.measurement
-    reasons = []
-    if judged.miscited:
-        reasons.append("supported by a source that it does not cite")
-    elif measurement.features.verbatim and judged.reading.supported:
-        return reasons
-    reasons.extend(_wrong_facts(judged, query))
-    if judged.reading.supported:
-        return reasons
-    if measurement.denies_alone:
-        reasons.append("it denies something, and the best place in the sources does not")
-    if not measurement.windows:
-        reasons.append("none of its words stand in the sources")
-    elif measurement.features.recall < _LOW_RECALL or not reasons:
-        covered = set[str]().union(*(search.matched_words(match, claim_text.content) for match in measurement.windows))
-        absent = sorted(claim_text.content - covered, key=lambda stem: (-search.weights[stem], stem))[:_SHOWN_WORDS]
-        missing = f"; missing there: {', '.join(claim_text.surface(stem) for stem in absent)}" if absent else ""
-        reasons.append(
-            f"the best place in the sources holds {measurement.features.recall:.0%} of what it says{missing}"
+    def read(self, text: ClaimText, search: SourceSearch) -> _Reading:
+        """Measures a claim in the sources of a search, and decides it."""
+        measurement = measure(search, text)
+        copy = measurement.windows[0] if measurement.features.verbatim else None
+        if (
+            copy is not None
+            and copy.place is not None
+            and is_sentence(search.content(copy.source_index), text.text, copy.place)
+        ):
+            place = Evidence(source_index=copy.source_index, start=copy.place.start, end=copy.place.end, score=1.0)
+            return _Reading(measurement.features, Decision(Verdict.SUPPORTED, place), (place,))
+        decision = decide(text.raw, text.content, search, self._code)
+        features = measurement.features._replace(
+            differs=float(decision.verdict is Verdict.CONTRADICTED), verbatim=decision.verdict is Verdict.SUPPORTED
         )
-    return reasons
-
-
-def _wrong_facts(judged: _Judged, query: frozenset[str]) -> list[str]:
-    """The facts that differ from the sources or are in none, each once."""
-    measurement, objection = judged.measurement, judged.reading.objection
-    if objection is None:
-        # What is in no source by its characters was found there by its value: 60 months and five years.
-        return []
-    numbers, names = measurement.numbers_absent, measurement.names_absent
-    reasons = []
-    absent = objection.error.kind is ErrorKind.ABSENT
-    stated = frozenset(words(objection.error.claim_words)) if absent else frozenset[str]()
-    listed = frozenset(words(" ".join((*numbers, *names))))
-    if not absent or not stated <= listed:
-        reasons.append(objection.reason)
-        names = tuple(name for name in names if not stated.issuperset(words(name)))
-        numbers = tuple(number for number in numbers if number not in stated)
-    if numbers:
-        reasons.append(_absent("number", numbers, query))
-        if absent:
-            reasons.extend(number_conflict(judged.search, judged.claim_text, measurement))
-    if names:
-        reasons.append(_absent("name", names, frozenset()))
-    return reasons
-
-
-def _absent(kind: str, missing: Sequence[str], query: frozenset[str]) -> str:
-    named = ", ".join(missing)
-    reason = f"the {kind} {named} is in no source" if len(missing) == 1 else f"the {kind}s {named} are in no source"
-    return reason + " (only in the question)" if all(word in query for word in missing) else reason
+        if decision.verdict is not Verdict.UNDECIDED and decision.place is not None:
+            return _Reading(features, decision, (decision.place,))
+        windows = [(match, search.span(match, text.content)) for match in measurement.windows]
+        return _Reading(
+            features,
+            decision,
+            tuple(
+                Evidence(source_index=match.source_index, start=span.start, end=span.end, score=round(match.score, 4))
+                for match, span in windows
+            ),
+        )
 
 
 # ---- form of citations --------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def false_denials(
 
 
 def _is_said(request: JobRequest, finding: ClaimFinding) -> bool:
-    if finding.verdict is not Verdict.SUPPORTED or finding.score is None or finding.score < FOUND_AT:
+    if finding.verdict is Verdict.CONTRADICTED or finding.score is None or finding.score < FOUND_AT:
         return False
     # A source that denies it, too, agrees with the answer.
     return not any(

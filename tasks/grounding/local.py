@@ -35,6 +35,9 @@ CHARACTERS_PER_TOKEN = 3
 SCORE_PAIRS = 64
 """Pairs that the model scores between two looks at the time: a few seconds of a large model."""
 
+NO_OPINION = 0.05
+"""Distance of the model's probability from one half below which a claim that words leave undecided stays so."""
+
 HEAD_CHARACTERS = 1_000
 """Beginning of a source, read where no source has a word of a claim: it may be in another language."""
 
@@ -124,6 +127,8 @@ class Local:
         miscited = supported and bool(cited) and best.passage.source_index not in cited
         # The model tells support from no support: a contradiction that it does not lift stays one.
         denied = Verdict.CONTRADICTED if by_words.verdict is Verdict.CONTRADICTED else Verdict.UNSUPPORTED
+        if by_words.verdict is Verdict.UNDECIDED and abs(alone - 0.5) < NO_OPINION:
+            return ClaimFinding(reason=self._reason(alone, supported=supported, miscited=False))
         return ClaimFinding(
             verdict=Verdict.SUPPORTED if supported else denied,
             score=round(probability, 4),
@@ -208,8 +213,13 @@ def open_claims(claims: Sequence[CheckedClaim], findings: Sequence[ClaimFinding]
     return [
         position
         for position, claim in enumerate(claims)
-        if not (claim.unknown and not claim.citations) and not (findings and is_sure(findings[position].score))
+        if not (claim.unknown and not claim.citations) and not (findings and _is_decided(findings[position]))
     ]
+
+
+def _is_decided(finding: ClaimFinding) -> bool:
+    """Tells whether words say all there is to say: the claim stands in a source, or in another form that they contradict."""
+    return finding.verdict in {Verdict.SUPPORTED, Verdict.CONTRADICTED}
 
 
 def is_sure(score: float | None) -> bool:

@@ -7,8 +7,8 @@ import hashlib
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
 from itertools import pairwise
@@ -22,8 +22,8 @@ from schemas.base import Contract
 from tasks.errors import ConfigurationError
 from tasks.grounding.weights import JudgeWeights, LocalWeights
 from tasks.text.evidence import Match, SourceSearch
-from tasks.text.sentences import words
-from tasks.text.wording import content_words, readings, stems_of, words_of
+from tasks.text.sentences import Span, words
+from tasks.text.wording import content_words, readings, words_of
 
 # ---- features --------------------------------------------------------------------------------------------------------
 
@@ -53,9 +53,9 @@ class Features(NamedTuple):
     names_absent: float
     """log(1 + words of names, at most three, that stand in no source of the scope)."""
     differs: float = 0.0
-    """1 if a fact of it differs from the near windows, or is in no source of the scope."""
+    """1 if a place of a source accounts for all of it but a fact, which differs there."""
     verbatim: bool = False
-    """Its words stand in the best window one after the other, at least three of them words of content."""
+    """It is in a source word for word, or a place of a source accounts for each of its facts."""
 
 
 WEIGHED = Features._fields[:-1]
@@ -71,8 +71,6 @@ class ClaimText:
     content: frozenset[str]
     """Content words, as stems."""
     negated: bool
-    originals: Mapping[str, str] = field(default_factory=dict)
-    """What the answer has in the place of words that are spelled as in its sources."""
 
     @property
     def text(self) -> str:
@@ -103,14 +101,10 @@ class ClaimText:
             return 0
         return len({word for word in self.words if word[0] <= _DIGIT_END})
 
-    def surface(self, stem: str) -> str:
-        """Surface form of a stem in this claim."""
-        return next((word for word in self.words if stems_of([word]) == [stem]), stem)
 
-
-def read_claim(text: str, originals: Mapping[str, str] | None = None) -> ClaimText:
-    """Reads a claim (without citation markers), some words of which may have taken the place of the ``originals``."""
-    return ClaimText(text, *words_of(text), originals or {})
+def read_claim(text: str) -> ClaimText:
+    """Reads a claim without citation markers."""
+    return ClaimText(text, *words_of(text))
 
 
 def _names(text: str, tokens: Sequence[str], content: frozenset[str]) -> list[tuple[str, str]]:
@@ -135,10 +129,6 @@ class Measurement(NamedTuple):
     features: Features
     windows: tuple[Match, ...]
     """Windows of evidence, best first; more than one only when the claim needs several sources together."""
-    numbers_absent: tuple[str, ...]
-    names_absent: tuple[str, ...]
-    denies_alone: bool
-    """The claim is negated and no window is. A reason in words only: on labelled data it predicts nothing (see docs)."""
 
 
 def measure(search: SourceSearch, claim_text: ClaimText) -> Measurement:
@@ -150,19 +140,17 @@ def measure(search: SourceSearch, claim_text: ClaimText) -> Measurement:
     if (place := copy_of(search, claim_text)) is not None:
         # The same words say the same: their numbers, names and negations need no second look.
         numbers = math.log1p(min(claim_text.count_of_numbers, _LARGEST_COUNT))
-        return Measurement(Features(1.0, 0.0, numbers, 0.0, verbatim=True), (place,), (), (), denies_alone=False)
+        return Measurement(Features(1.0, 0.0, numbers, 0.0, verbatim=True), (place,))
     recall, windows = _recall(search, claim_text)
     absent = tuple(word for word, values in claim_text.numbers if not search.holds_number(values))
     names = tuple(word for word, stem in claim_text.names if not search.holds(stem))
-    denies_alone = claim_text.negated and bool(windows) and not any(search.denies(match) for match in windows)
     features = Features(
         recall=recall,
         numbers_absent=_log_count(absent),
         numbers_held=_log_count(claim_text.numbers[len(absent) :]),
         names_absent=_log_count(names),
-        verbatim=bool(windows) and not absent and recall >= _WHOLE and _verbatim(search, claim_text, windows[0]),
     )
-    return Measurement(features, windows, absent, names, denies_alone)
+    return Measurement(features, windows)
 
 
 def copy_of(search: SourceSearch, claim_text: ClaimText) -> Match | None:
@@ -177,18 +165,22 @@ def _log_count(items: Sequence[object]) -> float:
 _LARGEST_COUNT = 3
 """Bound of a count: without it, numbers alone would decide a claim full of numbers."""
 
-_WHOLE = 1 - 1e-9
 _LEAST_QUOTED = 3
 """Words of content below which words in a row are chance, or a piece of a list ("1.", "section 102(b)")."""
 
+_BEFORE_SENTENCE = re.compile(r"(?:\A|[.!?:;。！？\n|])[\s\"“„«'()\[\]*_#>•–—-]*\Z")  # noqa: RUF001 - dashes before an item
+_BEHIND_SENTENCE = re.compile(r"[\"”»'’)\]*_\s]*(?:\Z|[.!?;:。！？\n|])")  # noqa: RUF001 - closing quotation marks
+_BEFORE = 12
+"""Characters before a sentence among which the end of the one before stands."""
 
-def _verbatim(search: SourceSearch, claim_text: ClaimText, match: Match) -> bool:
-    """True if a claim's words stand in a match's window in a row, whatever their case and punctuation."""
-    if len(claim_text.content) < _LEAST_QUOTED:
-        return False
-    start, end = search.window_span(match)
-    content = search.content(match.source_index)
-    return f" {' '.join(claim_text.words)} " in f" {' '.join(words(content[start:end]))} "
+
+def is_sentence(content: str, text: str, place: Span) -> bool:
+    """Tells whether a text that stands in a place of a source is a whole sentence there: nothing around it turns its meaning."""
+    start = content.find(text, place.start)
+    end = start + len(text)
+    return bool(_BEFORE_SENTENCE.search(content[max(0, start - _BEFORE) : start])) and bool(
+        _BEHIND_SENTENCE.match(content, end)
+    )
 
 
 _ENOUGH = 0.7

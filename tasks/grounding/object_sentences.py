@@ -53,4 +53,4 @@ def _finding(request: JobRequest, text: str, lexical: Lexical, *, is_open: bool)
     if reading.reason is not None:
         return false_denials(request, (reading,), {CheckerName.LEXICAL: lexical}).get(0)
     finding = lexical.check(CheckInput(request, (CheckedClaim(text, Span(0, len(text))),)))[0]
-    return None if is_open and finding.verdict in {Verdict.SUPPORTED, Verdict.UNSUPPORTED} else finding
+    return None if is_open and finding.verdict in {Verdict.SUPPORTED, Verdict.UNDECIDED} else finding

@@ -22,7 +22,6 @@ from tasks.ports.attempt_rows import (
     StoredAnswer,
     VerdictQuery,
 )
-from tasks.ports.calls import Answered, Call, Listener
 from tasks.ports.limits import Denied, DenyReason, Limits, Permit, Room, Unlimited
 from tasks.ports.process import (
     READ_FIRST_S,
@@ -36,10 +35,13 @@ from tasks.ports.process import (
     Unheard,
 )
 from tasks.ports.provider import (
+    Answered,
+    Call,
     Catalog,
     CheapJudge,
     ClaimScorer,
     Everything,
+    Listener,
     Objection,
     Provider,
     Providers,

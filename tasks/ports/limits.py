@@ -8,7 +8,7 @@ from uuid import UUID
 
 from schemas.failure import Failure, FailureKind
 from schemas.model_call import Completion
-from tasks.ports.calls import Call
+from tasks.ports.provider import Call
 from tasks.ports.rows import Leased
 
 

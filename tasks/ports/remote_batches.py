@@ -11,7 +11,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from schemas.states import Step
 from tasks.ports.attempt_rows import ClosedAttempt, NewAttempt
-from tasks.ports.calls import Answered, Call
+from tasks.ports.provider import Answered, Call
 from tasks.ports.rows import Leased, UnreadableRow
 
 # ---- the provider ------------------------------------------------------------------------------------------------

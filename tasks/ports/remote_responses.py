@@ -7,7 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from schemas.generation import Lane
-from tasks.ports.calls import Answered, Call
+from tasks.ports.provider import Answered, Call
 from tasks.ports.remote_batches import ParkedCall, PendingCall, RemoteResult, UnreadableCall
 
 # ---- the provider ------------------------------------------------------------------------------------------------

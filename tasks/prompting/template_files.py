@@ -20,8 +20,6 @@ _REFERENCE = re.compile(rb'\{%-? (?:extends|include) "([^"]+)" -?%\}')
 
 own_folders: list[Path] = []
 """The installation's own folder, if it has one."""
-own_hashes: dict[tuple[str, str], str] = {}
-"""SHA-256 by name and version of the installation's own templates; the engine compiles them when the folder is named."""
 
 
 def own_prompts() -> list[tuple[str, str]]:
@@ -74,7 +72,10 @@ def prompt_hash(name: str, version: str | None) -> str:
     """SHA-256 over a prompt's file and the files that it extends or includes; raises ``InputError`` for an unknown one."""
     version = present_version(name, version)
     if not (FOLDER / f"{name}@{version}.j2").is_file():
-        return own_hashes[name, version]
+        # One of the installation's own, which the settings had rendered already.
+        from tasks.prompting.templates import load  # noqa: PLC0415
+
+        return load(name, version).sha256
     digest = hashlib.sha256()
     pending = [f"{name}@{version}.j2"]
     while pending:

@@ -7,11 +7,12 @@ source contains the words of almost any statement.
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property, lru_cache
+from heapq import nsmallest
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from schemas.job import SourceContext
 from tasks.text import source_index
@@ -272,6 +273,15 @@ class SourceSearch:
         """The texts of its sources."""
         return [self.content(source) for source in self.sources]
 
+    def metadata(self, source_index: int) -> Mapping[str, Any]:
+        """The metadata of a source."""
+        return self._words.sources[source_index].metadata
+
+    def passages(self, source_index: int) -> list[str]:
+        """The texts of the passages of a source."""
+        content = self.content(source_index)
+        return [content[start:end] for start, end in self._words.passages(source_index)]
+
     # ---- words and numbers ----
 
     def holds(self, word: str) -> bool:
@@ -375,6 +385,22 @@ class SourceSearch:
             self._window_memo.clear()
         self._window_memo[key] = weights
         return weights
+
+    def places(self, statement: frozenset[str], most: int) -> list[tuple[int, Span]]:
+        """The passages with the greatest weight of a statement's words, best first."""
+        self.look_for(statement)
+        weights: list[tuple[float, int, int]] = []
+        for source in self.sources:
+            postings = self._words.postings[source]
+            by_passage: defaultdict[int, float] = defaultdict(float)
+            for word in sorted(postings.keys() & statement):
+                for passage in postings[word]:
+                    by_passage[passage] += self.weights[word]
+            titled = self.weight(sorted(self._words.titles[source] & statement))
+            weights += [(-weight - titled, source, passage) for passage, weight in by_passage.items()]
+        return [
+            (source, Span(*self._words.passages(source)[passage])) for _, source, passage in nsmallest(most, weights)
+        ]
 
     def several(self, statement: frozenset[str], source_index: int, most: int, near: float = 1.0) -> list[Match]:
         """The best windows of one source without overlap, best first; words in its metadata do not count.

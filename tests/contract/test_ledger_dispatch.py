@@ -19,6 +19,7 @@ from tests.contract.situations import (
     LEASE,
     SECOND,
     finished,
+    generate,
     open_one,
     state,
     states,
@@ -160,6 +161,16 @@ async def test_only_available_jobs_of_the_step_are_hinted(ledger: Ledger, clock:
     assert await ledger.duties.take_hints(Step.CHECK, 10, 10, AGAIN) == [(receipt.job_ids[3], 0)]
 
 
+async def test_hints_for_the_check_come_after_the_answer(ledger: Ledger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    assert await ledger.duties.take_hints(Step.CHECK, 10, 10, AGAIN) == []
+    await generate(ledger, leased)
+    await clock.advance(AGAIN + 5 * SECOND)
+
+    assert await ledger.duties.take_hints(Step.CHECK, 10, 10, AGAIN) == [(leased.job_id, 0)]
+    assert await ledger.duties.take_hints(Step.GENERATE, 10, 10, AGAIN) == []
+
+
 @pytest.mark.parametrize(
     ("sizes", "limit"),
     [
@@ -219,6 +230,19 @@ async def test_a_rescue_shows_the_call_with_an_unknown_outcome(ledger: Ledger, c
     assert row["closed_at"] is not None
     again = await take_one(ledger, leased.job_id)
     assert (again.unknown, again.attempts, again.spent) == (1, 1, 0)
+
+
+async def test_a_rescue_leaves_closed_attempts_as_they_are(ledger: Ledger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    await generate(ledger, leased)
+    await take_one(ledger, leased.job_id, Step.CHECK)
+    await clock.advance(2 * LEASE)
+
+    assert await ledger.duties.rescue(10, HeldReason.UNKNOWN_OUTCOME) == [leased.job_id]
+
+    again = await take_one(ledger, leased.job_id, Step.CHECK)
+    assert again.stored is not None
+    assert [row["outcome"] for row in (await ledger.reading.job_detail(leased.job_id)).attempts] == ["ok"]
 
 
 async def test_a_rescue_ends_the_calls_of_its_own_lease_only(ledger: Ledger, clock: Clock) -> None:

@@ -1,11 +1,12 @@
 """Finals: one per run, with their record, fenced by lease and step, and kept in the outbox until published."""
 
+from decimal import Decimal
 from uuid import UUID
 
 from schemas.grounding import Claim, Evidence, Grounding, Verdict
 from schemas.model_call import ProviderSnapshot, Usage
 from schemas.record import Quality, TimingMs
-from schemas.states import JobState, Step
+from schemas.states import JobState, Outcome, Step
 from tasks.ports import Ledger
 from tests.builders import lease_key, make_failed, make_final, make_prompt, make_record, make_request
 from tests.contract.conftest import Clock
@@ -16,6 +17,7 @@ from tests.contract.situations import (
     SECOND,
     finish,
     finished,
+    generate,
     state,
     submit_and_take,
     submit_many,
@@ -25,6 +27,24 @@ from tests.contract.situations import (
 )
 
 # ---- finishing -------------------------------------------------------------------------------------------------
+
+
+async def test_a_completed_job_has_its_outcome_and_record(ledger: Ledger, clock: Clock) -> None:
+    leased = await submit_and_take(ledger)
+    await generate(ledger, leased)
+    checking = await take_one(ledger, leased.job_id, Step.CHECK)
+
+    assert await ledger.queue.finish([make_final(checking, outcome=Outcome.PARTIAL)]) == {leased.job_id}
+
+    done = await view(ledger, leased.job_id)
+    assert (done.state, done.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
+    assert done.cost_usd == Decimal("0.002")
+    assert done.published_at is None
+    assert done.finished_at is not None
+    assert abs(done.finished_at - clock.now()) < 10 * SECOND
+    assert done.record is not None
+    assert done.record.created_at is not None
+    assert done.record.model_copy(update={"created_at": None}) == make_record(checking)
 
 
 async def test_the_record_is_kept_as_written(ledger: Ledger) -> None:

@@ -71,6 +71,16 @@ def started(database_url: str, loop: Loop, dead: Callable[[], None] | None = Non
     return keeper
 
 
+def test_a_held_lease_outlives_itself(database_url: str, loop: Loop) -> None:
+    keeper, key = started(database_url, loop), leased(database_url)
+    keeper.leases.hold(key, lambda: None)
+    deadline = time.monotonic() + 2 * LEASE.total_seconds()
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert seconds_left(database_url, key.job_id) > 0
+    asyncio.run(keeper.stop())
+
+
 def test_the_holder_of_a_lost_lease_is_notified(database_url: str, loop: Loop) -> None:
     keeper, key = started(database_url, loop), leased(database_url)
     loss = threading.Event()
@@ -134,6 +144,15 @@ def test_a_lease_is_surely_held_while_it_was_confirmed_or_renewed_lately(databas
         connection.execute("UPDATE job SET lease_token = gen_random_uuid()")
     assert lost.wait(scale_to_load(10))
     assert not keeper.leases.surely_held(key, long_ago)
+    asyncio.run(keeper.stop())
+
+
+def test_a_released_lease_is_not_renewed(database_url: str, loop: Loop) -> None:
+    keeper, key = started(database_url, loop), leased(database_url)
+    keeper.leases.hold(key, lambda: None)
+    keeper.leases.release(key)
+    until(lambda: seconds_left(database_url, key.job_id) <= 0, 10)
+    assert seconds_left(database_url, key.job_id) <= 0
     asyncio.run(keeper.stop())
 
 

@@ -126,10 +126,13 @@ def _tests() -> str:
 
 def test_every_setting_is_set_by_a_test() -> None:
     text = _tests()
-    environment = {name.lower() for name in re.findall(r"\bNIGHTDESK_([A-Z_]+)\b", text)}
-    names = {*environment, *re.findall(r"\b(\w+)=", text), *re.findall(r"\"(\w+)\"[\]:]", text)}
+    unset = [
+        name
+        for name in Settings.model_fields
+        if not re.search(rf"\bNIGHTDESK_{name.upper()}\b|\b{name}=|\[\"{name}\"\]|\"{name}\":", text)
+    ]
 
-    assert [name for name in Settings.model_fields if name not in names] == []
+    assert unset == []
 
 
 def test_every_command_is_run_by_a_test() -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests import language
 from tests.language import Language
 
@@ -31,6 +33,30 @@ def write_tree(root: Path, limits: str, **files: str) -> None:
         path.with_suffix(".py").write_text(source)
 
 
+def test_parameters_attributes_and_variables_count_as_names() -> None:
+    result = measured(SOURCE)
+
+    assert sorted(name for _, _, name in result.unclear) == ["found", "one", "told"]
+    assert result.names == 7
+
+
+def test_a_docstring_that_opens_with_a_question_word_is_a_finding() -> None:
+    result = measured(SOURCE)
+
+    assert result.docstrings == 2
+    assert [(line, text) for _, line, text in result.questions] == [(5, "What finds rows.")]
+
+
+@pytest.mark.parametrize("name", ["found", "_found", "FOUND", "read_"])
+def test_underscores_and_case_do_not_hide_a_name(name: str) -> None:
+    assert len(measured(f"{name} = 1").unclear) == 1
+
+
+@pytest.mark.parametrize("name", ["founder", "read", "found_rows"])
+def test_longer_names_are_clear(name: str) -> None:
+    assert measured(f"{name} = 1").unclear == []
+
+
 def test_a_path_over_its_limits_is_a_problem(tmp_path: Path) -> None:
     write_tree(tmp_path, '"tool" = { names = 400, openers = 40 }', tool__finder=SOURCE)
 
@@ -47,9 +73,23 @@ def test_a_longer_path_has_limits_of_its_own(tmp_path: Path) -> None:
     assert language.problems(tmp_path, language.limits_of(tmp_path)) == []
 
 
+def test_limits_of_a_path_that_does_not_exist_are_a_problem(tmp_path: Path) -> None:
+    write_tree(tmp_path, '"gone" = { names = 0, openers = 0 }')
+
+    (problem,) = language.problems(tmp_path, language.limits_of(tmp_path))
+
+    assert problem.startswith("gone: no such path")
+
+
 def test_limits_are_lowered_and_never_raised() -> None:
     text = '"a" = { names = 500, openers = 60 }\n"b" = { names = 1, openers = 0 }\n'
 
     assert language.lowered(text, {"a": measured(SOURCE), "b": measured(SOURCE)}) == (
         '"a" = { names = 429, openers = 50 }\n"b" = { names = 1, openers = 0 }\n'
     )
+
+
+def test_every_banned_name_has_one_reason() -> None:
+    words = [word for words in language.UNCLEAR.values() for word in words.split()]
+
+    assert len(words) == len(set(words)) == len(language.BANNED)

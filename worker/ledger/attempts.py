@@ -12,12 +12,10 @@ from schemas.states import JobState
 from tasks.calls.response_cache import MOST_FAILED
 from tasks.errors import LedgerError, LedgerUnavailable
 from tasks.ports import (
-    Advance,
     ClosedAttempt,
     NewAttempt,
     OnLost,
     Opened,
-    StoredAnswer,
 )
 from worker.ledger.budgets import HAS_ROOM_NOW, fund
 from worker.ledger.database import Database, First, arrays
@@ -523,44 +521,30 @@ def _one_per_job(closed: Sequence[ClosedAttempt]) -> Collection[list[ClosedAttem
 
 
 def _closing_columns(closed: Sequence[ClosedAttempt]) -> dict[str, list[Any]]:
-    rows = [{**_answer_row(item.answer), **_next_row(item.then)} for item in closed]
+    answers = [c.answer for c in closed]
+    stored = [split_completion(a.completion, a.prompt, a.raw) if a else None for a in answers]
+    thens = [c.then for c in closed]
     return {
         **arrays(closed, "id", "job_id", "token", "outcome", "spent", "cost_usd"),
         "step": [c.step.value for c in closed],
         "request_id": [_request_id(c) for c in closed],
+        "usage": [
+            a.completion.usage.model_dump_json() if a is not None and a.completion.usage is not None else None
+            for a in answers
+        ],
         "timing": [orjson.dumps(c.timing_ms).decode() if c.timing_ms else None for c in closed],
         "failure": [c.failure.model_dump_json() if c.failure else None for c in closed],
-        **{name: [row[name] for row in rows] for name in rows[0]},
-    }
-
-
-def _answer_row(answer: StoredAnswer | None) -> dict[str, Any]:
-    """Columns of an answer, empty without one."""
-    if answer is None:
-        return dict.fromkeys(("usage", "raw", "finish", "parsed", "prompt", "frame"))
-    stored = split_completion(answer.completion, answer.prompt, answer.raw)
-    usage = answer.completion.usage
-    return {
-        "usage": usage.model_dump_json() if usage is not None else None,
-        "raw": stored.raw,
-        "finish": answer.completion.finish_reason.value,
-        "parsed": stored.parsed,
-        "prompt": stored.prompt,
-        "frame": stored.frame,
-    }
-
-
-def _next_row(then: Advance | None) -> dict[str, Any]:
-    """Columns of the place where a job goes, empty where it stays."""
-    if then is None:
-        return dict.fromkeys(("next_state", "next_step", "next_round", "delay", "next_held", "event"))
-    return {
-        "next_state": then.state.value,
-        "next_step": then.step.value,
-        "next_round": then.round,
-        "delay": then.delay if then.state is JobState.SCHEDULED else None,
-        "next_held": then.held_reason.value if then.held_reason else None,
-        "event": then.event,
+        "raw": [s.raw if s else None for s in stored],
+        "finish": [a.completion.finish_reason.value if a else None for a in answers],
+        "parsed": [s.parsed if s else None for s in stored],
+        "prompt": [s.prompt if s else None for s in stored],
+        "frame": [s.frame if s else None for s in stored],
+        "next_state": [t.state.value if t else None for t in thens],
+        "next_step": [t.step.value if t else None for t in thens],
+        "next_round": [t.round if t else None for t in thens],
+        "delay": [t.delay if t and t.state is JobState.SCHEDULED else None for t in thens],
+        "next_held": [t.held_reason.value if t and t.held_reason else None for t in thens],
+        "event": [t.event if t else None for t in thens],
     }
 
 

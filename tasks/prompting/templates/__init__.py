@@ -20,7 +20,6 @@ from tasks.prompting.template_files import (
     PROMPT_FILE,
     available,
     own_folders,
-    own_hashes,
     present_version,
     prompt_hash,
     version_key,
@@ -46,7 +45,6 @@ def use_own_folder(folder: Path | None) -> None:
     Raises ``InputError`` naming a file that is no template by its name, or that takes the name of a shipped one.
     """
     own_folders[:] = [] if folder is None else [folder]
-    own_hashes.clear()
     for cached in (available, present_version, prompt_hash, load_inner, load, load_part, _environment, _compile):
         cached.cache_clear()
     if folder is None:
@@ -118,10 +116,7 @@ def _compile(name: str, version: str) -> PromptTemplate:
         compiled = _environment().get_template(file)
     except TemplateSyntaxError as error:
         raise InputError(f"{error.filename or paths[0]}, line {error.lineno}: {error.message}") from None
-    own = paths[0].parent != FOLDER
-    if own:
-        own_hashes[name, version] = digest.hexdigest()
-    return PromptTemplate(name, version, digest.hexdigest(), compiled, paths[0], own=own)
+    return PromptTemplate(name, version, digest.hexdigest(), compiled, paths[0], own=paths[0].parent != FOLDER)
 
 
 def _path_of(file: str, users: list[Path]) -> Path:

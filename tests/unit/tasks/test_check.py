@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from schemas.generation import AnswerProtocol, CheckerName
+from schemas.generation import AnswerProtocol, CheckerName, Strictness
 from schemas.grounding import Verdict
-from schemas.job import JobRequest
+from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, Correction, FinishReason, Usage
 from schemas.record import RecordStatus
 from schemas.states import JobState, Outcome, Step
@@ -58,6 +58,8 @@ def leased_for_check(request: JobRequest, text: str, ledger: LentLedger | None =
 
 
 def request_with(**config: Any) -> JobRequest:
+    """A request of which claims that words can't decide count as unsupported."""
+    config = {"strictness": "strict", **config}
     return JobRequest(query="When does the desk open?", context=({"content": SOURCE},), config=config)
 
 
@@ -115,7 +117,7 @@ def test_an_unsupported_claim_is_flagged() -> None:
 
     assert (final.outcome, final.record.status) == (Outcome.PARTIAL, RecordStatus.PARTIAL)
     assert final.record.grounding is not None
-    assert [claim.verdict for claim in final.record.grounding.claims] == [Verdict.SUPPORTED, Verdict.UNSUPPORTED]
+    assert [claim.verdict for claim in final.record.grounding.claims] == [Verdict.SUPPORTED, Verdict.UNDECIDED]
     assert "1 of 2 claims are not supported" in final.record.quality.reasoning
 
 
@@ -124,7 +126,7 @@ def test_without_required_grounding_it_is_answered_and_the_claim_still_named() -
 
     assert final.outcome is Outcome.ANSWERED
     assert final.record.grounding is not None
-    assert final.record.grounding.counts[Verdict.UNSUPPORTED] == 1
+    assert final.record.grounding.counts[Verdict.UNDECIDED] == 1
 
 
 def test_reject_keeps_the_answer_in_the_record() -> None:
@@ -281,7 +283,8 @@ def test_no_other_ending_than_a_stop_is_a_success(reason: FinishReason, protocol
 
 
 def test_a_given_answer_is_checked_without_a_completion() -> None:
-    request = JobRequest(context=({"content": SOURCE},), response=f"{GOOD} {BAD}")
+    config = GenerationConfig(strictness=Strictness.STRICT)
+    request = JobRequest(context=({"content": SOURCE},), response=f"{GOOD} {BAD}", config=config)
     final = examine(leased_for_check(request, ""), monotonic())
 
     assert isinstance(final, FinalJob)

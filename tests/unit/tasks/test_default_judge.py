@@ -30,8 +30,8 @@ from tests.judge_harness import (
 from tests.scripted_provider import Act, ScriptedProvider, raises
 from tests.unit.tasks.test_judge_calls import killed_before_the_end
 
-NEAR_COPY = "The night editor opens at nine in the evening."
-"""Its words and facts are in the source, of another subject: words alone call it supported."""
+NEAR_COPY = "The night desk sleeps at nine in the evening."
+"""Nearly all its words are in the source: words alone can't decide it."""
 TENTH = Decimal("0.1")
 ANSWER_USD = Decimal("0.05")
 NO = verdicts_reply(verdict(1, "contradicted", "opens at nine in the evening"))
@@ -59,7 +59,7 @@ def answered(
     return harness, views[0]
 
 
-def test_a_near_copy_that_words_call_supported_is_contradicted() -> None:
+def test_a_near_copy_that_words_leave_undecided_is_contradicted() -> None:
     harness, view = answered(NEAR_COPY)
 
     (claim,) = claims_of(view)
@@ -94,8 +94,7 @@ def test_the_weightiest_claims_are_asked_about_as_far_as_the_share_goes(monkeypa
     harness, view = answered(f"{WRONG} [1] {NEAR_COPY}")
 
     assert len(harness.judge.calls) == 1
-    wrong, near_copy = claims_of(view)
-    assert (wrong.checker, near_copy.checker) == ("lexical", "judge")
+    assert sorted(claim.checker or "" for claim in claims_of(view)) == ["judge", "lexical"]
     skipped = grounding_of(view).skipped_checkers["judge"]
     assert skipped.startswith("1 of 2 open claims were not asked about: the limit is 0.005")
 
@@ -106,8 +105,8 @@ def test_a_call_beyond_the_share_or_without_a_price_is_not_made(expected_usd: De
 
     assert harness.judge.calls == []
     (claim,) = claims_of(view)
-    assert (claim.verdict, claim.checker) == (Verdict.SUPPORTED, "lexical")
-    assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, ANSWER_USD)
+    assert (claim.verdict, claim.checker) == (Verdict.UNDECIDED, "lexical")
+    assert (view.outcome, view.cost_usd) == (Outcome.UNVERIFIED, ANSWER_USD)
     assert "1 of 1 open claims" in grounding_of(view).skipped_checkers["judge"]
 
 
@@ -115,7 +114,7 @@ def test_an_answer_too_cheap_for_any_call_is_not_even_planned_for() -> None:
     harness, view = answered(NEAR_COPY, least_usd=Decimal("0.0051"))
 
     assert harness.judge.plans == 0
-    assert view.outcome is Outcome.ANSWERED
+    assert view.outcome is Outcome.UNVERIFIED
     assert grounding_of(view).skipped_checkers == {
         "judge": "1 of 1 open claims were not asked about: the answer is too cheap for a call"
     }
@@ -124,7 +123,7 @@ def test_an_answer_too_cheap_for_any_call_is_not_even_planned_for() -> None:
 def test_without_money_in_the_batch_the_answer_goes_on_without_it() -> None:
     harness, view = answered(NEAR_COPY, batch={"max_cost_usd": Decimal("0.055")})
 
-    assert (view.state, view.outcome, view.held_reason) == (JobState.COMPLETED, Outcome.ANSWERED, None)
+    assert (view.state, view.outcome, view.held_reason) == (JobState.COMPLETED, Outcome.UNVERIFIED, None)
     assert harness.judge.calls == []
     assert grounding_of(view).skipped_checkers == {"judge": "the batch has no money left for its call"}
 
@@ -144,9 +143,9 @@ def test_a_call_that_fails_is_made_once_and_changes_nothing(kind: FailureKind) -
     harness, view = answered(NEAR_COPY, raises(ProviderError(kind, "the provider said no")))
 
     assert len(harness.judge.calls) == 1
-    assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.ANSWERED)
+    assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.UNVERIFIED)
     grounding = grounding_of(view)
-    assert grounding.claims[0].verdict is Verdict.SUPPORTED
+    assert grounding.claims[0].verdict is Verdict.UNDECIDED
     assert grounding.failed_checkers == {}
     assert "its call failed: the provider said no" in grounding.skipped_checkers["judge"]
 
@@ -155,9 +154,9 @@ def test_a_claim_without_a_verdict_that_counts_keeps_that_of_the_words() -> None
     _, view = answered(NEAR_COPY, verdicts_reply(verdict(1, "contradicted", "words that stand nowhere at all")))
 
     (claim,) = claims_of(view)
-    assert (claim.verdict, claim.checker) == (Verdict.SUPPORTED, "lexical")
+    assert (claim.verdict, claim.checker) == (Verdict.UNDECIDED, "lexical")
     assert "quotes words that stand in no passage" in claim.reason
-    assert view.outcome is Outcome.ANSWERED
+    assert view.outcome is Outcome.UNVERIFIED
 
 
 @pytest.mark.parametrize(

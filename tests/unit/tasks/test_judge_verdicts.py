@@ -63,8 +63,7 @@ def test_a_contradiction_quotes_the_contradicting_words() -> None:
 
 
 def test_nothing_open_is_no_call() -> None:
-    nonsense = "Mars has 7 moons in 1984, says Smith."
-    harness, view = check_answer(supplied_answer(nonsense), verdicts_reply())
+    harness, view = check_answer(supplied_answer(PLAIN), verdicts_reply())
 
     assert harness.judge.calls == []
     assert [claim.checker for claim in claims_of(view)] == ["lexical"]

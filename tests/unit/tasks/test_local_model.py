@@ -67,17 +67,17 @@ def test_it_sees_who_did_it_where_the_words_do_not() -> None:
     assert PEOPLE[evidence.start : evidence.end] == PEOPLE
 
 
-def test_what_the_words_contradict_stays_a_contradiction_unless_it_says_yes() -> None:
-    sentence = "Boris sold the house near the harbour to Alice in spring [1]."
+def test_what_the_words_contradict_is_not_read() -> None:
+    sentence = "Alice sold the red house near the harbour to Boris in autumn [1]."
     assert lexical(sentence, (PEOPLE,)).verdict is Verdict.CONTRADICTED
     claim = only(sentence, (PEOPLE,))
-    assert (claim.verdict, claim.checker) == (Verdict.CONTRADICTED, "local")
+    assert (claim.verdict, claim.checker) == (Verdict.CONTRADICTED, "lexical")
     assert claim.error is not None
-    assert claim.error.kind is ErrorKind.ROLE
+    assert claim.error.kind is ErrorKind.DIRECTION
 
 
-def test_its_yes_lifts_a_claim_that_the_words_hold_for_unsupported() -> None:
-    assert lexical(HALF, (PEOPLE,)).verdict is Verdict.UNSUPPORTED
+def test_its_yes_decides_a_claim_that_the_words_leave_undecided() -> None:
+    assert lexical(HALF, (PEOPLE,)).verdict is Verdict.UNDECIDED
     grounding = check(HALF, (PEOPLE,), NamedScorer())
     (claim,) = grounding.claims
     assert (claim.verdict, claim.miscited) == (Verdict.SUPPORTED, False)
@@ -98,7 +98,7 @@ def test_a_model_without_an_opinion_changes_no_verdict() -> None:
 
 def test_claims_of_which_the_words_are_sure_are_not_read() -> None:
     scorer = NamedScorer()
-    sure = "Boris paid for it in gold coins [1]. Parrots adore classical concerts by Mozart in 1850 [1]."
+    sure = "Boris paid for it in gold coins [1]. Alice sold the red house near the harbour to Boris in autumn [1]."
     grounding = check(f"{sure} {HALF}", (PEOPLE,), scorer)
     ((pair,),) = scorer.calls
     assert pair == (PEOPLE, HALF.replace(" [1]", ""))
@@ -203,7 +203,7 @@ def test_more_of_either_never_lowers_the_probability(
 
 
 def test_a_judge_is_asked_where_both_together_are_open() -> None:
-    words_open = ClaimFinding(Verdict.SUPPORTED, 0.5, reason="words")
+    words_open = ClaimFinding(Verdict.UNDECIDED, 0.5, reason="words")
     surely = ClaimFinding(Verdict.SUPPORTED, 0.9, reason="model")
     claim = CheckedClaim("Boris paid.", Span(0, 11))
     findings = {CheckerName.LEXICAL: [words_open, words_open], CheckerName.LOCAL: [surely, ClaimFinding()]}

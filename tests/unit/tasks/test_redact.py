@@ -30,7 +30,7 @@ def test_flagged_claims_are_warned_of_and_listed_under_the_answer() -> None:
     record = examined(f"{GOOD} {BAD}").record
 
     assert record.answer == f"{GOOD} {BAD}\n\n---\nNot verified against the sources:\n- {PLAIN_BAD}"
-    assert f"not supported by the sources: {PLAIN_BAD}" in record.quality.warnings
+    assert f"words can't tell whether the sources support it: {PLAIN_BAD}" in record.quality.warnings
     assert record.grounding is not None
     assert [record.answer[claim.start_pos : claim.end_pos] for claim in record.grounding.claims] == [GOOD, BAD]
 
@@ -58,12 +58,12 @@ def test_a_warning_shows_a_claim_of_json_as_readers_see_it() -> None:
     record = examined('The editor calls it "the paper of forty pancakes".', output_format="json").record
 
     assert '\\"the paper' in record.answer
-    assert 'not supported by the sources: The editor calls it "the paper of forty pancakes".' in record.quality.warnings
+    assert 'contradicted by the sources: The editor calls it "the paper of forty pancakes".' in record.quality.warnings
 
 
 @pytest.mark.parametrize(("policy", "outcome"), [("flag", Outcome.PARTIAL), ("reject", Outcome.REJECTED)])
 def test_a_supplied_answer_stays_unchanged(policy: str, outcome: Outcome) -> None:
-    config = {"max_response_length": 5, "on_ungrounded": policy}
+    config = {"max_response_length": 5, "on_ungrounded": policy, "strictness": "strict"}
     request = JobRequest(context=({"content": SOURCE},), response=f"{GOOD} {BAD}", config=config)
     final = examine(leased_for_check(request, ""), monotonic())
 

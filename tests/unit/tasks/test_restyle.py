@@ -49,7 +49,7 @@ The night desk opens at **nine** [1].
 
 
 def view(text: str, protocol: AnswerProtocol = AnswerProtocol.SEGMENTS, **config: Any) -> JobView:
-    request = JobRequest(query="When does the desk open?", context=CONTEXT, config=config)
+    request = JobRequest(query="When does the desk open?", context=CONTEXT, config={"strictness": "strict", **config})
     # As if the model had been asked again in vain: this answer is the last.
     correction = Correction(purpose="reask", given_up="it was no better")
     job = replace(leased_for_check(request, text, protocol=protocol), correction=correction)

@@ -41,6 +41,7 @@ SEGMENTS = AnswerProtocol.SEGMENTS
 
 
 def requesting(**config: Any) -> JobRequest:
+    config = {"strictness": "strict", **config}
     return JobRequest(query="When does the desk open?", context=({"content": SOURCE},), config=config)
 
 

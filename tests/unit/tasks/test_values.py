@@ -230,7 +230,7 @@ def test_each_sentence_of_a_comparison_is_a_claim() -> None:
     }
     assert ready_made("ComparisonResult", data) == {
         "$.similarities[0]": Verdict.SUPPORTED,
-        "$.similarities[1]": Verdict.UNSUPPORTED,
+        "$.similarities[1]": Verdict.UNDECIDED,
         "$.differences[0]": Verdict.CONTRADICTED,
         "$.contradictions[0]": Verdict.CONTRADICTED,
         "$.conclusion": Verdict.SUPPORTED,
@@ -241,7 +241,7 @@ def test_each_sentence_of_a_comparison_is_a_claim() -> None:
 def test_facts_are_claims_and_open_points_are_flagged_only_where_a_source_says_them() -> None:
     data = {
         "confidence": 0.99,
-        "key_facts": ["The tenant has a notice period of three months.", "The deposit is ten monthly rents."],
+        "key_facts": [hostile.TENANT, "The deposit is ten monthly rents."],
         "limitations": [
             "The sources do not say whether parking is included.",
             "Parking is not covered.",
@@ -250,7 +250,7 @@ def test_facts_are_claims_and_open_points_are_flagged_only_where_a_source_says_t
     }
     assert ready_made("AnswerWithSources", data) == {
         "$.key_facts[0]": Verdict.SUPPORTED,
-        "$.key_facts[1]": Verdict.UNSUPPORTED,
+        "$.key_facts[1]": Verdict.UNDECIDED,
         "$.limitations[2]": Verdict.CONTRADICTED,
     }
 
@@ -260,7 +260,9 @@ def test_a_right_ready_made_object_leaves_the_answer_as_it_is() -> None:
     request = hostile.request(output_schema="AnswerWithSources")
     text = hostile.segments((hostile.TENANT, 1), data=data)
     assert outputs("test", request, hostile.completion(hostile.Reply(text))).outcome is Outcome.ANSWERED
-    wrong = hostile.segments((hostile.TENANT, 1), data={**data, "key_facts": ["The deposit is ten monthly rents."]})
+    wrong = hostile.segments(
+        (hostile.TENANT, 1), data={**data, "key_facts": ["The notice period for the tenant is nine months."]}
+    )
     output = outputs("test", request, hostile.completion(hostile.Reply(wrong)))
     assert output.outcome is Outcome.PARTIAL
     assert any("$.key_facts[0]" in warning for warning in output.warnings)

@@ -57,7 +57,7 @@ def verdict(labelled_line: dict[str, Any]) -> Verdict:
     return ground(request, postprocess(request, None, None)).claims[0].verdict
 
 
-def test_a_calibration_is_written_and_changes_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_calibration_is_written_and_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "mine.json"
     assert cli.run(["calibrate", str(labels(tmp_path / "labels.jsonl")), "-o", str(out)]) == 0
     stderr = capsys.readouterr().err
@@ -67,9 +67,10 @@ def test_a_calibration_is_written_and_changes_verdicts(tmp_path: Path, capsys: p
     assert calibration.labels == LINES
     assert calibration.metrics["after, in folds"]["balanced accuracy"] == 1.0
     assert calibration.metrics["before"]["balanced accuracy"] == 0.5
-    assert verdict(line(1)) is Verdict.SUPPORTED
+    before = verdict(line(0))
     use_calibration(calibration)
-    assert (verdict(line(0)), verdict(line(1))) == (Verdict.SUPPORTED, Verdict.UNSUPPORTED)
+    # A calibration says what scores mean; what words decide stays.
+    assert verdict(line(0)) is before
     assert CHECKERS["lexical"].version != shipped().version  # type: ignore[index]
 
 

@@ -1,0 +1,299 @@
+"""Accounts for each fact of a claim by one place of the sources: all are there, all but one that differs there, or not.
+
+A place is a sentence, or a part of one, with the metadata of its source. It accounts for a claim where each fact of the claim has a
+fact of its own there that says the same, in an order that keeps who does what to whom, and where nothing is left out that turns
+the sentence: a negation, a condition, a limit. Language plays no part here.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from schemas.claim_error import ErrorKind
+from tasks.text.fact_words import BINDING
+from tasks.text.facts import RELATIVE, Fact, FactText, Kind
+
+LEAST_FACTS = 2
+"""Facts of a claim below which it states nothing: a heading, a name."""
+LEAST_NEAR = 4
+"""Facts that a claim shares with a place of which one noun differs."""
+MOST_LEFT_OUT = 3
+"""Facts of a part of a sentence that a claim may leave out."""
+
+
+class Account(NamedTuple):
+    """The account of a claim by a place; ``missing`` are the claim's facts that it lacks.
+
+    ``differs`` is the claim's fact and the one in its place, where all else is accounted for.
+    """
+
+    supported: bool
+    missing: tuple[Fact, ...] = ()
+    differs: tuple[Fact | None, Fact | None] | None = None
+    kind: ErrorKind | None = None
+
+    @property
+    def contradicted(self) -> bool:
+        """All of the claim is accounted for but a fact that differs."""
+        return self.differs is not None
+
+
+def account(
+    claim: FactText,
+    place: FactText,
+    named: Collection[Hashable] = (),
+    elsewhere: Callable[[Fact], bool] = lambda _: False,
+) -> Account:
+    """Accounts for a claim by a sentence, its parts, and what these leave out.
+
+    Args:
+        claim: the claim.
+        place: the sentence.
+        named: the words of the metadata of its source.
+        elsewhere: tells whether a word of the claim stands anywhere in the sources.
+    """
+    best: Account | None = None
+    if len(claim.facts) < LEAST_FACTS:
+        return Account(supported=False, missing=())
+    for facts in _readings(claim.facts, place.facts):
+        reading = _Account(claim.facts, facts, named, elsewhere).result()
+        if reading.supported:
+            return reading
+        if best is None or (reading.contradicted, -len(reading.missing)) > (best.contradicted, -len(best.missing)):
+            best = reading
+    return best or Account(supported=False, missing=claim.facts)
+
+
+# ---- the readings of a sentence ---------------------------------------------------------------------------------------
+
+
+def _readings(claim: Sequence[Fact], facts: Sequence[Fact]) -> Iterator[Sequence[Fact]]:
+    """A sentence, and its parts with what they share with the one before: "A was filed in 1 and granted in 2", "A is open, B is not"."""
+    yield facts
+    parts: list[list[Fact]] = []
+    for fact in facts:
+        if parts and parts[-1][-1].clause == fact.clause:
+            parts[-1].append(fact)
+        else:
+            parts.append([fact])
+    if len(parts) < 2:  # noqa: PLR2004 - one part is the sentence
+        return
+    stated = {key for fact in claim for key in fact.keys}
+    full = parts[0]
+    for part in parts[1:]:
+        shared = next((at for at, fact in enumerate(full) if fact.covers.isdisjoint(stated)), len(full))
+        if part[0].role != RELATIVE and 0 < shared < len(full) and not part[0].covers.isdisjoint(stated):
+            yield [*(fact._replace(clause=part[0].clause) for fact in full[:shared]), *part]
+        for filled in _filled(full, part):
+            yield [fact._replace(clause=part[0].clause) for fact in filled]
+        if len(part) > len(full):
+            full = part
+
+
+def _filled(full: Sequence[Fact], part: Sequence[Fact]) -> Iterator[Sequence[Fact]]:
+    """A short part of a sentence with the predicate of the full one before it."""
+    own = {key for fact in part for key in fact.keys}
+    same = max((at for at, fact in enumerate(full) if not fact.keys.isdisjoint(own)), default=None)
+    if _is(part[-1], "not") and len(part) > 1:
+        yield [*part, *full[(len(part) - 2 if same is None else same) + 1 :]]
+        return
+    if _is(part[0], "not") and len(part) > 1:
+        end = next((at for at, fact in enumerate(full) if fact.role and fact.role == part[1].role), None)
+        if end is not None:
+            yield [*full[:end], *part]
+        return
+    for at, fact in enumerate(part):
+        if fact.kind not in {Kind.NUMBER, Kind.DATE}:
+            continue
+        slot = next(
+            (place for place, other in enumerate(full) if other.kind is fact.kind and excludes(fact, other)), None
+        )
+        if slot is not None:
+            yield [*part[:at], *full[min(at if same is None else same + 1, slot) : slot], *part[at:]]
+        return
+
+
+# ---- one reading ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Account:
+    claim: Sequence[Fact]
+    place: Sequence[Fact]
+    named: Collection[Hashable]
+    elsewhere: Callable[[Fact], bool]
+    pairs: dict[int, int] = field(init=False)
+    """The place's fact of each fact of the claim."""
+
+    def __post_init__(self) -> None:
+        self.pairs = _aligned(self.claim, self.place)
+        self._move()
+
+    def result(self) -> Account:  # noqa: PLR0911 - one for each case
+        missing = [at for at, fact in enumerate(self.claim) if at not in self.pairs and not self._is_named(fact)]
+        absent = tuple(self.claim[at] for at in missing)
+        if not self.pairs or len(missing) > 1 or not self._keeps_roles():
+            return Account(supported=False, missing=absent)
+        paired = set(self.pairs.values())
+        left_out = [at for at in range(len(self.place)) if at not in paired]
+        turned = [at for at in left_out if self._turns(at)]
+        if not missing:
+            if not turned:
+                return Account(supported=self._is_whole(left_out))
+            remaining = [at for at in left_out if at != turned[0]]
+            if len(turned) == 1 and _is(self.place[turned[0]], "not") and self._is_whole(remaining):
+                return Account(False, (), (None, self.place[turned[0]]), ErrorKind.NEGATION)
+            return Account(supported=False)
+        fact = self.claim[missing[0]]
+        rival = self._rival(missing[0], left_out)
+        remaining = [at for at in left_out if at != rival]
+        if (
+            rival is not None
+            and fact.kind is Kind.SIGN
+            and len(turned) == 2  # noqa: PLR2004 - the duty and its denial
+            and all(at == rival or _is(self.place[at], "not") for at in turned)
+        ):
+            # May, and must not: the other side of a duty, denied.
+            remaining, turned = [at for at in left_out if at not in turned], [rival]
+        if rival is not None and not [at for at in turned if at != rival] and self._is_whole(remaining):
+            return Account(False, absent, (fact, self.place[rival]), _KINDS[fact.kind])
+        if not turned and _is(fact, "not") and self._is_whole(left_out):
+            return Account(False, absent, (fact, None), ErrorKind.NEGATION)
+        return Account(supported=False, missing=absent)
+
+    def _is_named(self, fact: Fact) -> bool:
+        return fact.kind in {Kind.WORD, Kind.NAME, Kind.DATE} and any(key in self.named for key in fact.keys)
+
+    def _move(self) -> None:
+        """Adds phrases that stand elsewhere in the place, led by the same word: "during probation"."""
+        paired = set(self.pairs.values())
+        at = 0
+        while at < len(self.claim):
+            fact = self.claim[at]
+            end = at + 1
+            if at not in self.pairs and fact.role:
+                for there, other in enumerate(self.place):
+                    if there in paired or other.role != fact.role or fact.keys.isdisjoint(other.covers):
+                        continue
+                    while end < len(self.claim) and end not in self.pairs and not self.claim[end].role:
+                        step = there + end - at
+                        if (
+                            step >= len(self.place)
+                            or step in paired
+                            or self.claim[end].keys.isdisjoint(self.place[step].covers)
+                        ):
+                            break
+                        end += 1
+                    for own in range(at, end):
+                        self.pairs[own] = there + own - at
+                        paired.add(there + own - at)
+                    break
+            at = end
+
+    def _keeps_roles(self) -> bool:
+        return all(
+            not self.claim[own].role or self.claim[own].role == self.place[there].role
+            for own, there in self.pairs.items()
+        )
+
+    def _turns(self, at: int) -> bool:
+        """Tells whether a fact that the claim leaves out turns what it says."""
+        fact = self.place[at]
+        if fact.kind is not Kind.SIGN:
+            return False
+        clauses = {self.place[there].clause for there in self.pairs.values()}
+        if fact.clause in clauses:
+            return True
+        if "not" in fact.group:
+            return at == 0 or self.place[at - 1].clause != fact.clause
+        return bool(fact.group & BINDING)
+
+    def _is_whole(self, left_out: Sequence[int]) -> bool:
+        """Tells whether the claim says what the place does without what it leaves out."""
+        if not left_out:
+            return True
+        places = sorted(self.pairs.values())
+        clauses = {self.place[there].clause for there in places}
+        near = [at for at in left_out if self.place[at].clause in clauses]
+        inside = [at for at in near if places[0] < at < places[-1]]
+        signs = [self.claim[own] for own in self.pairs if self.claim[own].kind is Kind.SIGN]
+        if len(near) > MOST_LEFT_OUT or (near and any(sign.group & BINDING for sign in signs)) or (inside and signs):
+            return False
+        if any(self.place[at].kind is Kind.NUMBER and (at in inside or not self.place[at].role) for at in near):
+            return False
+        if any(
+            self.place[at].kind in {Kind.NUMBER, Kind.DATE}
+            and any(excludes(self.place[at], self.place[there]) for there in places)
+            for at in near
+        ):
+            # Another number of its kind may be the one that the rest belongs to.
+            return False
+        for before, after in pairwise(places):
+            if self.place[before].clause != self.place[after].clause and any(
+                before < at < after and self.place[at].clause in {self.place[before].clause, self.place[after].clause}
+                for at in inside
+            ):
+                return False
+        return True
+
+    def _rival(self, at: int, left_out: Sequence[int]) -> int | None:
+        """The place's fact that stands where the claim has another one of its group."""
+        fact = self.claim[at]
+        before = max((there for own, there in self.pairs.items() if own < at), default=-1)
+        after = min(
+            (there for own, there in self.pairs.items() if own > at and there > before), default=len(self.place)
+        )
+        between = [there for there in left_out if before < there < after]
+        for there in between:
+            if excludes(fact, self.place[there]):
+                return there
+        if len(between) == 1 and fact.kind is Kind.WORD and self.place[between[0]].kind is Kind.WORD:
+            other = self.place[between[0]]
+            if self.elsewhere(fact) or (fact.led and fact.led == other.led and len(self.pairs) >= LEAST_NEAR):
+                return between[0]
+        return None
+
+
+_KINDS = {
+    Kind.NUMBER: ErrorKind.NUMBER,
+    Kind.DATE: ErrorKind.DATE,
+    Kind.NAME: ErrorKind.NAME,
+    Kind.SIGN: ErrorKind.DIRECTION,
+    Kind.WORD: ErrorKind.DIRECTION,
+}
+
+
+def _is(fact: Fact, group: str) -> bool:
+    return fact.kind is Kind.SIGN and group in fact.group and "except" not in fact.group
+
+
+def _aligned(claim: Sequence[Fact], place: Sequence[Fact]) -> dict[int, int]:
+    """The longest pairing of equal facts in one order."""
+    where: dict[Hashable, list[int]] = {}
+    for at, fact in enumerate(place):
+        for key in fact.covers:
+            where.setdefault(key, []).append(at)
+    # The pairing of each length that ends earliest.
+    ends: list[int] = []
+    chains: list[dict[int, int]] = []
+    for own, fact in enumerate(claim):
+        for there in sorted({at for key in fact.keys for at in where.get(key, ())}, reverse=True):
+            length = sum(end < there for end in ends)
+            chain = {**(chains[length - 1] if length else {}), own: there}
+            if length == len(ends):
+                ends.append(there)
+                chains.append(chain)
+            elif there < ends[length]:
+                ends[length], chains[length] = there, chain
+    return chains[-1] if chains else {}
+
+
+def excludes(fact: Fact, other: Fact) -> bool:
+    """Tells whether two facts are of one group, so that not both can stand in one place."""
+    if fact.kind is Kind.NAME or other.kind is Kind.NAME:
+        return fact.kind is other.kind
+    if fact.kind is Kind.WORD and other.kind is Kind.WORD and not fact.group.isdisjoint(other.group):
+        return "unit" in fact.group
+    groups = {side[0] if fact.kind is Kind.WORD and isinstance(side, tuple) else side for side in fact.group}
+    return any((side[0] if isinstance(side, tuple) else side) in groups for side in other.group)

@@ -1,0 +1,289 @@
+"""Decides a claim by its words: a place that accounts for it, one that differs in a fact, or neither."""
+
+import re
+from collections.abc import Hashable, Iterable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from schemas.claim_error import ClaimError, ErrorKind
+from schemas.grounding import Evidence, Verdict
+from schemas.job import SHOWN_METADATA
+from tasks.grounding.accounting import Account, account, excludes
+from tasks.text.evidence import SourceSearch
+from tasks.text.fact_words import AMOUNTS
+from tasks.text.facts import Fact, FactText, Kind, read_facts
+from tasks.text.sentences import Span, words
+from tasks.text.wording import stems_of
+
+MOST_PLACES = 5
+"""Sentences a claim is compared with: those with most of its weight in words."""
+LEAST_SHARE = 0.5
+"""Share of the facts of a claim in a sentence from which another number or name there contradicts one that is in no source."""
+LEAST_HELD = 2
+"""Facts beside the absent one that must be there."""
+MOST_OUTSIDE = 2
+"""Words around a quotation that its source need not have: "according to", "wrote"."""
+ROUGHLY = 0.06
+"""Relative distance within which a number may be a rounded one."""
+FACTORS = (7.0, 12.0, 52.0, 60.0, 100.0)
+"""Numbers of which a derived one may be a multiple without a word: months of a year."""
+_MOST_NUMBERS = 40
+_RANGE = re.compile(r"\d\s?(?:[-–]|a|à|to|bis|tot|al|and|und|et|y|e|en)\s?\d")  # noqa: RUF001 - a dash between the ends of a range
+_REACH = 8
+"""Characters before a number among which the other end of its range stands."""
+_QUOTED = re.compile(r"[\"“„«»]\s?([^\"“”„«»]{3,400}?)\s?[\"”“»«]")
+
+
+class Decision(NamedTuple):
+    """The decision of words on a claim: a verdict, its place, the fact that differs, and the words that are not accounted for."""
+
+    verdict: Verdict
+    place: Evidence | None = None
+    error: ClaimError | None = None
+    unaccounted: tuple[str, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """The reason against the claim, in words; empty for a supported one."""
+        if self.error is not None:
+            claim_words, source_words = self.error.claim_words, self.error.source_words
+            if not source_words:
+                return f"{claim_words!r} is in no source"
+            return f"the source says {source_words!r}, not {claim_words!r} ({self.error.kind.label})"
+        if self.verdict is Verdict.SUPPORTED:
+            return ""
+        if self.unaccounted:
+            return f"words can't decide: no place of the sources accounts for {', '.join(self.unaccounted)}"
+        return "words can't decide: its words are in the sources, but not in one place in this arrangement"
+
+
+class _Place(NamedTuple):
+    source: int
+    span: Span
+    facts: FactText
+
+
+def decide(text: str, content: frozenset[str], search: SourceSearch, code: str | None) -> Decision:
+    """Decides a claim within the sources of a search.
+
+    Args:
+        text: the claim without markers.
+        content: its words of content, as stems; the vocabulary of the search holds them.
+        search: over the sources to look at.
+        code: language of the answer; None: unknown.
+    """
+    return _Decider(text, content, search, code).decision()
+
+
+class _Decider:
+    def __init__(self, text: str, content: frozenset[str], search: SourceSearch, code: str | None) -> None:
+        self._search, self._code = search, code
+        self._claim = read_facts(text, code)
+        self._places = [
+            _Place(source, span, read_facts(search.content(source)[span.start : span.end], code))
+            for source, span in search.places(content, MOST_PLACES)
+        ]
+
+    def decision(self) -> Decision:
+        """The decision: support by any place goes before a difference from another one."""
+        if self._quotes and (forged := self._forged()) is not None:
+            return forged
+        best: tuple[tuple[bool, int], Account, _Place] | None = None
+        for place in self._places:
+            result = account(self._claim, place.facts, self._named(place.source), self._is_elsewhere)
+            if not self._claim.has_lists and len(place.facts.tokens) != len(self._claim.tokens):
+                # Without lists of words, what is left out may deny all the rest.
+                result = Account(supported=False, missing=result.missing)
+            if result.supported or self._is_quoted_from(place):
+                return Decision(Verdict.SUPPORTED, _evidence(place))
+            rank = (result.contradicted, -len(result.missing))
+            if best is None or rank > best[0]:
+                best = (rank, result, place)
+        if best is None:
+            return Decision(Verdict.UNDECIDED, unaccounted=self._surfaces(self._claim.facts))
+        _, result, place = best
+        if result.differs is not None and result.kind is not None:
+            return self._contradiction(place, *result.differs, result.kind)
+        return self._rivalled() or Decision(
+            Verdict.UNDECIDED, _evidence(place), unaccounted=self._surfaces(result.missing)
+        )
+
+    def _named(self, source: int) -> frozenset[Hashable]:
+        """The facts of the metadata of a source that the prompt shows."""
+        metadata = self._search.metadata(source)
+        values = [str(metadata[key]) for key in SHOWN_METADATA if metadata.get(key) is not None] if metadata else []
+        return frozenset(key for text in values for fact in read_facts(text, self._code).facts for key in fact.covers)
+
+    def _is_elsewhere(self, fact: Fact) -> bool:
+        """Tells whether a word of the claim stands anywhere in the sources."""
+        return all(
+            self._search.holds(stem) for stem in stems_of(words(self._claim.text[fact.start : fact.end])) if stem
+        )
+
+    def _surfaces(self, facts: Iterable[Fact]) -> tuple[str, ...]:
+        return tuple(self._claim.text[fact.start : fact.end] for fact in facts)
+
+    def _contradiction(self, place: _Place, own: Fact | None, other: Fact | None, kind: ErrorKind) -> Decision:
+        claim_words = self._claim.text[own.start : own.end] if own else self._claim.text.strip()
+        source_words = place.facts.text[other.start : other.end] if other else place.facts.text.strip()
+        return Decision(
+            Verdict.CONTRADICTED,
+            _evidence(place),
+            ClaimError(kind=kind, claim_words=claim_words, source_words=source_words),
+        )
+
+    # ---- quotations -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _quotes(self) -> list[Span]:
+        """The places of what the claim quotes, of two words and more."""
+        result = [Span(*match.span(1)) for match in _QUOTED.finditer(self._claim.text)] if self._claim.has_lists else []
+        if self._claim.text.lstrip()[:1] in {"{", "["}:
+            return []
+        return [span for span in result if len(self._plain(span).split()) > 1]
+
+    def _plain(self, span: Span) -> str:
+        return " ".join(words(self._claim.text[span.start : span.end]))
+
+    def _forged(self) -> Decision | None:
+        """The contradiction of a claim that quotes what is in no source word for word; None without one."""
+        sources = [" ".join(words(content)) for content in self._search.contents]
+        for span in self._quotes:
+            if not any(f" {self._plain(span)} " in f" {source} " for source in sources):
+                quoted = self._claim.text[span.start : span.end]
+                place = _evidence(self._places[0]) if self._places else None
+                return Decision(Verdict.CONTRADICTED, place, ClaimError(kind=ErrorKind.ABSENT, claim_words=quoted))
+        return None
+
+    def _is_quoted_from(self, place: _Place) -> bool:
+        """Tells whether a place has all that the claim quotes, and nearly all around it."""
+        if not self._quotes:
+            return False
+        text = f" {' '.join(words(place.facts.text))} "
+        if not all(f" {self._plain(span)} " in text for span in self._quotes):
+            return False
+        count = frozenset[Hashable]().union(*(fact.covers for fact in place.facts.facts), self._named(place.source))
+        outside = [
+            fact
+            for fact in self._claim.facts
+            if fact.keys.isdisjoint(count) and not any(span.start <= fact.start < span.end for span in self._quotes)
+        ]
+        return len(outside) <= MOST_OUTSIDE and all(
+            fact.kind is Kind.WORD and not self._is_elsewhere(fact) for fact in outside
+        )
+
+    # ---- numbers and names of no source -----------------------------------------------------------------------------
+
+    def _rivalled(self) -> Decision | None:
+        """The contradiction of a number or name that is in no source, where the nearest sentence has another one; None without one.
+
+        A number that follows from remaining, or from a limit or a range, contradicts nothing.
+        """
+        absent = [fact for fact in self._claim.facts if fact.kind in _NAMING and self._is_absent(fact)]
+        if not absent:
+            return None
+        remaining = [fact for fact in self._claim.facts if fact not in absent]
+        shares = [(self._count_of_held(remaining, place), place) for place in self._places]
+        count, place = max(shares, key=lambda share: share[0])
+        if count < LEAST_HELD or count < LEAST_SHARE * len(remaining):
+            return None
+        for fact in absent:
+            rivals = [
+                at for at, other in enumerate(place.facts.facts) if excludes(fact, other) and self._is_unstated(other)
+            ]
+            if not rivals or (
+                fact.kind is not Kind.NAME and (self._is_bounded(fact, place, rivals) or self._follows(fact))
+            ):
+                continue
+            return self._contradiction(place, fact, place.facts.facts[rivals[0]], ErrorKind(fact.kind.value))
+        return None
+
+    def _is_absent(self, fact: Fact) -> bool:
+        if any(not fact.keys.isdisjoint(other.covers) for place in self._places for other in place.facts.facts):
+            return False
+        if any(not fact.keys.isdisjoint(self._named(source)) for source in self._search.sources):
+            return False
+        stems = [stem for stem in stems_of(words(self._claim.text[fact.start : fact.end])) if stem]
+        if fact.kind is Kind.NAME:
+            return bool(stems) and not any(map(self._search.holds, stems))
+        return not any(not fact.keys.isdisjoint(other.covers) for other in self._numbers)
+
+    @cached_property
+    def _numbers(self) -> list[Fact]:
+        """The numbers and dates of the sources with a place near the claim."""
+        near = dict.fromkeys(place.source for place in self._places)
+        listed = [
+            fact
+            for source in near
+            for text in self._search.passages(source)
+            for fact in read_facts(text, self._code).facts
+        ]
+        return [fact for fact in listed if fact.kind in {Kind.NUMBER, Kind.DATE}]
+
+    def _count_of_held(self, facts: Sequence[Fact], place: _Place) -> int:
+        covered = frozenset[Hashable]().union(*(fact.covers for fact in place.facts.facts), self._named(place.source))
+        return sum(not fact.keys.isdisjoint(covered) for fact in facts)
+
+    def _is_unstated(self, other: Fact) -> bool:
+        return all(other.covers.isdisjoint(fact.keys) for fact in self._claim.facts)
+
+    def _is_bounded(self, fact: Fact, place: _Place, rivals: Sequence[int]) -> bool:
+        """Tells whether a limit stands beside a number, here or there, or its rivals are the ends of a range."""
+        facts = place.facts.facts
+        if any(_is_beside_amount(facts, at) for at in rivals) or _is_beside_amount(
+            self._claim.facts, self._claim.facts.index(fact)
+        ):
+            return True
+        if "time" in fact.group and sum("clock" in other.group for other in facts) > 1:
+            return True
+        text = place.facts.text
+        return any(
+            _RANGE.search(text[max(0, facts[at].start - _REACH) : facts[at].end]) or _RANGE.match(text, facts[at].start)
+            for at in rivals
+        )
+
+    def _follows(self, fact: Fact) -> bool:
+        """Tells whether a number is the sum, difference, product or share of two remaining, or nearly one of them."""
+        targets = [
+            key[1] for key in fact.keys if isinstance(key, tuple) and key[0] != "unit" and isinstance(key[1], float)
+        ]
+        if fact.kind is Kind.DATE:
+            targets = [float(key[1]) for key in fact.keys if isinstance(key, tuple) and key[0] == "date" and key[1]]
+        listed = dict.fromkeys(
+            float(key[1])
+            for other in self._numbers
+            for key in other.covers
+            if isinstance(key, tuple) and isinstance(key[1], int | float) and key[1]
+        )
+        values = [*list(listed)[:_MOST_NUMBERS], *FACTORS]
+        if fact.kind is Kind.NUMBER and any(
+            abs(value - target) <= ROUGHLY * abs(value) for value in values for target in targets
+        ):
+            return True
+        return any(
+            abs(result - target) <= 1e-6 * max(1.0, abs(target))
+            for place, value in enumerate(values)
+            for other in values[place:]
+            for result in (
+                value + other,
+                value - other,
+                other - value,
+                value * other,
+                value / other,
+                other / value,
+                value * other / 100,
+            )
+            for target in targets
+        )
+
+
+_NAMING = frozenset({Kind.NUMBER, Kind.DATE, Kind.NAME})
+
+
+def _is_beside_amount(facts: Sequence[Fact], at: int) -> bool:
+    beside = [*facts[max(0, at - 1) : at], *facts[at + 1 : at + 2]]
+    return any(fact.kind is Kind.SIGN and not fact.group.isdisjoint(AMOUNTS) for fact in beside)
+
+
+def _evidence(place: _Place) -> Evidence:
+    return Evidence(source_index=place.source, start=place.span.start, end=place.span.end)

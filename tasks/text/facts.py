@@ -1,0 +1,562 @@
+"""Reads the facts of a sentence in order: numbers with their unit, dates, words that turn or bound it, and all other words of content.
+
+Two facts say the same if one's ``keys`` are among what the other one ``covers``: two years are 24 months, 31 May is in May.
+"""
+# ruff: noqa: RUF001 - typographic and full-width characters are meant
+# ruff: noqa: C901, PLR0911, PLR0912, PLR0917, PLR2004 - a grammar of numbers and dates: its cases and the numbers of a calendar
+
+import re
+from collections.abc import Hashable, Iterator
+from enum import StrEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+from tasks.text.fact_words import FactWords, Side, fact_words, root_of
+from tasks.text.quantities import number
+
+
+class Kind(StrEnum):
+    """The kind of a fact."""
+
+    NUMBER = "number"
+    DATE = "date"
+    NAME = "name"
+    SIGN = "sign"
+    """A negation, condition, modal, limit, quantifier, direction."""
+    WORD = "word"
+
+
+class Fact(NamedTuple):
+    """One fact at ``[start, end)`` of its text."""
+
+    kind: Kind
+    start: int
+    end: int
+    keys: frozenset[Hashable]
+    covers: frozenset[Hashable]
+    group: frozenset[Hashable]
+    """What it is one of: facts of one group exclude one another, such as lengths, parts of dates, opposites."""
+    role: str = ""
+    """The function word that leads it: from, to, by."""
+    led: str = ""
+    """The article or preposition just before it, which tells a noun."""
+    clause: int = 0
+    """The number of its part of the sentence, between commas and the like."""
+
+
+RELATIVE = "who"
+"""The role of the first fact of a clause about the noun before it."""
+
+
+class FactText(NamedTuple):
+    """The facts of a sentence; ``tokens`` are all its words and signs, for texts in a language without lists."""
+
+    text: str
+    facts: tuple[Fact, ...]
+    tokens: tuple[str, ...]
+    has_lists: bool
+
+
+_TOKEN = re.compile(
+    r"(?P<date>\d{4}-\d{2}-\d{2}(?!\d)|(?<![\d.])\d{1,2}[./]\d{1,2}[./](?:\d{4}|\d{2})(?![\d/])|(?<![\d.,])[0-3]\d\.[01]\d\.(?=\s|,))"
+    r"|(?P<time>(?<![\d.,:])(?:[01]?\d|2[0-4])(?:[:.][0-5]\d(?:\s?[ap]\.?\s?m\b\.?|\s?Uhr\b|\s?h\b)|:[0-5]\d(?![\d:])|\s?[ap]\.?\s?m\b\.?|\s?Uhr\b|\s?h\s?[0-5]\d(?!\d)))"
+    r"|(?P<number>(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d])(?:,\d+)?|\d+(?:(?:[.,'’\u00a0\u202f\u2009]|, )\d{3}(?!\d)|[.,]\d+)*(?:[/⁄]\d+)?)"
+    r"|(?P<word>(?:(?![\u3400-\u9fff\u3040-\u30ff])[^\W\d_])+|[\u3400-\u9fff\u3040-\u30ff])"
+    r"|(?P<mark>[<>≤≥±≈~−+]|[%‰°²³]|[^\W\d]|[€$£¥₹₩₽₺¢]|-(?=\d))"
+    r"|(?P<break>[!?。！？]+|[,;:()\n，；：、（）—|]|[–-](?=\s))"
+)
+_SUPERSCRIPT = re.compile(r"(?<=[\d\w.,;:!?)\"])[¹²³⁰⁴-⁹]+(?![\w])")
+_SCALE = re.compile(r"[ \u00a0\u202f-]?((?:(?![\u3400-\u9fff])[^\W\d_])+|[\u3400-\u9fff])(?:\.(?=\s+\S))?")
+_MINUS = re.compile(r"\bminus \Z", re.IGNORECASE)
+_ORDINAL = re.compile(r"(?:st|nd|rd|th|º|ª|er|ère|ème)\b|\.(?=\s)")
+_DIGITS = {
+    **{zero + digit: str(digit) for zero in (0x660, 0x6F0, 0x966, 0xFF10) for digit in range(10)},
+    0x66A: "%",
+    0x66B: ".",
+    0x66C: ",",
+}
+"""Digits of other scripts, and the marks between them in Arabic."""
+_SIGN_OF = {"<": ("limit", 1), "≤": ("limit", 1), ">": ("limit", 0), "≥": ("limit", 0)}
+_YEAR = re.compile(r"(?:1[1-9]|20)\d\d\Z")
+_HAN = re.compile("[\u3400-\u9fff\u3040-\u30ff]")
+_TIMES = frozenset({"second", "month"})
+_CURRENCY = re.compile(
+    r"(?:[A-Z]{0,3}[€$£¥₹₩₽₺]|\b(?:USD|EUR|GBP|CHF|JPY|CNY|INR|RUB|PLN|SEK|NOK|DKK|Rs\.?|Fr\.?))[ \u00a0]?\Z"
+)
+_COMPOUND = 4
+"""Least letters of a unit at the end of a compound: Werktage."""
+
+
+# 10 KB each.
+@lru_cache(maxsize=512)
+def read_facts(text: str, code: str | None) -> FactText:
+    """Reads a sentence with the words of a language."""
+    words = fact_words(code)
+    if not text.isascii():
+        text = text.translate(_DIGITS)
+    return _Reader(text, words).read()
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    low: str
+    start: int
+    end: int
+
+
+class _Reader:
+    """One reading of one text."""
+
+    def __init__(self, text: str, words: FactWords) -> None:
+        self._text, self._words = text, words
+        self._facts: list[Fact] = []
+        self._tokens = list(_split(text))
+        self._clause = 0
+        self._role = ""
+        self._led = ""
+        self._opens = True
+        self._pending: tuple[int, int] | None = None
+
+    def read(self) -> FactText:
+        at = 0
+        while at < len(self._tokens):
+            at = self._read(at)
+        tokens = tuple(token.low for token in self._tokens if token.kind != "break")
+        return FactText(self._text, tuple(self._facts), tokens, self._words.has_lists)
+
+    def _add(
+        self,
+        kind: Kind,
+        start: int,
+        end: int,
+        keys: frozenset[Hashable],
+        group: frozenset[Hashable] = frozenset(),
+        covers: frozenset[Hashable] | None = None,
+    ) -> None:
+        self._facts.append(Fact(kind, start, end, keys, covers or keys, group, self._role, self._led, self._clause))
+        self._opens, self._role, self._led = False, "", ""
+
+    def _read(self, at: int) -> int:
+        """Reads what begins with a token; returns the position behind it."""
+        token = self._tokens[at]
+        if token.kind == "break":
+            self._clause += 1
+            self._role = ""
+            self._opens = self._opens or token.text[0] in ".!?\n:"
+            return at + 1
+        if token.kind in {"date", "time"}:
+            return self._digits_of_date(at)
+        if token.kind == "number":
+            return self._month_date(at) or self._number(at, _value(token.text), token)
+        if token.kind == "mark":
+            if (side := _SIGN_OF.get(token.text)) is not None:
+                self._sign(token.start, token.end, frozenset({side}))
+            return at + 1
+        return self._word(at)
+
+    # ---- words ----
+
+    def _word(self, at: int) -> int:
+        token, words = self._tokens[at], self._words
+        if (signed := self._signs_at(at)) is not None:
+            last, sides = signed
+            if not (last == at and self._is_month(at)):
+                self._sign(token.start, self._tokens[last].end, sides)
+                return last + 1
+        if (following := self._month_date(at)) is not None:
+            return following
+        if token.low in words.weekdays and len(token.low) > 2:
+            key = ("weekday", words.weekdays[token.low])
+            self._add(Kind.DATE, token.start, token.end, frozenset({key}), frozenset({"weekday"}))
+            return at + 1
+        if (words.numbers.get(token.low)) is not None and token.low != "second":
+            return self._number_words(at)
+        if token.low in words.articles_of_one and (unit := self._unit_behind(token.end)) is not None:
+            return self._single_unit(at, *unit)
+        if token.low in words.roles:
+            self._role = self._led = token.low
+            return at + 1
+        if token.low in words.articles:
+            self._led = token.low
+            return at + 1
+        if token.low in words.relatives and at and self._tokens[at - 1].kind == "break":
+            self._role = RELATIVE
+            return at + 1
+        if token.low in words.joins:
+            self._clause += 1
+            return at + 1
+        if token.low in words.neutral or (
+            len(token.low) == 1 and token.text.islower() and words.spaced and not _HAN.match(token.low)
+        ):
+            return at + 1
+        if token.text in words.units and _CURRENCY.fullmatch(token.text) and self._is_before_number(at):
+            return at + 1
+        if meanings := (words.unit(token.low) if len(token.low) > 3 else ()):
+            times = frozenset((dimension, factor) for dimension, factor in meanings)
+            self._add(
+                Kind.WORD, token.start, token.end, frozenset(("unit", *each) for each in times), frozenset({"unit"})
+            )
+            return at + 1
+        root = root_of(token.low, self._words.endings, self._words.code, noun=token.text[0].isupper())
+        is_name = token.text[0].isupper() and not self._opens and not words.nouns_in_capitals
+        self._add(
+            Kind.NAME if is_name else Kind.WORD,
+            token.start,
+            token.end,
+            frozenset({root}),
+            words.opposites.get(root, frozenset()),
+        )
+        return at + 1
+
+    def _sign(self, start: int, end: int, sides: frozenset[Side]) -> None:
+        self._add(Kind.SIGN, start, end, sides, frozenset(group for group, _ in sides))
+
+    def _signs_at(self, at: int) -> tuple[int, frozenset[Side]] | None:
+        """The last token and the sides of a word or phrase that turns or bounds a statement; None for others."""
+        for behind, sides in self._words.signs.get(self._tokens[at].low, ()):
+            last = at + len(behind)
+            if tuple(token.low for token in self._tokens[at + 1 : last + 1]) == behind:
+                return last, sides
+        return None
+
+    def _is_month(self, at: int) -> bool:
+        token = self._tokens[at]
+        beside = self._tokens[max(0, at - 1) : at] + self._tokens[at + 1 : at + 2]
+        return (
+            token.low in self._words.months
+            and token.text[0].isupper()
+            and any(other.text[0].isdigit() for other in beside)
+        )
+
+    # ---- numbers ----
+
+    def _number(self, at: int, values: tuple[float, ...], token: _Token) -> int:
+        """A number in digits with its sign, scale and unit."""
+        before = self._text[max(0, token.start - 6) : token.start]
+        money = _CURRENCY.search(before)
+        bare = before[: money.start()] if money else before
+        negative = _MINUS.search(bare) is not None or (
+            bare[-1:] in {"-", "−", "–"}
+            and not bare[-2:-1].isalnum()
+            and not (bare[-2:-1].isspace() and bare[-3:-2].isdigit())
+        )
+        end, factor = self._scale_behind(token.end, money=money is not None)
+        units = self._words.unit(money[0].strip().rstrip(".")) if money else ()
+        if not units:
+            match = self._unit_behind(end)
+            if match is not None:
+                units, end = match
+        values = tuple(-value * factor if negative else value * factor for value in values)
+        raw = token.text
+        if not units and factor == 1 and _YEAR.match(raw):
+            self._add(
+                Kind.DATE,
+                token.start,
+                token.end,
+                frozenset({("date", int(raw), 0, 0), ("", float(raw))}),
+                frozenset({"date"}),
+            )
+            return at + 1
+        if not units and (ordinal := _ORDINAL.match(self._text, end)) and ordinal[0] != ".":
+            end = ordinal.end()
+        start = token.start - (len(money[0]) if money else 0)
+        self._quantity(start, end, values, units)
+        return self._behind(at, end)
+
+    def _quantity(self, start: int, end: int, values: tuple[float, ...], units: tuple[tuple[str, float], ...]) -> None:
+        keys = frozenset(
+            (dimension, _rounded(value * factor)) for dimension, factor in units or (("", 1.0),) for value in values
+        )
+        group = frozenset(dimension for dimension, _ in units) or frozenset({""})
+        if any(len(dimension) == 3 and dimension.isupper() for dimension in group):
+            group |= {"money"}
+        self._add(Kind.NUMBER, start, end, keys, group | (frozenset({"time"}) if group & _TIMES else frozenset()))
+        if self._pending is not None:
+            begin, stop = self._pending
+            self._pending = None
+            low = self._text[begin:stop].strip().casefold()
+            if low not in self._words.neutral and low not in _FILLERS:
+                self._add(Kind.WORD, begin, stop, frozenset({root_of(low, self._words.endings, self._words.code)}))
+
+    def _number_words(self, at: int) -> int:
+        """A number in words: two hundred and fifty."""
+        numbers = self._words.numbers
+        total = current = 0.0
+        last = at
+        position = at
+        while position < len(self._tokens):
+            token = self._tokens[position]
+            value = numbers.get(token.low)
+            if value is None:
+                if (
+                    position == last + 1
+                    and token.low in {"and", "und", "y", "et", "e"}
+                    and position + 1 < len(self._tokens)
+                    and numbers.get(self._tokens[position + 1].low) is not None
+                    and current >= 100
+                ):
+                    position += 1
+                    continue
+                break
+            if value >= 100:
+                current = (current or 1.0) * value
+                if value >= 1000:
+                    total, current = total + current, 0.0
+            elif current and current % 100 and not (current % 100 >= 20 and value < 10):
+                break
+            else:
+                current += value
+            last = position
+            position += 1
+        end = self._tokens[last].end
+        if (half := _AND_A_HALF.match(self._text, end)) is not None:
+            current, end = current + 0.5, half.end()
+        units: tuple[tuple[str, float], ...] = ()
+        if (match := self._unit_behind(end)) is not None:
+            units, end = match
+        self._quantity(self._tokens[at].start, end, (total + current,), units)
+        return self._behind(last, end)
+
+    def _single_unit(self, at: int, units: tuple[tuple[str, float], ...], end: int) -> int:
+        """An article before a unit: one of it, or per unit."""
+        token = self._tokens[at]
+        keys = frozenset(
+            {("unit", *unit) for unit in units} | {(dimension, _rounded(factor)) for dimension, factor in units}
+        )
+        group = frozenset(dimension for dimension, _ in units)
+        self._add(Kind.NUMBER, token.start, end, keys, group | {"unit"} | ({"time"} if group & _TIMES else set()))
+        return self._behind(at, end)
+
+    def _behind(self, at: int, end: int) -> int:
+        while at < len(self._tokens) and self._tokens[at].start < end:
+            at += 1
+        return at
+
+    def _scale_behind(self, end: int, *, money: bool) -> tuple[int, float]:
+        """The end of the scale behind a number, and its factor: 3 million, $3m, 3亿."""
+        factor = 1.0
+        while (match := _SCALE.match(self._text, end)) is not None:
+            name = match[1]
+            scale = self._words.scales.get(name) or (self._words.scales.get(name.casefold()) if len(name) > 1 else None)
+            if name == "m" and money:
+                scale = 1e6
+            if scale is None or (len(name) == 1 and name.isascii() and not money):
+                break
+            factor *= scale
+            end = match.end()
+        return end, factor
+
+    def _unit_behind(self, end: int) -> tuple[tuple[tuple[str, float], ...], int] | None:
+        """The unit behind a number and where it ends; a word may stand between the number and a time: three working days."""
+        text, words = self._text, self._words
+        match = re.compile(r"[ \u00a0\u202f\n-]?").match(text, end)
+        start = match.end() if match else end
+        if not words.spaced or _HAN.match(text, start):
+            for length in (3, 2, 1):
+                if meanings := words.units.get(text[start : start + length]):
+                    return meanings, start + length
+            return None
+        chunks = [
+            (match.start(), match.end()) for match in re.finditer(r"[^\s\d,;:()\[\]\"“”|–—]+", text[start : start + 40])
+        ]
+        if not chunks or chunks[0][0] != 0:
+            return None
+        for count in (3, 2, 1):
+            if len(chunks) >= count:
+                name = " ".join(text[start + a : start + b] for a, b in chunks[:count]).replace("\u00a0", " ")
+                for candidate in (name, name.rstrip(".!?'’*_"), name.split("-")[0] if count == 1 else ""):
+                    if (
+                        candidate
+                        and (meanings := words.unit(candidate))
+                        and not (count == 1 and candidate in _NO_UNITS)
+                    ):
+                        return meanings, start + chunks[count - 1][0] + len(candidate) - (
+                            len(name) - len(text[start + chunks[count - 1][0] : start + chunks[count - 1][1]])
+                        )
+        return self._unit_of_time(start, chunks)
+
+    def _unit_of_time(
+        self, start: int, chunks: list[tuple[int, int]]
+    ) -> tuple[tuple[tuple[str, float], ...], int] | None:
+        """The unit of time behind another word, or at the end of a compound: the word stays a fact of its own."""
+        for begin, stop in chunks[1:2]:
+            if self._text[start + chunks[0][1] : start + begin] not in {" ", "\u00a0"}:
+                break
+            name = self._text[start + begin : start + stop].rstrip(".!?'’*_")
+            if meanings := self._of_time(name):
+                self._pending = (start, start + begin)
+                return meanings, start + begin + len(name)
+        name = self._text[start : start + chunks[0][1]].rstrip(".!?'’*_")
+        for boundary in range(2, len(name) - _COMPOUND + 1) if self._words.code in {"de", "nl"} else ():
+            if name[boundary].islower() and (meanings := self._of_time(name[boundary:])):
+                self._pending = (start, start + boundary)
+                return meanings, start + len(name)
+        return None
+
+    def _of_time(self, name: str) -> tuple[tuple[str, float], ...]:
+        """The meanings of the name of a unit of time; empty for others."""
+        meanings = self._words.unit(name) if len(name) >= _COMPOUND - 1 else ()
+        return tuple(meaning for meaning in meanings if meaning[0] in _TIMES)
+
+    # ---- dates ----
+
+    def _digits_of_date(self, at: int) -> int:
+        token = self._tokens[at]
+        if token.kind == "time":
+            self._add(Kind.DATE, token.start, token.end, _clock(token.text), frozenset({"clock"}))
+            return at + 1
+        parts = [int(part) for part in re.findall(r"\d+", token.text)]
+        if "-" in token.text:
+            year, month, day = parts
+        elif len(parts) == 2:
+            (day, month), year = parts, 0
+        else:
+            day, month, year = parts
+            year += 2000 if year < 100 else 0
+        if month > 12 >= day:
+            month, day = day, month
+        self._date(token.start, token.end, year, month, day)
+        return at + 1
+
+    def _date(self, start: int, end: int, year: int, month: int, day: int) -> None:
+        covers = {("date", y, m, d) for y in {year, 0} for m in {month, 0} for d in {day, 0} if (y, m, d) != (0, 0, 0)}
+        self._add(
+            Kind.DATE,
+            start,
+            end,
+            frozenset({("date", year, month, day)}),
+            frozenset({"date"}),
+            frozenset(covers | ({("", float(year))} if year else set())),
+        )
+
+    def _month_date(self, at: int) -> int | None:
+        """A date with the name of its month: 1 April 2024, April 1, 2024, am 1. April; None for others."""
+        tokens, months = self._tokens, self._words.months
+        month_at = next((place for place in range(at, min(at + 4, len(tokens))) if tokens[place].low in months), None)
+        if month_at is None or (month_at > at and tokens[at].kind != "number"):
+            return None
+        if tokens[month_at].low in _WORDS_TOO and tokens[month_at].text[0].islower() and self._words.code == "en":
+            return None
+        if any(
+            token.low not in {"of", "de", "st", "nd", "rd", "th", ".", "er", "the"}
+            for token in tokens[at + 1 : month_at]
+        ):
+            return None
+        if (
+            month_at == at
+            and tokens[at].text[0].islower()
+            and tokens[at].low in {"mars", "mai", "marzo"}
+            and not self._is_before_number(at)
+        ):
+            return None
+        day, year, end = 0, 0, month_at
+        if month_at > at:
+            if not tokens[at].text.isdecimal() or not 1 <= int(tokens[at].text) <= 31:
+                return None
+            day = int(tokens[at].text)
+        place = month_at + 1
+        if (
+            not day
+            and place < len(tokens)
+            and tokens[place].text.isdecimal()
+            and len(tokens[place].text) <= 2
+            and 1 <= int(tokens[place].text) <= 31
+        ):
+            day, end = int(tokens[place].text), place
+            place += 1
+            if place < len(tokens) and tokens[place].low in {"st", "nd", "rd", "th"}:
+                end, place = place, place + 1
+        if place < len(tokens) and tokens[place].low in {",", "de", "del"}:
+            place += 1
+        if place < len(tokens) and _YEAR.match(tokens[place].text):
+            year, end = int(tokens[place].text), place
+        if (
+            month_at == at
+            and not day
+            and not year
+            and not tokens[at].text[0].isupper()
+            and self._words.code in {"en", "de"}
+        ):
+            return None
+        self._date(tokens[at].start, tokens[end].end, year, months[tokens[month_at].low], day)
+        return end + 1
+
+    def _is_before_number(self, at: int) -> bool:
+        return at + 1 < len(self._tokens) and self._tokens[at + 1].text[0].isdigit()
+
+
+_WORDS_TOO = frozenset({"may", "march"})
+"""Months in English that are words, too."""
+_AND_A_HALF = re.compile(r" (?:and a half|einhalb|et demie?|y medi[oa]|e mezz[oa]|en een half)\b")
+_FILLERS = frozenset(
+    "further more additional other weitere weiteren weiterer zusätzliche autres supplémentaires más otros altri ulteriori extra".split()
+)
+"""Words between a number and its unit that say nothing of it."""
+_NO_UNITS = frozenset({"in", "to", "al", "o", "p", "a", "on", "an", "at", "des", "e", "im", "de", "som", "non", "per"})
+"""Symbols and short names that are words, too."""
+
+
+def _split(text: str) -> Iterator[_Token]:
+    text = _SUPERSCRIPT.sub(
+        lambda match: match[0] if match[0] in "²³" and text[match.start() - 1].isalpha() else " " * len(match[0]), text
+    )
+    previous = None
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup or ""
+        low = match[0].casefold() if kind == "word" else match[0]
+        if (
+            kind == "word"
+            and low == "t"
+            and previous is not None
+            and previous.low.endswith("n")
+            and text[match.start() - 1] in "'’"
+        ):
+            yield previous._replace(low=_CONTRACTED.get(previous.low, previous.low[:-1] or previous.low))
+            previous = _Token("word", "not", "not", match.start() - 1, match.end())
+            continue
+        if kind == "word" and low in {"s", "ll", "re", "ve"} and text[match.start() - 1 : match.start()] in {"'", "’"}:
+            continue
+        if kind == "word" and low == "cannot":
+            yield from filter(None, [previous])
+            yield _Token("word", "can", "can", match.start(), match.end())
+            previous = _Token("word", "not", "not", match.start(), match.end())
+            continue
+        if previous is not None:
+            yield previous
+        previous = _Token(kind, match[0], low, *match.span())
+    if previous is not None:
+        yield previous
+
+
+_CONTRACTED = {"can": "can", "won": "will", "shan": "shall"}
+
+
+def _value(raw: str) -> tuple[float, ...]:
+    """The readings of a number in digits: ``1.200`` has two."""
+    plain = re.sub(r"[\u00a0\u202f\u2009 ]", "", raw)
+    if "/" in plain or "⁄" in plain:
+        top, bottom = re.split("[/⁄]", plain)[:2]
+        try:
+            return (float(number(top)) / (float(number(bottom)) or 1.0),)
+        except ValueError:
+            return (0.0,)
+    try:
+        value = float(number(plain))
+    except ValueError:
+        return (float(re.sub(r"\D", "", plain) or 0),)
+    if re.fullmatch(r"[1-9]\d{0,2}\.\d{3}", plain):
+        return value, float(plain.replace(".", ""))
+    return (value,)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.12g}")
+
+
+def _clock(raw: str) -> frozenset[Hashable]:
+    hour, minute = (int(part) for part in [*re.findall(r"\d+", raw), "0"][:2])
+    half = re.search(r"([ap])\.?\s?m", raw, re.IGNORECASE)
+    if half:
+        hour = hour % 12 + (12 if half[1].lower() == "p" else 0)
+    return frozenset({("clock", hour * 60 + minute)})
