@@ -1,4 +1,4 @@
-"""Measures what a judge is asked and what it catches: changed facts, calls, tokens and cost, before and after.
+"""Measures what a judge is asked and what it catches: changed facts, calls, tokens and cost.
 
     python -m bench.judge_calls [--data DIR] [--jobs 300] [--twins 40]
 
@@ -6,10 +6,10 @@ A scripted judge that is always right answers over HTTP, through the real SDKs, 
 OpenAI's vocabulary o200k; prices are those of ``genai-prices``.
 
 Changed facts: true claims of the labelled sets and of the examples that words call supported, each with one fact changed
-(``bench.eval.changes``). "Before" is the triage by words alone, which left out what they are sure of.
+(``bench.eval.changes``).
 
 Answers: those of the shared questions with their web sources, written by other models, as jobs of several models. A judge
-by default has a tenth of what each answer cost.
+by default has its share of what each answer cost.
 """
 
 import argparse
@@ -32,8 +32,7 @@ from tasks.answers.postprocess import postprocess
 from tasks.grounding import LayerFindings, check_claims
 from tasks.grounding.judge.plan import text_of
 from tasks.grounding.judge.request import plan_request
-from tasks.grounding.judge.triage import claims_to_judge
-from tasks.grounding.local import open_claims
+from tasks.grounding.local import claims_to_judge
 from tasks.submit import parse_request
 from tasks.text.evidence import begin_search
 from tasks.text.sentences import sentence_spans, words
@@ -70,7 +69,6 @@ class Twin:
     question: str
     """The claim as a judge reads it."""
     sources: tuple[str, ...]
-    reached_before: bool
     words_support: bool
 
 
@@ -110,9 +108,8 @@ def _twin(kind: str, claim: str, sources: tuple[str, ...]) -> Twin | None:
     if len(layers.claims) != 1:
         return None
     findings = layers.findings[CheckerName.LEXICAL]
-    reached = bool(open_claims(layers.claims, findings))
     question = without_gaps(text_of(layers.claims[0]))
-    return Twin(kind, claim, question, sources, reached, findings[0].verdict is Verdict.SUPPORTED)
+    return Twin(kind, claim, question, sources, findings[0].verdict is Verdict.SUPPORTED)
 
 
 def _layers(response: str, sources: Sequence[str]) -> LayerFindings:
@@ -155,7 +152,7 @@ def script_judge(chosen: Sequence[Twin]) -> None:
 
 
 def measure_twins(lab: Lab, chosen: Sequence[Twin]) -> None:
-    """Checks the twins with a judge, and prints by kind how many reached it, and how many end supported."""
+    """Checks the twins with a judge, and prints by kind how many end supported."""
     jobs = [{"response": twin.claim, "context": list(twin.sources), "config": JUDGED} for twin in chosen]
     batch, _ = lab.submit(jobs)
     finish(lab, len(jobs), judge="openai:gpt-6-luna", provider="extractive")
@@ -171,15 +168,13 @@ def measure_twins(lab: Lab, chosen: Sequence[Twin]) -> None:
         supported = verdicts[position] <= {Verdict.SUPPORTED, Verdict.NOT_CHECKABLE}
         count["twins"] += 1
         count["by words"] += twin.words_support
-        # Of a judge that is right, a changed fact survives only where it is not asked.
-        count["before"] += twin.kind == UNCHANGED or (twin.words_support and not twin.reached_before)
-        count["now"] += supported
+        count["with judge"] += supported
     _print(f"changed facts: {len(chosen)} claims; supported in the end, of those with a judge that is right")
-    _print(f"{'':16}{'claims':>8}{'words alone':>13}{'judge before':>14}{'judge now':>11}")
+    _print(f"{'':16}{'claims':>8}{'words alone':>13}{'with judge':>12}")
     for kind in (*KINDS, UNCHANGED):
         if count := figures.get(kind, Counter()):
-            shares = [f"{count[name] / count['twins']:.1%}" for name in ("by words", "before", "now")]
-            _print(f"{kind:16}{count['twins']:>8}{shares[0]:>13}{shares[1]:>14}{shares[2]:>11}")
+            shares = [f"{count[name] / count['twins']:.1%}" for name in ("by words", "with judge")]
+            _print(f"{kind:16}{count['twins']:>8}{shares[0]:>13}{shares[1]:>12}")
 
 
 # ---- answers --------------------------------------------------------------------------------------------------------
@@ -198,30 +193,24 @@ def questions(data: Path, most: int) -> list[dict[str, Any]]:
 
 
 def measure_triage(jobs: Sequence[dict[str, Any]]) -> None:
-    """Prints calls and tokens of a judge that the jobs ask for, by the triage before and now."""
-    totals = {"before": Counter[str](), "now": Counter[str]()}
+    """Prints calls and tokens of a judge that the jobs ask for."""
+    total = Counter[str]()
     for job in jobs:
         request, _ = parse_request(job)
         layers = check_claims(request, postprocess(request, None, None))
-        findings = layers.findings[CheckerName.LEXICAL]
-        chosen = {
-            "before": open_claims(layers.claims, findings),
-            "now": claims_to_judge(request, layers.claims, findings),
-        }
-        for name, positions in chosen.items():
-            totals[name]["claims"] += len(layers.claims)
-            if positions:
-                planned = plan_request(request, layers.claims, positions, decides=False)
-                texts = [text for _, text in planned.prompt.snapshot.texts([s.content for s in request.context])]
-                totals[name]["calls"] += 1
-                totals[name]["open"] += len(planned.selection.claims)
-                totals[name]["input"] += sum(map(COUNTER.count, texts))
-                totals[name]["output"] += COUNTER.count(JUDGE.reply("\n".join(texts)))
+        positions = claims_to_judge(layers.claims, layers.findings)
+        total["claims"] += len(layers.claims)
+        if positions:
+            planned = plan_request(request, layers.claims, positions, decides=False)
+            texts = [text for _, text in planned.prompt.snapshot.texts([s.content for s in request.context])]
+            total["calls"] += 1
+            total["open"] += len(planned.selection.claims)
+            total["input"] += sum(map(COUNTER.count, texts))
+            total["output"] += COUNTER.count(JUDGE.reply("\n".join(texts)))
     _print(f"\na judge that {len(jobs)} jobs ask for, per 1,000 jobs")
-    _print(f"{'':8}{'calls':>8}{'claims':>8}{'of':>8}{'input tokens':>14}{'output tokens':>15}")
-    for name, total in totals.items():
-        row = [1000 * total[key] // len(jobs) for key in ("calls", "open", "claims", "input", "output")]
-        _print(f"{name:8}{row[0]:>8,}{row[1]:>8,}{row[2]:>8,}{row[3]:>14,}{row[4]:>15,}")
+    _print(f"{'calls':>8}{'claims':>8}{'of':>8}{'input tokens':>14}{'output tokens':>15}")
+    row = [1000 * total[key] // len(jobs) for key in ("calls", "open", "claims", "input", "output")]
+    _print(f"{row[0]:>8,}{row[1]:>8,}{row[2]:>8,}{row[3]:>14,}{row[4]:>15,}")
 
 
 def script_answers(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ SOURCE = (
 )
 PARAPHRASE = "The paper reaches the valley villages by lorry while it is still dark."
 QUOTE = "lorries carry it to the villages of the valley before dawn"
-WRONG = "The editor reaches the valley villages by lorry each evening."
+WRONG = "Lorries also take the evening papers to the coast."
 PLAIN = "The night desk opens at nine in the evening."
 
 

@@ -298,7 +298,7 @@ class Settings(BaseSettings):
         "another model than the one that answers; `openai_decisions` gives probabilities. Unset: such checks end as partial",
     )
     default_judge_share: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.1,
+        default=0.15,
         description="most that a judge may add to the cost of an answer whose job asks for no judge, as a share of it: "
         "the cheap model of the answer's vendor (or NIGHTDESK_JUDGE) then reads the claims that words leave open. 0: no "
         "judge but for jobs that ask for one; see docs/judge.md",

@@ -6,12 +6,11 @@ denials        looks up what an answer denies
 local          reads the claims that the lexical check leaves open with a model of the operator's own
 judge          asks a model about the claims that all these leave open; the check step makes the call
 values         locates the values of an object in the quoted evidence; ``object_sentences`` checks those of a ready-made one
-weights        weigh a local model or a judge against the lexical score
+weights        weigh a local model against the lexical score
 calibration    fits curves from scores to probabilities, thresholds and metrics
 fitting        fits weights to labels; ``recalibration`` fits all to an operator's labels
 """
 
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -36,13 +35,11 @@ from tasks.grounding.checkers import (
 )
 from tasks.grounding.denials import false_denials
 from tasks.grounding.judge.request import JudgeRequest, plan_request
-from tasks.grounding.judge.triage import by_weight, claims_to_judge
 from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply, verdicts
-from tasks.grounding.local import Local, without_judge
+from tasks.grounding.local import Local, claims_to_judge, without_judge
 from tasks.grounding.model import Calibration, joint_probability, shipped
 from tasks.grounding.own_checkers import OwnFindings, run_own
 from tasks.grounding.values import check_values
-from tasks.grounding.weights import JudgeWeights
 from tasks.ports.provider import ClaimScorer
 from tasks.text.sentences import Span
 from tasks.text.statements import Reading, Statement
@@ -59,9 +56,6 @@ MISSING = {
 }
 """Remedy for a layer that a process lacks."""
 
-WEIGHTS: dict[str, JudgeWeights] = {}
-"""Weights of the judges that were fitted to labels, by ``provider:model``."""
-
 MOST_CLAIMS = 500
 """Claims checked of one answer; those beyond stay unchecked. Far more than an answer has: it bounds the work of one job."""
 
@@ -73,8 +67,6 @@ def use_calibration(calibration: Calibration | None) -> None:
     """
     model = shipped()
     CHECKERS[CheckerName.LEXICAL] = Lexical(model.calibrated(calibration) if calibration else model)
-    WEIGHTS.clear()
-    WEIGHTS.update({weights.source: weights for weights in calibration.judges} if calibration else {})
 
 
 def use_local_model(scorer: ClaimScorer | None, calibration: Calibration | None = None) -> None:
@@ -150,18 +142,18 @@ def judge_request(
     if not (by_default or CheckerName.JUDGE in request.config.checkers) or not request.context:
         # Without sources there is nothing to ask about.
         return None
-    findings = without_judge(layers.findings)
-    if by_default and findings is None:
+    if by_default and without_judge(layers.findings) is None:
         return None
     try:
-        positions = claims_to_judge(request, claims, findings)
+        positions = claims_to_judge(claims, layers.findings)
         if positions and not affordable:
             count = len(positions)
             why = f"{count} of {count} open claims were not asked about: the answer is too cheap for a call"
             layers.skipped[CheckerName.JUDGE.value] = why
             return None
-        order = by_weight(positions, findings) if by_default and findings is not None else ()
-        return plan_request(request, claims, positions, decides=decides, order=order) if positions else None
+        if not positions:
+            return None
+        return plan_request(request, _with_unaccounted(layers), positions, decides=decides, by_default=by_default)
     except OutOfTime as error:
         problem = str(error)
     except Exception as error:
@@ -169,6 +161,16 @@ def judge_request(
         problem = f"{type(error).__name__}: {error}"
     (layers.skipped if by_default else layers.failed)[CheckerName.JUDGE.value] = problem
     return None
+
+
+def _with_unaccounted(layers: LayerFindings) -> list[CheckedClaim]:
+    """The claims with the words that the comparison of words does not account for."""
+    by_words = layers.findings.get(CheckerName.LEXICAL)
+    if by_words is None:
+        return list(layers.claims)
+    return [
+        replace(claim, unaccounted=finding.unaccounted) for claim, finding in zip(layers.claims, by_words, strict=True)
+    ]
 
 
 def denies_falsely(request: JobRequest, processed: Processed) -> bool:
@@ -192,10 +194,10 @@ def fuse_layers(layers: LayerFindings, question: JudgeRequest | None, reply: Jud
     if question is not None:
         scored = without_judge(findings)
         try:
-            judged, failure = verdicts(layers.request, layers.claims, scored, question, reply, weights=WEIGHTS)
+            judged, failure = verdicts(layers.request, layers.claims, scored, question, reply)
         except OutOfTime as error:
             reply = JudgeReply(reply.judge, failure=str(error))
-            judged, failure = verdicts(layers.request, layers.claims, scored, question, reply, weights=WEIGHTS)
+            judged, failure = verdicts(layers.request, layers.claims, scored, question, reply)
         findings = {**findings, CheckerName.JUDGE: judged}
         if question.by_default:
             if (why := reply.skipped or failure) is not None:
@@ -255,11 +257,8 @@ def _dependence() -> float:
 
 
 def _judge_version(judge: str, question: JudgeRequest) -> str:
-    """Judge, template, and a digest of the judge's weights if they were fitted."""
-    version = f"{judge} by {question.prompt.name}@{question.prompt.version}"
-    if (fitted := WEIGHTS.get(judge)) is not None:
-        version += f"+{hashlib.sha256(repr(fitted).encode()).hexdigest()[:8]}"
-    return version
+    """Judge and template."""
+    return f"{judge} by {question.prompt.name}@{question.prompt.version}"
 
 
 _LAYERS = tuple(name for name in CheckerName if name is not CheckerName.JUDGE)

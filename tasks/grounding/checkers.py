@@ -76,6 +76,8 @@ class CheckedClaim:
     citations: tuple[Citation, ...] = ()
     unknown: tuple[int, ...] = ()
     """Source numbers it cites that the request does not have."""
+    unaccounted: tuple[str, ...] = ()
+    """Words that no place of the sources accounts for, where words leave it undecided; a judge is shown them."""
 
     @property
     def broken(self) -> frozenset[int]:
@@ -211,9 +213,13 @@ class Lexical:
     def _finding(self, judged: "_Judged") -> ClaimFinding:
         decision, features = judged.reading.decision, judged.reading.features
         remarks = ["supported by a source that it does not cite"] if judged.miscited else []
+        score, verdict = round(self._model.probability(features), 4), decision.verdict
+        if verdict is Verdict.SUPPORTED and score < self._model.supported_at:
+            verdict = Verdict.UNDECIDED
+            remarks.append(f"words support it, but not to the threshold of {self._model.supported_at:.2f}")
         return ClaimFinding(
-            verdict=decision.verdict,
-            score=round(self._model.probability(features), 4),
+            verdict=verdict,
+            score=score,
             evidence=judged.reading.evidence,
             miscited=judged.miscited,
             reason="; ".join([*remarks, *filter(None, [decision.reason])]),

@@ -1,15 +1,13 @@
-"""Fits the weights of a local model and of judges to labelled claims, and measures judges on claims left out of a fit."""
+"""Fits the weights of a local model to labelled claims."""
 
 import hashlib
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from schemas.grounding import Verdict
-from tasks.grounding.calibration import LabelledScore, Metrics, Prediction, metrics_of, shift_threshold
+from tasks.grounding.calibration import LabelledScore, shift_threshold
 from tasks.grounding.local import is_sure
-from tasks.grounding.weights import DEFAULT, JudgeWeights, LocalWeights, log_odds, sigmoid, weigh
+from tasks.grounding.weights import LocalWeights, log_odds, sigmoid
 
 LEAST_LABELS = 30
 """Labelled open claims that a fit needs; with fewer the cautious defaults are better."""
@@ -119,182 +117,6 @@ def _coefficients(
     features: Sequence[Sequence[float]], labels: Sequence[bool], prior: Sequence[float], *, monotone: int
 ) -> list[float]:
     return [round(value, 4) for value in monotone_regression(features, labels, prior, monotone=monotone)]
-
-
-# ---- judges ----------------------------------------------------------------------------------------------------
-
-_LARGEST_JUDGED = 4.6
-"""Log-odds of 0.99: a probability beyond is fitted, and counts, as this."""
-
-
-class LabelledVerdict(NamedTuple):
-    """A labelled claim that a judge decided: lexical probability, the judge's verdict, and the label."""
-
-    lexical: float | None
-    verdict: Verdict
-    supported: bool
-    probability: float | None = None
-
-
-def fit_judge(source: str, rows: Sequence[LabelledVerdict], *, least: int = LEAST_LABELS) -> JudgeWeights:
-    """Fits the weights of a judge on labelled claims: all with its probability, or all with its verdict alone.
-
-    Raises: ValueError for fewer than ``least`` rows, rows of one label only, or rows of both forms.
-    """
-    labels = [row.supported for row in rows]
-    if len(rows) < least or all(labels) or not any(labels):
-        raise ValueError(f"{len(rows)} labelled claims are too few, or all alike: at least {least} of both kinds")
-    graded = {row.probability is not None for row in rows}
-    if len(graded) > 1:
-        raise ValueError("some claims have a probability and some have none: a judge gives one or the other")
-    weights = _fit_probabilities(source, rows) if graded == {True} else _fit_verdicts(source, rows)
-    scores = [(weights.odds(row.lexical, weights.opinion(row.verdict, row.probability)), row.supported) for row in rows]
-    floor, ceiling = tail_shares(scores, LEAST_LABELS // 3)
-    threshold = shift_threshold([LabelledScore(odds, supported) for odds, supported in scores], 0.0)
-    return weights.model_copy(
-        update={
-            "floor": floor,
-            "ceiling": ceiling,
-            "labels": len(rows),
-            "supported_at": min(ceiling, max(floor, sigmoid(threshold))),
-        }
-    )
-
-
-def _fit_verdicts(source: str, rows: Sequence[LabelledVerdict]) -> JudgeWeights:
-    features = [
-        [
-            log_odds(row.lexical) if row.lexical is not None else 0.0,
-            1.0 if row.verdict is Verdict.SUPPORTED else 0.0,
-            0.0 if row.verdict is Verdict.SUPPORTED else -1.0,
-        ]
-        for row in rows
-    ]
-    prior = [DEFAULT.lexical, DEFAULT.supported, -DEFAULT.not_supported]
-    lexical, supported, opposed = monotone_regression(features, [row.supported for row in rows], prior, monotone=3)
-    return JudgeWeights(source=source, lexical=lexical, supported=supported, not_supported=-opposed)
-
-
-def _fit_probabilities(source: str, rows: Sequence[LabelledVerdict]) -> JudgeWeights:
-    """Fits with a constant, which the two verdicts imply: a judge may be too strict or too kind."""
-    features = [
-        [
-            log_odds(row.lexical) if row.lexical is not None else 0.0,
-            _bounded(log_odds(row.probability or 0.0), _LARGEST_JUDGED),
-            1.0,
-        ]
-        for row in rows
-    ]
-    prior = [DEFAULT.lexical, DEFAULT.graded, 0.0]
-    lexical, graded, bias = monotone_regression(features, [row.supported for row in rows], prior, monotone=2)
-    largest = graded * _LARGEST_JUDGED
-    return JudgeWeights(
-        source=source, lexical=lexical, supported=largest, not_supported=-largest, bias=bias, graded=graded
-    )
-
-
-# ---- judges of labelled claims ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedClaim:
-    """A labelled claim (or an answer, by its weakest claim) with a judge's verdict.
-
-    Attributes:
-        judge: ``provider:model``.
-        verdict: the judge's, beside the lexical probability by the final calibration.
-        group: claims of one group depend on each other and stay in one fold.
-        held_out: the lexical probability by a calibration that left this claim out.
-        lexical_verdict: supported by that probability alone; None: the lexical layer did not run.
-    """
-
-    judge: str
-    verdict: LabelledVerdict
-    group: str
-    held_out: float | None
-    lexical_verdict: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class FittedJudge:
-    """A judge's weights with their effect: ``before`` by its former weights, ``after`` on claims left out of the fit."""
-
-    weights: JudgeWeights
-    before: Metrics
-    after: Metrics
-    without_judge: Metrics | None
-
-
-def fit_judges(
-    rows: Sequence[JudgedClaim], current: Mapping[str, JudgeWeights]
-) -> tuple[tuple[FittedJudge, ...], dict[str, str]]:
-    """Fits each judge on the claims that the lexical layer leaves open, as no judge is asked about others.
-
-    Args:
-        rows: labelled claims of any judges.
-        current: their present weights; a judge that is not in there has the defaults.
-
-    Returns: the fits, and by judge the reason of a missing one.
-    """
-    fits, problems = [], {}
-    for judge in sorted({row.judge for row in rows}):
-        open_rows = [row for row in rows if row.judge == judge and not is_sure(row.verdict.lexical)]
-        if problem := _too_few(open_rows):
-            problems[judge] = problem
-            continue
-        try:
-            fits.append(_fit_one(judge, open_rows, current.get(judge, DEFAULT)))
-        except ValueError as error:
-            problems[judge] = str(error)
-    return tuple(fits), problems
-
-
-def _too_few(rows: Sequence[JudgedClaim]) -> str | None:
-    rarer = min(sum(row.verdict.supported for row in rows), sum(not row.verdict.supported for row in rows))
-    if len(rows) >= LEAST_LABELS and rarer >= LEAST_OF_EACH:
-        return None
-    return (
-        f"{len(rows)} labelled claims that the lexical check leaves open, {rarer} of the rarer label: at least {LEAST_LABELS} are"
-        f" needed and {LEAST_OF_EACH} of each"
-    )
-
-
-def _fit_one(judge: str, rows: Sequence[JudgedClaim], current: JudgeWeights) -> FittedJudge:
-    weights = _rounded(fit_judge(judge, [row.verdict for row in rows]))
-    folds = [fold_of(row.group) for row in rows]
-    after: list[Prediction] = []
-    for fold in range(FOLDS):
-        training = [
-            row.verdict._replace(lexical=row.held_out) for row, of in zip(rows, folds, strict=True) if of != fold
-        ]
-        try:
-            fold_weights = fit_judge(judge, training, least=LEAST_LABELS // 2)
-        except ValueError:
-            fold_weights = current
-        after.extend(_predict(row, fold_weights) for row, of in zip(rows, folds, strict=True) if of == fold)
-    lexical = [
-        Prediction(row.held_out, row.lexical_verdict, row.verdict.supported)
-        for row in rows
-        if row.held_out is not None and row.lexical_verdict is not None
-    ]
-    return FittedJudge(
-        weights,
-        before=metrics_of([_predict(row, current) for row in rows]),
-        after=metrics_of(after),
-        without_judge=metrics_of(lexical) if len(lexical) == len(rows) else None,
-    )
-
-
-def _predict(row: JudgedClaim, weights: JudgeWeights) -> Prediction:
-    chance = weigh(row.held_out, row.verdict.verdict, weights, probability=row.verdict.probability)
-    assert chance is not None
-    return Prediction(chance, chance >= weights.supported_at, row.verdict.supported)
-
-
-def _rounded(weights: JudgeWeights) -> JudgeWeights:
-    numbers = ("lexical", "supported", "not_supported", "bias", "floor", "ceiling", "graded", "supported_at")
-    # Adding 0 turns a negative zero into a zero.
-    return weights.model_copy(update={name: round(getattr(weights, name), 4) + 0.0 for name in numbers})
 
 
 # ---- regression ---------------------------------------------------------------------------------------------------------

@@ -21,9 +21,7 @@ from tasks.text.wording import content_words
 
 SURELY_UNSUPPORTED = 0.12
 SURELY_SUPPORTED = 0.73
-"""Calibrated probabilities at and beyond which neither the model is run nor a judge asked. There the model rarely changes
-a verdict; a judge is right less often than the lexical layer below the first, and as often above the second (see
-``weights.DEFAULT``). bench/notebook.md has savings and losses; 0 and 1 leave every claim open."""
+"""Probabilities at and beyond which a local model is sure of a claim, so that no judge is asked about it."""
 
 PASSAGES = 3
 """Passages read for a claim: at most two of the sources it cites, the rest of all sources."""
@@ -205,25 +203,36 @@ def without_judge(findings: Mapping[CheckerName, Sequence[ClaimFinding]]) -> Seq
     ]
 
 
-def open_claims(claims: Sequence[CheckedClaim], findings: Sequence[ClaimFinding] | None) -> list[int]:
-    """Positions of the claims that these findings leave open; without findings (None) all others than below.
+DECIDED = frozenset({Verdict.SUPPORTED, Verdict.CONTRADICTED})
+"""Verdicts of words that stand: no reader is asked about them."""
+
+
+def open_claims(claims: Sequence[CheckedClaim], by_words: Sequence[ClaimFinding] | None) -> list[int]:
+    """Positions of the claims that words leave open; where they were not compared (None) all others than below.
 
     A claim whose citations all point to unknown sources is left out: no reading supports it.
     """
     return [
         position
         for position, claim in enumerate(claims)
-        if not (claim.unknown and not claim.citations) and not (findings and _is_decided(findings[position]))
+        if not (claim.unknown and not claim.citations) and not (by_words and by_words[position].verdict in DECIDED)
     ]
 
 
-def _is_decided(finding: ClaimFinding) -> bool:
-    """Tells whether words say all there is to say: the claim stands in a source, or in another form that they contradict."""
-    return finding.verdict in {Verdict.SUPPORTED, Verdict.CONTRADICTED}
+def claims_to_judge(
+    claims: Sequence[CheckedClaim], findings: Mapping[CheckerName, Sequence[ClaimFinding]]
+) -> list[int]:
+    """Positions of the claims that words leave open and that a local model, if there is one, is not sure of."""
+    local = findings.get(CheckerName.LOCAL)
+    return [
+        position
+        for position in open_claims(claims, findings.get(CheckerName.LEXICAL))
+        if not (local and is_sure(local[position].score))
+    ]
 
 
 def is_sure(score: float | None) -> bool:
-    """True if the calibrated probability decides alone, so that neither the local model nor a judge is asked."""
+    """True if a local model's probability of a claim decides alone, so that no judge is asked."""
     return score is not None and (score <= SURELY_UNSUPPORTED or score >= SURELY_SUPPORTED)
 
 

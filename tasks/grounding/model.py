@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from schemas.base import Contract
 from tasks.errors import ConfigurationError
-from tasks.grounding.weights import JudgeWeights, LocalWeights
+from tasks.grounding.weights import LocalWeights
 from tasks.text.evidence import Match, SourceSearch
 from tasks.text.sentences import Span, words
 from tasks.text.wording import content_words, readings, words_of
@@ -246,7 +246,6 @@ class Calibration(Contract):
     labels: int = Field(ge=0, description="labelled rows it was made from")
     labels_sha256: str = ""
     made_at: str = ""
-    judges: tuple[JudgeWeights, ...] = Field(default=(), description="weights of each judge")
     metrics: dict[str, Any] = Field(default_factory=dict)
     local: LocalWeights | None = Field(default=None, description="weights of a local model")
     dependence: float | None = Field(

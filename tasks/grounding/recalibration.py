@@ -1,12 +1,11 @@
-"""Fits the check to an operator's own labels: lexical curve and threshold, weights of a local model and of judges. Pure."""
+"""Fits the check to an operator's own labels: lexical curve and threshold, weights of a local model. Pure."""
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.errors import InputError
@@ -26,17 +25,13 @@ from tasks.grounding.checkers import CheckInput, Lexical, checkable_claims
 from tasks.grounding.fitting import (
     FOLDS,
     LEAST_OF_EACH,
-    FittedJudge,
-    JudgedClaim,
-    LabelledVerdict,
     LocalScore,
-    fit_judges,
     fit_local,
     fold_of,
 )
 from tasks.grounding.local import Local, identity_of, is_sure
 from tasks.grounding.model import Calibration, Knots, LexicalModel, joint_probability, probability, shipped
-from tasks.grounding.weights import JudgeWeights, LocalWeights
+from tasks.grounding.weights import LocalWeights
 from tasks.ports.provider import ClaimScorer
 
 LEAST_LABELS = 20
@@ -44,21 +39,11 @@ MANY_LABELS = 600
 """Labels from which the curve is fitted again; with fewer the shipped one is scaled, which takes two parameters only."""
 
 
-class AnswerVerdict(NamedTuple):
-    """A judge's verdict on an answer as a whole: that of its worst claim."""
-
-    judge: str
-    """``provider:model``"""
-    verdict: Verdict
-    probability: float | None = None
-
-
 class LabelledAnswer(NamedTuple):
-    """An answer with a person's label (supported: every claim of it is), and a judge's verdict on it, if there is one."""
+    """An answer with a person's label (supported: every claim of it is)."""
 
     request: JobRequest
     supported: bool
-    verdict: AnswerVerdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +51,11 @@ class Recalibrated:
     """A calibration with its effect; ``after`` is measured in folds, on rows left out of each fit."""
 
     calibration: Calibration
-    before: Metrics | None = None
-    """Metrics of the lexical layer with the former calibration; None: only judges were fitted."""
-    after: Metrics | None = None
+    before: Metrics
+    """Metrics of the lexical layer with the shipped calibration."""
+    after: Metrics
     with_local: Metrics | None = None
     """Metrics with the local model for open answers; None: there is no model, or too few labels for its weights."""
-    judges: tuple[FittedJudge, ...] = ()
-    problems: Mapping[str, str] = field(default_factory=dict)
-    """By judge, the reason of a missing fit."""
 
 
 def claims_of(request: JobRequest) -> CheckInput:
@@ -83,13 +65,13 @@ def claims_of(request: JobRequest) -> CheckInput:
 
 
 def recalibrate(labels: Sequence[LabelledAnswer], made_at: str, scorer: ClaimScorer | None = None) -> Recalibrated:
-    """Fits to labelled answers; with a local model also its weights, and those of each judge in the labels.
+    """Fits to labelled answers; with a local model also its weights.
 
     Rows of the same response stay in one fold.
 
     Raises: InputError for too few labels of a kind.
     """
-    answers, digest = _score_answers(labels, Local(scorer) if scorer else None)
+    answers = _score_answers(labels, Local(scorer) if scorer else None)
     rows = [answer.weakest for answer in answers]
     fewest = min(sum(row.supported for row in rows), sum(not row.supported for row in rows))
     if len(rows) < LEAST_LABELS or fewest < LEAST_OF_EACH:
@@ -102,64 +84,29 @@ def recalibrate(labels: Sequence[LabelledAnswer], made_at: str, scorer: ClaimSco
     whole = _fit(answers, scorer, model, start)
     folds = _fit_folds(answers, scorer, model, start)
     former = _Fit(_Curve(model.knots, start, model.dependence), None)
-    judges, problems = fit_judges(list(_judged_claims(answers, whole, folds)), {})
     by_fold = list(zip(folds, answers, strict=True))
-    result = Recalibrated(
+    before, after = (
+        metrics_of([former.predict_lexical(answer) for answer in answers]),
+        metrics_of([fit.predict_lexical(answer) for fit, answer in by_fold]),
+    )
+    with_local = metrics_of([fit.predict(answer) for fit, answer in by_fold]) if whole.local else None
+    measured = {"before": before, "after, in folds": after, "with local model, in folds": with_local}
+    return Recalibrated(
         Calibration(
             model=model.identity,
             knots=whole.curve.knots,
             supported_at=round(probability(whole.curve.knots, whole.curve.threshold), 4),
             labels=len(rows),
-            labels_sha256=digest,
+            labels_sha256=digest_of(labels),
             made_at=made_at,
             local=whole.local,
             dependence=whole.curve.dependence,
+            metrics={name: metrics.to_dict() for name, metrics in measured.items() if metrics is not None},
         ),
-        metrics_of([former.predict_lexical(answer) for answer in answers]),
-        metrics_of([fit.predict_lexical(answer) for fit, answer in by_fold]),
-        metrics_of([fit.predict(answer) for fit, answer in by_fold]) if whole.local else None,
-        judges,
-        problems,
+        before,
+        after,
+        with_local,
     )
-    return _complete(result, {})
-
-
-def refit_judges(claims: Sequence[JudgedClaim], made_at: str, base: Calibration | None = None) -> Recalibrated:
-    """Fits judges alone, on labelled claims that they judged; the lexical curve and all else stay as in ``base``.
-
-    Raises: InputError when no judge has enough labels.
-    """
-    current = {weights.source: weights for weights in base.judges} if base else {}
-    judges, problems = fit_judges(claims, current)
-    if not judges:
-        raise InputError("; ".join(f"{judge}: {why}" for judge, why in problems.items()) or "no claims are labelled")
-    model = shipped()
-    base = base or Calibration(
-        model=model.identity, knots=model.knots, supported_at=model.supported_at, labels=0, made_at=made_at
-    )
-    return _complete(
-        Recalibrated(base.model_copy(update={"made_at": made_at}), judges=judges, problems=problems), current
-    )
-
-
-def _complete(result: Recalibrated, current: Mapping[str, JudgeWeights]) -> Recalibrated:
-    """Adds all weights of judges, and all metrics, to the calibration."""
-    metrics = {
-        "before": result.before,
-        "after, in folds": result.after,
-        "with local model, in folds": result.with_local,
-    }
-    for judge in result.judges:
-        name = f"judge {judge.weights.source}"
-        metrics |= {
-            f"{name}, before": judge.before,
-            f"{name}, after, in folds": judge.after,
-            f"{name}, words alone": judge.without_judge,
-        }
-    weights = {**current, **{judge.weights.source: judge.weights for judge in result.judges}}
-    documents = {name: measured.to_dict() for name, measured in metrics.items() if measured is not None}
-    changes = {"judges": tuple(weights.values()), "metrics": {**result.calibration.metrics, **documents}}
-    return replace(result, calibration=result.calibration.model_copy(update=changes))
 
 
 class _Answer(NamedTuple):
@@ -170,29 +117,31 @@ class _Answer(NamedTuple):
         weakest: lexical score of its weakest claim, with the label.
         scores: lexical scores of all its claims.
         logit: the local model's score of its weakest claim; minus infinity without one.
-        verdict: a judge's.
     """
 
     response: str
     weakest: LabelledScore
     scores: tuple[float, ...]
     logit: float
-    verdict: AnswerVerdict | None
 
 
-def _score_answers(labels: Sequence[LabelledAnswer], local: Local | None) -> tuple[list[_Answer], str]:
-    """Scores the answers that have a checkable claim; also returns a digest of all labels."""
+def digest_of(labels: Sequence[LabelledAnswer]) -> str:
+    """A digest of labelled answers, in hex."""
+    lines = "".join(f"{request.response}\0{supported}\0" for request, supported in labels)
+    return hashlib.sha256(lines.encode(errors="replace")).hexdigest()
+
+
+def _score_answers(labels: Sequence[LabelledAnswer], local: Local | None) -> list[_Answer]:
+    """Scores the answers that have a checkable claim."""
     answers = []
-    digest = hashlib.sha256()
-    for request, supported, verdict in labels:
+    for request, supported in labels:
         claims = claims_of(request)
         scores = tuple(Lexical().log_odds(claims))
-        digest.update(f"{request.response}\0{supported}\0".encode(errors="replace"))
         if scores:
             logit = min(local.log_odds(claims), default=-math.inf) if local else -math.inf
             weakest = LabelledScore(min(scores), supported)
-            answers.append(_Answer(request.response or "", weakest, scores, logit, verdict))
-    return answers, digest.hexdigest()
+            answers.append(_Answer(request.response or "", weakest, scores, logit))
+    return answers
 
 
 class _Curve(NamedTuple):
@@ -224,13 +173,6 @@ class _Fit(NamedTuple):
         joint = joint_probability([both, *other_claims], self.curve.dependence)
         return Prediction(joint, both >= self.local.threshold(weakest), answer.weakest.supported)
 
-    def weakest_probability(self, answer: _Answer) -> float:
-        """Probability of the weakest claim, as a judge's verdict would be weighed against it."""
-        weakest = probability(self.curve.knots, answer.weakest.score)
-        if self.local is None or is_sure(weakest) or not math.isfinite(answer.logit):
-            return weakest
-        return self.local.probability(weakest, answer.logit)
-
 
 def _probabilities(scores: Sequence[float], knots: Knots) -> list[float]:
     return [probability(knots, score) for score in scores]
@@ -239,15 +181,6 @@ def _probabilities(scores: Sequence[float], knots: Knots) -> list[float]:
 def _fit(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: LexicalModel, start: float) -> _Fit:
     curve = _fit_curve(answers, model, start)
     return _Fit(curve, _fit_local(scorer, answers, curve))
-
-
-def _judged_claims(answers: Sequence[_Answer], whole: _Fit, folds: Sequence[_Fit]) -> Iterator[JudgedClaim]:
-    for answer, fold in zip(answers, folds, strict=True):
-        if (verdict := answer.verdict) is not None:
-            label = answer.weakest.supported
-            labelled = LabelledVerdict(whole.weakest_probability(answer), verdict.verdict, label, verdict.probability)
-            alone = fold.predict(answer).verdict
-            yield JudgedClaim(verdict.judge, labelled, answer.response, fold.weakest_probability(answer), alone)
 
 
 def _fit_curve(answers: Sequence[_Answer], model: LexicalModel, start: float) -> _Curve:

@@ -293,7 +293,7 @@ def _variables(
         "query": slots.add(request.query),
         "sub_queries": [slots.add(query) for query in sub_queries(request.context)],
         "sources": [
-            {"number": number, "about": slots.add(_attributes(request.context[index])), "words": slots.add(words)}
+            {"number": number, "about": slots.add(source_attributes(request.context[index])), "words": slots.add(words)}
             for number, (index, words) in enumerate(shown_parts.items(), start=1)
         ],
     }
@@ -311,8 +311,8 @@ def _unused_tag(request: JobRequest, indexes: Iterable[int]) -> str:
     return unused_tag("source", [*texts, *sub_queries(request.context)])
 
 
-def _attributes(source: SourceContext) -> str:
-    """The metadata for the prompt as attributes, without characters that can end the tag."""
+def source_attributes(source: SourceContext) -> str:
+    """The metadata of a source in a prompt, as attributes without characters that can end the tag."""
     about = ""
     for key in SHOWN_METADATA if source.metadata else ():
         value = source.metadata.get(key)

@@ -244,9 +244,9 @@ class _Reader:
         end, factor = self._scale_behind(token.end, money=money is not None)
         units = self._words.unit(money[0].strip().rstrip(".")) if money else ()
         if not units:
-            match = self._unit_behind(end)
-            if match is not None:
-                units, end = match
+            unit = self._unit_behind(end)
+            if unit is not None:
+                units, end = unit
         values = tuple(-value * factor if negative else value * factor for value in values)
         raw = token.text
         if not units and factor == 1 and _YEAR.match(raw):

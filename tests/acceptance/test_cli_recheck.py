@@ -55,5 +55,5 @@ def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
         (claim(3), "unsupported"),
     ]
     assert learned[0]["evidence"][0] == quote(2)
-    assert learned[0]["judge"] == "openai:gpt-6-luna by _judge@1"
+    assert learned[0]["judge"] == "openai:gpt-6-luna by _judge@2"
     assert calls_before == len(learned)

@@ -11,7 +11,7 @@ _PASSAGE = re.compile(r"<passage\d* (\d+)[^>]*>\n(.*?)\n</passage", re.DOTALL)
 _STATEMENT = re.compile(r".*<(statement\d*)>(.*)</\1>$", re.DOTALL)
 _GAP = re.compile(r"\s+(?=[.,;:!?]|$)")
 _OPENING = re.compile(r"\s*(?:\S+\s+){0,11}\S+")
-_CLAIM = re.compile(r"^(\d+)\. (?:\[.*?\] )?(.*)$", re.MULTILINE)
+_CLAIM = re.compile(r"^(\d+)\. (?:\[.*?\] )?(.*?)(?: \{[^{}]*\})?$", re.MULTILINE)
 
 
 JUDGE_DECLINES = -1.0

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import typer
 
 from schemas.base import check_stored_tenant, check_tenant
+from schemas.generation import CheckerName
 from schemas.job import GenerationConfig
 from schemas.window import Window, parse_window
 from tasks.errors import InputError
@@ -260,6 +261,8 @@ def with_handover(command: Callable[..., int]) -> Callable[..., int]:
     def call(**values: Any) -> int:
         options = {each.name: values.pop(each.name) for each in shared}
         config = {name: value for name in _BY_HAND if (value := values.pop(name)) is not None}
+        if "judge" in config:
+            config["checkers"] = [*GenerationConfig().checkers, CheckerName.JUDGE]
         return command(**values, handover=Handover(**options, config=config))
 
     own = [each.replace(kind=each.KEYWORD_ONLY) for each in signature.parameters.values() if each.name != "handover"]

@@ -6,7 +6,6 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from schemas.grounding import Claim
 from schemas.record import GenerationRecord
 from schemas.states import FINAL_STATES
 from tasks.errors import InputError, NotFound
@@ -301,7 +300,6 @@ def _line(label: Label, view: JobView, record: GenerationRecord) -> dict[str, An
         "sources": [view.request.context[index].content for index in indexes],
         "label": int(label.verdict is LabelVerdict.SUPPORTED),
         "verdict": label.verdict.value,
-        **_judge(claim, record),
         "job_id": str(view.job_id),
         "run": label.run,
         "custom_id": view.custom_id,
@@ -319,17 +317,3 @@ def _answer(record: GenerationRecord) -> str:
         "".join([segment.text, *(f" [{citation.source}]" for citation in segment.citations)])
         for segment in record.canonical.segments
     )
-
-
-def _judge(claim: Claim | None, record: GenerationRecord) -> dict[str, Any]:
-    """The judge's own verdict on a claim, so that its worth is fitted, too."""
-    if claim is None or claim.judge is None or record.grounding is None:
-        return {}
-    verdict = claim.judge
-    if "judge" not in record.grounding.checkers or verdict.verdict.value not in set(LabelVerdict):
-        return {}
-    return {
-        "judge": record.grounding.checkers["judge"],
-        "judge_verdict": verdict.verdict.value,
-        "judge_probability": verdict.probability,
-    }

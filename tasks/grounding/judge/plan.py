@@ -9,7 +9,8 @@ from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
 from schemas.model_call import MessagesSnapshot, Prompt, SourcePart, hash_messages
 from tasks.grounding.checkers import CheckedClaim
-from tasks.prompting.sources.injection import Slots, as_message, attribute, fill, unused_tag
+from tasks.prompting.messages import source_attributes
+from tasks.prompting.sources.injection import Slots, as_message, fill, unused_tag
 from tasks.prompting.templates import PromptTemplate, load_inner
 from tasks.text.sentences import Span, sentence_spans
 
@@ -73,6 +74,7 @@ class Selection:
     claims: tuple[int, ...]
     texts: tuple[str, ...]
     before: tuple[str, ...]
+    unaccounted: tuple[str, ...]
     places: tuple[SourcePart, ...]
     passages: tuple[Passage, ...]
     whole: tuple[bool, ...]
@@ -113,6 +115,7 @@ def ask(
         claims=tuple(position for position, _, _ in chosen),
         texts=tuple(text_of(claims[position]) for position, _, _ in chosen),
         before=tuple(text_before(claims, position) for position, _, _ in chosen),
+        unaccounted=tuple(", ".join(claims[position].unaccounted) for position, _, _ in chosen),
         places=tuple(place for _, place, _ in chosen),
         passages=tuple(
             Passage(number, source_index, span.start, span.end)
@@ -244,21 +247,28 @@ def _rendered(template: PromptTemplate, request: JobRequest, selection: Selectio
     slots = Slots()
     contents = [source.content for source in request.context]
     passages = [contents[passage.source_index][passage.start : passage.end] for passage in selection.passages]
-    texts = [*passages, *selection.texts, *selection.before]
+    texts = [*passages, *selection.texts, *selection.before, *selection.unaccounted]
     variables = {
         "tag": unused_tag("passage", texts),
         "said": unused_tag("statement", texts),
         "passages": [
             {
                 "number": passage.number,
-                "about": slots.add(title_of(request, passage.source_index)),
+                "about": slots.add(source_attributes(request.context[passage.source_index])),
                 "words": slots.add(SourcePart(source_index=passage.source_index, start=passage.start, end=passage.end)),
             }
             for passage in selection.passages
         ],
         "claims": [
-            {"number": number, "words": slots.add(text), "before": slots.add(before)}
-            for number, (text, before) in enumerate(zip(selection.texts, selection.before, strict=True), start=1)
+            {
+                "number": number,
+                "words": slots.add(text),
+                "before": slots.add(before),
+                "unaccounted": slots.add(f" {{{unaccounted}}}" if unaccounted else ""),
+            }
+            for number, (text, before, unaccounted) in enumerate(
+                zip(selection.texts, selection.before, selection.unaccounted, strict=True), start=1
+            )
         ],
     }
     filled = fill(template, slots, variables)
@@ -272,11 +282,3 @@ def _rendered(template: PromptTemplate, request: JobRequest, selection: Selectio
         sha256=hash_messages([(message.role, message.text(contents)) for message in messages], questions),
     )
     return Prompt(name=template.name, version=template.version, template_sha256=template.sha256, snapshot=snapshot)
-
-
-def title_of(request: JobRequest, source_index: int) -> str:
-    """Attribute with the title of a passage's source; empty without a title."""
-    title = request.context[source_index].metadata.get("title")
-    if not isinstance(title, str) or not title.strip():
-        return ""
-    return f' of="{attribute(title)}"'

@@ -17,10 +17,10 @@ from tasks.grounding.judge.plan import (
     render_judge,
     text_before,
     text_of,
-    title_of,
     widened,
 )
 from tasks.grounding.judge.reply import probabilities_at, read_alone
+from tasks.prompting.messages import source_attributes
 from tasks.text.evidence import SourceSearch, search_sources
 from tasks.text.sentences import words
 from tasks.text.wording import content_words
@@ -31,8 +31,8 @@ class ClaimPair:
     """An open claim with its evidence in a judge's prompt.
 
     Attributes:
-        sha256: in hex, over the claim's words, those of the claim before where it needs them, and the title and words of
-            each part of ``parts``, in order. Offsets do not count: moved evidence is the same evidence.
+        sha256: in hex, over the claim's words, those of the claim before where it needs them, those that are not accounted
+            for, and the metadata in the prompt and words of each part of ``parts``, in order. Offsets do not count: moved evidence is the same evidence.
         places: windows of the sources about the claim, best first.
         parts: the same with their neighbours, for a judge that quotes; all passages, for one that does not: its
             verdict may rest on any of them.
@@ -51,10 +51,10 @@ def pair_of(
     parts: Sequence[SourcePart],
 ) -> ClaimPair:
     """Pairs the claim at a position with its evidence."""
-    words = [text_of(claims[position]), text_before(claims, position)]
+    words = [text_of(claims[position]), text_before(claims, position), *claims[position].unaccounted]
     for part in parts:
         words += [
-            title_of(request, part.source_index),
+            source_attributes(request.context[part.source_index]),
             request.context[part.source_index].content[part.start : part.end],
         ]
     return ClaimPair(_digest(words).hex(), tuple(places), tuple(parts))
@@ -82,7 +82,7 @@ def _digest(words: Sequence[str]) -> bytes:
     return digest.digest()
 
 
-NO_CLAIMS = Selection((), (), (), (), (), ())
+NO_CLAIMS = Selection((), (), (), (), (), (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class JudgeRequest:
         selection: the claims in the prompt: of equal pairs the first, and none that is ``cached``.
         prompt: the prompt of the selection; of an empty one, the prompt about all claims.
         cached: the judge's findings about equal pairs, in other calls.
-        order: the open positions, the weightiest first, for a judge by default; empty for one that the job asks for.
+        by_default: a judge that the job does not ask for is asked: it has little money, and sees the best windows alone.
     """
 
     request: JobRequest
@@ -107,12 +107,7 @@ class JudgeRequest:
     selection: Selection
     prompt: Prompt
     cached: Mapping[int, ClaimFinding] = field(default_factory=dict)
-    order: tuple[int, ...] = ()
-
-    @property
-    def by_default(self) -> bool:
-        """True for a judge that the job does not ask for: claims without its verdict keep that of the other layers."""
-        return bool(self.order)
+    by_default: bool = False
 
     @property
     def decided(self) -> bool:
@@ -126,7 +121,7 @@ def plan_request(
     open_: Sequence[int],
     *,
     decides: bool,
-    order: tuple[int, ...] = (),
+    by_default: bool = False,
 ) -> JudgeRequest:
     """Plans the request about the open claims of an answer; the same answer and sources always give the same.
 
@@ -135,11 +130,11 @@ def plan_request(
         claims: the checkable claims of the answer.
         open_: positions of the open claims.
         decides: the judge gives probabilities.
-        order: of a judge by default, see ``JudgeRequest``; it is shown the windows alone, without their neighbours.
+        by_default: see ``JudgeRequest``.
     """
-    places = windows_for(request, claims, open_, LEAN_WINDOWS if order else WINDOWS)
-    parts_of: Sequence[Sequence[SourcePart]] = places if order else widened(request, places)
-    if decides and not order:
+    places = windows_for(request, claims, open_, LEAN_WINDOWS if by_default else WINDOWS)
+    parts_of: Sequence[Sequence[SourcePart]] = places if by_default else widened(request, places)
+    if decides and not by_default:
         passages = ask(request, claims, open_, places, PROBABILITIES, wide=parts_of).passages
         parts = [SourcePart(source_index=part.source_index, start=part.start, end=part.end) for part in passages]
         parts_of = [parts] * len(open_)
@@ -147,7 +142,7 @@ def plan_request(
         at: pair_of(request, claims, at, windows, parts)
         for at, windows, parts in zip(open_, places, parts_of, strict=True)
     }
-    return _request(request, tuple(claims), tuple(open_), pairs, open_, decides=decides, order=order)
+    return _request(request, tuple(claims), tuple(open_), pairs, open_, decides=decides, by_default=by_default)
 
 
 def without_cached(question: JudgeRequest, findings: Mapping[int, ClaimFinding]) -> JudgeRequest:
@@ -160,11 +155,11 @@ def without_cached(question: JudgeRequest, findings: Mapping[int, ClaimFinding])
 
 
 def with_first(question: JudgeRequest, most: int) -> JudgeRequest:
-    """The request of a judge by default with so many of its weightiest claims without a cached verdict."""
-    remaining = [position for position in question.order if position not in question.cached][:most]
+    """The request of a judge by default with so many of its first claims without a cached verdict."""
+    remaining = [position for position in question.open if position not in question.cached][:most]
     if not remaining:
         return replace(question, selection=NO_CLAIMS)
-    return replace(_with_positions(question, sorted(remaining)), cached=question.cached)
+    return replace(_with_positions(question, remaining), cached=question.cached)
 
 
 def as_stored(question: JudgeRequest, prompt: Prompt) -> JudgeRequest | None:
@@ -216,7 +211,7 @@ def _with_positions(question: JudgeRequest, positions: Sequence[int]) -> JudgeRe
         question.pairs,
         positions,
         decides=question.decided,
-        order=question.order,
+        by_default=question.by_default,
     )
 
 
@@ -228,7 +223,7 @@ def _request(
     positions: Sequence[int],
     *,
     decides: bool,
-    order: tuple[int, ...],
+    by_default: bool,
 ) -> JudgeRequest:
     firsts = {pairs[position].sha256: position for position in reversed(positions)}
     distinct = [position for position in positions if firsts[pairs[position].sha256] == position]
@@ -242,7 +237,7 @@ def _request(
     )
     prompt = (render_decision if decides else render_judge)(request, selection)
     prompt = prompt.model_copy(update={"pairs": tuple(pairs[position].sha256 for position in selection.claims)})
-    return JudgeRequest(request, claims, open_, pairs, selection, prompt, order=order)
+    return JudgeRequest(request, claims, open_, pairs, selection, prompt, by_default=by_default)
 
 
 # ---- windows of a claim -------------------------------------------------------------------------------------------------

@@ -15,7 +15,9 @@ from tasks.errors import ProviderError
 from tasks.ports import Call, Denied, DenyReason, JobView, Leased, Permit, Unlimited
 from tests.builders import make_batch, make_jobs, new_id
 from tests.judge_harness import (
+    PARAPHRASE,
     PLAIN,
+    QUOTE,
     SOURCE,
     WRONG,
     JudgeHarness,
@@ -30,11 +32,9 @@ from tests.judge_harness import (
 from tests.scripted_provider import Act, ScriptedProvider, raises
 from tests.unit.tasks.test_judge_calls import killed_before_the_end
 
-NEAR_COPY = "The night desk sleeps at nine in the evening."
-"""Nearly all its words are in the source: words alone can't decide it."""
-TENTH = Decimal("0.1")
+SHARE = Decimal("0.15")
 ANSWER_USD = Decimal("0.05")
-NO = verdicts_reply(verdict(1, "contradicted", "opens at nine in the evening"))
+YES = verdicts_reply(verdict(1, "supported", QUOTE))
 
 
 def question(**config: Any) -> JobRequest:
@@ -43,10 +43,10 @@ def question(**config: Any) -> JobRequest:
 
 def answered(
     text: str, *acts: Act, cost_usd: Decimal = ANSWER_USD, expected_usd: Decimal | None = Decimal("0.004"),
-    batch: dict[str, Any] | None = None, share: Decimal = TENTH, least_usd: Decimal = Decimal(0), **config: Any,
+    batch: dict[str, Any] | None = None, share: Decimal = SHARE, least_usd: Decimal = Decimal(0), **config: Any,
 ) -> tuple[JudgeHarness, JobView]:  # fmt: skip
     """A generated answer, checked to its end with a judge by default."""
-    provider = ScriptedProvider(*(acts or (NO,)), expected_usd=expected_usd, reserve_usd=Decimal("0.006"))
+    provider = ScriptedProvider(*(acts or (YES,)), expected_usd=expected_usd, reserve_usd=Decimal("0.006"))
     harness = JudgeHarness(provider, default_share=share, least_usd=least_usd)
     views = []
 
@@ -59,12 +59,12 @@ def answered(
     return harness, views[0]
 
 
-def test_a_near_copy_that_words_leave_undecided_is_contradicted() -> None:
-    harness, view = answered(NEAR_COPY)
+def test_what_words_leave_open_is_decided_and_marked() -> None:
+    harness, view = answered(PARAPHRASE)
 
     (claim,) = claims_of(view)
-    assert (claim.verdict, claim.checker) == (Verdict.CONTRADICTED, "judge")
-    assert (view.outcome, view.cost_usd) == (Outcome.PARTIAL, ANSWER_USD + Decimal("0.002"))
+    assert (claim.verdict, claim.checker) == (Verdict.SUPPORTED, "judge")
+    assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, ANSWER_USD + Decimal("0.002"))
     grounding = grounding_of(view)
     assert grounding.checkers["judge"].startswith("scripted:scripted-1 by _judge@")
     assert (grounding.failed_checkers, grounding.skipped_checkers) == ({}, {})
@@ -73,35 +73,39 @@ def test_a_near_copy_that_words_leave_undecided_is_contradicted() -> None:
     assert (config.reasoning_effort, config.max_tokens) == ("none", 48 + 96)
 
 
-def test_all_claims_of_an_answer_are_in_one_call_with_their_windows_alone() -> None:
-    reply = verdicts_reply(verdict(1, "contradicted", "opens at nine"), verdict(2, "unsupported"))
-    harness, view = answered(f"{NEAR_COPY} [1] {PLAIN} [1] {WRONG}", reply)
+def test_all_claims_that_words_leave_open_are_in_one_call_and_no_decision_of_words_is_asked_about() -> None:
+    reply = verdicts_reply(verdict(1, "supported", QUOTE), verdict(2, "contradicted", "printed in Port Lune at four"))
+    noon = "Printers in another town start that edition at noon."
+    changed = "The night desk opens at ten in the evening."
+    harness, view = answered(f"{PARAPHRASE} [1] {PLAIN} [1] {changed} [1] {noon}", reply)
 
     (call,) = harness.judge.calls
-    sent = "\n".join(text for _, text in call.prompt.snapshot.texts([SOURCE]))
-    assert PLAIN not in sent.rpartition("Statements:")[2]
-    verdicts = [Verdict.CONTRADICTED, Verdict.SUPPORTED, Verdict.UNSUPPORTED]
+    statements = "\n".join(text for _, text in call.prompt.snapshot.texts([SOURCE])).rpartition("Statements:")[2]
+    assert (PARAPHRASE[:-1] in statements, noon[:-1] in statements) == (True, True)
+    assert not any(decided[:-1] in statements for decided in (PLAIN, changed))
+    verdicts = [Verdict.SUPPORTED, Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.CONTRADICTED]
     assert [claim.verdict for claim in claims_of(view)] == verdicts
+    assert [claim.checker for claim in claims_of(view)] == ["judge", "lexical", "lexical", "judge"]
 
 
-def test_the_weightiest_claims_are_asked_about_as_far_as_the_share_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    prices = {1: Decimal("0.005"), 2: Decimal("0.006")}
+def test_so_many_claims_are_asked_about_as_the_share_pays_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    prices = {1: Decimal("0.0075"), 2: Decimal("0.008")}
 
     def expected_usd(_: ScriptedProvider, call: Any) -> Decimal:
         return prices[len(call.prompt.pairs)]
 
     monkeypatch.setattr(ScriptedProvider, "expected_usd", expected_usd)
-    harness, view = answered(f"{WRONG} [1] {NEAR_COPY}")
+    harness, view = answered(f"{PARAPHRASE} [1] {WRONG}")
 
     assert len(harness.judge.calls) == 1
-    assert sorted(claim.checker or "" for claim in claims_of(view)) == ["judge", "lexical"]
+    assert [claim.checker for claim in claims_of(view)] == ["judge", "lexical"]
     skipped = grounding_of(view).skipped_checkers["judge"]
-    assert skipped.startswith("1 of 2 open claims were not asked about: the limit is 0.005")
+    assert skipped.startswith("1 of 2 open claims were not asked about: the limit is 0.0075")
 
 
-@pytest.mark.parametrize("expected_usd", [Decimal("0.0051"), None])
+@pytest.mark.parametrize("expected_usd", [Decimal("0.0076"), None])
 def test_a_call_beyond_the_share_or_without_a_price_is_not_made(expected_usd: Decimal | None) -> None:
-    harness, view = answered(NEAR_COPY, expected_usd=expected_usd)
+    harness, view = answered(PARAPHRASE, expected_usd=expected_usd)
 
     assert harness.judge.calls == []
     (claim,) = claims_of(view)
@@ -111,7 +115,7 @@ def test_a_call_beyond_the_share_or_without_a_price_is_not_made(expected_usd: De
 
 
 def test_an_answer_too_cheap_for_any_call_is_not_even_planned_for() -> None:
-    harness, view = answered(NEAR_COPY, least_usd=Decimal("0.0051"))
+    harness, view = answered(PARAPHRASE, least_usd=Decimal("0.0076"))
 
     assert harness.judge.plans == 0
     assert view.outcome is Outcome.UNVERIFIED
@@ -121,7 +125,7 @@ def test_an_answer_too_cheap_for_any_call_is_not_even_planned_for() -> None:
 
 
 def test_without_money_in_the_batch_the_answer_goes_on_without_it() -> None:
-    harness, view = answered(NEAR_COPY, batch={"max_cost_usd": Decimal("0.055")})
+    harness, view = answered(PARAPHRASE, batch={"max_cost_usd": Decimal("0.055")})
 
     assert (view.state, view.outcome, view.held_reason) == (JobState.COMPLETED, Outcome.UNVERIFIED, None)
     assert harness.judge.calls == []
@@ -129,7 +133,7 @@ def test_without_money_in_the_batch_the_answer_goes_on_without_it() -> None:
 
 
 def test_the_reservation_is_in_the_budget_and_comes_back() -> None:
-    harness, _ = answered(NEAR_COPY, batch={"max_cost_usd": Decimal("0.056")})
+    harness, _ = answered(PARAPHRASE, batch={"max_cost_usd": Decimal("0.056")})
 
     assert len(harness.judge.calls) == 1
     money = harness.ledger.row("SELECT reserved_usd, spent_usd FROM batch")
@@ -140,7 +144,7 @@ def test_the_reservation_is_in_the_budget_and_comes_back() -> None:
     "kind", [FailureKind.RATE_LIMITED, FailureKind.AUTHENTICATION, FailureKind.QUOTA, FailureKind.UNKNOWN_OUTCOME]
 )
 def test_a_call_that_fails_is_made_once_and_changes_nothing(kind: FailureKind) -> None:
-    harness, view = answered(NEAR_COPY, raises(ProviderError(kind, "the provider said no")))
+    harness, view = answered(PARAPHRASE, raises(ProviderError(kind, "the provider said no")))
 
     assert len(harness.judge.calls) == 1
     assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.UNVERIFIED)
@@ -151,7 +155,7 @@ def test_a_call_that_fails_is_made_once_and_changes_nothing(kind: FailureKind) -
 
 
 def test_a_claim_without_a_verdict_that_counts_keeps_that_of_the_words() -> None:
-    _, view = answered(NEAR_COPY, verdicts_reply(verdict(1, "contradicted", "words that stand nowhere at all")))
+    _, view = answered(PARAPHRASE, verdicts_reply(verdict(1, "supported", "words that stand nowhere at all")))
 
     (claim,) = claims_of(view)
     assert (claim.verdict, claim.checker) == (Verdict.UNDECIDED, "lexical")
@@ -163,14 +167,14 @@ def test_a_claim_without_a_verdict_that_counts_keeps_that_of_the_words() -> None
     ("share", "config"),
     [
         (Decimal(0), {}),
-        (TENTH, {"checkers": ["lexical"]}),
-        (TENTH, {"require_grounding": False}),
+        (SHARE, {"checkers": ["lexical"]}),
+        (SHARE, {"require_grounding": False}),
     ],
 )
 def test_there_is_none_without_a_share_or_for_a_job_that_chose_its_layers(
     share: Decimal, config: dict[str, Any]
 ) -> None:
-    harness, view = answered(NEAR_COPY, share=share, **config)
+    harness, view = answered(PARAPHRASE, share=share, **config)
 
     assert harness.judge.calls == []
     grounding = grounding_of(view)
@@ -179,10 +183,10 @@ def test_there_is_none_without_a_share_or_for_a_job_that_chose_its_layers(
 
 
 def test_a_given_answer_costs_nothing_and_is_not_judged() -> None:
-    harness = judge_harness(NO, default_share=TENTH)
+    harness = judge_harness(YES, default_share=SHARE)
 
     async def scenario() -> None:
-        await harness.submit(supplied_answer(NEAR_COPY, checkers=["structure", "lexical"]))
+        await harness.submit(supplied_answer(PARAPHRASE, checkers=["structure", "lexical"]))
         view = await harness.finish()
         assert (harness.judge.calls, view.cost_usd) == ([], 0)
 
@@ -191,9 +195,9 @@ def test_a_given_answer_costs_nothing_and_is_not_judged() -> None:
 
 def test_a_reply_that_came_before_a_crash_is_not_paid_for_again() -> None:
     async def scenario() -> None:
-        harness = judge_harness(NO, raises(AssertionError("called twice")), default_share=TENTH)
+        harness = judge_harness(YES, raises(AssertionError("called twice")), default_share=SHARE)
         await harness.submit(question())
-        await harness.answer(f"{NEAR_COPY} [1]", ANSWER_USD)
+        await harness.answer(f"{PARAPHRASE} [1]", ANSWER_USD)
         await killed_before_the_end(harness)
 
         view = await harness.finish()
@@ -218,11 +222,11 @@ class DenyFirst(Unlimited):
     ("why", "calls"), [(DenyReason.LIMIT, 1), (DenyReason.BREAKER, 0), (DenyReason.LANE_PAUSED, 0)]
 )
 def test_its_turn_at_the_limits_is_waited_for_and_a_provider_in_trouble_is_not(why: DenyReason, calls: int) -> None:
-    harness = judge_harness(NO, default_share=TENTH, limits=DenyFirst(why))
+    harness = judge_harness(YES, default_share=SHARE, limits=DenyFirst(why))
 
     async def scenario() -> None:
         await harness.submit(question())
-        await harness.answer(f"{NEAR_COPY} [1]", ANSWER_USD)
+        await harness.answer(f"{PARAPHRASE} [1]", ANSWER_USD)
         view = await harness.finish()
 
         assert (len(harness.judge.calls), view.state) == (calls, JobState.COMPLETED)
@@ -232,19 +236,19 @@ def test_its_turn_at_the_limits_is_waited_for_and_a_provider_in_trouble_is_not(w
 
 
 def test_an_answer_that_another_job_paid_for_takes_cached_verdicts_and_makes_no_call() -> None:
-    harness = judge_harness(NO, default_share=TENTH)
+    harness = judge_harness(YES, default_share=SHARE)
     first = SharedFrom(job_id=new_id(), attempt_id=new_id(), answered_at=datetime(2026, 1, 1, tzinfo=UTC))
 
     async def scenario() -> None:
         await harness.ledger.submission.submit(make_batch(), [make_jobs(question(), question())])
-        await harness.answer(f"{NEAR_COPY} [1]", ANSWER_USD)
-        await harness.answer(f"{NEAR_COPY} [1]", Decimal(0), shared_from=first)
+        await harness.answer(f"{PARAPHRASE} [1]", ANSWER_USD)
+        await harness.answer(f"{PARAPHRASE} [1]", Decimal(0), shared_from=first)
         for _ in range(2):
             await harness.check(await harness.lease())
 
         (batch,) = await harness.ledger.reading.batches(1)
         views = [view async for view in harness.ledger.reading.batch_views(batch.batch_id)]
-        assert [claims_of(view)[0].verdict for view in views] == [Verdict.CONTRADICTED] * 2
+        assert [claims_of(view)[0].verdict for view in views] == [Verdict.SUPPORTED] * 2
         assert [view.cost_usd for view in views] == [ANSWER_USD + Decimal("0.002"), 0]
         assert len(harness.judge.calls) == 1
 

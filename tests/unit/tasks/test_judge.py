@@ -1,6 +1,4 @@
 import json
-import random
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -10,10 +8,8 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.model_call import SourcePart
 from tasks.grounding.checkers import CheckedClaim
-from tasks.grounding.fitting import LabelledVerdict, fit_judge
 from tasks.grounding.judge.plan import MOST_PASSAGE_CHARACTERS, Selection, ask, render_judge
 from tasks.grounding.judge.reply import read_verdicts
-from tasks.grounding.weights import JudgeWeights, weigh
 from tasks.text.sentences import Span
 
 RULES = "The desk opens at nine. It closes at noon. On Sunday it stays shut. The chief is Ann Lee."
@@ -167,100 +163,3 @@ def test_claims_that_a_judge_omits_or_garbles_have_no_verdict(reply_text: str, v
 @given(st.text(max_size=200))
 def test_no_reply_breaks_the_reading(reply_text: str) -> None:
     assert len(read_verdicts(reply_text, REQUEST, selection(0, 1, 2, 3))) == 4
-
-
-# ---- weighing --------------------------------------------------------------------------------------------------
-
-
-chances = st.floats(0, 1)
-verdicts = st.sampled_from([Verdict.SUPPORTED, Verdict.UNSUPPORTED, Verdict.CONTRADICTED])
-
-
-@given(chances, chances, verdicts)
-def test_more_words_never_weigh_less(lower: float, other: float, judged: Verdict) -> None:
-    low, high = weigh(min(lower, other), judged), weigh(max(lower, other), judged)
-    assert low is not None
-    assert high is not None
-    assert low <= high
-
-
-@given(chances, verdicts)
-def test_support_never_weighs_less_than_its_absence(lexical: float, judged: Verdict) -> None:
-    yes, other = weigh(lexical, Verdict.SUPPORTED), weigh(lexical, judged)
-    assert yes is not None
-    assert other is not None
-    assert yes >= other
-    assert JudgeWeights().floor <= other <= JudgeWeights().ceiling
-
-
-def test_without_a_judge_the_words_stand() -> None:
-    assert weigh(0.37, None) == 0.37
-    assert weigh(None, None) is None
-    alone = weigh(None, Verdict.SUPPORTED)
-    assert alone is not None
-    assert 0.7 < alone < 0.8
-
-
-def scripted(count: int, right: float, seed: int) -> list[LabelledVerdict]:
-    """Claims whose lexical probability is honest, and a judge that is right with a known rate, whatever the words."""
-    chance = random.Random(seed)
-    rows = []
-    for _ in range(count):
-        lexical = min(0.98, max(0.02, chance.betavariate(1.3, 1.1)))
-        label = chance.random() < lexical
-        says = label if chance.random() < right else not label
-        rows.append(LabelledVerdict(lexical, Verdict.SUPPORTED if says else Verdict.UNSUPPORTED, label))
-    return rows
-
-
-def auroc(scored: Sequence[tuple[float, bool]]) -> float:
-    yes = [score for score, label in scored if label]
-    no = [score for score, label in scored if not label]
-    wins = sum((a > b) + (a == b) / 2 for a in yes for b in no)
-    return wins / (len(yes) * len(no))
-
-
-def ece(scored: Sequence[tuple[float, bool]], bins: int = 10) -> float:
-    """Expected calibration error over bins of equal width."""
-    total = 0.0
-    for at in range(bins):
-        here = [(s, label) for s, label in scored if at / bins <= s < (at + 1) / bins or (at == bins - 1 and s == 1)]
-        if here:
-            total += abs(sum(s for s, _ in here) - sum(label for _, label in here))
-    return total / len(scored)
-
-
-@pytest.mark.parametrize("right", [0.6, 0.75, 0.9])
-def test_together_they_rank_better_than_the_judge_alone_and_are_calibrated(right: float) -> None:
-    weights = fit_judge("scripted", scripted(600, right, seed=1))
-    held_out = scripted(1200, right, seed=2)
-
-    fused = [(weigh(lexical, judged, weights) or 0.0, label) for lexical, judged, label, _ in held_out]
-    judge = [(float(judged is Verdict.SUPPORTED), label) for _, judged, label, _ in held_out]
-    words = [(lexical, label) for lexical, _, label, _ in held_out]
-
-    assert auroc(fused) > max(auroc(judge), auroc(words)) + 0.01
-    assert ece(fused) < 0.05
-
-
-def test_a_judge_that_guesses_is_given_no_weight() -> None:
-    weights = fit_judge("coin", scripted(800, 0.5, seed=3))
-
-    assert weights.supported - weights.not_supported < 0.5
-
-
-def test_nothing_is_surer_than_the_surest_were_right() -> None:
-    rows = scripted(400, 0.9, seed=4)
-    weights = fit_judge("scripted", rows)
-
-    ranked = sorted(rows, key=lambda row: weigh(row[0], row[1], weights) or 0.0)
-    assert weights.ceiling <= (sum(label for _, _, label, _ in ranked[-40:]) + 1) / 42 + 0.02
-    assert max(weigh(lexical, judged, weights) or 0.0 for lexical, judged, _, _ in rows) <= weights.ceiling
-
-
-@pytest.mark.parametrize(
-    "rows", [[], [LabelledVerdict(0.5, Verdict.SUPPORTED, supported=True)] * 50, scripted(29, 0.8, seed=5)]
-)
-def test_too_few_labels_are_refused(rows: list[LabelledVerdict]) -> None:
-    with pytest.raises(ValueError, match="at least 30"):
-        fit_judge("scripted", rows)

@@ -1,8 +1,6 @@
 """A judge that gives probabilities: how it is asked, what of its reply counts, and what a probability is worth."""
 
 import json
-import random
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -11,11 +9,9 @@ from hypothesis import strategies as st
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from schemas.model_call import SourcePart
-from tasks.grounding.fitting import LabelledVerdict, fit_judge
 from tasks.grounding.judge.plan import MOST_CLAIMS, MOST_DECIDED, PROBABILITIES, Bounds, Selection, ask, render_decision
 from tasks.grounding.judge.reply import read_probabilities
-from tasks.grounding.weights import DEFAULT, JudgeWeights, weigh
-from tests.unit.tasks.test_judge import MARS, RULES, auroc, claims, ece, window
+from tests.unit.tasks.test_judge import MARS, RULES, claims, window
 
 REQUEST = JobRequest(query="q", context=[{"content": RULES, "title": "House rules"}, MARS])  # type: ignore[arg-type, list-item]
 TEXTS = ("The desk opens at nine.", "It closes at midnight.", "Mars has three moons.", "Nobody pays.")
@@ -43,7 +39,7 @@ def test_the_passages_are_messages_and_each_claim_is_a_question() -> None:
 
     contents = [source.content for source in REQUEST.context]
     (_, system), (_, user) = prompt.snapshot.texts(contents)
-    assert '<passage 1 of="House rules">' in user
+    assert '<passage 1 title="House rules">' in user
     assert not any(text in system + user for text in TEXTS[1:3])
     says = "The passages say all of this statement:"
     assert prompt.snapshot.questions == (
@@ -162,84 +158,3 @@ def test_no_reply_breaks_the_reading(answers: list[object], text: str) -> None:
         findings = read_probabilities(reply_text, REQUEST, selection(0, 1, 2, 3))
         assert len(findings) == 4
         assert all(item.verdict is None or 0 <= (item.score or 0) <= 1 for item in findings)
-
-
-# ---- weighing --------------------------------------------------------------------------------------------------
-
-chances = st.floats(0, 1)
-
-
-def weighed(lexical: float | None, probability: float, weights: JudgeWeights = DEFAULT) -> float:
-    weighed_finding = weigh(lexical, Verdict.SUPPORTED, weights, probability=probability)
-    assert weighed_finding is not None
-    return weighed_finding
-
-
-@given(chances, st.lists(chances, min_size=2))
-def test_a_higher_probability_never_weighs_less(lexical: float, probabilities: list[float]) -> None:
-    weighed_findings = [weighed(lexical, chance) for chance in sorted(probabilities)]
-    assert all(a <= b for a, b in pairwise(weighed_findings))
-
-
-@given(chances, chances)
-def test_one_that_is_unknown_counts_for_no_more_than_a_verdict(lexical: float, probability: float) -> None:
-    yes, no = weigh(lexical, Verdict.SUPPORTED), weigh(lexical, Verdict.UNSUPPORTED)
-    assert yes is not None
-    assert no is not None
-    assert no <= weighed(lexical, probability) <= yes
-
-
-def test_an_even_chance_says_nothing() -> None:
-    assert weighed(None, 0.5) == pytest.approx(0.5)
-    assert weighed(None, 0.6) == pytest.approx(0.6)
-    assert 0.6 < weighed(None, 0.99) < 0.76
-
-
-def graded(count: int, sharp: float, seed: int, kind: float = 0.0) -> list[LabelledVerdict]:
-    """Claims whose lexical probability is honest, and a judge whose log odds are right but for noise, and too kind."""
-    dice = random.Random(seed)
-    rows = []
-    for _ in range(count):
-        lexical = min(0.98, max(0.02, dice.betavariate(1.3, 1.1)))
-        label = dice.random() < lexical
-        odds = dice.gauss(sharp if label else -sharp, 1.5) + kind
-        probability = round(1 / (1 + 2.718281828 ** (-2 * odds)), 2)
-        judged = Verdict.SUPPORTED if probability >= 0.5 else Verdict.UNSUPPORTED
-        rows.append(LabelledVerdict(lexical, judged, label, probability))
-    return rows
-
-
-@pytest.mark.parametrize(("sharp", "kind"), [(0.5, 0.0), (1.0, 0.0), (1.0, 1.5), (1.0, -1.5), (2.0, 0.0)])
-def test_together_they_rank_better_than_either_and_are_calibrated(sharp: float, kind: float) -> None:
-    weights = fit_judge("decider", graded(600, sharp, 1, kind))
-    held_out = graded(1500, sharp, 2, kind)
-
-    fused = [(weighed(row.lexical, row.probability or 0.0, weights), row.supported) for row in held_out]
-    judge = [(row.probability or 0.0, row.supported) for row in held_out]
-    words = [(row.lexical or 0.0, row.supported) for row in held_out]
-
-    assert auroc(fused) > max(auroc(judge), auroc(words)) + 0.005
-    assert ece(fused) < 0.05
-    assert ece(fused) < ece(judge)
-
-
-def test_one_that_guesses_is_given_no_weight() -> None:
-    assert fit_judge("coin", graded(800, 0.0, 3)).graded < 0.1
-
-
-def test_it_is_never_surer_than_the_surest_were_right() -> None:
-    rows = graded(400, 1.0, 4)
-    weights = fit_judge("decider", rows)
-
-    weighed_rows = [(weighed(row.lexical, row.probability or 0.0, weights), row.supported) for row in rows]
-    surest = sorted(weighed_rows)[-40:]
-    assert max(chance for chance, _ in weighed_rows) <= weights.ceiling
-    assert weights.ceiling <= (sum(label for _, label in surest) + 1) / 42 + 0.02
-    assert weighed(1.0, 1.0, weights) == weights.ceiling
-    assert weighed(0.0, 0.0, weights) == weights.floor
-
-
-def test_a_judge_gives_verdicts_or_probabilities_not_both() -> None:
-    rows = graded(40, 1.0, 5)
-    with pytest.raises(ValueError, match="one or the other"):
-        fit_judge("decider", [*rows, rows[0]._replace(probability=None)])

@@ -1,4 +1,6 @@
-"""The claims that a judge is asked about: those that words leave open, and every near copy that is no copy."""
+"""A judge decides every claim that words leave open, and none that they decide."""
+
+from dataclasses import replace
 
 import pytest
 
@@ -7,10 +9,9 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import check_claims, fuse_layers, judge_request
-from tasks.grounding.checkers import ClaimFinding
 from tasks.grounding.judge.request import JudgeRequest
-from tasks.grounding.judge.triage import by_weight
 from tasks.grounding.judge.verdicts import JudgeReply
+from tasks.grounding.local import DECIDED
 from tests.judge_harness import verdict, verdicts_json
 
 LEASE = (
@@ -31,21 +32,19 @@ COPIES = (
     "La fianza es de seis mensualidades.",
     "Le délai de préavis est de trois mois.",
 )
-CHANGED = (
-    "The notice period is six months.",
-    "The deposit is three monthly rents.",
-    "The notice period is not three months.",
-    "Repairs of more than 120 euros must be announced after the work begins.",
-    "Repairs of more than 120 euros may be announced before the work begins.",
-    "The landlord shall enter without notice.",
-    "The tenant must keep one cat.",
-    "Die Kündigungsfrist beträgt sechs Monate.",
-    "Die Kündigungsfrist beträgt nicht drei Monate.",
-    "Der Mieter muss eine Katze halten.",
-    "El plazo de preaviso es de seis meses.",
-    "El plazo de preaviso no es de tres meses.",
-    "Le délai de préavis est de six mois.",
-    "Le locataire ne peut pas avoir un chat.",
+PARAPHRASES = (
+    "Whoever wants to leave has to say so a quarter of a year ahead.",
+    "Owners need to give warning before coming in.",
+    "Wer ausziehen will, sagt das ein Vierteljahr vorher.",
+    "Quien se marcha avisa con un trimestre.",
+    "Qui veut partir prévient un trimestre avant.",
+)
+UNTRUE = (
+    "Whoever wants to leave may go at once.",
+    "Owners come in whenever they like.",
+    "Wer ausziehen will, geht sofort.",
+    "Quien se marcha no avisa a nadie.",
+    "Qui veut partir s'en va sans un mot.",
 )
 JUDGED = {"checkers": ["structure", "lexical", "judge"]}
 
@@ -54,31 +53,55 @@ def answer(*claims: str) -> JobRequest:
     return JobRequest(query="q", context=list(SOURCES), response="\n\n".join(claims), config=JUDGED)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("claim", CHANGED)
-def test_a_copy_with_a_change_is_asked_about_and_ends_as_a_right_judge_says(claim: str) -> None:
-    request = answer(claim)
+def test_every_claim_that_words_leave_open_ends_as_a_right_judge_says() -> None:
+    stated = [*COPIES, *PARAPHRASES, *UNTRUE]
+    request = answer(*stated)
     layers = check_claims(request, postprocess(request, None, None))
     question = judge_request(layers)
-    if question is None:
-        # Words alone are sure against it.
-        (finding,) = layers.findings[CheckerName.LEXICAL]
-        assert finding.verdict is not Verdict.SUPPORTED
-        return
-    assert question.open == (0,)
+    assert question is not None
+    words = layers.findings[CheckerName.LEXICAL]
+    assert {at for at, finding in enumerate(words) if finding.verdict not in DECIDED} == set(question.open)
+    assert set(range(len(COPIES), len(stated))) <= set(question.open)
 
-    for label, quote in (("contradicted", best_window(question)), ("unsupported", "")):
-        reply = JudgeReply("p:m", verdicts_json(verdict(1, label, quote)))
-        (judged,) = fuse_layers(layers, question, reply).claims
-        assert judged.verdict is not Verdict.SUPPORTED
-        # A judge that finds a claim in no source takes nothing back from a contradiction by its words.
-        (by_words,) = layers.findings[CheckerName.LEXICAL]
-        assert judged.verdict.value == label or judged.verdict is by_words.verdict, judged
-        assert judged.checker == "judge"
+    replies = [
+        verdict(number, "supported", best_window(question, at))
+        if stated[at] in PARAPHRASES
+        else verdict(number, "unsupported")
+        for number, at in enumerate(question.selection.claims, start=1)
+    ]
+    results = fuse_layers(layers, question, JudgeReply("p:m", verdicts_json(*replies))).claims
+
+    for at, claim in enumerate(results):
+        right = Verdict.UNSUPPORTED if stated[at] in UNTRUE else Verdict.SUPPORTED
+        assert (claim.verdict, claim.checker) == (right, "judge" if at in question.open else "lexical"), claim
+        assert (claim.score or 0.0) > 0.5 or right is Verdict.UNSUPPORTED
 
 
-def best_window(question: JudgeRequest) -> str:
-    place = question.pairs[0].places[0]
+def best_window(question: JudgeRequest, at: int) -> str:
+    place = question.pairs[at].places[0]
     return question.request.context[place.source_index].content[place.start : place.end]
+
+
+def test_the_judge_sees_the_words_that_are_not_accounted_for_and_what_the_prompt_shows_of_the_source() -> None:
+    context = {"content": "The excess is 250 euros.", "title": "Car Plus", "section_hierarchy": ["Glass", "Windscreen"]}
+    request = JobRequest(
+        query="q", context=[context], response="With Car Basic you pay little for a new windscreen.", config=JUDGED
+    )  # type: ignore[arg-type, list-item]
+    layers = check_claims(request, postprocess(request, None, None))
+    (finding,) = layers.findings[CheckerName.LEXICAL]
+    layers.findings[CheckerName.LEXICAL] = [
+        replace(finding, verdict=Verdict.UNDECIDED, unaccounted=("Car Basic", "little"))
+    ]
+
+    question = judge_request(layers)
+
+    assert question is not None
+    (_, system), (_, user) = question.prompt.snapshot.texts([context["content"]])
+    assert 'title="Car Plus" section_hierarchy="Glass / Windscreen"' in user
+    assert "a new windscreen. {Car Basic, little}" in user
+    assert "in braces" in system
+    (claim,) = fuse_layers(layers, None, JudgeReply()).claims
+    assert (claim.verdict, claim.unaccounted) == (Verdict.UNDECIDED, ("Car Basic", "little"))
 
 
 @pytest.mark.parametrize("claim", COPIES)
@@ -89,34 +112,3 @@ def test_a_copy_word_for_word_is_not_asked_about(claim: str) -> None:
     assert judge_request(layers) is None
     (claim_result,) = fuse_layers(layers, None, JudgeReply()).claims
     assert claim_result.verdict is Verdict.SUPPORTED
-
-
-def test_words_that_are_surer_than_usual_do_not_outvote_a_judge_about_a_near_copy() -> None:
-    request = answer("The notice period is six months.")
-    layers = check_claims(request, postprocess(request, None, None))
-    (finding,) = layers.findings[CheckerName.LEXICAL]
-    # A calibration may be as sure as this of a claim whose words all stand there.
-    layers.findings[CheckerName.LEXICAL] = [
-        ClaimFinding(Verdict.SUPPORTED, 0.97, finding.evidence, attribution=finding.attribution)
-    ]
-    question = judge_request(layers)
-    assert question is not None
-
-    reply = JudgeReply("p:m", verdicts_json(verdict(1, "unsupported")))
-    (judged,) = fuse_layers(layers, question, reply).claims
-
-    assert judged.verdict is Verdict.UNSUPPORTED
-    assert judged.judge is not None
-    assert judged.judge.before == 0.97
-
-
-def test_near_copies_come_first_then_doubtful_support_then_doubtful_rejections() -> None:
-    findings = [
-        ClaimFinding(Verdict.UNSUPPORTED, 0.2),
-        ClaimFinding(Verdict.SUPPORTED, 0.6),
-        ClaimFinding(Verdict.SUPPORTED, 0.74),
-        ClaimFinding(Verdict.UNSUPPORTED, 0.4),
-        ClaimFinding(Verdict.SUPPORTED, 0.5),
-    ]
-
-    assert by_weight(range(5), findings) == (2, 4, 1, 3, 0)

@@ -251,15 +251,16 @@ def calibration(**changed: Any) -> Calibration:
     return Calibration.model_validate(value | changed)
 
 
-def test_a_calibration_changes_the_score_and_the_version() -> None:
+def test_a_calibration_changes_score_threshold_and_version() -> None:
     lexical = Lexical(shipped().calibrated(calibration()))
     assert lexical.version.startswith(f"{shipped().version}+")
     request = JobRequest(response="A crossing takes 85 minutes.", context=(FERRY,))
     processed = postprocess(request, None, None)
     (own,) = ground(request, processed, {CheckerName.LEXICAL: lexical}).claims
     (usual,) = ground(request, processed).claims
-    assert (own.verdict, own.score) == (Verdict.SUPPORTED, 0.9)
-    assert usual.score != own.score
+    assert (own.verdict, own.score) == (Verdict.UNDECIDED, 0.9)
+    assert own.reason.startswith("words support it, but not to the threshold of 0.99")
+    assert (usual.verdict, usual.score != own.score) == (Verdict.SUPPORTED, True)
 
 
 def test_a_setting_selects_a_calibration() -> None:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.claim_error import ErrorKind
 from schemas.generation import CheckerName
 from schemas.grounding import Claim, Grounding, Verdict
 from schemas.job import GenerationConfig, JobRequest
@@ -20,7 +19,7 @@ from tasks.grounding.local import (
     SURELY_SUPPORTED,
     SURELY_UNSUPPORTED,
     Local,
-    open_claims,
+    claims_to_judge,
     without_judge,
 )
 from tasks.grounding.model import Calibration, shipped
@@ -31,7 +30,7 @@ from tests.scorers import NamedScorer, Short, Silent
 NORTH = "The Northwind is a ferry of the northern line. It carries 36 cars and 200 passengers across the strait."
 SOUTH = "Southwind is smaller. Southwind carries goods across the strait, and no cars of passengers at all."
 PEOPLE = "Alice sold the red house near the harbour to Boris in spring. Boris paid for it in gold coins."
-SWAPPED = "The house near the harbour was sold by Boris to Alice for silver [1]."
+SWAPPED = "A villa by the lake was sold by Boris to Alice for much silver [1]."
 HALF = "Alice sold the big villa near the lake to a stranger for silver [1]."
 LAYERS = ("structure", "lexical", "local")
 
@@ -72,8 +71,6 @@ def test_what_the_words_contradict_is_not_read() -> None:
     assert lexical(sentence, (PEOPLE,)).verdict is Verdict.CONTRADICTED
     claim = only(sentence, (PEOPLE,))
     assert (claim.verdict, claim.checker) == (Verdict.CONTRADICTED, "lexical")
-    assert claim.error is not None
-    assert claim.error.kind is ErrorKind.DIRECTION
 
 
 def test_its_yes_decides_a_claim_that_the_words_leave_undecided() -> None:
@@ -98,14 +95,14 @@ def test_a_model_without_an_opinion_changes_no_verdict() -> None:
 
 def test_claims_of_which_the_words_are_sure_are_not_read() -> None:
     scorer = NamedScorer()
-    sure = "Boris paid for it in gold coins [1]. Alice sold the red house near the harbour to Boris in autumn [1]."
+    sure = "Boris paid for it in gold coins [1]."
     grounding = check(f"{sure} {HALF}", (PEOPLE,), scorer)
     ((pair,),) = scorer.calls
     assert pair == (PEOPLE, HALF.replace(" [1]", ""))
-    assert [claim.checker for claim in grounding.claims] == ["lexical", "lexical", "local"]
+    assert [claim.checker for claim in grounding.claims] == ["lexical", "local"]
     alone = NamedScorer()
     assert check(sure, (PEOPLE,), alone, checkers=("local",)).checkers == {"local": "says-who-3"}
-    assert len(alone.calls[0]) == 2, "without the words every claim is open"
+    assert len(alone.calls[0]) == 1, "without the words every claim is open"
 
 
 def test_all_pairs_of_an_answer_go_to_the_model_at_once_cited_passages_first() -> None:
@@ -167,13 +164,15 @@ def test_a_calibration_for_another_model_is_refused() -> None:
 
 def test_the_process_uses_it_with_its_calibration() -> None:
     blend = LocalWeights(source="says-who-3", labels=50, local=0.0)
-    calibration = Calibration(model=shipped().identity, knots=((0, 0.4),), supported_at=0.4, labels=50, local=blend)
+    calibration = Calibration(model=shipped().identity, knots=((0, 0.4),), supported_at=0.5, labels=50, local=blend)
     try:
         use_calibration(calibration)
         use_local_model(NamedScorer(), calibration)
         request = JobRequest(response=HALF, context=(PEOPLE,), config=GenerationConfig(checkers=LAYERS))
         (claim,) = ground(request, postprocess(request, None, None)).claims
-        assert (claim.checker, claim.verdict) == ("local", Verdict.SUPPORTED), "at the threshold, by the words alone"
+        assert (claim.checker, claim.verdict) == ("local", Verdict.UNSUPPORTED), (
+            "below the threshold, by the words alone"
+        )
     finally:
         use_local_model(None)
         use_calibration(None)
@@ -202,12 +201,12 @@ def test_more_of_either_never_lowers_the_probability(
     assert 0 <= blend.alone(less) <= blend.alone(more) <= 1
 
 
-def test_a_judge_is_asked_where_both_together_are_open() -> None:
+def test_a_judge_is_asked_where_words_are_open_and_the_model_is_not_sure() -> None:
     words_open = ClaimFinding(Verdict.UNDECIDED, 0.5, reason="words")
     surely = ClaimFinding(Verdict.SUPPORTED, 0.9, reason="model")
     claim = CheckedClaim("Boris paid.", Span(0, 11))
     findings = {CheckerName.LEXICAL: [words_open, words_open], CheckerName.LOCAL: [surely, ClaimFinding()]}
     assert without_judge(findings) == [surely, words_open]
-    assert open_claims([claim, claim], without_judge(findings)) == [1]
+    assert claims_to_judge([claim, claim], findings) == [1]
     assert without_judge({CheckerName.LOCAL: [surely]}) == [surely]
     assert without_judge({}) is None

@@ -20,10 +20,8 @@ from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.errors import LedgerError, ProviderError, Unstorable
-from tasks.grounding import WEIGHTS
 from tasks.grounding.judge.call import Judge
 from tasks.grounding.judge.request import key_of
-from tasks.grounding.weights import JudgeWeights
 from tasks.ports import Advance, Answered, CachedVerdict, Call, JobView, Leased, NewBatch, Purpose, VerdictQuery
 from tests.builders import closed_ok, make_attempt, make_batch, make_jobs, make_prompt, new_id
 from tests.fakes.inline import Inline
@@ -48,7 +46,7 @@ from worker.operations.result_lines import judged_rows
 
 YES = verdict(1, "supported", QUOTE)
 NO = verdict(1, "unsupported")
-LATE = "Lorries bring the morning edition to the valley while people sleep."
+LATE = "Trucks with papers drive up to the villages very early."
 """Another paraphrase of the same words of the source."""
 NEVER = raises(AssertionError("asked again"))
 
@@ -104,7 +102,7 @@ def test_equal_claims_with_equal_evidence_are_one_call_and_the_record_says_whose
         rows = [row for view in views for row in judged_rows(view)]
         assert [row["reused_from"] for row in rows] == [None, *[str(attempt["id"])] * 2]
         assert {(row["judge"], row["verdict"], *row["evidence"][:1]) for row in rows} == {
-            ("scripted:scripted-1 by _judge@1", "supported", QUOTE)
+            ("scripted:scripted-1 by _judge@2", "supported", QUOTE)
         }
         assert harness.judge.calls[1:] == []
 
@@ -176,12 +174,7 @@ def test_a_claim_that_stands_twice_in_an_answer_is_asked_about_once() -> None:
     run(scenario())
 
 
-def test_cached_verdicts_count_if_the_call_for_the_rest_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    fitted = JudgeWeights(
-        source="scripted:scripted-1", lexical=0.0, supported=3.0, not_supported=0.0, floor=0.0, ceiling=1.0
-    )
-    monkeypatch.setitem(WEIGHTS, fitted.source, fitted)
-
+def test_cached_verdicts_count_if_the_call_for_the_rest_fails() -> None:
     async def scenario() -> None:
         harness = judge_harness(verdicts_reply(YES), raises(ProviderError(FailureKind.AUTHENTICATION, "bad key")))
         first, second = await judged(harness, supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG))
@@ -190,7 +183,7 @@ def test_cached_verdicts_count_if_the_call_for_the_rest_fails(monkeypatch: pytes
         assert (familiar.verdict, familiar.score) == (Verdict.SUPPORTED, claims_of(first)[0].score)
         assert (unknown.verdict, unknown.reused_from) == (Verdict.UNCHECKED, None)
         assert "bad key" in grounding_of(second).failed_checkers["judge"]
-        assert grounding_of(second).checkers["judge"].startswith("scripted:scripted-1 by _judge@1")
+        assert grounding_of(second).checkers["judge"].startswith("scripted:scripted-1 by _judge@2")
         assert second.outcome is Outcome.PARTIAL
 
     run(scenario())
@@ -255,7 +248,7 @@ def test_a_probability_that_may_rest_on_other_passages_is_asked_for_again() -> N
         context = ({"content": SOURCE}, {"content": f"{far} The harbour ferry is called Old Tom by everyone."})
         first, second = (
             JobRequest(**{**supplied_answer(*claims).model_dump(), "context": context})
-            for claims in ((PARAPHRASE, "A boat in the harbour has the name Tom."), (PARAPHRASE,))
+            for claims in ((PARAPHRASE, "Whoever crosses by boat meets Tom."), (PARAPHRASE,))
         )
         harness = decider([0.9, 0.4], [0.7])
         _, view = await judged(harness, first, second)
@@ -340,7 +333,7 @@ def test_a_quote_from_what_another_claim_brought_along_counts_there_alone() -> N
         context = ({"content": SOURCE}, {"content": f"{far} The harbour ferry is called Old Tom by everyone."})
         first = JobRequest(
             **{
-                **supplied_answer(PARAPHRASE, "A boat in the harbour has the name Tom.").model_dump(),
+                **supplied_answer(PARAPHRASE, "Whoever crosses by boat meets Tom.").model_dump(),
                 "context": context,
             }
         )

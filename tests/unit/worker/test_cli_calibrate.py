@@ -100,7 +100,7 @@ def test_the_confidence_of_answers_of_several_claims_matches_their_labels() -> N
         answers.append(LabelledAnswer(request, number % 3 == 0))
     calibration = recalibrate(answers, "2026-01-01").calibration
     use_calibration(calibration)
-    stated = [ground(request, postprocess(request, None, None)).confidence or 0.0 for request, _, _ in answers]
+    stated = [ground(request, postprocess(request, None, None)).confidence or 0.0 for request, _ in answers]
     assert sum(stated) / len(stated) == pytest.approx(1 / 3, abs=0.06)
     assert calibration.dependence is not None
     assert calibration.dependence > shipped().dependence
@@ -115,11 +115,11 @@ def test_the_confidence_of_answers_of_several_claims_matches_their_labels() -> N
 
 
 def test_a_calibration_that_is_no_better_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = calibration_fit.read_labels(str(labels(tmp_path / "labels.jsonl", count=24)), None, print)
+    lines = calibration_fit.read_labels(str(labels(tmp_path / "labels.jsonl", count=24)), print)
     better = recalibrate(lines.answers, "2026-11-23")
     warnings = []
     for result in (better, replace(better, after=better.before)):
-        calibration_fit._report(result, "-")
+        calibration_fit._report(result)
         warnings.append("no better than before" in capsys.readouterr().err)
     assert warnings == [False, True]
 
@@ -146,7 +146,7 @@ def swapped(number: int) -> dict[str, Any]:
         f"{seller} sold the {WORDS[(number + 5) % 14]} house near the harbour to {other} in the spring of that year."
     )
     return {
-        "response": f"{who} sold the {WORDS[(number + 5) % 14]} boat in the harbour to {whom}.",
+        "response": f"{who} sold some {WORDS[(number + 1) % 14]} boats for silver coins to {whom}.",
         "sources": [source],
         "label": bool(number % 3),
     }

@@ -293,7 +293,7 @@ def test_a_judge_by_default_is_named_with_its_most_cost(
     (finding,) = check_default_judge(Settings(**settings), environment)
     assert (finding.check, finding.severity) == ("default_judge", Severity.NOTE)
     assert finding.what.startswith(
-        f"{judge} reads the claims that words leave open, for at most 10% of what the answer"
+        f"{judge} reads the claims that words leave open, for at most 15% of what the answer"
     )
     assert "NIGHTDESK_DEFAULT_JUDGE_SHARE=0" in finding.remedy
 

@@ -31,7 +31,7 @@ TEMPLATE = """\
 
 _SETTINGS = """\
 # The most that a judge may add to the cost of an answer; 0: no judge but where a job asks for one.
-# default_judge_share = 0.1
+# default_judge_share = 0.15
 
 # Calls at once and a minute, over all workers.
 # slots = 1000

@@ -1,0 +1,76 @@
+"""The threshold of ``calibrate --alpha``: of what words support, at most so many are false, or nothing is promised."""
+
+import random
+from pathlib import Path
+
+import orjson
+import pytest
+
+from schemas.job import JobRequest
+from tasks.errors import InputError
+from tasks.grounding.guarantee import guarantee, labels_needed, tail
+from tasks.grounding.model import Calibration, shipped
+from tasks.grounding.recalibration import LabelledAnswer
+from worker import cli
+
+COPY = "The night desk of the harbour opens at nine in the evening."
+
+
+def labels(right: int, wrong: int) -> list[LabelledAnswer]:
+    """Claims that stand word for word in their source, of which a strict person accepts the first only."""
+    return [
+        LabelledAnswer(JobRequest(query="q", response=f"{COPY[:-1]} {at}.", context=[f"{COPY[:-1]} {at}."]), at < right)
+        for at in range(right + wrong)
+    ]
+
+
+@pytest.mark.parametrize(("alpha", "needed"), [(0.05, 59), (0.1, 29), (0.01, 299)])
+def test_so_many_supported_claims_are_the_fewest_that_can_promise_anything(alpha: float, needed: int) -> None:
+    assert labels_needed(alpha) == needed
+    assert tail(needed, 0, alpha) <= 0.05 < tail(needed - 1, 0, alpha)
+    with pytest.raises(
+        InputError, match=f"words support {needed - 1} of {needed - 1} labelled claims: at least {needed}"
+    ):
+        guarantee(labels(needed - 1, 0), alpha, "2026-11-26")
+
+
+def test_enough_right_claims_keep_all_that_words_support() -> None:
+    promised = guarantee(labels(120, 1), 0.05, "2026-11-26")
+    assert (promised.supported, promised.wrong, promised.supported_before, promised.coverage) == (121, 1, 121, 1.0)
+    assert promised.calibration.supported_at == pytest.approx(shipped().supported_at, abs=0.0001)
+    assert promised.calibration.knots == shipped().knots
+
+
+def test_no_threshold_is_promised_where_the_surest_are_too_often_wrong() -> None:
+    with pytest.raises(InputError, match=r"of 120 labelled claims that words support, 12 are false"):
+        guarantee(labels(108, 12), 0.05, "2026-11-26")
+
+
+def test_the_promise_is_broken_in_at_most_one_sample_in_twenty() -> None:
+    """Of claims that are false in just over 5 %, no sample but a rare one may promise at most 5 %."""
+    dice = random.Random(5)
+    broken = 0
+    for _ in range(2000):
+        wrong = sum(dice.random() < 0.0501 for _ in range(200))
+        broken += tail(200, wrong, 0.05) <= 0.05
+    assert broken / 2000 <= 0.05
+
+
+def test_the_command_writes_the_threshold_and_says_what_it_leaves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "labels.jsonl", tmp_path / "mine.json"
+    rows = [
+        {"claim": request.response, "sources": [request.context[0].content], "label": int(right)}
+        for request, right in labels(80, 0)
+    ]
+    path.write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    assert cli.run(["calibrate", str(path), "--alpha", "0.05", "-o", str(out)]) == 0
+    stderr = capsys.readouterr().err
+    assert "with 95% confidence at most 5.0% of what words call supported is false" in stderr
+    assert "80 of 80 labelled lines (100%) stay supported" in stderr
+    assert Calibration.load(out).metrics["guarantee"] == {"alpha": 0.05, "confidence": 0.95, "coverage": 1.0}
+
+    path.write_bytes(b"\n".join(map(orjson.dumps, rows[:40])))
+    assert cli.run(["calibrate", str(path), "--alpha", "0.05", "-o", str(out)]) == 2
+    assert "at least 59 must be" in capsys.readouterr().err
