@@ -9,6 +9,7 @@ from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, ProviderSnapshot
 from tasks.answers.layouts import Extras
 from tasks.answers.postprocess import Processed, postprocess, rerender
+from tasks.answers.styles import manner_of
 from tasks.prompting.messages import render
 from worker.providers.extractive import Extractive
 
@@ -34,13 +35,6 @@ FORMATS = {
     OutputFormat.STEPS: "Items of `bullets`, numbered 1, 2, 3 without gaps.",
     OutputFormat.TABLE: "A statement a row. A table that the model wrote itself keeps its columns, with the markers in its cells; beside other text its rows become statements.",
     OutputFormat.JSON: "`answer` holds the texts, each with the numbers of the sources it cites; `sources` the list. In place of an answer, such as for an abstention or a failure, `answer` is empty, `status` names the reason and `message` is the text for the reader.",
-}
-STYLES = {
-    CitationStyle.NUMBERED: "numbers in the order of first appearance",
-    CitationStyle.SOURCE: "the same numbers, in words",
-    CitationStyle.INLINE: "title (or product and kind of document, or path), section path, article and page",
-    CitationStyle.FOOTNOTE: "superscripts behind the punctuation, with a note each",
-    CitationStyle.ENDNOTE: "numbers, with a list of the sources",
 }
 TABLE_ANSWER = """| Party | Notice period |
 | --- | --- |
@@ -146,7 +140,8 @@ def _styles(example: tuple[JobRequest, Processed]) -> list[str]:
         "the citations are located all the same. Markdown in a title is escaped.",
         "",
     ]
-    for style, about in STYLES.items():
+    for style in CitationStyle:
+        about = manner_of(style).about
         lines += [f"### {style.value}", "", f"{about[0].upper()}{about[1:]}.", ""]
         lines += [rendered(example, style, OutputFormat.MARKDOWN), ""]
     return lines

@@ -10,6 +10,7 @@ rendered     joins the segments into one text, and writes it with the positions 
   layouts    writes plain text, lists, tables and JSON
   items      splits the text into the items of a list
 formats      chooses the output format, validates an answer against it, and strips Markdown
+styles       describes each citation style
 citations    names the sources, and locates citations in the answer and quotes in the source
 redaction    removes sentences from an answer
 leaves       lists the values of an object

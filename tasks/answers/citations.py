@@ -15,6 +15,7 @@ from schemas.generation import CitationStyle
 from schemas.job import JobRequest, SourceContext
 from tasks.answers.parse import storable
 from tasks.answers.rendered import Mark, Rendered, strip_markers
+from tasks.answers.styles import manner_of
 from tasks.text.evidence import Match, SourceSearch, search_sources
 from tasks.text.sentences import Span, in_one_form
 from tasks.text.time_limit import OutOfTime, ensure_time
@@ -314,7 +315,6 @@ def _locate_elided(quote: str, content: str) -> Span | None:
 
 # ---- labels and markers of sources -----------------------------------------------------------------------------------
 
-SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?\w+;)")
 """Characters that Markdown can parse as mark-up in a title: all but an underscore inside a word."""
 
@@ -401,22 +401,18 @@ def section_path(about: Mapping[str, Any]) -> str | None:
 
 def marker(style: CitationStyle, rank: int, source: Label, *, markdown: bool) -> str:
     """The marker of a source in running text; for Markdown the title is escaped."""
-    match style:
-        case CitationStyle.SOURCE:
-            return f"[Source {rank}]"
-        case CitationStyle.INLINE:
-            return f"(Source: {escape_markdown(str(source)) if markdown else neutral_title(str(source))})"
-        case CitationStyle.FOOTNOTE:
-            return str(rank).translate(SUPERSCRIPTS)
-        case _:
-            return f"[{rank}]"
+    manner = manner_of(style)
+    return manner.mark(rank, _title(source, markdown=markdown) if manner.names else "")
 
 
 def reference(style: CitationStyle, rank: int, source: Label, *, markdown: bool) -> str:
-    """The line of a source in the list of sources; it begins with the marker."""
-    named = escape_markdown(str(source)) if markdown else neutral_title(str(source))
-    lead = f"[{rank}]" if style is CitationStyle.INLINE else marker(style, rank, source, markdown=markdown)
-    return f"{lead} {named}"
+    """The line of a source in the list of sources: its marker, or else its number, and its title."""
+    lead = f"[{rank}]" if manner_of(style).names else marker(style, rank, source, markdown=markdown)
+    return f"{lead} {_title(source, markdown=markdown)}"
+
+
+def _title(source: Label, *, markdown: bool) -> str:
+    return escape_markdown(str(source)) if markdown else neutral_title(str(source))
 
 
 _OPENS_TAG = re.compile(r"<(?=[A-Za-z/!?])")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
+from typing import assert_never
 
 import orjson
 from markdown_it import MarkdownIt
@@ -102,8 +103,12 @@ def format_problem(text: str, output_format: OutputFormat) -> str | None:
             problem = _of_markdown(text)
         case OutputFormat.TABLE:
             problem = _of_table(text)
-        case _:
+        case OutputFormat.BULLETS | OutputFormat.STEPS:
             problem = _of_list(text, numbered=output_format is OutputFormat.STEPS)
+        case OutputFormat.AUTO:
+            raise ValueError("auto is no format of an answer")
+        case _:
+            assert_never(output_format)
     return f"the answer is not valid as {output_format.value}: {problem}" if problem else None
 
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from schemas.generation import CitationStyle, OutputFormat
+from schemas.generation import OutputFormat
 from tasks.answers.active_content import neutral_plain
 from tasks.answers.citations import Label, reference
 from tasks.answers.formats import format_problem, table_lines, without_markdown
 from tasks.answers.items import Item, Kind, as_cell, as_item, as_string, cut_items, indented
 from tasks.answers.rendered import Edit, Flow, Writer, text_bounds, write_markdown
 from tasks.answers.stretches import Stretches
+from tasks.answers.styles import manner_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def write_sources(writer: Writer, labels: Sequence[Label]) -> None:
         reference(writer.style, rank, labels[source - 1], markdown=writer.markdown)
         for source, rank in writer.ranks.items()
     ]
-    if writer.style is CitationStyle.FOOTNOTE:
+    if manner_of(writer.style).raised:
         writer.write("\n\n" + ("  \n" if writer.markdown else "\n").join(lines))
     elif writer.markdown:
         writer.write("\n\n**Sources:**\n\n" + "\n".join(f"- {line}" for line in lines))

@@ -4,7 +4,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, assert_never
 
 import orjson
 
@@ -19,6 +19,7 @@ from tasks.answers.layouts import Extras, table_heads, write_items, write_json, 
 from tasks.answers.objects import complete_object, violations
 from tasks.answers.parse import ParsedAnswer, is_storable, merge_repeated, parse_completion, parse_supplied
 from tasks.answers.rendered import Rendered, Writer, flow_of, strip_markers, write_markdown
+from tasks.answers.styles import manner_of
 from tasks.text.clauses import clause_spans
 from tasks.text.sentences import Span, answer_sentences
 from tasks.text.statements import Statement
@@ -354,10 +355,6 @@ def render_again(request: JobRequest, processed: Processed, answer: CanonicalAns
 # ---- rendering -------------------------------------------------------------------------------------------------------
 
 
-_LISTED = {CitationStyle.FOOTNOTE, CitationStyle.ENDNOTE}
-"""Styles that include a list of sources."""
-
-
 def render(
     answer: CanonicalAnswer,
     style: CitationStyle,
@@ -395,7 +392,7 @@ def render(
         return writer.finish(writer.position)
     _write_body(writer, output_format, allow_html=allow_html)
     body = writer.position
-    if extras.sources or (show_markers and style in _LISTED):
+    if extras.sources or (show_markers and manner_of(style).listed):
         write_sources(writer, labels)
     if extras.score:
         name, score = extras.score
@@ -405,11 +402,16 @@ def render(
 
 
 def _write_body(writer: Writer, output_format: OutputFormat, *, allow_html: bool) -> None:
-    if output_format is OutputFormat.TABLE:
-        write_table(writer)
-    elif output_format in {OutputFormat.BULLETS, OutputFormat.STEPS}:
-        write_items(writer, numbered=output_format is OutputFormat.STEPS)
-    elif output_format is OutputFormat.PLAIN:
-        write_plain(writer, neutral=not allow_html)
-    else:
-        write_markdown(writer, table_heads(writer.flow.text) if "|" in writer.flow.text else ())
+    match output_format:
+        case OutputFormat.TABLE:
+            write_table(writer)
+        case OutputFormat.BULLETS | OutputFormat.STEPS:
+            write_items(writer, numbered=output_format is OutputFormat.STEPS)
+        case OutputFormat.PLAIN:
+            write_plain(writer, neutral=not allow_html)
+        case OutputFormat.MARKDOWN:
+            write_markdown(writer, table_heads(writer.flow.text) if "|" in writer.flow.text else ())
+        case OutputFormat.JSON | OutputFormat.AUTO:
+            raise ValueError(f"{output_format.value} is no layout of text")
+        case _:
+            assert_never(output_format)

@@ -10,6 +10,7 @@ from itertools import accumulate
 from schemas.answer import CanonicalAnswer, Segment
 from schemas.generation import CitationStyle
 from tasks.answers.stretches import Stretches
+from tasks.answers.styles import manner_of
 from tasks.text.sentences import Span
 from tasks.text.statements import separator
 
@@ -46,7 +47,7 @@ def flow_of(answer: CanonicalAnswer, style: CitationStyle) -> Flow:
     ends = list(accumulate(map(len, texts)))
     bounds = tuple(Span(end - len(text), end) for text, end in zip(texts, ends, strict=True))
     inserts = [
-        Insert(bound.start + _end_of_words(text, raised=style is CitationStyle.FOOTNOTE), index, source)
+        Insert(bound.start + _end_of_words(text, raised=manner_of(style).raised), index, source)
         for index, (text, bound, segment) in enumerate(zip(texts, bounds, answer.segments, strict=True))
         for source in sources_of(segment)
     ]
@@ -323,11 +324,11 @@ class Writer:
         self._marks.append(Mark(insert.segment, insert.source, rank, start, self.position))
 
     def _separator(self) -> str:
-        if self.style is CitationStyle.FOOTNOTE:
+        if manner_of(self.style).raised:
             return "," if self.after_mark else ""
         if not self._parts or self._parts[-1][-1].isspace():
             return ""
-        return "" if self.after_mark and self.style is not CitationStyle.INLINE else " "
+        return "" if self.after_mark and not manner_of(self.style).names else " "
 
     def piece(self, start: int, end: int | None = None, *, reach: int | None = None) -> None:
         """Records the text since ``start`` as a statement; its markers go up to ``reach``, by default up to here."""

@@ -7,14 +7,14 @@ from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, assert_never
 from urllib.parse import urlsplit
 
 import httpx2
 import orjson
 
 from schemas.failure import FailureKind
-from schemas.generation import WINDOWS, AnswerProtocol, Lane
+from schemas.generation import AnswerProtocol, Lane
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, NativeCitation, Prompt, ProviderSnapshot, Usage
 from tasks.answers.parse import storable
@@ -334,11 +334,16 @@ class Adapter(ABC):
     # ---- provider batches, and the background ----
 
     def _lane(self, config: GenerationConfig) -> Lane:
-        if config.lane is Lane.PROVIDER_BATCH and self.has_batches and self.batch_calls is not None:
-            return Lane.PROVIDER_BATCH
-        if config.lane in WINDOWS and self.background is not None:
-            return config.lane
-        return standard_lane(config, self.failures)
+        match config.lane:
+            case Lane.STANDARD | Lane.AUTO:
+                has_lane = False
+            case Lane.PROVIDER_BATCH:
+                has_lane = self.has_batches and self.batch_calls is not None
+            case Lane.BACKGROUND | Lane.BACKGROUND_2H:
+                has_lane = self.background is not None
+            case _:
+                assert_never(config.lane)
+        return config.lane if has_lane else standard_lane(config, self.failures)
 
     @property
     def background(self) -> RemoteResponses | None:

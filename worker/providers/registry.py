@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from schemas.generation import WINDOWS, CheckerName, Lane
 from schemas.job import GenerationConfig
@@ -316,13 +316,22 @@ class ConfiguredProviders:
             await provider.close()
 
     def _build(self, name: str, entry: ProviderSettings) -> Provider:
-        if entry.kind is ProviderKind.EXTRACTIVE:
-            extractive: Callable[..., Provider] = import_module("worker.providers.extractive").Extractive
-            return extractive(latency_s=self._settings.extractive_latency_s, name=name)
-        if entry.kind is ProviderKind.LLAMAINDEX:
-            return self._build_llamaindex(name, entry)
-        if entry.kind is ProviderKind.PLUGIN:
-            return self._build_plugin(name, entry)
+        match entry.kind:
+            case ProviderKind.EXTRACTIVE:
+                extractive: Callable[..., Provider] = import_module("worker.providers.extractive").Extractive
+                return extractive(latency_s=self._settings.extractive_latency_s, name=name)
+            case ProviderKind.LLAMAINDEX:
+                return self._build_llamaindex(name, entry)
+            case ProviderKind.PLUGIN:
+                return self._build_plugin(name, entry)
+            case ProviderKind.OPENAI | ProviderKind.OPENAI_CHAT | ProviderKind.OPENAI_DECISIONS:
+                return self._build_adapter(name, entry, *_ADAPTERS[entry.kind])
+            case ProviderKind.AZURE_OPENAI | ProviderKind.ANTHROPIC | ProviderKind.BEDROCK | ProviderKind.VERTEX:
+                return self._build_adapter(name, entry, *_ADAPTERS[entry.kind])
+            case _:
+                assert_never(entry.kind)
+
+    def _build_adapter(self, name: str, entry: ProviderSettings, module: str, adapter: str) -> Provider:
         key, base_url = self._key(name, entry), self._base_url(name, entry)
         target = import_module("worker.providers.adapter").Target(
             name=name,
@@ -339,7 +348,6 @@ class ConfiguredProviders:
             prices=entry.prices,
             options=entry.options if entry.kind in CLOUDS else {},
         )
-        module, adapter = _ADAPTERS[entry.kind]
         build: _Adapter = getattr(import_module(module), adapter)
         return build(target)
 
