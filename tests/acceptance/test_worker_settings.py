@@ -1,7 +1,6 @@
 """Settings of a worker that change what it does: each run with a value under which something else happens than by default."""
 
 import signal
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,14 +27,13 @@ def test_a_call_of_the_judge_has_its_own_time_and_tokens(
     claim = "Villages in the valley get the paper by lorry while it is still dark."
     source = "Each night lorries carry the paper to the villages of the valley before dawn."
     monkeypatch.setattr(JUDGE, "truth", {claim: source})
-    stub.latency_s = 20.0
+    # Whoever waited for the judge would not end within the test.
+    stub.latency_s = 3_600.0
     job = {"response": claim, "context": [source], "config": {"checkers": ["structure", "lexical", "judge"]}}
     system.submit([job])
-    began = time.monotonic()
     system.start_worker(judge="openai", provider="extractive", judge_timeout_s=0.5, judge_max_tokens=333)
     system.until_final(1)
 
-    assert time.monotonic() - began < stub.latency_s, "it did not wait for the judge"
     ((grounding,),) = system.rows("SELECT grounding FROM generation_record")
     assert (grounding["claims"][0]["verdict"], list(grounding["failed_checkers"])) == ("unchecked", ["judge"])
     judged = [request.json for request in stub.requests if "input" in request.json]
