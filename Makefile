@@ -87,7 +87,6 @@ test-onnx: $(VENV)/.developing ## local models of the check, with tiny real ones
 	$(BIN)/python -m pytest -n 0 tests/onnx
 
 test-parquet: $(VENV)/.developing ## input and output as Parquet
-	$(PIP_INSTALL) --editable '.[parquet]'
 	$(BIN)/python -m pytest -n 0 tests/parquet
 
 # In an environment of its own: the models of KEDA bring a plugin for pytest.

@@ -3,7 +3,6 @@
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,9 +13,6 @@ from tasks.errors import InputError
 from tasks.ports import NewBatch
 from worker.operations.file_submission import Intake
 from worker.operations.input_columns import ColumnMap
-
-if find_spec("pyarrow") is None:
-    pytest.skip("make test-parquet installs the extra", allow_module_level=True)
 
 
 def write(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:

@@ -474,14 +474,10 @@ def _record(place: str, headings: Sequence[str], cells: Sequence[str]) -> Row:
 
 def _parquet(source: _Source) -> Generator[Row, None, None]:
     file, title = source.file, source.title
-    try:
-        # Forty megabytes that only this form needs.
-        import pyarrow as pa  # noqa: PLC0415
-        from pyarrow import parquet  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"{title} is Parquet, which needs another package: pip install 'nightdesk[parquet]'"
-        ) from error
+    # Forty megabytes that only this form needs.
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow import parquet  # noqa: PLC0415
+
     with tempfile.TemporaryFile() as copy:
         if not _seekable(file):
             # Its table of contents is at its end.

@@ -5,10 +5,14 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from types import NoneType, UnionType
+from typing import IO, Annotated, Any, Union, get_args, get_origin
 
 import orjson
+from pydantic import BaseModel
 
+from schemas.job import JobRequest
+from schemas.record import JobResult
 from schemas.states import JobState
 from tasks.errors import InputError
 from tasks.ports import JobView
@@ -28,7 +32,7 @@ WriteRow = Callable[[dict[str, Any]], None]
 def form_of(output: str, form: OutputForm | None) -> OutputForm:
     """The form of an output: as named, else by its suffix, else JSON lines.
 
-    Raises: InputError for the suffix of a table that is not written, for Parquet that can't be written there, or without its package.
+    Raises: InputError for the suffix of a table that is not written, and for Parquet that can't be written there.
     """
     name = Path(output.removesuffix(".gz")).suffix.removeprefix(".").lower()
     if form is None and name in _OTHER_TABLES:
@@ -37,21 +41,9 @@ def form_of(output: str, form: OutputForm | None) -> OutputForm:
         )
     if form is None:
         form = OutputForm(name) if name in set(OutputForm) else OutputForm.JSONL
-    if form is OutputForm.PARQUET:
-        if output == STDOUT or output.endswith(".gz"):
-            raise InputError(f"Parquet can't be written to {output!r}: name a file such as answers.parquet")
-        _require_parquet()
+    if form is OutputForm.PARQUET and (output == STDOUT or output.endswith(".gz")):
+        raise InputError(f"Parquet can't be written to {output!r}: name a file such as answers.parquet")
     return form
-
-
-def _require_parquet() -> Any:
-    try:
-        # Forty megabytes that only this form needs.
-        import pyarrow as pa  # noqa: PLC0415
-        from pyarrow import parquet  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise InputError("Parquet needs another package: pip install 'nightdesk[parquet]'") from error
-    return pa, parquet
 
 
 # ---- columns ---------------------------------------------------------------------------------------------------------
@@ -151,16 +143,17 @@ class _Table:
     """A Parquet file that grows by row groups."""
 
     def __init__(self, file: IO[bytes], columns: dict[str, type]) -> None:
-        self._arrow, parquet = _require_parquet()
-        pa = self._arrow
-        types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-        self._schema = pa.schema([(name, types.get(kind, pa.string())) for name, kind in columns.items()])
-        self._columns = columns
+        # Forty megabytes that only this form needs.
+        import pyarrow as pa  # noqa: PLC0415
+        from pyarrow import parquet  # noqa: PLC0415
+
+        self._table = pa.Table
+        self._schema = pa.schema([(name, _arrow_type(pa, _annotation(name, kind))) for name, kind in columns.items()])
         self._file = parquet.ParquetWriter(file, self._schema, compression="zstd")
         self._rows: list[dict[str, Any]] = []
 
     def add(self, row: dict[str, Any]) -> None:
-        self._rows.append({name: _value(row.get(name)) for name in self._columns})
+        self._rows.append({column.name: _arrow_value(row.get(column.name), column.type) for column in self._schema})
         if len(self._rows) == PARQUET_ROWS:
             self._write()
 
@@ -169,9 +162,33 @@ class _Table:
         self._file.close()
 
     def _write(self) -> None:
-        self._file.write_table(self._arrow.Table.from_pylist(self._rows, schema=self._schema))
+        self._file.write_table(self._table.from_pylist(self._rows, schema=self._schema))
         self._rows = []
 
 
-def _value(value: Any) -> Any:
-    return orjson.dumps(value).decode() if isinstance(value, list | dict) else value
+def _annotation(name: str, kind: type) -> Any:
+    """The type of a column as the contract has it, where its cells have parts."""
+    field = next((model.model_fields[name] for model in (JobResult, JobRequest) if name in model.model_fields), None)
+    return kind if field is None or kind not in {list, dict} else field.annotation
+
+
+def _arrow_type(pa: Any, annotation: Any) -> Any:
+    """The type of Parquet for one of a contract: lists and objects as they are, what may be anything as JSON in a text."""
+    origin, parts = get_origin(annotation), [each for each in get_args(annotation) if each is not NoneType]
+    if origin is Annotated or (origin in {Union, UnionType} and len(parts) == 1):
+        return _arrow_type(pa, parts[0])
+    if origin in {tuple, list} and len({*parts} - {Ellipsis}) == 1:
+        return pa.list_(_arrow_type(pa, parts[0]))
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return pa.struct([(name, _arrow_type(pa, each.annotation)) for name, each in annotation.model_fields.items()])
+    return {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}.get(annotation, pa.string())
+
+
+def _arrow_value(value: Any, kind: Any) -> Any:
+    if isinstance(value, dict) and hasattr(kind, "fields"):
+        return {column.name: _arrow_value(value.get(column.name), column.type) for column in kind.fields}
+    if isinstance(value, list) and hasattr(kind, "value_type"):
+        return [_arrow_value(each, kind.value_type) for each in value]
+    # A page may be a number or a text.
+    mixed = value is not None and not isinstance(value, str) and str(kind) == "string"
+    return orjson.dumps(value).decode() if mixed else value

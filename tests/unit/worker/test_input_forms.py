@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 import re
-import sys
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -286,12 +285,6 @@ def test_an_export_of_failed_jobs_is_read_as_it_was_before_it_was_made_harmless(
     assert [each["query"] for each in read.requests] == queries
     assert all(each["metadata"] == {} for each in read.requests)
     assert [restore(harmless(query)) for query in queries] == queries
-
-
-def test_parquet_without_its_extra_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InputError, match=r"pip install 'nightdesk\[parquet\]'"):
-        Read(file(tmp_path, b"PAR1...."))
 
 
 def lines(*rows: dict[str, Any]) -> str:
