@@ -73,6 +73,7 @@ _PAGES = ("page_label", "page", "page_number")
 """Names of the page; the printed one before one that may be counted from 0."""
 
 _PATH = re.compile(r"(?:[A-Za-z]:)?[^\s:]*[/\\][^/\\]+")
+_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,20})?")
 _FLOAT_PAGE = re.compile(r"\d+\.0")
 
 _CONTRACT = frozenset(SourceContext.model_fields)
@@ -234,7 +235,7 @@ def _unwrapped(value: dict[str, Any]) -> dict[str, Any]:
 
 def _ids_are_texts(value: Mapping[str, Any]) -> bool:
     return all(isinstance(value.get(name, ""), str) for name in ("chunk_id", "document_id")) and not isinstance(
-        value.get("relevance_score"), bool
+        value.get("relevance_score"), bool | str
     )
 
 
@@ -243,8 +244,11 @@ def _write_plainly(fields: dict[str, Any]) -> None:
     for name in ("chunk_id", "document_id"):
         if name in fields:
             fields[name] = as_id(fields[name])
-    if isinstance(fields.get("relevance_score"), bool):
+    score = fields.get("relevance_score")
+    if isinstance(score, bool):
         del fields["relevance_score"]
+    elif isinstance(score, str) and _NUMBER.fullmatch(score):
+        fields["relevance_score"] = float(score)
 
 
 def as_id(value: Any) -> Any:

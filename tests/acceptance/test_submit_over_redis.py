@@ -87,10 +87,10 @@ def test_an_invalid_message_is_answered_with_its_error(system: System, producer:
         ([], "jobs", "this is null"),
         ([[{**JOB, "context": ["x" * 1_000_001]}]], "jobs", "at most 1,000,000 are taken"),
         ([[JOB], "text"], "batch", "must be an object"),
-        ([[JOB], {"max_cost_usd": "much"}], "max_cost_usd", "valid decimal"),
+        ([[JOB], {"max_cost_usd": "much"}], "max_cost_usd", "must be a number"),
         ([[JOB], {"max_cost_usd": 10**40}], "max_cost_usd", ""),
         ([[JOB], {"defaults": {"moode": 1}}], "config.moode", "unknown field"),
-        ([[JOB], {"defaults": 5}], "defaults", "valid dictionary"),
+        ([[JOB], {"defaults": 5}], "defaults", "must be an object"),
         ([[JOB], {"colour": "red"}], "colour", "unknown field"),
     ]
     replies = [(send(producer, *arguments), field, text) for arguments, field, text in wrong]

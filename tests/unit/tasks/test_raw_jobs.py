@@ -84,6 +84,7 @@ def test_a_source_without_text_is_told_and_refuses_nothing(blank: Any) -> None:
          [{"content": "a.", "relevance_score": 0.5, "metadata": {"index": 0}}]),
         ({"ids": [["1", "2"]], "documents": [["a.", "b."]]}, [{"content": "a."}, {"content": "b."}]),
         ([{"content": [{"type": "text", "text": "a."}, {"type": "text", "text": "b."}]}], [{"content": "a. b."}]),
+        ([{"id": 1, "text": "a.", "score": "0.5"}], [{"content": "a.", "relevance_score": 0.5}]),
         ([{"content": "a.", "embedding": [0.1, 0.2], "relevance_score": True}], [{"content": "a."}]),
     ],
 )  # fmt: skip
