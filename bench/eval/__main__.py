@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.eval import answers, contrast, data, fitting, local, report, shipping, timing
+from bench.eval import answers, contrast, data, fitting, local, report, risk, shipping, timing
 from worker.scorers import scorer_of
 from worker.settings import load_settings
 
 REPOSITORY = Path(__file__).parents[2]
 DATA = REPOSITORY.parent / "shared" / "data" / "labelled"
+CLAIMS = REPOSITORY / "bench" / "claims" / "dev"
 OUT = REPOSITORY / "out" / "eval"
 
 
@@ -62,6 +63,7 @@ def main() -> int:
     drift = shipping.drift(both, paths)
     timed = timing.measure()
     text = report.markdown(evaluation, timed, drift)
+    text += risk.markdown([*paths, *data.files(CLAIMS)])
     print(text)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "report.md").write_text(text + report.errors(evaluation))

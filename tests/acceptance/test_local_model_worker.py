@@ -49,7 +49,7 @@ def test_jobs_for_the_local_model_wait_for_its_worker_and_others_do_not(system: 
     system.until_final(40)
 
     assert check_results(system, batch) == [
-        ("unsupported", "local", "says-who-3", None) if number % 2 else ("supported", "lexical", None, None)
+        ("unsupported", "local", "says-who-3", None) if number % 2 else ("undecided", "lexical", None, None)
         for number in range(40)
     ]
     assert "the local model says-who-3 is loaded" in system.log(1)
@@ -68,7 +68,7 @@ def test_without_a_model_worker_the_check_skips_the_model_and_a_recheck_adds_it(
     system.until_final(5)
 
     (without,) = {*check_results(system, batch)}
-    assert without[:3] == ("supported", "lexical", None)
+    assert without[:3] == ("undecided", "lexical", None)
     assert "NIGHTDESK_LOCAL_MODEL" in without[3]
     assert system.rows("SELECT DISTINCT outcome FROM job") == [("partial",)]
     assert system.scalar("SELECT count(*) FROM job_event WHERE kind = 'unserved'") == 5
