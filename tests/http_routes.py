@@ -72,6 +72,8 @@ RULES: dict[str, Rule] = {
     "GET /openai/v1/batches": Rule(Role.READ, queries=("/openai/v1/batches?after={batch}",)),
     "GET /openai/v1/batches/{batch}": READ,
     "POST /openai/v1/batches/{batch}/cancel": SUBMIT,
+    "GET /openai/v1/models": READ,
+    "GET /openai/v1/models/{model:path}": READ,
     "POST /openai/v1/responses": Rule(Role.SUBMIT, {"json": {"input": "Why?", "background": True}}),
     "GET /openai/v1/responses/{response}": Rule(
         Role.READ, queries=("/openai/v1/responses/{response}?stream=true&starting_after=1",)

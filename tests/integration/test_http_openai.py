@@ -197,6 +197,11 @@ def test_errors_are_the_exceptions_of_the_client(door: Door, client: openai.Open
     with pytest.raises(openai.BadRequestError, match="/v1/answers"):
         create(client, file, endpoint="/v1/responses")
     assert client.files.delete(file.id).deleted
+    for nothing in ("file-1", file.id):
+        with pytest.raises(openai.NotFoundError, match="there is no such file"):
+            client.files.retrieve(nothing)
+        with pytest.raises(openai.BadRequestError, match=f"there is no file '{nothing}'"):
+            create(client, type(file).model_construct(id=nothing))
     with pytest.raises(openai.BadRequestError, match="there is no file"):
         create(client, file)
 

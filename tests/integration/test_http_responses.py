@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import openai
@@ -265,3 +266,23 @@ def test_another_tenant_does_not_find_a_response(door: Door, client: openai.Open
             with pytest.raises(openai.NotFoundError):
                 call()
     assert client.responses.cancel(response.id).status == "cancelled"
+
+
+def test_models_are_listed_and_others_refused(client: openai.OpenAI) -> None:
+    models = client.models.list()
+
+    assert [model.id for model in models][:2] == ["nightdesk", "extractive"]
+    assert models._request_id is not None
+    assert models._request_id.startswith("req_")
+    for name in ("nightdesk", "extractive", "extractive:extractive-4", "extractive-4"):
+        assert client.models.retrieve(name).id == name
+    for name in ("gpt-5", "nosuch", "nosuch:xx", "extractive:gpt-5", "org/model"):
+        asks = (
+            partial(client.models.retrieve, name),
+            partial(client.responses.create, model=name, input=INPUT),
+            partial(client.responses.create, model=name, input=INPUT, stream=True),
+        )
+        for ask in asks:
+            with pytest.raises(openai.NotFoundError, match="no provider here answers with the model") as refused:
+                ask()
+            assert (refused.value.code, refused.value.param) == ("model_not_found", "model")

@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -386,13 +387,94 @@ def test_every_address_of_an_unknown_id_answers_the_same(door: Door, unknown_id:
             ("GET", "/v1/batches/{}"),
             ("GET", "/v1/batches/{}/results"),
             ("GET", "/v1/batches/{}/report"),
-            ("GET", "/v1/batches/{}/jobs/0"),
             ("POST", "/v1/batches/{}/cancel"),
-            ("GET", "/v1/nothing/{}"),
         )
     ]
 
-    assert {(answer.status_code, answer.content) for answer in answers} == {(404, answers[0].content)}
+    assert [answer.status_code for answer in answers] == [404] * len(answers)
+    assert {answer.json()["detail"] for answer in answers} == {
+        "there is no such job, or this key may not see it; check the id",
+        "there is no such batch, or this key may not see it; check the id",
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "named"),
+    [
+        ("GET", "/v1/job", "/v1/jobs"),
+        ("POST", "/v1/responses", "/openai/v1/responses"),
+        ("GET", "/openai/v1/model", "/openai/v1/models"),
+        ("GET", "/openai/v1/filez", "/openai/v1/files"),
+    ],
+)
+def test_an_unknown_address_is_told_from_an_unknown_id(door: Door, method: str, path: str, named: str) -> None:
+    answer = door.http.request(method, path)
+    body = answer.json()
+
+    assert answer.status_code == 404
+    said = body["error"]["message"] if path.startswith("/openai/") else body["detail"]
+    assert said == f"{method} {path} is an address that nobody serves; is it {named}? All are in /openapi.json"
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("req-17_a.b", True),
+        ("9f86d081-884c-4d63", True),
+        ("a b", False),
+        ("x" * 129, False),
+        ("", False),
+        ('"<', False),
+    ],
+)
+@pytest.mark.parametrize("path", ["/healthz", "/v1/jobs/none", "/v1/nowhere", "/openai/v1/files", "/view/"])
+def test_every_answer_has_the_id_of_its_request(door: Door, path: str, given: str, *, taken: bool) -> None:
+    answers = [door.http.get(path, headers={"X-Request-Id": given}) for _ in range(2)]
+    ids = [answer.headers.get_list("x-request-id") for answer in answers]
+
+    if taken:
+        assert ids == [[given]] * 2
+    else:
+        assert [len(each) for each in ids] == [1, 1]
+        assert ids[0] != ids[1]
+        assert all(each[0].startswith("req_") for each in ids)
+
+
+def test_unknown_parameters_are_refused_at_every_door(door: Door) -> None:
+    document = door.http.get("/openapi.json").json()["paths"]
+    doors = [
+        (method, path.format_map(defaultdict(lambda: "x")))
+        for path, methods in document.items()
+        for method in methods
+        if path.startswith(("/v1/", "/openai/"))
+    ]
+    answers = {(method, path): door.http.request(method, path, params={"limmit": 1}) for method, path in doors}
+
+    assert len(doors) > 20
+    for place, answer in answers.items():
+        assert answer.status_code == (400 if place[1].startswith("/openai/") else 422), (place, answer.text)
+        assert "limmit: this address has no such parameter" in answer.text
+
+
+def test_results_are_filtered_and_come_in_pages(door: Door) -> None:
+    question = {"query": "When?", "context": ["At nine."]}
+    batch = door.submit(question, {"query": 7}, question, {"query": 8}, question)["batch_id"]
+
+    def positions(**wishes: Any) -> list[int]:
+        answer = door.http.get(f"/v1/batches/{batch}/results", params=wishes)
+        assert answer.status_code == 200, answer.text
+        return [orjson.loads(line)["position"] for line in answer.content.splitlines()]
+
+    assert positions() == [0, 1, 2, 3, 4]
+    assert positions(state="failed") == [1, 3]
+    assert positions(state="failed", limit=1) == [1]
+    assert positions(state="failed", limit=1, after=1) == [3]
+    assert positions(limit=2) == [0, 1]
+    assert positions(limit=2, after=1) == [2, 3]
+    assert positions(after=4) == positions(state="completed") == positions(outcome="answered") == []
+    assert door.http.get(f"/v1/batches/{batch}/results", params={"format": "csv", "limit": 1}).text.count("\n") == 2
+    for wish in ({"state": "lost"}, {"limit": 0}, {"outcome": "good"}, {"after": "x"}):
+        assert door.http.get(f"/v1/batches/{batch}/results", params=wish).status_code == 422
 
 
 def test_a_page_in_a_browser_can_not_reach_a_service_without_keys(door: Door) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from worker.http.problems import REQUEST_ID
 from worker.http.shares import SHARE
 
 refusals = logging.getLogger("nightdesk.refused")
@@ -39,7 +40,7 @@ class Refusals:
         more = f"; {untold:,} more since the last line about it" if untold else ""
         refusals.warning(
             "refused %s %.200r from %s: %s%s", request.scope.get("method", ""), request.url.path, address, why, more,
-            extra={"address": address, "untold": untold},
+            extra={"address": address, "untold": untold, "request_id": request.scope.get(REQUEST_ID)},
         )  # fmt: skip
         self._lines[address] = now, 0
         while len(self._lines) > MOST_ADDRESSES:
@@ -77,8 +78,9 @@ class AccessLog:
                     "query": request.url.query[:_LONGEST],
                     "route": getattr(scope.get("route"), "path", "none"),
                     "status": message["status"],
+                    "request_id": scope.get(REQUEST_ID),
                 }
-                words = "key %(key)s of %(tenant)s from %(address)s: %(method)s %(path)s %(query)s %(status)s"
+                words = "key %(key)s of %(tenant)s from %(address)s: %(method)s %(path)s %(query)s %(status)s (%(request_id)s)"
                 reads.info(words, fields, extra=fields)
             await send(message)
 

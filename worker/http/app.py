@@ -19,10 +19,12 @@ from worker.http import (
     jobs,
     openai_batch_routes,
     openai_files,
+    openai_models,
     openai_responses,
     orders,
 )
 from worker.http.access_log import AccessLog
+from worker.http.dependencies import KnownParameters
 from worker.http.documents import LabelOrder
 from worker.http.entrance import Entrance
 from worker.http.exposition import RequestMetrics
@@ -66,8 +68,9 @@ def make_application(settings: Settings, where: Endpoints, *, loopback: bool, pr
     )
     for kind in (Problem, NightdeskError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, answer_problem)
+    for router in (health.router, viewer.root, viewer.router):
+        app.include_router(router)
     for router in (
-        health.router,
         jobs.router,
         events.router,
         batches.router,
@@ -75,11 +78,10 @@ def make_application(settings: Settings, where: Endpoints, *, loopback: bool, pr
         feedback.router,
         openai_files.router,
         openai_batch_routes.router,
-        viewer.root,
-        viewer.router,
+        openai_models.router,
         openai_responses.router,
     ):
-        app.include_router(router)
+        app.include_router(router, dependencies=[KnownParameters])
     app.add_middleware(Entrance)
     app.add_middleware(RequestMetrics)
     if settings.access_log:

@@ -12,8 +12,9 @@ from pydantic import BaseModel
 
 from schemas.batch import BatchStatus
 from schemas.record import JobResult
+from schemas.states import JobState, Outcome
 from worker.http.bodies import declared_size, json_object, on_disk
-from worker.http.dependencies import KnownParameters, Reader, ServiceOf, Submitter
+from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import BatchPage, Cancelled, SubmittedBatch, problems
 from worker.http.jobs import PRIVATE, Tag, Wait, poll_job
 from worker.http.problems import invalid, line_errors, problem_of
@@ -25,7 +26,7 @@ from worker.operations.output_form import OutputForm
 from worker.operations.output_forms import form_of
 from worker.operations.overview import budgets_in_short
 from worker.operations.report_page import page as report_page
-from worker.operations.result_lines import stream_results
+from worker.operations.result_lines import Wish, stream_results
 from worker.operations.result_tables import stream_table
 
 router = APIRouter(prefix="/v1/batches", tags=["batches"])
@@ -41,6 +42,9 @@ FORMS = {
 
 MOST_BATCHES = 100
 """Batches on a page of the list."""
+
+MOST_RESULTS = 1_000_000
+"""Results on a page: those of a whole batch."""
 
 WORST = 20
 """Answers that a report shows."""
@@ -103,7 +107,6 @@ class BatchOptions:
         **problems(400, 408, 409, 413, 415, 429),
     },
     openapi_extra=_LINES_BODY,
-    dependencies=[KnownParameters],
 )
 async def submit(
     request: Request,
@@ -205,15 +208,20 @@ async def results(
     service: ServiceOf,
     caller: Reader,
     form: Annotated[OutputForm, Query(alias="format", description="jsonl, csv or parquet")] = OutputForm.JSONL,
+    state: Annotated[JobState | None, Query(description="only lines in this state")] = None,
+    outcome: Annotated[Outcome | None, Query(description="only lines of this outcome")] = None,
+    after: Annotated[int, Query(ge=-1, lt=2**31, description="position of the last line that the caller has")] = -1,
+    limit: Annotated[int | None, Query(ge=1, le=MOST_RESULTS, description="most lines")] = None,
 ) -> Response:
-    """The results as they stand now: one line or row for each line that was submitted, in that order."""
+    """The results as they stand now: one line or row for each line that was submitted, in that order, or those asked for."""
+    wish = Wish(state, outcome, after, limit)
     await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
     if form is OutputForm.JSONL:
-        lines = service.bulk.stream(caller.tenant, lambda ledger: stream_results(ledger, batch_id))
+        lines = service.bulk.stream(caller.tenant, lambda ledger: stream_results(ledger, batch_id, wish))
         return StreamingResponse(lines, headers=PRIVATE, media_type=LINES)
     name = f"{batch_id}.{form.value}"
     form_of(name, form)
-    rows = service.bulk.stream(caller.tenant, lambda ledger: stream_table(ledger, batch_id, form))
+    rows = service.bulk.stream(caller.tenant, lambda ledger: stream_table(ledger, batch_id, form, wish))
     headers = {**PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'}
     return StreamingResponse(rows, headers=headers, media_type=FORMS[form])
 
@@ -260,7 +268,6 @@ async def report(request: Request, batch_id: UUID, service: ServiceOf, caller: R
     "/{batch_id}/cancel",
     response_model=Cancelled,
     responses={202: {"model": Cancelled, "description": "going on"}, **problems(404)},
-    dependencies=[KnownParameters],
 )
 async def cancel(batch_id: UUID, service: ServiceOf, caller: Submitter) -> Response:
     """Cancel all jobs of a batch that are not final. From the answer on no further call is made for it."""

@@ -7,7 +7,7 @@ from fastapi import Depends, Request
 
 from schemas.access import Role
 from worker.http.authentication import Caller, requires
-from worker.http.problems import FieldError, invalid
+from worker.http.problems import FieldError, invalid, methods_of
 from worker.http.service import Service
 
 DEPARTURE = "nightdesk.departure"
@@ -24,7 +24,7 @@ async def refuse_unknown_parameters(request: Request) -> None:
     """Raises ``Problem`` for parameters that the address does not have: a mistyped ceiling must not be none."""
     if not request.query_params:
         return
-    operation = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
+    operation = methods_of(request)[request.method.lower()]
     names = sorted(each["name"] for each in operation.get("parameters", ()) if each["in"] == "query")
     unknown = [name for name in request.query_params if name not in names]
     if unknown:

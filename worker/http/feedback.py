@@ -9,7 +9,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from tasks.errors import InputError
 from worker.http.bodies import parse_json, read_body
-from worker.http.dependencies import KnownParameters, Reader, Reviewer, ServiceOf
+from worker.http.dependencies import Reader, Reviewer, ServiceOf
 from worker.http.documents import StoredLabel, problems
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.label_changes import Exported, add_label, exported_labels, read_label
@@ -36,7 +36,6 @@ _LABEL_BODY = {
     response_model=StoredLabel,
     responses=problems(400, 404, 408, 413, 415),
     openapi_extra=_LABEL_BODY,
-    dependencies=[KnownParameters],
 )
 async def label(job_id: UUID, request: Request, service: ServiceOf, caller: Reviewer) -> Response:
     """Store the verdict of a person on the answer of a final job, or on one claim of it; the person's newer one replaces it."""

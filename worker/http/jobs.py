@@ -15,7 +15,7 @@ from tasks.results import result_of
 from tasks.submit import Submitted
 from worker.http.authentication import Caller
 from worker.http.bodies import is_quick, parse_json, read_body
-from worker.http.dependencies import KnownParameters, Reader, ServiceOf, Submitter, departure_of
+from worker.http.dependencies import Reader, ServiceOf, Submitter, departure_of
 from worker.http.documents import Cancelled, SubmittedJob, problems
 from worker.http.problems import not_found
 from worker.http.service import Service
@@ -70,7 +70,6 @@ _JOB_BODY = {
         **problems(400, 408, 409, 413, 415, 429),
     },
     openapi_extra=_JOB_BODY,
-    dependencies=[KnownParameters],
 )
 async def submit(
     request: Request,

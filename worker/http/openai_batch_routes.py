@@ -18,9 +18,9 @@ from tasks.submit import validated
 from worker.http.bodies import parse_json, read_body, remove_files
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import OPENAI_PROBLEMS
-from worker.http.openai_files import file_id
+from worker.http.openai_files import file_id, parse_file_id
 from worker.http.openai_metadata import Metadata
-from worker.http.problems import invalid, not_found, problem_of
+from worker.http.problems import Problem, invalid, not_found, problem_of
 from worker.http.service import Service
 from worker.http.submission_process import ProcessEnded
 from worker.ledger.postgres import PostgresLedger
@@ -33,7 +33,6 @@ from worker.operations.uploaded_results import end_upload
 router = APIRouter(prefix="/openai/v1/batches", tags=["openai"], responses=OPENAI_PROBLEMS)
 
 MOST_BODY_BYTES = 100_000
-_FILE = r"^file-[0-9a-f]{32}$"
 _BATCH = re.compile(r"batch_([0-9a-f]{32})")
 
 END_S = 2.0
@@ -52,7 +51,7 @@ class CreateBatch(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    input_file_id: str = Field(pattern=_FILE)
+    input_file_id: str
     endpoint: str
     completion_window: str = Field(pattern=r"^[1-9][0-9]{0,2}h$", description="24h, or another number of hours")
     metadata: Metadata = None
@@ -64,11 +63,13 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
     order: CreateBatch = validated(CreateBatch, parse_json(await read_body(request, MOST_BODY_BYTES)))
     if order.endpoint != ENDPOINT:
         raise invalid(f"the only endpoint here is {ENDPOINT}", "endpoint")
-    upload_id = UUID(order.input_file_id.removeprefix("file-"))
     try:
+        upload_id, part = parse_file_id(order.input_file_id)
         upload = await service.ledger.uploads.find(upload_id, caller.tenant)
-    except NotFound:
-        raise invalid(f"there is no file {order.input_file_id}", "input_file_id") from None
+    except (NotFound, Problem):
+        raise invalid(f"there is no file {order.input_file_id[:100]!r}", "input_file_id") from None
+    if part:
+        raise invalid("is a file of results; name an uploaded one", "input_file_id")
     window = timedelta(hours=int(order.completion_window.removesuffix("h")))
     wish = BatchOrder(window, order.metadata or {}, caller.submitter)
     return _json(await _document(service, await _take_in(service, upload, wish)))

@@ -45,7 +45,8 @@ def file_id(upload: Upload, part: str = "") -> str:
     return f"file-{upload.id.hex}{part}"
 
 
-def _parse(text: str) -> tuple[UUID, str]:
+def parse_file_id(text: str) -> tuple[UUID, str]:
+    """The upload of a file, and which of its files it is; raises ``Problem``."""
     match = _ID.fullmatch(text)
     if match is None:
         raise not_found()
@@ -142,7 +143,7 @@ async def files(
 ) -> Response:
     """Files by their time: those that were uploaded, and the output and errors of their batches."""
     newest_first = order == "desc"
-    last_id, last_part = (None, "") if after is None else _parse(after)
+    last_id, last_part = (None, "") if after is None else parse_file_id(after)
     if last_id is not None:
         await service.ledger.uploads.find(last_id, caller.tenant)
     uploads = await service.ledger.uploads.files(
@@ -166,7 +167,7 @@ async def files(
 @router.get("/{file}", response_model=None)
 async def retrieve(file: FileId, service: ServiceOf, caller: Reader) -> Response:
     """An uploaded file, or one of results, without its content."""
-    upload_id, part = _parse(file)
+    upload_id, part = parse_file_id(file)
     upload = await service.ledger.uploads.find(upload_id, caller.tenant)
     if not _exists(upload, part):
         raise not_found()
@@ -176,7 +177,7 @@ async def retrieve(file: FileId, service: ServiceOf, caller: Reader) -> Response
 @router.delete("/{file}", response_model=None)
 async def delete(file: FileId, service: ServiceOf, caller: Submitter) -> Response:
     """Remove an uploaded file that no batch was made of."""
-    upload_id, part = _parse(file)
+    upload_id, part = parse_file_id(file)
     if part or not await service.ledger.uploads.remove(upload_id, caller.tenant):
         raise not_found()
     return _json({"id": file, "object": "file", "deleted": True})
@@ -185,7 +186,7 @@ async def delete(file: FileId, service: ServiceOf, caller: Submitter) -> Respons
 @router.get("/{file}/content", response_model=None, responses={200: {"content": {LINES: {}}}})
 async def content(file: FileId, service: ServiceOf, caller: Reader) -> Response:
     """The lines of a file. Those of an uploaded one go with the batch that is made of it."""
-    upload_id, part = _parse(file)
+    upload_id, part = parse_file_id(file)
     upload = await service.ledger.uploads.find(upload_id, caller.tenant)
     batch_id = upload.batch_id
     if not part and upload.submitted_at is None:

@@ -25,7 +25,7 @@ from worker.http.jobs import IdempotencyKey, TraceParent, with_trace
 from worker.http.problems import Problem, not_found, problem_of
 from worker.http.response_document import document_of, response_id
 from worker.http.response_events import first_events, last_events, line_of
-from worker.http.response_order import CreateResponse, job_of, parse_order, source_places
+from worker.http.response_order import CreateResponse, job_of, parse_order, require_served, source_places
 from worker.http.service import Service
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import job_changes
@@ -82,6 +82,7 @@ async def create(
 
     async def write(ledger: PostgresLedger) -> tuple[CreateResponse, Submitted]:
         order = parse_order(parse_json(body))
+        require_served(order.model, service.catalog)
         job = with_trace(job_of(order, service.catalog.knows), traceparent)
         try:
             return order, await submit_job(

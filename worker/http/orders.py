@@ -9,13 +9,13 @@ from pydantic import BaseModel
 
 from schemas.failure import FailureKind
 from schemas.states import FINAL_STATES, HeldReason
-from worker.http.dependencies import KnownParameters, ServiceOf, Submitter
+from worker.http.dependencies import ServiceOf, Submitter
 from worker.http.documents import Paused, Resumed, Retried, problems
 from worker.http.problems import Problem
 from worker.operations import job_changes
 from worker.operations.operator import JobPages
 
-router = APIRouter(prefix="/v1", tags=["orders"], dependencies=[KnownParameters])
+router = APIRouter(prefix="/v1", tags=["orders"])
 
 _GOING_ON = "going on"
 

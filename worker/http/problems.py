@@ -1,6 +1,8 @@
 """Answers errors as problem details (RFC 9457), without a secret, a host name or a traceback."""
 
+import difflib
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as default
@@ -40,11 +42,19 @@ RETRY_S = 5
 """Seconds after which a caller may try again."""
 
 
+REQUEST_ID = "nightdesk.request_id"
+"""Key of the scope of a request: the id that its answer has, too."""
+
 OPENAI = "/openai/"
 """Beginning of the addresses that speak like OpenAI's."""
 
 _OPENAI_TYPES = {403: "permission_error", 429: "rate_limit_error"}
-_OPENAI_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
+_OPENAI_CODES: dict[int | str, str] = {
+    401: "invalid_api_key",
+    429: "rate_limit_exceeded",
+    "model-not-found": "model_not_found",
+    "unknown-address": "unknown_url",
+}
 
 
 class FieldError(BaseModel):
@@ -96,13 +106,18 @@ class Problem(Exception):
         """The answer in the form of OpenAI's API, so that its client raises what programs expect; invalid is 400 there."""
         status = 400 if self.status == 422 else self.status  # noqa: PLR2004 - the status itself
         kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")  # noqa: PLR2004
-        error = {"message": self.detail, "type": kind, "param": self.field, "code": _OPENAI_CODES.get(status)}
+        error = {
+            "message": self.detail,
+            "type": kind,
+            "param": self.field,
+            "code": _OPENAI_CODES.get(self.kind, _OPENAI_CODES.get(status)),
+        }
         return Response(orjson.dumps({"error": error}), status, self.headers, "application/json")
 
 
-def not_found() -> Problem:
+def not_found(what: str = "resource") -> Problem:
     """The same for what does not exist and for what another tenant has."""
-    return Problem(404, "not-found", "Not found", "there is no such resource, or this key may not see it; check the id")
+    return Problem(404, "not-found", "Not found", f"there is no such {what}, or this key may not see it; check the id")
 
 
 def invalid(detail: str, field: str | None = None) -> Problem:
@@ -186,19 +201,46 @@ def internal() -> Problem:
 
 async def answer_problem(request: Request, error: Exception) -> Response:
     """Answers an error that a route raised, in the form of its part of the API."""
-    problem = _wrong_method(request) if _is_wrong_method(error) else _problem(error)
+    match error:
+        case HTTPException(status_code=404):
+            problem = _unknown_address(request)
+        case HTTPException(status_code=405):
+            problem = _wrong_method(request)
+        case _:
+            problem = _problem(error)
+    if (named := _NAMED.search(getattr(request.scope.get("route"), "path", ""))) and problem == not_found():
+        problem = not_found(_NOUNS.get(named[1], named[1].removesuffix("_id")))
+    if problem.status == 500:  # noqa: PLR2004 - the status itself
+        log.error("the request %s ended with an error of this service", request.scope.get(REQUEST_ID))
     return problem.openai_response() if request.url.path.startswith(OPENAI) else problem.response()
 
 
-def _is_wrong_method(error: Exception) -> bool:
-    return isinstance(error, HTTPException) and error.status_code == 405  # noqa: PLR2004 - the status itself
+_NAMED = re.compile(r".*\{(\w+)")
+"""The last part of a route's path that a caller fills in."""
+_NOUNS = {"name": "job"}
+
+
+def _unknown_address(request: Request) -> Problem:
+    """Tells an address that nobody serves from an id that nothing has, and names the nearest one."""
+    asked = request.url.path.rstrip("/")
+    served = list(request.app.openapi()["paths"])
+    near = [path for path in served if path.endswith(asked)] or difflib.get_close_matches(asked, served, 1, 0.5)
+    hint = f"is it {near[0]}? All" if asked and near else "all"
+    detail = f"{request.method} {asked[:200] or '/'} is an address that nobody serves; {hint} are in /openapi.json"
+    return Problem(404, "unknown-address", "Unknown address", detail)
+
+
+def methods_of(request: Request) -> dict[str, Any]:
+    """What the OpenAPI document says of an address, by the method in lower case; empty: nothing."""
+    # There a part that may hold slashes is named like any other.
+    path = getattr(request.scope.get("route"), "path", "").replace(":path}", "}")
+    methods: dict[str, Any] = request.app.openapi()["paths"].get(path, {})
+    return methods
 
 
 def _wrong_method(request: Request) -> Problem:
     """Names the methods of an address, those of all its routes."""
-    document = request.app.openapi()["paths"]
-    route = request.scope.get("route")
-    methods = sorted(method.upper() for method in document.get(getattr(route, "path", ""), {"get": {}}))
+    methods = sorted(method.upper() for method in methods_of(request) or {"get": {}})
     detail = f"this address takes {' and '.join(methods)}, not {request.method}; see /openapi.json"
     return Problem(405, "method-not-allowed", "Method not allowed", detail, headers={"Allow": ", ".join(methods)})
 
@@ -232,8 +274,6 @@ def _parameters(error: RequestValidationError) -> Problem:
 
 
 def _of_framework(error: HTTPException) -> Problem:
-    if error.status_code == 404:  # noqa: PLR2004 - the status itself
-        return not_found()
     kind = {413: "too-large", 415: "unsupported-media-type"}.get(error.status_code, "refused")
     title = kind.replace("-", " ").capitalize()
     return Problem(error.status_code, kind, title, str(error.detail), headers=error.headers or {})

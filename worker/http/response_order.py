@@ -10,7 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from tasks.submit import validated
 from worker.http.openai_metadata import Metadata
-from worker.http.problems import invalid
+from worker.http.problems import Problem, invalid
+from worker.providers.registry import Installation
 
 OWN_MODEL = "nightdesk"
 """The model of the settings."""
@@ -44,6 +45,13 @@ def _require_input(value: Any) -> Any:
 
 
 Never = Annotated[Any, BeforeValidator(_refuse)]
+
+
+def require_served(model: str | None, catalog: Installation) -> None:
+    """Raises ``Problem`` for a model that nothing here answers with."""
+    if model is not None and model != OWN_MODEL and catalog.refuses_model(model):
+        detail = f"no provider here answers with the model {model!r}; GET /openai/v1/models lists the names there are"
+        raise Problem(404, "model-not-found", "Model not found", detail, "model")
 
 
 class CreateResponse(BaseModel):

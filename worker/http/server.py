@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import resource
 import socket
 from collections import Counter
@@ -9,15 +10,16 @@ from collections.abc import Callable
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Network, ip_address
 from typing import Any, cast
+from uuid import uuid4
 
 import uvicorn
 import uvloop
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from tasks.errors import ConfigurationError
 from worker.http.dependencies import DEPARTURE
-from worker.http.problems import OPENAI, Problem
+from worker.http.problems import OPENAI, REQUEST_ID, Problem
 from worker.http.shares import busy
 from worker.process.garbage import spare_the_modules
 from worker.settings import Settings
@@ -52,6 +54,13 @@ ALWAYS = (b"/healthz", b"/readyz", b"/metrics")
 
 NO_SNIFFING = ("X-Content-Type-Options", "nosniff")
 """Stands in every answer: no browser takes the text of strangers for a page or a script."""
+
+
+ID_HEADER = b"x-request-id"
+"""Stands in every answer: by it a caller and the log speak of the same request."""
+
+_SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+"""An id of a caller, or of a proxy in front, that is taken over."""
 
 
 class HeaderTooLarge(Exception):
@@ -121,7 +130,12 @@ class GuardedProtocol(HttpToolsProtocol):
         self._end_wait()
         is_busy = len(self.tasks) >= self.most_in_progress
         self.app = _answer_busy if is_busy and not self.url.startswith(ALWAYS) else self.config.loaded_app
+        request_id = _id_of(self.headers)
+        cast("dict[str, Any]", self.scope)[REQUEST_ID] = request_id.decode()
         super().on_headers_complete()
+        # Its task has not begun yet.
+        cycle: RequestResponseCycle = self.cycle
+        cycle.default_headers = [*cycle.default_headers, (ID_HEADER, request_id)]
 
     def on_message_complete(self) -> None:
         """Waits for the next request where this one is answered already: uvicorn itself does so for those alone that it reads."""
@@ -150,7 +164,8 @@ class GuardedProtocol(HttpToolsProtocol):
             f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}\r\nconnection: close\r\n".encode()
         )
         sniffing = ": ".join(NO_SNIFFING).encode() + b"\r\n"
-        fields = sniffing + b"".join(name + b": " + value + b"\r\n" for name, value in answer.raw_headers)
+        fields = sniffing + ID_HEADER + b": " + _id_of([]) + b"\r\n"
+        fields += b"".join(name + b": " + value + b"\r\n" for name, value in answer.raw_headers)
         self.transport.write(head + fields + b"\r\n" + bytes(answer.body))
         self.transport.close()
 
@@ -174,6 +189,12 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+
+def _id_of(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The id of a request: the one that it brings, where that is sane, else a new one."""
+    given = next((value for name, value in headers if name == ID_HEADER), b"")
+    return given if _SANE_ID.fullmatch(given) else f"req_{uuid4().hex}".encode()
 
 
 def _address_of(host: str) -> str:

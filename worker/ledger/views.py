@@ -282,9 +282,9 @@ class PostgresReading(Reading):
     async def results(self, job_ids: Sequence[UUID]) -> list[StoredResult]:
         return await read_results(self._db, job_ids, self._slim_views)
 
-    async def batch_results(self, batch_id: UUID) -> AsyncIterator[list[ResultLine]]:
-        """The results of all jobs of a batch by position, as lines of JSON, streamed in pages; none is empty."""
-        async for rows in walk(self._db, _BATCH_JOBS, {"batch_id": batch_id}, {"position": -1}):
+    async def batch_results(self, batch_id: UUID, after: int = -1) -> AsyncIterator[list[ResultLine]]:
+        """The results of the jobs of a batch after a position, as lines of JSON, streamed in pages; none is empty."""
+        async for rows in walk(self._db, _BATCH_JOBS, {"batch_id": batch_id}, {"position": after}):
             yield [stored.line() for stored in await self.results([row.id for row in rows])]
 
     async def batch_views(self, batch_id: UUID) -> AsyncIterator[JobView]:
@@ -294,12 +294,12 @@ class PostgresReading(Reading):
             for view in await self.views([row.id for row in rows]):
                 yield view
 
-    async def input_lines(self, batch_id: UUID) -> AsyncIterator[InputLine]:
-        """Entries of a batch that are no jobs of it, by position, streamed: refused, or known from before.
+    async def input_lines(self, batch_id: UUID, after: int = -1) -> AsyncIterator[InputLine]:
+        """Entries of a batch after a position that are no jobs of it, streamed: refused, or known from before.
 
         Kept until the batch is erased. Long texts are cut.
         """
-        async for rows in walk(self._db, _INPUT_LINES, {"batch_id": batch_id}, {"position": -1}):
+        async for rows in walk(self._db, _INPUT_LINES, {"batch_id": batch_id}, {"position": after}):
             for row in rows:
                 if row.job_id is not None:
                     yield Repeated(row.position, row.job_id)

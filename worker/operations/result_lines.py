@@ -14,7 +14,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.grounding import Claim
 from schemas.job import JobRequest
 from schemas.record import JobResult
-from schemas.states import FINAL_STATES, JobState
+from schemas.states import FINAL_STATES, JobState, Outcome
 from tasks.answers.texts import INVALID
 from tasks.ports import InputLine, JobView, Refused, Repeated, ResultLine, StoredResult
 from worker.ledger.postgres import PostgresLedger
@@ -119,9 +119,36 @@ async def write_failed(
     return tally
 
 
-def result_lines(ledger: PostgresLedger, batch_id: UUID) -> AsyncIterator["ResultLine"]:
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which results of a batch a reader wants: those that meet all that is named."""
+
+    state: JobState | None = None
+    outcome: Outcome | None = None
+    after: int = -1
+    """Position of the last line that the reader has."""
+    limit: int | None = None
+    """Most lines, at least 1."""
+
+    def matches(self, line: ResultLine) -> bool:
+        """Tells whether a line is wanted, by its state and its outcome."""
+        if self.state is not None and line.state != self.state.value:
+            return False
+        return self.outcome is None or orjson.loads(line.content)["outcome"] == self.outcome.value
+
+
+ALL = Wish()
+
+
+async def result_lines(ledger: PostgresLedger, batch_id: UUID, wish: Wish = ALL) -> AsyncIterator["ResultLine"]:
     """The results of a batch as they stand now, one by one."""
-    return _Results(ledger, batch_id, None).lines(None)
+    count = 0
+    async for line in _Results(ledger, batch_id, None, wish.after).lines(None):
+        if wish.matches(line):
+            yield line
+            count += 1
+            if count == wish.limit:
+                return
 
 
 async def job_lines(ledger: PostgresLedger, job_ids: Sequence[UUID]) -> list["ResultLine"]:
@@ -130,10 +157,10 @@ async def job_lines(ledger: PostgresLedger, job_ids: Sequence[UUID]) -> list["Re
     return [_of_job(by_id[job_id], by_id[job_id].result.position) for job_id in job_ids if job_id in by_id]
 
 
-async def stream_results(ledger: PostgresLedger, batch_id: UUID) -> AsyncIterator[bytes]:
+async def stream_results(ledger: PostgresLedger, batch_id: UUID, wish: Wish = ALL) -> AsyncIterator[bytes]:
     """The results of a batch as they stand now, as pieces of JSON lines of some hundred kilobytes."""
     piece = bytearray()
-    async for line in result_lines(ledger, batch_id):
+    async for line in result_lines(ledger, batch_id, wish):
         piece += line.content + b"\n"
         if len(piece) >= PIECE_BYTES:
             yield bytes(piece)
@@ -147,6 +174,8 @@ class _Results:
     ledger: PostgresLedger
     batch_id: UUID | None
     result: Callable[[JobView], JobResult] | None
+    after: int = -1
+    """Position of the last line before those wanted."""
 
     async def lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[ResultLine]:
         """By position: the jobs of the batch, and the ``extra`` lines of its input."""
@@ -184,7 +213,9 @@ class _Results:
 
     def _of_batch(self, reading: PostgresReading, batch_id: UUID) -> AsyncIterator[list[ResultLine]]:
         return (
-            reading.batch_results(batch_id) if self.result is None else self._rendered(reading, batch_id, self.result)
+            reading.batch_results(batch_id, self.after)
+            if self.result is None
+            else self._rendered(reading, batch_id, self.result)
         )
 
     async def _rendered(
@@ -215,7 +246,7 @@ class _Results:
             for line in extra:
                 yield line
         elif self.ledger is not None and self.batch_id is not None:
-            async for line in self.ledger.reading.input_lines(self.batch_id):
+            async for line in self.ledger.reading.input_lines(self.batch_id, self.after):
                 yield line
 
     def _of_refused(self, line: Refused) -> ResultLine:

@@ -7,14 +7,16 @@ from uuid import UUID
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.output_form import OutputForm
 from worker.operations.output_forms import RESULT_COLUMNS, result_row, writing_rows
-from worker.operations.result_lines import PIECE_BYTES, result_lines
+from worker.operations.result_lines import ALL, PIECE_BYTES, Wish, result_lines
 
 
-async def stream_table(ledger: PostgresLedger, batch_id: UUID, form: OutputForm) -> AsyncIterator[bytes]:
+async def stream_table(
+    ledger: PostgresLedger, batch_id: UUID, form: OutputForm, wish: Wish = ALL
+) -> AsyncIterator[bytes]:
     """The results of a batch as they stand now, as pieces of a table of some hundred kilobytes."""
     pieces = _Pieces()
     with writing_rows(pieces, form, RESULT_COLUMNS) as write:
-        async for line in result_lines(ledger, batch_id):
+        async for line in result_lines(ledger, batch_id, wish):
             write(result_row(line.content))
             if pieces.waiting >= PIECE_BYTES:
                 yield pieces.take()

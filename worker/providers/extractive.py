@@ -34,6 +34,7 @@ from tasks.text.subject import (
     numbers_in_range,
     read_question,
 )
+from worker.providers.presets import OFFLINE_MODEL
 
 # ---- choosing the excerpts -------------------------------------------------------------------------------------------
 
@@ -243,10 +244,6 @@ def _in_reading_order(excerpts: Sequence[Excerpt]) -> list[Excerpt]:
 # ---- the provider ----------------------------------------------------------------------------------------------------
 
 
-MODEL = "extractive-4"
-"""Version of the rules; changes whenever an answer could."""
-
-
 class Extractive:
     """Quotes one to three source sentences that best fit the question, or says that none does. Deterministic, free.
 
@@ -268,18 +265,18 @@ class Extractive:
 
     def model_of(self, config: GenerationConfig) -> str | None:  # noqa: ARG002 - the port's signature
         """The rules that quote."""
-        return MODEL
+        return OFFLINE_MODEL
 
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         """Describes the call; the hash covers the question and every word shown."""
         spans = [(part.source_index, part.start, part.end) for part in _source_parts(prompt)]
         body = orjson.dumps(
-            {"model": MODEL, "query": request.query, "prompt": prompt.snapshot.sha256, "sources": spans},
+            {"model": OFFLINE_MODEL, "query": request.query, "prompt": prompt.snapshot.sha256, "sources": spans},
             option=orjson.OPT_SORT_KEYS,
         )
         return Call(
             provider=self.name,
-            model=MODEL,
+            model=OFFLINE_MODEL,
             lane="standard",
             protocol=AnswerProtocol.SEGMENTS,
             body=body,
@@ -355,7 +352,7 @@ def answer(call: Call) -> Answered:
     snapshot = ProviderSnapshot(
         provider=call.provider,
         model_asked=request.config.model,
-        model_returned=MODEL,
+        model_returned=OFFLINE_MODEL,
         lane=call.lane,
         protocol=call.protocol,
         endpoint="local",

@@ -11,7 +11,7 @@ from schemas.model_call import Usage
 from tasks.errors import UNPRICED, ConfigurationError
 from tasks.ports import Catalog, CheapJudge, Objection, Provider, Turn
 from worker.providers.key_files import Variables
-from worker.providers.presets import CHEAP_JUDGES, DEFAULT_MODELS, LEAST_JUDGE_BYTES, PRESETS
+from worker.providers.presets import CHEAP_JUDGES, DEFAULT_MODELS, LEAST_JUDGE_BYTES, OFFLINE_MODEL, PRESETS
 from worker.providers.vendors import CLOUDS, VENDORS
 from worker.settings import CLOUD_OPTIONS, ProviderKind, ProviderSettings, Settings, plain_http
 
@@ -103,6 +103,11 @@ class ConfiguredProviders:
             if self._environment.get(VENDORS[kind].key_variable):
                 return kind.value
         return "extractive"
+
+    @property
+    def is_default_set(self) -> bool:
+        """Tells that the settings name the provider of jobs that name none."""
+        return self._settings.provider is not None
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -486,6 +491,29 @@ class Installation(Catalog):
     def knows(self, name: str) -> bool:
         """Tells whether there is a provider of this name."""
         return self._providers.kind_of(name) is not None
+
+    @property
+    def answering(self) -> list[str]:
+        """The names of the providers that can answer by these settings."""
+        return [name for name in self._providers.names if not self._refused(name)]
+
+    def refuses_model(self, model: str) -> bool:
+        """Tells that no job can be answered by this name: a model of the default provider, a provider, or both by a colon.
+
+        Without the workers' settings a default that is not set here may be another one there.
+        """
+        first, _, rest = model.partition(":")
+        if self._providers.kind_of(first) is None:
+            known = self._certain or self._providers.is_default_set
+            return known and self._is_other_than_quoted(self._providers.default, model)
+        return self._refused(first) or (bool(rest) and self._is_other_than_quoted(first, rest))
+
+    def _refused(self, name: str) -> bool:
+        return self._providers.decides(name) or self._unusable(name) is not None
+
+    def _is_other_than_quoted(self, provider: str, model: str) -> bool:
+        """The offline provider has one model, and takes no other in its place."""
+        return self._providers.kind_of(provider) is ProviderKind.EXTRACTIVE and model != OFFLINE_MODEL
 
     def _of_the_answer(self, config: GenerationConfig, *, priced: bool) -> Iterator[Objection]:
         if config.lane is Lane.PROVIDER_BATCH or config.lane in WINDOWS:
