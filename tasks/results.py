@@ -294,11 +294,18 @@ def parse_job_ids(raw: Sequence[Any]) -> list[UUID]:
         raise InputError(f"{len(raw)} ids asked for, at most {MOST_IDS} at once", field="job_ids")
     ids = []
     for index, value in enumerate(raw):
-        try:
-            ids.append(UUID(str(value)))
-        except ValueError:
-            raise InputError(f"{value!r} is not a job id", field=f"job_ids.{index}") from None
+        if (job_id := parse_job_id(value)) is None:
+            raise InputError(f"{value!r} is not a job id", field=f"job_ids.{index}")
+        ids.append(job_id)
     return ids
+
+
+def parse_job_id(value: Any) -> UUID | None:
+    """Reads a job id; None for what is no UUID."""
+    try:
+        return UUID(str(value))
+    except ValueError:
+        return None
 
 
 async def poll(reading: Reading, ids: Sequence[UUID]) -> list[JobResult | None]:

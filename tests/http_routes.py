@@ -72,6 +72,9 @@ RULES: dict[str, Rule] = {
     "GET /openai/v1/batches": Rule(Role.READ, queries=("/openai/v1/batches?after={batch}",)),
     "GET /openai/v1/batches/{batch}": READ,
     "POST /openai/v1/batches/{batch}/cancel": SUBMIT,
+    "POST /openai/v1/chat/completions": Rule(
+        Role.SUBMIT, {"json": {"model": "nosuch", "messages": [{"role": "user", "content": "Why?"}]}}, finds=False
+    ),
     "GET /openai/v1/models": READ,
     "GET /openai/v1/models/{model:path}": READ,
     "POST /openai/v1/responses": Rule(Role.SUBMIT, {"json": {"input": "Why?", "background": True}}),

@@ -130,6 +130,14 @@ def test_tenants_with_prefixes_neither_read_nor_forge_nor_submit_for_each_other(
         assert [result and result["job_id"] for result in polled] == [
             ids[tenant] if name == tenant else None for name in ids
         ]
+        mixed = app.send_task("nightdesk.poll", args=[["nope", ids[tenant], 7]], queue="submit").get(
+            timeout=scale_to_load(60)
+        )
+        assert [mixed[0], mixed[1]["state"], mixed[2]] == [
+            {"job_id": "nope", "error": "this is not a job id"},
+            "completed",
+            {"job_id": "7", "error": "this is not a job id"},
+        ]
     assert dict(system.rows("SELECT tenant, id::text FROM job")) == ids
     acme, bolt = tenants["acme"], ids["bolt"]
     with redis.Redis.from_url(url_of(system, "acme", "secret")) as client:

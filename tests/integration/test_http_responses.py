@@ -67,6 +67,10 @@ def answered(job: Leased) -> FinalJob:
     return make_final(job, outcome=Outcome.PARTIAL, record=record)
 
 
+WRITER = {"writer": {"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1", "model": "m"}}
+"""A provider that could fill a schema; no worker of these tests calls it."""
+
+
 class Hands:
     """A worker that ends the next job for each order, as it is told."""
 
@@ -98,7 +102,9 @@ class Hands:
 def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     with (
         servers.database() as url,
-        running_service(url, servers.redis_url, tmp_path_factory.mktemp("home"), provider="extractive") as door,
+        running_service(
+            url, servers.redis_url, tmp_path_factory.mktemp("home"), provider="extractive", providers=WRITER
+        ) as door,
     ):
         yield door
 
@@ -213,10 +219,142 @@ class Period(pydantic.BaseModel):
     months: int
 
 
+FORMAT: Any = {"format": {"type": "json_schema", "name": "p", "schema": Period.model_json_schema()}}
+MESSAGES: Any = [
+    {
+        "role": "user",
+        "content": [
+            {"type": "file", "file": INPUT[0]["content"][0] | {"type": "input_file"}},
+            {"type": "text", "text": "How long is the notice period?"},
+        ],
+    }
+]
+
+
 def test_an_object_is_parsed_by_the_client(client: openai.OpenAI, hands: Hands) -> None:
     hands.answer(lambda job: make_final(job, record=make_record(job, output_structured={"months": 3})))
-    parsed = client.responses.parse(model="nightdesk", input=INPUT, text_format=Period)
+    parsed = client.responses.parse(model="writer", input=INPUT, text_format=Period)
     assert parsed.output_parsed == Period(months=3)
+    hands.answer(lambda job: make_final(job, record=make_record(job, output_structured={"months": 3})))
+    chat = client.chat.completions.parse(model="writer", messages=MESSAGES, response_format=Period)
+    assert chat.choices[0].message.parsed == Period(months=3)
+
+
+@pytest.mark.parametrize("data", [None, {"months": "three"}, {}])
+def test_an_object_that_was_not_given_fails_where_the_client_looks(
+    client: openai.OpenAI, hands: Hands, data: dict[str, Any] | None
+) -> None:
+    def answer(job: Leased) -> FinalJob:
+        return make_final(job, record=make_record(job, answer=ANSWER, output_structured=data))
+
+    hands.answer(answer)
+    parsed = client.responses.parse(model="writer", input=INPUT, text_format=Period)
+    assert parsed.error is not None
+    assert (parsed.status, parsed.output_parsed, parsed.output) == ("failed", None, [])
+    assert "output_schema" in parsed.error.message
+    hands.answer(answer)
+    with client.responses.create(model="writer", input=INPUT, text=FORMAT, stream=True) as stream:
+        assert [event.type for event in stream][-1] == "response.failed"
+    hands.answer(answer)
+    with pytest.raises(openai.InternalServerError, match="output_schema"):
+        client.with_options(max_retries=2).chat.completions.parse(
+            model="writer", messages=MESSAGES, response_format=Period
+        )
+
+
+@pytest.mark.parametrize("outcome", [Outcome.ABSTAINED, Outcome.NO_EVIDENCE, Outcome.REJECTED])
+def test_an_abstention_is_a_refusal_to_fill_a_schema(client: openai.OpenAI, hands: Hands, outcome: Outcome) -> None:
+    def answer(job: Leased) -> FinalJob:
+        record = make_record(job, answer="The sources do not say.", output_structured={"months": 1})
+        return make_final(job, outcome=outcome, record=record)
+
+    hands.answer(answer)
+    parsed = client.responses.parse(model="writer", input=INPUT, text_format=Period)
+    assert (parsed.status, parsed.output_parsed) == ("completed", None)
+    assert parsed.output[0].content[0].refusal == "The sources do not say."  # type: ignore[union-attr]
+    hands.answer(answer)
+    message = (
+        client.chat.completions.parse(model="writer", messages=MESSAGES, response_format=Period).choices[0].message
+    )
+    assert (message.content, message.parsed, message.refusal) == (None, None, "The sources do not say.")
+    hands.answer(lambda job: make_final(job, outcome=outcome, record=make_record(job, answer="Not there.")))
+    plain = client.responses.create(model="writer", input=INPUT)
+    assert plain.output_text == "Not there.", "without a schema it is a text"
+
+
+@pytest.mark.parametrize("model", ["nightdesk", "extractive", "extractive-4"])
+def test_the_offline_provider_is_not_asked_to_fill_a_schema(client: openai.OpenAI, model: str) -> None:
+    with pytest.raises(openai.BadRequestError, match="fills no schema"):
+        client.responses.parse(model=model, input=INPUT, text_format=Period)
+    with pytest.raises(openai.BadRequestError, match="fills no schema") as refused:
+        client.chat.completions.parse(model=model, messages=MESSAGES, response_format=Period)
+    assert refused.value.param == "response_format"
+    config = {"config": {"output_schema": Period.model_json_schema()}}
+    with pytest.raises(openai.BadRequestError, match="fills no schema"):
+        client.responses.create(model=model, input=INPUT, extra_body=config)
+
+
+def test_a_chat_is_answered_from_its_sources(client: openai.OpenAI, hands: Hands) -> None:
+    for sources, messages in (
+        ([{"content": SOURCE, "title": "lease.txt"}], [{"role": "user", "content": "How long is the notice period?"}]),
+        (None, MESSAGES),
+    ):
+        hands.answer()
+        order: Any = {"model": "nightdesk", "messages": messages}
+        chat = client.chat.completions.create(**order, extra_body={"sources": sources} if sources else None)
+        (choice,) = chat.choices
+        assert (choice.message.content, choice.finish_reason, choice.message.refusal) == (ANSWER, "stop", None)
+        (cited,) = choice.message.annotations or ()
+        assert (cited.url_citation.title, cited.url_citation.start_index) == ("lease.txt", 34)
+        assert chat.usage is not None
+        assert (chat.usage.prompt_tokens, chat.usage.completion_tokens) == (40, 12)
+        job = client.responses.retrieve("resp_" + chat.id.removeprefix("chatcmpl_"))
+        assert job.output_text == ANSWER
+    hands.answer()
+    stream = client.chat.completions.create(**order, stream=True, stream_options={"include_usage": True})
+    chunks = [*stream]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == ANSWER
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+    assert chunks[-1].usage.total_tokens == 52
+
+
+def test_a_function_that_must_be_called_gets_the_object(client: openai.OpenAI, hands: Hands) -> None:
+    function = {"name": "Period", "parameters": Period.model_json_schema()}
+    tools: Any = [{"type": "function", "function": function}]
+    order: Any = {"model": "writer", "messages": MESSAGES, "tools": tools, "tool_choice": "required"}
+
+    def answer(job: Leased) -> FinalJob:
+        return make_final(job, record=make_record(job, output_structured={"months": 3}))
+
+    hands.answer(answer)
+    (choice,) = client.chat.completions.create(**order).choices
+    (call,) = choice.message.tool_calls or ()
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
+    assert (call.function.name, call.function.arguments) == ("Period", '{"months":3}')  # type: ignore[union-attr]
+    hands.answer(answer)
+    deltas = [chunk.choices[0].delta for chunk in client.chat.completions.create(**order, stream=True)]
+    (streamed,) = [delta.tool_calls[0] for delta in deltas if delta.tool_calls]
+    assert streamed.function.arguments == '{"months":3}'
+
+
+@pytest.mark.parametrize(
+    ("part", "param"),
+    [
+        ({"n": 2}, "n"),
+        ({"tools": [{"type": "function", "function": {"name": "a", "parameters": {}}}]}, "tools"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0]"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type"),
+        ({"max_tokens": 0.5}, "max_completion_tokens"),
+        ({"temperature": 9}, "temperature"),
+        ({"extra_body": {"sources": [{}]}}, "sources[0].content"),
+    ],
+)
+def test_a_chat_that_is_not_taken_names_its_own_parameter(client: openai.OpenAI, part: Any, param: str) -> None:
+    order: Any = {"model": "nightdesk", "messages": MESSAGES, **part}
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.chat.completions.create(**order)
+    assert refused.value.param == param
 
 
 def test_sources_may_come_beside_the_input_and_a_page_is_cited_by_its_url(client: openai.OpenAI, hands: Hands) -> None:
@@ -272,6 +410,7 @@ def test_models_are_listed_and_others_refused(client: openai.OpenAI) -> None:
     models = client.models.list()
 
     assert [model.id for model in models][:2] == ["nightdesk", "extractive"]
+    assert "writer" in [model.id for model in models]
     assert models._request_id is not None
     assert models._request_id.startswith("req_")
     for name in ("nightdesk", "extractive", "extractive:extractive-4", "extractive-4"):

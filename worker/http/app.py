@@ -18,6 +18,7 @@ from worker.http import (
     health,
     jobs,
     openai_batch_routes,
+    openai_chat,
     openai_files,
     openai_models,
     openai_responses,
@@ -79,6 +80,7 @@ def make_application(settings: Settings, where: Endpoints, *, loopback: bool, pr
         openai_files.router,
         openai_batch_routes.router,
         openai_models.router,
+        openai_chat.router,
         openai_responses.router,
     ):
         app.include_router(router, dependencies=[KnownParameters])

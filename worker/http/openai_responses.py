@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -25,7 +25,7 @@ from worker.http.jobs import IdempotencyKey, TraceParent, with_trace
 from worker.http.problems import Problem, not_found, problem_of
 from worker.http.response_document import document_of, response_id
 from worker.http.response_events import first_events, last_events, line_of
-from worker.http.response_order import CreateResponse, job_of, parse_order, require_served, source_places
+from worker.http.response_order import CreateResponse, job_of, parse_order, require_answerable, source_places
 from worker.http.service import Service
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import job_changes
@@ -41,6 +41,7 @@ BEAT_S = 15.0
 """Seconds of silence after which a comment is sent: proxies cut off what is silent for a minute."""
 
 EVENTS = "text/event-stream"
+EVENT_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 _ID = re.compile(r"resp_([0-9a-f]{32})")
 
@@ -78,12 +79,29 @@ async def create(
     traceparent: TraceParent = None,
 ) -> Response:
     """Answer one question from its sources. The answer comes when it is checked; with `background` the response at once."""
+    order, view = await submit_order(request, service, caller, idempotency_key, traceparent)
+    if order.stream:
+        return _stream(service, caller, view, -1)
+    if not order.background:
+        view = await final_view(service, caller, view, departure_of(request))
+    return _json(view)
+
+
+async def submit_order(
+    request: Request,
+    service: Service,
+    caller: Caller,
+    idempotency_key: str | None,
+    traceparent: str | None,
+    read: Callable[[Any], Any] = lambda raw: raw,
+) -> tuple[CreateResponse, JobView]:
+    """Writes the job of the order in a body; ``read`` makes the order of a response of another form. Raises ``Problem``."""
     body = await read_body(request, MAX_LINE_BYTES)
 
     async def write(ledger: PostgresLedger) -> tuple[CreateResponse, Submitted]:
-        order = parse_order(parse_json(body))
-        require_served(order.model, service.catalog)
+        order = parse_order(read(parse_json(body)))
         job = with_trace(job_of(order, service.catalog.knows), traceparent)
+        require_answerable(job, order, service.catalog)
         try:
             return order, await submit_job(
                 ledger,
@@ -102,12 +120,7 @@ async def create(
         service.hint({HintKey(job.step, job.priority > 0): [job.id]})
     (job_id,) = submitted.job_ids
     assert job_id is not None
-    view = await _view(service, job_id)
-    if order.stream:
-        return _stream(service, caller, view, -1)
-    if not order.background:
-        view = await _final(service, caller, view, departure_of(request))
-    return _json(view)
+    return order, await _view(service, job_id)
 
 
 def _renamed(error: InputError, order: CreateResponse) -> Problem:
@@ -172,9 +185,11 @@ def _json(view: JobView) -> Response:
     )
 
 
-async def _final(service: Service, caller: Caller, view: JobView, departure: "asyncio.Future[None] | None") -> JobView:
+async def final_view(
+    service: Service, caller: Caller, view: JobView, departure: "asyncio.Future[None] | None"
+) -> JobView:
     """Waits for the end of a job; raises ``Problem`` where it does not come in time."""
-    async for final in _wait(service, caller, view.job_id, LONGEST_S, departure):
+    async for final in wait_for(service, caller, view.job_id, LONGEST_S, departure):
         if final is not None:
             return final
     # An order that is sent again would be another one, and paid for again.
@@ -184,7 +199,7 @@ async def _final(service: Service, caller: Caller, view: JobView, departure: "as
     raise Problem(504, "timeout", "Timeout", detail, headers={"X-Should-Retry": "false"})
 
 
-async def _wait(
+async def wait_for(
     service: Service, caller: Caller, job_id: UUID, within_s: float, departure: "asyncio.Future[None] | None" = None
 ) -> AsyncIterator[JobView | None]:
     """Yields None now and then, and the job once it is final; ends without it when the time, the service or the connection ends."""
@@ -207,8 +222,7 @@ async def _wait(
 
 
 def _stream(service: Service, caller: Caller, view: JobView, after: int) -> Response:
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_lines(service, caller, view, after), headers=headers, media_type=EVENTS)
+    return StreamingResponse(_lines(service, caller, view, after), headers=EVENT_HEADERS, media_type=EVENTS)
 
 
 async def _lines(service: Service, caller: Caller, view: JobView, after: int) -> AsyncIterator[bytes]:
@@ -217,7 +231,7 @@ async def _lines(service: Service, caller: Caller, view: JobView, after: int) ->
     for line in _numbered(iter(beginning), 0, after):
         yield line
     try:
-        async for final in _wait(service, caller, view.job_id, float("inf")):
+        async for final in wait_for(service, caller, view.job_id, float("inf")):
             if final is None:
                 yield b": still here\n\n"
                 continue

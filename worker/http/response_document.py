@@ -14,6 +14,7 @@ from schemas.job import JobRequest
 from schemas.model_call import Usage
 from schemas.record import JobResult
 from schemas.states import JobState, Outcome
+from tasks.answers.objects import violations
 from tasks.ports import JobView
 from worker.http.response_order import NOTE, OWN_MODEL
 
@@ -38,6 +39,17 @@ _CODES = {
 }
 
 
+_WITHOUT_ANSWER = frozenset({Outcome.ABSTAINED, Outcome.NO_EVIDENCE, Outcome.REJECTED, Outcome.REFUSED})
+"""Outcomes that say why there is no answer: a caller that asked for an object gets a refusal, and none of its own form."""
+
+
+def _unmet(view: JobView, result: JobResult) -> tuple[str, ...]:
+    """What the answer lacks of the object that was asked for; a client would take prose for it, and fail elsewhere."""
+    if result.outcome is None or result.outcome in _WITHOUT_ANSWER:
+        return ()
+    return violations(view.request.config, result.structured)
+
+
 def response_id(job_id: UUID) -> str:
     """The id of a response."""
     return f"resp_{job_id.hex}"
@@ -50,9 +62,9 @@ def message_id(job_id: UUID) -> str:
 
 def document_of(view: JobView, result: JobResult) -> dict[str, Any]:
     """A job as a response, as it stands."""
-    request, stored = view.request, view.request.metadata.get(NOTE)
+    request, stored, unmet = view.request, view.request.metadata.get(NOTE), _unmet(view, result)
     note: dict[str, Any] = stored if isinstance(stored, dict) else {}
-    config, status = request.config, _STATUS[view.state]
+    config, status = request.config, "failed" if unmet else _STATUS[view.state]
     ended = None if view.finished_at is None else view.finished_at.timestamp()
     snapshot = result.provider_snapshot
     answered = snapshot.model_returned or snapshot.model_asked if snapshot is not None else None
@@ -63,7 +75,7 @@ def document_of(view: JobView, result: JobResult) -> dict[str, Any]:
         "completed_at": int(ended) if ended is not None and status == "completed" else None,
         "status": status,
         "background": bool(note.get("background")),
-        "error": _error(result),
+        "error": {"code": "server_error", "message": "; ".join(unmet)} if unmet else _error(result),
         "incomplete_details": None,
         "instructions": request.system_instructions,
         "max_output_tokens": config.max_tokens,
@@ -99,7 +111,8 @@ def message_of(view: JobView, result: JobResult) -> dict[str, Any]:
 
 def part_of(view: JobView, result: JobResult) -> dict[str, Any]:
     """The answer as the part of a message: a text with annotations, the object that was asked for, or a refusal."""
-    if result.outcome is Outcome.REFUSED:
+    has_schema = view.request.config.output_schema is not None
+    if result.outcome is Outcome.REFUSED or (has_schema and result.outcome in _WITHOUT_ANSWER):
         return {"type": "refusal", "refusal": result.response}
     if result.structured is not None:
         text = orjson.dumps(result.structured).decode()

@@ -47,13 +47,6 @@ def _require_input(value: Any) -> Any:
 Never = Annotated[Any, BeforeValidator(_refuse)]
 
 
-def require_served(model: str | None, catalog: Installation) -> None:
-    """Raises ``Problem`` for a model that nothing here answers with."""
-    if model is not None and model != OWN_MODEL and catalog.refuses_model(model):
-        detail = f"no provider here answers with the model {model!r}; GET /openai/v1/models lists the names there are"
-        raise Problem(404, "model-not-found", "Model not found", detail, "model")
-
-
 class CreateResponse(BaseModel):
     """The order of a response. What it names besides is ignored: this service stores every answer, for instance."""
 
@@ -73,10 +66,27 @@ class CreateResponse(BaseModel):
     sources: list[Any] | None = Field(default=None, description="as 'context' of a job")
     config: dict[str, Any] | None = Field(default=None, description="as 'config' of a job")
     priority: int | None = None
+    function: str | None = Field(default=None, description="name of the function whose arguments are the object")
     tools: Never = None
     previous_response_id: Never = None
     conversation: Never = None
     prompt: Never = None
+
+
+def require_answerable(job: dict[str, Any], order: CreateResponse, catalog: Installation) -> None:
+    """Raises ``Problem`` for a model that nothing here answers with, and for a schema that the offline provider can't fill."""
+    require_served(order.model, catalog)
+    config = job["config"]
+    if config.get("output_schema") is not None and catalog.only_quotes(config.get("provider")):
+        detail = "the provider 'extractive' quotes sentences, and fills no schema; name another provider in model"
+        raise invalid(detail, "text.format")
+
+
+def require_served(model: str | None, catalog: Installation) -> None:
+    """Raises ``Problem`` for a model that nothing here answers with."""
+    if model is not None and model != OWN_MODEL and catalog.refuses_model(model):
+        detail = f"no provider here answers with the model {model!r}; GET /openai/v1/models lists the names there are"
+        raise Problem(404, "model-not-found", "Model not found", detail, "model")
 
 
 def parse_order(raw: Any) -> CreateResponse:
@@ -91,7 +101,7 @@ def job_of(order: CreateResponse, is_provider: Callable[[str], bool]) -> dict[st
     """The job of an order, as it would be submitted; raises ``Problem`` that names the parameter."""
     reading = _Input([] if order.instructions is None else [order.instructions])
     reading.read(order.input)
-    note = {"model": order.model, "background": order.background or None}
+    note = {"model": order.model, "background": order.background or None, "function": order.function}
     waits = not order.background
     return {
         "query": reading.question,
@@ -186,10 +196,11 @@ class _Input:
         for number, part in enumerate(content):
             path = f"{place}.content[{number}]"
             kind = part.get("type") if isinstance(part, dict) else None
-            if kind == "input_file":
-                self._add_source(_file_source(part, path), path)
-            elif kind in ("input_text", "output_text") and isinstance(part.get("text"), str):
-                named = {name: part[name] for name in _SOURCE_FIELDS & part.keys() if kind == "input_text"}
+            if kind in ("input_file", "file"):
+                own = part.get("file")
+                self._add_source(_file_source(own if isinstance(own, dict) else part, path), path)
+            elif kind in ("input_text", "output_text", "text") and isinstance(part.get("text"), str):
+                named = {name: part[name] for name in _SOURCE_FIELDS & part.keys() if kind != "output_text"}
                 if named:
                     self._add_source({**named, "content": part["text"]}, path)
                 else:

@@ -27,7 +27,7 @@ from kombu.utils.scheduling import round_robin_cycle
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable
 from tasks.ports import Catalog, NewJob, Runtime
-from tasks.results import parse_job_ids, poll
+from tasks.results import parse_job_id, parse_job_ids, poll
 from tasks.scheduling.dispatch import Dispatch
 from tasks.scheduling.feed import Feed
 from tasks.scheduling.urgent_workers import UrgentWorkers
@@ -381,7 +381,14 @@ class Intake(Runtime):
 
     def poll(self, raw_ids: Sequence[Any], queue: str = SUBMIT_QUEUE) -> list[dict[str, Any] | None]:
         """See ``tasks.ports.Runtime``."""
-        return self._call(self._poll(parse_job_ids(raw_ids), self._tenant_of(queue)))
+        read = [parse_job_id(raw) for raw in raw_ids]
+        known = parse_job_ids([job_id for job_id in read if job_id is not None])
+        results = iter(self._call(self._poll(known, self._tenant_of(queue))))
+        # One id at fault must not hide the answers of the others.
+        return [
+            {"job_id": str(raw)[:100], "error": "this is not a job id"} if job_id is None else next(results)
+            for raw, job_id in zip(raw_ids, read, strict=True)
+        ]
 
     async def _poll(self, job_ids: Sequence[UUID], tenant: str) -> list[dict[str, Any] | None]:
         owned = await self._owned([(job_id, tenant) for job_id in job_ids])

@@ -497,6 +497,11 @@ class Installation(Catalog):
         """The names of the providers that can answer by these settings."""
         return [name for name in self._providers.names if not self._refused(name)]
 
+    def only_quotes(self, provider: str | None) -> bool:
+        """Tells that the provider, by default that of the settings, surely is the offline one."""
+        known = provider is not None or self._certain or self._providers.is_default_set
+        return known and self._providers.kind_of(provider or self._providers.default) is ProviderKind.EXTRACTIVE
+
     def refuses_model(self, model: str) -> bool:
         """Tells that no job can be answered by this name: a model of the default provider, a provider, or both by a colon.
 
@@ -504,16 +509,11 @@ class Installation(Catalog):
         """
         first, _, rest = model.partition(":")
         if self._providers.kind_of(first) is None:
-            known = self._certain or self._providers.is_default_set
-            return known and self._is_other_than_quoted(self._providers.default, model)
-        return self._refused(first) or (bool(rest) and self._is_other_than_quoted(first, rest))
+            return self.only_quotes(None) and model != OFFLINE_MODEL
+        return self._refused(first) or (self.only_quotes(first) and rest not in {"", OFFLINE_MODEL})
 
     def _refused(self, name: str) -> bool:
         return self._providers.decides(name) or self._unusable(name) is not None
-
-    def _is_other_than_quoted(self, provider: str, model: str) -> bool:
-        """The offline provider has one model, and takes no other in its place."""
-        return self._providers.kind_of(provider) is ProviderKind.EXTRACTIVE and model != OFFLINE_MODEL
 
     def _of_the_answer(self, config: GenerationConfig, *, priced: bool) -> Iterator[Objection]:
         if config.lane is Lane.PROVIDER_BATCH or config.lane in WINDOWS:
