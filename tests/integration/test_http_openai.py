@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -194,8 +194,12 @@ def test_errors_are_the_exceptions_of_the_client(door: Door, client: openai.Open
         client.files.create(file=b"x", purpose="fine-tune")
     assert (refused.value.param, refused.value.type) == ("purpose", "invalid_request_error")
     file = upload(client, line("a"))
-    with pytest.raises(openai.BadRequestError, match="/v1/answers"):
-        create(client, file, endpoint="/v1/responses")
+    with pytest.raises(openai.BadRequestError, match="/v1/answers, /v1/responses, /v1/chat/completions"):
+        create(client, file, endpoint="/v1/embeddings")
+    with pytest.raises(openai.BadRequestError, match="leave it out"):
+        create(client, file, output_expires_after={"anchor": "created_at", "seconds": 3_600})
+    with pytest.raises(openai.BadRequestError, match="a file is kept until its batch is made, or 7 days"):
+        client.files.create(file=b"x", purpose="batch", expires_after={"anchor": "created_at", "seconds": 3_600})
     assert client.files.delete(file.id).deleted
     for nothing in ("file-1", file.id):
         with pytest.raises(openai.NotFoundError, match="there is no such file"):
@@ -324,3 +328,70 @@ def test_a_batch_expires_at_the_end_of_its_window(door: Door, client: openai.Ope
     assert (done.status, done.request_counts.failed) == ("expired", 1)
     (row,) = client.files.content(done.error_file_id).text.splitlines()
     assert json.loads(row)["error"]["code"] == "batch_expired"
+
+
+SOURCES = [{"content": "It is two years.", "title": "Terms"}]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body", "text"),
+    [
+        (
+            "/v1/responses",
+            {"model": "nightdesk", "input": "How long is it?", "sources": SOURCES},
+            lambda body: openai.types.responses.Response.model_validate(body).output_text,
+        ),
+        (
+            "/v1/chat/completions",
+            {
+                "model": "nightdesk",
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "text", "text": "It is two years.", "title": "Terms"},
+                            {"type": "text", "text": "How long is it?"},
+                        ],
+                    }
+                ],
+            },
+            lambda body: openai.types.chat.ChatCompletion.model_validate(body).choices[0].message.content,
+        ),
+    ],
+)
+def test_lines_may_be_the_orders_of_other_clients(
+    door: Door, client: openai.OpenAI, endpoint: str, body: Any, text: Callable[[Any], str]
+) -> None:
+    names = [f"{endpoint}-{number}" for number in range(2)]
+    lines = [{"custom_id": name, "method": "POST", "url": endpoint, "body": body} for name in names]
+    batch = create(client, upload(client, *lines), endpoint=endpoint, metadata={"night": "2"})
+    assert (batch.endpoint, batch.status, batch.metadata) == (endpoint, "in_progress", {"night": "2"})
+    finish(door, "acme", {names[0]: JobState.COMPLETED, names[1]: JobState.FAILED})
+    done = client.batches.retrieve(batch.id)
+    assert (done.status, done.request_counts.completed, done.request_counts.failed) == ("completed", 1, 1)
+    (row,) = [json.loads(row) for row in client.files.content(done.output_file_id).text.splitlines()]
+    assert (row["custom_id"], row["response"]["status_code"]) == (names[0], 200)
+    result = row["response"]["body"]["nightdesk"]
+    assert text(row["response"]["body"]) == result["response"]
+    assert (result["query"], result["sources_provided"]) == ("How long is it?", 1)
+    assert client.files.retrieve(done.output_file_id).bytes == len(client.files.content(done.output_file_id).content)
+    wrong = create(client, upload(client, {**lines[0], "body": {**body, "temperature": 9}}), endpoint=endpoint)
+    assert (wrong.status, wrong.output_file_id) == ("failed", None)
+
+
+def test_a_batch_without_a_good_line_has_its_error_file(client: openai.OpenAI) -> None:
+    bad = [line(name, config={"mode": "wild"}) for name in ("x", "y")]
+    failed = create(client, upload(client, *bad))
+    assert (failed.status, failed.output_file_id) == ("failed", None)
+    file = client.files.retrieve(failed.error_file_id)
+    content = client.files.content(failed.error_file_id)
+    rows = [json.loads(row) for row in content.text.splitlines()]
+    assert file.bytes == len(content.content)
+    assert [row["custom_id"] for row in rows] == ["x", "y"]
+    assert all("config.mode" in row["error"]["message"] for row in rows)
+
+
+def test_a_body_may_repeat_the_custom_id_of_its_line(client: openai.OpenAI) -> None:
+    assert create(client, upload(client, line("own", custom_id="own"))).status == "in_progress"
+    other = create(client, upload(client, line("own", custom_id="other")))
+    assert (other.status, other.errors.data[0].param) == ("failed", "body.custom_id")

@@ -409,7 +409,7 @@ def test_another_tenant_does_not_find_a_response(door: Door, client: openai.Open
 def test_models_are_listed_and_others_refused(client: openai.OpenAI) -> None:
     models = client.models.list()
 
-    assert [model.id for model in models][:2] == ["nightdesk", "extractive"]
+    assert {"nightdesk", "extractive"} <= {model.id for model in models}
     assert "writer" in [model.id for model in models]
     assert models._request_id is not None
     assert models._request_id.startswith("req_")

@@ -412,12 +412,12 @@ def test_an_unknown_address_is_told_from_an_unknown_id(door: Door, method: str, 
     body = answer.json()
 
     assert answer.status_code == 404
-    said = body["error"]["message"] if path.startswith("/openai/") else body["detail"]
-    assert said == f"{method} {path} is an address that nobody serves; is it {named}? All are in /openapi.json"
+    message = body["error"]["message"] if path.startswith("/openai/") else body["detail"]
+    assert message == f"{method} {path} is an address that nobody serves; is it {named}? All are in /openapi.json"
 
 
 @pytest.mark.parametrize(
-    ("given", "taken"),
+    ("value", "is_kept"),
     [
         ("req-17_a.b", True),
         ("9f86d081-884c-4d63", True),
@@ -428,12 +428,12 @@ def test_an_unknown_address_is_told_from_an_unknown_id(door: Door, method: str, 
     ],
 )
 @pytest.mark.parametrize("path", ["/healthz", "/v1/jobs/none", "/v1/nowhere", "/openai/v1/files", "/view/"])
-def test_every_answer_has_the_id_of_its_request(door: Door, path: str, given: str, *, taken: bool) -> None:
-    answers = [door.http.get(path, headers={"X-Request-Id": given}) for _ in range(2)]
+def test_every_answer_has_the_id_of_its_request(door: Door, path: str, value: str, *, is_kept: bool) -> None:
+    answers = [door.http.get(path, headers={"X-Request-Id": value}) for _ in range(2)]
     ids = [answer.headers.get_list("x-request-id") for answer in answers]
 
-    if taken:
-        assert ids == [[given]] * 2
+    if is_kept:
+        assert ids == [[value]] * 2
     else:
         assert [len(each) for each in ids] == [1, 1]
         assert ids[0] != ids[1]

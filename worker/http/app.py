@@ -13,12 +13,12 @@ from schemas.job import JobRequest
 from tasks.errors import NightdeskError
 from worker.http import (
     batches,
+    chat_completions,
     events,
     feedback,
     health,
     jobs,
     openai_batch_routes,
-    openai_chat,
     openai_files,
     openai_models,
     openai_responses,
@@ -80,7 +80,7 @@ def make_application(settings: Settings, where: Endpoints, *, loopback: bool, pr
         openai_files.router,
         openai_batch_routes.router,
         openai_models.router,
-        openai_chat.router,
+        chat_completions.router,
         openai_responses.router,
     ):
         app.include_router(router, dependencies=[KnownParameters])

@@ -19,6 +19,7 @@ from worker.http.bodies import parse_json, read_body, remove_files
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import OPENAI_PROBLEMS
 from worker.http.openai_files import file_id, parse_file_id
+from worker.http.openai_lines import READERS, endpoint_of, show_of
 from worker.http.openai_metadata import Metadata
 from worker.http.problems import Problem, invalid, not_found, problem_of
 from worker.http.service import Service
@@ -27,7 +28,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.ledger.uploads import Upload
 from worker.operations import job_changes
 from worker.operations.operator import JobPages
-from worker.operations.uploaded_batches import ENDPOINT, BatchOrder, submit_upload
+from worker.operations.uploaded_batches import ENDPOINT_KEY, BatchOrder, submit_upload
 from worker.operations.uploaded_results import end_upload
 
 router = APIRouter(prefix="/openai/v1/batches", tags=["openai"], responses=OPENAI_PROBLEMS)
@@ -53,6 +54,7 @@ class CreateBatch(BaseModel):
 
     input_file_id: str
     endpoint: str
+    output_expires_after: Any = None
     completion_window: str = Field(pattern=r"^[1-9][0-9]{0,2}h$", description="24h, or another number of hours")
     metadata: Metadata = None
 
@@ -61,8 +63,10 @@ class CreateBatch(BaseModel):
 async def create(request: Request, service: ServiceOf, caller: Submitter) -> Response:
     """Make a batch of an uploaded file. The same file again is the same batch: nothing is done twice."""
     order: CreateBatch = validated(CreateBatch, parse_json(await read_body(request, MOST_BODY_BYTES)))
-    if order.endpoint != ENDPOINT:
-        raise invalid(f"the only endpoint here is {ENDPOINT}", "endpoint")
+    if order.endpoint not in READERS:
+        raise invalid(f"must be one of {', '.join(READERS)}", "endpoint")
+    if order.output_expires_after is not None:
+        raise invalid("results are kept until their batch is erased; leave it out", "output_expires_after")
     try:
         upload_id, part = parse_file_id(order.input_file_id)
         upload = await service.ledger.uploads.find(upload_id, caller.tenant)
@@ -71,7 +75,8 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
     if part:
         raise invalid("is a file of results; name an uploaded one", "input_file_id")
     window = timedelta(hours=int(order.completion_window.removesuffix("h")))
-    wish = BatchOrder(window, order.metadata or {}, caller.submitter)
+    read = READERS[order.endpoint]
+    wish = BatchOrder(window, order.metadata or {}, caller.submitter, order.endpoint, read)
     return _json(await _document(service, await _take_in(service, upload, wish)))
 
 
@@ -148,7 +153,8 @@ async def _document(service: Service, upload: Upload) -> dict[str, Any]:
     """A batch as OpenAI's API shows it."""
     assert upload.submitted_at is not None
     if upload.batch_id is None:
-        return {**_fields(upload), "status": "failed", "failed_at": _seconds(upload.submitted_at)}
+        ended = {"status": "failed", "failed_at": _seconds(upload.submitted_at)}
+        return {**_fields(upload), **ended, "error_file_id": file_id(upload, "-error")}
     status = await service.ledger.reading.batch_status(upload.batch_id)
     refused = await service.ledger.uploads.refused_lines(upload.batch_id)
     if status.final == status.jobs and upload.ended_at is None:
@@ -164,7 +170,7 @@ async def _end(service: Service, upload: Upload) -> Upload:
     task = service.endings.get(upload.id)
     if task is None:
         task = service.endings[upload.id] = service.go_on(
-            service.bulk.run(upload.tenant, lambda ledger: end_upload(ledger, upload))
+            service.bulk.run(upload.tenant, lambda ledger: end_upload(ledger, upload, show_of(upload)))
         )
         task.add_done_callback(lambda _: service.endings.pop(upload.id))
     ended, _ = await asyncio.wait({task}, timeout=END_S)
@@ -181,7 +187,7 @@ def _fields(upload: Upload) -> dict[str, Any]:
     return {
         "id": f"batch_{upload.id.hex}",
         "object": "batch",
-        "endpoint": ENDPOINT,
+        "endpoint": endpoint_of(upload),
         "errors": errors,
         "input_file_id": file_id(upload),
         "completion_window": f"{(upload.window_s or 0) // 3600}h",
@@ -192,7 +198,7 @@ def _fields(upload: Upload) -> dict[str, Any]:
         "expires_at": began + (upload.window_s or 0),
         **{f"{name}_at": None for name in names},
         "request_counts": {"total": total, "completed": 0, "failed": 0},
-        "metadata": dict(upload.metadata or {}),
+        "metadata": {name: text for name, text in (upload.metadata or {}).items() if name != ENDPOINT_KEY},
     }
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import IO, Annotated, Any, Literal
 from uuid import UUID
 
@@ -15,9 +16,10 @@ from uuid_utils.compat import uuid7
 from worker.http.bodies import FORM_BYTES, declared_size, kept_pieces_of, no_space, too_large
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import OPENAI_PROBLEMS
+from worker.http.openai_lines import show_of
 from worker.http.problems import Problem, invalid, not_found
 from worker.ledger.uploads import RETENTION, Upload
-from worker.operations.uploaded_results import result_rows
+from worker.operations.uploaded_results import error_rows, result_rows
 
 router = APIRouter(prefix="/openai/v1/files", tags=["openai"], responses=OPENAI_PROBLEMS)
 
@@ -59,7 +61,7 @@ PARTS = {"": "batch", "-output": "batch_output", "-error": "batch_output"}
 
 def _document(upload: Upload, part: str = "") -> dict[str, Any]:
     """A file as OpenAI's API shows it."""
-    created = upload.ended_at if part else upload.created_at
+    created = (upload.ended_at or upload.submitted_at) if part else upload.created_at
     assert created is not None
     began = int(created.timestamp())
     waits = not part and upload.submitted_at is None
@@ -77,11 +79,18 @@ def _document(upload: Upload, part: str = "") -> dict[str, Any]:
 
 def _size(upload: Upload, part: str) -> int:
     """The size of a file; 0: there is none."""
+    if part == "-error" and _is_failed(upload):
+        return len(error_rows(upload))
     return (upload.output_bytes if part == "-output" else upload.error_bytes if part else upload.bytes) or 0
 
 
+def _is_failed(upload: Upload) -> bool:
+    """Tells that a batch was ordered, and none made."""
+    return upload.submitted_at is not None and upload.batch_id is None
+
+
 def _exists(upload: Upload, part: str) -> bool:
-    return not part or (upload.ended_at is not None and _size(upload, part) > 0)
+    return not part or ((upload.ended_at is not None or _is_failed(upload)) and _size(upload, part) > 0)
 
 
 @router.post("", response_model=None)
@@ -111,6 +120,9 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
             raise invalid("send the file in the field 'file'", "file")
         if form.get("purpose") != "batch":
             raise invalid("the only purpose here is 'batch'", "purpose")
+        if any(name.startswith("expires_after") for name in form):
+            detail = f"a file is kept until its batch is made, or {RETENTION.days} days; leave it out"
+            raise invalid(detail, "expires_after")
         if file.size > most:
             raise too_large(most)
         size, name, content = file.size, (file.filename or "")[:200], file.file
@@ -191,9 +203,11 @@ async def content(file: FileId, service: ServiceOf, caller: Reader) -> Response:
     batch_id = upload.batch_id
     if not part and upload.submitted_at is None:
         lines = service.bulk.stream(caller.tenant, lambda ledger: ledger.uploads.content(upload_id))
+    elif part == "-error" and _is_failed(upload):
+        return Response(error_rows(upload), headers={"Cache-Control": "private, no-store"}, media_type=LINES)
     elif part and batch_id is not None and _exists(upload, part):
-        is_output = part == "-output"
-        lines = service.bulk.stream(caller.tenant, lambda ledger: result_rows(ledger, batch_id, completed=is_output))
+        rows = partial(result_rows, batch_id=batch_id, completed=part == "-output", show=show_of(upload))
+        lines = service.bulk.stream(caller.tenant, rows)
     else:
         raise not_found()
     return StreamingResponse(lines, headers={"Cache-Control": "private, no-store"}, media_type=LINES)

@@ -222,16 +222,16 @@ _NOUNS = {"name": "job"}
 
 def _unknown_address(request: Request) -> Problem:
     """Tells an address that nobody serves from an id that nothing has, and names the nearest one."""
-    asked = request.url.path.rstrip("/")
+    address = request.url.path.rstrip("/")
     served = list(request.app.openapi()["paths"])
-    near = [path for path in served if path.endswith(asked)] or difflib.get_close_matches(asked, served, 1, 0.5)
-    hint = f"is it {near[0]}? All" if asked and near else "all"
-    detail = f"{request.method} {asked[:200] or '/'} is an address that nobody serves; {hint} are in /openapi.json"
+    near = [path for path in served if path.endswith(address)] or difflib.get_close_matches(address, served, 1, 0.5)
+    hint = f"is it {near[0]}? All" if address and near else "all"
+    detail = f"{request.method} {address[:200] or '/'} is an address that nobody serves; {hint} are in /openapi.json"
     return Problem(404, "unknown-address", "Unknown address", detail)
 
 
 def methods_of(request: Request) -> dict[str, Any]:
-    """What the OpenAPI document says of an address, by the method in lower case; empty: nothing."""
+    """The entries of an address in the OpenAPI document, by the method in lower case; empty: nothing."""
     # There a part that may hold slashes is named like any other.
     path = getattr(request.scope.get("route"), "path", "").replace(":path}", "}")
     methods: dict[str, Any] = request.app.openapi()["paths"].get(path, {})

@@ -44,7 +44,7 @@ _WITHOUT_ANSWER = frozenset({Outcome.ABSTAINED, Outcome.NO_EVIDENCE, Outcome.REJ
 
 
 def _unmet(view: JobView, result: JobResult) -> tuple[str, ...]:
-    """What the answer lacks of the object that was asked for; a client would take prose for it, and fail elsewhere."""
+    """The faults of the object of an answer, where one was asked for; a client would take prose for it, and fail elsewhere."""
     if result.outcome is None or result.outcome in _WITHOUT_ANSWER:
         return ()
     return violations(view.request.config, result.structured)

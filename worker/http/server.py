@@ -193,8 +193,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
 def _id_of(headers: list[tuple[bytes, bytes]]) -> bytes:
     """The id of a request: the one that it brings, where that is sane, else a new one."""
-    given = next((value for name, value in headers if name == ID_HEADER), b"")
-    return given if _SANE_ID.fullmatch(given) else f"req_{uuid4().hex}".encode()
+    value = next((value for name, value in headers if name == ID_HEADER), b"")
+    return value if _SANE_ID.fullmatch(value) else f"req_{uuid4().hex}".encode()
 
 
 def _address_of(host: str) -> str:

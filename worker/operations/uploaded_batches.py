@@ -1,6 +1,6 @@
 """Makes batches of uploaded files whose lines are in the form of OpenAI's Batch API: an envelope around each job."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -16,10 +16,18 @@ from worker.ledger.postgres import PostgresLedger
 from worker.ledger.uploads import Upload
 from worker.operations.file_submission import InputBounds, Submission
 from worker.operations.json_lines import UPLOAD_SUFFIX, parse_line, read_lines
+from worker.providers.registry import Installation
 from worker.settings import Settings
+from worker.wiring import embedded
 
 ENDPOINT = "/v1/answers"
-"""The address in each line, and of the batch."""
+"""The address in each line, and of the batch, where each body is a job."""
+
+Read = Callable[[dict[str, Any], Installation], dict[str, Any]]
+"""Makes the job of the body of a line; raises ``InputError``."""
+
+ENDPOINT_KEY = "nightdesk_endpoint"
+"""Key in the metadata of an upload: the address of its lines, where it is another one."""
 
 MOST_ERRORS = 100
 """Lines that are named of a file that no batch can be made of."""
@@ -37,6 +45,9 @@ class BatchOrder:
     metadata: Mapping[str, str]
     submitter: Submitter | None = None
     """The key of the HTTP service that it came with."""
+    endpoint: str = ENDPOINT
+    read: Read | None = None
+    """None: each body is a job."""
 
 
 async def submit_upload(
@@ -58,9 +69,11 @@ async def submit_upload(
         async for piece in ledger.uploads.content(upload.id):
             content.write(piece)
         content.flush()
-        envelopes = _Envelopes()
+        envelopes = _Envelopes(order, Installation(settings, same_for_workers=embedded(settings)))
         envelopes.unwrap(content.name, jobs)
-        note = partial(ledger.uploads.submit, upload, window_s=window_s, metadata=order.metadata, lines=envelopes.lines)
+        own = {} if order.endpoint == ENDPOINT else {ENDPOINT_KEY: order.endpoint}
+        metadata = {**order.metadata, **own}
+        note = partial(ledger.uploads.submit, upload, window_s=window_s, metadata=metadata, lines=envelopes.lines)
         if envelopes.errors:
             return await note(errors=envelopes.errors)
         refused: list[Refused] = []
@@ -83,7 +96,13 @@ async def submit_upload(
         )
         accepted = None if submission.empty else await submission.write(ledger)
     if accepted is None or accepted.batch_id is None:
-        errors = [_error(line.position + 1, "invalid_request", line.message, line.field) for line in refused]
+        errors = [
+            {
+                **_error(line.position + 1, "invalid_request", line.message, line.field),
+                "custom_id": line.custom_id,
+            }
+            for line in refused
+        ]
         return await note(errors=errors[:MOST_ERRORS])
     return await note(batch_id=accepted.batch_id)
 
@@ -97,6 +116,8 @@ def _file(stem: Path) -> Any:
 class _Envelopes:
     """The lines of a file, and what is wrong with the envelope of some."""
 
+    order: BatchOrder
+    catalog: Installation
     lines: int = 0
     errors: list[dict[str, Any]] = field(default_factory=list)
     _places: dict[str, int] = field(default_factory=dict)
@@ -107,7 +128,7 @@ class _Envelopes:
         for number, line in read_lines(name):
             self.lines += 1
             try:
-                job = _job(parse_line(line))
+                job = self._job(parse_line(line))
                 self._require_unique(job["custom_id"], number)
             except InputError as error:
                 self.errors.append(_error(number, _CODES.get(error.field, "invalid_request"), str(error), error.field))
@@ -119,12 +140,21 @@ class _Envelopes:
         if not self.lines:
             self.errors.append(_error(None, "empty_file", "The input file is empty.", "input_file_id"))
 
+    def _job(self, row: Any) -> dict[str, Any]:
+        job, read = _job(row, self.order.endpoint), self.order.read
+        if read is None:
+            return job
+        try:
+            return {**read(row["body"], self.catalog), "custom_id": job["custom_id"]}
+        except InputError as error:
+            raise InputError(str(error), field=f"body.{error.field}" if error.field else "body") from error
+
     def _require_unique(self, custom_id: str, number: int) -> None:
         if (earlier := self._places.setdefault(custom_id, number)) != number:
             raise InputError(f"{custom_id!r} is that of line {earlier} already", field="custom_id")
 
 
-def _job(row: Any) -> dict[str, Any]:
+def _job(row: Any, endpoint: str) -> dict[str, Any]:
     """The job in an envelope; raises ``InputError`` naming the part of the envelope at fault."""
     if not isinstance(row, dict):
         raise InputError("each line must be a JSON object with custom_id, method, url and body")
@@ -133,12 +163,12 @@ def _job(row: Any) -> dict[str, Any]:
         raise InputError("must be a string that is not empty", field="custom_id")
     if row.get("method") != "POST":
         raise InputError("must be POST", field="method")
-    if row.get("url") != ENDPOINT:
-        raise InputError(f"must be {ENDPOINT}, as the endpoint of the batch", field="url")
+    if row.get("url") != endpoint:
+        raise InputError(f"must be {endpoint}, as the endpoint of the batch", field="url")
     if not isinstance(body, dict):
         raise InputError("must be a JSON object: the job", field="body")
     for name in _GIVEN_BY_ENVELOPE:
-        if name in body:
+        if name in body and not (name == "custom_id" and body[name] == custom_id):
             raise InputError("is not taken here: custom_id beside 'body' names the job", field=f"body.{name}")
     return {**body, "custom_id": custom_id}
 

@@ -382,8 +382,8 @@ class Intake(Runtime):
     def poll(self, raw_ids: Sequence[Any], queue: str = SUBMIT_QUEUE) -> list[dict[str, Any] | None]:
         """See ``tasks.ports.Runtime``."""
         read = [parse_job_id(raw) for raw in raw_ids]
-        known = parse_job_ids([job_id for job_id in read if job_id is not None])
-        results = iter(self._call(self._poll(known, self._tenant_of(queue))))
+        job_ids = parse_job_ids([job_id for job_id in read if job_id is not None])
+        results = iter(self._call(self._poll(job_ids, self._tenant_of(queue))))
         # One id at fault must not hide the answers of the others.
         return [
             {"job_id": str(raw)[:100], "error": "this is not a job id"} if job_id is None else next(results)

@@ -499,8 +499,8 @@ class Installation(Catalog):
 
     def only_quotes(self, provider: str | None) -> bool:
         """Tells that the provider, by default that of the settings, surely is the offline one."""
-        known = provider is not None or self._certain or self._providers.is_default_set
-        return known and self._providers.kind_of(provider or self._providers.default) is ProviderKind.EXTRACTIVE
+        is_sure = provider is not None or self._certain or self._providers.is_default_set
+        return is_sure and self._providers.kind_of(provider or self._providers.default) is ProviderKind.EXTRACTIVE
 
     def refuses_model(self, model: str) -> bool:
         """Tells that no job can be answered by this name: a model of the default provider, a provider, or both by a colon.
