@@ -293,7 +293,16 @@ def excludes(fact: Fact, other: Fact) -> bool:
     """Tells whether two facts are of one group, so that not both can stand in one place."""
     if fact.kind is Kind.NAME or other.kind is Kind.NAME:
         return fact.kind is other.kind
+    if fact.kind is Kind.DATE and other.kind is Kind.DATE and "date" in fact.group and "date" in other.group:
+        return any(_is_other_date(own, there) for own in fact.keys for there in other.keys)
     if fact.kind is Kind.WORD and other.kind is Kind.WORD and not fact.group.isdisjoint(other.group):
         return "unit" in fact.group
     groups = {side[0] if fact.kind is Kind.WORD and isinstance(side, tuple) else side for side in fact.group}
     return any((side[0] if isinstance(side, tuple) else side) in groups for side in other.group)
+
+
+def _is_other_date(own: Hashable, there: Hashable) -> bool:
+    """Tells whether two dates have a part that differs; 18 October and October 2018 have none."""
+    if not isinstance(own, tuple) or not isinstance(there, tuple) or own[0] != "date" or there[0] != "date":
+        return False
+    return any(part and other and part != other for part, other in zip(own[1:], there[1:], strict=True))

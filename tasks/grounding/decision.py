@@ -15,7 +15,7 @@ from tasks.text.facts import Fact, FactText, Kind, read_facts
 from tasks.text.sentences import Span, words
 from tasks.text.wording import stems_of
 
-MOST_PLACES = 5
+MOST_PLACES = 3
 """Sentences a claim is compared with: those with most of its weight in words."""
 LEAST_SHARE = 0.5
 """Share of the facts of a claim in a sentence from which another number or name there contradicts one that is in no source."""
@@ -28,6 +28,7 @@ ROUGHLY = 0.06
 FACTORS = (7.0, 12.0, 52.0, 60.0, 100.0)
 """Numbers of which a derived one may be a multiple without a word: months of a year."""
 _MOST_NUMBERS = 40
+_DIGIT = re.compile(r"\d")
 _RANGE = re.compile(r"\d\s?(?:[-–]|a|à|to|bis|tot|al|and|und|et|y|e|en)\s?\d")  # noqa: RUF001 - a dash between the ends of a range
 _REACH = 8
 """Characters before a number among which the other end of its range stands."""
@@ -146,13 +147,20 @@ class _Decider:
         return " ".join(words(self._claim.text[span.start : span.end]))
 
     def _forged(self) -> Decision | None:
-        """The contradiction of a claim that quotes what is in no source word for word; None without one."""
+        """The decision on a claim that quotes what is in no source word for word; None for others.
+
+        It contradicts a source that has another quotation in that place. Titles of works are no quotations, and what has gaps can't be compared.
+        """
         sources = [" ".join(words(content)) for content in self._search.contents]
         for span in self._quotes:
-            if not any(f" {self._plain(span)} " in f" {source} " for source in sources):
-                quoted = self._claim.text[span.start : span.end]
-                place = _evidence(self._places[0]) if self._places else None
-                return Decision(Verdict.CONTRADICTED, place, ClaimError(kind=ErrorKind.ABSENT, claim_words=quoted))
+            quoted = self._claim.text[span.start : span.end]
+            if any(f" {self._plain(span)} " in f" {source} " for source in sources) or _is_title(quoted):
+                continue
+            for place in self._places:
+                if (rival := _QUOTED.search(place.facts.text)) is not None and not any(gap in quoted for gap in _GAPS):
+                    error = ClaimError(kind=ErrorKind.ABSENT, claim_words=quoted, source_words=rival[1])
+                    return Decision(Verdict.CONTRADICTED, _evidence(place), error)
+            return Decision(Verdict.UNDECIDED, unaccounted=(quoted,))
         return None
 
     def _is_quoted_from(self, place: _Place) -> bool:
@@ -177,9 +185,10 @@ class _Decider:
     def _rivalled(self) -> Decision | None:
         """The contradiction of a number or name that is in no source, where the nearest sentence has another one; None without one.
 
-        A number that follows from remaining, or from a limit or a range, contradicts nothing.
+        A number that follows from others, or from a limit or a range, contradicts nothing.
         """
-        absent = [fact for fact in self._claim.facts if fact.kind in _NAMING and self._is_absent(fact)]
+        near = frozenset[Hashable]().union(*(fact.covers for place in self._places for fact in place.facts.facts))
+        absent = [fact for fact in self._claim.facts if fact.kind in _NAMING and fact.keys.isdisjoint(near)]
         if not absent:
             return None
         remaining = [fact for fact in self._claim.facts if fact not in absent]
@@ -189,35 +198,50 @@ class _Decider:
             return None
         for fact in absent:
             rivals = [
-                at for at, other in enumerate(place.facts.facts) if excludes(fact, other) and self._is_unstated(other)
+                at
+                for at, other in enumerate(place.facts.facts)
+                if excludes(fact, other)
+                and self._is_unstated(other)
+                and (fact.kind is not Kind.NAME or self._is_in_its_place(fact, place, at))
             ]
-            if not rivals or (
-                fact.kind is not Kind.NAME and (self._is_bounded(fact, place, rivals) or self._follows(fact))
-            ):
+            if not rivals or self._is_in_sources(fact):
+                continue
+            if fact.kind is not Kind.NAME and (self._is_bounded(fact, place, rivals) or self._follows(fact)):
                 continue
             return self._contradiction(place, fact, place.facts.facts[rivals[0]], ErrorKind(fact.kind.value))
         return None
 
-    def _is_absent(self, fact: Fact) -> bool:
-        if any(not fact.keys.isdisjoint(other.covers) for place in self._places for other in place.facts.facts):
+    def _is_in_its_place(self, fact: Fact, place: _Place, at: int) -> bool:
+        """Tells whether a name of a place stands where the claim has another one: behind the same word, or beside the same fact."""
+        other = place.facts.facts[at]
+        if len(self._claim.text[fact.start : fact.end]) == 1:
             return False
+        if fact.role and fact.role == other.role:
+            return True
+        own = self._claim.facts.index(fact)
+        return any(
+            0 <= own + step < len(self._claim.facts)
+            and 0 <= at + step < len(place.facts.facts)
+            and not self._claim.facts[own + step].keys.isdisjoint(place.facts.facts[at + step].covers)
+            for step in (-1, 1)
+        )
+
+    def _is_in_sources(self, fact: Fact) -> bool:
+        """Tells whether a number or name stands anywhere in the sources or in their metadata."""
         if any(not fact.keys.isdisjoint(self._named(source)) for source in self._search.sources):
-            return False
+            return True
         stems = [stem for stem in stems_of(words(self._claim.text[fact.start : fact.end])) if stem]
         if fact.kind is Kind.NAME:
-            return bool(stems) and not any(map(self._search.holds, stems))
-        return not any(not fact.keys.isdisjoint(other.covers) for other in self._numbers)
+            return not stems or any(map(self._search.holds, stems))
+        return any(not fact.keys.isdisjoint(other.covers) for other in self._numbers)
 
     @cached_property
     def _numbers(self) -> list[Fact]:
-        """The numbers and dates of the sources with a place near the claim."""
-        near = dict.fromkeys(place.source for place in self._places)
-        listed = [
-            fact
-            for source in near
-            for text in self._search.passages(source)
-            for fact in read_facts(text, self._code).facts
-        ]
+        """The numbers and dates of the passages near the claim, and of those with digits in their sources."""
+        texts = dict.fromkeys(place.facts.text for place in self._places)
+        for source in dict.fromkeys(place.source for place in self._places):
+            texts |= dict.fromkeys(filter(_DIGIT.search, self._search.passages(source)))
+        listed = [fact for text in texts for fact in read_facts(text, self._code).facts]
         return [fact for fact in listed if fact.kind in {Kind.NUMBER, Kind.DATE}]
 
     def _count_of_held(self, facts: Sequence[Fact], place: _Place) -> int:
@@ -278,6 +302,15 @@ class _Decider:
 
 
 _NAMING = frozenset({Kind.NUMBER, Kind.DATE, Kind.NAME})
+
+
+_GAPS = ("[", "…", "...")
+
+
+def _is_title(quoted: str) -> bool:
+    """Tells whether most words of a quoted text begin with a capital."""
+    letters = [word[0] for word in quoted.split() if word[0].isalpha()]
+    return sum(map(str.isupper, letters)) * 2 > len(letters)
 
 
 def _is_beside_amount(facts: Sequence[Fact], at: int) -> bool:

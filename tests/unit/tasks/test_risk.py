@@ -53,7 +53,7 @@ def test_what_words_decide_is_rarely_wrong() -> None:
         ("Customers under 25 pay no fee.", "A customer aged 22 pays no fee.", Verdict.UNDECIDED),
         ("De huurder mag een hond houden.", "De huurder mag geen hond houden.", Verdict.CONTRADICTED),
         ("Najemca może trzymać psa.", "Najemca nie może trzymać psa.", Verdict.UNDECIDED),
-        ("The clerk wrote: no refunds.", 'The clerk wrote "refunds on request".', Verdict.CONTRADICTED),
+        ('The clerk wrote "no refunds".', 'The clerk wrote "refunds on request".', Verdict.CONTRADICTED),
         ("The desk opens at nine.", "Desk", Verdict.UNDECIDED),
     ],
 )
