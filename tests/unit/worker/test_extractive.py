@@ -21,6 +21,7 @@ from tasks.ports import Answered, Call
 from tasks.prompting.messages import render
 from worker.providers import extractive
 from worker.providers.extractive import Extractive, answer
+from worker.providers.presets import OFFLINE_MODEL
 
 CONTEXT = [
     {
@@ -84,7 +85,7 @@ def test_the_call_is_free_and_says_what_it_dropped() -> None:
     assert completion.finish_reason is FinishReason.STOP
     assert set(completion.snapshot.parameters_dropped) == {"temperature", "top_p", "model"}
     assert completion.snapshot.parameters_sent == {"stream": True}
-    assert (completion.snapshot.model_asked, completion.snapshot.model_returned) == ("large", extractive.MODEL)
+    assert (completion.snapshot.model_asked, completion.snapshot.model_returned) == ("large", OFFLINE_MODEL)
     assert completion.usage is not None
     assert completion.usage.input_tokens > completion.usage.output_tokens > 0
     assert result.raw == completion.text.encode()
