@@ -13,7 +13,17 @@ from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed, own_words
 from tasks.answers.rendered import strip_markers
 from tasks.grounding.decision import Decision, decide
-from tasks.grounding.model import ClaimText, Features, LexicalModel, copy_of, is_sentence, measure, read_claim, shipped
+from tasks.grounding.model import (
+    LEAST_QUOTED,
+    ClaimText,
+    Features,
+    LexicalModel,
+    copy_of,
+    find_sentence,
+    measure,
+    read_claim,
+    shipped,
+)
 from tasks.text.evidence import SourceSearch, search_sources
 from tasks.text.language import language_of
 from tasks.text.sentences import Span
@@ -269,13 +279,7 @@ class _Reader:
     def read(self, text: ClaimText, search: SourceSearch) -> _Reading:
         """Measures a claim in the sources of a search, and decides it."""
         measurement = measure(search, text)
-        copy = measurement.windows[0] if measurement.features.verbatim else None
-        if (
-            copy is not None
-            and copy.place is not None
-            and is_sentence(search.content(copy.source_index), text.text, copy.place)
-        ):
-            place = Evidence(source_index=copy.source_index, start=copy.place.start, end=copy.place.end, score=1.0)
+        if (place := _copied_from(text, search)) is not None:
             return _Reading(measurement.features, Decision(Verdict.SUPPORTED, place), (place,))
         decision = decide(text.raw, text.content, search, self._code)
         features = measurement.features._replace(
@@ -292,6 +296,21 @@ class _Reader:
                 for match, span in windows
             ),
         )
+
+
+_CLOSING = frozenset(".!?。！？")  # noqa: RUF001 - full-width marks
+
+
+def _copied_from(claim: ClaimText, search: SourceSearch) -> Evidence | None:
+    """The place of a source that has a claim as a whole sentence, word for word; None without one."""
+    if len(claim.content) < LEAST_QUOTED:
+        return None
+    for index in search.sources:
+        content = search.content(index)
+        if (place := find_sentence(content, claim.text)) is not None:
+            end = place.end + (content[place.end : place.end + 1] in _CLOSING)
+            return Evidence(source_index=index, start=place.start, end=end, score=1.0)
+    return None
 
 
 # ---- form of citations --------------------------------------------------------------------------------------------------

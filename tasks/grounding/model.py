@@ -155,7 +155,7 @@ def measure(search: SourceSearch, claim_text: ClaimText) -> Measurement:
 
 def copy_of(search: SourceSearch, claim_text: ClaimText) -> Match | None:
     """The place in the sources of a search that has a claim word for word."""
-    return search.verbatim(claim_text.text) if len(claim_text.content) >= _LEAST_QUOTED else None
+    return search.verbatim(claim_text.text) if len(claim_text.content) >= LEAST_QUOTED else None
 
 
 def _log_count(items: Sequence[object]) -> float:
@@ -165,22 +165,26 @@ def _log_count(items: Sequence[object]) -> float:
 _LARGEST_COUNT = 3
 """Bound of a count: without it, numbers alone would decide a claim full of numbers."""
 
-_LEAST_QUOTED = 3
+LEAST_QUOTED = 3
 """Words of content below which words in a row are chance, or a piece of a list ("1.", "section 102(b)")."""
 
-_BEFORE_SENTENCE = re.compile(r"(?:\A|[.!?:;。！？\n|])[\s\"“„«'()\[\]*_#>•–—-]*\Z")  # noqa: RUF001 - dashes before an item
+_BEFORE_SENTENCE = re.compile(
+    r"(?:\A|[.!?:;。！？\n|])[\s\"“„«'()\[\]*_#>•–—-]*(?:\w{1,4}[.)]\s+)?\Z"  # noqa: RUF001 - dashes before an item
+)
+"""What stands before a sentence: an end, quotation marks, the number of a paragraph."""
 _BEHIND_SENTENCE = re.compile(r"[\"”»'’)\]*_\s]*(?:\Z|[.!?;:。！？\n|])")  # noqa: RUF001 - closing quotation marks
 _BEFORE = 12
 """Characters before a sentence among which the end of the one before stands."""
 
 
-def is_sentence(content: str, text: str, place: Span) -> bool:
-    """Tells whether a text that stands in a place of a source is a whole sentence there: nothing around it turns its meaning."""
-    start = content.find(text, place.start)
-    end = start + len(text)
-    return bool(_BEFORE_SENTENCE.search(content[max(0, start - _BEFORE) : start])) and bool(
-        _BEHIND_SENTENCE.match(content, end)
-    )
+def find_sentence(content: str, text: str) -> Span | None:
+    """The place where a text stands as a whole sentence, whatever its line breaks: nothing around it turns its meaning."""
+    pattern = re.compile(r"\s+".join(map(re.escape, text.split())))
+    for match in pattern.finditer(content):
+        before = content[max(0, match.start() - _BEFORE) : match.start()]
+        if _BEFORE_SENTENCE.search(before) and _BEHIND_SENTENCE.match(content, match.end()):
+            return Span(*match.span())
+    return None
 
 
 _ENOUGH = 0.7

@@ -70,8 +70,8 @@ def test_each_answer_gets_its_verdict_in_order(home: Home, tmp_path: Path) -> No
         answer, sources = job.get("response") or job["answer"], job.get("context") or job["sources"]
         assert_spans_are_exact(result, answer, sources)
         verdicts = {claim["verdict"] for claim in result["claims"]}
-        assert (verdicts == {"supported"}) == (number % 2 == 0)
-        assert result["outcome"] == ("answered" if number % 2 == 0 else "partial")
+        assert ("contradicted" in verdicts) == (number % 2 == 1)
+        assert result["outcome"] in ({"answered", "unverified"} if number % 2 == 0 else {"partial"})
         assert (result["tokens_used"], Decimal(result["cost_usd"])) == (None, 0)
     assert f"wrong facts in claims: {ROWS // 2} number\n" in done.err
     status = home.run("status", results[0]["batch_id"])
@@ -83,8 +83,8 @@ SOLD = "Alice sold the red house near the harbour to Boris in spring. Boris paid
 SENTENCES = {SOLD, *(f"{sentence}." for sentence in SOLD.rstrip(".").split(". "))}
 EXPECTED = {
     "Boris paid for it in gold coins [2].": ("supported", "lexical"),
-    "The house near the harbour was sold by Boris to Alice for silver [2].": ("supported", "lexical"),
-    "Alice sold the big villa near the lake to a stranger for silver [2].": ("unsupported", "lexical"),
+    "The house near the harbour was sold by Boris to Alice for silver [2].": ("undecided", "lexical"),
+    "Alice sold the big villa near the lake to a stranger for silver [2].": ("undecided", "lexical"),
 }
 READ = {"The house ": ("unsupported", "local"), "Alice sold": ("supported", "local")}
 """What becomes of claims that the words leave open, when a model reads them."""
@@ -140,6 +140,9 @@ def test_every_row_of_a_labelled_data_set_gets_a_result(home: Home, tmp_path: Pa
     for row, result in zip(rows, results, strict=True):
         assert result["custom_id"] == str(row["id"])
         assert result["state"] == "completed"
-        assert result["outcome"] == ("answered" if result["grounding_score"] == 1 else "partial")
+        verdicts = {claim["verdict"] for claim in result["claims"]}
+        assert (result["outcome"] == "answered") == (result["grounding_score"] == 1)
+        assert result["outcome"] in {"answered", "unverified", "partial"}
+        assert (result["outcome"] == "partial") >= ("contradicted" in verdicts)
         assert result["claims"]
         assert_spans_are_exact(result, row["response"], row["sources"])

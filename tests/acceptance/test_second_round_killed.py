@@ -13,7 +13,7 @@ from tests.stub.server import running_stub
 QUESTION = {
     "query": "When does the desk open?",
     "context": ["The desk opens at nine in the morning. It closes at noon."],
-    "config": {"on_ungrounded": "retry", "output_schema": "ComparisonResult"},
+    "config": {"on_ungrounded": "retry", "strictness": "strict", "output_schema": "ComparisonResult"},
 }
 DATA = {"similarities": [], "differences": [], "contradictions": [], "conclusion": "nine"}
 

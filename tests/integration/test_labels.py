@@ -145,7 +145,7 @@ def test_bad_lines_are_refused_alone_with_line_and_field(database_url: str, tmp_
         assert (done.lines, done.stored, done.refused) == (17, 3, faults)
         expected = {
             4: "not valid JSON", 5: "is not a JSON object", 6: "job_id: is missing", 7: "job_id: 'x' is no id",
-            8: "custom_id: is missing", 9: "has no job with custom id or position 'nobody'", 10: "job_id: no job",
+            8: "custom_id: is missing", 9: "has no job with custom id, line or position 'nobody'", 10: "job_id: no job",
             11: "verdict: must be one of supported, contradicted", 12: "verdict: is missing",
             13: "has no claim 3; the numbers are from 1 to 2", 14: "claim: must be a number",
             15: "run: job", 16: "is not final but available", 17: "note: holds U+0000",

@@ -5,6 +5,8 @@ from io import BytesIO
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import orjson
+
 from schemas.job import JobRequest
 from tasks.raw_jobs.names import names_of
 
@@ -28,7 +30,12 @@ class Wrapper(NamedTuple):
 
 def wrapper_of(head: bytes) -> Wrapper | None:
     """The wrapper of a file by its beginning; None for rows."""
-    # Only a file of objects needs it.
+    first, _, rest = head.partition(b"\n")
+    return None if rest.strip() and _is_row(first) else _wrapper_of(head)
+
+
+def _wrapper_of(head: bytes) -> Wrapper | None:
+    # Only a file of one object needs it.
     import ijson  # noqa: PLC0415
 
     columns: list[str] = []
@@ -53,6 +60,16 @@ def wrapper_of(head: bytes) -> Wrapper | None:
     except ijson.JSONError:
         pass
     return None
+
+
+def _is_row(line: bytes) -> bool:
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(value, dict) and any(
+        _FIELDS.get(name) in {"query", "response"} and isinstance(text, str) for name, text in value.items()
+    )
 
 
 def rows_of_columns(value: Any) -> Iterator[Any]:

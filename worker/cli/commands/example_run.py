@@ -114,7 +114,7 @@ def _best_example(results: Sequence[Mapping[str, Any]]) -> UUID | None:
     return UUID(best["job_id"]) if best and best["job_id"] else None
 
 
-COLUMNS = (Outcome.ANSWERED, Outcome.UNVERIFIED, Outcome.PARTIAL, Outcome.ABSTAINED, Outcome.NO_EVIDENCE)
+COLUMNS = (Outcome.ANSWERED, Outcome.UNVERIFIED, Outcome.ABSTAINED)
 
 
 @dataclass(slots=True)
@@ -147,7 +147,8 @@ def _show_kinds(out: Console, results: Iterable[Mapping[str, Any]]) -> None:
         everything.add(result)
     table = Table(box=None, pad_edge=False)
     further = bool(everything.further)
-    headings = ["kind", "jobs", *(outcome.value for outcome in COLUMNS), "grounding", "citations", *["other"] * further]
+    names = [outcome.value.replace("_", " ") for outcome in COLUMNS]
+    headings = ["kind", "jobs", *names, "grounding", "cited", *["other"] * further]
     for heading in headings:
         table.add_column(heading, justify="left" if heading in {"kind", "other"} else "right")
     for kind, sums in sorted(kinds.items()):

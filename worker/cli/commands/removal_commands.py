@@ -120,7 +120,7 @@ def prune(
     if as_json:
         write_json({
             "jobs": done.jobs, "batches": len(done.batches), "attempts": done.attempts,
-            "input_tokens": done.input_tokens, "output_tokens": done.output_tokens, "cost_usd": cost,
+            "input_tokens": done.input_tokens, "output_tokens": done.output_tokens, "cost_usd": None if done.cost_usd is None else str(done.cost_usd),
         })  # fmt: skip
     else:
         tell(
