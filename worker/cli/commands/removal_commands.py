@@ -118,9 +118,10 @@ def prune(
 
     done, pages = operate(verb, operation, again=_REST)
     if as_json:
+        spent = None if done.cost_usd is None else format(done.cost_usd.normalize(), "f")
         write_json({
             "jobs": done.jobs, "batches": len(done.batches), "attempts": done.attempts,
-            "input_tokens": done.input_tokens, "output_tokens": done.output_tokens, "cost_usd": None if done.cost_usd is None else str(done.cost_usd),
+            "input_tokens": done.input_tokens, "output_tokens": done.output_tokens, "cost_usd": spent,
         })  # fmt: skip
     else:
         tell(
