@@ -58,7 +58,9 @@ def test_a_warning_shows_a_claim_of_json_as_readers_see_it() -> None:
     record = examined('The editor calls it "the paper of forty pancakes".', output_format="json").record
 
     assert '\\"the paper' in record.answer
-    assert 'contradicted by the sources: The editor calls it "the paper of forty pancakes".' in record.quality.warnings
+    assert any(
+        warning.endswith(': The editor calls it "the paper of forty pancakes".') for warning in record.quality.warnings
+    )
 
 
 @pytest.mark.parametrize(("policy", "outcome"), [("flag", Outcome.PARTIAL), ("reject", Outcome.REJECTED)])
