@@ -122,7 +122,7 @@ def _meaning(unit: str, registry: pint.UnitRegistry) -> tuple[str, float]:
         quantity = registry.Quantity(
             1, words.replace("-", "_") if "/" not in words else words.replace("-", "*")
         ).to_base_units()
-    except Exception:  # noqa: BLE001 - of whatever kind: pint does not know the unit
+    except pint.errors.PintError:
         return name, 1.0
     dimension = str(quantity.units)
     if dimension in {"second", "radian", "dimensionless", "bit"} and kind not in {"duration", "angle", "digital"}:

@@ -21,6 +21,7 @@ from tasks.grounding.model import (
     copy_of,
     find_sentence,
     measure,
+    pattern_of,
     read_claim,
     shipped,
 )
@@ -305,9 +306,10 @@ def _copied_from(claim: ClaimText, search: SourceSearch) -> Evidence | None:
     """The place of a source that has a claim as a whole sentence, word for word; None without one."""
     if len(claim.content) < LEAST_QUOTED:
         return None
+    pattern = pattern_of(claim.text)
     for index in search.sources:
         content = search.content(index)
-        if (place := find_sentence(content, claim.text)) is not None:
+        if (place := find_sentence(content, pattern)) is not None:
             end = place.end + (content[place.end : place.end + 1] in _CLOSING)
             return Evidence(source_index=index, start=place.start, end=end, score=1.0)
     return None

@@ -28,7 +28,6 @@ ROUGHLY = 0.06
 FACTORS = (7.0, 12.0, 52.0, 60.0, 100.0)
 """Numbers of which a derived one may be a multiple without a word: months of a year."""
 _MOST_NUMBERS = 40
-_DIGIT = re.compile(r"\d")
 _RANGE = re.compile(r"\d\s?(?:[-–]|a|à|to|bis|tot|al|and|und|et|y|e|en)\s?\d")  # noqa: RUF001 - a dash between the ends of a range
 _REACH = 8
 """Characters before a number among which the other end of its range stands."""
@@ -227,21 +226,18 @@ class _Decider:
         )
 
     def _is_in_sources(self, fact: Fact) -> bool:
-        """Tells whether a number or name stands anywhere in the sources or in their metadata."""
+        """Tells whether a name stands anywhere in the sources, or a fact in their metadata."""
         if any(not fact.keys.isdisjoint(self._named(source)) for source in self._search.sources):
             return True
+        if fact.kind is not Kind.NAME:
+            return False
         stems = [stem for stem in stems_of(words(self._claim.text[fact.start : fact.end])) if stem]
-        if fact.kind is Kind.NAME:
-            return not stems or any(map(self._search.holds, stems))
-        return any(not fact.keys.isdisjoint(other.covers) for other in self._numbers)
+        return not stems or any(map(self._search.holds, stems))
 
     @cached_property
     def _numbers(self) -> list[Fact]:
-        """The numbers and dates of the passages near the claim, and of those with digits in their sources."""
-        texts = dict.fromkeys(place.facts.text for place in self._places)
-        for source in dict.fromkeys(place.source for place in self._places):
-            texts |= dict.fromkeys(filter(_DIGIT.search, self._search.passages(source)))
-        listed = [fact for text in texts for fact in read_facts(text, self._code).facts]
+        """The numbers and dates of the passages near the claim."""
+        listed = [fact for place in self._places for fact in place.facts.facts]
         return [fact for fact in listed if fact.kind in {Kind.NUMBER, Kind.DATE}]
 
     def _count_of_held(self, facts: Sequence[Fact], place: _Place) -> int:

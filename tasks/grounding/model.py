@@ -169,19 +169,27 @@ LEAST_QUOTED = 3
 """Words of content below which words in a row are chance, or a piece of a list ("1.", "section 102(b)")."""
 
 _BEFORE_SENTENCE = re.compile(
-    r"(?:\A|[.!?:;。！？\n|])[\s\"“„«'()\[\]*_#>•–—-]*(?:\w{1,4}[.)]\s+)?\Z"  # noqa: RUF001 - dashes before an item
+    r"(?:\A|[.!?:;](?=\D|\Z)|[。！？\n|])[\s\"“„«'()\[\]*_#>•–—-]*(?:\w{1,4}[.)]\s+)?\Z"  # noqa: RUF001 - dashes before an item
 )
 """What stands before a sentence: an end, quotation marks, the number of a paragraph."""
-_BEHIND_SENTENCE = re.compile(r"[\"”»'’)\]*_\s]*(?:\Z|[.!?;:。！？\n|])")  # noqa: RUF001 - closing quotation marks
+_BEHIND_SENTENCE = re.compile(r"[\"”»'’)\]*_\s]*(?:\Z|[.!?;:](?!\d)|[。！？\n|])")  # noqa: RUF001 - closing quotation marks
+_PART_OF_NUMBER = re.compile(r"(?:[^\s\"“„«'(\[]|[<>≤≥≈~±+−–—-]\s*)\Z")  # noqa: RUF001 - signs and relations
+"""What makes the digits behind it another number: a sign, a relation, the rest of a number, a currency."""
 _BEFORE = 12
 """Characters before a sentence among which the end of the one before stands."""
 
 
-def find_sentence(content: str, text: str) -> Span | None:
-    """The place where a text stands as a whole sentence, whatever its line breaks: nothing around it turns its meaning."""
-    pattern = re.compile(r"\s+".join(map(re.escape, text.split())))
+def pattern_of(text: str) -> re.Pattern[str]:
+    """A text, whatever its line breaks."""
+    return re.compile(r"\s+".join(map(re.escape, text.split())))
+
+
+def find_sentence(content: str, pattern: re.Pattern[str]) -> Span | None:
+    """The place where a text stands as a whole sentence: nothing around it turns its meaning."""
     for match in pattern.finditer(content):
         before = content[max(0, match.start() - _BEFORE) : match.start()]
+        if match[0][0].isdigit() and _PART_OF_NUMBER.search(before):
+            continue
         if _BEFORE_SENTENCE.search(before) and _BEHIND_SENTENCE.match(content, match.end()):
             return Span(*match.span())
     return None

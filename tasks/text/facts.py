@@ -65,6 +65,7 @@ _TOKEN = re.compile(
     r"|(?P<mark>[<>≤≥±≈~−+]|[%‰°²³]|[^\W\d]|[€$£¥₹₩₽₺¢]|-(?=\d))"
     r"|(?P<break>[!?。！？]+|[,;:()\n，；：、（）—|]|[–-](?=\s))"
 )
+_RAISED = re.compile("[¹²³⁰⁴-⁹]")
 _SUPERSCRIPT = re.compile(r"(?<=[\d\w.,;:!?)\"])[¹²³⁰⁴-⁹]+(?![\w])")
 _SCALE = re.compile(r"[ \u00a0\u202f-]?((?:(?![\u3400-\u9fff])[^\W\d_])+|[\u3400-\u9fff])(?:\.(?=\s+\S))?")
 _MINUS = re.compile(r"\bminus \Z", re.IGNORECASE)
@@ -519,7 +520,7 @@ _NO_UNITS = frozenset({"in", "to", "al", "o", "p", "a", "on", "an", "at", "des",
 
 
 def _split(text: str) -> Iterator[_Token]:
-    if not text.isascii():
+    if _RAISED.search(text) is not None:
         text = _SUPERSCRIPT.sub(
             lambda match: match[0] if match[0] in "²³" and text[match.start() - 1].isalpha() else " " * len(match[0]),
             text,

@@ -29,7 +29,8 @@ def row(number: int) -> dict[str, Any]:
     years = number + 2
     source = f"Naïve readers 🗞️ first.\nThe warranty of the lamp {number} lasts {years} years from the date of purchase."
     mark = " [1]" if number % 4 < 2 else ""
-    claim = f"The warranty of the lamp {number} lasts {years if number % 2 == 0 else years + 40} years{mark}."
+    lasts = years if number % 2 == 0 else years + 40
+    claim = f"The warranty of the lamp {number} lasts {lasts} years from the date of purchase{mark}."
     names = ("sources", "answer", "question") if number % 3 == 0 else ("context", "response", "query")
     sources = [source, {"content": "The desk opens at nine in the evening.", "title": "Hours"}]
     return {names[0]: sources, names[1]: claim, names[2]: "How long is the warranty?", "custom_id": f"r{number}"}
@@ -70,8 +71,8 @@ def test_each_answer_gets_its_verdict_in_order(home: Home, tmp_path: Path) -> No
         answer, sources = job.get("response") or job["answer"], job.get("context") or job["sources"]
         assert_spans_are_exact(result, answer, sources)
         verdicts = {claim["verdict"] for claim in result["claims"]}
-        assert ("contradicted" in verdicts) == (number % 2 == 1)
-        assert result["outcome"] in ({"answered", "unverified"} if number % 2 == 0 else {"partial"})
+        assert (verdicts == {"supported"}) == (number % 2 == 0)
+        assert result["outcome"] == ("answered" if number % 2 == 0 else "partial")
         assert (result["tokens_used"], Decimal(result["cost_usd"])) == (None, 0)
     assert f"wrong facts in claims: {ROWS // 2} number\n" in done.err
     status = home.run("status", results[0]["batch_id"])
@@ -140,9 +141,9 @@ def test_every_row_of_a_labelled_data_set_gets_a_result(home: Home, tmp_path: Pa
     for row, result in zip(rows, results, strict=True):
         assert result["custom_id"] == str(row["id"])
         assert result["state"] == "completed"
-        verdicts = {claim["verdict"] for claim in result["claims"]}
-        assert (result["outcome"] == "answered") == (result["grounding_score"] == 1)
-        assert result["outcome"] in {"answered", "unverified", "partial"}
-        assert (result["outcome"] == "partial") >= ("contradicted" in verdicts)
+        verdicts = {claim["verdict"] for claim in result["claims"]} - {"not_checkable"}
+        assert verdicts <= {"supported", "undecided", "contradicted"}
+        outcome = "unverified" if "undecided" in verdicts else "answered"
+        assert result["outcome"] == (outcome if verdicts and "contradicted" not in verdicts else "partial")
         assert result["claims"]
         assert_spans_are_exact(result, row["response"], row["sources"])

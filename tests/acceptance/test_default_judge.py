@@ -114,5 +114,5 @@ def test_a_judge_by_default_that_is_unreadable_leaves_the_answer_as_words_leave_
         "SELECT j.outcome, g.grounding -> 'failed_checkers', g.grounding -> 'skipped_checkers' ->> 'judge' "
         "FROM generation_record g JOIN job j ON j.id = g.job_id"
     )
-    assert (outcome == "answered", failed, skipped) == (False, {}, "the judge's reply could not be read")
-    assert {claim["checker"] for claim in untrue_claims(system)} == {"lexical"}
+    assert (outcome, failed, skipped) == ("unverified", {}, "the judge's reply could not be read")
+    assert [(claim["verdict"], claim["checker"]) for claim in untrue_claims(system)] == [("undecided", "lexical")]

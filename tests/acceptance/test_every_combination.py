@@ -92,6 +92,8 @@ class Case:
 
     def job(self) -> dict[str, Any]:
         config = {
+            # Its segments are written for their form: whether words support them is another test's.
+            "strictness": "lenient",
             "mode": self.mode.value, "output_format": self.output_format.value, "citation_style": self.style.value,
             "provider": PROVIDERS[self.protocol], "max_attempts": 2,
         }  # fmt: skip
@@ -173,8 +175,7 @@ def test_every_combination_is_valid_consistent_and_exact(scripted: System) -> No
 
 def assert_form(case: Case, result: JobResult) -> None:
     """The answer is of its format, by a parser of other people, and its markers are of its style."""
-    # Two of the claims are no words of their sources in one order.
-    assert result.outcome in {Outcome.ANSWERED, Outcome.UNVERIFIED}
+    assert result.outcome is Outcome.ANSWERED
     assert result.output_format is case.expected
     assert len(result.citations) == (5 if case.script == "#prose" else 4)
     assert_citations_stand_apart(case, result)

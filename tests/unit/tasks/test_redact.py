@@ -58,9 +58,8 @@ def test_a_warning_shows_a_claim_of_json_as_readers_see_it() -> None:
     record = examined('The editor calls it "the paper of forty pancakes".', output_format="json").record
 
     assert '\\"the paper' in record.answer
-    assert any(
-        warning.endswith(': The editor calls it "the paper of forty pancakes".') for warning in record.quality.warnings
-    )
+    warning = 'words can\'t tell whether the sources support it: The editor calls it "the paper of forty pancakes".'
+    assert warning in record.quality.warnings
 
 
 @pytest.mark.parametrize(("policy", "outcome"), [("flag", Outcome.PARTIAL), ("reject", Outcome.REJECTED)])

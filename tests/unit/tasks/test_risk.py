@@ -61,6 +61,42 @@ def test_a_fact_of_each_kind(source: str, claim: str, expected: Verdict) -> None
     assert verdict(claim, source) is expected
 
 
+@pytest.mark.parametrize(
+    ("source", "claim"),
+    [
+        ("The annual interest rate is 3.5 %.", "The annual interest rate is 3."),
+        ("The total due for each tenant is 1.250.", "The total due for each tenant is 1."),
+        ("The desk in the hall opens daily at 9:30.", "The desk in the hall opens daily at 9."),
+        ("Refunds: 0.5 % of the premium is refunded yearly.", "5 % of the premium is refunded yearly."),
+        ("Rounds are free: 2:15 hours of parking cost nothing.", "15 hours of parking cost nothing."),
+        ("-3 % growth was measured last May.", "3 % growth was measured last May."),
+        ("Allowed: >5 mg of lead per litre of water.", "5 mg of lead per litre of water."),
+        ("< 5 mg of lead per litre of water is allowed.", "5 mg of lead per litre of water is allowed."),
+        ("Note: $250 is the annual fee for members.", "250 is the annual fee for members."),
+    ],
+)
+def test_a_piece_of_a_number_or_one_without_its_sign_is_no_copy(source: str, claim: str) -> None:
+    assert verdict(claim, source) is not Verdict.SUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("before", "sentence", "behind"),
+    [
+        (
+            "(1) ",
+            "The landlord shall return the deposit under Art. 15, para. 2 within 45 days.",
+            " (2) It bears interest.",
+        ),
+        ("Notice. a) ", "3 months notice is required by tenants of the house.", ""),
+        ("The tenant pays the rent.\n", "3 months notice is required by\nboth parties to it.", "\n"),
+        ('He said: "', "3 months notice is required by both parties.", '"'),
+        ("Use the key. 2. ", "Turn the valve of the pump to the left!", " 3. Wait."),
+    ],
+)
+def test_a_copied_sentence_is_supported_wherever_it_stands(before: str, sentence: str, behind: str) -> None:
+    assert verdict(" ".join(sentence.split()), f"{before}{sentence}{behind}") is Verdict.SUPPORTED
+
+
 def test_the_metadata_of_a_source_names_what_its_facts_belong_to() -> None:
     basic = {"content": "The windscreen excess is $100.", "product_name": "Car Basic"}
     plus = {"content": "The windscreen excess is $250.", "product_name": "Car Plus"}

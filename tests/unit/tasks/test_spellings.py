@@ -32,10 +32,7 @@ RIGHT = [
     (STAFF, "On 2023-12-31, Norwick had 684 employees, 11.9% more than a year earlier (611)."),
     (STAFF, "On December 31, 2023, Norwick had 684 employees."),
     (SERIES, "A second series commenced on 2000-01-14 and finished on 2000-02-18, again including six episodes."),
-    (SERIES, "The second series finished on 18/02/2000, again including six episodes."),
-    (SERIES, "A second series commenced on January 14th, 2000."),
     (GAS, "Greenhouse gas intensity fell by 8.0 percent to 64.2 g CO₂e per tonne-kilometre (2023: 69.8 g)."),
-    (GAS, "Greenhouse gas intensity fell by 8.0% to 64.2 g CO2e per tonne-kilometre."),
     (EXCESS, "The excess is USD 100 per person."),
     (EXCESS, "The excess is US$100 per person."),
     (EXCESS, "The excess is 100 US dollars per person."),
@@ -48,9 +45,6 @@ RIGHT = [
     (RENT, "The deposit mayn't exceed two months' rent."),
     (RENT, "Tickets won't be refunded."),
     (BEANS, "It wasn't until July 5, 1905, that jelly beans were mentioned in the Chicago Daily News."),
-    (SALT, "Before the 1st use, pour 1 litre of water into the salt container."),
-    (SALT, "In the 21st century rents rose."),
-    (TREE, "The Trafalgar Square Christmas tree was a Christmas tree donated to the people of Britain by Oslo."),
     (BOOKS, "Project Gutenberg offers over 59 000 free eBooks."),
     (BOOKS, "The parks cover 40 500 km (15 600 sq mi)."),
     (BOOKS, "The parks cover 40'500 km."),
@@ -65,6 +59,15 @@ RIGHT = [
     (LOG, "The plant was opened on 4 March 2019."),
     (LOG, "The licence ends on 30 June 2027."),
 ]
+OPEN = [
+    (SERIES, "The second series finished on 18/02/2000, again including six episodes."),
+    (SERIES, "A second series commenced on January 14th, 2000."),
+    (GAS, "Greenhouse gas intensity fell by 8.0% to 64.2 g CO2e per tonne-kilometre."),
+    (SALT, "Before the 1st use, pour 1 litre of water into the salt container."),
+    (SALT, "In the 21st century rents rose."),
+    (TREE, "The Trafalgar Square Christmas tree was a Christmas tree donated to the people of Britain by Oslo."),
+]
+"""Right, too, and more than words can tell: another article or tense, ordinals, a part left out."""
 WRONG = [
     (DESK, "The account number of the tenant is 1234567891."),
     (DESK, "Call the desk at 4412345679 before noon."),
@@ -96,8 +99,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("source", "claim"), RIGHT)
-def test_the_same_in_another_spelling_is_not_contradicted(source: str, claim: str) -> None:
-    assert verdict(source, claim) is not Verdict.CONTRADICTED
+def test_the_same_in_another_spelling_is_supported(source: str, claim: str) -> None:
+    assert verdict(source, claim) is Verdict.SUPPORTED
+
+
+@pytest.mark.parametrize(("source", "claim"), OPEN)
+def test_what_differs_beside_the_spelling_is_left_open(source: str, claim: str) -> None:
+    assert verdict(source, claim) is Verdict.UNDECIDED
 
 
 @pytest.mark.parametrize(("source", "claim"), WRONG)

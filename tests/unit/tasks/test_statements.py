@@ -86,6 +86,11 @@ def test_the_same_form_with_the_words_of_the_source_is_never_contradicted(code: 
     assert verdicts(record) != {Verdict.NOT_CHECKABLE}
 
 
+def test_most_of_them_are_supported() -> None:
+    outcomes = [final(SAYINGS[code], answer, strictness="balanced")[0] for code, answer in every("right")]
+    assert outcomes.count(Outcome.ANSWERED) >= 0.75 * len(outcomes)
+
+
 @pytest.mark.parametrize(("code", "answer"), every("nothing"))
 def test_what_says_nothing_is_no_claim_and_no_answer(code: str, answer: str) -> None:
     outcome, record = final(SAYINGS[code], answer)
