@@ -108,11 +108,25 @@ def parse_bounded(document: bytes) -> Any:
         else:
             raise too_many_values()
     value = orjson.loads(document)
-    # A number beyond 64 bits is an id: as a float it would be another.
-    return _exact(document, value) if _LONG_NUMBER.search(document) else value
+    return _exact(document, value) if _holds_inexact(value) else value
 
 
-_LONG_NUMBER = re.compile(rb"[\[:,\s]-?\d{19,}\s*[,\]}]")
+def _holds_inexact(value: Any) -> bool:
+    """Tells whether a number is beyond 64 bits, which makes it a float: an id would be another."""
+    remaining = [value]
+    while remaining:
+        each = remaining.pop()
+        if isinstance(each, dict):
+            remaining.extend(each.values())
+        elif isinstance(each, list):
+            remaining.extend(each)
+        elif isinstance(each, float) and abs(each) >= _INEXACT:
+            return True
+    return False
+
+
+_INEXACT = float(2**63)
+"""Magnitude from which orjson may have read an integer as a float."""
 
 
 def _exact(document: bytes, value: Any) -> Any:
