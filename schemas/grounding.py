@@ -29,6 +29,16 @@ class Verdict(StrEnum):
         """A character for screens and pages, so that colour never tells alone."""
         return _SIGNS[self]
 
+    @property
+    def rank(self) -> int:
+        """The place among the verdicts, the worst first; 0 to 5."""
+        return _WORST_FIRST.index(self)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """The claim lacks support: a person should look at it."""
+        return self.rank < Verdict.SUPPORTED.rank
+
 
 _SIGNS = {
     Verdict.SUPPORTED: "✓",
@@ -38,6 +48,15 @@ _SIGNS = {
     Verdict.NOT_CHECKABLE: "·",
     Verdict.UNCHECKED: "?",
 }
+
+_WORST_FIRST = (
+    Verdict.CONTRADICTED,
+    Verdict.UNSUPPORTED,
+    Verdict.UNDECIDED,
+    Verdict.UNCHECKED,
+    Verdict.SUPPORTED,
+    Verdict.NOT_CHECKABLE,
+)
 
 
 Score = Annotated[float, Field(ge=0, le=1)]
@@ -132,3 +151,15 @@ class Grounding(Contract):
     errors: dict[ErrorKind, int] = Field(
         default_factory=dict, description="unsupported and contradicted claims by the kind of their error"
     )
+
+    @property
+    def standing(self) -> float | None:
+        """The place of the answer in a queue of reviewers: by its worst verdict, then the share of what is supported; from 0.
+
+        None where nothing was checkable.
+        """
+        if self.grounding_score is None:
+            return None
+        verdicts = {*self.counts, *(value.verdict for value in self.values)}
+        worst = min((verdict.rank for verdict in verdicts), default=Verdict.SUPPORTED.rank)
+        return round(min(worst, Verdict.SUPPORTED.rank) + self.grounding_score, 4)

@@ -210,7 +210,7 @@ job = Table(
     # Of a job that failed, so that the causes of a batch are counted without its records.
     Column("failure_kind", Text),
     # Of the answer, for the queue of reviewers: the record that has it is not read for that.
-    Column("confidence", REAL),
+    Column("standing", REAL),
     Column("correction", JSONB),
     Column("recheck", JSONB),
     # The job that this one asks again. Names one that may be pruned by now, so no foreign key.
@@ -300,7 +300,7 @@ job = Table(
     ),
     # The kinds of error of a batch are summed up from this index alone.
     Index("job_errors", "batch_id", postgresql_include=["errors"], postgresql_where=text("errors IS NOT NULL")),
-    Index("job_doubt", "batch_id", "confidence", "id", postgresql_where=text("confidence IS NOT NULL")),
+    Index("job_doubt", "batch_id", "standing", "id", postgresql_where=text("standing IS NOT NULL")),
     Index("job_failures", "batch_id", "failure_kind", "position", postgresql_where=text("failure_kind IS NOT NULL")),
     # In the order in which results are published again after Redis lost its data. A group that ends together shares a key.
     Index("job_finished", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),

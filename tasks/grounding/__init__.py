@@ -412,15 +412,6 @@ def summed_up(
     )
 
 
-_WORST_FIRST = {
-    Verdict.CONTRADICTED: 0,
-    Verdict.UNSUPPORTED: 1,
-    Verdict.UNDECIDED: 2,
-    Verdict.UNCHECKED: 3,
-    Verdict.SUPPORTED: 4,
-}
-
-
 def _errors(claims: Sequence[Claim]) -> dict[ErrorKind, int]:
     """Counts the wrong claims by the kind of their error."""
     counts = Counter(
@@ -436,7 +427,7 @@ def _weakest(claims: Sequence[Claim]) -> int | None:
     return min(
         checkable,
         key=lambda index: (
-            _WORST_FIRST[claims[index].verdict],
+            claims[index].verdict.rank,
             1.0 if claims[index].score is None else claims[index].score,
         ),
         default=None,

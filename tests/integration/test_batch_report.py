@@ -61,6 +61,7 @@ def grounding(score: float, confidence: float, *wrong: Verdict) -> Grounding:
             start_pos=0,
             end_pos=5,
             verdict=verdict,
+            unaccounted=("ten",) if verdict is Verdict.UNDECIDED else (),
             reason=HOSTILE,
             evidence=(Evidence(source_index=0, start=4, end=17),),
         )
@@ -90,7 +91,11 @@ async def night(
         answer = replace(make_answer(), completion=make_completion(usage=USAGE, cost_usd=price))
         await ledger.attempts.close_attempts([closed_ok(job, attempt, answer=answer, then=to_check(job))])
     checked = await take(ledger, receipt.job_ids[:4], Step.CHECK)
-    checks = [grounding(1, 0.9), grounding(1, 0.8), grounding(0.5, 0.1, Verdict.CONTRADICTED, Verdict.UNSUPPORTED)]
+    checks = [
+        grounding(1, 0.9),
+        grounding(1, 0.8),
+        grounding(0.5, 0.1, Verdict.SUPPORTED, Verdict.UNDECIDED, Verdict.CONTRADICTED),
+    ]
     for job, check in zip(checked[:3], checks, strict=True):
         record = make_record(
             job,
@@ -191,7 +196,8 @@ def test_the_line_of_a_job_finds_it(database_url: str) -> None:
 def test_the_worst_answer_has_its_claims_at_their_span_of_the_source(database_url: str) -> None:
     (worst,) = document(scenario(database_url, night))["worst"]
 
-    assert [claim["verdict"] for claim in worst["claims"]] == ["contradicted", "unsupported"]
+    assert [claim["verdict"] for claim in worst["claims"]] == ["contradicted", "undecided"]
+    assert worst["claims"][1]["unaccounted"] == ("ten",)
     (span,) = worst["claims"][0]["spans"]
     assert (span["before"], span["span"]) == ("The ", "desk opens at")
     assert span["before"] + span["span"] + span["after"] == SOURCE
@@ -248,7 +254,7 @@ def test_a_batch_without_a_final_job_has_a_page_that_says_so(database_url: str) 
 
     html = page(document(scenario(database_url, work)))
     assert "1 of 1 jobs are not final yet" in html
-    assert "No final answer has an unsupported or contradicted claim." in html
+    assert "No final answer has a claim that lacks support." in html
 
 
 def test_a_batch_that_is_unknown_is_named(database_url: str) -> None:

@@ -59,7 +59,7 @@ class Night:
 
 
 async def night(ledger: PostgresLedger, tenant: str) -> Night:
-    """Answers of confidence 0.9, 0.1 (contradicted) and 0.5, a failure, and a job that is not final."""
+    """An answer, one that is contradicted, one that is undecided, a failure, and a job that is not final."""
     source = SourceContext(content=SOURCE, metadata={"title": HOSTILE, "page": 7, "article": "12", "section": "b"})
     requests = [
         make_request(f"Question {n}? {HOSTILE}", context=[source], custom_id=f"{n} <b>{TURN}") for n in range(5)
@@ -70,10 +70,10 @@ async def night(ledger: PostgresLedger, tenant: str) -> Night:
         await ledger.attempts.open_attempts([attempt])
         await ledger.attempts.close_attempts([closed_ok(job, attempt, HOSTILE, then=to_check(job))])
     checked = await take(ledger, receipt.job_ids[:4], Step.CHECK)
-    claims = [(), (CLAIM,), (CLAIM.model_copy(update={"verdict": Verdict.SUPPORTED}),)]
-    for job, confidence, judged_claims in zip(checked[:3], (0.9, 0.1, 0.5), claims, strict=True):
+    claims = [(), (CLAIM,), (CLAIM.model_copy(update={"verdict": Verdict.UNDECIDED}),)]
+    for job, score, judged_claims in zip(checked[:3], (0.9, 0.97, 0.95), claims, strict=True):
         counts = {claim.verdict: 1 for claim in judged_claims}
-        grounding = Grounding(grounding_score=confidence, confidence=confidence, claims=judged_claims, counts=counts)
+        grounding = Grounding(grounding_score=score, claims=judged_claims, counts=counts)
         record = make_record(
             job,
             grounding=grounding,

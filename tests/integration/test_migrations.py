@@ -308,6 +308,42 @@ def test_frames_of_before_are_written_anew(servers: Servers, tmp_path: Path, mon
                         assert decompress(frame) == content
 
 
+def test_answers_of_before_have_their_place_in_the_queue(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groundings = {
+        '{"grounding_score": 0.5, "counts": {"supported": 1, "contradicted": 1}}': 0.5,
+        '{"grounding_score": 0.25, "counts": {"supported": 1, "undecided": 3}}': 2.25,
+        '{"grounding_score": 0.75, "counts": {"supported": 3}}': 1.75,
+        '{"grounding_score": 1.0, "counts": {"supported": 3}}': 5.0,
+        '{"grounding_score": null, "counts": {"not_checkable": 1}}': None,
+    }
+    with servers.database(migrated=False) as url:
+        _migrate_to(9, url, tmp_path / "before", monkeypatch)
+        ids = {new_id(): grounding for grounding in groundings}
+        with psycopg.connect(url, autocommit=True) as connection:
+            # Rows without the batch and the request that they are of.
+            connection.execute("SET session_replication_role = replica")
+            for job_id, grounding in ids.items():
+                connection.execute(_FINAL_JOB, {"id": job_id, "grounding": grounding})
+
+            migrate(url)
+
+            stored = dict(connection.execute("SELECT id, standing FROM job").fetchall())
+    assert stored == {job_id: groundings[grounding] for job_id, grounding in ids.items()}
+
+
+_FINAL_JOB = """
+WITH j AS (
+    INSERT INTO job (id, batch_id, position, tenant, state, step, request_bytes, scheduled_at, finished_at, outcome)
+    VALUES (%(id)s, %(id)s, 0, 'desk', 'completed', 'check', 300, now(), now(), 'partial')
+)
+INSERT INTO generation_record (job_id, run, tenant, message_id, contract_version, answer, output_format, quality, status,
+                               timing_ms, grounding)
+VALUES (%(id)s, 1, 'desk', %(id)s::text, 1, '', 'plain', '{}', 'success', '{}', %(grounding)s)
+"""
+
+
 def _migrate_to(count: int, url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Migrate as a version did that had so many scripts."""
     shutil.copytree(upgrade.SCRIPTS, folder, ignore=shutil.ignore_patterns("__pycache__"))

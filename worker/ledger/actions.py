@@ -71,7 +71,7 @@ _WANTS_LOCAL = """(r.head #> '{config,checkers}') @> '["local"]'"""
 _NEW_RUN = """state = 'scheduled', run = j.run + 1, rescues = 0, scheduled_at = nightdesk_now(), available_at = NULL,
         limited_ms = NULL, deadline = CASE WHEN j.deadline <= nightdesk_now() THEN NULL ELSE j.deadline END,
         started_at = NULL, finished_at = NULL, outcome = NULL, result_published_at = NULL, worker = NULL,
-        correction = NULL, needs_usd = NULL, errors = NULL, confidence = NULL, failure_kind = NULL"""
+        correction = NULL, needs_usd = NULL, errors = NULL, standing = NULL, failure_kind = NULL"""
 
 _RETRY = f"""
 WITH locked_job AS (

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from schemas.batch import FailureCause
 from schemas.failure import FailureKind
+from schemas.grounding import Verdict
 from tasks.ports import ROUNDS_PER_LEVEL
 from worker.ledger.database import Database
 from worker.ledger.fleet import known_kind
@@ -132,15 +133,11 @@ SELECT a.level, a.models, a.jobs, a.calls, coalesce(w.won, 0) AS won, coalesce(w
 FROM asked a LEFT JOIN won w USING (level) ORDER BY a.level
 """
 
-# Contradictions first, then the least probable answers, then those with the most claims without support.
-_WORST = """
-SELECT j.id FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
-CROSS JOIN LATERAL (SELECT coalesce((g.grounding #>> '{counts,contradicted}')::int, 0) AS contradicted,
-                           coalesce((g.grounding #>> '{counts,unsupported}')::int, 0) AS unsupported) c
-WHERE j.batch_id = %(batch_id)s AND j.state = 'completed' AND c.contradicted + c.unsupported > 0
-ORDER BY c.contradicted > 0 DESC, (g.grounding ->> 'confidence')::float8 NULLS LAST,
-         c.contradicted + c.unsupported DESC, j.position
-LIMIT %(worst)s
+# By the worst verdict: contradicted, unsupported, undecided, unchecked; then by the share that is supported.
+_WORST = f"""
+SELECT j.id FROM job j
+WHERE j.batch_id = %(batch_id)s AND j.standing < {Verdict.SUPPORTED.rank} AND j.state = 'completed'
+ORDER BY j.standing, j.id LIMIT %(worst)s
 """
 
 # Counted in the index of failures; of the records one a cause is read.

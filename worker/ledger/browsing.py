@@ -87,7 +87,7 @@ class JobRow:
     state: JobState
     outcome: Outcome | None
     held_reason: str | None
-    confidence: float | None
+    standing: float | None
     grounding_score: float | None
     verdicts: dict[str, int]
     query: str
@@ -111,11 +111,11 @@ class JobList:
 
 @dataclass(frozen=True, slots=True)
 class QueueSelection:
-    """The answers to review, the least confident first: of a batch, or of the tenant's newest batches.
+    """The answers to review, the worst verdict first: of a batch, or of the tenant's newest batches.
 
     Attributes:
         actor: the person, whose judged answers are left out.
-        after: confidence and id of the last one looked at; None: from the beginning.
+        after: standing and id of the last one looked at; None: from the beginning.
     """
 
     tenant: str
@@ -168,7 +168,7 @@ _WITH_VERDICT = _IN_WINDOW.format(
 _IS_MORE = "SELECT EXISTS (SELECT FROM job WHERE batch_id = %(batch_id)s AND position > %(after)s) AS yes"
 
 _ROWS = """
-SELECT j.id, j.batch_id, j.position, j.custom_id, j.state, j.outcome, j.held_reason, j.confidence,
+SELECT j.id, j.batch_id, j.position, j.custom_id, j.state, j.outcome, j.held_reason, j.standing,
        (g.grounding ->> 'grounding_score')::float8 AS grounding_score,
        coalesce(g.grounding -> 'counts', '{}') AS verdicts, left(r.head ->> 'query', 300) AS query,
        g.failure ->> 'kind' AS failure,
@@ -184,18 +184,18 @@ ORDER BY d.ord
 _AT = "SELECT position, id FROM job WHERE batch_id = %(batch_id)s AND position = ANY(%(positions)b::int4[])"
 
 _QUEUE = """
-SELECT j.id, j.confidence FROM job j
-WHERE j.batch_id = {batch} AND j.confidence IS NOT NULL AND j.finished_at IS NOT NULL
-  AND (j.confidence, j.id) > (%(confidence)s::real, %(id)s)
+SELECT j.id, j.standing FROM job j
+WHERE j.batch_id = {batch} AND j.standing IS NOT NULL AND j.finished_at IS NOT NULL
+  AND (j.standing, j.id) > (%(standing)s::real, %(id)s)
   AND NOT EXISTS (SELECT FROM label l WHERE l.job_id = j.id AND l.run = j.run AND l.actor = %(actor)s)
-ORDER BY j.confidence, j.id LIMIT %(limit)s
+ORDER BY j.standing, j.id LIMIT %(limit)s
 """
 _OF_BATCH = _QUEUE.format(batch="%(batch_id)s")
 _OF_TENANT = f"""
-SELECT q.id, q.confidence FROM (
+SELECT q.id, q.standing FROM (
     SELECT id FROM batch WHERE tenant = %(tenant)s ORDER BY created_at DESC, id DESC LIMIT {QUEUE_BATCHES}
 ) b CROSS JOIN LATERAL ({_QUEUE.format(batch="b.id")}) q
-ORDER BY q.confidence, q.id LIMIT %(limit)s
+ORDER BY q.standing, q.id LIMIT %(limit)s
 """
 
 MOST_OF_NAME = 4
@@ -216,7 +216,7 @@ _LAST_POSITION = "SELECT max(position) AS position FROM job WHERE batch_id = %(b
 _SAMPLE = """
 SELECT j.id FROM unnest(%(positions)b::int4[]) WITH ORDINALITY AS d(position, ord)
 JOIN job j ON j.batch_id = %(batch_id)s AND j.position = d.position
-WHERE j.confidence IS NOT NULL AND j.finished_at IS NOT NULL AND (j.confidence, j.id) > (%(confidence)s::real, %(id)s)
+WHERE j.standing IS NOT NULL AND j.finished_at IS NOT NULL AND (j.standing, j.id) > (%(standing)s::real, %(id)s)
   AND NOT EXISTS (SELECT FROM label l WHERE l.job_id = j.id AND l.run = j.run AND l.actor = %(actor)s)
 ORDER BY d.ord LIMIT %(limit)s
 """
@@ -284,7 +284,7 @@ class Browsing:
         return {row.position: row.id for row in rows}
 
     async def queue(self, selection: QueueSelection, limit: int) -> list[JobRow]:
-        """Answers to review, the least confident first."""
+        """Answers to review, the worst verdict first."""
         statement = _OF_TENANT if selection.batch_id is None else _OF_BATCH
         rows = await self._db.rows(statement, {**_queue_parameters(selection), "limit": limit})
         return await self.rows([row.id for row in rows])
@@ -310,10 +310,10 @@ class Browsing:
 
 
 def _queue_parameters(selection: QueueSelection) -> dict[str, Any]:
-    confidence, job_id = selection.after or (-1.0, _FIRST)
+    standing, job_id = selection.after or (-1.0, _FIRST)
     return {
         "tenant": selection.tenant, "batch_id": selection.batch_id, "actor": selection.actor,
-        "confidence": confidence, "id": job_id,
+        "standing": standing, "id": job_id,
     }  # fmt: skip
 
 

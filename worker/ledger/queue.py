@@ -212,20 +212,20 @@ _RECORD_NAMES = ", ".join(_STORED_TYPES)
 
 _FINISH = f"""
 WITH input AS (
-    SELECT * FROM unnest(%(token)b::uuid[], %(step)b::text[], %(state)b::text[], %(outcome)b::text[], {_RECORD_ARRAYS})
-    AS d(token, step, state, final_outcome, {_RECORD_NAMES})
+    SELECT * FROM unnest(%(token)b::uuid[], %(step)b::text[], %(state)b::text[], %(outcome)b::text[], %(standing)b::real[],
+                         {_RECORD_ARRAYS})
+    AS d(token, step, state, final_outcome, standing, {_RECORD_NAMES})
 ), valid_lease AS (
     -- Apart from the record, so that those of a batch are summed up without reading its records.
     SELECT j.id, d.state, d.final_outcome, nullif(d.grounding -> 'errors', '{{}}') AS errors,
-           (d.grounding ->> 'confidence')::real AS confidence,
-           CASE WHEN d.state = 'failed' THEN d.failure ->> 'kind' END AS failure_kind
+           d.standing, CASE WHEN d.state = 'failed' THEN d.failure ->> 'kind' END AS failure_kind
     FROM input d JOIN job j ON j.id = d.job_id AND j.state = 'running' AND j.lease_token = d.token
                            AND j.step = d.step AND j.run = d.run
     ORDER BY j.id FOR NO KEY UPDATE OF j
 ), finished_job AS (
     UPDATE job j SET state = h.state, outcome = h.final_outcome, finished_at = nightdesk_now(), hinted_at = NULL,
                      lease_token = NULL, lease_until = NULL, errors = h.errors,
-                     confidence = h.confidence, failure_kind = h.failure_kind
+                     standing = h.standing, failure_kind = h.failure_kind
     FROM valid_lease h WHERE j.id = h.id
     RETURNING j.id
 ), record AS (
@@ -354,7 +354,7 @@ class PostgresQueue(Queue):
         return {row.id for row in await self._db.rows(_FINISH, columns, urgent=urgent)}
 
 
-_FINAL_COLUMNS = ("token", "step", "state", "outcome", *_STORED_TYPES)
+_FINAL_COLUMNS = ("token", "step", "state", "outcome", "standing", *_STORED_TYPES)
 
 
 def final_columns(final: FinalJob) -> dict[str, Any]:
@@ -365,6 +365,7 @@ def final_columns(final: FinalJob) -> dict[str, Any]:
         "step": final.step.value,
         "state": final.state.value,
         "outcome": final.outcome.value if final.outcome else None,
+        "standing": final.record.grounding.standing if final.record.grounding else None,
         "attempt_id": stored.attempt_id,
         "frame": stored.frame,
     }

@@ -36,7 +36,7 @@ WITH locked_job AS (
     ORDER BY id FOR UPDATE
 ), removed_job AS (
     UPDATE job j SET erased_at = nightdesk_now(), custom_id = NULL, message_id = NULL, idempotency_key = NULL,
-                     correction = NULL, errors = NULL, confidence = NULL
+                     correction = NULL, errors = NULL, standing = NULL
     FROM locked_job c WHERE j.id = c.id
     RETURNING j.id, j.run
 ), requests AS (

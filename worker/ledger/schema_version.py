@@ -10,7 +10,7 @@ import psycopg
 from tasks.errors import SchemaMismatch
 from worker.ledger.database import CONNECT_S, not_permitted, unavailable
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
 """All revisions this code knows, oldest first; a test compares them with the migration scripts."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from schemas.batch import BatchStatus
-from schemas.grounding import Claim, Verdict
+from schemas.grounding import Claim, Value
 from tasks.policy.comparison import Interval, Z, wilson
 from tasks.ports import JobView
 from worker.ledger.batch_figures import Figures
@@ -22,8 +22,6 @@ MOST_CLAIMS = 12
 
 MARGIN = 300
 """Code points of a source that are shown on each side of a span."""
-
-WRONG = {Verdict.UNSUPPORTED, Verdict.CONTRADICTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,8 @@ def _worst(view: JobView) -> dict[str, Any]:
     assert record is not None
     grounding = record.grounding
     assert grounding is not None
-    wrong = [claim for claim in grounding.claims if claim.verdict in WRONG]
+    listed = [*grounding.claims, *map(_value_claim, grounding.values)]
+    wrong = sorted((claim for claim in listed if claim.verdict.is_doubtful), key=lambda claim: claim.verdict.rank)
     return {
         "job_id": view.job_id,
         "position": view.position,
@@ -160,6 +159,18 @@ def _worst(view: JobView) -> dict[str, Any]:
         "claims": [_claim(claim, view) for claim in wrong[:MOST_CLAIMS]],
         "more_claims": max(0, len(wrong) - MOST_CLAIMS),
     }
+
+
+def _value_claim(value: Value) -> Claim:
+    """A value of an object as a claim about its path."""
+    return Claim(
+        text=f"{value.path}: {value.value}",
+        start_pos=0,
+        end_pos=0,
+        verdict=value.verdict,
+        evidence=value.evidence,
+        reason=value.reason,
+    )
 
 
 def _claim(claim: Claim, view: JobView) -> dict[str, Any]:
@@ -184,6 +195,7 @@ def _claim(claim: Claim, view: JobView) -> dict[str, Any]:
         "verdict": claim.verdict,
         "score": claim.score,
         "reason": claim.reason,
+        "unaccounted": claim.unaccounted,
         "error": claim.error and claim.error.model_dump(mode="json"),
         "spans": spans,
     }

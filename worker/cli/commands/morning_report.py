@@ -26,7 +26,7 @@ def report(
         str, typer.Option("--output", "-o", metavar="OUT", help="Where the page goes; - is standard output.")
     ] = STDOUT,
     worst: Annotated[
-        int, typer.Option(min=0, max=MOST_WORST, help="Answers to show with their unsupported claims.")
+        int, typer.Option(min=0, max=MOST_WORST, help="Answers to show with their claims that lack support.")
     ] = 20,
     with_estimate: Annotated[
         bool,

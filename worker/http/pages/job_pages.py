@@ -10,7 +10,7 @@ import orjson
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from schemas.grounding import Claim, Verdict
+from schemas.grounding import Claim
 from schemas.job import SourceContext
 from schemas.states import FINAL_STATES
 from tasks.errors import NotFound
@@ -40,8 +40,6 @@ RAW_CHARACTERS = 20_000
 
 _MADE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """An id that no person chose."""
-
-DOUBTFUL = {Verdict.CONTRADICTED, Verdict.UNSUPPORTED, Verdict.UNDECIDED, Verdict.UNCHECKED}
 
 
 @router.get("/jobs/{job_id}")
@@ -76,7 +74,7 @@ class _ClaimList:
     labels: dict[int | None, list[dict[str, Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.doubtful = self.doubtful and any(claim.verdict in DOUBTFUL for claim in self.audit.result.claims)
+        self.doubtful = self.doubtful and any(claim.verdict.is_doubtful for claim in self.audit.result.claims)
         for label in self.audit.detail.labels:
             if label["run"] == self.audit.detail.view.run:
                 self.labels.setdefault(label["claim"], []).append(label)
@@ -89,7 +87,7 @@ class _ClaimList:
         return [
             number
             for number, claim in enumerate(self.audit.result.claims, start=1)
-            if not self.doubtful or claim.verdict in DOUBTFUL
+            if not self.doubtful or claim.verdict.is_doubtful
         ]
 
     @property
@@ -112,6 +110,7 @@ def _context(audit: Audit, visitor: Visitor, claims: "_ClaimList", queue: str) -
     view, result, detail = audit.detail.view, audit.result, audit.detail
     record = view.record
     rows = claims.rows
+    standing = record.grounding.standing if record and record.grounding else None
     extra = f"&queue={quote(queue)}" if queue else ""
     numbers = claims.numbers
     later = [number for number in numbers if rows and number > rows[-1][0]]
@@ -128,7 +127,7 @@ def _context(audit: Audit, visitor: Visitor, claims: "_ClaimList", queue: str) -
         "addresses": _addresses(claims, extra),
         "claims": claims,
         "claim_rows": rows,
-        "doubtful_count": sum(claim.verdict in DOUBTFUL for claim in result.claims),
+        "doubtful_count": sum(claim.verdict.is_doubtful for claim in result.claims),
         "following": f"?{urlencode({**choice, 'claims': later[0]})}{extra}#claims" if later else None,
         "sources": source_views(view.request.context, result),
         "source_name": name_of,
@@ -146,7 +145,7 @@ def _context(audit: Audit, visitor: Visitor, claims: "_ClaimList", queue: str) -
         "metadata": _pretty(view.request.metadata) if view.request.metadata else None,
         "remedy": remedy(view.batch_id, result.failure.kind) if result.failure else None,
         "queue": queue,
-        "queue_place": place_in_queue(queue, view.job_id, view.position, result.confidence) if queue else None,
+        "queue_place": place_in_queue(queue, view.job_id, view.position, standing) if queue else None,
         "most": RAW_CHARACTERS,
         "replay_usd": REPLAY_USD,
     }

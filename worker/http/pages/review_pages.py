@@ -1,4 +1,4 @@
-"""The queue of reviewers: the answers of lowest confidence first, and a random sample of the rest."""
+"""The queue of reviewers: the answers with the worst verdicts first, and a random sample of the rest."""
 
 import random
 from dataclasses import dataclass
@@ -90,11 +90,11 @@ class QueuePlace:
     """Of the sample."""
 
 
-def place_in_queue(queue: str, job_id: UUID, position: int, confidence: float | None) -> QueuePlace:
+def place_in_queue(queue: str, job_id: UUID, position: int, standing: float | None) -> QueuePlace:
     """The place of an answer; ``queue`` is all, a batch, or a batch and the seed of its sample."""
     batch, _, seed = queue.partition("~")
     options = {} if batch == "all" else {"batch": batch}
-    here: dict[str, object] = {"seed": seed, "position": position} if seed else {"after": f"{confidence or 0}_{job_id}"}
+    here: dict[str, object] = {"seed": seed, "position": position} if seed else {"after": f"{standing or 0}_{job_id}"}
     of_queue = options | ({"seed": seed} if seed else {})
     return QueuePlace(
         f"/view/review/next?{urlencode(options | here)}",
@@ -105,7 +105,7 @@ def place_in_queue(queue: str, job_id: UUID, position: int, confidence: float | 
 
 def place_of(row: JobRow) -> str:
     """The place of an answer in the queue."""
-    return f"{row.confidence}_{row.id}"
+    return f"{row.standing}_{row.id}"
 
 
 async def _selection(service: ServiceOf, visitor: Visitor, batch: UUID | None, after: str) -> QueueSelection:
@@ -113,9 +113,9 @@ async def _selection(service: ServiceOf, visitor: Visitor, batch: UUID | None, a
         await service.ledger.tenancy.require_batch(batch, visitor.caller.tenant)
     place = None
     if after:
-        confidence, _, job_id = after.partition("_")
+        standing, _, job_id = after.partition("_")
         try:
-            place = float(confidence), UUID(job_id)
+            place = float(standing), UUID(job_id)
         except ValueError:
             raise invalid("the address names no place in the queue; begin without 'after'", "after") from None
     return QueueSelection(visitor.caller.tenant, visitor.caller.name, batch, place)
@@ -124,7 +124,7 @@ async def _selection(service: ServiceOf, visitor: Visitor, batch: UUID | None, a
 async def _sample(
     service: ServiceOf, selection: QueueSelection, rows: list[JobRow], seed: int, behind: int | None = None
 ) -> list[JobRow]:
-    """Answers at random that are not among the least confident, in the same order for the same seed.
+    """Answers at random that do not stand at the head of the queue, in the same order for the same seed.
 
     ``behind`` is the position of an answer of the sample after which it goes on.
     """
@@ -134,5 +134,5 @@ async def _sample(
     if behind in positions:
         positions = positions[positions.index(behind) + 1 :]
     worst = rows[-1]
-    rest = QueueSelection(selection.tenant, selection.actor, selection.batch_id, (worst.confidence or 0.0, worst.id))
+    rest = QueueSelection(selection.tenant, selection.actor, selection.batch_id, (worst.standing or 0.0, worst.id))
     return await service.ledger.browsing.sample(rest, positions, SAMPLE)
