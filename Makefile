@@ -59,12 +59,13 @@ unit-worker: $(VENV)/.compiled
 check-rest: $(VENV)/.compiled ## all other tests
 	$(PYTEST) -n 7 --ignore=tests/unit
 
-lint: $(VENV)/.developing ## style, types, the direction of imports, clear names
+lint: $(VENV)/.developing ## style, types, the direction of imports, clear names, sizes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.language
+	$(BIN)/python -m tests.budget
 
 format: $(VENV)/.developing ## let ruff format everything
 	$(BIN)/ruff check --fix .
