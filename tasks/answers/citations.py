@@ -106,8 +106,6 @@ class _Places:
             self._bare = strip_markers(self._text, self._markers)
             self._words = [words_of(self._bare[span.start : span.end]).content for span, _ in self._sentences]
             self._search = search_sources(self._request.context, frozenset[str]().union(*self._words))
-            whole = self._search
-            whole.expect(lambda: [words for other, words in enumerate(self._words) if self._copy(other, whole) is None])
         number = bisect_left(self._reaches, position)
         if number == len(self._sentences) or position < self._sentences[number][0].start:
             return None

@@ -5,10 +5,11 @@ fact of its own there that says the same, in an order that keeps who does what t
 the sentence: a negation, a condition, a limit. Language plays no part here.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from schemas.claim_error import ErrorKind
 from tasks.text.fact_words import BINDING
@@ -274,19 +275,25 @@ def _aligned(claim: Sequence[Fact], place: Sequence[Fact]) -> dict[int, int]:
     for at, fact in enumerate(place):
         for key in fact.covers:
             where.setdefault(key, []).append(at)
-    # The pairing of each length that ends earliest.
+    # The pairing of each length that ends earliest: its last pair, and the pairing before that.
     ends: list[int] = []
-    chains: list[dict[int, int]] = []
+    chains: list[tuple[int, int, Any]] = []
     for own, fact in enumerate(claim):
-        for there in sorted({at for key in fact.keys for at in where.get(key, ())}, reverse=True):
-            length = sum(end < there for end in ends)
-            chain = {**(chains[length - 1] if length else {}), own: there}
+        matching = {at for key in fact.keys if key in where for at in where[key]}
+        for there in sorted(matching, reverse=True):
+            length = bisect_left(ends, there)
+            chain = (own, there, chains[length - 1] if length else None)
             if length == len(ends):
                 ends.append(there)
                 chains.append(chain)
             elif there < ends[length]:
                 ends[length], chains[length] = there, chain
-    return chains[-1] if chains else {}
+    pairs: dict[int, int] = {}
+    last = chains[-1] if chains else None
+    while last is not None:
+        own, there, last = last
+        pairs[own] = there
+    return dict(reversed(pairs.items()))
 
 
 def excludes(fact: Fact, other: Fact) -> bool:

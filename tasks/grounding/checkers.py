@@ -1,6 +1,6 @@
 """The common form of all checkers, and the two that always run: words by a fitted model, and the form of citations."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -15,13 +15,13 @@ from tasks.answers.rendered import strip_markers
 from tasks.grounding.decision import Decision, decide
 from tasks.grounding.model import (
     LEAST_QUOTED,
+    VERBATIM_CLAIM,
     ClaimText,
     Features,
     LexicalModel,
-    copy_of,
+    Measurement,
     find_sentence,
     measure,
-    pattern_of,
     read_claim,
     shipped,
 )
@@ -160,6 +160,9 @@ class Checker(Protocol):
 
 # ---- words -----------------------------------------------------------------------------------------------------------
 
+LIKELY = 0.8
+"""Share of the words of a claim that a source must have to be read for a claim that does not cite it."""
+
 
 class Lexical:
     """Measures each claim in the sources it cites; if those don't support it, or it cites none, in all of them.
@@ -191,13 +194,6 @@ class Lexical:
     def _judge(self, answer: CheckInput) -> Iterator["_Judged"]:
         texts = [read_claim(claim.text) for claim in answer.claims]
         search = search_sources(answer.request.context, frozenset[str]().union(*(text.content for text in texts)))
-        search.expect(
-            lambda: [
-                text.content
-                for claim, text in zip(answer.claims, texts, strict=True)
-                if _needs_words(search, text, {citation.source_index for citation in claim.citations})
-            ]
-        )
         reader = _Reader(answer)
         for claim, text in zip(answer.claims, texts, strict=True):
             yield self._judged(reader, search, claim, text)
@@ -207,8 +203,9 @@ class Lexical:
         reading = reader.read(text, search.within(cited or None))
         by_cited = reading.supported
         miscited = bool(claim.unknown) and not cited and by_cited
-        if cited and not by_cited:
-            everywhere = reader.read(text, search)
+        likely = search.likely(text.content, LIKELY) if cited and not by_cited else frozenset[int]()
+        if not likely <= cited:
+            everywhere = reader.read(text, search.within(likely | cited))
             miscited = everywhere.supported
             if miscited or (everywhere.decision.error is not None and reading.decision.error is None):
                 reading = everywhere
@@ -240,27 +237,46 @@ class Lexical:
         )
 
 
-class _Reading(NamedTuple):
-    """A claim in one scope of sources: its measurement, what its words decide, and what to show for it."""
+@dataclass(frozen=True)
+class _Reading:
+    """A claim in one scope of sources: what its words decide there, its measurement, and what to show for it."""
 
-    features: Features
+    text: ClaimText
+    search: SourceSearch
     decision: Decision
-    evidence: tuple[Evidence, ...]
 
     @property
     def supported(self) -> bool:
         return self.decision.verdict is Verdict.SUPPORTED
+
+    @cached_property
+    def _measurement(self) -> Measurement:
+        return measure(self.search, self.text)
+
+    @property
+    def features(self) -> Features:
+        if self.supported:
+            return VERBATIM_CLAIM
+        return self._measurement.features._replace(
+            differs=float(self.decision.verdict is Verdict.CONTRADICTED), verbatim=False
+        )
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        decision = self.decision
+        if decision.verdict is not Verdict.UNDECIDED and decision.place is not None:
+            return (decision.place,)
+        windows = [(match, self.search.span(match, self.text.content)) for match in self._measurement.windows]
+        return tuple(
+            Evidence(source_index=match.source_index, start=span.start, end=span.end, score=round(match.score, 4))
+            for match, span in windows
+        )
 
 
 class _Judged(NamedTuple):
     reading: _Reading
     miscited: bool
     attribution: Attribution
-
-
-def _needs_words(search: SourceSearch, text: ClaimText, cited: Collection[int]) -> bool:
-    """Tells whether a claim is searched for by its words: it is no copy, or each of several sources is asked about it."""
-    return len(cited) > 1 or copy_of(search.within(cited or None), text) is None
 
 
 class _Reader:
@@ -278,25 +294,10 @@ class _Reader:
         return next(filter(None, map(language_of, texts)), None)
 
     def read(self, text: ClaimText, search: SourceSearch) -> _Reading:
-        """Measures a claim in the sources of a search, and decides it."""
-        measurement = measure(search, text)
+        """Decides a claim in the sources of a search."""
         if (place := _copied_from(text, search)) is not None:
-            return _Reading(measurement.features, Decision(Verdict.SUPPORTED, place), (place,))
-        decision = decide(text.raw, text.content, search, self._code)
-        features = measurement.features._replace(
-            differs=float(decision.verdict is Verdict.CONTRADICTED), verbatim=decision.verdict is Verdict.SUPPORTED
-        )
-        if decision.verdict is not Verdict.UNDECIDED and decision.place is not None:
-            return _Reading(features, decision, (decision.place,))
-        windows = [(match, search.span(match, text.content)) for match in measurement.windows]
-        return _Reading(
-            features,
-            decision,
-            tuple(
-                Evidence(source_index=match.source_index, start=span.start, end=span.end, score=round(match.score, 4))
-                for match, span in windows
-            ),
-        )
+            return _Reading(text, search, Decision(Verdict.SUPPORTED, place))
+        return _Reading(text, search, decide(text.raw, text.content, search, self._code))
 
 
 _CLOSING = frozenset(".!?。！？")  # noqa: RUF001 - full-width marks
@@ -306,10 +307,9 @@ def _copied_from(claim: ClaimText, search: SourceSearch) -> Evidence | None:
     """The place of a source that has a claim as a whole sentence, word for word; None without one."""
     if len(claim.content) < LEAST_QUOTED:
         return None
-    pattern = pattern_of(claim.text)
     for index in search.sources:
         content = search.content(index)
-        if (place := find_sentence(content, pattern)) is not None:
+        if (place := find_sentence(content, claim.text)) is not None:
             end = place.end + (content[place.end : place.end + 1] in _CLOSING)
             return Evidence(source_index=index, start=place.start, end=end, score=1.0)
     return None

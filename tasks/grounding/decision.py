@@ -17,8 +17,10 @@ from tasks.text.wording import stems_of
 
 MOST_PLACES = 3
 """Sentences a claim is compared with: those with most of its weight in words."""
-LEAST_SHARE = 0.5
+LEAST_SHARE = 0.8
 """Share of the facts of a claim in a sentence from which another number or name there contradicts one that is in no source."""
+LEAST_QUOTED = 0.5
+"""Share of the words of a quotation in another one, or of the words around it, from which the other stands in its place."""
 LEAST_HELD = 2
 """Facts beside the absent one that must be there."""
 MOST_OUTSIDE = 2
@@ -155,8 +157,14 @@ class _Decider:
             quoted = self._claim.text[span.start : span.end]
             if any(f" {self._plain(span)} " in f" {source} " for source in sources) or _is_title(quoted):
                 continue
+            around = [fact for fact in self._claim.facts if not span.start <= fact.start < span.end]
             for place in self._places:
-                if (rival := _QUOTED.search(place.facts.text)) is not None and not any(gap in quoted for gap in _GAPS):
+                rival = _QUOTED.search(place.facts.text)
+                if rival is None or any(gap in quoted for gap in _GAPS):
+                    continue
+                plain = set(self._plain(span).split())
+                alike = plain.intersection(words(rival[1]))
+                if max(len(alike) / len(plain), self._share_of_held(around, place)) >= LEAST_QUOTED:
                     error = ClaimError(kind=ErrorKind.ABSENT, claim_words=quoted, source_words=rival[1])
                     return Decision(Verdict.CONTRADICTED, _evidence(place), error)
             return Decision(Verdict.UNDECIDED, unaccounted=(quoted,))
@@ -191,9 +199,10 @@ class _Decider:
         if not absent:
             return None
         remaining = [fact for fact in self._claim.facts if fact not in absent]
-        shares = [(self._count_of_held(remaining, place), place) for place in self._places]
-        count, place = max(shares, key=lambda share: share[0])
-        if count < LEAST_HELD or count < LEAST_SHARE * len(remaining):
+        share, place = max(
+            ((self._share_of_held(remaining, place), place) for place in self._places), key=lambda each: each[0]
+        )
+        if share < LEAST_SHARE or share * len(remaining) < LEAST_HELD:
             return None
         for fact in absent:
             rivals = [
@@ -240,9 +249,9 @@ class _Decider:
         listed = [fact for place in self._places for fact in place.facts.facts]
         return [fact for fact in listed if fact.kind in {Kind.NUMBER, Kind.DATE}]
 
-    def _count_of_held(self, facts: Sequence[Fact], place: _Place) -> int:
+    def _share_of_held(self, facts: Sequence[Fact], place: _Place) -> float:
         covered = frozenset[Hashable]().union(*(fact.covers for fact in place.facts.facts), self._named(place.source))
-        return sum(not fact.keys.isdisjoint(covered) for fact in facts)
+        return sum(not fact.keys.isdisjoint(covered) for fact in facts) / (len(facts) or 1)
 
     def _is_unstated(self, other: Fact) -> bool:
         return all(other.covers.isdisjoint(fact.keys) for fact in self._claim.facts)

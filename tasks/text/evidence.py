@@ -7,7 +7,7 @@ source contains the words of almost any statement.
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property, lru_cache
 from heapq import nsmallest
@@ -44,6 +44,10 @@ def forget() -> None:
     _numbers_in.cache_clear()
 
 
+_SHORT = 3
+"""Letters of a stem that is too short to be looked for without its ending."""
+NEAR_BEST = 0.5
+"""Share of the weight of the best passage for a statement below which another one is no place of it."""
 _MOST_WEIGHED = 256
 """Statements times sources whose windows stay weighed; bounds the memory of a check, some 10 KB each in a long source."""
 _EQUAL = 1e-9
@@ -93,13 +97,16 @@ class SourceWords:
     def __init__(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> None:
         self.sources = sources
         self.vocabulary = frozenset(vocabulary)
-        self.expected: Callable[[], Iterable[frozenset[str]]] = tuple
-        self.postings: list[Postings] = [{} for _ in sources]
+        self._postings: list[Postings | None] = [None] * len(sources)
         self._copies: dict[tuple[str, int], tuple[Match | None] | None] = {}
         self._searches: dict[frozenset[int] | None, SourceSearch] = {}
-        self._read: list[set[str]] = [set() for _ in sources]
         self._indexes: list[SourceIndex | None] = [None] * len(sources)
         self._numbers: dict[int, frozenset[str]] = {}
+
+    @cached_property
+    def small(self) -> list[str]:
+        """Each source in lower case."""
+        return [source.content.lower() for source in self.sources]
 
     def search(self, scope: Collection[int] | None = None) -> "SourceSearch":
         """The search within a scope of the sources, the same one each time; None: all."""
@@ -109,22 +116,14 @@ class SourceWords:
         return search
 
     def release(self) -> None:
-        """Forgets the searches and what they expect, which refer back to these words: else all stays until Python looks for cycles."""
+        """Forgets the searches, which refer back to these words: else all stays until Python looks for cycles."""
         self._searches.clear()
-        self.expected = tuple
 
-    def read(self, stems: frozenset[str], source: int) -> None:
-        """Looks in a source for words of the vocabulary, and the first time for those of all statements expected."""
-        read = self._read[source]
-        if read.issuperset(stems):
-            return
-        new = stems - read if read else stems | self._expected_stems
-        self.postings[source].update(self.index(source).postings(new))
-        read |= new
-
-    @cached_property
-    def _expected_stems(self) -> frozenset[str]:
-        return self.vocabulary.intersection(frozenset[str]().union(*self.expected()))
+    def read(self, source: int) -> Postings:
+        """The passages of each word of the vocabulary in a source, which is read once."""
+        if (postings := self._postings[source]) is None:
+            postings = self._postings[source] = self.index(source).postings(self.vocabulary)
+        return postings
 
     def index(self, source: int) -> SourceIndex:
         """The index of a source, which reads its passages."""
@@ -221,6 +220,18 @@ class SourceSearch:
         """The search within a scope of all sources; None: all."""
         return self._words.search(scope)
 
+    def likely(self, statement: Collection[str], share: float) -> frozenset[int]:
+        """Its sources that may have a share of the words of a statement: by their beginnings, without reading any."""
+        beginnings = {stem: stem[:-1] for stem in statement if len(stem) > _SHORT and stem.isascii() and stem.isalpha()}
+        least = share * len(beginnings)
+        return frozenset(
+            source
+            for source in self.sources
+            if not (small := self._words.small[source]).isascii()
+            or sum(beginning in small or stem in self._words.titles[source] for stem, beginning in beginnings.items())
+            >= least
+        )
+
     def covers(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> bool:
         """Tells whether it is a search over these sources for all words of a vocabulary."""
         return sources is self._words.sources and self._words.vocabulary.issuperset(vocabulary)
@@ -228,10 +239,6 @@ class SourceSearch:
     def release(self) -> None:
         """Lets go of what refers back to this search, once a check has ended; it still finds all."""
         self._words.release()
-
-    def expect(self, statements: Callable[[], Iterable[frozenset[str]]]) -> None:
-        """Takes a function that lists statements which will be searched for: the words of all are looked for together."""
-        self._words.expected = statements
 
     def look_for(self, stems: AbstractSet[str]) -> None:
         """Looks for those words of the vocabulary that were not looked for before."""
@@ -245,8 +252,7 @@ class SourceSearch:
         total = 1
         for source in self.sources:
             ensure_time()
-            self._words.read(new, source)
-            postings = self._words.postings[source]
+            postings = self._words.read(source)
             for word in postings.keys() & new:
                 counts[word] += len(postings[word])
             total += len(self._words.passages(source))
@@ -287,8 +293,8 @@ class SourceSearch:
     def holds(self, word: str) -> bool:
         """Tells whether any source or its metadata contains a word of the vocabulary."""
         self.look_for({word})
-        postings, titles = self._words.postings, self._words.titles
-        return any(word in postings[source] or word in titles[source] for source in self.sources)
+        titles = self._words.titles
+        return any(word in self._words.read(source) or word in titles[source] for source in self.sources)
 
     def holds_number(self, values: Collection[str]) -> bool:
         """Tells whether any source or its metadata contains a number, by any of its readings.
@@ -342,7 +348,7 @@ class SourceSearch:
         """The share of a statement's words, by weight, that a source has anywhere."""
         bounds = self._bounds.setdefault(statement, {})
         if source not in bounds:
-            matched = self._words.postings[source].keys() & statement
+            matched = self._words.read(source).keys() & statement
             total = self._total(statement)
             bounds[source] = self.weight(matched | (self._words.titles[source] & statement)) / total if total else 0.0
         return bounds[source]
@@ -369,7 +375,7 @@ class SourceSearch:
         key = (statement, source_index)
         if key in self._window_memo:
             return self._window_memo[key]
-        postings, of_word = self._words.postings[source_index], self.weights
+        postings, of_word = self._words.read(source_index), self.weights
         weights: defaultdict[int, float] = defaultdict(float)
         for word in sorted(postings.keys() & statement):
             weight = of_word[word]
@@ -387,19 +393,22 @@ class SourceSearch:
         return weights
 
     def places(self, statement: frozenset[str], most: int) -> list[tuple[int, Span]]:
-        """The passages with the greatest weight of a statement's words, best first."""
+        """The passages with the greatest weight of a statement's words, best first, and none with much less than the best one."""
         self.look_for(statement)
         weights: list[tuple[float, int, int]] = []
         for source in self.sources:
-            postings = self._words.postings[source]
+            postings = self._words.read(source)
             by_passage: defaultdict[int, float] = defaultdict(float)
             for word in sorted(postings.keys() & statement):
                 for passage in postings[word]:
                     by_passage[passage] += self.weights[word]
             titled = self.weight(sorted(self._words.titles[source] & statement))
             weights += [(-weight - titled, source, passage) for passage, weight in by_passage.items()]
+        best = nsmallest(most, weights)
         return [
-            (source, Span(*self._words.passages(source)[passage])) for _, source, passage in nsmallest(most, weights)
+            (source, Span(*self._words.passages(source)[passage]))
+            for weight, source, passage in best
+            if weight <= NEAR_BEST * best[0][0]
         ]
 
     def several(self, statement: frozenset[str], source_index: int, most: int, near: float = 1.0) -> list[Match]:
@@ -439,7 +448,7 @@ class SourceSearch:
         return [match for match in matches if match.score >= top - near]
 
     def _in_window(self, statement: Iterable[str], match: Match) -> set[str]:
-        postings = self._words.postings[match.source_index]
+        postings = self._words.read(match.source_index)
         window = self._window(match)
         matched = set()
         for word in statement:
@@ -467,7 +476,7 @@ class SourceSearch:
         """The part of a match's window with the statement's words, without passages at its ends that add no word."""
         if match.place is not None:
             return match.place
-        postings = self._words.postings[match.source_index]
+        postings = self._words.read(match.source_index)
         spans = self._words.passages(match.source_index)
         first, last = match.window, min(match.window + WINDOW, len(spans)) - 1
         matched: dict[int, set[str]] = {passage: set() for passage in range(first, last + 1)}

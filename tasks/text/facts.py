@@ -6,9 +6,9 @@ Two facts say the same if one's ``keys`` are among what the other one ``covers``
 # ruff: noqa: C901, PLR0911, PLR0912, PLR0917, PLR2004 - a grammar of numbers and dates: its cases and the numbers of a calendar
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from tasks.text.fact_words import FactWords, Side, fact_words, root_of
@@ -98,7 +98,7 @@ def read_facts(text: str, code: str | None) -> FactText:
     words = fact_words(code)
     if not text.isascii():
         text = text.translate(_DIGITS)
-    return _Reader(text, words).read()
+    return _Reader(text, words, _plain_words(code)).read()
 
 
 class _Token(NamedTuple):
@@ -114,27 +114,69 @@ def _root_and_opposites(text: str, low: str, words: FactWords) -> tuple[frozense
     return frozenset({root}), words.opposites.get(root, frozenset())
 
 
-# Most words of a text: a look in one table in place of one in each. 300 bytes each.
-@lru_cache(maxsize=32_768)
-def _content_word(text: str, low: str, code: str) -> tuple[frozenset[Hashable], frozenset[Hashable]] | None:
-    """The root and the opposites of a word that means itself wherever it stands; None for others."""
-    words = fact_words(code)
-    tables = (
-        *(words.signs, words.months, words.weekdays, words.numbers, words.articles_of_one, words.roles),
-        *(words.articles, words.relatives, words.joins, words.neutral),
-    )
-    if len(low) == 1 or any(low in table for table in tables) or text in words.units or words.unit(low):
-        return None
-    return _root_and_opposites(text, low, words)
+class _Plain(NamedTuple):
+    """A word that means the same wherever it stands: one of content, with a root, or a function word."""
+
+    root: frozenset[Hashable] = frozenset()
+    opposites: frozenset[Hashable] = frozenset()
+    leads: bool = False
+    """It tells the role of the words after it."""
+    is_article: bool = False
+
+
+class _PlainWords(dict[str, _Plain | None]):
+    """The words of a language that mean the same wherever they stand, as they are written; None for others.
+
+    A look in one table in place of one in each.
+    """
+
+    def __init__(self, words: FactWords) -> None:
+        super().__init__()
+        self._words = words
+
+    def __missing__(self, text: str) -> _Plain | None:
+        plain = self._read(text)
+        if len(text) <= _LONGEST_WORD:
+            if len(self) >= _MOST_WORDS:
+                self.clear()
+            self[text] = plain
+        return plain
+
+    def _read(self, text: str) -> _Plain | None:
+        words, low = self._words, text.casefold()
+        varying = (words.signs, words.months, words.weekdays, words.numbers, words.articles_of_one)
+        if any(low in table for table in varying):
+            return None
+        if low in words.roles:
+            return _Plain(leads=True)
+        if low in words.articles:
+            return _Plain(is_article=True)
+        if low in words.relatives or low in words.joins:
+            return None
+        if low in words.neutral:
+            return _Plain()
+        if len(low) == 1 or text in words.units or words.unit(low):
+            return None
+        return _Plain(*_root_and_opposites(text, low, words))
+
+
+_MOST_WORDS = 32_768
+_LONGEST_WORD = 40
+"""Most words in a table, and the letters of the longest: 10 MB for a language."""
+
+
+@cache
+def _plain_words(code: str | None) -> _PlainWords:
+    return _PlainWords(fact_words(code))
 
 
 class _Reader:
     """One reading of one text."""
 
-    def __init__(self, text: str, words: FactWords) -> None:
-        self._text, self._words = text, words
+    def __init__(self, text: str, words: FactWords, plain: _PlainWords) -> None:
+        self._text, self._words, self._plain = text, words, plain
         self._facts: list[Fact] = []
-        self._tokens = list(_split(text))
+        self._tokens = _split(text)
         self._clause = 0
         self._role = ""
         self._led = ""
@@ -182,8 +224,13 @@ class _Reader:
 
     def _word(self, at: int) -> int:
         token, words = self._tokens[at], self._words
-        if (content := _content_word(token.text, token.low, words.code)) is not None:
-            self._add_word(token, *content)
+        if (plain := self._plain[token.text]) is not None:
+            if plain.root:
+                self._add_word(token, plain.root, plain.opposites)
+            elif plain.leads:
+                self._role = self._led = token.low
+            elif plain.is_article:
+                self._led = token.low
             return at + 1
         if (signed := self._signs_at(at)) is not None:
             last, sides = signed
@@ -519,40 +566,34 @@ _NO_UNITS = frozenset({"in", "to", "al", "o", "p", "a", "on", "an", "at", "des",
 """Symbols and short names that are words, too."""
 
 
-def _split(text: str) -> Iterator[_Token]:
+def _split(text: str) -> list[_Token]:
     if _RAISED.search(text) is not None:
         text = _SUPERSCRIPT.sub(
             lambda match: match[0] if match[0] in "²³" and text[match.start() - 1].isalpha() else " " * len(match[0]),
             text,
         )
-    previous = None
+    tokens: list[_Token] = []
     for match in _TOKEN.finditer(text):
-        kind = match.lastgroup or ""
-        low = match[0].casefold() if kind == "word" else match[0]
-        if (
-            kind == "word"
-            and low == "t"
-            and previous is not None
-            and previous.low.endswith("n")
-            and text[match.start() - 1] in "'’"
-        ):
-            yield previous._replace(low=_CONTRACTED.get(previous.low, previous.low[:-1] or previous.low))
-            previous = _Token("word", "not", "not", match.start() - 1, match.end())
-            continue
-        if kind == "word" and low in {"s", "ll", "re", "ve"} and text[match.start() - 1 : match.start()] in {"'", "’"}:
-            continue
-        if kind == "word" and low == "cannot":
-            yield from filter(None, [previous])
-            yield _Token("word", "can", "can", match.start(), match.end())
-            previous = _Token("word", "not", "not", match.start(), match.end())
-            continue
-        if previous is not None:
-            yield previous
-        previous = _Token(kind, match[0], low, *match.span())
-    if previous is not None:
-        yield previous
+        kind, token = match.lastgroup or "", match[0]
+        start, end = match.span()
+        low = token.casefold() if kind == "word" else token
+        if low == "cannot":
+            tokens += _Token("word", "can", "can", start, end), _Token("word", "not", "not", start, end)
+        elif low in _CLITICS and text[start - 1 : start] in _APOSTROPHES:
+            if low == "t" and tokens and tokens[-1].low[-1] == "n":
+                before = tokens[-1]
+                verb = _CONTRACTED.get(before.low, before.low[:-1] or before.low)
+                tokens[-1] = before._replace(text=verb, low=verb)
+                tokens.append(_Token("word", "not", "not", start - 1, end))
+            elif low == "t":
+                tokens.append(_Token(kind, token, low, start, end))
+        else:
+            tokens.append(_Token(kind, token, low, start, end))
+    return tokens
 
 
+_APOSTROPHES = frozenset("'’")
+_CLITICS = frozenset({"t", "s", "ll", "re", "ve"})
 _CONTRACTED = {"can": "can", "won": "will", "shan": "shall"}
 
 

@@ -403,7 +403,9 @@ def ascii_form(text: str) -> str | None:
 
 def in_one_form(text: str) -> str:
     """The text in Unicode's form NFKC, whose time grows with the square of a run of combining marks: longer ones are cut."""
-    return unicodedata.normalize("NFKC", _long_mark_runs().sub(r"\1", text))
+    if any(map(unicodedata.combining, set(text))):
+        text = _long_mark_runs().sub(r"\1", text)
+    return unicodedata.normalize("NFKC", text)
 
 
 @cache

@@ -16,7 +16,7 @@ from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.errors import ConfigurationError
 from tasks.grounding import CHECKERS, ground, summed_up, use_calibration
-from tasks.grounding.checkers import Attribution, Lexical, attribution, citation_scores
+from tasks.grounding.checkers import Attribution, CheckedClaim, CheckInput, Lexical, attribution, citation_scores
 from tasks.grounding.model import (
     VERBATIM,
     WEIGHED,
@@ -29,7 +29,7 @@ from tasks.grounding.model import (
     shipped,
 )
 from tasks.text.evidence import begin_search, forget
-from tasks.text.sentences import LONGEST, passage_spans, passages_around, words
+from tasks.text.sentences import LONGEST, Span, passage_spans, passages_around, words
 from tasks.text.source_index import index_source
 from tasks.text.wording import content_words
 from tests.unit.tasks.claims import CASES, FERRY, LOAN, MUSEUM, REPORT, Case
@@ -211,28 +211,28 @@ def test_more_support_never_lowers_the_probability() -> None:
         ("A crossing takes minutes: 85.", False),
         ("A crossing takes 85 minutes and costs 18,50 euros for all adults.", False),
         ("The crossings take 85 minutes.", False),
-        ("The vessel Northwind carries 240 passenger.", False),
-        ("240 passengers", False),
+        ("The vessel Northwind carries 240 passenger.", True),
+        ("240 passengers", True),
         ("36.", False),
         ("Whales sing.", False),
     ],
 )
 def test_a_verbatim_claim_has_a_higher_probability(claim: str, verbatim: bool) -> None:  # noqa: FBT001
-    claim_words = read_claim(claim)
-    measured = measure(
-        begin_search(JobRequest(response="x", context=(MUSEUM, FERRY)).context, claim_words.content), claim_words
-    )
-    assert measured.features.verbatim is verbatim
+    features = features_of(claim, (MUSEUM, FERRY))
+    assert features.verbatim is verbatim
     model = shipped()
-    assert (model.log_odds(measured.features) == VERBATIM) is verbatim
+    assert (model.log_odds(features) == VERBATIM) is verbatim
     sure = model.probability(Features(1.0, 0, 2.0, 0))
-    assert (model.probability(measured.features) > sure + 0.05) is verbatim
+    assert (model.probability(features) > sure + 0.05) is verbatim
 
 
 def test_word_for_word_counts_only_in_one_place() -> None:
-    claim_words = read_claim("Zebras juggle marbles loudly.")
-    sources = JobRequest(response="x", context=("Zebras juggle.", "Marbles loudly.")).context
-    assert not measure(begin_search(sources, claim_words.content).within({0, 1}), claim_words).features.verbatim
+    assert not features_of("Zebras juggle marbles loudly.", ("Zebras juggle.", "Marbles loudly.")).verbatim
+
+
+def features_of(claim: str, sources: tuple[str, ...]) -> Features:
+    checked = CheckedClaim(claim, Span(0, len(claim)))
+    return Lexical().features(CheckInput(JobRequest(response="x", context=sources), (checked,)))[0]
 
 
 def test_a_model_for_other_features_is_refused() -> None:
