@@ -9,7 +9,7 @@ from typing import Any
 
 from schemas.job import JobRequest
 from tasks.errors import InputError
-from tasks.raw_jobs.conversation import read_turns
+from tasks.raw_jobs.conversation import is_chat, read_turns
 from tasks.raw_jobs.names import names_of, plan_names
 from tasks.raw_jobs.sources import as_id, read_sources, text_of
 
@@ -45,6 +45,8 @@ def _read_job(raw: dict[str, Any], *, check_only: bool) -> dict[str, Any]:
             job[name] = as_id(job[name])
     if "context" in job:
         job["context"] = read_sources(job["context"])
+    if "conversation_history" not in job and is_chat(job.get("query")):
+        job["conversation_history"] = job.pop("query")
     if "conversation_history" in job:
         job["conversation_history"] = read_turns(job["conversation_history"])
         _take_question(job)
@@ -66,7 +68,9 @@ def _take_config(job: dict[str, Any]) -> None:
 def _take_question(job: dict[str, Any]) -> None:
     """Makes the last message of a chat the question, where there is no other, and its first one the instructions."""
     turns = job["conversation_history"]
-    if "query" in job or not isinstance(turns, list) or not turns or turns[-1][0] not in {"user", "human"}:
+    if "query" in job or not isinstance(turns, list) or not all(isinstance(turn, tuple) for turn in turns):
+        return
+    if not turns or turns[-1][0].lower() not in {"user", "human"}:
         return
     *earlier, (_, job["query"]) = turns
     if earlier and earlier[0][0] in {"system", "developer"} and "system_instructions" not in job:

@@ -6,6 +6,7 @@ from typing import Any
 from tasks.raw_jobs.sources import text_of
 
 _SPEAKERS = ("role", "speaker", "from", "author", "sender", "type")
+_SPEAKS = frozenset(_SPEAKERS) - {"type"}
 _TEXTS = ("content", "value", "text", "message")
 _SIDES = (
     ("question", "answer"),
@@ -31,10 +32,19 @@ def read_turns(value: Any) -> Any:
     return list(_turns(value))
 
 
+def is_chat(value: Any) -> bool:
+    """Tells a list of turns, each with its speaker, from the parts of one text."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(each, dict) and _SPEAKS & each.keys() for each in value)
+    )
+
+
 def _turns(value: list[Any] | tuple[Any, ...]) -> Iterator[Any]:
     for each in value:
         if not isinstance(each, dict):
-            yield each
+            yield tuple(each) if isinstance(each, list) and [*map(type, each)] == [str, str] else each
             continue
         turn = {**each, **each["data"]} if isinstance(each.get("data"), dict) else each
         speaker = next((name for key in _SPEAKERS if isinstance(name := turn.get(key), str)), None)

@@ -1,6 +1,8 @@
 """Reads the names that other tools give to the fields of a job: one table for every door."""
 
+import re
 from collections.abc import Collection
+from functools import lru_cache
 
 from schemas.job import JobRequest
 from tasks.errors import InputError
@@ -23,8 +25,8 @@ USUAL = {
     **dict.fromkeys(("input", "original_query", "user_query", "query_text", "query_str"), "query"),
     **dict.fromkeys(
         (
-            "retrieval_context", "retrieved_context", "context_chunks", "source_nodes", "source_documents", "retrieved_documents", "retrieved_docs",
-            "retrieved_chunks", "ctxs", "paragraphs", "nodes", "docs", "search_results", "hits", "reference_contexts", "passage",
+            "retrieval_context", "retrieved_context", "context_chunks", "context_documents", "source_nodes", "source_documents", "source_docs",
+            "retrieved_documents", "retrieved_docs", "retrieved_chunks", "retrieved_passages", "retrieved_nodes", "relevant_passages", "ctxs", "paragraphs", "nodes", "docs", "search_results", "hits", "reference_contexts", "passage",
             "document", "paragraph", "knowledge",
         ),
         "context",
@@ -45,18 +47,34 @@ _ALONE = frozenset({"question", "sources", "answer"})
 
 def names_of(*, check_only: bool) -> dict[str, str]:
     """The other names that are read, with their fields."""
-    return USUAL | FIELDS | (USUAL_ANSWERS | ANSWERS if check_only else {})
+    return FIELDS | USUAL | (ANSWERS | USUAL_ANSWERS if check_only else {})
 
 
-def field_of(name: str) -> str:
-    """The field of a job that a person means by a name."""
-    return names_of(check_only=True).get(name, name)
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_BETWEEN = re.compile(r"[\s-]+")
+
+
+@lru_cache(maxsize=4_096)
+def plain(name: str) -> str:
+    """A name in the spelling of the tables here.
+
+    >>> plain("retrievedContexts"), plain("QUESTION"), plain("Custom id"), plain("_id")
+    ('retrieved_contexts', 'question', 'custom_id', '_id')
+    """
+    return _BETWEEN.sub("_", _CAPITAL.sub("_", name.strip())).lower()
+
+
+def field_of(name: str, *, check_only: bool = True) -> str:
+    """The field of a job that is meant by a name in any spelling; the name itself where it is none."""
+    form = plain(name)
+    return names_of(check_only=check_only).get(form) or (form if is_field(form) else name)
 
 
 def plan_names(keys: Collection[str], *, check_only: bool, elsewhere: Collection[str] = ()) -> dict[str, str]:
     """The keys of a row that are other names of fields, with these fields.
 
-    A key beside the field itself is left as it is, and ends up in the metadata.
+    A key beside the field itself is left as it is, and ends up in the metadata. A name that is spelled in another way
+    (``Question``, ``retrievedContexts``) counts where none stands as it is known.
 
     Args:
         keys: those of the row.
@@ -67,11 +85,12 @@ def plan_names(keys: Collection[str], *, check_only: bool, elsewhere: Collection
     """
     plan: dict[str, str] = {}
     for key in keys:
-        field = (FIELDS | ANSWERS if check_only else FIELDS).get(key)
-        if field is None or field in elsewhere:
+        form = plain(key)
+        field = (FIELDS | ANSWERS if check_only else FIELDS).get(form)
+        if field is None or field in elsewhere or (form != key and form in keys):
             continue
         if field in keys:
-            if check_only and key in _ALONE:
+            if check_only and form in _ALONE:
                 raise InputError(f"is another name of {field!r}, which is given too: keep one of them", field=key)
             continue
         if field in plan.values():
@@ -81,9 +100,13 @@ def plan_names(keys: Collection[str], *, check_only: bool, elsewhere: Collection
                 field=key,
             )
         plan[key] = field
-    for key, field in (USUAL | USUAL_ANSWERS if check_only else USUAL).items():
-        if key in keys and field not in keys and field not in elsewhere and field not in plan.values():
-            plan[key] = field
+    forms = {plain(key): key for key in keys} | {key: key for key in keys}
+    names = {name: name for name in JobRequest.model_fields} | names_of(check_only=check_only)
+    for form, field in names.items():
+        if form not in forms or forms[form] == field:
+            continue
+        if field not in keys and field not in elsewhere and field not in plan.values():
+            plan[forms[form]] = field
     return plan
 
 

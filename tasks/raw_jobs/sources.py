@@ -4,16 +4,22 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from schemas.job import SourceContext
+from schemas.job import SHOWN_METADATA, SourceContext
 from tasks.errors import InputError
+from tasks.raw_jobs.names import plain
 from tasks.raw_jobs.printed import structure_of
 
 TEXTS = (
-    "content", "text", "page_content", "passage", "paragraph_text", "passage_text", "chunk_text", "document_text", "chunk",
-    "paragraph", "body", "contents", "raw_content", "page_snippet", "snippet", "wiki_context", "sentences", "document",
-    "abstract", "context",
+    "content", "text", "page_content", "passage", "chunk", "paragraph", "body", "contents", "page_snippet", "snippet",
+    "excerpt", "wiki_context", "sentences", "sentence", "document", "abstract", "context", "markdown",
 )  # fmt: skip
 """Names of a source's text, the first that is there."""
+
+_ENDS_OF_TEXTS = frozenset({"text", "content"})
+_FACTS = frozenset(
+    {"id", "type", "name", "title", "format", "hash", "length", "count", "index", "url", "score", "language"}
+)
+"""Ends of other names: ``chunk_text`` and ``text_en`` name a text, ``text_id`` does not."""
 
 _TEXT_LISTS = ("contexts", "documents", "texts", "passages", "chunks", "paragraphs")
 """Names of a list of texts, each a source, beside lists of their facts."""
@@ -21,7 +27,7 @@ _TEXT_LISTS = ("contexts", "documents", "texts", "passages", "chunks", "paragrap
 _ONE_TEXT = frozenset({"content", "sentences", "body"})
 """Names whose list alone is the parts of one text."""
 
-_WRAPPERS = ("node", "kwargs", "document", "_source", "payload", "entity", "properties")
+_WRAPPERS = ("node", "kwargs", "document", "_source", "payload", "entity", "properties", "_additional")
 """Objects inside a source that hold it: LlamaIndex, LangChain, Cohere, Elasticsearch, Qdrant, Milvus, Weaviate."""
 
 _LISTS = (
@@ -39,10 +45,22 @@ _LISTS = (
 """Names of the list of sources inside the whole answer of a retriever."""
 
 _FIELDS = {
-    **dict.fromkeys(("ids", "id", "_id", "id_", "passage_id", "element_id", "node_id", "chunk_id"), "chunk_id"),
-    **dict.fromkeys(("doc_id", "ref_doc_id", "file_id", "document_id"), "document_id"),
+    **dict.fromkeys(("ids", "id", "_id", "id_", "uuid", "passage_id", "element_id", "node_id", "chunk_id"), "chunk_id"),
+    **dict.fromkeys(("docid", "doc_id", "ref_doc_id", "file_id", "document_id"), "document_id"),
     **dict.fromkeys(
-        ("score", "_score", "similarity", "similarity_score", "rerank_score", "@search.score", "relevance_score"),
+        (
+            "score",
+            "_score",
+            "certainty",
+            "similarity",
+            "cosine_similarity",
+            "similarity_score",
+            "rerank_score",
+            "reranker_score",
+            "@search.score",
+            "@search.reranker_score",
+            "relevance_score",
+        ),
         "relevance_score",
     ),
 }
@@ -63,20 +81,32 @@ _TITLES = (
     "doc_title",
     "page_title",
     "page_name",
+    "wikipedia_title",
+    "document_name",
+    "doc_name",
     "file_name",
     "filename",
     "source",
     "file_path",
+    "path",
+    "uri",
     "url",
+    "link",
 )
-_PAGES = ("page_label", "page", "page_number")
+_PAGES = ("page_label", "page", "page_number", "page_no", "page_num", "pages", "page_range")
 """Names of the page; the printed one before one that may be counted from 0."""
+
+_INNER = frozenset({"page_label", "page_number", "page_no", "filename", "file_name"})
+"""Those that mean a source wherever they stand in its metadata."""
 
 _PATH = re.compile(r"(?:[A-Za-z]:)?[^\s:]*[/\\][^/\\]+")
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,20})?")
 _FLOAT_PAGE = re.compile(r"\d+\.0")
 
 _CONTRACT = frozenset(SourceContext.model_fields)
+_READ = _CONTRACT | {*TEXTS, *_TEXT_LISTS, *_WRAPPERS, *_LISTS, *_FIELDS, *_METADATA, *_PLUMBING, "text_resource"}
+"""The names that are read here."""
+
 _PLAIN = _CONTRACT - {"metadata"}
 
 
@@ -140,7 +170,8 @@ def _element(value: Any) -> Iterator[Any]:
 
 
 def _inside(value: Mapping[str, Any]) -> Iterator[Any]:
-    """The sources of an object: rows of its columns, those of the list that it wraps, or itself."""
+    """The sources of an object: rows of its columns, those of the list that it wraps, of its members, or itself."""
+    value = _spelled(value)
     texts = next((name for name in (*_TEXT_LISTS, *TEXTS) if isinstance(value.get(name), list)), None)
     if texts is not None:
         lists = {key: each for key, each in value.items() if isinstance(each, list)}
@@ -162,7 +193,27 @@ def _inside(value: Mapping[str, Any]) -> Iterator[Any]:
             if isinstance(inner, list) or (isinstance(inner, dict) and any(key in inner for key in _LISTS)):
                 yield from _each(inner)
                 return
+    if (
+        value
+        and not value.keys() & _READ
+        and (
+            all(isinstance(each, dict) for each in value.values())
+            or all(isinstance(each, str) and re.search(r"\d", key) for key, each in value.items())
+        )
+    ):
+        # Sources by their ids.
+        for key, each in value.items():
+            yield {"chunk_id": key, **({"content": each} if isinstance(each, str) else each)}
+        return
     yield value
+
+
+def _spelled(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An object with the names that are read here in their usual spelling: ``pageContent``, ``Text``."""
+    if value.keys() <= _READ:
+        return value
+    forms = {key: form for key in value if (form := plain(key)) in _READ and form not in value}
+    return {forms.get(key, key): each for key, each in value.items()} if forms else value
 
 
 def _source(value: dict[str, Any], number: int) -> dict[str, Any]:
@@ -214,10 +265,18 @@ def _text_name(value: Mapping[str, Any]) -> str | None:
     names = [
         name for name in TEXTS if name in value and (name == "content" or not isinstance(value[name], int | float))
     ]
+    if not names:
+        names = [name for name, each in value.items() if isinstance(each, str) and _names_text(name)]
     return next((name for name in names if text_of(value[name])), names[0] if names else None)
 
 
-def _unwrapped(value: dict[str, Any]) -> dict[str, Any]:
+def _names_text(name: str) -> bool:
+    parts = plain(name).split("_")
+    return not _ENDS_OF_TEXTS.isdisjoint({parts[0], parts[-1]}) and parts[-1] not in _FACTS
+
+
+def _unwrapped(value: Mapping[str, Any]) -> dict[str, Any]:
+    value = dict(_spelled(value))
     for name in _WRAPPERS:
         inner = value.get(name)
         if isinstance(inner, dict):
@@ -269,11 +328,16 @@ def whole(value: Any) -> Any:
 
 def place(metadata: dict[str, Any]) -> None:
     """Adds the title and the page of a source where it has them under other names, and writes pages as people do."""
+    forms = {plain(key): each for key, each in metadata.items()}
+    metadata |= {name: forms[name] for name in SHOWN_METADATA if name in forms and name not in metadata}
+    inner = _inner(metadata)
     if not any(metadata.get(name) for name in ("title", "source_path", "product_name")):
-        title = next((each for name in _TITLES if isinstance(each := metadata.get(name), str) and each.strip()), None)
+        titles = (each for name in _TITLES for each in (forms.get(name), *inner.get(name, ())))
+        title = next((each for each in titles if isinstance(each, str) and each.strip()), None)
         if title is not None:
             metadata["title"] = re.split(r"[/\\]", title)[-1] if _PATH.fullmatch(title) else title
-    page = next((each for name in _PAGES if (each := _page(metadata.get(name))) not in (None, "")), None)
+    pages = (each for name in _PAGES for each in (forms.get(name), dict(enumerate(inner.get(name, ())))))
+    page = next((page for each in pages if (page := _page(each)) not in (None, "")), None)
     if page is not None:
         metadata["page"] = page
     elif "page" in metadata:
@@ -281,6 +345,21 @@ def place(metadata: dict[str, Any]) -> None:
     for name in ("article", "section"):
         if name in metadata:
             metadata[name] = whole(metadata[name])
+
+
+def _inner(metadata: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The pages and names of files further inside of metadata, where parsers of documents have them."""
+    places: dict[str, list[Any]] = {}
+    remaining = [each for each in metadata.values() if isinstance(each, dict | list)]
+    while remaining:
+        each = remaining.pop(0)
+        if isinstance(each, dict):
+            for key, value in each.items():
+                if (form := plain(key)) in _INNER:
+                    places.setdefault(form, []).append(value)
+            each = [*each.values()]
+        remaining += [value for value in each if isinstance(value, dict | list)]
+    return places
 
 
 def _page(value: Any) -> Any:

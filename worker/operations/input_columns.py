@@ -13,7 +13,7 @@ import orjson
 
 from schemas.job import SHOWN_METADATA, GenerationConfig, SourceContext
 from tasks.errors import InputError
-from tasks.raw_jobs.names import field_of, is_field, names_of, plan_names
+from tasks.raw_jobs.names import field_of, is_field, plan_names
 from tasks.raw_jobs.printed import structure_of
 from worker.operations.input_rows import RowKind
 
@@ -210,11 +210,10 @@ def _plan(keys: Sequence[str], columns: ColumnMap, *, check_only: bool, cells: b
     rest = [key for key in keys if key not in named]
     if _EXPORTED in rest:
         rest = [key for key in rest if not key.startswith(EXPORT_MARK)]
-    by_form = {key: _form(key) if cells else key for key in rest}
-    forms = plan_names(list(by_form.values()), check_only=check_only, elsewhere=set(named.values()))
+    fields = plan_names(rest, check_only=check_only, elsewhere=set(named.values()))
     targets = dict(named)
-    for key, form in by_form.items():
-        target = forms.get(form, form)
+    for key in rest:
+        target = fields.get(key, key)
         if target in named.values() or (cells and not _is_target(target)):
             # Its field is taken from another column.
             target = f"metadata.{key}" if cells or target in named.values() else key
@@ -229,13 +228,6 @@ def _plan(keys: Sequence[str], columns: ColumnMap, *, check_only: bool, cells: b
     return _Plan(ordered, own and len(ordered) == len(keys))
 
 
-def _form(column: str) -> str:
-    """The heading of a column as a name: ``Question`` and ``custom id`` are known, too."""
-    plain = column.strip()
-    lowered = plain.lower().replace(" ", "_")
-    return lowered if is_field(lowered) or lowered in names_of(check_only=True) else plain
-
-
 def _is_target(name: str) -> bool:
     head, dot, member = name.partition(".")
     return is_field(name) or bool(dot and member and head in _OPEN_FIELDS)
@@ -245,8 +237,7 @@ def knows(headings: Collection[str], columns: ColumnMap, *, check_only: bool) ->
     """Tells that a table's headings name a question, or an answer to check."""
     if any(target in {"query", "response"} and names[0] in headings for target, names in columns.columns.items()):
         return True
-    names = names_of(check_only=check_only)
-    return any(names.get(form, form) in {"query", "response"} for form in map(_form, headings))
+    return any(field_of(heading, check_only=check_only) in {"query", "response"} for heading in headings)
 
 
 def kind_of_rows(columns: ColumnMap, *, check_only: bool) -> RowKind:

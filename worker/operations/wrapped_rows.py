@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from schemas.job import JobRequest
-from tasks.raw_jobs.names import names_of
+from tasks.raw_jobs.names import field_of, is_field, plain
 
 LISTS = frozenset({
     "data", "rows", "examples", "questions", "items", "records", "instances", "samples", "train", "validation", "test", "dev",
@@ -16,7 +15,7 @@ LISTS = frozenset({
 })  # fmt: skip
 """Names of a list of rows."""
 
-_FIELDS = {name: name for name in JobRequest.model_fields} | names_of(check_only=True)
+_MAIN = frozenset({"query", "response"})
 
 
 class Wrapper(NamedTuple):
@@ -46,20 +45,31 @@ def _wrapper_of(head: bytes) -> Wrapper | None:
                 key = value
             elif prefix == "columns.item" and event == "string":
                 columns.append(value)
-            elif prefix == key and event == "start_array":
-                if key in LISTS and following in {"start_map", "start_array"}:
-                    return Wrapper(f"{key}.item", tuple(columns))
-                if _FIELDS.get(key) in {"query", "response"} and following == "string":
-                    return Wrapper()
-            elif (
-                prefix == key and event == "start_map" and (key.isdigit() or (following == "map_key" and inner == "0"))
-            ):
-                return Wrapper()
-            if _FIELDS.get(key) in {"query", "response"} and event == "string":
+            elif prefix == key and (wrapper := _begin_of(key, event, following, inner, columns)) is not None:
+                return wrapper
+            elif event == "map_key" and field_of(value) in _MAIN and _holds_rows(prefix):
+                return Wrapper(prefix)
+            if prefix == key and field_of(key) in _MAIN and event == "string":
                 return None
     except ijson.JSONError:
         pass
     return None
+
+
+def _begin_of(key: str, event: str, following: str, first: Any, columns: list[str]) -> Wrapper | None:
+    """The wrapper whose rows or columns begin as the value of a key; None where none do."""
+    if event == "start_array" and plain(key) in LISTS and following in {"start_map", "start_array"}:
+        return Wrapper(f"{key}.item", tuple(columns))
+    if event == "start_array" and field_of(key) in _MAIN and following == "string":
+        return Wrapper()
+    by_index = key.isdigit() or (following == "map_key" and first == "0")
+    return Wrapper() if event == "start_map" and by_index else None
+
+
+def _holds_rows(path: str) -> bool:
+    """Tells whether elements of the list at a path can be rows: it is in no other list, and in no field of a job."""
+    *parents, last = path.split(".")
+    return last == "item" and bool(parents) and not any(name == "item" or is_field(field_of(name)) for name in parents)
 
 
 def _is_row(line: bytes) -> bool:
@@ -68,7 +78,7 @@ def _is_row(line: bytes) -> bool:
     except orjson.JSONDecodeError:
         return False
     return isinstance(value, dict) and any(
-        _FIELDS.get(name) in {"query", "response"} and isinstance(text, str) for name, text in value.items()
+        field_of(name) in _MAIN and isinstance(text, str) for name, text in value.items()
     )
 
 

@@ -1,5 +1,6 @@
 """A job as anybody writes it becomes the same request through every door."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from schemas.batch import BatchRequest
 from schemas.job import GenerationConfig, JobRequest, Sampling, SourceContext
 from schemas.quality import QualityConstants
+from tasks.errors import InputError
 from tasks.raw_jobs.printed import structure_of
 from tasks.submit import parse_request, validated
 
@@ -86,6 +88,11 @@ def test_a_source_without_text_is_told_and_refuses_nothing(blank: Any) -> None:
         ([{"content": [{"type": "text", "text": "a."}, {"type": "text", "text": "b."}]}], [{"content": "a. b."}]),
         ([{"id": 1, "text": "a.", "score": "0.5"}], [{"content": "a.", "relevance_score": 0.5}]),
         ([{"content": "a.", "embedding": [0.1, 0.2], "relevance_score": True}], [{"content": "a."}]),
+        ([{"pageContent": "a.", "Id": "1", "relevanceScore": 0.5}], [{"content": "a.", "relevance_score": 0.5}]),
+        ([{"chunk_text": "a.", "text_id": 7}], [{"content": "a.", "metadata": {"text_id": 7}}]),
+        ([{"text": "a.", "_additional": {"certainty": 0.5, "id": "1"}}], [{"content": "a.", "relevance_score": 0.5}]),
+        ([{"[doc1]": {"content": "a."}, "[doc2]": {"content": "b."}}], [{"content": "a."}, {"content": "b."}]),
+        ({"doc1": "a.", "doc2": "b."}, [{"content": "a."}, {"content": "b."}]),
     ],
 )  # fmt: skip
 def test_sources_are_read_in_the_shapes_that_others_write(value: Any, sources: list[dict[str, Any]]) -> None:
@@ -107,6 +114,8 @@ def test_sources_are_read_in_the_shapes_that_others_write(value: Any, sources: l
         ({"page": 1e20}, 10**20),
         ({"page": True}, None),
         ({"page": "12-13"}, "12-13"),
+        ({"pageNumber": 3}, 3),
+        ({"dl_meta": {"doc_items": [{"prov": [{"page_no": 3}]}, {"prov": [{"page_no": 3}, {"page_no": 4}]}]}}, "3-4"),
     ],
 )
 def test_the_printed_page_is_the_page(metadata: dict[str, Any], page: Any) -> None:
@@ -129,6 +138,8 @@ def test_the_printed_page_is_the_page(metadata: dict[str, Any], page: Any) -> No
         ({"url": "https://example.org/a/b"}, "https://example.org/a/b"),
         ({"source": "the lease, in print"}, "the lease, in print"),
         ({"source": {"kind": "file"}}, None),
+        ({"Title": "The lease"}, "The lease"),
+        ({"origin": {"filename": "lease.pdf", "name": "x"}}, "lease.pdf"),
     ],
 )
 def test_the_title_comes_from_the_place_of_the_file(metadata: dict[str, Any], title: str | None) -> None:
@@ -162,6 +173,30 @@ def test_a_chat_is_a_question_with_instructions_and_a_history() -> None:
     request, _ = parse_request({"messages": messages, "context": ["Because."]})
     assert (request.query, request.system_instructions) == ("Why?", "Be short.")
     assert request.conversation_history == (("user", "Hi"), ("assistant", "Yes?"))
+
+    assert parse_request({"input": messages, "context": ["Because."]})[0] == request
+
+
+@pytest.mark.parametrize("turn", [{"x": 1}, [], ["Hi"], [1, 2], {"role": 5, "content": "Hi"}])
+def test_a_turn_that_is_none_is_refused_by_its_place(turn: Any) -> None:
+    with pytest.raises(InputError, match="conversation_history"):
+        parse_request({"messages": [turn], "context": ["Because."]})
+
+
+@pytest.mark.parametrize(
+    "spelling", [str.upper, str.title, lambda name: name.title().replace("_", ""), lambda name: name.replace("_", " ")]
+)
+def test_a_name_is_known_in_every_spelling(spelling: Callable[[str], str]) -> None:
+    raw = {"user_input": "Why?", "retrieved_contexts": ["Because."], "question_id": "7"}
+    request, warnings = parse_request({spelling(name): each for name, each in raw.items()})
+    assert (request, warnings) == (parse_request(raw)[0], [])
+
+
+def test_another_spelling_of_a_name_that_is_there_stays_metadata() -> None:
+    request = request_of(Query="What?", context=["Because."], Context="x")
+    assert request.metadata == {"Query": "What?", "Context": "x"}
+    with pytest.raises(InputError, match="another name of 'query'"):
+        parse_request({"Question": "Why?", "Prompt": "What?"})
 
 
 @pytest.mark.parametrize("number", [17, 17.0, "17"])

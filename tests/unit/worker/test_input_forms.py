@@ -377,6 +377,8 @@ READ = [(None, "Why?", ["Because."]), (None, "When?", ["Then.", "Now."])]
     [
         ({"version": "1", "data": WRAPPED}, "JSON with rows in 'data'"),
         ({"schema": {"fields": []}, "data": WRAPPED}, "JSON with rows in 'data'"),
+        ({"Data": WRAPPED}, "JSON with rows in 'Data'"),
+        ({"model": "m", "runs": {"first": WRAPPED}}, "JSON with rows in 'runs.first'"),
         ({"columns": ["question", "contexts"], "index": [0, 1], "data": [[*row.values()] for row in WRAPPED]},
          "JSON with rows in 'data'"),
         ({name: {str(at): row[name] for at, row in enumerate(WRAPPED)} for name in WRAPPED[0]}, "a JSON object of columns"),
