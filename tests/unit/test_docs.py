@@ -190,12 +190,14 @@ def test_every_field_of_record_and_result_is_explained(model: type[GenerationRec
     assert [name for name in model.model_fields if f"`{name}`" not in text] == []
 
 
-def test_failures_page_lists_exactly_the_experiments() -> None:
+def test_failures_page_has_words_of_each_experiment_and_no_others() -> None:
     rows = [line for line in (DOCS / "failures.md").read_text().splitlines() if line.startswith("| ")]
     last = [row.rsplit(" | ", 1)[1].removesuffix(" |") for row in rows if not row.startswith(("| ---", "| failure"))]
-    named = [name for cell in last if not cell.startswith("none") for name in re.findall("`([^`]+)`", cell)]
+    words = [word for cell in last if not cell.startswith("none") for word in re.findall("`([^`]+)`", cell)]
+    names = [experiment.name for experiment in EXPERIMENTS]
 
-    assert sorted(named) == sorted(experiment.name for experiment in EXPERIMENTS)
+    assert [name for name in names if not any(word in name for word in words)] == []
+    assert [word for word in words if not any(word in name for name in names)] == []
 
 
 def test_every_outcome_and_state_is_explained() -> None:
