@@ -32,7 +32,8 @@ from tasks.ports import (
     own_id_key,
 )
 from tasks.prompting.template_files import present_version
-from tasks.raw_jobs import blank_sources, read_job, scores_of
+from tasks.raw_jobs import blank_sources, read_job, scores_of, shorten_metadata
+from tasks.raw_jobs.left_over import require_sources
 from tasks.raw_jobs.refusals import named_problems
 
 CHUNK_BYTES = 32_000_000
@@ -81,6 +82,9 @@ def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[Job
         warnings.append(
             f"{blank} of the sources {'has' if blank == 1 else 'have'} no text and {'is' if blank == 1 else 'are'} left out"
         )
+    if long := shorten_metadata(raw):
+        names = ", ".join(map(repr, long))
+        warnings.append(f"the metadata of some sources is too long, and of it is left out: {names}")
     if extra := unknown_keys(raw):
         warnings.append(f"unknown keys were put into metadata: {', '.join(map(repr, extra))}")
     config = raw.get("config")
@@ -299,6 +303,7 @@ async def submit(
 
     A job that the ``catalog`` certainly does not serve is bad, too; without a catalog that is left to the workers.
 
+    Where no job says what its sources are, and some have what could be them under another name, nothing is accepted.
     A raw job may carry its own ``job_id`` (a UUID), so that its producer can poll without waiting for the answer.
     """
     jobs: list[NewJob] = []
@@ -306,6 +311,7 @@ async def submit(
     warnings: list[str] = []
     custom_ids: dict[str, int] = {}
     messages: dict[str, NewJob] = {}
+    bare: dict[str, Any] | None = {}
     scores = chain.from_iterable(map(scores_of, raw_jobs[:FIRST]))
     defaults, about_scores = without_threshold(scores, batch.defaults)
     if about_scores is not None:
@@ -320,6 +326,11 @@ async def submit(
             unpriced = None if catalog is None else unknown_price(request, catalog)
             job = new_job(request, position=position, tenant=batch.tenant, job_id=job_id, unpriced=unpriced)
             _unique_message(job, messages)
+            bare = (
+                None
+                if bare is None or "context" in request.model_fields_set
+                else bare | {key: each for key, each in rest.items() if each}
+            )
             jobs.append(job)
             warnings.extend(f"job {position}: {warning}" for warning in job_warnings)
         except InputError as error:
@@ -329,6 +340,8 @@ async def submit(
             refused.append(Refused(position, f"can't be read: {error}"))
     if not jobs:
         return Submitted(None, (None,) * len(raw_jobs), tuple(refused), tuple(warnings))
+    if bare is not None:
+        require_sources(bare, len(jobs))
     try:
         receipt = await submission.submit(batch, [jobs], refused=refused)
     except JobsRefused as error:

@@ -137,6 +137,12 @@ class Refused:
     place: str | None = None
     """Its file and line, where it came in a file."""
 
+    @property
+    def line(self) -> int | None:
+        """The number of its line in the body of a request, or in a file of lines."""
+        number = (self.place or "").rpartition(" ")[2]
+        return int(number) if number.isdecimal() else None
+
     def __str__(self) -> str:
         return f"{self.place}: {self.message}" if self.place else self.message
 

@@ -4,16 +4,18 @@
 lists that were printed into a text, ``refusals`` the words for what is wrong.
 """
 
+import json
 from math import isfinite
 from typing import Any
 
-from schemas.job import JobRequest
+from schemas.job import MAX_METADATA_CHARACTERS, JobRequest
 from tasks.errors import InputError
 from tasks.raw_jobs.conversation import is_chat, read_turns
 from tasks.raw_jobs.names import names_of, plan_names
 from tasks.raw_jobs.sources import as_id, read_sources, text_of
 
 _CONTRACT = frozenset(JobRequest.model_fields)
+_ASKING = frozenset({"user", "human"})
 _IDS = ("custom_id", "message_id", "retrieval_record_id", "trace_id", "request_id", "idempotency_key")
 
 
@@ -49,11 +51,13 @@ def _read_job(raw: dict[str, Any], *, check_only: bool) -> dict[str, Any]:
         job["conversation_history"] = job.pop("query")
     if "conversation_history" in job:
         job["conversation_history"] = read_turns(job["conversation_history"])
-        _take_question(job)
+        _take_question(job, check_only=check_only)
     if "original_query" in raw:
         _take_config(job)
     if isinstance(query := job.get("query"), list | dict) and (text := text_of(query)) is not None:
         job["query"] = text
+    if isinstance(response := job.get("response"), dict) or (isinstance(response, list) and len(response) == 1):
+        job["response"] = text if (text := text_of(response)) is not None else response
     return job
 
 
@@ -65,12 +69,18 @@ def _take_config(job: dict[str, Any]) -> None:
         job["config"] = {**options, **config}
 
 
-def _take_question(job: dict[str, Any]) -> None:
-    """Makes the last message of a chat the question, where there is no other, and its first one the instructions."""
+def _take_question(job: dict[str, Any], *, check_only: bool) -> None:
+    """Makes the last message of a chat the question, where there is no other, and its first one the instructions.
+
+    Of a chat to check the last message is the answer, where there is no other.
+    """
     turns = job["conversation_history"]
-    if "query" in job or not isinstance(turns, list) or not all(isinstance(turn, tuple) for turn in turns):
+    if not isinstance(turns, list) or not turns or not all(isinstance(turn, tuple) for turn in turns):
         return
-    if not turns or turns[-1][0].lower() not in {"user", "human"}:
+    if check_only and "response" not in job and turns[-1][0].lower() not in _ASKING:
+        *turns, (_, job["response"]) = turns
+        job["conversation_history"] = turns
+    if "query" in job or not turns or turns[-1][0].lower() not in _ASKING:
         return
     *earlier, (_, job["query"]) = turns
     if earlier and earlier[0][0] in {"system", "developer"} and "system_instructions" not in job:
@@ -82,6 +92,29 @@ def blank_sources(job: dict[str, Any]) -> int:
     """The number of sources of a job in the form of the contract that have no text."""
     texts = [each["content"] for each in job.get("context", ())]
     return sum(not text.strip() for text in texts if isinstance(text, str))
+
+
+def shorten_metadata(job: dict[str, Any]) -> list[str]:
+    """Takes the longest texts from the metadata of sources that have more than a source may have; returns their names.
+
+    Retrievers from the web deliver the whole page beside its snippet.
+    """
+    names: dict[str, None] = {}
+    for source in job.get("context", ()):
+        about = source.get("metadata")
+        sizes = (
+            {key: len(each) for key, each in about.items() if isinstance(each, str)} if isinstance(about, dict) else {}
+        )
+        if sum(sizes.values()) <= MAX_METADATA_CHARACTERS // 2:
+            continue
+        while (
+            sum(sizes.values())
+            and len(json.dumps([about[key] for key in sizes], ensure_ascii=False)) > MAX_METADATA_CHARACTERS
+        ):
+            name = max(sizes, key=lambda key: sizes[key])
+            names[name] = None
+            del sizes[name], about[name]
+    return [*names]
 
 
 def scores_of(raw: Any) -> list[float]:

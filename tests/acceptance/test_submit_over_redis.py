@@ -92,6 +92,7 @@ def test_an_invalid_message_is_answered_with_its_error(system: System, producer:
         ([[JOB], {"defaults": {"moode": 1}}], "config.moode", "unknown field"),
         ([[JOB], {"defaults": 5}], "defaults", "must be an object"),
         ([[JOB], {"colour": "red"}], "colour", "unknown field"),
+        ([[{"query": "Why?", "belege": ["It is so."]}] * 2], "context", "Left over is 'belege'"),
     ]
     replies = [(send(producer, *arguments), field, text) for arguments, field, text in wrong]
     for result, field, text in replies:

@@ -145,8 +145,8 @@ def test_a_file_with_a_wrong_envelope_makes_a_failed_batch(client: openai.OpenAI
     ]
     empty = create(client, upload(client, ""))
     assert (empty.status, empty.errors.data[0].code) == ("failed", "empty_file")
-    invalid = create(client, upload(client, line("a", query="")))
-    assert (invalid.status, invalid.errors.data[0].line) == ("failed", 1)
+    invalid = create(client, upload(client, "", line("a", query=""), "", line("b", query="")))
+    assert (invalid.status, [error.line for error in invalid.errors.data]) == ("failed", [2, 4])
 
 
 def test_a_batch_is_cancelled(client: openai.OpenAI) -> None:

@@ -50,12 +50,15 @@ def question(number: int, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_job_is_submitted_polled_and_cancelled(door: Door) -> None:
-    answer = door.http.post("/v1/jobs", json=question(1, custom_id="a", colour="red"))
+    source = {"content": "At nine.", "relevance_score": 7}
+    answer = door.http.post("/v1/jobs", json=question(1, custom_id="a", colour="red", context=[source]))
 
     assert answer.status_code == 202
     accepted = answer.json()
     assert accepted["created"] is True
-    assert accepted["warnings"] == ["unknown keys were put into metadata: 'colour'"]
+    about_scores, unknown = accepted["warnings"]
+    assert about_scores.startswith("relevance_score holds numbers above 1")
+    assert unknown == "unknown keys were put into metadata: 'colour'"
     assert answer.headers["location"] == f"/v1/jobs/{accepted['job_id']}"
     polled = door.http.get(answer.headers["location"])
     assert (polled.status_code, polled.json()["state"], polled.json()["custom_id"]) == (200, "available", "a")
@@ -127,6 +130,7 @@ def test_the_same_idempotency_key_names_the_same_job_or_is_a_conflict(door: Door
         (b'{"query": "q", "context": [{"chunk_id": "c"}]}', {}, 422, "context.0.content"),
         (b'{"query": "q", "config": {"mode": "wild"}}', {}, 422, "config.mode"),
         (b'{"query": "q\\u0000"}', {}, 422, "query"),
+        (b'{"query": "q", "belege": ["It is so."]}', {}, 422, "context"),
         (b'{"query": "q", "config": {"provider": "nobody"}}', {}, 422, "config.provider"),
         (b"[]", {}, 422, None),
         (b"{", {}, 400, None),
@@ -359,7 +363,13 @@ def test_a_batch_without_a_good_line_or_with_strict_is_refused_whole(door: Door)
     empty = door.http.post("/v1/batches", content=b"\n\n", headers=LINES)
     options = door.http.post("/v1/batches?max_cost_usd=much", content=body_of([question(1)]), headers=LINES)
 
-    assert [answer.status_code for answer in (none, strict, empty, options)] == [422] * 4
+    belege = door.http.post(
+        "/v1/batches", content=body_of([{"query": "Why?", "belege": ["It is so."]}] * 120), headers=LINES
+    )
+
+    assert [answer.status_code for answer in (none, strict, empty, options, belege)] == [422] * 5
+    assert "none of the jobs has sources" in belege.json()["detail"]
+    assert "Left over is 'belege'" in belege.json()["detail"]
     assert [error["line"] for error in none.json()["errors"]] == [1, 2]
     assert [error["line"] for error in strict.json()["errors"]] == [2]
     assert options.json()["field"] == "max_cost_usd"

@@ -115,7 +115,9 @@ def _submitted(submitted: Submitted) -> Response:
         batch_id=receipt.batch_id,
         created=receipt.created,
         warnings=tuple(
-            warning.removeprefix("job 0: ") for warning in submitted.warnings if warning.startswith("job 0: ")
+            warning.removeprefix("job 0: ")
+            for warning in submitted.warnings
+            if not warning.startswith("nothing is new")
         ),
     )
     return Response(

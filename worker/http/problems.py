@@ -128,14 +128,9 @@ def invalid(detail: str, field: str | None = None) -> Problem:
 def line_errors(refused: Sequence[Refused]) -> list[FieldError]:
     """The first refused lines of a body, each with its line and field."""
     return [
-        FieldError(message=line.message, field=line.field, line=_line_of(line), custom_id=line.custom_id)
+        FieldError(message=line.message, field=line.field, line=line.line, custom_id=line.custom_id)
         for line in refused[:MOST_NAMED]
     ]
-
-
-def _line_of(refused: Refused) -> int | None:
-    number = (refused.place or "").rpartition(" ")[2]
-    return int(number) if number.isdecimal() else None
 
 
 _AWAY = "the ledger (PostgreSQL) can't be reached now; nothing was done, try again in some seconds"

@@ -228,6 +228,7 @@ async def estimate_files(
     same_input: SameInput | None = SameInput.TAKE_EARLIER,
     priority: int = 0,
     on_page: Callable[[int], None] = lambda _: None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> Estimation:
     """Estimates files as they would be submitted; raises ``InputError``.
 
@@ -244,6 +245,7 @@ async def estimate_files(
         same_input: the way of lines that earlier batches have, with the same settings; None: they are paid for anew.
         priority: of jobs that set none.
         on_page: receives the number of jobs so far, again and again.
+        warn: receives what the producer should know of accepted lines, as a submission tells it.
     """
     check_files(files)
     batch = new_batch(dict(options), tenant=settings.tenant)
@@ -265,6 +267,7 @@ async def estimate_files(
         again = await find_unchanged(ledger.contents, intake, batch.tenant, basis, first)
     unchanged = again.unchanged if again is not None else {}
     await planner.add_all((job for job in chain(first, jobs) if job.position not in unchanged), on_page)
+    intake.warn_of_jobs(warn)
     return Estimation(
         planner.estimator.result(),
         intake.lines,

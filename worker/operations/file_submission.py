@@ -24,7 +24,7 @@ from tasks.ports import (
     Repeated,
     Submitter,
 )
-from tasks.raw_jobs import require_answer
+from tasks.raw_jobs import as_check_only
 from tasks.submit import check_served, check_times, chunked, new_batch, new_job, parse_request, unknown_price
 from worker.ledger.postgres import PostgresLedger
 from worker.local import Endpoints
@@ -123,6 +123,11 @@ class Intake:
         message = next(iter(self._common_faults), None)
         return message if message is not None and self._common_faults[message] == self.lines else None
 
+    def warn_of_jobs(self, warn: Callable[[str], None]) -> None:
+        """Tells what the producer should know of the accepted lines, each thing once."""
+        for warning, count in self.warnings.items():
+            warn(f"{warning} ({count_of(count, 'job')})")
+
     def refuse(self, lines: Iterable[Refused]) -> None:
         """Takes back lines that counted as accepted."""
         for line in lines:
@@ -141,7 +146,7 @@ class Intake:
 
         maker = JobMaker(self.columns, self.check_only, tell, cells=file.form.cells, text=bool(file.form.delimiter))
         first_rows = FirstRows(maker)
-        rows = first_rows.read(file.rows, title, need_sources=self.bounds is None)
+        rows = first_rows.read(file.rows, title, by_person=self.bounds is None)
         defaults, about_scores = without_threshold(first_rows.scores, self.batch.defaults)
         for row in rows:
             position = self.lines
@@ -179,8 +184,8 @@ class Intake:
         return f"{name}: {message}" if name in (self.batch.defaults or {}) else message
 
     def _job(self, raw: Any, position: int, place: str, defaults: dict[str, Any] | None) -> NewJob:
-        if self.check_only and isinstance(raw, dict):
-            require_answer(raw)
+        if self.check_only:
+            raw = as_check_only(raw)
         request, warnings = parse_request(raw, defaults)
         warnings += check_served(request, self.catalog, priced=self.batch.max_cost_usd is not None)
         check_times(request, self.batch)
@@ -188,7 +193,8 @@ class Intake:
         job = new_job(request, position=position, tenant=self.batch.tenant, place=place, unpriced=unpriced)
         for name, value in (("custom_id", job.custom_id), ("message_id", job.message_id)):
             if value is not None and (earlier := self._places.setdefault((name, value), place)) != place:
-                raise InputError(f"{value!r} is already in {earlier}", field=name)
+                hint = "; a row is one job, with all of its sources" if ", row " in place else ""
+                raise InputError(f"{value!r} is already in {earlier}{hint}", field=name)
         if self.priority and "priority" not in request.model_fields_set:
             job = replace(job, priority=self.priority)
         self.warnings.update(warnings)
@@ -376,8 +382,7 @@ class Submission:
                     f"{len(error.refused):,} of {count_of(intake.lines, 'line')} can't be accepted; nothing was submitted (strict)"
                 ) from error
             return Accepted(None, created=False, jobs=0, refused=tuple(intake.refused))
-        for warning, count in intake.warnings.items():
-            self._warn(f"{warning} ({count_of(count, 'job')})")
+        intake.warn_of_jobs(self._warn)
         intake.refuse(receipt.refused)
         self.receipt = receipt
         return Accepted(

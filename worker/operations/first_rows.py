@@ -1,15 +1,20 @@
-"""Looks at the first rows of a file before anything is submitted: whether they have sources, and the columns that a person named."""
+"""Looks at the first rows of a file before anything is submitted: whether they have a question, sources, and the columns that were named."""
 
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.job import JobRequest
 from tasks.errors import InputError
 from tasks.raw_jobs import read_job, scores_of
-from tasks.raw_jobs.names import names_of
-from tasks.raw_jobs.printed import structure_of
+from tasks.raw_jobs.left_over import (
+    listed,
+    possible_questions,
+    possible_sources,
+    require_sources,
+    structure,
+    text_size,
+)
 from tasks.raw_jobs.sources import TEXTS
 from tasks.submit import FIRST
 from worker.operations.input_columns import JobMaker
@@ -20,8 +25,6 @@ MOST = 100
 
 MOST_CHARACTERS = 4_000_000
 """Of these rows, which are held until they are read."""
-
-MOST_NAMED = 10
 
 
 @dataclass(slots=True)
@@ -34,15 +37,26 @@ class FirstRows:
     """Relevance scores of their sources."""
     _size: int = 0
     _jobs: int = 0
+    _main: bool = False
+    """A row has the question, or the answer to check."""
     _sources: bool = False
+    _chat: bool = False
+    """A row has a conversation."""
+    _names_sources: bool = False
+    """A row says what its sources are, though it be none."""
     _missing: set[str] = field(default_factory=set)
     _keys: dict[str, Any] = field(default_factory=dict)
     """Keys of the rows, each with a value."""
 
-    def read(self, rows: Iterator[Row], title: str, *, need_sources: bool) -> Iterator[Row]:
+    def read(self, rows: Iterator[Row], title: str, *, by_person: bool) -> Iterator[Row]:
         """Reads as many rows as tell what the file is like; returns all rows.
 
-        Raises: InputError where a column that was named is in none, or none has sources though they are needed.
+        Args:
+            rows: of the file.
+            title: of the file.
+            by_person: the file is a person's, who can name columns; else the body of a request.
+
+        Raises: InputError where none has a column that was named, a question or sources.
         """
         columns = self.maker.columns
         self._missing = {*columns.inside, *(() if self.maker.cells else columns.named)}
@@ -51,17 +65,25 @@ class FirstRows:
             self._add(row)
             full = self._size > MOST_CHARACTERS
             enough = full or len(self.rows) >= FIRST
-            certain = not self._missing and (self._sources or not need_sources)
+            certain = not self._missing and self._main and (self._sources or (self._names_sources and not by_person))
             if (enough and certain) or full or len(self.rows) == MOST:
                 break
-        if self._keys and self._missing:
+        if self._keys and by_person:
+            self._check(title)
+        elif self._jobs and not self._names_sources:
+            require_sources(self._keys, self._jobs)
+        return self._all(rows)
+
+    def _check(self, title: str) -> None:
+        if self._missing:
             raise InputError(
                 f"{title} has no {min(self._missing)!r}, which --map names, in its first {len(self.rows)} rows; "
-                f"they have {_listed(self._keys)}. Nothing was submitted"
+                f"they have {listed(self._keys)}. Nothing was submitted"
             )
-        if self._jobs and need_sources and not self._sources:
+        if not self._main:
+            raise InputError(self._no_question(title))
+        if self._jobs and not self._sources:
             raise InputError(self._no_sources(title))
-        return self._all(rows)
 
     def _all(self, rows: Iterator[Row]) -> Iterator[Row]:
         while self.rows:
@@ -71,27 +93,43 @@ class FirstRows:
     def _add(self, row: Row) -> None:
         if row.error is not None or not isinstance(row.value, dict):
             return
-        self._size += _text_size(row.value)
-        self._keys.update({key: _structure(each) for key, each in row.value.items() if each or key not in self._keys})
+        self._size += text_size(row.value)
+        self._keys.update({key: structure(each) for key, each in row.value.items() if each or key not in self._keys})
         if self._missing:
             self._missing -= _keys_in(row.value)
         try:
             raw = self.maker.job(row.value)
+            self._main = self._main or self._field in raw
             job = read_job(raw, check_only=self.maker.check_only)
         except InputError as error:
             # It is told with its line; a source without a known text is one.
+            self._main = True
             self._sources = self._sources or (error.field or "").startswith("context")
             return
+        self._main = self._main or self._field in job
+        self._names_sources = self._names_sources or "context" in job
+        self._chat = self._chat or bool(job.get("conversation_history"))
         if job.get("query") or job.get("response"):
             self._jobs += 1
             self._sources = self._sources or bool(job.get("context"))
             self.scores += scores_of(job)
 
     @property
-    def _other_fields(self) -> set[str]:
-        """Names of what is no source."""
-        names = {name for name, field in names_of(check_only=True).items() if field != "context"}
-        return {*JobRequest.model_fields, *names, *self.maker.columns.named}
+    def _field(self) -> str:
+        return "response" if self.maker.check_only else "query"
+
+    def _no_question(self, title: str) -> str:
+        if self._chat and not self.maker.check_only:
+            return (
+                f"{title} holds no questions: its conversations do not end with the user's turn. 'nightdesk check' checks "
+                "an answer that ends one. Nothing was submitted"
+            )
+        what = "the answer to check" if self.maker.check_only else "the question"
+        name = next(iter(possible_questions(self._keys)), "NAME")
+        return (
+            f"{title} holds no jobs by its keys {listed(self._keys)}: none is known as {what}. Say which it is: "
+            f"--map {self._field}={name}. Nothing was submitted"
+        )
 
     def _no_sources(self, title: str) -> str:
         start = (
@@ -99,36 +137,21 @@ class FirstRows:
             if len(self.rows) > 1
             else f"{title} has no sources"
         )
-        texts = {
-            # A list is rather the sources than a text is.
-            key: size * (10 if isinstance(each, list) else 1)
-            for key, each in self._keys.items()
-            if key.lower() not in self._other_fields and (size := _text_size(each))
-        }
-        if not texts:
-            return f"{start}: give them in 'context'. Nothing was submitted"
-        name = max(texts, key=lambda key: texts[key])
-        return f"{start}, and without them there is no answer. Left over is {_listed(texts)}; take them from there: {_maps(name, self._keys[name])}. Nothing was submitted"
-
-
-def _structure(value: Any) -> Any:
-    return structure_of(value) or value if isinstance(value, str) else value
+        names = possible_sources(self._keys, self.maker.columns.named)
+        if not names:
+            return f"{start}, and without them there is no answer: give them in 'context'. Nothing was submitted"
+        return (
+            f"{start}, and without them there is no answer. Left over is {listed(names)}; take them from there: "
+            f"{_maps(names[0], self._keys[names[0]])}. Nothing was submitted"
+        )
 
 
 def _keys_in(value: Any) -> set[str]:
     """All names in a value and the values inside of it."""
-    value = _structure(value)
+    value = structure(value)
     if isinstance(value, dict):
         return set(value).union(*map(_keys_in, value.values()))
     return set().union(*map(_keys_in, value)) if isinstance(value, list) else set()
-
-
-def _text_size(value: Any) -> int:
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        value = list(value.values())
-    return sum(map(_text_size, value)) if isinstance(value, list) else 0
 
 
 def _maps(name: str, value: Any) -> str:
@@ -139,8 +162,3 @@ def _maps(name: str, value: Any) -> str:
         texts = {key: len(each) for key, each in first.items() if isinstance(each, str)}
         options += f" --map sources.content={max(texts, key=lambda key: texts[key])}" if texts else ""
     return options
-
-
-def _listed(names: Any) -> str:
-    listed = [*map(repr, names)]
-    return ", ".join(listed[:MOST_NAMED]) + (", ..." if len(listed) > MOST_NAMED else "")

@@ -15,6 +15,7 @@ import orjson
 
 from schemas.job import MAX_LINE_BYTES
 from tasks.errors import InputError
+from tasks.raw_jobs.left_over import listed
 from worker.operations import json_lines
 from worker.operations.json_depth import MOST_DEEP, DepthMeter, TooDeep
 from worker.operations.json_lines import (
@@ -227,10 +228,10 @@ def _check_columns(columns: Sequence[str], title: str, kind: RowKind) -> None:
     if set(columns) >= _RESULT_COLUMNS:
         _refuse_results(title, kind)
     if missing := [name for name in kind.named if name not in columns]:
-        raise InputError(f"{title} has no column {missing[0]!r}, which --map names; it has {_listed(columns)}")
+        raise InputError(f"{title} has no column {missing[0]!r}, which --map names; it has {listed(columns)}")
     if not kind.headings(columns):
         raise InputError(
-            f"{title} holds no {kind.what} by its columns {_listed(columns)}: none is known as "
+            f"{title} holds no {kind.what} by its columns {listed(columns)}: none is known as "
             f"{kind.column!r}. Say which it is: --map {kind.column}=COLUMN"
         )
 
@@ -243,10 +244,6 @@ def _bound_columns(count: int, title: str) -> None:
         )
 
 
-def _listed(columns: Sequence[str]) -> str:
-    return ", ".join(map(repr, columns[:MOST_NAMED])) + (", ..." if len(columns) > MOST_NAMED else "")
-
-
 _SEPARATOR = re.compile(r"(?i)sep=(.)")
 """First line of a CSV file that tells Excel its delimiter."""
 
@@ -254,9 +251,6 @@ _LONGEST_HEADING = 40
 
 MOST_COLUMNS = 2_000
 """Of a table; each row becomes an object with as many members."""
-
-MOST_NAMED = 20
-"""Columns named in a message."""
 
 
 def _first_record(text: str, delimiter: str) -> list[str]:

@@ -155,6 +155,7 @@ def parse_line(line: bytes | None) -> Any:
 
 
 _NUMBER = re.compile(r"-?(?:NaN|Infinity)")
+_SHORT_END = "unexpected end of data"
 
 
 def json_fault(error: orjson.JSONDecodeError) -> str:
@@ -164,7 +165,10 @@ def json_fault(error: orjson.JSONDecodeError) -> str:
     number = _NUMBER.match(error.doc, start)
     column = error.colno - (error.pos - start if number else 0)
     place = f"line {error.lineno}, column {column}" if "\n" in error.doc.strip() else f"column {column}"
-    return not_a_number(number[0], place) if number else f"not valid JSON at {place}: {error.msg}"
+    if number:
+        return not_a_number(number[0], place)
+    hint = "; a line break inside of a text is written \\n" if error.msg == _SHORT_END and "\n" not in error.doc else ""
+    return f"not valid JSON at {place}: {error.msg}{hint}"
 
 
 def not_a_number(name: str, place: str) -> str:

@@ -98,7 +98,7 @@ async def submit_upload(
     if accepted is None or accepted.batch_id is None:
         errors = [
             {
-                **_error(line.position + 1, "invalid_request", line.message, line.field),
+                **_error(line.line, "invalid_request", line.message, line.field),
                 "custom_id": line.custom_id,
             }
             for line in refused
@@ -125,6 +125,7 @@ class _Envelopes:
 
     def unwrap(self, name: str, jobs: IO[bytes]) -> None:
         """Writes the job of each line without its envelope, up to too many errors."""
+        last = 1
         for number, line in read_lines(name):
             self.lines += 1
             try:
@@ -135,7 +136,9 @@ class _Envelopes:
                 if len(self.errors) == MOST_ERRORS:
                     break
             else:
-                jobs.write(orjson.dumps(job) + b"\n")
+                # Its line stays the one that it had, also behind blank ones.
+                jobs.write(b"\n" * (number - last) + orjson.dumps(job))
+                last = number
         jobs.flush()
         if not self.lines:
             self.errors.append(_error(None, "empty_file", "The input file is empty.", "input_file_id"))

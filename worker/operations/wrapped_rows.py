@@ -29,8 +29,7 @@ class Wrapper(NamedTuple):
 
 def wrapper_of(head: bytes) -> Wrapper | None:
     """The wrapper of a file by its beginning; None for rows."""
-    first, _, rest = head.partition(b"\n")
-    return None if rest.strip() and _is_row(first) else _wrapper_of(head)
+    return None if _is_row(head.partition(b"\n")[0]) else _wrapper_of(head)
 
 
 def _wrapper_of(head: bytes) -> Wrapper | None:
@@ -47,7 +46,7 @@ def _wrapper_of(head: bytes) -> Wrapper | None:
                 columns.append(value)
             elif prefix == key and (wrapper := _begin_of(key, event, following, inner, columns)) is not None:
                 return wrapper
-            elif event == "map_key" and field_of(value) in _MAIN and _holds_rows(prefix):
+            elif event == "map_key" and field_of(value) == "query" and _holds_rows(prefix):
                 return Wrapper(prefix)
             if prefix == key and field_of(key) in _MAIN and event == "string":
                 return None

@@ -36,6 +36,18 @@ def test_the_question_may_be_left_out() -> None:
 
 
 @pytest.mark.parametrize(
+    "rest",
+    [
+        {"answer": [ANSWER]},
+        {"prediction": {"content": ANSWER, "references": []}},
+        {"messages": [{"role": "user", "content": "When?"}, {"role": "assistant", "content": ANSWER}]},
+    ],
+)
+def test_an_answer_is_read_in_the_shapes_of_others(rest: dict[str, Any]) -> None:
+    assert as_check_only({"query": "When?", "context": [SOURCE], **rest})["response"] == ANSWER
+
+
+@pytest.mark.parametrize(
     ("raw", "message"),
     [
         ({"sources": [SOURCE]}, "response: is missing: put the answer to check there, or under 'answer'"),

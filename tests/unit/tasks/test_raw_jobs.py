@@ -99,6 +99,13 @@ def test_sources_are_read_in_the_shapes_that_others_write(value: Any, sources: l
     assert sources_of(value) == sources
 
 
+def test_a_whole_page_beside_its_snippet_is_left_out_and_told() -> None:
+    pages = [{"page_snippet": "a.", "page_result": "x" * 90_000, "page_last_modified": '"' * 9_000, "rank": 1}] * 2
+    request, warnings = parse_request({"query": "Why?", "search_results": pages})
+    assert [each.metadata for each in request.context] == [{"page_last_modified": '"' * 9_000, "rank": 1}] * 2
+    assert warnings == ["the metadata of some sources is too long, and of it is left out: 'page_result'"]
+
+
 @pytest.mark.parametrize(
     ("metadata", "page"),
     [

@@ -84,7 +84,7 @@ def test_no_refusal_of_options_speaks_of_the_program(model: type[Contract]) -> N
         ("config", {"sampling": 5}, "config.sampling: must be an object"),
         ("metadata", {"a": float("nan")}, "metadata: holds NaN or Infinity"),
         ("team", "x" * 100_001, "metadata: holds 100,0"),
-        ("context", [{"content": "x", "team": "x" * 100_001}], "context.0.metadata: holds 100,0"),
+        ("context", [{"content": "x", "team": ["x" * 100_001]}], "context.0.metadata: holds 100,0"),
         ("config", {"output_schema": {}, "mode": {"x": 1}}, "config.mode: must be one of 'simple'"),
         ("context", ["x", [1]], "context.1: must be a text, or an object"),
         ("context", [{"content": 7}], "context.0.content: must be a text"),

@@ -38,6 +38,17 @@ def test_both_commands_tell_the_same_and_make_nothing(
     assert not (tmp_path / "home").exists()
 
 
+def test_an_estimate_warns_of_the_same_as_a_submission(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = {"content": "The desk opens at nine.", "relevance_score": 7}
+    path = tmp_path / "in.jsonl"
+    path.write_text("\n" + json.dumps({"query": "When?", "context": [source, ""], "colour": "red"}))
+    assert cli.run(["estimate", str(path)]) == 0
+    warnings = capsys.readouterr().err
+    assert "unknown keys were put into metadata: 'colour' (1 job)" in warnings
+    assert "1 of the sources has no text and is left out (1 job)" in warnings
+    assert "relevance" in warnings
+
+
 def test_under_a_ceiling_an_unknown_price_is_refused_as_by_the_door(
     questions: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -312,6 +312,40 @@ def test_a_file_without_any_sources_stops_and_names_the_option_that_helps(
     assert custom_id == "0"
 
 
+def test_what_is_taken_for_right_is_offered_as_no_source(tmp_path: Path) -> None:
+    rows = [{"query": "Why?", "golden_answers": ["Because it is so."], "domain": "law", "truth": "It is so."}] * 3
+    with pytest.raises(InputError, match="has sources, and without them there is no answer: give them in 'context'"):
+        Read(file(tmp_path, lines(*rows)))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"_id": "1", "text": "Why so?", "more": "Because it is so."},
+            "'_id', 'text', 'more': none .* --map query=text",
+        ),
+        ({"run": [{"output": {"text": "Why?"}}]}, "'run': none is known as the question.*--map query=NAME"),
+        (
+            {"messages": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]},
+            "'nightdesk check'",
+        ),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 120])
+def test_a_file_without_any_question_stops_and_names_the_option_that_helps(
+    tmp_path: Path, row: dict[str, Any], message: str, count: int
+) -> None:
+    with pytest.raises(InputError, match=f"holds no .*{message}"):
+        Read(file(tmp_path, lines(*[row] * count)))
+
+
+def test_one_row_with_a_question_is_enough(tmp_path: Path) -> None:
+    row = {"text": "Why so?", "context": ["Because."]}
+    read = Read(file(tmp_path, lines(*[row] * 9, {"query": "Why?", **row})))
+    assert (len(read.requests), len(read.intake.refused)) == (1, 9)
+
+
 def test_one_row_with_sources_among_the_first_hundred_is_enough(tmp_path: Path) -> None:
     rows = [{"query": "Why?", "kontext": "Because."}] * 99
     path = file(tmp_path, lines(*rows, {"query": "Why?", "context": "Because."}, *rows))
@@ -393,6 +427,11 @@ def test_a_file_of_one_object_is_read_as_the_rows_in_it(
     read = Read(path := file(tmp_path, json.dumps(value, indent=indent)))
     assert read.jobs == READ
     assert read.messages[0].startswith(f"{path} is {form}: ")
+
+
+def test_a_row_of_its_own_is_no_wrapper(tmp_path: Path) -> None:
+    row = {"data": [{"question": "What?"}], "steps": [{"prompt": "When?"}], "query": "Why?", "context": ["Because."]}
+    assert Read(file(tmp_path, lines(row))).jobs == [(None, "Why?", ["Because."])]
 
 
 def test_questions_about_the_paragraphs_of_articles_are_rows(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from worker.cli.console import console
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import duration, reporting
 from worker.cli.session import session
-from worker.cli.terminal import tell, write_json
+from worker.cli.terminal import tell, warn, write_json
 from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.answerers import find_answerers
@@ -128,6 +128,7 @@ def estimate_input(
             answerers=answerers,
             same_input=same_input,
             on_page=lambda jobs: reporter.pages("reading", jobs, None),
+            warn=warn,
         )
 
     try:
