@@ -137,7 +137,8 @@ def _styles(example: tuple[JobRequest, Processed]) -> list[str]:
         "## Citation styles (`citation_style`)",
         "",
         "A marker comes before the punctuation that closes its statement. `include_citations: false` leaves the markers out;",
-        "the citations are located all the same. Markdown in a title is escaped.",
+        "the citations are located all the same. Markdown in a title is escaped. A style may also be a marker of your own with",
+        "`{index}` or `{title}` in it, such as `({index})`; `citation_format` is another name of the option.",
         "",
     ]
     for style in CitationStyle:

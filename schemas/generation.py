@@ -47,6 +47,10 @@ class CitationStyle(StrEnum):
     """numbers with a reference list at the end"""
 
 
+Style = CitationStyle | str
+"""A style of citations: one of Nightdesk, or a marker of the caller's own with ``{index}`` or ``{title}``."""
+
+
 class OnUngrounded(StrEnum):
     """The treatment of an answer with unsupported claims if grounding is required."""
 

@@ -1,6 +1,7 @@
 """The submission of one job: the question, its sources, and its config with the defaults."""
 
 import json
+import re
 from functools import cache, lru_cache
 from typing import Annotated, Any
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -20,6 +21,7 @@ from schemas.generation import (
     OnUngrounded,
     OutputFormat,
     Strictness,
+    Style,
 )
 from schemas.quality import QualityConstants
 from schemas.states import Step
@@ -58,12 +60,18 @@ class Sampling(Submitted):
     stop: tuple[str, ...] | None = None
 
 
+_OWN_MARKER = re.compile(r"(?=.{1,100}$)[^{}|`\r\n]*(?:\{(?:index|title)\}[^{}|`\r\n]*)+")
+
+
 class GenerationConfig(Submitted):
     """The configuration of the answer and the check of one job; an unknown key is an error, so that no typo is ignored."""
 
     mode: GenerationMode = Field(default=GenerationMode.GROUNDED, description="kind of answer")
     output_format: OutputFormat = Field(default=OutputFormat.MARKDOWN, description="shape of the rendered answer")
-    citation_style: CitationStyle = Field(default=CitationStyle.NUMBERED, description="style of citations")
+    citation_style: Annotated[CitationStyle | str, Field(union_mode="left_to_right")] = Field(
+        default=CitationStyle.NUMBERED,
+        description="style of citations, or a marker of your own with {index} or {title}, such as ({index})",
+    )
     include_citations: bool = Field(default=True, description="show citation markers in the answer")
     min_citations: Annotated[int, Field(ge=0, le=100)] = Field(
         default=1, description="fewer citations: see missing_citations; needs include_citations"
@@ -162,6 +170,23 @@ class GenerationConfig(Submitted):
     def check_step(self) -> Step:
         """The step that checks the answer: the one of workers with the local model if a checker needs it."""
         return Step.LOCAL if CheckerName.LOCAL in self.checkers else Step.CHECK
+
+    @model_validator(mode="before")
+    @classmethod
+    def _marker_of_its_own(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or "citation_format" not in value or "citation_style" in value:
+            return value
+        return {"citation_style" if key == "citation_format" else key: each for key, each in value.items()}
+
+    @field_validator("citation_style")
+    @classmethod
+    def _known_style(cls, value: Style) -> Style:
+        if isinstance(value, CitationStyle) or _OWN_MARKER.fullmatch(value):
+            return value
+        raise ValueError(
+            f"must be one of {', '.join(map(repr, map(str, CitationStyle)))}, or a text of at most 100 characters with {{index}} "
+            "or {title} in it, such as '[{index}]', and without line breaks, bars, backticks and other braces"
+        )
 
     @field_validator("escalate")
     @classmethod

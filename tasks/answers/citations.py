@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from schemas.answer import CanonicalAnswer, Citation, SegmentCitation
-from schemas.generation import CitationStyle
+from schemas.generation import Style
 from schemas.job import JobRequest, SourceContext
 from tasks.answers.parse import storable
 from tasks.answers.rendered import Mark, Rendered, strip_markers
@@ -397,13 +397,13 @@ def section_path(about: Mapping[str, Any]) -> str | None:
     return None
 
 
-def marker(style: CitationStyle, rank: int, source: Label, *, markdown: bool) -> str:
+def marker(style: Style, rank: int, source: Label, *, markdown: bool) -> str:
     """The marker of a source in running text; for Markdown the title is escaped."""
     manner = manner_of(style)
     return manner.mark(rank, _title(source, markdown=markdown) if manner.names else "")
 
 
-def reference(style: CitationStyle, rank: int, source: Label, *, markdown: bool) -> str:
+def reference(style: Style, rank: int, source: Label, *, markdown: bool) -> str:
     """The line of a source in the list of sources: its marker, or else its number, and its title."""
     lead = f"[{rank}]" if manner_of(style).names else marker(style, rank, source, markdown=markdown)
     return f"{lead} {_title(source, markdown=markdown)}"

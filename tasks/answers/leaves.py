@@ -50,7 +50,7 @@ def leaves(data: Mapping[str, Any], schema: Mapping[str, Any], free: Sequence[st
         free: paths that are left out; ``[*]`` stands for any place in a list, and a path covers all below it.
     """
     listed = []
-    for leaf in _walk(data, ("$", (), ()), [schema], schema):
+    for leaf in _walk(data, ("$", (), ()), list(_expanded(iter([schema]), schema)), schema):
         if not any(_covers(path, leaf.path) for path in free):
             listed.append(leaf)
         if len(listed) == MAX_LEAVES:

@@ -51,9 +51,10 @@ def check_schema(config: GenerationConfig) -> None:
         if len(document) > MAX_SCHEMA_BYTES:
             problem = f"holds {len(document):,} bytes of JSON, at most {MAX_SCHEMA_BYTES:,} are allowed"
             raise InputError(problem, field=_FIELD)
-        if "object" not in _types(schema):
-            raise InputError('must describe an object: "type": "object"', field=_FIELD)
         _check_references(schema)
+        kinds = _kinds(schema)
+        if "object" not in kinds:
+            raise InputError(_no_object(schema, kinds), field=_FIELD)
         _validator(document)
     except (orjson.JSONEncodeError, ValueError, RecursionError) as error:
         raise InputError(f"can't be read as a JSON Schema: {_short(str(error))}", field=_FIELD) from None
@@ -137,9 +138,36 @@ def _compile(digest: bytes, document: bytes) -> Any:  # noqa: ARG001 - the diges
         raise InputError(f"is not a valid JSON Schema at {place}: {_short(str(error))}", field=_FIELD) from None
 
 
-def _types(schema: Mapping[str, Any]) -> Sequence[Any]:
-    types = schema.get("type", ())
-    return types if isinstance(types, list) else (types,)
+def _kinds(schema: Mapping[str, Any]) -> set[str]:
+    """The types that a schema names for its value, at its root or where that refers to."""
+    kinds: set[str] = set()
+    references: set[str] = set()
+    remaining: list[Any] = [schema]
+    while remaining:
+        place = remaining.pop()
+        if not isinstance(place, dict):
+            continue
+        types = place.get("type", [])
+        kinds.update(map(str, types if isinstance(types, list) else [types]))
+        reference = place.get("$ref")
+        if isinstance(reference, str) and reference not in references:
+            references.add(reference)
+            remaining.append(_target(schema, reference))
+        branches = [place.get(name) for name in ("anyOf", "oneOf", "allOf")]
+        remaining += [each for several in branches if isinstance(several, list) for each in several]
+    return kinds
+
+
+def _no_object(schema: Mapping[str, Any], kinds: set[str]) -> str:
+    around = next((name for name in ("schema", "json_schema") if isinstance(schema.get(name), dict)), None)
+    if around is not None:
+        return f"is the object around a JSON Schema: give what it has under {around!r}"
+    if kinds:
+        return (
+            f"must describe an object, and this describes {', '.join(sorted(kinds))}: put that into a field, such as "
+            '{"type": "object", "properties": {"items": ...}, "required": ["items"]}'
+        )
+    return 'must describe an object: "type": "object", or a reference to a definition of one'
 
 
 def _check_references(schema: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 import orjson
 
 from schemas.answer import CanonicalAnswer, Citation
-from schemas.generation import CitationStyle, OutputFormat
+from schemas.generation import OutputFormat, Style
 from schemas.job import JobRequest
 from schemas.model_call import Completion, FinishReason, Flag, LeftOutReason, Prompt, SourcePart
 from tasks.answers.active_content import REMOVED, may_be_active, neutralise
@@ -357,7 +357,7 @@ def render_again(request: JobRequest, processed: Processed, answer: CanonicalAns
 
 def render(
     answer: CanonicalAnswer,
-    style: CitationStyle,
+    style: Style,
     output_format: OutputFormat,
     labels: Sequence[Label],
     *,

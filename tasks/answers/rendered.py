@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from schemas.answer import CanonicalAnswer, Segment
-from schemas.generation import CitationStyle
+from schemas.generation import Style
 from tasks.answers.stretches import Stretches
 from tasks.answers.styles import manner_of
 from tasks.text.sentences import Span
@@ -38,7 +38,7 @@ class Flow:
     inserts: tuple[Insert, ...]
 
 
-def flow_of(answer: CanonicalAnswer, style: CitationStyle) -> Flow:
+def flow_of(answer: CanonicalAnswer, style: Style) -> Flow:
     """Joins the segments of an answer.
 
     A marker goes before the punctuation that closes its segment; a superscript goes after it.
@@ -225,7 +225,7 @@ class Writer:
     def __init__(
         self,
         flow: Flow,
-        style: CitationStyle,
+        style: Style,
         marker: Callable[[int, int], str],
         *,
         show_markers: bool,

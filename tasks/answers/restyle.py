@@ -1,6 +1,6 @@
 """Renders the answer of a final job in another citation style or format, from its record and without a call."""
 
-from schemas.generation import CitationStyle, OutputFormat
+from schemas.generation import OutputFormat, Style
 from schemas.grounding import Claim, Verdict
 from schemas.job import JobRequest
 from schemas.record import GenerationRecord, JobResult
@@ -20,7 +20,7 @@ RENDERED = frozenset({Outcome.ANSWERED, Outcome.UNVERIFIED, Outcome.PARTIAL})
 
 def restyle(
     view: JobView,
-    style: CitationStyle | None = None,
+    style: Style | None = None,
     output_format: OutputFormat | None = None,
     *,
     with_sources: bool = False,
@@ -92,7 +92,7 @@ def _with_warning(result: JobResult, why: str) -> JobResult:
     return result.model_copy(update={"warnings": (*result.warnings, why)})
 
 
-def _with(request: JobRequest, style: CitationStyle, output_format: OutputFormat) -> JobRequest:
+def _with(request: JobRequest, style: Style, output_format: OutputFormat) -> JobRequest:
     config = request.config.model_copy(update={"citation_style": style, "output_format": output_format})
     # The format is fixed: the rest of the request must not change it.
     return request.model_copy(update={"config": config, "aggregate": False, "intent": None})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import assert_never
 
-from schemas.generation import CitationStyle
+from schemas.generation import CitationStyle, Style
 
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -30,8 +30,14 @@ class Manner:
 
 
 @cache
-def manner_of(style: CitationStyle) -> Manner:
+def manner_of(style: Style) -> Manner:
     """The manner of a style."""
+    if not isinstance(style, CitationStyle):
+
+        def mark(number: int, title: str) -> str:
+            return style.replace("{index}", str(number)).replace("{title}", title)
+
+        return Manner("a marker of your own", mark, names="{title}" in style)
     match style:
         case CitationStyle.SOURCE:
             return Manner("numbers in words", lambda number, _: f"[Source {number}]")

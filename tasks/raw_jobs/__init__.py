@@ -63,7 +63,9 @@ def _read_job(raw: dict[str, Any], *, check_only: bool) -> dict[str, Any]:
 
 def _take_config(job: dict[str, Any]) -> None:
     """Takes the options of a request that has them beside its question; elsewhere these names are somebody's metadata."""
-    options = {name: job.pop(name) for name in ("citation_style", "max_response_length") if name in job}
+    options = {
+        name: job.pop(name) for name in ("citation_style", "citation_format", "max_response_length") if name in job
+    }
     config = job.get("config") or {}
     if options and isinstance(config, dict):
         job["config"] = {**options, **config}

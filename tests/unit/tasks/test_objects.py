@@ -1,14 +1,15 @@
 """Validation of callers' schemas at submission, and of models' objects against them."""
 
-from typing import Any
+from typing import Any, Literal
 
 import jsonschema_rs
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 
 from schemas.answer import Citation
 from schemas.job import GenerationConfig
 from schemas.structured import READY_MADE, AnswerWithSources, requested_schema
+from tasks.answers.leaves import leaves
 from tasks.answers.objects import MAX_SCHEMA_BYTES, check_schema, complete_object, embed_schema, violations
 from tasks.errors import InputError
 from tasks.prompting.messages import answer_schema
@@ -21,6 +22,14 @@ PRICE: dict[str, Any] = {
     "properties": {"items": {"type": "array", "items": {"$ref": "#/$defs/item"}}},
     "$defs": {"item": {"type": "object", "properties": {"price": {"type": "number", "maximum": 10}}}},
 }
+
+
+class Node(BaseModel):
+    """A recursive object, whose schema refers to a definition at its root."""
+
+    name: str
+    kind: Literal["branch", "leaf"]
+    children: list["Node"] = []
 
 
 def config(schema: Any) -> GenerationConfig:
@@ -44,7 +53,12 @@ def deep(levels: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
-        ({"type": "array"}, "must describe an object"),
+        ({"type": "array"}, "must describe an object, and this describes array: put that into a field"),
+        (RootModel[list[Node]].model_json_schema(), "this describes array"),
+        (RootModel[Literal["x", "y"]].model_json_schema(), "this describes string"),
+        ({"$ref": "#"}, "must describe an object"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}}, "must describe an object"),
+        ({"name": "x", "strict": True, "schema": {"type": "object"}}, "give what it has under 'schema'"),
         ({"properties": {}}, "must describe an object"),
         ({"type": "object", "properties": {"a": {"type": "strin"}}}, "$.properties.a.type"),
         ({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:1/x"}}}, "only references within it"),
@@ -76,12 +90,28 @@ def test_a_schema_that_is_none_or_costs_too_much_is_refused_at_the_door(schema: 
         doubling(10),
         {"type": "object", "properties": {"child": {"$ref": "#"}}},
         {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "definitions": {"a": {"$ref": "#"}}},
+        Node.model_json_schema(),
+        RootModel[dict[str, Node]].model_json_schema(),
+        RootModel[Node | None].model_json_schema(),
         "AnswerWithSources",
         None,
     ],
 )
 def test_a_good_schema_is_taken(schema: Any) -> None:
     check_schema(config(schema))
+
+
+def test_an_object_of_a_recursive_schema_is_asked_for_checked_and_read() -> None:
+    schema = Node.model_json_schema()
+    asked = answer_schema(config(schema))
+    tree = {"name": "a", "kind": "branch", "children": [{"name": "b", "kind": "twig"}]}
+    assert jsonschema_rs.is_valid(asked, {"segments": [], "sufficient": True, "data": {**tree, "children": []}})
+    assert not jsonschema_rs.is_valid(asked, {"segments": [], "sufficient": True, "data": tree})
+    (problem,) = violations(config(schema), tree)
+    assert "$.children[0].kind" in problem
+    assert {leaf.path: leaf.chosen for leaf in leaves(tree, schema)} == {
+        "$.name": False, "$.kind": True, "$.children[0].name": False, "$.children[0].kind": True,
+    }  # fmt: skip
 
 
 def test_an_unknown_name_is_answered_with_those_there_are() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
-from schemas.generation import CitationStyle, GenerationMode, OutputFormat
+from schemas.generation import CitationStyle, GenerationMode, OutputFormat, Style
 from schemas.job import GenerationConfig, JobRequest, SourceContext
 from tasks.answers.citations import Label, label
 from tasks.answers.formats import format_problem, resolve_format
@@ -42,9 +42,12 @@ TWO = answer(segment("The fee is 4 EUR.", 3), segment(" It rose in May.", 1, 3))
             CitationStyle.ENDNOTE,
             "The fee is 4 EUR [1]. It rose in May [2][1].\n\n**Sources:**\n\n- [1] Title 3\n- [2] Title 1",
         ),
+        ("[{index}]", "The fee is 4 EUR [1]. It rose in May [2][1]."),
+        ("({index})", "The fee is 4 EUR (1). It rose in May (2)(1)."),
+        ("<{title}>", "The fee is 4 EUR <Title 3>. It rose in May <Title 1> <Title 3>."),
     ],
 )
-def test_styles(style: CitationStyle, expected: Any) -> None:
+def test_styles(style: Style, expected: Any) -> None:
     assert render(TWO, style, OutputFormat.MARKDOWN, LABELS).text == expected
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from schemas.answer import CanonicalAnswer, Segment, SegmentCitation
-from schemas.generation import CitationStyle, OutputFormat
+from schemas.generation import CitationStyle, OutputFormat, Style
 from tasks.answers.citations import Label
 from tasks.answers.formats import format_problem, table_lines
 from tasks.answers.postprocess import render
@@ -19,7 +19,8 @@ from tasks.answers.rendered import Rendered, strip_markers
 from tasks.text.sentences import Span
 
 FORMATS = [format_ for format_ in OutputFormat if format_ is not OutputFormat.AUTO]
-COMBINATIONS = list(product(CitationStyle, FORMATS))
+STYLES = (*CitationStyle, "[^{index}]", "({index}: {title})")
+COMBINATIONS = list(product(STYLES, FORMATS))
 NASTY = Label("A [b](http://x.test) *c* | d\\ `e` <i> &amp; (2024)", "§ 1 > x_y > _z_", article=5, page="3, 4")
 LABELS = [
     NASTY,
@@ -80,8 +81,8 @@ def test_marks_are_exact_and_the_same_in_every_style_and_format(answer: Canonica
             assert end <= mark.start < mark.end <= rendered.body or output_format is OutputFormat.JSON
             end = mark.end
             marker_text = rendered.text[mark.start : mark.end]
-            if output_format is not OutputFormat.JSON and style is CitationStyle.INLINE:
-                assert marker_text.startswith("(Source: ")
+            if output_format is not OutputFormat.JSON and (style is CitationStyle.INLINE or "{title}" in style):
+                assert marker_text.startswith("(Source: " if style is CitationStyle.INLINE else f"({mark.rank}: ")
                 assert marker_text.endswith(")")
                 assert "\n" not in marker_text
             else:
@@ -137,10 +138,10 @@ def test_every_word_is_kept_in_its_order_and_found_again(answer: CanonicalAnswer
 
 
 @settings(max_examples=100, deadline=None)
-@given(ANSWERS, st.sampled_from(CitationStyle))
+@given(ANSWERS, st.sampled_from(STYLES))
 @example(CITED_BEFORE_CODE, CitationStyle.SOURCE)
 @example(CITED_RULE, CitationStyle.SOURCE)
-def test_an_answer_from_segments_is_always_valid(answer: CanonicalAnswer, style: CitationStyle) -> None:
+def test_an_answer_from_segments_is_always_valid(answer: CanonicalAnswer, style: Style) -> None:
     words = bool(letters("".join(segment.text for segment in answer.segments)))
     parsed = json.loads(render(answer, style, OutputFormat.JSON, LABELS).text)
     assert all(set(entry) == {"text", "citations"} for entry in parsed["answer"])
@@ -166,7 +167,7 @@ def test_an_answer_from_segments_is_always_valid(answer: CanonicalAnswer, style:
 
 
 @pytest.mark.parametrize(("style", "output_format"), COMBINATIONS)
-def test_a_title_cannot_break_the_form(style: CitationStyle, output_format: OutputFormat) -> None:
+def test_a_title_cannot_break_the_form(style: Style, output_format: OutputFormat) -> None:
     answer = CanonicalAnswer(
         segments=(
             Segment(text="The fee is 4 EUR.", citations=(SegmentCitation(source=1), SegmentCitation(source=2))),
