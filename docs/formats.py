@@ -154,7 +154,7 @@ def _closing_lines(example: tuple[JobRequest, Processed]) -> list[str]:
         "## Closing lines",
         "",
         "`--with-sources` adds the list of sources to the styles that have none, `--with-confidence` a line with the",
-        "calibrated confidence, or else the answer quality. In JSON it is a field. With a confidence of 0.87:",
+        "confidence, or else the answer quality. In JSON it is a field. With a confidence of 0.87:",
         "",
         rendered(example, CitationStyle.NUMBERED, OutputFormat.MARKDOWN, extras),
     ]

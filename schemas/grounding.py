@@ -32,7 +32,7 @@ class Verdict(StrEnum):
     @property
     def rank(self) -> int:
         """The place among the verdicts, the worst first; 0 to 5."""
-        return _WORST_FIRST.index(self)
+        return [*_SIGNS].index(self)
 
     @property
     def is_doubtful(self) -> bool:
@@ -40,23 +40,15 @@ class Verdict(StrEnum):
         return self.rank < Verdict.SUPPORTED.rank
 
 
+# The worst first.
 _SIGNS = {
-    Verdict.SUPPORTED: "✓",
     Verdict.CONTRADICTED: "✗",
     Verdict.UNSUPPORTED: "!",
     Verdict.UNDECIDED: "~",
-    Verdict.NOT_CHECKABLE: "·",
     Verdict.UNCHECKED: "?",
+    Verdict.SUPPORTED: "✓",
+    Verdict.NOT_CHECKABLE: "·",
 }
-
-_WORST_FIRST = (
-    Verdict.CONTRADICTED,
-    Verdict.UNSUPPORTED,
-    Verdict.UNDECIDED,
-    Verdict.UNCHECKED,
-    Verdict.SUPPORTED,
-    Verdict.NOT_CHECKABLE,
-)
 
 
 Score = Annotated[float, Field(ge=0, le=1)]
@@ -131,7 +123,11 @@ class Grounding(Contract):
     )
     confidence: Score | None = Field(
         default=None,
-        description="calibrated probability that no claim is unsupported; None if a value of the object is",
+        description="share of right verdicts to expect among the decided claims; None where none is, or no rate is known",
+    )
+    decided: dict[str, int] = Field(
+        default_factory=dict,
+        description="claims that are supported, contradicted or unsupported, by the layer that says so",
     )
     weakest: int | None = Field(default=None, ge=0, description="position of the claim that is worst supported")
     citation_recall: Score | None = Field(
@@ -160,6 +156,5 @@ class Grounding(Contract):
         """
         if self.grounding_score is None:
             return None
-        verdicts = {*self.counts, *(value.verdict for value in self.values)}
-        worst = min((verdict.rank for verdict in verdicts), default=Verdict.SUPPORTED.rank)
-        return round(min(worst, Verdict.SUPPORTED.rank) + self.grounding_score, 4)
+        verdicts = (Verdict.SUPPORTED, *self.counts, *(value.verdict for value in self.values))
+        return round(min(verdict.rank for verdict in verdicts) + self.grounding_score, 4)

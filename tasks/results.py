@@ -199,6 +199,7 @@ def result_of(view: JobView) -> JobResult:
             "sources_used": tuple(dict.fromkeys(citation.chunk_id for citation in record.citations)),
             "grounding_score": grounding.grounding_score if grounding else None,
             "confidence": grounding.confidence if grounding else None,
+            "decided": grounding.decided if grounding else {},
             "answer_quality": record.quality.answer_quality,
             "sufficient_context": record.quality.sufficient_context,
             "reasoning": record.quality.reasoning,

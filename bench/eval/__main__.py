@@ -11,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.eval import answers, contrast, data, fitting, local, report, risk, shipping, timing
+from bench.eval import contrast, data, fitting, local, report, risk, shipping, timing
 from worker.scorers import scorer_of
 from worker.settings import load_settings
 
 REPOSITORY = Path(__file__).parents[2]
 DATA = REPOSITORY.parent / "shared" / "data" / "labelled"
 CLAIMS = REPOSITORY / "bench" / "claims" / "dev"
+UNSEEN_CLAIMS = REPOSITORY / "bench" / "claims" / "held"
 OUT = REPOSITORY / "out" / "eval"
 
 
@@ -46,14 +47,12 @@ def main() -> int:
             "full model, folds": in_folds.first(len(rows)),
             "full model, set left out": without_set.first(len(rows)),
         },
-        claims=fitting.held_out_claims(both, both.folds())[: len(table.features)],
         contrast=contrast.held_out_shares(twins, both, without_set),
     )
     if options.fit:
         fitted = fitting.fit(both, np.ones(len(both.rows), dtype=bool))
-        curves = [evaluation.claims, answers.of_their_set(table, evaluation.claims)]
-        dependence = answers.dependence(answers.wholes(table), curves)
-        print(f"wrote {shipping.write(fitted, dependence, paths, report.metrics(evaluation))}")
+        right = risk.right_shares([*paths, *data.files(UNSEEN_CLAIMS)])
+        print(f"wrote {shipping.write(fitted, right, paths, report.metrics(evaluation))}")
     # After the fit: the figures in the model's file are those of the model that is shipped.
     if (scorer := scorer_of(load_settings())) is not None:
         print(f"reading {len(table.rows)} answers with the local model {scorer.name}", flush=True)
@@ -63,7 +62,7 @@ def main() -> int:
     drift = shipping.drift(both, paths)
     timed = timing.measure()
     text = report.markdown(evaluation, timed, drift)
-    text += risk.markdown([*paths, *data.files(CLAIMS)])
+    text += risk.markdown([*paths, *data.files(CLAIMS), *data.files(UNSEEN_CLAIMS)])
     print(text)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "report.md").write_text(text + report.errors(evaluation))

@@ -23,8 +23,7 @@ RECIPE = (
     "logistic regression (L2, C 0.3) on the weakest claim of each row, equal weight per set and class, and a tenth for"
     " each contrast row; calibrated on rows as labelled"
     " (isotonic, 15 bins, equal weight per set; claims that stand in a source word for word by their own share) and cut"
-    " (best mean balanced accuracy) on 5 grouped folds; dependence by likelihood, equal weight per kind of answers, with"
-    " claims on this curve and on one bent to their own set"
+    " (best mean balanced accuracy) on 5 grouped folds; shares of right verdicts of these sets and of bench/claims/held"
 )
 _RECALL = Features._fields.index("recall")
 _DIFFERS = Features._fields.index("differs")
@@ -192,13 +191,3 @@ def held_out(table: Table, parts: np.ndarray) -> HeldOut:
         probabilities[inside] = fitted.probabilities(scores)[inside]
         supported[inside] = ((scores >= fitted.threshold) & ~table.row_differs())[inside]
     return HeldOut(probabilities, supported)
-
-
-def held_out_claims(table: Table, parts: np.ndarray) -> np.ndarray:
-    """The probability of each claim by a model that has not seen its part."""
-    probabilities = np.zeros(len(table.features))
-    for part in np.unique(parts):
-        fitted = fit(table, parts != part)
-        inside = (parts == part)[table.row_of]
-        probabilities[inside] = fitted.probabilities(fitted.weights.log_odds(table.features[inside]))
-    return probabilities

@@ -7,7 +7,6 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from bench.eval import answers
 from bench.eval.contrast import Share
 from bench.eval.contrast import markdown as contrast_markdown
 from bench.eval.figures import BINS, FIGURES, ece, interval
@@ -29,8 +28,6 @@ class Evaluation:
 
     table: Table
     judged: dict[str, HeldOut]
-    claims: np.ndarray
-    """The probability of each claim by the full model, in folds."""
     contrast: dict[tuple[str, str], Share]
     """The shares of contrast pairs by (set, kind)."""
 
@@ -111,7 +108,6 @@ def markdown(evaluation: Evaluation, timed: Timed, drift: str) -> str:
             lines.append(f"| {way} | {100 * mean:.1f} | " + " | ".join(cell for _, cell in cells) + " |")
     lines += [
         "",
-        *answers.markdown(table, evaluation.claims),
         *contrast_markdown(evaluation.contrast),
         "## In short",
         "",

@@ -17,6 +17,7 @@ from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
+from tasks.grounding.weights import RightShares
 
 ALL = "all"
 
@@ -75,6 +76,19 @@ def risk_of(rows: Iterable[Judged]) -> Risk:
         false_supported=supported.count(False) / len(supported) if supported else math.nan,
         true_contradicted=contradicted.count(True) / len(contradicted) if contradicted else math.nan,
         auroc=_auroc([row.score for row in rows if row.supported], [row.score for row in rows if not row.supported]),
+    )
+
+
+def right_shares(paths: Iterable[Path]) -> RightShares:
+    """Shares of right verdicts of words over all rows, each the same, with one imagined exception either way."""
+    rows = [row for path in paths for _, row in read(path)]
+
+    def share(verdict: Verdict, *, supported: bool) -> float:
+        decided = [row.supported is supported for row in rows if row.verdict is verdict]
+        return round((sum(decided) + 1) / (len(decided) + 2), 4)
+
+    return RightShares(
+        supported=share(Verdict.SUPPORTED, supported=True), contradicted=share(Verdict.CONTRADICTED, supported=False)
     )
 
 

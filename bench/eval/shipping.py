@@ -12,12 +12,13 @@ from bench.eval.data import sha256
 from bench.eval.fitting import RECIPE, Fitted, Table, fit
 from tasks.grounding import model
 from tasks.grounding.model import WEIGHED, Features
+from tasks.grounding.weights import RightShares
 
 TARGET = Path(model.__file__).parent / "models" / model.SHIPPED
-VERSION = "4"
+VERSION = "5"
 
 
-def write(fitted: Fitted, dependence: float, paths: Sequence[Path], metrics: dict[str, Any]) -> Path:
+def write(fitted: Fitted, right: RightShares, paths: Sequence[Path], metrics: dict[str, Any]) -> Path:
     """Write the model file."""
     weights = fitted.weights
     TARGET.write_text(
@@ -32,7 +33,7 @@ def write(fitted: Fitted, dependence: float, paths: Sequence[Path], metrics: dic
                 "spread": [round(value, 5) for value in weights.spread],
                 "knots": fitted.knots,
                 "supported_at": round(fitted.supported_at, 4),
-                "dependence": dependence,
+                "right": right.model_dump(),
                 "trained_on": {path.name: sha256(path) for path in paths},
                 "trained_at": datetime.now(UTC).date().isoformat(),
                 "recipe": RECIPE,

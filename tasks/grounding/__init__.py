@@ -37,9 +37,10 @@ from tasks.grounding.denials import false_denials
 from tasks.grounding.judge.request import JudgeRequest, plan_request
 from tasks.grounding.judge.verdicts import NO_JUDGE, JudgeReply, verdicts
 from tasks.grounding.local import Local, claims_to_judge, without_judge
-from tasks.grounding.model import Calibration, joint_probability, shipped
+from tasks.grounding.model import Calibration, shipped
 from tasks.grounding.own_checkers import OwnFindings, run_own
 from tasks.grounding.values import check_values
+from tasks.grounding.weights import RightShares
 from tasks.ports.provider import ClaimScorer
 from tasks.text.sentences import Span
 from tasks.text.statements import Reading, Statement
@@ -222,7 +223,7 @@ def fuse_layers(layers: LayerFindings, question: JudgeRequest | None, reply: Jud
         own = {name: of_checker[position] for name, of_checker in layers.own.items()} if by_layer or layers.own else {}
         claims.append(fuse(text, Span(statement.start, statement.end), by_layer, own))
         position += 1
-    grounding = summed_up(claims, versions, failed, attributions(findings), _dependence(), skipped=skipped)
+    grounding = summed_up(claims, versions, failed, attributions(findings), _right_shares(), skipped=skipped)
     return _with_values(layers.request, processed, grounding)
 
 
@@ -233,8 +234,7 @@ def with_values(grounding: Grounding, values: tuple[Value, ...]) -> Grounding:
     supported = sum(value.verdict is Verdict.SUPPORTED for value in values)
     claims = len(grounding.claims) - grounding.counts.get(Verdict.NOT_CHECKABLE, 0)
     score = (grounding.counts.get(Verdict.SUPPORTED, 0) + supported) / (claims + len(values))
-    confidence = grounding.confidence if supported == len(values) else None
-    return grounding.model_copy(update={"values": values, "grounding_score": score, "confidence": confidence})
+    return grounding.model_copy(update={"values": values, "grounding_score": score})
 
 
 def _with_values(request: JobRequest, processed: Processed, grounding: Grounding) -> Grounding:
@@ -250,10 +250,10 @@ def _with_values(request: JobRequest, processed: Processed, grounding: Grounding
         return grounding.model_copy(update={"failed_checkers": failed})
 
 
-def _dependence() -> float:
-    """Dependence between the claims of an answer, by the calibration in use."""
+def _right_shares() -> RightShares:
+    """Shares of right verdicts of the words, by the calibration in use."""
     lexical = CHECKERS[CheckerName.LEXICAL]
-    return lexical.dependence if isinstance(lexical, Lexical) else shipped().dependence
+    return lexical.right if isinstance(lexical, Lexical) else shipped().right
 
 
 def _judge_version(judge: str, question: JudgeRequest) -> str:
@@ -305,9 +305,6 @@ def _not_checkable(text: str, statement: Statement, reason: str) -> Claim:
 DECIDING = (CheckerName.JUDGE, CheckerName.LOCAL, CheckerName.LEXICAL, CheckerName.STRUCTURE)
 """Layers by precedence: judge and local model, whose verdicts include the lexical score, then the lexical layer, then the
 layer that reads only the form of citations."""
-
-CALIBRATED = frozenset({CheckerName.LEXICAL.value, CheckerName.LOCAL.value, CheckerName.JUDGE.value})
-"""Layers whose score is a calibrated probability."""
 
 
 def attributions(
@@ -379,7 +376,7 @@ def summed_up(
     versions: dict[str, str],
     failed: dict[str, str],
     attributions: Sequence[Attribution],
-    dependence: float,
+    right: RightShares,
     *,
     skipped: dict[str, str],
 ) -> Grounding:
@@ -390,7 +387,7 @@ def summed_up(
         versions: of the checkers that ran.
         failed: reasons of the checkers that gave no verdict.
         attributions: of the claims that a layer attributed.
-        dependence: between the claims of an answer, in [0, 1]: see ``joint_probability``.
+        right: shares of right verdicts of the words.
         skipped: reasons of the checkers by default that were not asked about some claims.
     """
     counts = Counter(claim.verdict for claim in claims)
@@ -399,7 +396,8 @@ def summed_up(
     citation_recall, citation_precision = citation_scores(attributions)
     return Grounding(
         grounding_score=counts[Verdict.SUPPORTED] / checkable if checkable else None,
-        confidence=_confidence(claims, dependence),
+        confidence=_confidence(claims, right),
+        decided=_decided_by(claims),
         weakest=weakest,
         citation_recall=citation_recall,
         citation_precision=citation_precision,
@@ -434,14 +432,26 @@ def _weakest(claims: Sequence[Claim]) -> int | None:
     )
 
 
-def _confidence(claims: Sequence[Claim], dependence: float) -> float | None:
-    """Probability that no claim is unsupported; None when a checkable claim has no calibrated score."""
-    scores = [
-        claim.score if claim.checker in CALIBRATED else None
-        for claim in claims
-        if claim.verdict is not Verdict.NOT_CHECKABLE
-    ]
-    calibrated = [score for score in scores if score is not None]
-    if not calibrated or len(calibrated) < len(scores):
-        return None
-    return round(joint_probability(calibrated, dependence), 4)
+DECIDED = frozenset({Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.UNSUPPORTED})
+"""Verdicts that somebody gave."""
+
+
+def _confidence(claims: Sequence[Claim], right: RightShares) -> float | None:
+    """Share of right verdicts to expect among the decided claims; None without one whose layer has a known rate."""
+    decided = [claim for claim in claims if claim.verdict in DECIDED]
+    shares = [share for claim in decided if (share := _right_share(claim, right)) is not None]
+    return round(sum(shares) / len(shares), 4) if shares else None
+
+
+def _decided_by(claims: Sequence[Claim]) -> dict[str, int]:
+    """The number of claims that each layer decided."""
+    return dict(sorted(Counter(claim.checker or "" for claim in claims if claim.verdict in DECIDED).items()))
+
+
+def _right_share(claim: Claim, right: RightShares) -> float | None:
+    """Probability that the verdict on a decided claim is right; None where the rate of its layer is unknown."""
+    if claim.checker == CheckerName.LEXICAL:
+        return right.supported if claim.verdict is Verdict.SUPPORTED else right.contradicted
+    if claim.checker in {CheckerName.JUDGE, CheckerName.LOCAL} and claim.score is not None:
+        return claim.score if claim.verdict is Verdict.SUPPORTED else 1 - claim.score
+    return None

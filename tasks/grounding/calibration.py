@@ -1,4 +1,4 @@
-"""Fits curves from a model's scores to probabilities, thresholds between the verdicts, and the dependence between claims.
+"""Fits curves from a model's scores to probabilities, and thresholds.
 
 Pure Python, because recalibrating on an operator's own labels must run where Nightdesk runs.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from tasks.grounding.model import Knots, joint_probability, probability
+from tasks.grounding.model import Knots, probability
 from tasks.grounding.weights import log_odds, sigmoid
 
 BINS = 15
@@ -164,8 +164,6 @@ class Prediction(NamedTuple):
 
     probability: float
     """That it is supported, in [0, 1]."""
-    verdict: bool
-    """Supported by the threshold."""
     supported: bool
     """A person's label."""
 
@@ -174,69 +172,22 @@ class Prediction(NamedTuple):
 class Metrics:
     """Quality of predictions; all in [0, 1]."""
 
-    balanced_accuracy: float
     ece: float
     brier: float
 
     def to_dict(self) -> dict[str, float]:
         """The form of a calibration file."""
-        return {"balanced accuracy": self.balanced_accuracy, "ECE": self.ece, "Brier": self.brier}
+        return {"ECE": self.ece, "Brier": self.brier}
 
 
 def metrics_of(predictions: Sequence[Prediction]) -> Metrics:
-    """Computes balanced accuracy of the verdicts, and expected calibration error (ten bins) and Brier score of the probabilities."""
-    right = {True: [0, 0], False: [0, 0]}
+    """Computes expected calibration error (ten bins) and Brier score."""
     bins: dict[int, list[float]] = {}
     brier = 0.0
-    for forecast, verdict, supported in predictions:
-        right[supported][0] += verdict == supported
-        right[supported][1] += 1
+    for forecast, supported in predictions:
         bins.setdefault(min(int(forecast * _BINS), _BINS - 1), []).append(supported - forecast)
         brier += (supported - forecast) ** 2
     return Metrics(
-        balanced_accuracy=round(sum(hits / max(1, rows) for hits, rows in right.values()) / 2, 4),
         ece=round(sum(abs(sum(gaps)) for gaps in bins.values()) / len(predictions), 4),
         brier=round(brier / len(predictions), 4),
     )
-
-
-# ---- dependence ------------------------------------------------------------------------------------------------------
-
-_DEPENDENCE_STEPS = 20
-_PRIOR_SPREAD = 0.2
-"""One standard deviation of an operator's own dependence around the shipped one."""
-_LEAST = 1e-3
-"""Least likelihood of a label: one surprise must not decide a fit."""
-
-
-class Answer(NamedTuple):
-    """A labelled answer: the probabilities of its claims, a person's label (all supported), and its weight."""
-
-    claims: Sequence[float]
-    supported: bool
-    weight: float = 1.0
-
-
-def fit_dependence(answers: Sequence[Answer], expected: float | None = None) -> float | None:
-    """Fits the dependence under which the labels of answers are likeliest, in steps of a twentieth.
-
-    Args:
-        answers: labelled answers; those with one claim do not count.
-        expected: centre of the prior, which counts where labels are few; None: no prior.
-
-    Returns: None when no answer has several claims.
-    """
-    several = [answer for answer in answers if len(answer.claims) > 1]
-    if not several:
-        return None
-
-    def likelihood(dependence: float) -> float:
-        penalty = 0.0 if expected is None else ((dependence - expected) / _PRIOR_SPREAD) ** 2 / 2
-        return math.fsum(answer.weight * _likelihood(answer, dependence) for answer in several) - penalty
-
-    return max((step / _DEPENDENCE_STEPS for step in range(_DEPENDENCE_STEPS + 1)), key=likelihood)
-
-
-def _likelihood(answer: Answer, dependence: float) -> float:
-    probability = joint_probability(answer.claims, dependence)
-    return math.log(max(_LEAST, probability if answer.supported else 1 - probability))

@@ -176,8 +176,8 @@ class Lexical:
     def __init__(self, model: LexicalModel | None = None) -> None:
         self._model = model or shipped()
         self.version = self._model.version
-        self.dependence = self._model.dependence
-        """Dependence between the claims of an answer: see ``joint_probability``."""
+        self.right = self._model.right
+        """Shares of right verdicts."""
 
     def check(self, answer: CheckInput) -> list[ClaimFinding]:
         """Checks all claims: one finding each, in order. The sources are read once for all claims."""
@@ -221,13 +221,16 @@ class Lexical:
     def _finding(self, judged: "_Judged") -> ClaimFinding:
         decision, features = judged.reading.decision, judged.reading.features
         remarks = ["supported by a source that it does not cite"] if judged.miscited else []
-        score, verdict = round(self._model.probability(features), 4), decision.verdict
+        score, verdict = self._model.probability(features), decision.verdict
+        if verdict is Verdict.CONTRADICTED:
+            # Nearly a copy has nearly all of its words: they say less than the fact that differs.
+            score = min(score, 1 - self.right.contradicted)
         if verdict is Verdict.SUPPORTED and score < self._model.supported_at:
             verdict = Verdict.UNDECIDED
             remarks.append(f"words support it, but not to the threshold of {self._model.supported_at:.2f}")
         return ClaimFinding(
             verdict=verdict,
-            score=score,
+            score=round(score, 4),
             evidence=judged.reading.evidence,
             miscited=judged.miscited,
             reason="; ".join([*remarks, *filter(None, [decision.reason])]),

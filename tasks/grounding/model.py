@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from schemas.base import Contract
 from tasks.errors import ConfigurationError
-from tasks.grounding.weights import LocalWeights
+from tasks.grounding.weights import LocalWeights, RightShares
 from tasks.text.evidence import Match, SourceSearch
 from tasks.text.sentences import Span, words
 from tasks.text.time_limit import ensure_time
@@ -235,7 +235,7 @@ def probability(knots: Knots, score: float) -> float:
     return low + (high - low) * (score - before) / (after - before)
 
 
-SHIPPED = "lexical-4.json"
+SHIPPED = "lexical-5.json"
 
 VERBATIM = 6.0
 """Log-odds of a claim that is in a source word for word: beyond all weighted scores, so the last knot gives its
@@ -261,9 +261,7 @@ class Calibration(Contract):
     made_at: str = ""
     metrics: dict[str, Any] = Field(default_factory=dict)
     local: LocalWeights | None = Field(default=None, description="weights of a local model")
-    dependence: float | None = Field(
-        default=None, ge=0, le=1, description="dependence between the claims of an answer; none: the model's"
-    )
+    right: RightShares | None = Field(default=None, description="shares of right verdicts; none: the model's")
 
     _rising = field_validator("knots")(_rises)
 
@@ -291,7 +289,7 @@ class LexicalModel(Contract):
     spread: tuple[float, ...]
     knots: Knots
     supported_at: float = Field(ge=0, le=1)
-    dependence: float = Field(ge=0, le=1, description="dependence between the claims of an answer: see ``together``")
+    right: RightShares
     trained_on: dict[str, str] = Field(description="file: SHA-256 of its bytes")
     trained_at: str
     recipe: str
@@ -335,18 +333,17 @@ class LexicalModel(Contract):
                 f"NIGHTDESK_CALIBRATION was made for {calibration.model}, but this version has {self.identity}: "
                 "run nightdesk calibrate again"
             )
-        dependence = self.dependence if calibration.dependence is None else calibration.dependence
-        curve = (calibration.knots, calibration.supported_at, dependence)
-        if curve == (self.knots, self.supported_at, self.dependence):
+        right = calibration.right or self.right
+        if (calibration.knots, calibration.supported_at, right) == (self.knots, self.supported_at, self.right):
             return self
-        # Only these: nothing else in the file changes a lexical probability.
-        document = calibration.model_dump_json(include={"model", "knots", "supported_at", "dependence"})
+        # Only these: nothing else in the file changes a number of the layer.
+        document = calibration.model_dump_json(include={"model", "knots", "supported_at", "right"})
         digest = hashlib.sha256(document.encode()).hexdigest()[:8]
         return self.model_copy(
             update={
                 "knots": calibration.knots,
                 "supported_at": calibration.supported_at,
-                "dependence": dependence,
+                "right": right,
                 "version": f"{self.version}+{digest}",
             }
         )
@@ -361,34 +358,3 @@ class LexicalModel(Contract):
 def shipped() -> LexicalModel:
     """Model that ships with this version."""
     return LexicalModel.model_validate_json((resources.files("tasks.grounding") / "models" / SHIPPED).read_bytes())
-
-
-# ---- the answer ------------------------------------------------------------------------------------------------------
-
-SHARPEST = 0.95
-"""Dependence from which the lowest probability counts; the power of the copula would be 20 and more."""
-
-
-def joint_probability(claims: Sequence[float], dependence: float) -> float:
-    """Probability that all claims of an answer are supported.
-
-    Claims of one answer fare alike: they are about the same sources, and were written by the same writer. So the truth
-    lies between the lowest probability (they stand and fall together) and the product (each for itself). The Gumbel
-    copula (Gumbel 1960; Nelsen, An Introduction to Copulas, 2006, section 4.2) is between both by one parameter, however
-    many the claims are; one claim keeps its own probability, and a higher one never lowers the answer's.
-
-    Args:
-        claims: the probability of each, in [0, 1]; at least one.
-        dependence: Kendall's tau between two claims of an answer, in [0, 1]: 0 multiplies, 1 takes the lowest.
-    """
-    lowest = min(claims)
-    if dependence >= SHARPEST or len(claims) == 1 or lowest <= 0.0:
-        return lowest
-    power = 1 / (1 - dependence)
-    # Scaled by the largest, so that no power of a small number underflows.
-    largest = -math.log(lowest)
-    if largest <= 0.0:
-        return lowest
-    total = math.fsum((-math.log(claim) / largest) ** power for claim in claims) ** (1 - dependence)
-    # Rounding may put it a hair above.
-    return min(lowest, math.exp(-largest * total))

@@ -1,4 +1,4 @@
-"""Fits the check to an operator's own labels: lexical curve and threshold, weights of a local model. Pure."""
+"""Fits the check to an operator's own labels: lexical curve, shares of right verdicts, weights of a local model. Pure."""
 
 import hashlib
 import math
@@ -10,16 +10,13 @@ from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
 from tasks.errors import InputError
 from tasks.grounding.calibration import (
-    Answer,
     LabelledScore,
     Metrics,
     Prediction,
-    fit_dependence,
     isotonic,
     metrics_of,
     platt_scale,
     score_at,
-    shift_threshold,
 )
 from tasks.grounding.checkers import CheckInput, Lexical, checkable_claims
 from tasks.grounding.fitting import (
@@ -30,13 +27,15 @@ from tasks.grounding.fitting import (
     fold_of,
 )
 from tasks.grounding.local import Local, identity_of, is_sure
-from tasks.grounding.model import Calibration, Knots, LexicalModel, joint_probability, probability, shipped
-from tasks.grounding.weights import LocalWeights
+from tasks.grounding.model import Calibration, Features, Knots, LexicalModel, probability, shipped
+from tasks.grounding.weights import LocalWeights, RightShares
 from tasks.ports.provider import ClaimScorer
 
 LEAST_LABELS = 20
 MANY_LABELS = 600
 """Labels from which the curve is fitted again; with fewer the shipped one is scaled, which takes two parameters only."""
+PRIOR = 20
+"""Labelled verdicts that the shipped share of right ones counts as."""
 
 
 class LabelledAnswer(NamedTuple):
@@ -54,6 +53,7 @@ class Recalibrated:
     before: Metrics
     """Metrics of the lexical layer with the shipped calibration."""
     after: Metrics
+    decided: "Decided"
     with_local: Metrics | None = None
     """Metrics with the local model for open answers; None: there is no model, or too few labels for its weights."""
 
@@ -83,7 +83,8 @@ def recalibrate(labels: Sequence[LabelledAnswer], made_at: str, scorer: ClaimSco
     start = score_at(model.knots, model.supported_at)
     whole = _fit(answers, scorer, model, start)
     folds = _fit_folds(answers, scorer, model, start)
-    former = _Fit(_Curve(model.knots, start, model.dependence), None)
+    former = _Fit(model.knots, None)
+    decided = Decided.of(answers)
     by_fold = list(zip(folds, answers, strict=True))
     before, after = (
         metrics_of([former.predict_lexical(answer) for answer in answers]),
@@ -94,17 +95,18 @@ def recalibrate(labels: Sequence[LabelledAnswer], made_at: str, scorer: ClaimSco
     return Recalibrated(
         Calibration(
             model=model.identity,
-            knots=whole.curve.knots,
-            supported_at=round(probability(whole.curve.knots, whole.curve.threshold), 4),
+            knots=whole.knots,
+            supported_at=round(probability(whole.knots, start), 4),
             labels=len(rows),
             labels_sha256=digest_of(labels),
             made_at=made_at,
             local=whole.local,
-            dependence=whole.curve.dependence,
+            right=decided.shares(model.right),
             metrics={name: metrics.to_dict() for name, metrics in measured.items() if metrics is not None},
         ),
         before,
         after,
+        decided,
         with_local,
     )
 
@@ -115,14 +117,39 @@ class _Answer(NamedTuple):
     Attributes:
         response: its words.
         weakest: lexical score of its weakest claim, with the label.
-        scores: lexical scores of all its claims.
+        verdict: that of words on all of it; None: they leave a claim open.
         logit: the local model's score of its weakest claim; minus infinity without one.
     """
 
     response: str
     weakest: LabelledScore
-    scores: tuple[float, ...]
+    verdict: bool | None
     logit: float
+
+
+class Decided(NamedTuple):
+    """Counts of the labelled answers that words decide: those they support, those they contradict, and the right ones of each."""
+
+    supported: int
+    rightly_supported: int
+    contradicted: int
+    rightly_contradicted: int
+
+    @classmethod
+    def of(cls, answers: Sequence[_Answer]) -> "Decided":
+        """Counts them."""
+        supported = [answer.weakest.supported for answer in answers if answer.verdict is True]
+        contradicted = [not answer.weakest.supported for answer in answers if answer.verdict is False]
+        return cls(len(supported), sum(supported), len(contradicted), sum(contradicted))
+
+    def shares(self, before: RightShares) -> RightShares:
+        """Shares of right verdicts; few labels leave them near what they were."""
+        return RightShares(
+            supported=round((self.rightly_supported + PRIOR * before.supported) / (self.supported + PRIOR), 4),
+            contradicted=round(
+                (self.rightly_contradicted + PRIOR * before.contradicted) / (self.contradicted + PRIOR), 4
+            ),
+        )
 
 
 def digest_of(labels: Sequence[LabelledAnswer]) -> str:
@@ -133,88 +160,58 @@ def digest_of(labels: Sequence[LabelledAnswer]) -> str:
 
 def _score_answers(labels: Sequence[LabelledAnswer], local: Local | None) -> list[_Answer]:
     """Scores the answers that have a checkable claim."""
+    model = shipped()
     answers = []
     for request, supported in labels:
         claims = claims_of(request)
-        scores = tuple(Lexical().log_odds(claims))
-        if scores:
+        if features := Lexical(model).features(claims):
             logit = min(local.log_odds(claims), default=-math.inf) if local else -math.inf
-            weakest = LabelledScore(min(scores), supported)
-            answers.append(_Answer(request.response or "", weakest, scores, logit))
+            weakest = LabelledScore(min(map(model.log_odds, features)), supported)
+            answers.append(_Answer(request.response or "", weakest, _verdict(features), logit))
     return answers
 
 
-class _Curve(NamedTuple):
-    """Meaning of lexical scores: curve of a claim, threshold of a supported one, and dependence of an answer's claims."""
-
-    knots: Knots
-    threshold: float
-    dependence: float
+def _verdict(features: Sequence[Features]) -> bool | None:
+    if any(claim.differs for claim in features):
+        return False
+    return True if all(claim.verbatim for claim in features) else None
 
 
 class _Fit(NamedTuple):
     """A fitted lexical curve, and the weights of the local model beside it."""
 
-    curve: _Curve
+    knots: Knots
     local: LocalWeights | None
 
     def predict_lexical(self, answer: _Answer) -> Prediction:
-        """Predicts by the lexical layer alone: joint probability of all claims, verdict of the weakest."""
-        joint = joint_probability(_probabilities(answer.scores, self.curve.knots), self.curve.dependence)
-        return Prediction(joint, answer.weakest.score >= self.curve.threshold, answer.weakest.supported)
+        """Predicts by the lexical layer alone: the probability of the weakest claim."""
+        return Prediction(probability(self.knots, answer.weakest.score), answer.weakest.supported)
 
     def predict(self, answer: _Answer) -> Prediction:
         """Predicts with the local model, where the lexical layer leaves the weakest claim open."""
-        weakest = probability(self.curve.knots, answer.weakest.score)
+        weakest = probability(self.knots, answer.weakest.score)
         if self.local is None or is_sure(weakest) or not math.isfinite(answer.logit):
             return self.predict_lexical(answer)
-        both = self.local.probability(weakest, answer.logit)
-        other_claims = sorted(_probabilities(answer.scores, self.curve.knots))[1:]
-        joint = joint_probability([both, *other_claims], self.curve.dependence)
-        return Prediction(joint, both >= self.local.threshold(weakest), answer.weakest.supported)
-
-
-def _probabilities(scores: Sequence[float], knots: Knots) -> list[float]:
-    return [probability(knots, score) for score in scores]
+        return Prediction(self.local.probability(weakest, answer.logit), answer.weakest.supported)
 
 
 def _fit(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: LexicalModel, start: float) -> _Fit:
-    curve = _fit_curve(answers, model, start)
-    return _Fit(curve, _fit_local(scorer, answers, curve))
+    rows = [answer.weakest for answer in answers]
+    knots = isotonic(rows) if len(rows) >= MANY_LABELS else platt_scale(model.knots, rows)
+    return _Fit(knots, _fit_local(scorer, answers, knots, start))
 
 
-def _fit_curve(answers: Sequence[_Answer], model: LexicalModel, start: float) -> _Curve:
-    """Fits the curve of a claim, then the dependence of an answer's claims on it, then the threshold of the weakest."""
-    alone = [LabelledScore(_equivalent_score(answer.scores, model), answer.weakest.supported) for answer in answers]
-    knots = isotonic(alone) if len(alone) >= MANY_LABELS else platt_scale(model.knots, alone)
-    dependence = fit_dependence(
-        [Answer(_probabilities(answer.scores, knots), answer.weakest.supported) for answer in answers],
-        expected=model.dependence,
-    )
-    threshold = shift_threshold([answer.weakest for answer in answers], start)
-    return _Curve(knots, threshold, model.dependence if dependence is None else dependence)
-
-
-def _equivalent_score(scores: Sequence[float], model: LexicalModel) -> float:
-    """Score of one claim that is as likely as all of these jointly.
-
-    Without it a label of a long answer counts as one of its weakest claim, and the length counts twice.
-    """
-    if len(scores) == 1:
-        return scores[0]
-    joint = joint_probability(_probabilities(scores, model.knots), model.dependence)
-    return min(*scores, max(score_at(model.knots, joint), model.knots[0][0]))
-
-
-def _fit_local(scorer: ClaimScorer | None, answers: Sequence[_Answer], curve: _Curve) -> LocalWeights | None:
+def _fit_local(
+    scorer: ClaimScorer | None, answers: Sequence[_Answer], knots: Knots, start: float
+) -> LocalWeights | None:
     """Fits the local model's weights beside this curve."""
     if scorer is None:
         return None
     rows = [
-        LocalScore(probability(curve.knots, answer.weakest.score), answer.logit, answer.weakest.supported)
+        LocalScore(probability(knots, answer.weakest.score), answer.logit, answer.weakest.supported)
         for answer in answers
     ]
-    return fit_local(identity_of(scorer), rows, probability(curve.knots, curve.threshold))
+    return fit_local(identity_of(scorer), rows, probability(knots, start))
 
 
 def _fit_folds(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: LexicalModel, start: float) -> list[_Fit]:
@@ -226,6 +223,5 @@ def _fit_folds(answers: Sequence[_Answer], scorer: ClaimScorer | None, model: Le
         if {answer.weakest.supported for answer in training} == {True, False}:
             fits.append(_fit(training, scorer, model, start))
         else:
-            curve = _Curve(model.knots, start, model.dependence)
-            fits.append(_Fit(curve, _fit_local(scorer, training, curve)))
+            fits.append(_Fit(model.knots, _fit_local(scorer, training, model.knots, start)))
     return [fits[of] for of in folds]

@@ -1,4 +1,4 @@
-"""Weighs a local model's score against the lexical score.
+"""Weighs a local model's score against the lexical score, and says how often the words are right.
 
 All terms are log-odds and add up. The factors are 0 or more, so neither a better lexical score nor a better opinion ever
 lowers the probability. The result stays within measured shares: where every layer is sure, it is as sure as they were
@@ -24,6 +24,13 @@ def log_odds(probability: float) -> float:
 def sigmoid(odds: float) -> float:
     """Probability of log-odds, in [0, 1]; never overflows."""
     return 1 / (1 + math.exp(-odds)) if odds >= 0 else math.exp(odds) / (1 + math.exp(odds))
+
+
+class RightShares(Contract):
+    """The shares of right verdicts among those of the words, as measured on labelled claims."""
+
+    supported: float = Field(ge=0, le=1)
+    contradicted: float = Field(ge=0, le=1)
 
 
 class LocalWeights(Contract):

@@ -88,7 +88,7 @@ class Side:
 
     @property
     def confidence(self) -> float | None:
-        """Probability that no claim is unsupported."""
+        """Share of right verdicts to expect among the decided claims."""
         record = self.view.record
         return record.grounding.confidence if record is not None and record.grounding is not None else None
 

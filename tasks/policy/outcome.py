@@ -303,8 +303,8 @@ def _of_the_check(answer: CheckedAnswer) -> Iterator[str]:
         yield f"the check '{name}' gave no verdict: {why}"
     if answer.job.request.config.require_grounding:
         checkable = _checkable(grounding)
-        if count := len(ungrounded_claims(grounding, answer.job.request)):
-            yield f"{count} of {checkable} claims are not supported"
+        if ungrounded_claims(grounding, answer.job.request):
+            yield f"{_doubtful_counts(grounding)} of {checkable} claims"
         if not checkable and not grounding.values:
             yield "it states nothing that can be checked"
     values = ungrounded_values(grounding)
@@ -314,6 +314,12 @@ def _of_the_check(answer: CheckedAnswer) -> Iterator[str]:
         yield f"{len(values)} of {len(grounding.values)} values of the object are not in the quoted evidence: {paths}{more}"
     if count := _broken_citations(answer.processed, grounding):
         yield f"none of its citations ({count}) leads to a place in a source"
+
+
+def _doubtful_counts(grounding: Grounding) -> str:
+    """The numbers of claims without support, by verdict."""
+    counts = [(verdict, grounding.counts.get(verdict, 0)) for verdict in sorted(Verdict, key=lambda each: each.rank)]
+    return ", ".join(f"{count} {verdict.value}" for verdict, count in counts if count and verdict.is_doubtful)
 
 
 def _broken_citations(processed: Processed, grounding: Grounding) -> int:

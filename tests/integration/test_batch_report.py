@@ -54,7 +54,7 @@ def scenario(database_url: str, work: Callable[[PostgresLedger], Awaitable[Repor
     return asyncio.run(run())
 
 
-def grounding(score: float, confidence: float, *wrong: Verdict) -> Grounding:
+def grounding(score: float, *wrong: Verdict) -> Grounding:
     claims = tuple(
         Claim(
             text=f"It opens at ten. {HOSTILE}",
@@ -68,7 +68,7 @@ def grounding(score: float, confidence: float, *wrong: Verdict) -> Grounding:
         for verdict in wrong
     )
     counts = {verdict: wrong.count(verdict) for verdict in wrong}
-    return Grounding(grounding_score=score, confidence=confidence, claims=claims, counts=counts)
+    return Grounding(grounding_score=score, claims=claims, counts=counts)
 
 
 async def night(
@@ -92,9 +92,9 @@ async def night(
         await ledger.attempts.close_attempts([closed_ok(job, attempt, answer=answer, then=to_check(job))])
     checked = await take(ledger, receipt.job_ids[:4], Step.CHECK)
     checks = [
-        grounding(1, 0.9),
-        grounding(1, 0.8),
-        grounding(0.5, 0.1, Verdict.SUPPORTED, Verdict.UNDECIDED, Verdict.CONTRADICTED),
+        grounding(1),
+        grounding(1),
+        grounding(0.5, Verdict.SUPPORTED, Verdict.UNDECIDED, Verdict.CONTRADICTED),
     ]
     for job, check in zip(checked[:3], checks, strict=True):
         record = make_record(
@@ -146,9 +146,7 @@ def test_the_figures_count_each_job_and_call_once(database_url: str) -> None:
     assert scores == {
         ("grounding", 20): 2,
         ("grounding", 11): 1,
-        ("confidence", 19): 1,
-        ("confidence", 17): 1,
-        ("confidence", 3): 1,
+        ("decided", 14): 1,
     }
     (failure,) = content["failures"]
     assert (failure["kind"], failure["jobs"], failure["position"]) == ("bad_answer", 1, 3)

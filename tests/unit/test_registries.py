@@ -20,7 +20,6 @@ PARTIAL = {
     "schemas.generation.WINDOWS": "lanes in the background",
     "tasks.grounding.CHECKERS": "layers that compute here, without a model",
     "tasks.grounding.MISSING": "layers that may be absent",
-    "tasks.grounding._WORST_FIRST": "verdicts of claims that are checked",
     "tasks.policy.comparison.TIERS": "outcomes with an answer for the reader; all others are below",
     "tasks.policy.outcome._LABELS": "verdicts of which a reader is told",
     "worker.http.response_document._CODES": "causes that the API of OpenAI has a code for",

@@ -31,6 +31,9 @@ COLOURS = {
     Verdict.UNCHECKED: "yellow",
 }
 
+WORDS = "words"
+"""The lexical layer, as a reader knows it."""
+
 SNIPPET = 300
 """Characters of evidence shown; more is cut in the middle."""
 
@@ -75,6 +78,12 @@ def _score(result: JobResult) -> Text:
     scores = []
     if result.grounding_score is not None:
         scores.append(f"grounding {result.grounding_score:.2f}")
+    if result.decided:
+        layers = ", ".join(
+            f"{count} by {WORDS if name == CheckerName.LEXICAL else name}" for name, count in result.decided.items()
+        )
+        checkable = sum(claim.verdict is not Verdict.NOT_CHECKABLE for claim in result.claims)
+        scores.append(f"decided {layers}, of {checkable}")
     if result.confidence is not None:
         scores.append(f"confidence {result.confidence:.2f}")
     return safe(f"({', '.join(scores)})" if scores else "", "dim")

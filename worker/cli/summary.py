@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from schemas.batch import BatchStatus
 from schemas.claim_error import ErrorKind
 from schemas.model_call import plain_usd
-from schemas.states import HeldReason
+from schemas.states import HeldReason, Outcome
 from worker.cli.progress import counts_of, duration, ending_counts
 from worker.cli.terminal import columns, tell, text_columns, write_json
 from worker.operations import overview
@@ -155,6 +155,7 @@ def run_lines(report: "Report", output: str) -> list[str]:
         from worker.operations.first_estimate import deviation_lines  # noqa: PLC0415 - a plain run has no use for it
 
         lines += deviation_lines(report.estimate, report.estimate["truth"])
+    lines += _open_lines(status, output)
     if errors := report.tally.error_kinds:
         lines.append(f"wrong facts in claims: {error_counts(errors)}")
     if refused := report.refused:
@@ -166,6 +167,17 @@ def run_lines(report: "Report", output: str) -> list[str]:
     if report.page is not None:
         lines.append(f"look at them: {report.page}")
     return lines
+
+
+def _open_lines(status: BatchStatus | None, output: str) -> list[str]:
+    """The answers of which words leave claims open, and who may read them."""
+    if status is None or not (unverified := status.outcomes.get(Outcome.UNVERIFIED)):
+        return []
+    remedy = (
+        f"words leave claims of {count_of(unverified, 'answer')} open: read them (nightdesk report {status.batch_id}), or let a"
+        f" judge (nightdesk recheck {status.batch_id} --checkers structure,lexical,judge --judge PROVIDER -o {output})"
+    )
+    return [remedy]
 
 
 def ending_lines(status: BatchStatus, seconds: float, width: int | None) -> list[str]:

@@ -69,7 +69,9 @@ _SCORES = """
 SELECT s.name, least(width_bucket(s.score, 0, 1, %(bins)s), %(bins)s) AS bin, count(*) AS jobs
 FROM job j JOIN generation_record g ON g.job_id = j.id AND g.run = j.run
 CROSS JOIN LATERAL (VALUES ('grounding', (g.grounding ->> 'grounding_score')::float8),
-                           ('confidence', (g.grounding ->> 'confidence')::float8)) s(name, score)
+                           ('decided', (SELECT avg((c.verdict NOT IN ('undecided', 'unchecked'))::int * c.claims::float8) / avg(c.claims::float8)
+                                        FROM jsonb_each_text(g.grounding -> 'counts') c(verdict, claims)
+                                        WHERE c.verdict <> 'not_checkable'))) s(name, score)
 WHERE j.batch_id = %(batch_id)s AND j.state = 'completed' AND s.score IS NOT NULL
 GROUP BY 1, 2 ORDER BY 1, 2
 """

@@ -31,6 +31,7 @@ COLUMNS = {
                                 WHEN 'array' THEN jsonb_array_length(q.context) ELSE 0 END""",
     "grounding_score": "n.grounding_score",
     "confidence": "n.confidence",
+    "decided": "coalesce(n.decided, '{}')",
     "answer_quality": "a.answer_quality",
     "sufficient_context": "a.sufficient_context",
     "reasoning": "coalesce(a.reasoning, '')",
@@ -71,7 +72,7 @@ LEFT JOIN LATERAL (
 ) g ON true
 LEFT JOIN LATERAL (SELECT parsed FROM completion WHERE attempt_id = g.attempt_id LIMIT 1) c ON true
 LEFT JOIN LATERAL jsonb_to_record(g.grounding)
-    AS n(grounding_score jsonb, confidence jsonb, claims jsonb, "values" jsonb) ON true
+    AS n(grounding_score jsonb, confidence jsonb, decided jsonb, claims jsonb, "values" jsonb) ON true
 LEFT JOIN LATERAL jsonb_to_record(g.quality)
     AS a(answer_quality jsonb, sufficient_context jsonb, reasoning text, abstain_reason text, warnings jsonb) ON true
 ORDER BY d.ord

@@ -152,7 +152,6 @@ def _worst(view: JobView) -> dict[str, Any]:
         "outcome": view.outcome,
         "query": view.request.query,
         "answer": record.answer,
-        "confidence": grounding.confidence,
         "grounding": grounding.grounding_score,
         "provider": record.model_provider,
         "model": record.model_name,

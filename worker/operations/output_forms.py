@@ -50,7 +50,8 @@ def form_of(output: str, form: OutputForm | None) -> OutputForm:
 
 RESULT_COLUMNS: dict[str, type] = {
     "custom_id": str, "position": int, "state": str, "outcome": str, "query": str, "response": str,
-    "confidence": float, "grounding_score": float, "answer_quality": float, "sufficient_context": bool,
+    "confidence": float, "decided": dict, "grounding_score": float, "answer_quality": float,
+    "sufficient_context": bool,
     "reasoning": str, "abstain_reason": str, "warnings": list, "failure_kind": str, "failure_message": str,
     "held_reason": str, "citations": list, "claims": list, "sources_used": list, "sources_provided": int,
     "values": list, "structured": dict, "output_format": str, "cost_usd": str, "tokens_used": int, "usage": dict,

@@ -74,7 +74,7 @@ def page(document: dict[str, Any]) -> str:
         policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
         endings=_endings(document["status"]),
         throughput_plot=_throughput(document),
-        score_plots=[plot for name in ("grounding", "confidence") if (plot := _scores(name, document["scores"]))],
+        score_plots=[plot for name in ("grounding", "decided") if (plot := _scores(name, document["scores"]))],
         spent=spent_of(BatchStatus.model_validate(document["status"])),
         cost_by_model=_by_model(document["calls"]),
         estimates=_estimates(document["estimate"]),
@@ -115,7 +115,7 @@ def _scores(name: str, rows: list[dict[str, Any]]) -> Columns | None:
     counts = [[bins.get(place + 1, 0)] for place in range(BINS)]
     titles = {
         "grounding": "Answers by grounding: the share of claims that the sources support",
-        "confidence": "Answers by confidence: the probability that no claim is unsupported",
+        "decided": "Answers by what is decided: the share of claims that words, a model or a judge could tell",
     }
     return _columns(titles[name], labels, counts, [name], ["0", "0.5", "1"])
 

@@ -105,7 +105,7 @@ def test_a_claim_without_a_probability_is_unchecked(act: Act) -> None:  # fmt: s
     assert (first.verdict, second.verdict) == (Verdict.SUPPORTED, Verdict.UNCHECKED)
     assert (second.score, second.judge, second.checker) == (None, None, None)
     assert grounding_of(view).failed_checkers == {}
-    assert grounding_of(view).confidence is None
+    assert grounding_of(view).decided == {"judge": 1}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from tasks.grounding.model import (
     Calibration,
     Features,
     LexicalModel,
-    joint_probability,
     measure,
     read_claim,
     shipped,
@@ -186,7 +185,7 @@ def test_words_are_looked_for_as_they_are_indexed(text: str, data: st.DataObject
 def test_the_shipped_model_says_where_it_comes_from() -> None:
     model = shipped()
     assert model.features == WEIGHED
-    assert 0 < model.dependence < 1
+    assert 0.5 < min(model.right.supported, model.right.contradicted) < 1
     assert len(model.trained_on) == 6
     assert all(len(digest) == 64 for digest in model.trained_on.values())
     assert model.knots[0][1] > 0.02
@@ -276,20 +275,17 @@ def test_a_setting_selects_a_calibration() -> None:
 LATER = "A crossing takes 95 minutes."
 
 
-@pytest.mark.parametrize(("dependence", "expected"), [(0.0, "product"), (1.0, "lowest"), (None, "shipped")])
-def test_a_calibration_says_how_alike_claims_fare(dependence: float | None, expected: str) -> None:
+def test_a_calibration_says_how_often_words_are_right() -> None:
     try:
-        use_calibration(calibration(dependence=dependence))
-        grounding = check("A crossing takes 85 minutes. It costs 18.50 euros for children.", FERRY)
+        use_calibration(calibration(right={"supported": 0.9, "contradicted": 0.6}, supported_at=0.4))
+        grounding = check("A crossing takes 85 minutes. A crossing takes 95 minutes. It is a nice boat.", FERRY)
     finally:
         use_calibration(None)
-    scores = [claim.score or 0.0 for claim in grounding.claims]
-    of_way = {
-        "product": scores[0] * scores[1],
-        "lowest": min(scores),
-        "shipped": joint_probability(scores, shipped().dependence),
-    }
-    assert grounding.confidence == pytest.approx(of_way[expected], abs=1e-4)
+    verdicts = [claim.verdict for claim in grounding.claims]
+    assert verdicts == [Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.UNDECIDED]
+    assert grounding.confidence == 0.75
+    assert grounding.decided == {"lexical": 2}
+    assert (grounding.claims[1].score or 1.0) <= 0.4 < (grounding.claims[0].score or 0.0)
 
 
 def test_a_calibration_for_another_model_is_refused() -> None:
@@ -313,21 +309,24 @@ def test_a_broken_calibration_file_is_named(tmp_path: Path, text: str) -> None:
 def test_the_weakest_claim_and_the_confidence() -> None:
     grounding = check("A crossing takes 85 minutes [1]. The captain eats 85 dogs [1]. Hello!", FERRY)
     assert grounding.weakest == 1
-    first, second = grounding.claims[0].score or 0.0, grounding.claims[1].score or 0.0
-    assert grounding.confidence == pytest.approx(joint_probability([first, second], shipped().dependence), abs=1e-4)
-    assert first * second < grounding.confidence < second < 0.4 < first
-    alone = check("A crossing takes 85 minutes [1].", FERRY)
-    assert alone.confidence == alone.claims[0].score
+    shares = {Verdict.SUPPORTED: shipped().right.supported, Verdict.CONTRADICTED: shipped().right.contradicted}
+    decided = [claim for claim in grounding.claims if claim.verdict in shares]
+    assert [claim.checker for claim in decided] == ["lexical"] * len(decided)
+    assert grounding.confidence == pytest.approx(
+        sum(shares[claim.verdict] for claim in decided) / len(decided), abs=1e-4
+    )
+    assert check("The captain eats dogs [1].", FERRY).confidence is None
     assert (check("Hello!", FERRY).weakest, check("Hello!", FERRY).confidence) == (None, None)
 
 
-def test_an_unchecked_claim_leaves_no_confidence() -> None:
+def test_an_unchecked_claim_is_not_decided() -> None:
     claims = [
         Claim(text="a", start_pos=0, end_pos=1, verdict=Verdict.SUPPORTED, score=0.7, checker="lexical"),
         Claim(text="b", start_pos=2, end_pos=3, verdict=Verdict.UNCHECKED),
     ]
-    grounding = summed_up(claims, {}, {}, [], shipped().dependence, skipped={})
-    assert (grounding.weakest, grounding.confidence) == (1, None)
+    grounding = summed_up(claims, {}, {}, [], shipped().right, skipped={})
+    assert (grounding.weakest, grounding.confidence) == (1, shipped().right.supported)
+    assert grounding.decided == {"lexical": 1}
 
 
 @pytest.mark.parametrize(

@@ -61,12 +61,12 @@ def test_a_calibration_is_written_and_used(tmp_path: Path, capsys: pytest.Captur
     out = tmp_path / "mine.json"
     assert cli.run(["calibrate", str(labels(tmp_path / "labels.jsonl")), "-o", str(out)]) == 0
     stderr = capsys.readouterr().err
-    assert "balanced accuracy" in stderr
+    assert "Brier score" in stderr
+    assert "words support" in stderr
     assert f"NIGHTDESK_CALIBRATION={out}" in stderr
     calibration = Calibration.load(out)
     assert calibration.labels == LINES
-    assert calibration.metrics["after, in folds"]["balanced accuracy"] == 1.0
-    assert calibration.metrics["before"]["balanced accuracy"] == 0.5
+    assert calibration.metrics["after, in folds"]["Brier"] < calibration.metrics["before"]["Brier"]
     before = verdict(line(0))
     use_calibration(calibration)
     # A calibration says what scores mean; what words decide stays.
@@ -88,30 +88,18 @@ def test_bad_lines_are_named_and_left_out(tmp_path: Path, capsys: pytest.Capture
         assert f"line {LINES + 1 + number} is left out" in captured.err
 
 
-def test_the_confidence_of_answers_of_several_claims_matches_their_labels() -> None:
-    """A third of the answers is supported, whatever their words: so much is to be said of each, however many its claims."""
-    answers = []
-    for number in range(150):
-        parts = [line(number * 3 + at) for at in range(3)]
-        request = JobRequest(
-            response=" ".join(part["response"] for part in parts),
-            context=[source for part in parts for source in part["sources"]],
-        )
-        answers.append(LabelledAnswer(request, number % 3 == 0))
-    calibration = recalibrate(answers, "2026-01-01").calibration
-    use_calibration(calibration)
-    stated = [ground(request, postprocess(request, None, None)).confidence or 0.0 for request, _ in answers]
-    assert sum(stated) / len(stated) == pytest.approx(1 / 3, abs=0.06)
-    assert calibration.dependence is not None
-    assert calibration.dependence > shipped().dependence
-    alone = recalibrate(
-        [
-            LabelledAnswer(JobRequest(response=labelled["response"], context=labelled["sources"]), labelled["label"])
-            for labelled in map(line, range(40))
-        ],
-        "2026-01-01",
-    )
-    assert alone.calibration.dependence == shipped().dependence
+def test_the_share_of_right_verdicts_is_fitted_to_labels() -> None:
+    sources = [f"The lantern number {number} is copper." for number in range(200)]
+    answers = [
+        LabelledAnswer(JobRequest(response=source, context=[source]), number % 2 == 0)
+        for number, source in enumerate(sources)
+    ]
+    result = recalibrate(answers, "2026-01-01")
+    assert result.decided[:2] == (200, 100)
+    right = result.calibration.right
+    assert right is not None
+    assert 0.5 < right.supported < 0.6
+    assert right.contradicted == shipped().right.contradicted
 
 
 def test_a_calibration_that_is_no_better_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,8 +151,7 @@ def test_a_calibration_with_a_local_model_weighs_its_scores(
     assert "with local model" in capsys.readouterr().err
     calibration = Calibration.load(out)
     metrics = calibration.metrics
-    assert metrics["with local model, in folds"]["balanced accuracy"] > 0.95
-    assert metrics["after, in folds"]["balanced accuracy"] < 0.6
+    assert metrics["with local model, in folds"]["Brier"] < 0.1 < metrics["after, in folds"]["Brier"]
     assert calibration.local is not None
     assert calibration.local.source == "says-who-3"
     assert 30 <= calibration.local.labels <= 90

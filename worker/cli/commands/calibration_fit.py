@@ -1,4 +1,4 @@
-"""``nightdesk calibrate``: fit the check's probabilities and threshold to an operator's own labels."""
+"""``nightdesk calibrate``: fit the check's probabilities to an operator's own labels, or its threshold to a promise."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ def calibrate(
     """Make a calibration file from labelled answers; name it in NIGHTDESK_CALIBRATION to use it.
 
     A line holds an answer under 'response', 'answer' or 'claim', its sources under 'sources' or 'context', and a
-    'label': 1 (every claim is supported) or 0. Some 50 lines move the threshold, some hundred the probabilities.
+    'label': 1 (every claim is supported) or 0. Some 50 lines move the probabilities and the confidence.
     With NIGHTDESK_LOCAL_MODEL set it also fits the weights of that model, and shows whether it helps.
 
     With --alpha 0.05 the probabilities stay, and the threshold is the lowest at which, with 95 % confidence, at most 5 %
@@ -86,7 +86,12 @@ def _report(result: Recalibrated) -> None:
         f"{count_of(result.calibration.labels, 'labelled answer')}; 'after' is measured on rows left out of each of 5 folds"
     )
     _table([("before", result.before), ("after", result.after), ("with local model", result.with_local)])
-    tell(f"supported from a probability of {result.calibration.supported_at:.2f}")
+    decided = result.decided
+    tell(
+        f"words support {decided.supported} answers, {decided.rightly_supported} of them rightly, and contradict"
+        f" {decided.contradicted}, {decided.rightly_contradicted} rightly; they leave"
+        f" {result.calibration.labels - decided.supported - decided.contradicted} open"
+    )
     if result.after.brier >= result.before.brier:
         warn(
             "on rows left out its probabilities are no better than before (Brier score): label more answers before you "
@@ -108,7 +113,7 @@ def _promise(result: Guarantee) -> None:
 def _table(columns: Sequence[tuple[str, Metrics | None]]) -> None:
     present = [(title, metrics) for title, metrics in columns if metrics is not None]
     tell(" " * 18 + "".join(f"{title:>{len(title) + 2}}" for title, _ in present))
-    for name, metric in (("balanced accuracy", "balanced_accuracy"), ("ECE", "ece"), ("Brier score", "brier")):
+    for name, metric in (("ECE", "ece"), ("Brier score", "brier")):
         tell(f"{name:<18}" + "".join(f"{getattr(metrics, metric):>{len(title) + 2}.3f}" for title, metrics in present))
 
 
