@@ -89,7 +89,11 @@ def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[Job
         warnings.append(f"unknown keys were put into metadata: {', '.join(map(repr, extra))}")
     config = raw.get("config")
     if isinstance(config, dict) or (config is None and defaults):
-        own = {key: each for key, each in (config or {}).items() if each is not None or key not in (defaults or {})}
+        own = {
+            key: each
+            for key, each in (config or {}).items()
+            if each != "" and (each is not None or key not in (defaults or {}))
+        }
         raw = {**raw, "config": _parsed_config({**(defaults or {}), **own})}
     request: JobRequest = validated(JobRequest, raw)
     _check_schema(request.config)

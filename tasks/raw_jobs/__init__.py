@@ -15,6 +15,9 @@ from tasks.raw_jobs.names import names_of, plan_names
 from tasks.raw_jobs.sources import as_id, read_sources, text_of
 
 _CONTRACT = frozenset(JobRequest.model_fields)
+_TEXTS = frozenset({"query", "response", "idempotency_key", "message_id"})
+"""Fields in which an empty text is a value, or a mistake to be told; in the others it is absence, as null is."""
+
 _ASKING = frozenset({"user", "human"})
 _IDS = ("custom_id", "message_id", "retrieval_record_id", "trace_id", "request_id", "idempotency_key")
 
@@ -35,11 +38,11 @@ def read_job(raw: dict[str, Any], *, check_only: bool = False) -> dict[str, Any]
 
 
 def _read_job(raw: dict[str, Any], *, check_only: bool) -> dict[str, Any]:
-    fields = _CONTRACT | names_of(check_only=check_only).keys()
+    fields = {name: name for name in _CONTRACT} | names_of(check_only=check_only)
     # An object in the place of the question holds the job: exports of test sets.
     if isinstance(inner := raw.get("input"), dict) and not raw.keys() & {"query", "question"}:
         raw = {**inner, **{key: each for key, each in raw.items() if key != "input"}}
-    job = {key: each for key, each in raw.items() if each is not None or key not in fields}
+    job = {key: each for key, each in raw.items() if key not in fields or not _is_absent(fields[key], each)}
     plan = plan_names(job, check_only=check_only)
     job = {plan.get(key, key): each for key, each in job.items()}
     for name in _IDS:
@@ -59,6 +62,11 @@ def _read_job(raw: dict[str, Any], *, check_only: bool) -> dict[str, Any]:
     if isinstance(response := job.get("response"), dict) or (isinstance(response, list) and len(response) == 1):
         job["response"] = text if (text := text_of(response)) is not None else response
     return job
+
+
+def _is_absent(field: str, value: Any) -> bool:
+    # An empty object of PHP is written as an empty list.
+    return value is None or (value == "" and field not in _TEXTS) or (value == [] and field in {"config", "metadata"})
 
 
 def _take_config(job: dict[str, Any]) -> None:

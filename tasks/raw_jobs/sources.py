@@ -99,6 +99,9 @@ _PAGES = ("page_label", "page", "page_number", "page_no", "page_num", "pages", "
 _INNER = frozenset({"page_label", "page_number", "page_no", "filename", "file_name"})
 """Those that mean a source wherever they stand in its metadata."""
 
+_NOTHING = frozenset({"nan", "none", "null", "<na>", "nat"})
+"""What programs print for a value that is missing, in small letters."""
+
 _PATH = re.compile(r"(?:[A-Za-z]:)?[^\s:]*[/\\][^/\\]+")
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,20})?")
 _FLOAT_PAGE = re.compile(r"\d+\.0")
@@ -124,7 +127,11 @@ def read_sources(value: Any) -> list[dict[str, Any]]:
 def _text(value: Any, number: int) -> dict[str, Any]:
     if not isinstance(value, str):
         raise InputError("must be a text, or an object", field=f"context.{number}")
-    return {"content": value}
+    return {"content": "" if _is_nothing(value) else value}
+
+
+def _is_nothing(value: Any) -> bool:
+    return isinstance(value, str) and value.lower() in _NOTHING
 
 
 def text_of(value: Any) -> str | None:
@@ -146,7 +153,7 @@ def _each(value: Any) -> Iterator[Any]:
     if isinstance(value, str):
         value = structure_of(value) or value
     if isinstance(value, dict):
-        yield from _inside(value)
+        yield from _inside(value) if value else [""]
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _element(each)
@@ -218,7 +225,8 @@ def _spelled(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _source(value: dict[str, Any], number: int) -> dict[str, Any]:
     """An object with a text in the form of the contract."""
-    if value.keys() <= _PLAIN and isinstance(value.get("content"), str) and _ids_are_texts(value):
+    content = value.get("content")
+    if value.keys() <= _PLAIN and isinstance(content, str) and not _is_nothing(content) and _ids_are_texts(value):
         return value
     value = _unwrapped(value)
     abouts = [value[key] for key in _METADATA if isinstance(value.get(key), dict)]
@@ -229,13 +237,14 @@ def _source(value: dict[str, Any], number: int) -> dict[str, Any]:
         name = _text_name(value)
     if name is None:
         raise _no_text(value, number)
-    text = text_of(value[name])
-    fields = {"content": text if text is not None else "" if value[name] in (None, []) else value[name]}
+    text = "" if _is_nothing(value[name]) else text_of(value[name])
+    fields = {"content": text if text is not None else "" if value[name] in (None, [], {}) else value[name]}
     fields |= {field: value[key] for key, field in _FIELDS.items() if isinstance(value.get(key), str | int | float)}
     metadata: dict[str, Any] = {}
     for key, each in value.items():
         if key in _CONTRACT and key not in _FIELDS and not isinstance(each, dict):
-            fields.setdefault(key, each)
+            if each not in ("", []):
+                fields.setdefault(key, each)
         elif key not in _FIELDS and key not in _METADATA and each is not None:
             metadata[key] = each
     for about in abouts:
@@ -249,13 +258,9 @@ def _source(value: dict[str, Any], number: int) -> dict[str, Any]:
 def _no_text(value: Mapping[str, Any], number: int) -> InputError:
     texts = [key for key, each in value.items() if isinstance(each, str)]
     hint = max(texts, key=lambda key: len(value[key]), default="NAME")
-    reason = (
-        f"none of the keys {', '.join(map(repr, value))} is known as the text of a source"
-        if value
-        else "the source is empty"
-    )
     return InputError(
-        f"is missing: {reason}; call it 'content', or for a file say which it is: --map sources.content={hint}",
+        f"is missing: none of the keys {', '.join(map(repr, value))} is known as the text of a source; call it 'content', or "
+        f"for a file say which it is: --map sources.content={hint}",
         field=f"context.{number}.content",
     )
 
@@ -304,7 +309,7 @@ def _write_plainly(fields: dict[str, Any]) -> None:
         if name in fields:
             fields[name] = as_id(fields[name])
     score = fields.get("relevance_score")
-    if isinstance(score, bool):
+    if isinstance(score, bool) or score == "" or _is_nothing(score):
         del fields["relevance_score"]
     elif isinstance(score, str) and _NUMBER.fullmatch(score):
         fields["relevance_score"] = float(score)
@@ -366,6 +371,8 @@ def _page(value: Any) -> Any:
     """A page as a number, a text, or several; None for what is none."""
     match value:
         case bool() | None:
+            return None
+        case str() if _is_nothing(value):
             return None
         case dict():
             return _joined(value.values())

@@ -24,8 +24,8 @@ def printable(text: str) -> str:
     return text.translate(_CONTROL)
 
 
-_COMMAND = re.compile(r"'nightdesk [^']*'|(?<=: )nightdesk [^;]*$", re.MULTILINE)
-"""A command in a message: quoted, or after a colon to the end of its line."""
+_COMMAND = re.compile(r"'nightdesk [^']*'|(?<=: )nightdesk [^;]*$|--map \S+(?: --map \S+)*", re.MULTILINE)
+"""A command in a message: quoted, or after a colon to the end of its line; and options to be copied."""
 _JOINT = "\N{NO-BREAK SPACE}"
 
 

@@ -38,6 +38,34 @@ def test_null_is_absence_in_every_field(model: type[Any]) -> None:
     assert validated(model, {**nulls, **base}) == validated(model, base)
 
 
+def test_an_empty_text_is_absence_but_in_texts_and_keys() -> None:
+    refused = {"query", "response", "idempotency_key", "message_id"}
+    job = {name: "" for name in JobRequest.model_fields if name not in refused}
+    source = {name: "" for name in SourceContext.model_fields if name != "content"}
+    config = dict.fromkeys(GenerationConfig.model_fields, "")
+    assert request_of(**job) == request_of()
+    assert request_of(context=[{**source, "content": "a."}], config=config) == request_of(context=["a."])
+    for name in ("idempotency_key", "message_id"):
+        with pytest.raises(InputError, match=name):
+            request_of(**{name: ""})
+
+
+@pytest.mark.parametrize("name", ["metadata", "config"])
+def test_an_empty_list_is_an_empty_object(name: str) -> None:
+    assert request_of(**{name: []}) == request_of()
+
+
+@pytest.mark.parametrize("name", ["max_cost_usd", "deadline", "key"])
+def test_an_empty_bound_of_a_batch_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=name):
+        validated(BatchRequest, {name: ""})
+
+
+@pytest.mark.parametrize("score", ["", "nan", "None", True])
+def test_a_score_that_says_nothing_is_none(score: Any) -> None:
+    assert request_of(context=[{"content": "a.", "relevance_score": score}]).context[0].relevance_score is None
+
+
 @pytest.mark.parametrize(
     "name", ["context", "config", "metadata", "conversation_history", "priority", "retrieval_context", "sources", "id"]
 )
@@ -54,7 +82,22 @@ def test_null_in_a_job_takes_the_value_of_the_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    "blank", ["", "  ", None, {"content": ""}, {"content": None}, {"text": " \n"}, {"content": []}]
+    "blank",
+    [
+        "",
+        "  ",
+        None,
+        {},
+        "nan",
+        "None",
+        {"content": ""},
+        {"content": None},
+        {"text": " \n"},
+        {"content": []},
+        {"content": {}},
+        {"content": "NaN"},
+        {"content": "null", "title": "T"},
+    ],
 )
 def test_a_source_without_text_is_told_and_refuses_nothing(blank: Any) -> None:
     request, warnings = parse_request({"query": "Why?", "context": ["A.", blank, "B."]})
