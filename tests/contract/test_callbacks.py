@@ -307,3 +307,19 @@ async def test_a_batch_that_is_retried_meanwhile_is_told_once_it_is_settled_agai
         await ledger._database.rows(count, {"id": batch_id, "jobs": -1})
         await delivery(ledger).deliver()
         assert len(receiving.requests) == 1
+
+
+async def test_the_fold_of_counts_makes_callbacks_of_settled_batches_due_and_no_others(ledger: PostgresLedger) -> None:
+    done, ended, open_batch = (make_batch(callback_url="http://receiver.example") for _ in range(3))
+    for batch in (done, ended):
+        await finished(ledger, batch=batch)
+    await submit(ledger, batch=open_batch)
+    await ledger._database.rows("UPDATE callback SET next_at = nightdesk_now() + interval '1 hour'")
+    await ledger._database.rows(
+        "UPDATE callback SET ended_at = nightdesk_now() WHERE batch_id = %(id)s", {"id": ended.id}
+    )
+
+    await ledger.duties.fold_counts(1000)
+
+    due = await ledger._database.rows("SELECT batch_id FROM callback WHERE next_at <= nightdesk_now()")
+    assert [row.batch_id for row in due] == [done.id]

@@ -10,14 +10,17 @@ from uuid import UUID
 import pytest
 from psycopg import sql
 
+from schemas.access import Role
+from schemas.budget import TOTAL
 from schemas.states import JobState, Step
-from tasks.ports import ClosedAttempt, Leased, NewAttempt, Opened, Purpose
+from tasks.ports import ClosedAttempt, Leased, NewAttempt, Opened, Purpose, Submitter
 from tests.builders import closed_error, closed_ok, closed_unknown, make_answer, make_attempt, make_batch, to_check
 from tests.contract.situations import ACTOR, finish, open_one, state, submit_many, take, take_one, view
 from tests.databases import on, say
 from tests.postgres import make_postgres_ledger
 from tests.servers import Servers
 from worker.ledger.postgres import PostgresLedger
+from worker.operations.api_keys import KeyRequest, add_key
 
 PRICE, COST = Decimal("0.25"), Decimal("0.1")
 
@@ -137,6 +140,30 @@ def test_calls_under_way_have_their_leases_again_before_another_worker_takes_the
                 assert await money(ledger, batch_id) == (0, 2 * COST)
 
         asyncio.run(go_on())
+
+
+def test_money_that_comes_back_is_reserved_for_its_own_key_alone(cluster: Cluster) -> None:
+    async def submit() -> list[UUID]:
+        async with make_postgres_ledger(cluster.primary) as ledger:
+            money = {TOTAL: Decimal(10)}
+            key, _ = await add_key(ledger, KeyRequest("intake", "desk", Role.SUBMIT, money=money), ACTOR)
+            await add_key(ledger, KeyRequest("other", "desk", Role.SUBMIT, money=money), ACTOR)
+            await add_key(ledger, KeyRequest("stranger", "another", Role.SUBMIT, money=money), ACTOR)
+            receipt = await submit_many(ledger, 2, batch=make_batch("desk", submitter=Submitter(key.id, key.name)))
+            return list(receipt.job_ids)
+
+    job_ids = asyncio.run(submit())
+    with cluster.standby() as url:
+        opened = calls(cluster.primary, job_ids)
+
+        async def put_back() -> None:
+            async with make_postgres_ledger(url) as ledger:
+                await ledger.attempts.put_back([attempt for _, attempt in opened])
+                reserved = {budget.key: budget.reserved_usd for budget in await ledger.budgets.all()}
+                assert reserved == {"intake": 2 * PRICE, "other": 0, "stranger": 0}
+                assert await ledger.inspection.violations() == []
+
+        asyncio.run(put_back())
 
 
 def test_an_answer_of_a_job_that_another_worker_calls_by_now_is_stored_and_wins(cluster: Cluster) -> None:

@@ -151,6 +151,17 @@ def test_a_ceiling_that_has_no_room_for_the_next_model_ends_with_the_best_answer
     run(scenario())
 
 
+def test_claims_without_support_are_no_shortfall_where_grounding_is_not_required() -> None:
+    async def scenario() -> None:
+        cascade = harness(answers(f"{GOOD} {BAD}"), strong=(answers(GOOD),))
+        view = await cascade.answer(requesting(escalate=["strong"], require_grounding=False))
+
+        assert view.outcome is Outcome.ANSWERED
+        assert cascade.stronger[0].calls == []
+
+    run(scenario())
+
+
 def test_no_model_is_asked_whose_answer_may_come_after_the_deadline() -> None:
     async def scenario() -> None:
         for seconds, rounds in ((80.0, [0]), (120.0, [0, 2])):
