@@ -23,6 +23,10 @@ MOST_LEFT_OUT = 3
 """Facts of a part of a sentence that a claim may leave out."""
 
 
+ANY_ROLE = "any"
+"""The role of a fact of a table, which no word leads."""
+
+
 class Account(NamedTuple):
     """The account of a claim by a place; ``missing`` are the claim's facts that it lacks.
 
@@ -141,7 +145,7 @@ class _Account:
         turned = [at for at in left_out if self._turns(at)]
         if not missing:
             if not turned:
-                return Account(supported=self._is_whole(left_out))
+                return Account(supported=self._is_whole(left_out) and self._leaves_phrases_out(left_out))
             remaining = [at for at in left_out if at != turned[0]]
             if len(turned) == 1 and _is(self.place[turned[0]], "not") and self._is_whole(remaining):
                 return Account(False, (), (None, self.place[turned[0]]), ErrorKind.NEGATION)
@@ -194,7 +198,7 @@ class _Account:
 
     def _keeps_roles(self) -> bool:
         return all(
-            not self.claim[own].role or self.claim[own].role == self.place[there].role
+            not self.claim[own].role or self.place[there].role in {self.claim[own].role, ANY_ROLE}
             for own, there in self.pairs.items()
         )
 
@@ -209,6 +213,27 @@ class _Account:
         if "not" in fact.group:
             return at == 0 or self.place[at - 1].clause != fact.clause
         return bool(fact.group & BINDING)
+
+    def _leaves_phrases_out(self, left_out: Sequence[int]) -> bool:
+        """Tells whether a claim leaves out no more than phrases behind its first fact, each led by a preposition, and the title of a name.
+
+        What else is left out of its part of a sentence, or stands before it, may restrict it or tell who says so.
+        """
+        paired = set(self.pairs.values())
+        clauses = {self.place[there].clause for there in paired}
+        first = min(paired)
+        in_phrase = False
+        for at in left_out:
+            fact = self.place[at]
+            in_phrase = bool(fact.role) or (
+                in_phrase and at - 1 not in paired and self.place[at - 1].clause == fact.clause
+            )
+            if at + 1 in paired and fact.kind is Kind.WORD and self.place[at + 1].kind is Kind.NAME:
+                continue
+            opens = at < first and bool(fact.role or fact.kind is Kind.SIGN)
+            if opens or (fact.clause in clauses and (at < first or not in_phrase)):
+                return False
+        return True
 
     def _is_whole(self, left_out: Sequence[int]) -> bool:
         """Tells whether the claim says what the place does without what it leaves out."""
@@ -249,11 +274,11 @@ class _Account:
         for there in between:
             if excludes(fact, self.place[there]):
                 return there
-        if len(between) == 1 and fact.kind is Kind.WORD and self.place[between[0]].kind is Kind.WORD:
-            other = self.place[between[0]]
-            if self.elsewhere(fact) or (fact.led and fact.led == other.led and len(self.pairs) >= LEAST_NEAR):
-                return between[0]
-        return None
+        other = self.place[between[0]] if len(between) == 1 else None
+        if other is None or not (fact.kind is other.kind is Kind.WORD) or other.role == ANY_ROLE:
+            return None
+        is_near = bool(fact.led) and fact.led == other.led and len(self.pairs) >= LEAST_NEAR
+        return between[0] if is_near or self.elsewhere(fact) else None
 
 
 _KINDS = {

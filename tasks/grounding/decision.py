@@ -1,18 +1,19 @@
 """Decides a claim by its words: a place that accounts for it, one that differs in a fact, or neither."""
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from schemas.claim_error import ClaimError, ErrorKind
 from schemas.grounding import Evidence, Verdict
 from schemas.job import SHOWN_METADATA
-from tasks.grounding.accounting import Account, account, excludes
+from tasks.grounding.accounting import ANY_ROLE, Account, account, excludes
 from tasks.text.evidence import SourceSearch
 from tasks.text.fact_words import AMOUNTS
 from tasks.text.facts import Fact, FactText, Kind, read_facts
 from tasks.text.sentences import Span, words
+from tasks.text.tables import row_sentences
 from tasks.text.wording import stems_of
 
 MOST_PLACES = 3
@@ -30,7 +31,7 @@ ROUGHLY = 0.06
 FACTORS = (7.0, 12.0, 52.0, 60.0, 100.0)
 """Numbers of which a derived one may be a multiple without a word: months of a year."""
 _MOST_NUMBERS = 40
-_RANGE = re.compile(r"\d\s?(?:[-–]|a|à|to|bis|tot|al|and|und|et|y|e|en)\s?\d")  # noqa: RUF001 - a dash between the ends of a range
+_RANGE = re.compile(r"\d\s?[%€$£]?\s?(?:[-–]|a|à|to|bis|tot|al|and|und|et|y|e|en)\s?[€$£]?\s?\d")  # noqa: RUF001 - a dash between the ends of a range
 _REACH = 8
 """Characters before a number among which the other end of its range stands."""
 _QUOTED = re.compile(r"[\"“„«»]\s?([^\"“”„«»]{3,400}?)\s?[\"”“»«]")
@@ -82,9 +83,19 @@ class _Decider:
         self._search, self._code = search, code
         self._claim = read_facts(text, code)
         self._places = [
-            _Place(source, span, read_facts(search.content(source)[span.start : span.end], code))
+            _Place(source, span, facts)
             for source, span in search.places(content, MOST_PLACES)
+            for facts in self._read(search.content(source), span)
         ]
+
+    def _read(self, content: str, span: Span) -> Iterator[FactText]:
+        """The facts of a passage; those of a row of a table by column, too, whose heads stand elsewhere."""
+        yield read_facts(content[span.start : span.end], self._code)
+        if "|" not in content[span.start : span.end] or "|" in self._claim.text:
+            return
+        for sentence in row_sentences(content, span.start):
+            read = read_facts(sentence, self._code)
+            yield read._replace(facts=tuple(fact._replace(role=ANY_ROLE) for fact in read.facts))
 
     def decision(self) -> Decision:
         """The decision: support by any place goes before a difference from another one."""
@@ -104,7 +115,7 @@ class _Decider:
         if best is None:
             return Decision(Verdict.UNDECIDED, unaccounted=self._surfaces(self._claim.facts))
         _, result, place = best
-        if result.differs is not None and result.kind is not None:
+        if result.differs is not None and result.kind is not None and not self._is_in_range(place, result.differs[1]):
             return self._contradiction(place, *result.differs, result.kind)
         return self._rivalled() or Decision(
             Verdict.UNDECIDED, _evidence(place), unaccounted=self._surfaces(result.missing)
@@ -265,11 +276,15 @@ class _Decider:
             return True
         if "time" in fact.group and sum("clock" in other.group for other in facts) > 1:
             return True
+        return any(self._is_in_range(place, facts[at]) for at in rivals)
+
+    def _is_in_range(self, place: _Place, end: Fact | None) -> bool:
+        """Tells whether a number of a place is one end of a range."""
+        if end is None or end.kind not in {Kind.NUMBER, Kind.DATE}:
+            return False
         text = place.facts.text
-        return any(
-            _RANGE.search(text[max(0, facts[at].start - _REACH) : facts[at].end]) or _RANGE.match(text, facts[at].start)
-            for at in rivals
-        )
+        before = text[max(0, end.start - _REACH) : end.end]
+        return bool(_RANGE.search(before) or _RANGE.search(text, end.start, end.end + _REACH))
 
     def _follows(self, fact: Fact) -> bool:
         """Tells whether a number is the sum, difference, product or share of two remaining, or nearly one of them."""

@@ -66,7 +66,7 @@ class FactWords:
 
 @cache
 def fact_words(code: str | None) -> FactWords:
-    """The words of a language by its ISO 639-1 code; of English for None, none for a language without lists."""
+    """The words of a language by its ISO 639-1 code, none for a language without lists; for None those of English, as a guess."""
     path = FOLDER / f"{code or 'en'}.toml"
     table = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     signs = _signs(table)
@@ -85,7 +85,7 @@ def fact_words(code: str | None) -> FactWords:
     }
     return FactWords(
         code=code or "en",
-        has_lists=bool(table),
+        has_lists=code is not None and bool(table),
         numbers={word: float(value) for word, value in table.get("numbers", {}).items()},
         articles_of_one=frozenset(f"{table.get('one', '')} {table.get('articles', '')}".split()),
         units=_table("units", code),

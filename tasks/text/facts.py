@@ -58,8 +58,9 @@ class FactText(NamedTuple):
 
 
 _TOKEN = re.compile(
-    r"(?P<word>(?:(?![\u3400-\u9fff\u3040-\u30ff])[^\W\d_])+|[\u3400-\u9fff\u3040-\u30ff])"
-    r"|(?P<date>\d{4}-\d{2}-\d{2}(?!\d)|(?<![\d.])\d{1,2}[./]\d{1,2}[./](?:\d{4}|\d{2})(?![\d/])|(?<![\d.,])[0-3]\d\.[01]\d\.(?=\s|,))"
+    r"(?P<address>(?:https?://|www\.)[^\s<>\"]+(?<![.,;:!?)])|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"
+    r"|(?P<word>(?:(?![\u3400-\u9fff\u3040-\u30ff])[^\W\d_])+|[\u3400-\u9fff\u3040-\u30ff])"
+    r"|(?P<date>\d{4}-\d{2}-\d{2}(?!\d)|(?<![\d.])\d{1,2}[./]\d{1,2}[./](?:\d{4}|\d{2})(?![\d/])|(?<![\d.,])[0-3]?\d\.[01]?\d\.(?=\s|,|\Z))"
     r"|(?P<time>(?<![\d.,:])(?:[01]?\d|2[0-4])(?:[:.][0-5]\d(?:\s?[ap]\.?\s?m\b\.?|\s?Uhr\b|\s?h\b)|:[0-5]\d(?![\d:])|\s?[ap]\.?\s?m\b\.?|\s?Uhr\b|\s?h\s?[0-5]\d(?!\d)))"
     r"|(?P<number>(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d])(?:,\d+)?|\d+(?:(?:[.,'’\u00a0\u202f\u2009]|, )\d{3}(?!\d)|[.,]\d+)*(?:[/⁄]\d+)?)"
     r"|(?P<mark>[<>≤≥±≈~−+]|[%‰°²³]|[^\W\d]|[€$£¥₹₩₽₺¢]|-(?=\d))"
@@ -214,6 +215,9 @@ class _Reader:
             return self._digits_of_date(at)
         if token.kind == "number":
             return self._month_date(at) or self._number(at, _value(token.text), token)
+        if token.kind == "address":
+            self._add(Kind.NAME, token.start, token.end, frozenset({token.text}))
+            return at + 1
         if token.kind == "mark":
             if (side := _SIGN_OF.get(token.text)) is not None:
                 self._sign(token.start, token.end, frozenset({side}))
@@ -231,6 +235,9 @@ class _Reader:
                 self._role = self._led = token.low
             elif plain.is_article:
                 self._led = token.low
+            return at + 1
+        if self._is_label(at):
+            self._add(Kind.NAME, token.start, token.end, frozenset({token.low}))
             return at + 1
         if (signed := self._signs_at(at)) is not None:
             last, sides = signed
@@ -273,6 +280,14 @@ class _Reader:
             return at + 1
         self._add_word(token, *_root_and_opposites(token.text, token.low, words))
         return at + 1
+
+    def _is_label(self, at: int) -> bool:
+        """Tells whether a letter names what stands before it, such as vitamin A."""
+        letter = self._tokens[at].text
+        if len(letter) > 1 or not letter.isupper() or at == 0 or self._tokens[at - 1].kind != "word":
+            return False
+        before = self._plain[self._tokens[at - 1].text]
+        return before is not None and bool(before.root)
 
     def _add_word(self, token: _Token, root: frozenset[Hashable], opposites: frozenset[Hashable]) -> None:
         is_name = token.text[0].isupper() and not self._opens and not self._words.nouns_in_capitals
@@ -478,6 +493,8 @@ class _Reader:
         parts = [int(part) for part in re.findall(r"\d+", token.text)]
         if "-" in token.text:
             year, month, day = parts
+        elif len(parts) == 2 and self._words.code != "de":
+            return self._number(at, _value(token.text[:-1]), token._replace(text=token.text[:-1], end=token.end - 1))
         elif len(parts) == 2:
             (day, month), year = parts, 0
         else:
@@ -515,7 +532,7 @@ class _Reader:
         if (
             month_at == at
             and tokens[at].text[0].islower()
-            and tokens[at].low in {"mars", "mai", "marzo"}
+            and (tokens[at].low in {"mars", "mai", "marzo"} or tokens[at].low in self._words.numbers)
             and not self._is_before_number(at)
         ):
             return None

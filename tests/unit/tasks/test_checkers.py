@@ -36,7 +36,7 @@ def only(response: str, **config: Any) -> Claim:
 
 
 def test_a_supported_claim_names_its_evidence_to_the_code_point() -> None:
-    claim = only("Dogs require the consent of the landlord [2].")
+    claim = only("Dogs require the written consent of the landlord [2].")
     assert claim.verdict is Verdict.SUPPORTED
     assert not claim.miscited
     (evidence,) = claim.evidence
@@ -127,7 +127,9 @@ def test_checkable_and_uncheckable_statements(text: str, reason: str | None) -> 
 
 
 def test_scores_count_checkable_claims_only() -> None:
-    grounding = check("Hello! Dogs require the consent of the landlord [2]. Parrots enjoy concerts [2]. Is that all?")
+    grounding = check(
+        "Hello! Dogs require the written consent of the landlord [2]. Parrots enjoy concerts [2]. Is that all?"
+    )
     assert grounding.grounding_score == 0.5
     assert grounding.counts == {Verdict.SUPPORTED: 1, Verdict.UNDECIDED: 1, Verdict.NOT_CHECKABLE: 2}
     assert grounding.checkers == {"structure": "1", "lexical": shipped().version}
@@ -136,15 +138,19 @@ def test_scores_count_checkable_claims_only() -> None:
 
 
 def test_structure_remarks_on_missing_and_wrong_citations() -> None:
-    assert "carries no citation" in only("Dogs require the consent of the landlord.").reason
-    assert "do not exist: 7" in only("Dogs require the consent of the landlord [7].").reason
-    assert only("Dogs require the consent of the landlord.", include_citations=False).reason == ""
+    assert "carries no citation" in only("Dogs require the written consent of the landlord.").reason
+    assert "do not exist: 7" in only("Dogs require the written consent of the landlord [7].").reason
+    assert only("Dogs require the written consent of the landlord.", include_citations=False).reason == ""
 
 
 def test_structure_alone_never_says_supported() -> None:
     structure = (CheckerName.STRUCTURE,)
-    assert only("Dogs require the consent of the landlord [2].", checkers=structure).verdict is Verdict.UNCHECKED
-    assert only("Dogs require the consent of the landlord [7].", checkers=structure).verdict is Verdict.UNSUPPORTED
+    assert (
+        only("Dogs require the written consent of the landlord [2].", checkers=structure).verdict is Verdict.UNCHECKED
+    )
+    assert (
+        only("Dogs require the written consent of the landlord [7].", checkers=structure).verdict is Verdict.UNSUPPORTED
+    )
 
 
 def test_layers_that_do_not_exist_are_named_and_change_nothing() -> None:
@@ -157,7 +163,7 @@ def test_layers_that_do_not_exist_are_named_and_change_nothing() -> None:
 
 
 def test_an_endless_answer_is_checked_as_far_as_it_is_sensible() -> None:
-    grounding = check("Dogs require the consent of the landlord. " * 510)
+    grounding = check("Dogs require the written consent of the landlord. " * 510)
     assert grounding.counts == {Verdict.SUPPORTED: 500, Verdict.UNCHECKED: 10}
     assert grounding.claims[-1].reason == "no checker gave a verdict"
 
@@ -173,7 +179,7 @@ class Broken:
 
 
 def test_a_checker_that_raises_leaves_claims_unchecked_and_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    request = JobRequest(response="Dogs require the consent of the landlord [2].", context=(RENT, PETS))
+    request = JobRequest(response="Dogs require the written consent of the landlord [2].", context=(RENT, PETS))
     with caplog.at_level(logging.ERROR):
         grounding = ground(request, postprocess(request, None, None), {**CHECKERS, CheckerName.LEXICAL: Broken()})
     assert grounding.claims[0].verdict is Verdict.UNCHECKED

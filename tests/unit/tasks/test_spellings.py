@@ -51,7 +51,7 @@ RIGHT = [
     (LIVRES, "The library lends 59,000 books a year."),
     (LIVRES, "The library lends 59000 books a year, and 1,250 of them are in French."),
     (PAYOUT, "The dividend policy provides for a payout of 50 to 65 per cent."),
-    (PAYOUT, "The payout is 50-65 percent."),
+    (PAYOUT, "The dividend policy provides for a payout of 50-65 percent."),
     (PAYOUT, "Leasing can take two to five years or longer."),
     (ROOM, "The room is 20 m² large."),
     (ROOM, "The speed limit is 50 km/h."),

@@ -1,0 +1,60 @@
+"""Reads a row of a table as sentences: what the row is about, the head of a column, and the cell."""
+
+import re
+from collections.abc import Iterator
+
+_SEPARATOR = re.compile(r"[|:\s-]*-[|:\s-]*\Z")
+"""The line below the heads of a table in Markdown."""
+_UNIT = re.compile(r"\s*[(\[]\s*([^()\[\]]{1,8})\s*[)\]]\Z|\s+in\s+(\S{1,8})\Z")
+"""The unit of a column, at the end of its head: Price (€), weight in kg."""
+_BARE = re.compile(r"\d[\d.,'\s]*\Z")
+_MOST_ROWS = 500
+"""Rows above a row among which the heads are looked for."""
+
+
+def row_sentences(content: str, place: int) -> Iterator[str]:
+    """The row of a table at a place of a content as sentences, for each column in each order; none for other text.
+
+    What a row and a column are about own a cell alike.
+    """
+    line = _line(content, place)
+    if line.count("|") < 2:  # noqa: PLR2004 - one bar is no row
+        return
+    label, *cells = _cells(line)
+    heads = _heads(content, place)
+    for position, cell in enumerate(cells, start=1):
+        head = heads[position] if position < len(heads) else ""
+        if (unit := _UNIT.search(head)) is not None:
+            head = head[: unit.start()]
+            if _BARE.match(cell):
+                cell = f"{cell} {unit[1] or unit[2]}"  # noqa: PLW2901 - the cell with its unit
+        row = f"{label}; {heads[0]}" if heads else label
+        yield f"{row}; {head}; {cell}"
+        if head:
+            yield f"{head}; {row}; {cell}"
+            yield f"{row}; {cell}; {head}"
+
+
+def _heads(content: str, place: int) -> list[str]:
+    """The heads of the columns of the table at a place; none for a table without them."""
+    below = ""
+    for _ in range(_MOST_ROWS):
+        line = _line(content, place)
+        if "|" not in line:
+            break
+        if _SEPARATOR.match(below):
+            return _cells(line)
+        below = line
+        place = content.rfind("\n", 0, place)
+        if place < 0:
+            break
+    return []
+
+
+def _line(content: str, place: int) -> str:
+    end = content.find("\n", place)
+    return content[content.rfind("\n", 0, place) + 1 : len(content) if end < 0 else end].strip()
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
