@@ -5,16 +5,16 @@ generate   prompt, attempt, provider call, completion; the providers in their or
 check      postprocess, checkers, policy, final write
 results    makes the audit record and the result, publishes it, and answers by id
 
-``celery_tasks`` are the messages: each passes ids or jobs to the event loop of its worker process.
+``estimate`` tells tokens, cost and time of jobs before their calls. ``celery_tasks`` are the messages: each passes ids or jobs to the event loop of its worker process.
 
 The packages hold the parts of a step:
 
 scheduling   admits hinted jobs to the event loop; promotes, hints, rescues, publishes; batches small work
 prompting    renders a request into messages: sources, templates, experiments, corrections
-calls        one paid call: permit, attempt, call, close; retry, experiments, answers from the cache; estimates before it
-answers      turns a completion into an answer: parse, cite, render, restyle
+calls        one paid call: permit, attempt, call, close; retry, experiments, answers from the cache
+answers      turns a completion into an answer: parse, cite, render
 grounding    gives each claim a verdict with evidence: structure, lexical check, local model, judge
-policy       decides the outcome of a checked answer, amends it, scores its quality
+policy       decides the outcome of a checked answer, amends and restyles it, scores its quality
 text         sentences, words and evidence
 ports        interfaces to the outside; ``errors`` is the one tree of errors
 """

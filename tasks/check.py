@@ -17,6 +17,7 @@ from schemas.record import Quality, TimingMs
 from schemas.states import Outcome
 from tasks.answers.postprocess import Processed, postprocess
 from tasks.answers.texts import fallback
+from tasks.defaults import CHECK_TIMEOUT_S, MAX_RESCUES
 from tasks.errors import CheckEnded, LedgerError, ServiceUnavailable, Unreadable, Unstorable, failure_of
 from tasks.grounding import LayerFindings, check_claims, denies_falsely, fuse_layers, judge_request
 from tasks.grounding.judge.allowance import JudgeTerms
@@ -60,7 +61,6 @@ from tasks.ports import (
     UnreadableRow,
 )
 from tasks.results import Findings, completed, failed, total_ms
-from tasks.scheduling.defaults import CHECK_TIMEOUT_S, MAX_RESCUES
 from tasks.scheduling.rescue import worker_lost
 from tasks.text.source_index import shared_indexes
 from tasks.text.time_limit import TimeLimit, within

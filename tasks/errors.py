@@ -20,13 +20,11 @@ NightdeskError
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from schemas.failure import Failure, FailureKind
-
-if TYPE_CHECKING:
-    from tasks.ports.rows import Refused
 
 
 class NightdeskError(Exception):
@@ -74,6 +72,27 @@ class MessageTaken(InputError):
         super().__init__(message, field="job_id" if own_id else "message_id")
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """One job that was not accepted: its position among those handed in, and why."""
+
+    position: int
+    message: str
+    field: str | None = None
+    custom_id: str | None = None
+    place: str | None = None
+    """Its file and line, where it came in a file."""
+
+    @property
+    def line(self) -> int | None:
+        """The number of its line in the body of a request, or in a file of lines."""
+        number = (self.place or "").rpartition(" ")[2]
+        return int(number) if number.isdecimal() else None
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}" if self.place else self.message
+
+
 class JobsRefused(InputError):
     """Nothing of a submission is accepted: all its jobs are refused, or one is and all or none were asked for.
 
@@ -81,7 +100,7 @@ class JobsRefused(InputError):
         refused: each job at fault.
     """
 
-    def __init__(self, refused: "Sequence[Refused]") -> None:
+    def __init__(self, refused: Sequence[Refused]) -> None:
         first = refused[0]
         more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
         super().__init__(first.message.removeprefix(f"{first.field}: ") + more, field=first.field)

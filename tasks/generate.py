@@ -31,6 +31,7 @@ from tasks.calls.paid_call import (
 )
 from tasks.calls.response_cache import NO_SHARING, SharePolicy, cache_lookup, wait_for_duplicate
 from tasks.calls.retry import Fail, Fallback, Hold, advance_of
+from tasks.defaults import MAX_RESCUES
 from tasks.errors import (
     ConfigurationError,
     InputError,
@@ -64,7 +65,6 @@ from tasks.ports import (
 )
 from tasks.prompting.messages import render, stored_prompt, with_correction
 from tasks.results import Findings, completed, failed, total_ms
-from tasks.scheduling.defaults import MAX_RESCUES
 from tasks.scheduling.rescue import worker_lost
 
 # ---- the providers of a job ------------------------------------------------------------------------------------------

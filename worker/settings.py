@@ -26,9 +26,9 @@ from pydantic_settings import (
 
 from schemas.base import check_tenant
 from schemas.generation import OWN_CHECKER, AnswerProtocol, CheckerName, Strictness
+from tasks.defaults import CHECK_TIMEOUT_S, MAX_BYTES_IN_FLIGHT, MAX_RESCUES
 from tasks.errors import ConfigurationError, InputError
-from tasks.scheduling.defaults import CHECK_TIMEOUT_S, MAX_BYTES_IN_FLIGHT, MAX_RESCUES
-from worker.providers.presets import with_preset
+from worker.presets import with_preset
 
 if TYPE_CHECKING:
     from tasks.calls.response_cache import SharePolicy
@@ -571,6 +571,16 @@ class Settings(BaseSettings):
                     f"can't name a checker {name!r}: lower case, digits and _, and none of {', '.join(CheckerName)}"
                 )
         return checkers
+
+    def embedded(self) -> bool:
+        """Tells whether the embedded servers are used; raises ``ConfigurationError`` when only one URL is set."""
+        urls = [self.database_url, self.redis_url]
+        if all(url is not None for url in urls):
+            return False
+        if any(url is not None for url in urls):
+            missing = "NIGHTDESK_REDIS_URL" if self.redis_url is None else "NIGHTDESK_DATABASE_URL"
+            raise ConfigurationError(f"{missing} is not set: set both URLs, or neither for the embedded servers")
+        return True
 
     @property
     def default_limits(self) -> LimitSettings:

@@ -1,20 +1,8 @@
 """Chooses the servers of the settings, or the embedded ones."""
 
-from tasks.errors import ConfigurationError
 from worker import local
 from worker.local import Endpoints
 from worker.settings import Settings
-
-
-def embedded(settings: Settings) -> bool:
-    """Tells whether the embedded servers are used; raises ``ConfigurationError`` when only one URL is set."""
-    urls = [settings.database_url, settings.redis_url]
-    if all(url is not None for url in urls):
-        return False
-    if any(url is not None for url in urls):
-        missing = "NIGHTDESK_REDIS_URL" if settings.redis_url is None else "NIGHTDESK_DATABASE_URL"
-        raise ConfigurationError(f"{missing} is not set: set both URLs, or neither for the embedded servers")
-    return True
 
 
 def endpoints(settings: Settings) -> Endpoints:
@@ -22,7 +10,7 @@ def endpoints(settings: Settings) -> Endpoints:
 
     Raises: ConfigurationError, worker.local.LocalServerError.
     """
-    if embedded(settings):
+    if settings.embedded():
         return local.start(settings.home.absolute())
     assert settings.database_url is not None
     assert settings.redis_url is not None

@@ -15,7 +15,6 @@ from tasks.calls.paid_call import BrokenCall, PaidCalls, with_way
 from tasks.calls.retry import Decision, Fail, Hold, Retry, Snooze, advance_of
 from tasks.errors import failure_of
 from tasks.lanes.parking import call_of, open_call, taken_back, timing_ms, under_lease
-from tasks.policy.asks import after_failure
 from tasks.ports import (
     Advance,
     Answered,
@@ -60,6 +59,8 @@ class Settlement:
     """Gets each job with a committed answer, to hint its check."""
     final: Callable[[Leased, FinalJob], None]
     """Gets each job that became final here."""
+    after_failure: Callable[[Leased, str], Advance]
+    """The next state of a job whose call of a later round failed for good, for the reason given."""
 
     async def readable(self, calls: Sequence[PendingCall | UnreadableCall]) -> list[PendingCall]:
         """Fails the jobs of calls whose rows can't be read; returns the other calls."""
@@ -185,7 +186,7 @@ class Settlement:
         """Ends a job; of a later round only the round. Its close gave this process the lease for that."""
         job = pending.job
         if job.round:
-            then = after_failure(job, f"the call failed: {failure.message}")
+            then = self.after_failure(job, f"the call failed: {failure.message}")
             await self.queue.defer(LeaseKey(job.job_id, job.token), then)
             return
         final = failed(job, failure, total_ms(job, 0.0, timing_ms(pending)))

@@ -5,6 +5,7 @@ ledger, ``Provider`` per model provider, ``ClaimScorer`` over ONNX, ``Limits`` o
 Redis, ``TokenSink`` over Redis, ``Runtime`` as a process's event loop.
 """
 
+from tasks.errors import Refused
 from tasks.ports.attempt_rows import (
     Advance,
     CachedVerdict,
@@ -68,7 +69,6 @@ from tasks.ports.rows import (
     PackedFinal,
     Page,
     Receipt,
-    Refused,
     Renewal,
     Repeated,
     Replay,

@@ -13,6 +13,7 @@ from schemas.job import JobRequest, Recheck
 from schemas.model_call import Completion, Correction, Prompt
 from schemas.record import GenerationRecord, JobResult
 from schemas.states import FINAL_STATES, JobState, Outcome, Step
+from tasks.errors import Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,27 +125,6 @@ class NewJob:
 def own_id_key(job_id: UUID) -> str:
     """The idempotency key of a job whose producer sent its id and no key."""
     return f"job:{job_id}"
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """One job that was not accepted: its position among those handed in, and why."""
-
-    position: int
-    message: str
-    field: str | None = None
-    custom_id: str | None = None
-    place: str | None = None
-    """Its file and line, where it came in a file."""
-
-    @property
-    def line(self) -> int | None:
-        """The number of its line in the body of a request, or in a file of lines."""
-        number = (self.place or "").rpartition(" ")[2]
-        return int(number) if number.isdecimal() else None
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.message}" if self.place else self.message
 
 
 @dataclass(frozen=True, slots=True)

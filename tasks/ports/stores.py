@@ -6,6 +6,8 @@ from typing import Protocol
 from uuid import UUID
 
 from schemas.states import HeldReason, Step
+from tasks.defaults import MAX_RESCUES
+from tasks.errors import Refused
 from tasks.ports.attempt_rows import (
     Advance,
     CachedVerdict,
@@ -30,12 +32,10 @@ from tasks.ports.rows import (
     Outlook,
     PackedFinal,
     Receipt,
-    Refused,
     RepublishPage,
     StoredResult,
     UnreadableRow,
 )
-from tasks.scheduling.defaults import MAX_RESCUES
 
 LAST_RESCUES = 2
 """Further tries that a worker has to end such a job with the answer that was paid for; then it fails without."""

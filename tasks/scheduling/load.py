@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from tasks.defaults import MAX_BYTES_IN_FLIGHT
 from tasks.ports import Lease, LeaseRoom, risk_of
-from tasks.scheduling.defaults import MAX_BYTES_IN_FLIGHT
 
 URGENT_BYTES = 0.1
 """Share of the bytes that only urgent jobs get, so that big bulk jobs never fill them all."""

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from schemas.failure import Failure, FailureKind
 from schemas.states import HeldReason
+from tasks.defaults import MAX_RESCUES
 from tasks.ports import Duties, Lease
-from tasks.scheduling.defaults import MAX_RESCUES
 
 ROWS = 500
 """Jobs a rescue takes at most; the next one follows a second later."""

@@ -19,7 +19,7 @@ import pytest
 from schemas.generation import AnswerProtocol, CitationStyle, GenerationMode, OutputFormat
 from schemas.record import JobResult
 from schemas.states import Outcome
-from tasks.answers.restyle import restyle
+from tasks.policy.restyle import restyle
 from tasks.ports import JobView, Ledger
 from tasks.results import result_of
 from tests.acceptance.command import run_here

@@ -20,8 +20,8 @@ from tests.contract.situations import finished, submit
 from tests.postgres import advance_clock, make_postgres_ledger
 from worker.ledger.callbacks import Bounds
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.public_address import is_public, refuse_private
 from worker.process.callback_delivery import PAUSES, Delivery
+from worker.public_address import is_public, refuse_private
 
 pytestmark = pytest.mark.usefixtures("runner")
 

@@ -12,8 +12,8 @@ def test_only_the_way_of_a_job_lies_loose() -> None:
         for name in ("tasks", "worker")
     }
     assert loose == {
-        "tasks": ["celery_tasks", "check", "errors", "generate", "results", "submit"],
-        "worker": ["cancellation", "settings", "token_streams", "wiring"],
+        "tasks": ["celery_tasks", "check", "defaults", "errors", "estimate", "generate", "results", "submit"],
+        "worker": ["cancellation", "presets", "public_address", "settings", "token_streams", "wiring"],
     }, "a module belongs into a package; one that all packages use is a matter for this list"
 
 

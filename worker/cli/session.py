@@ -28,7 +28,7 @@ from worker.supervise.workers import (
     supervisors_in,
     worker_specs,
 )
-from worker.wiring import embedded, endpoints
+from worker.wiring import endpoints
 
 STOP_MARGIN_S = 10.0
 """Seconds a worker may take to end beyond what its calls in flight may."""
@@ -54,7 +54,7 @@ class Session:
 
     def restart_servers(self) -> None:
         """Starts embedded servers that died; raises ``LocalServerError``."""
-        if embedded(self.settings):
+        if self.settings.embedded():
             endpoints(self.settings)
 
     def staff(self, specs: Iterable[WorkerSpec], *, ephemeral: bool) -> list[WorkerSpec]:
@@ -114,7 +114,7 @@ def session(
     Raises: ConfigurationError, LedgerUnavailable, SchemaMismatch, LocalServerError, NotFound.
     """
     state = state_of(settings)
-    local_servers = embedded(settings)
+    local_servers = settings.embedded()
     if local_servers and not writes and not state.has_servers:
         raise NotFound(
             f"there is no ledger in {state.root} yet: 'nightdesk run' or 'up' makes one (see NIGHTDESK_HOME)"

@@ -46,7 +46,7 @@ class Styling:
 
         if self == Styling():
             return result_of(view)
-        from tasks.answers.restyle import restyle  # noqa: PLC0415 - as above
+        from tasks.policy.restyle import restyle  # noqa: PLC0415 - as above
 
         return restyle(
             view,

@@ -40,7 +40,6 @@ from worker.operations.result_lines import Tally
 from worker.settings import Settings
 from worker.supervise.service_address import batch_address
 from worker.supervise.worker_template import WorkerTemplate
-from worker.wiring import embedded
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ def _run_batch(
         )
         if submission.empty:
             return _nothing_submitted(submission.intake.refused, began)
-    looks = submission is not None and submission.may_be_known and (not embedded(settings) or has_ledger(settings))
+    looks = submission is not None and submission.may_be_known and (not settings.embedded() or has_ledger(settings))
     if submission is not None:
         announce(settings, submission, request.files, answerers, quiet=request.quiet)
     whole_run = _WholeRun(request, submission, answerers, began, request.resume)
@@ -308,7 +307,7 @@ class _WholeRun:
             tell(describe(accepted))
         # Workers that start now look for jobs by themselves, and Celery would be loaded only to ring. A Redis of somebody else's
         # is rung all the same: the person should know that it is away.
-        if not (starting and embedded(run.watch.session.settings)):
+        if not (starting and run.watch.session.settings.embedded()):
             await submission.hint(run.watch.session.settings, run.watch.session.where)
 
     def _staffs(self, run: BatchRun) -> bool:

@@ -15,7 +15,7 @@ from worker.local import Endpoints
 from worker.settings import Settings, load_settings
 from worker.supervise.state_directory import StateDirectory
 from worker.supervise.workers import supervisors_in
-from worker.wiring import embedded, endpoints
+from worker.wiring import endpoints
 
 STUCK_LEASES = 2
 """Lease times after which a lease that ran out counts as stuck: a rescue comes within one."""
@@ -29,7 +29,7 @@ async def examine(*, invariants: bool = False) -> Report:
     report = Report()
     try:
         settings = load_settings()
-        embedded(settings)  # refuses one URL without the other
+        settings.embedded()  # refuses one URL without the other
     except ConfigurationError as error:
         report.add("settings", environment.check_settings(error))
         return report
@@ -64,7 +64,7 @@ async def examine(*, invariants: bool = False) -> Report:
 
 def _where(settings: Settings, report: Report) -> Endpoints | None:
     """The servers' URLs; None when they are embedded ones that do not run, because an examination starts none."""
-    if not embedded(settings):
+    if not settings.embedded():
         return endpoints(settings)
     home = settings.home.expanduser().absolute()
     report.add("disk", *environment.check_disk(home))

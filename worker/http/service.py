@@ -38,7 +38,6 @@ from worker.process.doorbell import CeleryDoorbell
 from worker.providers.registry import Installation
 from worker.settings import Settings
 from worker.token_streams import TokenReader
-from worker.wiring import embedded
 
 log = logging.getLogger(__name__)
 
@@ -187,7 +186,7 @@ async def open_service(
             bulk,
             large,
             watch,
-            Installation(settings, same_for_workers=embedded(settings)),
+            Installation(settings, same_for_workers=settings.embedded()),
             doorbell,
             versions,
             results,

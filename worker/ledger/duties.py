@@ -6,8 +6,8 @@ from uuid import UUID
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, Step
+from tasks.defaults import MAX_RESCUES
 from tasks.ports import BatchCounts, Duties, Outlook
-from tasks.scheduling.defaults import MAX_RESCUES
 from worker.ledger.actions import closing_statement
 from worker.ledger.budgets import HAS_ROOM, BudgetRounds
 from worker.ledger.call_windows import WINDOW_OVER, close_windows

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from tasks.calls.estimate import History, PastCalls
+from tasks.estimate import History, PastCalls
 from worker.ledger.database import Database
 
 NEWEST = 20_000

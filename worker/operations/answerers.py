@@ -12,7 +12,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.providers.registry import ConfiguredProviders, Installation
 from worker.providers.worker_report import report_of, reported
 from worker.settings import Settings, worker_name
-from worker.wiring import embedded, endpoints
+from worker.wiring import endpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def answerers_of(settings: Settings, reports: Sequence[Mapping[str, Any] | None]
     own = Answerer(settings)
     if not reports:
         # Embedded servers have no workers but those of this machine, and most are started from the same settings.
-        return Answerers([own], certain=starts or embedded(settings), why="" if starts else _WITHOUT_WORKERS)
+        return Answerers([own], certain=starts or settings.embedded(), why="" if starts else _WITHOUT_WORKERS)
     distinct = [report for number, report in enumerate(reports) if report not in reports[:number]]
     if distinct == [report_of(settings)]:
         return Answerers([own])
@@ -92,7 +92,7 @@ async def find_answerers(settings: Settings, step: Step, *, starts: bool) -> Ans
 
 
 async def _reports(settings: Settings, step: Step) -> list[Mapping[str, Any] | None]:
-    if embedded(settings) and not local.status(settings.home.absolute()).running:
+    if settings.embedded() and not local.status(settings.home.absolute()).running:
         return []
     try:
         async with PostgresLedger(endpoints(settings).database_url, connections=1) as ledger:

@@ -13,7 +13,7 @@ from schemas.batch import BatchStatus
 from schemas.generation import Lane
 from schemas.job import JobRequest
 from schemas.window import parse_window
-from tasks.calls.estimate import (
+from tasks.estimate import (
     CallLimits,
     Estimate,
     Estimator,

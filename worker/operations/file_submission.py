@@ -35,10 +35,9 @@ from worker.operations.input_columns import ColumnMap, JobMaker, kind_of_rows
 from worker.operations.input_content import ContentDigest, SameInput, basis_of, readable_twice
 from worker.operations.input_rows import LINES, Row, Rows, reading
 from worker.operations.json_lines import check_files, display_name
-from worker.operations.public_address import refuse_private
 from worker.operations.second_reading import HEAD, Unchanged, find_unchanged, read_again
+from worker.public_address import refuse_private
 from worker.settings import Settings
-from worker.wiring import embedded
 
 if TYPE_CHECKING:
     # Most submissions look for no earlier batch.
@@ -291,7 +290,7 @@ class Submission:
         )
         refuse_private(self.batch.callback_url, allowed=settings.callback_private)
         # With servers of somebody else's the workers may be anywhere, with other providers and keys.
-        answerers = answerers or Answerers([Answerer(settings)], certain=embedded(settings))
+        answerers = answerers or Answerers([Answerer(settings)], certain=settings.embedded())
         self.intake = Intake(
             files,
             self.batch,

@@ -4,7 +4,6 @@ import shutil
 
 from worker import local
 from worker.settings import Settings
-from worker.wiring import embedded
 
 LEAST_FREE = 200_000_000
 """Free bytes below which a running PostgreSQL is near its end."""
@@ -37,7 +36,7 @@ def full_disk_line(settings: Settings, free: int | None = None) -> str:
 
 def _below(least: int, settings: Settings, free: int | None) -> int | None:
     """The free bytes of the embedded PostgreSQL where they are fewer than so many; else None."""
-    if not embedded(settings):
+    if not settings.embedded():
         return None
     free = free_bytes(settings) if free is None else free
     return free if free < least else None

@@ -18,7 +18,6 @@ from worker.operations.free_disk import LEAST_FREE, free_bytes, megabytes
 from worker.providers.registry import ConfiguredProviders
 from worker.providers.vendors import CLOUDS, VENDORS
 from worker.settings import ProviderKind, Settings
-from worker.wiring import embedded
 
 JOB_BYTES = 10_000
 """On disk beside the request: call, answer, record, indexes (bench/notebook.md: 6 to 9 KB with an answer of 1 KB)."""
@@ -264,7 +263,7 @@ def _as_chat(providers: ConfiguredProviders, settings: Settings, name: str, mode
 
 def disk_line(settings: Settings, files: Sequence[str], jobs: FirstJobs, free: int | None = None) -> str:
     """A warning that the embedded PostgreSQL may get too little disk for the jobs of some files; else empty."""
-    if not embedded(settings):
+    if not settings.embedded():
         return ""
     size = sum(_size(Path(name)) for name in files)
     count = size / max(jobs.lines_bytes, 1)

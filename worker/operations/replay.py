@@ -26,7 +26,6 @@ from worker.ledger.postgres import PostgresLedger
 from worker.operations.file_submission import CHUNK, SMALL
 from worker.providers.registry import Installation
 from worker.settings import Settings
-from worker.wiring import embedded
 
 IN_MEMORY_BYTES = 32_000_000
 """Requests of a replay up to this size are held in memory, more in a file without a name."""
@@ -202,7 +201,7 @@ class ReplayPlan:
 @asynccontextmanager
 async def replay_plan(ledger: PostgresLedger, order: ReplayOrder, settings: Settings) -> AsyncIterator[ReplayPlan]:
     """Makes the new jobs of an order, and writes none; raises ``NotFound``, ``InputError``."""
-    catalog = Installation(settings, same_for_workers=embedded(settings))
+    catalog = Installation(settings, same_for_workers=settings.embedded())
     with SpooledTemporaryFile(IN_MEMORY_BYTES) as file:
         plan: ReplayPlan | None = None
         async for view in views_of(ledger, order):

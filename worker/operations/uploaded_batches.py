@@ -18,7 +18,6 @@ from worker.operations.file_submission import InputBounds, Submission
 from worker.operations.json_lines import UPLOAD_SUFFIX, parse_line, read_lines
 from worker.providers.registry import Installation
 from worker.settings import Settings
-from worker.wiring import embedded
 
 ENDPOINT = "/v1/answers"
 """The address in each line, and of the batch, where each body is a job."""
@@ -69,7 +68,7 @@ async def submit_upload(
         async for piece in ledger.uploads.content(upload.id):
             content.write(piece)
         content.flush()
-        envelopes = _Envelopes(order, Installation(settings, same_for_workers=embedded(settings)))
+        envelopes = _Envelopes(order, Installation(settings, same_for_workers=settings.embedded()))
         envelopes.unwrap(content.name, jobs)
         own = {} if order.endpoint == ENDPOINT else {ENDPOINT_KEY: order.endpoint}
         metadata = {**order.metadata, **own}

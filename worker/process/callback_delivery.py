@@ -20,7 +20,7 @@ from schemas.batch import BatchStatus
 from tasks.errors import NightdeskError
 from worker.cancellation import cancel
 from worker.ledger.callbacks import Bounds, Callbacks, DueCallback, cost_text
-from worker.operations.public_address import PrivateAddressError, is_public, literal_of
+from worker.public_address import PrivateAddressError, is_public, literal_of
 
 log = logging.getLogger(__name__)
 

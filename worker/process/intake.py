@@ -33,10 +33,10 @@ from tasks.scheduling.feed import Feed
 from tasks.scheduling.urgent_workers import UrgentWorkers
 from tasks.submit import new_batch, submit
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.public_address import refuse_private
 from worker.process.answers_in_redis import answering
 from worker.process.celery_app import SubmitGate
 from worker.process.doorbell import Sender
+from worker.public_address import refuse_private
 from worker.settings import SUBMIT_QUEUE
 
 log = logging.getLogger(__name__)

@@ -31,6 +31,7 @@ from tasks.lanes.collection import BatchLane
 from tasks.lanes.pace import LanePace
 from tasks.lanes.parking import Parking
 from tasks.lanes.settlement import Settlement
+from tasks.policy.asks import after_failure
 from tasks.ports import Providers
 from tasks.ports.remote_batches import Gathering
 from tasks.scheduling.dispatch import Dispatch, ModelFallback, Pace
@@ -63,7 +64,6 @@ from worker.providers.worker_report import report_of
 from worker.settings import Settings, worker_name
 from worker.telemetry.metering import Metering
 from worker.token_streams import RedisTokens, forget
-from worker.wiring import embedded
 
 log = logging.getLogger(__name__)
 
@@ -248,7 +248,7 @@ class WorkerRuntime:
 
     def _answers_kept_for(self) -> timedelta:
         """The time that stored answers stay on disk; none where PostgreSQL is of this home, which has no standby."""
-        return timedelta(0) if embedded(self._settings) else timedelta(seconds=self._settings.answers_kept_s)
+        return timedelta(0) if self._settings.embedded() else timedelta(seconds=self._settings.answers_kept_s)
 
     def _open_batch_lane(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> None:
         settlement = Settlement(
@@ -258,6 +258,7 @@ class WorkerRuntime:
             providers,
             to_check=self._sender.to_check,
             final=self._sender.final,
+            after_failure=after_failure,
         )
         lanes, pace = self._lane_chooser(providers), lane_pace(self._settings)
         batches = BatchLane(self._ledger.remote_batches, settlement, lanes, pace)

@@ -13,7 +13,6 @@ from celery import signals
 from worker import local
 from worker.local import Endpoints, LocalServerError
 from worker.settings import Settings
-from worker.wiring import embedded
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ TITLES = {"postgres": "PostgreSQL", "valkey": "Valkey"}
 @contextmanager
 def keep_servers(settings: Settings, where: Endpoints) -> Iterator[None]:
     """Keeps the embedded servers running until the worker is told to stop; does nothing for servers named by URL."""
-    if not embedded(settings):
+    if not settings.embedded():
         yield
         return
     keeper = ServerKeeper(settings.home.absolute(), where)

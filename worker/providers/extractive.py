@@ -34,7 +34,7 @@ from tasks.text.subject import (
     numbers_in_range,
     read_question,
 )
-from worker.providers.presets import OFFLINE_MODEL
+from worker.presets import OFFLINE_MODEL
 
 # ---- choosing the excerpts -------------------------------------------------------------------------------------------
 

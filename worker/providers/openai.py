@@ -20,6 +20,7 @@ from tasks.ports import Answered
 from tasks.ports.remote_batches import RemoteCalls
 from tasks.ports.remote_responses import RemoteResponses
 from tasks.prompting.messages import ANSWER_SCHEMA, stable_prefix
+from worker.presets import why_no_sampling
 from worker.providers.adapter import (
     NO_KEY,
     Adapter,
@@ -33,7 +34,6 @@ from worker.providers.adapter import (
 )
 from worker.providers.openai_background import UNDER_WAY, OpenAIBackground
 from worker.providers.openai_batches import OpenAIBatches
-from worker.providers.presets import why_no_sampling
 from worker.providers.prices import PriceList
 from worker.providers.streaming import Collector, StreamingAdapter
 from worker.providers.whole_calls import POOL, tls_context

@@ -10,8 +10,8 @@ from schemas.job import GenerationConfig
 from schemas.model_call import Usage
 from tasks.errors import UNPRICED, ConfigurationError
 from tasks.ports import Catalog, CheapJudge, Objection, Provider, Turn
+from worker.presets import CHEAP_JUDGES, DEFAULT_MODELS, LEAST_JUDGE_BYTES, OFFLINE_MODEL, PRESETS
 from worker.providers.key_files import Variables
-from worker.providers.presets import CHEAP_JUDGES, DEFAULT_MODELS, LEAST_JUDGE_BYTES, OFFLINE_MODEL, PRESETS
 from worker.providers.vendors import CLOUDS, VENDORS
 from worker.settings import CLOUD_OPTIONS, ProviderKind, ProviderSettings, Settings, plain_http
 
@@ -258,7 +258,7 @@ class ConfiguredProviders:
         return self._prices(name, entry).reserve_usd(model, 1, 1, _tier(entry)) is not None
 
     def usage_usd(self, name: str, model: str | None, usage: Usage, lane: str) -> Decimal | None:
-        """See ``tasks.calls.estimate.Tariff``."""
+        """See ``tasks.estimate.Tariff``."""
         entry = self._entries.get(name)
         if entry is None or not self.has_price(name, model):
             return None

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from worker.providers.presets import PRESETS
+from worker.presets import PRESETS
 from worker.settings import CLOUD_OPTIONS, ProviderKind, Settings
 
 

@@ -36,7 +36,6 @@ from worker.supervise.processes import (
 )
 from worker.supervise.state_directory import StateDirectory
 from worker.supervise.worker_template import PACKAGES, Order, WorkerTemplate, template_of, worker_environment
-from worker.wiring import embedded
 
 if TYPE_CHECKING:
     import psutil
@@ -399,7 +398,7 @@ def _worker_of(record: Path) -> WorkerProcess | None:
 
 def supervisor_of(settings: Settings, state: StateDirectory) -> Supervisor:
     """The supervisor of a home's workers for the servers of the settings."""
-    return Supervisor(state, "" if embedded(settings) else _server_key(settings), _fingerprint(settings))
+    return Supervisor(state, "" if settings.embedded() else _server_key(settings), _fingerprint(settings))
 
 
 def _fingerprint(settings: Settings) -> str:

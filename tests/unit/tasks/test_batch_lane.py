@@ -13,16 +13,17 @@ import pytest
 from schemas.failure import Failure, FailureKind
 from schemas.job import JobRequest
 from schemas.states import HeldReason
-from tasks.calls.estimate import first_lease
 from tasks.calls.paid_call import BrokenCall, PaidCalls
 from tasks.calls.retry import Fail, Hold, Retry, RetryPolicy, Snooze
 from tasks.errors import ProviderError
+from tasks.estimate import first_lease
 from tasks.lanes.choice import LaneChooser
 from tasks.lanes.collection import BatchLane
 from tasks.lanes.pace import LanePace, Work, take_turns
 from tasks.lanes.parking import call_of, document_of, open_call
 from tasks.lanes.settlement import Settlement
 from tasks.lanes.unserved import FORGET_S
+from tasks.policy.asks import after_failure
 from tasks.ports import Leased, NewBatch
 from tasks.ports.remote_batches import Candidates, Intent, OpenBatch, PendingCall, WaitingCalls
 from tasks.prompting.messages import render
@@ -65,7 +66,7 @@ def lane(*, fallbacks: tuple[str, ...] = (), batches: Any = None, providers: Any
     others = [ScriptedProvider(name=name) for name in fallbacks]
     registry = providers or Registry(ScriptedProvider(), *others, fallbacks=fallbacks)
     calls = PaidCalls(cast("Any", None), RetryPolicy(), lambda: 0.5)
-    settlement = Settlement(cast("Any", None), cast("Any", None), calls, registry, nothing, nothing)
+    settlement = Settlement(cast("Any", None), cast("Any", None), calls, registry, nothing, nothing, after_failure)
     return BatchLane(batches, settlement, LaneChooser(registry, cast("Any", nothing)))
 
 

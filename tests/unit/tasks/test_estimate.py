@@ -12,8 +12,8 @@ from schemas.generation import CheckerName, Lane
 from schemas.job import JobRequest
 from schemas.model_call import Usage
 from schemas.states import Outcome
-from tasks.calls.estimate import CallLimits, Estimate, Estimator, Forecaster, History, PastCalls, first_lease
 from tasks.calls.response_cache import SharePolicy
+from tasks.estimate import CallLimits, Estimate, Estimator, Forecaster, History, PastCalls, first_lease
 from tasks.ports import Leased, NewBatch
 from tests.builders import make_request
 from tests.scripted_provider import Registry, ScriptedProvider, answers

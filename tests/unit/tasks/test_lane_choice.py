@@ -12,15 +12,16 @@ from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from schemas.job import JobRequest
 from schemas.states import HeldReason
-from tasks.calls.estimate import first_lease
 from tasks.calls.paid_call import BrokenCall, PaidCalls
 from tasks.calls.retry import Hold, RetryPolicy, Snooze
 from tasks.errors import LedgerUnavailable
+from tasks.estimate import first_lease
 from tasks.generate import FallbackChain
 from tasks.lanes.choice import LaneChooser, LaneTerms, SentCalls, expected
 from tasks.lanes.collection import BatchLane
 from tasks.lanes.pace import LanePace
 from tasks.lanes.settlement import Settlement
+from tasks.policy.asks import after_failure
 from tasks.ports import DenyReason, Leased, NewBatch
 from tasks.ports.remote_batches import BatchTimes, Intent, OpenBatch
 from tests.scripted_provider import Registry, ScriptedProvider
@@ -216,7 +217,7 @@ def test_where_the_batches_of_a_provider_are_paused_a_job_is_called_at_once() ->
 def lane(terms: LaneTerms = TERMS) -> BatchLane:
     nothing = cast("Any", None)
     calls = PaidCalls(nothing, RetryPolicy(), lambda: 0.5)
-    settlement = Settlement(nothing, nothing, calls, registry(), nothing, nothing)
+    settlement = Settlement(nothing, nothing, calls, registry(), nothing, nothing, after_failure)
     return BatchLane(nothing, settlement, LaneChooser(registry(), nothing, terms), LanePace())
 
 

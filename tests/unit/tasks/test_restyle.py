@@ -17,7 +17,7 @@ from schemas.job import JobRequest
 from schemas.model_call import Correction
 from schemas.states import Outcome
 from tasks.answers.parse import merge_repeated
-from tasks.answers.restyle import RENDERED, restyle
+from tasks.policy.restyle import RENDERED, restyle
 from tasks.ports import FinalJob, JobView
 from tasks.results import result_of, view_of_final
 from tests.unit.tasks.test_check import examine, leased_for_check

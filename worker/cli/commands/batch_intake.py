@@ -26,7 +26,6 @@ from worker.operations.counts import count_of
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_content import same_input_of
 from worker.settings import Settings, load_settings
-from worker.wiring import embedded
 
 
 @options.with_handover
@@ -85,7 +84,7 @@ def _hand_in(
     quiet: bool,
 ) -> _HandedIn:
     """Submits, unless the same input is there already; ``ask`` is called before calls are to be made."""
-    local = embedded(settings)
+    local = settings.embedded()
     looks = submission.may_be_known and (not local or has_ledger(settings))
     if not looks and ask is not None:
         ask()
@@ -133,7 +132,7 @@ async def _submit(opened: Session, submission: Submission) -> tuple[Accepted, Ba
                 raise
             return await _accepted(opened, earlier), earlier
     # Without a worker of this home there is none that an embedded Redis could wake.
-    if not embedded(opened.settings) or opened.supervisor.running():
+    if not opened.settings.embedded() or opened.supervisor.running():
         await submission.hint(opened.settings, opened.where)
     return accepted, None
 

@@ -17,7 +17,6 @@ from worker.operations import budget_changes
 from worker.operations.counts import cost, count_of
 from worker.operations.overview import dollars, key_words, next_period
 from worker.settings import Settings, load_settings
-from worker.wiring import embedded
 
 Result = TypeVar("Result")
 
@@ -91,7 +90,7 @@ def _with_ledger(settings: Settings, work: Callable[[PostgresLedger], Coroutine[
         async with ledger:
             return await work(ledger)
 
-    with session(settings, writes=embedded(settings)) as opened:
+    with session(settings, writes=settings.embedded()) as opened:
         return run_interruptible(run(opened.ledger()))
 
 

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from schemas.states import Step
-from tasks.calls.estimate import LEAST_CALLS, ModelEstimate, Spread
 from tasks.errors import InputError
+from tasks.estimate import LEAST_CALLS, ModelEstimate, Spread
 from tasks.ports import Refused
 from worker.cli import options
 from worker.cli.batch_run import warn_of
@@ -32,7 +32,6 @@ from worker.operations.input_columns import ColumnMap
 from worker.operations.input_content import SameInput
 from worker.settings import Settings, load_settings
 from worker.supervise.state_directory import state_of
-from worker.wiring import embedded
 
 COLUMNS = 80
 
@@ -147,7 +146,7 @@ def _with_ledger(
     async def without() -> Estimation:
         return await read(settings, None)
 
-    if embedded(settings) and not state_of(settings).has_servers:
+    if settings.embedded() and not state_of(settings).has_servers:
         return run_interruptible(without())
     with session(settings, writes=False) as opened:
 

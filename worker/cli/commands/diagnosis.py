@@ -14,7 +14,7 @@ from worker.cli.terminal import write_json
 from worker.doctor import Report, Severity, answers_here, examine
 from worker.operations.counts import count_of
 from worker.settings import load_settings
-from worker.wiring import embedded, endpoints
+from worker.wiring import endpoints
 
 STYLES = {
     Severity.NOTE: "dim",
@@ -49,7 +49,7 @@ def doctor(
     """
     if ping:
         settings = load_settings()
-        if embedded(settings) and not local.status(settings.home.absolute()).valkey.running:
+        if settings.embedded() and not local.status(settings.home.absolute()).valkey.running:
             # Without its servers no worker listens, and to look starts nothing.
             return INCOMPLETE
         return OK if answers_here(settings, endpoints(settings).redis_url) else INCOMPLETE

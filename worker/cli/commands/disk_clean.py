@@ -27,7 +27,6 @@ from worker.operations.content_removal import PruneScope, Removal
 from worker.operations.counts import count_of
 from worker.operations.operator import JobPages
 from worker.settings import load_settings
-from worker.wiring import embedded
 
 _CONTENTS = {
     "job_request": "questions and sources",
@@ -110,7 +109,7 @@ def _measure(opened: Session) -> Usage:
 
     root = opened.state.root
     names: tuple[str, ...] = ("logs", "spool", "uploads", "local/logs")
-    if embedded(opened.settings):
+    if opened.settings.embedded():
         # The write-ahead log is used again and again, and is most of a small ledger.
         names += ("local/data/valkey", "local/data/postgres/pg_wal")
     folders = {name: folder_bytes(root / name) for name in names}

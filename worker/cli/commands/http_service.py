@@ -13,7 +13,6 @@ from worker.process.logs import configure_logging, passwords_of
 from worker.settings import load_settings
 from worker.supervise.service_address import forget_service, note_service
 from worker.supervise.workers import Keeper, keeping
-from worker.wiring import embedded
 
 PORT = 8080
 
@@ -34,7 +33,7 @@ def serve(
     settings = load_settings()
     access: Any = import_module("worker.http.authentication")
     listener = server.listen(host, port)
-    with listener, session(settings, writes=embedded(settings), staffs=workers) as opened:
+    with listener, session(settings, writes=settings.embedded(), staffs=workers) as opened:
         configure_logging(settings.log_level, passwords_of(opened.where.database_url, opened.where.redis_url))
         needs_no_key = run_interruptible(_check(opened, access, host))
         started = opened.staff_if_missing() if workers else []
@@ -68,5 +67,5 @@ def _greet(opened: Session, address: str, *, needs_no_key: bool) -> None:
     tell(f"listening on {address}; pages for people: {address}/view/; what it can do: {address}/openapi.json")
     if needs_no_key:
         tell("there are no keys: whatever runs on this machine may do everything ('nightdesk keys add' ends that)")
-    if embedded(opened.settings) and not opened.supervisor.running():
+    if opened.settings.embedded() and not opened.supervisor.running():
         tell("no worker runs: 'nightdesk up' starts them")

@@ -24,7 +24,6 @@ from worker.operations.budget_changes import amount
 from worker.operations.counts import cost, count_of
 from worker.operations.overview import OPTIONS, budget_line, dollars, words_of
 from worker.settings import load_settings
-from worker.wiring import embedded
 
 Result = TypeVar("Result")
 
@@ -167,7 +166,7 @@ def _with_ledger(work: Callable[[PostgresLedger], Coroutine[Any, Any, Result]]) 
         async with ledger:
             return await work(ledger)
 
-    with session(settings, writes=embedded(settings)) as opened:
+    with session(settings, writes=settings.embedded()) as opened:
         return run_interruptible(run(opened.ledger()))
 
 
