@@ -70,7 +70,7 @@ class GenerationConfig(Submitted):
     output_format: OutputFormat = Field(default=OutputFormat.MARKDOWN, description="shape of the rendered answer")
     citation_style: Annotated[CitationStyle | str, Field(union_mode="left_to_right")] = Field(
         default=CitationStyle.NUMBERED,
-        description="style of citations, or a marker of your own with {index} or {title}, such as ({index})",
+        description="source, numbered, inline, footnote, endnote, or a marker of your own with {index} or {title}: '({index})'",
     )
     include_citations: bool = Field(default=True, description="show citation markers in the answer")
     min_citations: Annotated[int, Field(ge=0, le=100)] = Field(

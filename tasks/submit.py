@@ -339,9 +339,9 @@ async def submit(
             warnings.extend(f"job {position}: {warning}" for warning in job_warnings)
         except InputError as error:
             refused.append(Refused(position, str(error), error.field))
-        except (RecursionError, ValueError) as error:
-            # Nested so deeply, or a number so long, that reading it gives up.
-            refused.append(Refused(position, f"can't be read: {error}"))
+        except (RecursionError, ValueError):
+            reason = "it is nested too deeply, or has a number that is too long"
+            refused.append(Refused(position, f"can't be read: {reason}"))
     if not jobs:
         return Submitted(None, (None,) * len(raw_jobs), tuple(refused), tuple(warnings))
     if bare is not None:
@@ -434,7 +434,7 @@ def canonical(request: JobRequest) -> tuple[bytes, bytes]:
         basis = orjson.dumps(chosen, option=orjson.OPT_SORT_KEYS)
     except (PydanticSerializationError, UnicodeEncodeError, orjson.JSONEncodeError) as error:
         _refuse_unstorable(request.model_dump())
-        raise InputError(f"can't be written as JSON: {error}") from error
+        raise InputError("holds a number beyond 64 bits; send it as a text") from error
     if b"\\u0000" in stored:
         _refuse_unstorable(request.model_dump())
     if len(stored) > MAX_REQUEST_BYTES:

@@ -28,6 +28,7 @@ from schemas.base import check_tenant
 from schemas.generation import OWN_CHECKER, AnswerProtocol, CheckerName, Strictness
 from tasks.defaults import CHECK_TIMEOUT_S, MAX_BYTES_IN_FLIGHT, MAX_RESCUES
 from tasks.errors import ConfigurationError, InputError
+from tasks.raw_jobs.refusals import problem_words
 from worker.presets import with_preset
 
 if TYPE_CHECKING:
@@ -669,7 +670,7 @@ def load_settings(**overrides: Any) -> Settings:
         raise ConfigurationError(_not_json(error)) from None
     except ValidationError as error:
         problems = "; ".join(
-            f"NIGHTDESK_{'_'.join(map(str, problem['loc'])).upper()}: {_words_of(problem)}"
+            f"{'_'.join(('NIGHTDESK', *map(str, problem['loc']))).upper()}: {_words_of(problem)}"
             for problem in error.errors(include_input=False, include_url=False)
         )
         raise ConfigurationError(problems) from None
@@ -689,7 +690,7 @@ def _not_json(error: SettingsError) -> str:
 
 def _words_of(problem: Any) -> str:
     if problem["type"] != "extra_forbidden" or len(problem["loc"]) > 1:
-        return str(problem["msg"])
+        return problem_words(problem)
     near = _nearest(f"NIGHTDESK_{problem['loc'][0]}".upper())
     return "is no setting" + (f"; the nearest is {near}" if near else "")
 

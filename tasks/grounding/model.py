@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from schemas.base import Contract
 from tasks.errors import ConfigurationError
 from tasks.grounding.weights import LocalWeights, RightShares
+from tasks.raw_jobs.refusals import problem_words
 from tasks.text.evidence import Match, SourceSearch
 from tasks.text.sentences import Span, words
 from tasks.text.time_limit import ensure_time
@@ -273,7 +274,7 @@ class Calibration(Contract):
         except OSError as error:
             raise ConfigurationError(f"NIGHTDESK_CALIBRATION: {path} can't be read: {error.strerror}") from error
         except ValidationError as error:
-            problems = "; ".join(f"{'.'.join(map(str, at['loc']))}: {at['msg']}" for at in error.errors())
+            problems = "; ".join(f"{'.'.join(map(str, at['loc']))}: {problem_words(at)}" for at in error.errors())
             raise ConfigurationError(f"NIGHTDESK_CALIBRATION: {path} is no calibration: {problems}") from error
 
 

@@ -33,6 +33,7 @@ _KINDS = {
     "time": "a time of the day, such as 08:00",
     "uuid": "an id in the form 0192f0c1-2d3e-7abc-8def-0123456789ab",
     "url": "an address",
+    "path": "a path",
 }
 """The kind of value that is expected, by the beginning of a problem's type."""
 
@@ -67,7 +68,7 @@ def named_problems(problems: Sequence[Mapping[str, Any]], value: Any) -> list[tu
     words_by_path: dict[str, dict[str, None]] = {}
     for problem in problems:
         path = ".".join(map(str, _path(problem["loc"], value)))
-        words_by_path.setdefault(path, {})[_words(problem)] = None
+        words_by_path.setdefault(path, {})[problem_words(problem)] = None
     return [(path, _joined([*words])) for path, words in words_by_path.items()]
 
 
@@ -90,7 +91,8 @@ def _path(location: Sequence[int | str], value: Any) -> Iterator[int | str]:
         yield part
 
 
-def _words(problem: Mapping[str, Any]) -> str:
+def problem_words(problem: Mapping[str, Any]) -> str:
+    """The words for one problem of the validator; those of a secret come without its input."""
     kind, facts = problem["type"], problem.get("ctx") or {}
     if kind == "value_error":
         return str(problem["msg"]).removeprefix("Value error, ")
@@ -102,7 +104,11 @@ def _words(problem: Mapping[str, Any]) -> str:
         return words.format(f"{bound:,}" if isinstance(bound, int) else bound)
     value_kind = next((_KINDS[name] for name in sorted(_KINDS, key=len, reverse=True) if kind.startswith(name)), None)
     if kind == "string_pattern_mismatch" or value_kind is None:
-        return f"{_shortened(problem.get('input'))} is not in the form that is taken here; see 'nightdesk schema JobRequest'"
+        if "input" not in problem:
+            return "is not in the form that is taken here"
+        return (
+            f"{_shortened(problem['input'])} is not in the form that is taken here; see 'nightdesk schema JobRequest'"
+        )
     return f"must be {value_kind}"
 
 

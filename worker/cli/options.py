@@ -276,8 +276,9 @@ def with_handover(command: Callable[..., int]) -> Callable[..., int]:
 
 def _config_option(name: str) -> inspect.Parameter:
     field = GenerationConfig.model_fields[name]
-    kinds = (each for each in (*get_args(field.annotation), field.annotation) if each is not NoneType)
-    kind = next((each for each in kinds if isinstance(each, type)), str)
+    kinds = [each for each in (*get_args(field.annotation), field.annotation) if each is not NoneType]
+    # What may be any text is checked with the whole config.
+    kind = str if str in kinds else next((each for each in kinds if isinstance(each, type)), str)
     text = f"{str(field.description)[0].upper()}{str(field.description)[1:]}."
     panel = None if name == "model" else CHECK if name in _OF_THE_CHECK else ANSWER
     option = Annotated[kind | None, typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel=panel)]  # type: ignore[valid-type]

@@ -9,6 +9,7 @@ import textwrap
 from typing import Any
 
 import orjson
+from pydantic_core import ValidationError
 
 _CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 
@@ -77,9 +78,13 @@ def complain(error: Exception) -> None:
     show: Any = getattr(error, "show", None)
     if show is not None:
         usage = io.StringIO()
+        if isinstance(cause := error.__cause__, ValidationError):
+            # Only a wrong option pays for the loading of the words.
+            from tasks.raw_jobs.refusals import problem_words  # noqa: PLC0415
+
+            error.message = "; ".join(map(problem_words, cause.errors()))  # type: ignore[attr-defined]
         show(file=usage)
-        # Not words of its own: the parser passes on those that a check of a value begins with.
-        tell(usage.getvalue().replace(": Value error, ", ": ").rstrip("\n"))
+        tell(usage.getvalue().rstrip("\n"))
     else:
         tell(f"error: {error}")
 

@@ -122,7 +122,7 @@ def parse_json(body: bytes) -> Any:
     try:
         return parse_bounded(body)
     except orjson.JSONDecodeError as error:
-        raise Problem(400, "invalid-json", "Invalid JSON", f"the body is not valid JSON: {json_fault(error)}") from None
+        raise Problem(400, "invalid-json", "Invalid JSON", f"the body: {json_fault(error)}") from None
 
 
 @asynccontextmanager
@@ -180,8 +180,9 @@ class _Spool:
                 self._keep(piece)
             else:
                 self._unpack(piece)
-        except zlib.error as error:
-            raise Problem(400, "invalid-gzip", "Invalid gzip", f"the body is not valid gzip: {error}") from None
+        except zlib.error:
+            detail = "the body is gzip that is damaged; pack it anew"
+            raise Problem(400, "invalid-gzip", "Invalid gzip", detail) from None
         except OSError as error:
             raise no_space(error) from error
 
@@ -245,7 +246,7 @@ def json_object(text: str | None, name: str) -> dict[str, Any]:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise invalid(f"{name}: not valid JSON: {error}", name) from None
+        raise invalid(f"{name}: {json_fault(error)}", name) from None
     if not isinstance(value, dict):
         raise invalid(f"{name}: must be a JSON object", name)
     return value

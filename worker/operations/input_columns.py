@@ -16,6 +16,7 @@ from tasks.errors import InputError
 from tasks.raw_jobs.names import field_of, is_field, plan_names
 from tasks.raw_jobs.printed import structure_of
 from worker.operations.input_rows import RowKind
+from worker.operations.json_lines import json_fault
 
 EXPORT_MARK = "failed_"
 """Begins the columns that an export of failed jobs adds; a rerun of it leaves them out."""
@@ -316,7 +317,7 @@ def _json_cell(cell: str, name: str) -> Any:
     try:
         return orjson.loads(cell)
     except orjson.JSONDecodeError as error:
-        raise InputError(f"the cell is not valid JSON: {error}", field=name) from None
+        raise InputError(f"the cell: {json_fault(error)}", field=name) from None
 
 
 def _member(head: str, value: Any) -> Any:

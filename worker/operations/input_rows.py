@@ -292,7 +292,10 @@ def _values(source: _Source) -> Generator[Row, None, None]:
     except (ijson.JSONError, UnicodeDecodeError) as error:
         if (place := metered.place_of_nan()) is not None:
             raise InputError(f"{title}: {place}; nothing was submitted") from None
-        fault = str(error).strip().partition("\n")[0].removeprefix("parse error: ") or "it ends too soon"
+        fault = (
+            str(error).strip().partition("\n")[0].removeprefix("parse error: ").removeprefix("lexical error: ")
+            or "it ends too soon"
+        )
         raise InputError(
             f"{title}, element {number + 1}: not valid JSON: {fault}. The file is {source.form.name}, of which nothing after that "
             "can be read; nothing was submitted"
@@ -435,7 +438,12 @@ def _numbered(records: Iterator[list[str]], title: str) -> Iterator[tuple[int, l
                 raise InputError(
                     f"{title}, row {number}: a quote that opens there is never closed; nothing was submitted"
                 ) from None
-            yield number, InputError(f"the row can't be read: {error}")
+            yield (
+                number,
+                InputError(
+                    "the row can't be read: a quotation mark stands inside of a cell; write it twice, and the cell in such marks"
+                ),
+            )
 
 
 def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str]:

@@ -85,7 +85,8 @@ def readable(name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{display_name(name)} can't be read: {error}") from error
+        reason = getattr(error, "strerror", None) or "it is gzip that is damaged, or cut short"
+        raise InputError(f"{display_name(name)} can't be read: {reason}") from error
 
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
@@ -155,7 +156,13 @@ def parse_line(line: bytes | None) -> Any:
 
 
 _NUMBER = re.compile(r"-?(?:NaN|Infinity)")
-_SHORT_END = "unexpected end of data"
+_WORDS = {
+    "unexpected end of data": "it ends too soon; a line break inside of a text is written as an escape",
+    "unexpected control character in string": "a text holds a control character, which is written as an escape",
+    "no low surrogate in string": "a text holds half of a surrogate pair, which is no character",
+    "str is not valid UTF-8: surrogates not allowed": "it is not UTF-8",
+}
+"""Words for faults that the parser names by its own kinds of values."""
 
 
 def json_fault(error: orjson.JSONDecodeError) -> str:
@@ -167,8 +174,7 @@ def json_fault(error: orjson.JSONDecodeError) -> str:
     place = f"line {error.lineno}, column {column}" if "\n" in error.doc.strip() else f"column {column}"
     if number:
         return not_a_number(number[0], place)
-    hint = "; a line break inside of a text is written \\n" if error.msg == _SHORT_END and "\n" not in error.doc else ""
-    return f"not valid JSON at {place}: {error.msg}{hint}"
+    return f"not valid JSON at {place}: {_WORDS.get(error.msg) or error.msg.replace('string', 'text')}"
 
 
 def not_a_number(name: str, place: str) -> str:

@@ -14,6 +14,7 @@ from tokenizers import Encoding, Tokenizer
 
 from schemas.base import Contract
 from tasks.errors import ConfigurationError
+from tasks.raw_jobs.refusals import problem_words
 
 CARD = "nightdesk.json"
 
@@ -65,7 +66,7 @@ class Card(Contract):
         except OSError as error:
             raise ConfigurationError(f"NIGHTDESK_LOCAL_MODEL: {path} can't be read: {error.strerror}") from error
         except ValidationError as error:
-            problems = "; ".join(f"{'.'.join(map(str, at['loc']))}: {at['msg']}" for at in error.errors())
+            problems = "; ".join(f"{'.'.join(map(str, at['loc']))}: {problem_words(at)}" for at in error.errors())
             raise ConfigurationError(f"NIGHTDESK_LOCAL_MODEL: {path}: {problems}") from error
 
 

@@ -190,7 +190,7 @@ def test_a_broken_row_is_named_as_a_spreadsheet_counts_and_the_others_are_read(t
     assert [line.removeprefix(f"{path}, ").partition(":")[0] for line in read.refused] == [
         "row 4", "row 5", "row 6", "row 7", "row 9",
     ]  # fmt: skip
-    assert "config: the cell is not valid JSON" in read.refused[3]
+    assert "config: the cell: not valid JSON" in read.refused[3]
     assert "config.x: unknown field" in read.refused[4]
 
 

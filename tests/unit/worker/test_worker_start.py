@@ -70,7 +70,7 @@ def test_a_worker_rules_with_the_strictness_of_its_settings() -> None:
 def test_an_unknown_strictness_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NIGHTDESK_STRICTNESS", "relaxed")
     with pytest.raises(
-        ConfigurationError, match="NIGHTDESK_STRICTNESS: Input should be 'strict', 'balanced' or 'lenient'"
+        ConfigurationError, match="NIGHTDESK_STRICTNESS: must be one of 'strict', 'balanced' or 'lenient'"
     ):
         load_settings()
 
