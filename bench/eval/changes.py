@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tasks.text.language import language_of
-from tasks.text.quantities import number
+from tasks.text.numbers import number
 from tasks.text.sentences import words
 from tasks.text.statements import without_place
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.eval import contrast, data
 from bench.eval.__main__ import DATA
 from schemas.job import JobRequest
-from tasks.text.lexicon import lexicon
+from tasks.text.fact_words import fact_words
 
 Reword = Callable[[str], str]
 """A sentence in another spelling; the same where it has nothing to spell otherwise."""
@@ -22,7 +22,7 @@ Reword = Callable[[str], str]
 _MONTHS = [
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
 ]  # fmt: skip
-_NUMBERS = {word: f"{value:.0f}" for word, value in lexicon("en").numbers.items() if 2 <= value <= 12}
+_NUMBERS = {word: f"{value:.0f}" for word, value in fact_words("en").numbers.items() if 2 <= value <= 12}
 _DIGITS = {digits: word for word, digits in _NUMBERS.items()}
 _AMOUNT = r"\s?(\d[\d,.]*\d|\d)(?![\d,.]*\d)((?: | )?(?:million|billion|thousand)\b)?(?![-–\w])"  # noqa: RUF001 - as in texts
 _CONTRACTIONS = {

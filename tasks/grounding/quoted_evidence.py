@@ -1,18 +1,20 @@
 """Reads the quoted evidence of an answer: the sentences that it quotes and those that support its claims."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from schemas.grounding import Claim, Evidence, Verdict
 from schemas.job import SHOWN_METADATA, JobRequest
 from tasks.answers.postprocess import Processed
-from tasks.text.fact_reader import read_facts
-from tasks.text.fact_text import FactText
+from tasks.text.facts import Fact, FactText, Kind, read_facts
 from tasks.text.language import language_of
 from tasks.text.sentences import Span, sentence_spans, words
 from tasks.text.source_index import index_source
 from tasks.text.wording import content_words
+
+_WORD = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +32,34 @@ class Sentence:
         end = len(self.text) if last is None else last
         return Evidence(source_index=self.source_index, start=self.start + first, end=self.start + end, score=1.0)
 
-    def tokens(self, first: int, last: int) -> Evidence:
-        """Some tokens of it as evidence."""
-        return self.evidence(self.facts.spans[first][0], self.facts.spans[last][1])
+    def place(self, fact: Fact) -> Evidence:
+        """One of its facts as evidence."""
+        return self.evidence(fact.start, fact.end)
+
+    @property
+    def numbers(self) -> list[Fact]:
+        """Its numbers and years, in order."""
+        return [fact for fact in self.facts.facts if fact.amounts]
+
+    def positions(self, stems: Collection[str]) -> list[int]:
+        """The places of words with some stems in it."""
+        if not self.text.isascii() and any(stem in self.text for stem in stems):
+            # Of a script without spaces the stems are pieces of two characters.
+            return [self.text.index(stem) for stem in stems if stem in self.text]
+        return [
+            match.start() for match in _WORD.finditer(self.text) if not content_words(words(match[0])).isdisjoint(stems)
+        ]
+
+    def denies(self, positions: Collection[int]) -> bool:
+        """Tells whether a negation stands in one part of it with some places; with none, anywhere."""
+        denied = {fact.clause for fact in self.facts.facts if fact.kind is Kind.SIGN and "not" in fact.group}
+        if not positions:
+            return bool(denied)
+        return any(self._clause(position) in denied for position in positions)
+
+    def _clause(self, position: int) -> int:
+        listed = [fact.clause for fact in self.facts.facts if fact.start <= position]
+        return listed[-1] if listed else 0
 
 
 @dataclass

@@ -7,9 +7,10 @@ the lexical check. A number that stands beside the words of another value of the
 # ruff: noqa: RUF001 - typographic characters are meant
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cached_property
 from unicodedata import combining, normalize
 
 from schemas.grounding import Claim, Evidence, Value, Verdict
@@ -17,13 +18,12 @@ from schemas.job import JobRequest
 from tasks.answers.citations import locate
 from tasks.answers.leaves import Leaf, leaves
 from tasks.answers.postprocess import Processed
+from tasks.grounding.accounting import excludes
 from tasks.grounding.checkers import CheckedClaim, CheckInput, Lexical
 from tasks.grounding.object_sentences import check_sentences
 from tasks.grounding.quoted_evidence import QuotedEvidence, Sentence
-from tasks.text.fact_reader import read_facts
-from tasks.text.fact_text import FactText
-from tasks.text.lexicon import lexicon
-from tasks.text.quantities import DATES, DAY, MONTH, NUMBER, PERCENT, YEAR, Quantity, comparable, equal
+from tasks.text.fact_words import NOT, FactWords, Side, fact_words
+from tasks.text.facts import Fact, Kind, read_facts
 from tasks.text.sentences import Span, words
 from tasks.text.time_limit import OutOfTime, ensure_time
 from tasks.text.wording import content_words
@@ -35,6 +35,8 @@ _LEAST_LABEL = 0.5
 _ISO_DATE = re.compile(r"(\d{4})-(\d{2})(?:-(\d{2}))?(?:[T ](\d{2}):(\d{2})(?::[\d.]+)?(?:Z|[+-]\d{2}:?\d{2})?)?\Z")
 _POINTED_DATE = re.compile(r"(\d{1,2})[./](\d{1,2})[./](\d{4})\Z")
 _NUMBER_TEXT = re.compile(r"[-+]?[€$£¥]?\s?\d[\d.,'’\s]*(?:\s?[%€$£¥])?\Z")
+
+_PERCENT = ("%", 1.0)
 
 NOTHING_QUOTED = "the answer quotes no passage to look in"
 NOT_QUOTED = "it stands in no quoted passage"
@@ -95,43 +97,40 @@ class _Values:
     # ---- numbers ----
 
     def _number(self, leaf: Leaf, value: float) -> _Located:
-        unit = self._unit(leaf)
-        claimed = Quantity(frozenset({value}), unit, NUMBER, 0, 0)
+        units = self._units(leaf)
         matches = [
-            (sentence, quantity)
+            (sentence, fact)
             for sentence in self.quoted.sentences
-            for quantity in sentence.facts.quantities
-            if _has_value(claimed, quantity)
+            for fact in sentence.numbers
+            if _has_value(value, units, fact)
         ]
         if not matches:
-            for sentence in self.quoted.sentences:
-                for place, number in _numbers_in_own_form(sentence.text):
-                    if _same(value, number):
-                        return _Located(Verdict.SUPPORTED, (sentence.evidence(*place),))
-            return _Located(Verdict.UNSUPPORTED, (), self._elsewhere(leaf, value))
+            return _Located(Verdict.UNSUPPORTED, (), self._elsewhere(value, units))
         own = self._own_words(leaf)
-        own_matches = [(sentence, quantity) for sentence, quantity in matches if own & sentence.content]
+        own_matches = [(sentence, fact) for sentence, fact in matches if own & sentence.content]
         if own and not own_matches:
             for sentence in self.quoted.sentences:
-                rivals = [q for q in sentence.facts.quantities if any(_rivals(q, match) for _, match in matches)]
+                rivals = [fact for fact in sentence.numbers if any(_rivals(fact, match) for _, match in matches)]
                 if own & sentence.content and rivals:
                     return _contradicted(sentence, rivals[0])
-        for sentence, quantity in own_matches or matches:
-            if (other := self._listed_otherwise(leaf, sentence, quantity)) is not None:
+        for sentence, fact in own_matches or matches:
+            if (other := self._listed_otherwise(leaf, sentence, fact)) is not None:
                 return _contradicted(sentence, other)
-        sentence, quantity = (own_matches or matches)[0]
-        return _Located(Verdict.SUPPORTED, (sentence.tokens(quantity.first, quantity.last),))
+        sentence, fact = (own_matches or matches)[0]
+        return _Located(Verdict.SUPPORTED, (sentence.place(fact),))
 
-    def _unit(self, leaf: Leaf) -> str:
-        """The unit that the names of a number ask for: the months of ``tenant_months``."""
-        for code in ("en", self.quoted.language):
-            units = lexicon(code).units
-            for word in reversed(leaf.names):
-                if word in units:
-                    return units[word]
-        if set(leaf.names) & {"percent", "percentage", "pct"}:
-            return PERCENT
-        return ""
+    @cached_property
+    def _tables(self) -> tuple[FactWords, ...]:
+        """The words of English, in which most names of fields are, and of the sources."""
+        return tuple(fact_words(code) for code in dict.fromkeys(("en", self.quoted.language or "en")))
+
+    def _units(self, leaf: Leaf) -> tuple[tuple[str, float], ...]:
+        """The dimensions and factors that the names of a number ask for: the months of ``tenant_months``."""
+        for word in reversed(leaf.names):
+            for table in self._tables:
+                if meanings := _unit_of_name(table, word):
+                    return meanings
+        return ()
 
     def _own_words(self, leaf: Leaf) -> frozenset[str]:
         """The words of a value's names that no other number of the object has: ``tenant`` beside ``landlord``."""
@@ -140,34 +139,31 @@ class _Values:
         return own - frozenset[str]().union(*shared) if shared else own
 
     def _names(self, leaf: Leaf) -> frozenset[str]:
-        units = {*lexicon("en").units, *lexicon(self.quoted.language).units, "percent", "percentage", "pct"}
-        return content_words([word for text in leaf.names for word in words(text) if word not in units])
+        listed = [word for text in leaf.names for word in words(text)]
+        return content_words([word for word in listed if not any(_unit_of_name(table, word) for table in self._tables)])
 
-    def _listed_otherwise(self, leaf: Leaf, sentence: Sentence, quantity: Quantity) -> Quantity | None:
-        """The quantity that a sentence lists for a value, if it is another one.
+    def _listed_otherwise(self, leaf: Leaf, sentence: Sentence, number: Fact) -> Fact | None:
+        """The number that a sentence lists for a value, if it is another one.
 
-        "Three months for the tenant and six for the landlord": a sentence that names as many values of the object as it has quantities of the kind lists them in one order.
+        "Three months for the tenant and six for the landlord": a sentence that names as many values of the object as it has numbers of the kind lists them in one order.
         """
         rivals = [other for other in self.listed if _is_number(other) and self._own_words(other)]
         if leaf not in rivals:
             return None
-        places, positions = {}, sentence.facts.positions
+        places = {}
         for other in rivals:
-            if firsts := [positions[stem][0] for stem in self._own_words(other) if stem in positions]:
-                places[other.path] = min(firsts)
-        quantities = [q for q in sentence.facts.quantities if _rivals(q, quantity)]
-        if leaf.path not in places or len(places) != len(quantities) or len(places) < 2:  # noqa: PLR2004 - one is no list
+            if positions := sentence.positions(self._own_words(other)):
+                places[other.path] = min(positions)
+        numbers = [fact for fact in sentence.numbers if _rivals(fact, number)]
+        if leaf.path not in places or len(places) != len(numbers) or len(places) < 2:  # noqa: PLR2004 - one is no list
             return None
-        listed = quantities[sorted(places.values()).index(places[leaf.path])]
-        return None if listed.values & quantity.values else listed
+        listed = numbers[sorted(places.values()).index(places[leaf.path])]
+        return None if set(listed.amounts) & set(number.amounts) else listed
 
-    def _elsewhere(self, leaf: Leaf, value: float) -> str:
-        claimed = Quantity(frozenset({value}), self._unit(leaf), NUMBER, 0, 0)
+    def _elsewhere(self, value: float, units: tuple[tuple[str, float], ...]) -> str:
         for index, source in enumerate(self.request.context[:50]):
-            if any(
-                _has_value(claimed, quantity)
-                for quantity in read_facts(source.content[:20_000], self.quoted.language).quantities
-            ):
+            facts = read_facts(source.content[:20_000], self.quoted.language).facts
+            if any(_has_value(value, units, fact) for fact in facts):
                 return f"{NOT_QUOTED}; context[{index}] has it"
         return f"{NOT_QUOTED} and in no source"
 
@@ -181,11 +177,9 @@ class _Values:
         if any(locate(text, str(value)) is not None for value in self.quoted.titles):
             return _Located(Verdict.SUPPORTED, (), "it stands in the metadata of a quoted source")
         if _NUMBER_TEXT.match(text.strip()):
-            numbers = [
-                q for q in read_facts(text, self.quoted.language).quantities if q.kind == NUMBER or q.kind in DATES
-            ]
+            numbers = [fact for fact in read_facts(text, self.quoted.language).facts if fact.amounts]
             if len(numbers) == 1:
-                return self._number(leaf, min(numbers[0].values))
+                return self._number(leaf, min(numbers[0].amounts))
         content = content_words(words(text.replace("_", " ")))
         if len(content) > _SHORT_TEXT:
             return self._statement(text)
@@ -195,7 +189,7 @@ class _Values:
         """The place of a text in the quoted sentences, word for word; a choice must not be denied there."""
         for sentence in self.quoted.sentences:
             place = locate(text, sentence.text)
-            if place is None or not _is_whole(sentence.text, place) or (leaf.chosen and _is_negated(sentence, place)):
+            if place is None or not _is_whole(sentence.text, place) or (leaf.chosen and sentence.denies([place.start])):
                 continue
             return sentence.evidence(place.start, place.end)
         return None
@@ -204,16 +198,19 @@ class _Values:
         """A name or a choice: all its words in one sentence, not denied there, with the same quantities."""
         if not content:
             return _Located(Verdict.UNSUPPORTED, (), NOT_QUOTED)
-        facts = read_facts(text, self.quoted.language)
-        numbers = [quantity for quantity in facts.quantities if quantity.kind == NUMBER]
+        facts = read_facts(text, self.quoted.language).facts
+        denies = any(_is_denial(fact) for fact in facts)
         denied: Sentence | None = None
         for sentence in self.quoted.sentences:
-            if not content <= sentence.content | _values_of(sentence.facts):
+            if not content <= sentence.content | _values_of(sentence):
                 continue
-            if not all(any(equal(claimed, other) for other in sentence.facts.quantities) for claimed in numbers):
+            if not all(
+                any(not fact.keys.isdisjoint(other.covers) for other in sentence.numbers)
+                for fact in facts
+                if fact.amounts
+            ):
                 continue
-            positions = [place for stem in content for place in sentence.facts.positions.get(stem, ())]
-            if leaf.chosen and not facts.cues and positions and sentence.facts.negated.issuperset(positions):
+            if leaf.chosen and not denies and sentence.denies(sentence.positions(content) or [0]):
                 denied = sentence
                 continue
             return _Located(Verdict.SUPPORTED, (sentence.evidence(),))
@@ -230,35 +227,21 @@ class _Values:
         finding = self._lexical.check(CheckInput(self.request, (claim,)))[0]
         return _Located(finding.verdict or Verdict.UNCHECKED, finding.evidence, finding.reason)
 
-    def _date(self, parts: tuple[tuple[str, float], ...], text: str) -> _Located:
+    def _date(self, parts: tuple[int, int, int], text: str) -> _Located:
+        key = ("date", *parts)
         for sentence in self.quoted.sentences:
             for match in _WRITTEN_DATE.finditer(sentence.text):
-                if _is_date(match, [int(value) for _, value in parts]):
+                if _is_date(match, [part for part in parts if part]):
                     return _Located(Verdict.SUPPORTED, (sentence.evidence(*match.span()),))
-            quantities = sentence.facts.quantities
-            for position, first in enumerate(quantities):
-                near = [q for q in quantities[position:] if q.first - first.last <= len(parts) + 2]
-                matched = [
-                    next(
-                        (
-                            q
-                            for q in near
-                            if value in q.values and (q.kind == kind or (q.kind == NUMBER and kind != MONTH))
-                        ),
-                        None,
-                    )
-                    for kind, value in parts
-                ]
-                if all(matched):
-                    spans = [q for q in matched if q is not None]
-                    evidence = sentence.tokens(min(q.first for q in spans), max(q.last for q in spans))
-                    return _Located(Verdict.SUPPORTED, (evidence,))
+            for fact in sentence.facts.facts:
+                if key in fact.covers:
+                    return _Located(Verdict.SUPPORTED, (sentence.place(fact),))
         return _Located(Verdict.UNSUPPORTED, (), f"the date {text} {NOT_QUOTED.removeprefix('it ')}")
 
     # ---- yes and no ----
 
     def _boolean(self, leaf: Leaf) -> _Located:
-        label = read_facts(leaf.label, "en" if leaf.label.isascii() else self.quoted.language)
+        label = read_facts(leaf.label, "en" if leaf.label.isascii() else self.quoted.language).facts
         own = _folded(content_words(words(leaf.label)))
         names = _folded(content_words([word for name in leaf.key for word in words(name)]))
         shares = [max(_share(names, content), _share(own, content)) for content in map(_folded, self._contents)]
@@ -270,11 +253,11 @@ class _Values:
             return _Located(Verdict.UNSUPPORTED, (), "no quoted passage speaks of it")
         if share < _LEAST_LABEL:
             # The names are in another language than the sources: only denials can be compared.
-            agreeing = [sentence for sentence in self.quoted.sentences if bool(sentence.facts.cues) is not leaf.value]
+            agreeing = [sentence for sentence in self.quoted.sentences if sentence.denies(()) is not leaf.value]
             if agreeing:
                 return _Located(Verdict.SUPPORTED, (agreeing[0].evidence(),))
             best = self.quoted.sentences[0]
-            affirmed = not best.facts.cues
+            affirmed = not best.denies(())
         else:
             affirmed = _affirms(best, label, names | own)
         if affirmed is leaf.value:
@@ -295,41 +278,39 @@ def _is_number(leaf: Leaf) -> bool:
     return isinstance(leaf.value, int | float) and not isinstance(leaf.value, bool)
 
 
-def _has_value(claimed: Quantity, quantity: Quantity) -> bool:
-    """Tells whether a source's quantity is the claimed one exactly, in its unit or in another of the same kind."""
-    value = next(iter(claimed.values))
-    if quantity.kind not in {NUMBER, YEAR, DAY}:
+def _unit_of_name(table: FactWords, word: str) -> tuple[tuple[str, float], ...]:
+    """The dimensions and factors of a unit that a field is named by; symbols of a letter or two are no names."""
+    if word == "percentage":
+        return (_PERCENT,)
+    return table.unit(word) if len(word) > 2 or not word.isascii() else ()  # noqa: PLR2004 - kg is a name, but so is no
+
+
+def _has_value(value: float, units: tuple[tuple[str, float], ...], fact: Fact) -> bool:
+    """Tells whether a fact of a source is a number exactly, in its unit or in another of the same kind."""
+    if not fact.amounts and ("", value) not in fact.covers:
         return False
-    if quantity.kind != NUMBER:
-        return value in quantity.values and not claimed.unit
-    if quantity.unit == PERCENT and claimed.unit in {"", PERCENT}:
-        return any(_same(value, other) or _same(value * 100, other) for other in quantity.values)
-    exact = Quantity(quantity.values, quantity.unit, NUMBER, 0, 0)
-    if claimed.unit and exact.unit and claimed.unit != exact.unit:
-        return equal(claimed, exact) and comparable(claimed, exact)
-    return any(_same(value, other) for other in quantity.values)
+    shares = [value, value * 100] if _PERCENT[0] in fact.group and units in {(), (_PERCENT,)} else [value]
+    if units and fact.group.isdisjoint({"", "date"}):
+        stated = {key for key in fact.keys if isinstance(key, tuple)}
+        return any(
+            key[0] == dimension and _same(key[1], share * factor)
+            for key in stated
+            for share in shares
+            for dimension, factor in units
+        )
+    return any(_same(share, amount) for share in shares for amount in fact.amounts) or ("", value) in fact.covers
 
 
-def _rivals(quantity: Quantity, other: Quantity) -> bool:
-    """Tells whether two quantities may be values of one kind: a list names the unit once."""
-    return comparable(quantity, other) or (
-        quantity.kind == other.kind == NUMBER and not (quantity.unit and other.unit) and not quantity.article
+def _rivals(fact: Fact, other: Fact) -> bool:
+    """Tells whether two numbers may be values of one kind: a list names the unit once."""
+    return excludes(fact, other) or (
+        fact.kind is other.kind is Kind.NUMBER and ("" in fact.group or "" in other.group) and "unit" not in fact.group
     )
 
 
-_SPACED_NUMBER = re.compile(r"(?<!\d)\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?:[.,]\d{1,2})?(?!\d)")
-_HAN_SCALED = re.compile(r"(\d+(?:\.\d+)?)\s*([万萬亿億])")
 _WRITTEN_DATE = re.compile(
     r"(?<!\d)(?:(?P<y>\d{4})[-/.年](?P<m>\d{1,2})(?:[-/.月](?P<d>\d{1,2})日?)?|(?P<a>\d{1,2})[-/.](?P<b>\d{1,2})[-/.](?P<c>\d{4}))(?!\d)"
 )
-
-
-def _numbers_in_own_form(text: str) -> Iterator[tuple[tuple[int, int], float]]:
-    """Numbers in forms of their own: with spaces between the thousands, with a Chinese scale behind digits."""
-    for match in _SPACED_NUMBER.finditer(text):
-        yield match.span(), float(re.sub(r"[ \u00a0\u202f]", "", match.group()).replace(",", "."))
-    for match in _HAN_SCALED.finditer(text):
-        yield match.span(), float(match[1]) * (1e4 if match[2] in "万萬" else 1e8)
 
 
 def _is_date(match: re.Match[str], parts: Sequence[int]) -> bool:
@@ -345,15 +326,14 @@ def _same(value: float, other: float) -> bool:
     return abs(value - other) <= 1e-9 * max(abs(value), abs(other), 1.0)
 
 
-def _contradicted(sentence: Sentence, quantity: Quantity) -> _Located:
-    evidence = sentence.tokens(quantity.first, quantity.last)
-    phrase = sentence.text[evidence.start - sentence.start : evidence.end - sentence.start]
-    return _Located(Verdict.CONTRADICTED, (evidence,), f"the quoted passage about it says {phrase}")
+def _contradicted(sentence: Sentence, fact: Fact) -> _Located:
+    phrase = sentence.text[fact.start : fact.end]
+    return _Located(Verdict.CONTRADICTED, (sentence.place(fact),), f"the quoted passage about it says {phrase}")
 
 
-def _values_of(facts: FactText) -> frozenset[str]:
+def _values_of(sentence: Sentence) -> frozenset[str]:
     """The numbers of a sentence in the form of its words."""
-    return frozenset(f"{value:g}" for quantity in facts.quantities for value in quantity.values)
+    return frozenset(f"{amount:g}" for fact in sentence.numbers for amount in fact.amounts)
 
 
 def _folded(stems: Iterable[str]) -> frozenset[str]:
@@ -367,21 +347,25 @@ def _share(label: frozenset[str], content: frozenset[str]) -> float:
     return len(label & content) / len(label) if label else 0.0
 
 
-def _affirms(sentence: Sentence, label: FactText, names: Iterable[str]) -> bool:
+def _affirms(sentence: Sentence, label: Sequence[Fact], names: Collection[str]) -> bool:
     """True if a sentence affirms what a label names: not denied, and on the same side of an opposite."""
-    facts = sentence.facts
-    positions = [place for stem, places in facts.positions.items() if _folded((stem,)) & set(names) for place in places]
+    spelt = [stem for stem in sentence.content if not _folded((stem,)).isdisjoint(names)]
     # Scripts without spaces have no words to go by.
-    denied = any(place in facts.negated for place in positions) if positions else bool(facts.cues)
-    sides = {side for _, _, poles in label.poles for side in poles}
-    sentence_sides = {side for _, _, poles in facts.poles for side in poles}
+    denied = sentence.denies(sentence.positions(spelt))
+    sides = frozenset[Side]().union(*map(_sides, label))
+    sentence_sides = frozenset[Side]().union(*map(_sides, sentence.facts.facts))
     opposite = any((group, 1 - side) in sentence_sides for group, side in sides) and not sides & sentence_sides
-    return (denied == opposite) is not bool(label.cues)
+    return (denied == opposite) is not any(map(_is_denial, label))
 
 
-def _is_negated(sentence: Sentence, place: Span) -> bool:
-    tokens = [n for n, (start, end) in enumerate(sentence.facts.spans) if start < place.end and place.start < end]
-    return bool(tokens) and all(token in sentence.facts.negated for token in tokens)
+def _sides(fact: Fact) -> frozenset[Side]:
+    """The sides of opposites that a fact is on."""
+    listed = fact.keys if fact.kind is Kind.SIGN else fact.group
+    return frozenset(side for side in listed if isinstance(side, tuple) and side != NOT)
+
+
+def _is_denial(fact: Fact) -> bool:
+    return fact.kind is Kind.SIGN and NOT[0] in fact.group
 
 
 def _is_whole(text: str, place: Span) -> bool:
@@ -394,8 +378,8 @@ def _joins(before: str, after: str) -> bool:
     return bool(before and after) and before.isalnum() and after.isalnum() and max(before, after) < "\u0e00"
 
 
-def _date_parts(text: str) -> tuple[tuple[str, float], ...] | None:
-    """The parts of a date in a usual form; None for other texts."""
+def _date_parts(text: str) -> tuple[int, int, int] | None:
+    """Year, month and day of a date in a usual form, 0 for no day; None for other texts."""
     stripped = text.strip()
     if match := _ISO_DATE.match(stripped):
         year, month, day = match[1], match[2], match[3]
@@ -407,8 +391,7 @@ def _date_parts(text: str) -> tuple[tuple[str, float], ...] | None:
         date(int(year), int(month), int(day or 1))
     except ValueError:
         return None
-    parts: list[tuple[str, float]] = [(YEAR, float(year)), (MONTH, float(month))]
-    return (*parts, (DAY, float(day))) if day else tuple(parts)
+    return int(year), int(month), int(day or 0)
 
 
 def flagged(values: Iterable[Value]) -> Iterator[Value]:

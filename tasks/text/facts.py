@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from tasks.text.fact_words import FactWords, Side, fact_words, root_of
-from tasks.text.quantities import number
+from tasks.text.numbers import number
 
 
 class Kind(StrEnum):
@@ -42,6 +42,8 @@ class Fact(NamedTuple):
     """The article or preposition just before it, which tells a noun."""
     clause: int = 0
     """The number of its part of the sentence, between commas and the like."""
+    amounts: tuple[float, ...] = ()
+    """The readings of its number in its own unit."""
 
 
 RELATIVE = "who"
@@ -199,8 +201,10 @@ class _Reader:
         keys: frozenset[Hashable],
         group: frozenset[Hashable] = frozenset(),
         covers: frozenset[Hashable] | None = None,
+        amounts: tuple[float, ...] = (),
     ) -> None:
-        self._facts.append(Fact(kind, start, end, keys, covers or keys, group, self._role, self._led, self._clause))
+        fact = Fact(kind, start, end, keys, covers or keys, group, self._role, self._led, self._clause, amounts)
+        self._facts.append(fact)
         self._opens, self._role, self._led = False, "", ""
 
     def _read(self, at: int) -> int:
@@ -343,6 +347,7 @@ class _Reader:
                 token.end,
                 frozenset({("date", int(raw), 0, 0), ("", float(raw))}),
                 frozenset({"date"}),
+                amounts=(float(raw),),
             )
             return at + 1
         if not units and (ordinal := _ORDINAL.match(self._text, end)) and ordinal[0] != ".":
@@ -358,7 +363,9 @@ class _Reader:
         group = frozenset(dimension for dimension, _ in units) or frozenset({""})
         if any(len(dimension) == 3 and dimension.isupper() for dimension in group):
             group |= {"money"}
-        self._add(Kind.NUMBER, start, end, keys, group | (frozenset({"time"}) if group & _TIMES else frozenset()))
+        if group & _TIMES:
+            group |= {"time"}
+        self._add(Kind.NUMBER, start, end, keys, group, amounts=values)
         if self._pending is not None:
             begin, stop = self._pending
             self._pending = None
@@ -368,6 +375,8 @@ class _Reader:
 
     def _number_words(self, at: int) -> int:
         """A number in words: two hundred and fifty."""
+        if not self._words.spaced:
+            return self._han_number(at)
         numbers = self._words.numbers
         total = current = 0.0
         last = at
@@ -405,6 +414,26 @@ class _Reader:
         self._quantity(self._tokens[at].start, end, (total + current,), units)
         return self._behind(last, end)
 
+    def _han_number(self, at: int) -> int:
+        """A number in Chinese characters before a unit or a scale, or of several characters; else a character of a word."""
+        token, last = self._tokens[at], at
+        value = digit = 0.0
+        while last < len(self._tokens) and (each := self._words.numbers.get(self._tokens[last].low)) is not None:
+            if each < 10:
+                digit = each
+            else:
+                value, digit = value + (digit or 1.0) * each, 0.0
+            last += 1
+        stop = self._tokens[last - 1].end
+        end, factor = self._scale_behind(stop, money=False)
+        unit = self._unit_behind(end)
+        if unit is None and end == stop and last == at + 1:
+            self._add_word(token, *_root_and_opposites(token.text, token.low, self._words))
+            return at + 1
+        meanings, end = unit or ((), end)
+        self._quantity(token.start, end, ((value + digit) * factor,), meanings)
+        return self._behind(last - 1, end)
+
     def _single_unit(self, at: int, units: tuple[tuple[str, float], ...], end: int) -> int:
         """An article before a unit: one of it, or per unit."""
         token = self._tokens[at]
@@ -412,7 +441,8 @@ class _Reader:
             {("unit", *unit) for unit in units} | {(dimension, _rounded(factor)) for dimension, factor in units}
         )
         group = frozenset(dimension for dimension, _ in units)
-        self._add(Kind.NUMBER, token.start, end, keys, group | {"unit"} | ({"time"} if group & _TIMES else set()))
+        group |= {"unit", "time"} if group & _TIMES else {"unit"}
+        self._add(Kind.NUMBER, token.start, end, keys, group, amounts=(1.0,))
         return self._behind(at, end)
 
     def _behind(self, at: int, end: int) -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sentencex import get_sentence_boundaries
 
 from tasks.text.language import word_set
-from tasks.text.quantities import number
+from tasks.text.numbers import number
 
 
 class Span(NamedTuple):

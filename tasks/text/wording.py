@@ -24,7 +24,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from tasks.text.language import language_tables, word_set, word_values
-from tasks.text.quantities import number
+from tasks.text.numbers import number
 from tasks.text.sentences import BREAK, plain_arabic, words
 from tasks.text.word_search import AsciiSearch, WordSearch
 

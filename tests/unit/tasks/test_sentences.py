@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tasks.text.quantities import number
+from tasks.text.numbers import number
 from tasks.text.sentences import BREAK, sentence_spans, words, words_of_spans
 
 

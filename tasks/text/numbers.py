@@ -1,0 +1,32 @@
+"""Spells numbers alike: 1,200.50 and 1.200,50."""
+# ruff: noqa: RUF001 - typographic characters are meant
+
+import re
+from functools import lru_cache
+
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:\.\d{3})+,\d+")
+_APOSTROPHE_THOUSANDS = re.compile(r"\d{1,3}(?:['’]\d{3})+(?:\.\d+)?")
+_DECIMAL_COMMA = re.compile(r"\d+,\d+")
+
+
+@lru_cache(maxsize=4096)
+def number(word: str) -> str:
+    """The normal spelling of a number; a date or a section number stays unchanged."""
+    if word.isdecimal():
+        return word.lstrip("0") or "0"
+    plain = word
+    if _THOUSANDS.fullmatch(word):
+        decimal_comma = "," in word and word.rfind(",") > word.rfind(".") > -1
+        if decimal_comma:
+            plain = word.replace(".", "").replace(",", ".")
+        elif word.count(".") > 1:
+            plain = word.replace(".", "")
+        else:
+            plain = word.replace(",", "")
+    elif _APOSTROPHE_THOUSANDS.fullmatch(word):
+        plain = word.replace("'", "").replace("’", "")
+    elif _DECIMAL_COMMA.fullmatch(word):
+        plain = word.replace(",", ".")
+    if plain.count(".") == 1:
+        plain = plain.rstrip("0").rstrip(".")
+    return plain.lstrip("0") or "0" if "." not in plain else plain
