@@ -28,7 +28,6 @@ from schemas.base import check_tenant
 from schemas.generation import OWN_CHECKER, AnswerProtocol, CheckerName, Strictness
 from tasks.defaults import CHECK_TIMEOUT_S, MAX_BYTES_IN_FLIGHT, MAX_RESCUES
 from tasks.errors import ConfigurationError, InputError
-from tasks.raw_jobs.refusals import problem_words
 from worker.presets import with_preset
 
 if TYPE_CHECKING:
@@ -690,6 +689,9 @@ def _not_json(error: SettingsError) -> str:
 
 def _words_of(problem: Any) -> str:
     if problem["type"] != "extra_forbidden" or len(problem["loc"]) > 1:
+        # Only wrong settings pay for the loading of the words.
+        from tasks.raw_jobs.refusals import problem_words  # noqa: PLC0415
+
         return problem_words(problem)
     near = _nearest(f"NIGHTDESK_{problem['loc'][0]}".upper())
     return "is no setting" + (f"; the nearest is {near}" if near else "")

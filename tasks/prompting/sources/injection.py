@@ -25,10 +25,15 @@ from tasks.text.word_search import WordSearch
 
 _INVISIBLE = "\u00ad\u180e\u200b\u2060\u2061\u2062\u2063\u2064\ufeff"
 _BIDI = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-_HIDING = "\u200b\u2060\u202d\u202e\u2066"
-"""Characters that hide or reorder text, without the joiners and direction marks that scripts and emoji need."""
+_HIDING = "\u202d\u202e\u2066"
+"""Characters that reorder text, without the direction marks that scripts need."""
+_SPLITTING = "\u200b\u2060"
+"""Places for line breaks, which web pages and PDFs are full of; suspect where they split what is suspect itself, or carry a text."""
+_CARRIED = re.compile("[\u200b-\u200d\u2060-\u2064\ufeff]{8}")
+"""As many in a row as a letter takes that is written in them."""
 _ALL_INVISIBLE = _INVISIBLE + _BIDI + "\u200c\u200d"
 _HIDES = WordSearch(*_HIDING)
+_SPLITS = WordSearch(*_SPLITTING)
 _BREAKS = WordSearch(*_ALL_INVISIBLE)
 _WIDENS = WordSearch(*"ａｅｉｏＡＥＩＯ")
 """Every Latin word of a command or a chat role contains one of these if it is written in full width."""
@@ -84,7 +89,7 @@ def flags(contents: Mapping[int, str], search_texts: Mapping[int, str]) -> tuple
     # Nearly all jobs have no such text, so one search over all texts together comes first.
     foreign = "\n".join([text for text in contents.values() if not text.isascii()])
     plain = "\n".join([search_texts[index] for index in contents])
-    hidden = foreign != "" and _is_hidden(foreign)
+    hidden = foreign != "" and (_is_hidden(foreign) or _SPLITS(foreign))
     disguised = foreign != "" and (_BREAKS(foreign) or _WIDENS(foreign))
     if disguised:
         # Invisible characters may split words, or the letters may be in full width.
@@ -97,7 +102,8 @@ def flags(contents: Mapping[int, str], search_texts: Mapping[int, str]) -> tuple
     result: list[SourceFlag] = []
     for index, text in contents.items() if suspects or hidden else ():
         kinds = list(_kinds(text, search_texts[index], suspects))
-        if hidden and _is_hidden(text):
+        # Brackets with numbers are in many honest texts.
+        if hidden and (_is_hidden(text) or ({*kinds} - {Flag.MARKER} and _SPLITS(text))):
             kinds.append(Flag.HIDDEN)
         result += [SourceFlag(source_index=index, kind=kind) for kind in kinds]
     return tuple(result)
@@ -180,7 +186,7 @@ def _plain_form(text: str) -> str:
 
 
 def _is_hidden(text: str) -> bool:
-    if _HIDES(text):
+    if _HIDES(text) or (_SPLITS(text) and _CARRIED.search(text)):
         return True
     # The invisible letters of the block Tags share the first bytes of their UTF-8; a search for one byte is faster.
     encoded = text.encode(errors="surrogatepass")

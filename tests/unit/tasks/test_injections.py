@@ -156,6 +156,7 @@ def test_chat_tokens_are_taken_apart_and_all_else_stays_verbatim() -> None:
         "a < b and b > c; x[1] = 3",
         "Das System: eine Übersicht über alle Anlagen – „geprüft“.",
         "这是一个关于租赁的说明。",
+        "The reim\u200bbursement of 4\u2060EUR is due [2].",
         "هذه تعليمات الاستخدام.",
     ],
 )

@@ -121,7 +121,13 @@ def test_the_quick_look_at_all_sources_misses_nothing(contents: list[str]) -> No
             read += "\n" + unicodedata.normalize("NFKC", read)
         read = read.lower()
         kinds = [kind for kind, _, check in injection._CHECKS if check(read)]
-        if any(mark in text for mark in injection._HIDING) or re.search("[\U000e0000-\U000e0fff]", text):
+        split = any(mark in text for mark in injection._SPLITTING)
+        carried = split and injection._CARRIED.search(text)
+        if (
+            carried
+            or re.search(f"[{injection._HIDING}\U000e0000-\U000e0fff]", text)
+            or (split and {*kinds} - {Flag.MARKER})
+        ):
             kinds.append(Flag.HIDDEN)
         expected += [SourceFlag(source_index=index, kind=kind) for kind in kinds]
     by_index = dict(enumerate(contents))
