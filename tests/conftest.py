@@ -1,6 +1,8 @@
 """Fixtures for every tier: a scrubbed environment, and real servers started only when a test asks for them."""
 
+import asyncio
 import gc
+import inspect
 import os
 import shlex
 import signal
@@ -151,3 +153,14 @@ def database_url(servers: Servers) -> Iterator[str]:
     """An empty, migrated database."""
     with servers.database() as url:
         yield url
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test on the loop of its ``runner`` fixture, or on one of its own; no plugin needed."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    runner: asyncio.Runner | None = pyfuncitem.funcargs.get("runner")
+    (runner.run if runner else asyncio.run)(pyfuncitem.obj(**arguments))
+    return True

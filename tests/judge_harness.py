@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -135,10 +134,6 @@ def check_answer(request: JobRequest, *acts: Act, **settings: Any) -> tuple[Judg
         return await harness.finish()
 
     return harness, asyncio.run(scenario())
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
 
 
 def grounding_of(view: JobView) -> Grounding:

@@ -1,7 +1,6 @@
-"""Gives each contract test a fresh ledger with a clock that can be set, and runs async tests."""
+"""Gives each contract test a fresh ledger with a clock that can be set."""
 
 import asyncio
-import inspect
 from collections.abc import Coroutine, Iterator
 from contextvars import Context, copy_context
 from dataclasses import dataclass
@@ -87,13 +86,3 @@ def stub(module_stub: Stub) -> Stub:
         earlier.clear()
     module_stub.remote.reset()
     return module_stub
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an async test on the loop of its ``runner`` fixture; no plugin needed."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = inspect.signature(pyfuncitem.obj).parameters
-    pyfuncitem.funcargs["runner"].run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
-    return True

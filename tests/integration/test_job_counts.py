@@ -39,31 +39,28 @@ def test_many_changes_of_counts_are_folded_and_nothing_else_changes(database_url
     assert rows == [("available", 3, True)]
 
 
-def test_folds_race_with_changes_and_with_each_other(database_url: str) -> None:
-    async def work() -> None:
-        async with PostgresLedger(database_url, connections=6) as ledger:
-            receipts = [await submit_many(ledger, JOBS // 3, make_batch(key=str(number))) for number in range(3)]
-            changing = True
+async def test_folds_race_with_changes_and_with_each_other(database_url: str) -> None:
+    async with PostgresLedger(database_url, connections=6) as ledger:
+        receipts = [await submit_many(ledger, JOBS // 3, make_batch(key=str(number))) for number in range(3)]
+        changing = True
 
-            async def change(number: int) -> None:
-                for paused in (True, False) * 4:
-                    await ledger.actions.pause_batch(receipts[number].batch_id, ACTOR, paused=paused)
-                await ledger.actions.cancel(receipts[number].job_ids, ACTOR)
+        async def change(number: int) -> None:
+            for paused in (True, False) * 4:
+                await ledger.actions.pause_batch(receipts[number].batch_id, ACTOR, paused=paused)
+            await ledger.actions.cancel(receipts[number].job_ids, ACTOR)
 
-            async def fold() -> None:
-                while changing:
-                    await ledger.duties.fold_counts(10)
-                    assert await ledger.inspection.violations() == []
+        async def fold() -> None:
+            while changing:
+                await ledger.duties.fold_counts(10)
+                assert await ledger.inspection.violations() == []
 
-            folds = [asyncio.create_task(fold()) for _ in range(2)]
-            await asyncio.gather(*(change(number) for number in range(3)))
-            changing = False
-            await asyncio.gather(*folds)
-            for receipt in receipts:
-                status = await ledger.reading.batch_status(receipt.batch_id)
-                assert (status.states, status.unpublished) == ({JobState.CANCELLED: JOBS // 3}, JOBS // 3)
-
-    asyncio.run(work())
+        folds = [asyncio.create_task(fold()) for _ in range(2)]
+        await asyncio.gather(*(change(number) for number in range(3)))
+        changing = False
+        await asyncio.gather(*folds)
+        for receipt in receipts:
+            status = await ledger.reading.batch_status(receipt.batch_id)
+            assert (status.states, status.unpublished) == ({JobState.CANCELLED: JOBS // 3}, JOBS // 3)
 
 
 async def _attend(ledger: PostgresLedger) -> Outlook:

@@ -31,36 +31,33 @@ def _page_is_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submission, "PAGE_JOBS", CHUNK)
 
 
-def test_a_batch_is_found_by_its_content_until_its_answers_are_gone(database_url: str) -> None:
-    async def work() -> None:
-        async with PostgresLedger(database_url, connections=1) as ledger:
+async def test_a_batch_is_found_by_its_content_until_its_answers_are_gone(database_url: str) -> None:
+    async with PostgresLedger(database_url, connections=1) as ledger:
 
-            async def submit(content: Content, tenant: str = "default") -> UUID:
-                batch = replace(make_batch(tenant=tenant), content=lambda: content)
-                await ledger.submission.submit(batch, [make_jobs(make_request("Why?"), tenant=tenant)])
-                return batch.id
+        async def submit(content: Content, tenant: str = "default") -> UUID:
+            batch = replace(make_batch(tenant=tenant), content=lambda: content)
+            await ledger.submission.submit(batch, [make_jobs(make_request("Why?"), tenant=tenant)])
+            return batch.id
 
-            same, other = Content(b"head", b"whole", b"basis"), Content(b"head", b"other", b"basis")
-            first = await submit(same)
-            assert await ledger.contents.find("default", same) == first
-            assert await ledger.contents.find("default", other) is None
-            assert await ledger.contents.find("another", same) is None
-            assert await ledger.contents.begins_like("default", b"head")
-            with pytest.raises(SameInputSubmitted, match="same command again"):
-                await submit(same)
-            assert await submit(same, "another") != first
-            second = await submit(same._replace(replaces=True))
-            assert await ledger.contents.find("default", same) == second
-            await ledger.actions.cancel_batch(second, "operator")
-            assert await ledger.contents.find("default", same) is None
-            last = await submit(same)
-            jobs = [view.job_id async for view in ledger.reading.batch_views(last)]
-            await ledger.actions.cancel(jobs, "operator")
-            assert await ledger.contents.find("default", same) == last
-            await ledger.erasure.erase(jobs, "operator")
-            assert await ledger.contents.find("default", same) is None
-
-    asyncio.run(work())
+        same, other = Content(b"head", b"whole", b"basis"), Content(b"head", b"other", b"basis")
+        first = await submit(same)
+        assert await ledger.contents.find("default", same) == first
+        assert await ledger.contents.find("default", other) is None
+        assert await ledger.contents.find("another", same) is None
+        assert await ledger.contents.begins_like("default", b"head")
+        with pytest.raises(SameInputSubmitted, match="same command again"):
+            await submit(same)
+        assert await submit(same, "another") != first
+        second = await submit(same._replace(replaces=True))
+        assert await ledger.contents.find("default", same) == second
+        await ledger.actions.cancel_batch(second, "operator")
+        assert await ledger.contents.find("default", same) is None
+        last = await submit(same)
+        jobs = [view.job_id async for view in ledger.reading.batch_views(last)]
+        await ledger.actions.cancel(jobs, "operator")
+        assert await ledger.contents.find("default", same) == last
+        await ledger.erasure.erase(jobs, "operator")
+        assert await ledger.contents.find("default", same) is None
 
 
 @pytest.mark.parametrize("form", [OutputForm.JSONL, OutputForm.CSV])

@@ -10,8 +10,6 @@ from pathlib import Path
 import orjson
 import psycopg
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from sqlalchemy.exc import DBAPIError
 
 from schemas import CONTRACT_VERSION
@@ -22,13 +20,12 @@ from tasks.errors import LedgerUnavailable, SchemaMismatch
 from tests.builders import make_request, new_id
 from tests.deadlines import until
 from tests.deployment import KUBERNETES, objects_of
-from tests.ledger_tables import generation_record, metadata
 from tests.servers import Servers
 from worker.ledger import schema_version, upgrade
 from worker.ledger.packing import decompress
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import REVISIONS, Schema, Standing, head_revision, migrate, standing
-from worker.ledger.upgrade import engine_of, script_revisions
+from worker.ledger.upgrade import script_revisions
 from worker.ledger.views import RECORD_COLUMNS
 
 _SCRIPT = """
@@ -58,55 +55,7 @@ def next_version(tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPat
     return NEXT
 
 
-def test_migrations_make_what_the_tables_say(database_url: str) -> None:
-    engine = engine_of(database_url)
-    with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": False})
-        differences = compare_metadata(context, metadata)
-    engine.dispose()
-
-    assert differences == []
-
-
-def test_check_constraints_are_those_of_the_tables(database_url: str) -> None:
-    declared = {
-        constraint.name
-        for table in metadata.tables.values()
-        for constraint in table.constraints
-        if type(constraint).__name__ == "CheckConstraint"
-    }
-    with psycopg.connect(database_url) as connection:
-        rows = connection.execute(
-            "SELECT conname FROM pg_constraint WHERE contype = 'c' AND connamespace = 'public'::regnamespace"
-        ).fetchall()
-
-    assert {name for (name,) in rows} == declared
-
-
-def test_storage_settings_are_those_of_the_tables(database_url: str) -> None:
-    declared = {
-        (table.name, name.removeprefix("toast."), name.startswith("toast."), str(value))
-        for table in metadata.tables.values()
-        for name, value in (table.dialect_options["postgresql"]["with"] or {}).items()
-    }
-    with psycopg.connect(database_url) as connection:
-        rows = connection.execute(
-            """
-            SELECT coalesce(o.relname, c.relname), split_part(p, '=', 1), o.relname IS NOT NULL, split_part(p, '=', 2)
-            FROM pg_class c LEFT JOIN pg_class o ON o.reltoastrelid = c.oid CROSS JOIN unnest(c.reloptions) p
-            WHERE coalesce(o.relnamespace, c.relnamespace) = 'public'::regnamespace AND c.relkind IN ('r', 't')
-            """
-        ).fetchall()
-
-    assert set(rows) == declared
-
-
-def test_record_table_and_schema_have_the_same_fields() -> None:
-    parts = {"attempt_id", "frame"}
-    assert {column.name for column in generation_record.columns} - parts == set(GenerationRecord.model_fields)
-
-
-def test_statements_know_the_columns_of_the_record_table(database_url: str) -> None:
+def test_statements_know_the_columns_of_the_record_and_these_are_its_fields(database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
             "SELECT attname, typname FROM pg_attribute JOIN pg_type t ON t.oid = atttypid "
@@ -114,6 +63,7 @@ def test_statements_know_the_columns_of_the_record_table(database_url: str) -> N
         ).fetchall()
 
     assert [*RECORD_COLUMNS.items(), ("attempt_id", "uuid"), ("frame", "bytea")] == rows
+    assert {*RECORD_COLUMNS} == {*GenerationRecord.model_fields}
 
 
 def test_the_autoscaler_asks_what_the_tables_answer(database_url: str) -> None:

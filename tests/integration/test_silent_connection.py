@@ -32,30 +32,27 @@ def test_a_statement_without_an_answer_ends(database_url: str) -> None:
         asyncio.run(scenario(proxy.url))
 
 
-def test_a_transaction_that_is_cut_in_two_is_ended_by_the_server(
+async def test_a_transaction_that_is_cut_in_two_is_ended_by_the_server(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "LEAST_BOUND_S", 1.0)
 
-    async def scenario() -> None:
-        connected = Database(database_url, size=2)
-        await connected.open()
-        try:
-            async with connected.connection() as connection:
-                if connection.info.server_version < database.TRANSACTION_TIMEOUT_FROM:
-                    pytest.skip("this PostgreSQL can't end transactions by time: see the test below")
-            lock = ("SELECT pg_advisory_xact_lock(%s)", (7,))
-            # The rest of what was sent together arrives late: with the lock held, and nothing for the server to do.
-            with pytest.raises(LedgerUnavailable):
-                await connected.rows("SELECT pg_sleep(%s)", (30,), first=lock, within_s=1)
-            assert await connected.rows("SELECT pg_advisory_xact_lock(7)", within_s=10), "the lock is free again"
-            bound = "SELECT current_setting('transaction_timeout') AS bound"
-            assert (await connected.rows(bound, first=lock, within_s=90))[0].bound == "90s"
-            assert (await connected.rows(bound))[0].bound == "0", "only of that transaction"
-        finally:
-            await connected.close()
-
-    asyncio.run(scenario())
+    connected = Database(database_url, size=2)
+    await connected.open()
+    try:
+        async with connected.connection() as connection:
+            if connection.info.server_version < database.TRANSACTION_TIMEOUT_FROM:
+                pytest.skip("this PostgreSQL can't end transactions by time: see the test below")
+        lock = ("SELECT pg_advisory_xact_lock(%s)", (7,))
+        # The rest of what was sent together arrives late: with the lock held, and nothing for the server to do.
+        with pytest.raises(LedgerUnavailable):
+            await connected.rows("SELECT pg_sleep(%s)", (30,), first=lock, within_s=1)
+        assert await connected.rows("SELECT pg_advisory_xact_lock(7)", within_s=10), "the lock is free again"
+        bound = "SELECT current_setting('transaction_timeout') AS bound"
+        assert (await connected.rows(bound, first=lock, within_s=90))[0].bound == "90s"
+        assert (await connected.rows(bound))[0].bound == "0", "only of that transaction"
+    finally:
+        await connected.close()
 
 
 _WAITERS = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 8 AND NOT granted"

@@ -63,18 +63,15 @@ def test_an_error_of_the_second_takes_the_first_back(
     on_database(work)
 
 
-def test_the_server_ends_a_transaction_whose_rest_does_not_come(database_url: str) -> None:
-    async def scenario() -> None:
-        async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as broken:
-            if broken.info.server_version < TRANSACTION_TIMEOUT_FROM:
-                pytest.skip("the server can't end it")
-            with pytest.raises(psycopg.OperationalError):  # noqa: PT012 - the error shows at the end of the pipeline
-                async with broken.pipeline():
-                    await broken.execute(_BOUND, ("1s",))
-                    await broken.execute(LOCK)
-                    # Its end is not sent, and the lock is free all the same.
-                    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
-                        await asyncio.wait_for(other.execute(LOCK), scale_to_load(10))
-                    await broken.execute("SELECT 1")
-
-    asyncio.run(scenario())
+async def test_the_server_ends_a_transaction_whose_rest_does_not_come(database_url: str) -> None:
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as broken:
+        if broken.info.server_version < TRANSACTION_TIMEOUT_FROM:
+            pytest.skip("the server can't end it")
+        with pytest.raises(psycopg.OperationalError):  # noqa: PT012 - the error shows at the end of the pipeline
+            async with broken.pipeline():
+                await broken.execute(_BOUND, ("1s",))
+                await broken.execute(LOCK)
+                # Its end is not sent, and the lock is free all the same.
+                async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other:
+                    await asyncio.wait_for(other.execute(LOCK), scale_to_load(10))
+                await broken.execute("SELECT 1")

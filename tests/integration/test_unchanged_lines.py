@@ -57,76 +57,68 @@ def questions(word: str) -> list[dict[str, Any]]:
     return [{"query": f"{word} {n}?", "context": ["Because."]} for n in range(4)]
 
 
-def test_lines_that_did_not_change_keep_their_jobs(database_url: str, tmp_path: Path) -> None:
-    async def work() -> None:
-        async with PostgresLedger(database_url, connections=1) as ledger:
-            path = tmp_path / "in.jsonl"
-            unchanged, first, submission = await hand_in(ledger, path, LINES)
-            assert unchanged is None
-            assert submission.receipt is not None
-            jobs = submission.receipt.job_ids
-            await ledger.actions.cancel([jobs[5]], ACTOR)
+async def test_lines_that_did_not_change_keep_their_jobs(database_url: str, tmp_path: Path) -> None:
+    async with PostgresLedger(database_url, connections=1) as ledger:
+        path = tmp_path / "in.jsonl"
+        unchanged, first, submission = await hand_in(ledger, path, LINES)
+        assert unchanged is None
+        assert submission.receipt is not None
+        jobs = submission.receipt.job_ids
+        await ledger.actions.cancel([jobs[5]], ACTOR)
 
-            changed = [*LINES[:3], {**LINES[3], "context": ["Because of that."]}, *LINES[4:], LINES[0]]
-            unchanged, second, submission = await hand_in(ledger, path, changed)
+        changed = [*LINES[:3], {**LINES[3], "context": ["Because of that."]}, *LINES[4:], LINES[0]]
+        unchanged, second, submission = await hand_in(ledger, path, changed)
 
-            assert unchanged == ({first.batch_id: 28}, 31), "not the one that was cancelled, and no job twice"
-            assert (second.jobs, second.unchanged, dict(second.holders)) == (31, True, {first.batch_id: 28})
-            assert submission.receipt is not None
-            assert [at for at, job_id in enumerate(submission.receipt.job_ids) if job_id not in jobs] == [3, 5, 30]
-            assert await state(ledger, jobs[5]) is JobState.CANCELLED
-            assert second.batch_id is not None
-            assert (await ledger.reading.batch_status(second.batch_id)).jobs == 3
+        assert unchanged == ({first.batch_id: 28}, 31), "not the one that was cancelled, and no job twice"
+        assert (second.jobs, second.unchanged, dict(second.holders)) == (31, True, {first.batch_id: 28})
+        assert submission.receipt is not None
+        assert [at for at, job_id in enumerate(submission.receipt.job_ids) if job_id not in jobs] == [3, 5, 30]
+        assert await state(ledger, jobs[5]) is JobState.CANCELLED
+        assert second.batch_id is not None
+        assert (await ledger.reading.batch_status(second.batch_id)).jobs == 3
 
-            files, settings = [str(path)], Settings(provider="extractive")
-            estimation = await estimate_files(files, {}, settings, ledger)
-            assert (estimation.lines, estimation.unchanged, estimation.estimate.jobs) == (31, 31, 0)
-            assert (
-                await estimate_files(files, {}, settings, ledger, same_input=SameInput.PAY_ANEW)
-            ).estimate.jobs == 31
-            for same, jobs_asked in ((SameInput.TAKE_EARLIER, 0), (SameInput.PAY_ANEW, 31)):
-                stored, _ = await with_estimate(make_batch("default"), files, {}, settings, ledger, same_input=same)
-                assert stored.estimate is not None
-                assert stored.estimate["jobs"] == jobs_asked
+        files, settings = [str(path)], Settings(provider="extractive")
+        estimation = await estimate_files(files, {}, settings, ledger)
+        assert (estimation.lines, estimation.unchanged, estimation.estimate.jobs) == (31, 31, 0)
+        assert (await estimate_files(files, {}, settings, ledger, same_input=SameInput.PAY_ANEW)).estimate.jobs == 31
+        for same, jobs_asked in ((SameInput.TAKE_EARLIER, 0), (SameInput.PAY_ANEW, 31)):
+            stored, _ = await with_estimate(make_batch("default"), files, {}, settings, ledger, same_input=same)
+            assert stored.estimate is not None
+            assert stored.estimate["jobs"] == jobs_asked
 
-            # Taken back, from the batch that has each of them by now.
-            unchanged, third, _ = await hand_in(ledger, path, [*reversed(LINES)])
-            assert unchanged == ({first.batch_id: 29, second.batch_id: 1}, 30)
-            assert (third.batch_id, third.created) == (None, False)
+        # Taken back, from the batch that has each of them by now.
+        unchanged, third, _ = await hand_in(ledger, path, [*reversed(LINES)])
+        assert unchanged == ({first.batch_id: 29, second.batch_id: 1}, 30)
+        assert (third.batch_id, third.created) == (None, False)
 
-            # Asked for, or with settings that decide answers otherwise.
-            for other in ({"same": SameInput.PAY_ANEW}, {"strictness": "lenient"}):
-                unchanged, last, _ = await hand_in(ledger, path, LINES[1:], **other)
-                assert (unchanged, last.repeated) == (None, ())
-
-    asyncio.run(work())
+        # Asked for, or with settings that decide answers otherwise.
+        for other in ({"same": SameInput.PAY_ANEW}, {"strictness": "lenient"}):
+            unchanged, last, _ = await hand_in(ledger, path, LINES[1:], **other)
+            assert (unchanged, last.repeated) == (None, ())
 
 
-def test_a_line_by_another_prompt_further_down_is_asked_anew_and_no_other_line(
+async def test_a_line_by_another_prompt_further_down_is_asked_anew_and_no_other_line(
     database_url: str, tmp_path: Path
 ) -> None:
-    async def work() -> None:
-        async with PostgresLedger(database_url, connections=1) as ledger:
-            path = tmp_path / "in.jsonl"
-            plain = [{"query": f"Mixed {n}?", "context": ["Because."]} for n in range(24)]
-            simple = {**plain[22], "config": {"mode": "simple"}}
-            await hand_in(ledger, path, plain)
-            unchanged, mixed, _ = await hand_in(ledger, path, [*plain[:22], simple, plain[23]])
-            assert unchanged is not None
-            assert (unchanged.jobs.total(), len(mixed.repeated)) == (23, 23)
-            unchanged, _, _ = await hand_in(ledger, path, corrected([*plain[:22], simple, plain[23]]))
-            assert unchanged is not None
-            assert unchanged.jobs.total() == 22, "what the text of that prompt was then is not kept"
-            unchanged, _, _ = await hand_in(ledger, path, [{**plain[0], "config": {"mode": "simple"}}, *plain[1:]])
-            assert unchanged is None
-
-    asyncio.run(work())
+    async with PostgresLedger(database_url, connections=1) as ledger:
+        path = tmp_path / "in.jsonl"
+        plain = [{"query": f"Mixed {n}?", "context": ["Because."]} for n in range(24)]
+        simple = {**plain[22], "config": {"mode": "simple"}}
+        await hand_in(ledger, path, plain)
+        unchanged, mixed, _ = await hand_in(ledger, path, [*plain[:22], simple, plain[23]])
+        assert unchanged is not None
+        assert (unchanged.jobs.total(), len(mixed.repeated)) == (23, 23)
+        unchanged, _, _ = await hand_in(ledger, path, corrected([*plain[:22], simple, plain[23]]))
+        assert unchanged is not None
+        assert unchanged.jobs.total() == 22, "what the text of that prompt was then is not kept"
+        unchanged, _, _ = await hand_in(ledger, path, [{**plain[0], "config": {"mode": "simple"}}, *plain[1:]])
+        assert unchanged is None
 
 
 EARLY, LATE = "2126-01-01T00:00:00Z", "2126-06-01T00:00:00Z"
 
 
-def test_jobs_without_an_answer_are_taken_only_where_they_run_as_new_ones_would(
+async def test_jobs_without_an_answer_are_taken_only_where_they_run_as_new_ones_would(
     database_url: str, tmp_path: Path
 ) -> None:
     async def shared(ledger: PostgresLedger, word: str, earlier: dict[str, Any], later: dict[str, Any]) -> int:
@@ -139,39 +131,35 @@ def test_jobs_without_an_answer_are_taken_only_where_they_run_as_new_ones_would(
         assert (unchanged.jobs.total() if unchanged else 0) == len(second.repeated)
         return len(second.repeated)
 
-    async def work() -> None:
-        async with PostgresLedger(database_url, connections=1) as ledger:
-            assert await shared(ledger, "Free", {"name": "free"}, {}) == 3
-            assert await shared(ledger, "Begun", {"not_before": "2020-01-01T00:00:00Z"}, {}) == 3
-            assert await shared(ledger, "As long", {"deadline": LATE}, {"batch": {"deadline": EARLY}}) == 3
-            assert await shared(ledger, "Paused", {}, {}) == 0
-            assert await shared(ledger, "Begins later", {"not_before": EARLY}, {}) == 0
-            assert await shared(ledger, "Window", {"window": "22:00-06:00 UTC"}, {}) == 0
-            assert await shared(ledger, "Ceiling", {"max_cost_usd": "0.01"}, {}) == 0
-            assert await shared(ledger, "Ends", {"deadline": EARLY}, {}) == 0
-            assert await shared(ledger, "Ends sooner", {"deadline": EARLY}, {"batch": {"deadline": LATE}}) == 0
-            assert await shared(ledger, "Behind", {}, {"priority": 5}) == 0
-
-    asyncio.run(work())
+    async with PostgresLedger(database_url, connections=1) as ledger:
+        assert await shared(ledger, "Free", {"name": "free"}, {}) == 3
+        assert await shared(ledger, "Begun", {"not_before": "2020-01-01T00:00:00Z"}, {}) == 3
+        assert await shared(ledger, "As long", {"deadline": LATE}, {"batch": {"deadline": EARLY}}) == 3
+        assert await shared(ledger, "Paused", {}, {}) == 0
+        assert await shared(ledger, "Begins later", {"not_before": EARLY}, {}) == 0
+        assert await shared(ledger, "Window", {"window": "22:00-06:00 UTC"}, {}) == 0
+        assert await shared(ledger, "Ceiling", {"max_cost_usd": "0.01"}, {}) == 0
+        assert await shared(ledger, "Ends", {"deadline": EARLY}, {}) == 0
+        assert await shared(ledger, "Ends sooner", {"deadline": EARLY}, {"batch": {"deadline": LATE}}) == 0
+        assert await shared(ledger, "Behind", {}, {"priority": 5}) == 0
 
 
-def test_jobs_that_end_or_go_between_the_look_and_the_write_are_asked_anew(database_url: str, tmp_path: Path) -> None:
-    async def work() -> None:
-        async with PostgresLedger(database_url, connections=1) as ledger:
-            path, lines = tmp_path / "in.jsonl", questions("Meanwhile")
-            _, first, earlier = await hand_in(ledger, path, lines)
-            unchanged, submission = await look(ledger, path, corrected(lines))
-            assert unchanged is not None
-            assert unchanged.jobs.total() == 3
-            assert first.batch_id is not None
-            assert earlier.receipt is not None
-            await ledger.actions.cancel([earlier.receipt.job_ids[0]], ACTOR)
-            async with await psycopg.AsyncConnection.connect(database_url) as connection:
-                await connection.execute("DELETE FROM job WHERE id = %s", (earlier.receipt.job_ids[1],))
+async def test_jobs_that_end_or_go_between_the_look_and_the_write_are_asked_anew(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with PostgresLedger(database_url, connections=1) as ledger:
+        path, lines = tmp_path / "in.jsonl", questions("Meanwhile")
+        _, first, earlier = await hand_in(ledger, path, lines)
+        unchanged, submission = await look(ledger, path, corrected(lines))
+        assert unchanged is not None
+        assert unchanged.jobs.total() == 3
+        assert first.batch_id is not None
+        assert earlier.receipt is not None
+        await ledger.actions.cancel([earlier.receipt.job_ids[0]], ACTOR)
+        async with await psycopg.AsyncConnection.connect(database_url) as connection:
+            await connection.execute("DELETE FROM job WHERE id = %s", (earlier.receipt.job_ids[1],))
 
-            accepted = await submission.write(ledger)
-            assert [line.position for line in accepted.repeated] == [2]
-            assert accepted.batch_id is not None
-            assert (await ledger.reading.batch_status(accepted.batch_id)).jobs == 3
-
-    asyncio.run(work())
+        accepted = await submission.write(ledger)
+        assert [line.position for line in accepted.repeated] == [2]
+        assert accepted.batch_id is not None
+        assert (await ledger.reading.batch_status(accepted.batch_id)).jobs == 3

@@ -77,7 +77,7 @@ def test_after_a_quiet_time_the_first_row_waits_for_no_other() -> None:
     assert [len(rows) for rows in table.sends] == [1, 2]
 
 
-def test_an_urgent_row_waits_for_no_send_of_others() -> None:
+async def test_an_urgent_row_waits_for_no_send_of_others() -> None:
     batches: list[list[int]] = []
     gate = asyncio.Event()
 
@@ -87,20 +87,17 @@ def test_an_urgent_row_waits_for_no_send_of_others() -> None:
             await gate.wait()
         return [row * 10 for row in rows]
 
-    async def scenario() -> None:
-        batcher = Batcher("rows", send, rows=2)
-        bulk = [asyncio.ensure_future(batcher.send(row)) for row in range(6)]
-        await asyncio.sleep(0)
-        assert await asyncio.wait_for(batcher.send(100, urgent=True), 10) == 1000
-        # Both sends for all rows are busy, a third one would be full.
-        assert batches == [[0, 1], [2, 3], [100]]
-        gate.set()
-        assert await asyncio.gather(*bulk) == [0, 10, 20, 30, 40, 50]
-
-    asyncio.run(scenario())
+    batcher = Batcher("rows", send, rows=2)
+    bulk = [asyncio.ensure_future(batcher.send(row)) for row in range(6)]
+    await asyncio.sleep(0)
+    assert await asyncio.wait_for(batcher.send(100, urgent=True), 10) == 1000
+    # Both sends for all rows are busy, a third one would be full.
+    assert batches == [[0, 1], [2, 3], [100]]
+    gate.set()
+    assert await asyncio.gather(*bulk) == [0, 10, 20, 30, 40, 50]
 
 
-def test_urgent_rows_go_together_and_before_what_waits_longer() -> None:
+async def test_urgent_rows_go_together_and_before_what_waits_longer() -> None:
     batches: list[list[int]] = []
     gates = [asyncio.Event() for _ in range(4)]
 
@@ -109,24 +106,21 @@ def test_urgent_rows_go_together_and_before_what_waits_longer() -> None:
         await gates[len(batches) - 1].wait()
         return list(rows)
 
-    async def scenario() -> None:
-        batcher = Batcher("rows", send, rows=3, in_flight=1)
-        rows = [asyncio.ensure_future(batcher.send(row)) for row in range(6)]
-        rows += [asyncio.ensure_future(batcher.send(row, urgent=True)) for row in (100, 101)]
-        await turns()
-        rows += [asyncio.ensure_future(batcher.send(row, urgent=True)) for row in (102, 103)]
-        await turns()
-        # The send of bulk rows and the one for urgent rows are busy.
-        assert batches == [[0, 1, 2], [100, 101]]
-        gates[0].set()
-        await turns()
-        assert batches[2:] == [[102, 103]]
-        for gate in gates:
-            gate.set()
-        assert await asyncio.gather(*rows) == [0, 1, 2, 3, 4, 5, 100, 101, 102, 103]
-        assert batches[3:] == [[3, 4, 5]]
-
-    asyncio.run(scenario())
+    batcher = Batcher("rows", send, rows=3, in_flight=1)
+    rows = [asyncio.ensure_future(batcher.send(row)) for row in range(6)]
+    rows += [asyncio.ensure_future(batcher.send(row, urgent=True)) for row in (100, 101)]
+    await turns()
+    rows += [asyncio.ensure_future(batcher.send(row, urgent=True)) for row in (102, 103)]
+    await turns()
+    # The send of bulk rows and the one for urgent rows are busy.
+    assert batches == [[0, 1, 2], [100, 101]]
+    gates[0].set()
+    await turns()
+    assert batches[2:] == [[102, 103]]
+    for gate in gates:
+        gate.set()
+    assert await asyncio.gather(*rows) == [0, 1, 2, 3, 4, 5, 100, 101, 102, 103]
+    assert batches[3:] == [[3, 4, 5]]
 
 
 def test_one_bad_row_fails_alone() -> None:

@@ -1,11 +1,8 @@
 """A cascade over a real ledger: the models asked, the answer that wins, its record, and the ends of it."""
 
-import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
@@ -46,44 +43,34 @@ def harness(*first: Act, strong: tuple[Act, ...] = (), best: tuple[Act, ...] = (
     return CascadeHarness(ScriptedProvider(*first), stronger=tuple(models))
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
+async def test_an_answer_without_support_is_asked_of_the_next_model_with_the_plain_prompt() -> None:
+    cascade = harness(answers(f"{GOOD} {BAD}"), strong=(answers(GOOD, cost_usd=Decimal("0.03")),))
+    view = await cascade.answer(requesting(escalate=["strong"]))
 
-
-def test_an_answer_without_support_is_asked_of_the_next_model_with_the_plain_prompt() -> None:
-    async def scenario() -> None:
-        cascade = harness(answers(f"{GOOD} {BAD}"), strong=(answers(GOOD, cost_usd=Decimal("0.03")),))
-        view = await cascade.answer(requesting(escalate=["strong"]))
-
-        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.ANSWERED, 2)
-        assert await cascade.purposes(view) == [(0, "generate", "ok"), (2, "escalate", "ok")]
-        record = record_of(view)
-        assert (record.answer, record.model_provider) == (GOOD, "strong")
-        # The strong model sees neither the first answer nor its faults.
-        assert cascade.stronger[0].calls[0].prompt.snapshot.sha256 == cascade.provider.calls[0].prompt.snapshot.sha256
-        weak, strong = record.asks or ()
-        assert (weak.supported, weak.ungrounded, weak.cost_usd, weak.won) == (1, 1, Decimal("0.002"), False)
-        assert weak.shortfall == "1 of its claims are not supported"
-        assert (strong.model, strong.ungrounded, strong.cost_usd) == ("strong-1", 0, Decimal("0.03"))
-        assert (strong.better, strong.won, strong.shortfall) == (True, True, None)
-        assert view.cost_usd == Decimal("0.032")
-
-    run(scenario())
+    assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.ANSWERED, 2)
+    assert await cascade.purposes(view) == [(0, "generate", "ok"), (2, "escalate", "ok")]
+    record = record_of(view)
+    assert (record.answer, record.model_provider) == (GOOD, "strong")
+    # The strong model sees neither the first answer nor its faults.
+    assert cascade.stronger[0].calls[0].prompt.snapshot.sha256 == cascade.provider.calls[0].prompt.snapshot.sha256
+    weak, strong = record.asks or ()
+    assert (weak.supported, weak.ungrounded, weak.cost_usd, weak.won) == (1, 1, Decimal("0.002"), False)
+    assert weak.shortfall == "1 of its claims are not supported"
+    assert (strong.model, strong.ungrounded, strong.cost_usd) == ("strong-1", 0, Decimal("0.03"))
+    assert (strong.better, strong.won, strong.shortfall) == (True, True, None)
+    assert view.cost_usd == Decimal("0.032")
 
 
 @pytest.mark.parametrize(
     ("query", "goes_on"), [("When does the night desk open?", True), ("How tall is the Eiffel Tower in metres?", False)]
 )
-def test_an_abstention_goes_on_only_where_the_sources_suffice(query: str, goes_on: bool) -> None:  # noqa: FBT001
-    async def scenario() -> None:
-        cascade = harness(NONE, strong=(answers(GOOD),))
-        request = requesting(escalate=["strong"]).model_copy(update={"query": query})
-        view = await cascade.answer(request)
+async def test_an_abstention_goes_on_only_where_the_sources_suffice(query: str, goes_on: bool) -> None:  # noqa: FBT001
+    cascade = harness(NONE, strong=(answers(GOOD),))
+    request = requesting(escalate=["strong"]).model_copy(update={"query": query})
+    view = await cascade.answer(request)
 
-        assert bool(cascade.stronger[0].calls) is goes_on
-        assert view.outcome is (Outcome.ANSWERED if goes_on else Outcome.ABSTAINED)
-
-    run(scenario())
+    assert bool(cascade.stronger[0].calls) is goes_on
+    assert view.outcome is (Outcome.ANSWERED if goes_on else Outcome.ABSTAINED)
 
 
 @pytest.mark.parametrize(
@@ -95,96 +82,75 @@ def test_an_abstention_goes_on_only_where_the_sources_suffice(query: str, goes_o
         (failing(FailureKind.QUOTA), EMPTY, 0, "refused: I can't."),
     ],
 )
-def test_the_best_answer_wins_by_its_verdicts_and_not_by_its_place(
+async def test_the_best_answer_wins_by_its_verdicts_and_not_by_its_place(
     strong: Act, best: Act, winner: int, why: str
 ) -> None:
-    async def scenario() -> None:
-        cascade = harness(answers(f"{GOOD} {BAD}"), strong=(strong,), best=(best,))
-        view = await cascade.answer(requesting(escalate=["strong", "best"], max_attempts=1))
+    cascade = harness(answers(f"{GOOD} {BAD}"), strong=(strong,), best=(best,))
+    view = await cascade.answer(requesting(escalate=["strong", "best"], max_attempts=1))
 
-        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 2 * winner)
-        record = record_of(view)
-        assert record.answer.startswith(f"{GOOD} {BAD}")
-        assert why in record.quality.reasoning
-        assert [ask.won for ask in record.asks or ()] == [at == winner for at in range(3)]
-        assert [len(model.calls) for model in (cascade.provider, *cascade.stronger)] == [1, 1, 1]
-
-    run(scenario())
+    assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 2 * winner)
+    record = record_of(view)
+    assert record.answer.startswith(f"{GOOD} {BAD}")
+    assert why in record.quality.reasoning
+    assert [ask.won for ask in record.asks or ()] == [at == winner for at in range(3)]
+    assert [len(model.calls) for model in (cascade.provider, *cascade.stronger)] == [1, 1, 1]
 
 
-def test_a_refusal_goes_on_and_the_last_refusal_ends_the_job() -> None:
-    async def scenario() -> None:
-        for strong, outcome in ((answers(GOOD), Outcome.ANSWERED), (EMPTY, Outcome.REFUSED)):
-            cascade = harness(EMPTY, strong=(strong,))
-            view = await cascade.answer(requesting(escalate=["strong"]))
-            assert (view.state, view.outcome) == (JobState.COMPLETED, outcome)
-            assert [ask.outcome for ask in record_of(view).asks or ()] == [Outcome.REFUSED, outcome]
-
-    run(scenario())
+async def test_a_refusal_goes_on_and_the_last_refusal_ends_the_job() -> None:
+    for strong, outcome in ((answers(GOOD), Outcome.ANSWERED), (EMPTY, Outcome.REFUSED)):
+        cascade = harness(EMPTY, strong=(strong,))
+        view = await cascade.answer(requesting(escalate=["strong"]))
+        assert (view.state, view.outcome) == (JobState.COMPLETED, outcome)
+        assert [ask.outcome for ask in record_of(view).asks or ()] == [Outcome.REFUSED, outcome]
 
 
-def test_each_model_gets_its_correction_before_the_next_one_is_asked() -> None:
-    async def scenario() -> None:
-        cascade = harness(
-            answers(f"{GOOD} {BAD}"), answers(f"{GOOD} {BAD}"), strong=(answers(f"{GOOD} {WORSE}"), answers(GOOD))
-        )
-        view = await cascade.answer(requesting(escalate=["strong"], on_ungrounded="retry"))
+async def test_each_model_gets_its_correction_before_the_next_one_is_asked() -> None:
+    cascade = harness(
+        answers(f"{GOOD} {BAD}"), answers(f"{GOOD} {BAD}"), strong=(answers(f"{GOOD} {WORSE}"), answers(GOOD))
+    )
+    view = await cascade.answer(requesting(escalate=["strong"], on_ungrounded="retry"))
 
-        assert (view.outcome, view.round) == (Outcome.ANSWERED, 3)
-        assert await cascade.purposes(view) == [
-            (0, "generate", "ok"), (1, "correct", "ok"), (2, "escalate", "ok"), (3, "correct", "ok")
-        ]  # fmt: skip
-        assert cascade.stronger[0].calls[1].prompt.snapshot.messages[-2].text([]) == f"{GOOD} {WORSE}"
-
-    run(scenario())
+    assert (view.outcome, view.round) == (Outcome.ANSWERED, 3)
+    assert await cascade.purposes(view) == [
+        (0, "generate", "ok"), (1, "correct", "ok"), (2, "escalate", "ok"), (3, "correct", "ok")
+    ]  # fmt: skip
+    assert cascade.stronger[0].calls[1].prompt.snapshot.messages[-2].text([]) == f"{GOOD} {WORSE}"
 
 
-def test_a_ceiling_that_has_no_room_for_the_next_model_ends_with_the_best_answer() -> None:
-    async def scenario() -> None:
+async def test_a_ceiling_that_has_no_room_for_the_next_model_ends_with_the_best_answer() -> None:
+    cascade = harness(answers(f"{GOOD} {BAD}"), strong=(answers(GOOD),))
+    view = await cascade.answer(requesting(escalate=["strong"]), max_cost_usd=Decimal("0.051"))
+
+    assert (view.state, view.held_reason, view.outcome) == (JobState.COMPLETED, None, Outcome.PARTIAL)
+    assert "budget was used up" in record_of(view).quality.reasoning
+    assert await cascade.purposes(view) == [(0, "generate", "ok")]
+
+
+async def test_claims_without_support_are_no_shortfall_where_grounding_is_not_required() -> None:
+    cascade = harness(answers(f"{GOOD} {BAD}"), strong=(answers(GOOD),))
+    view = await cascade.answer(requesting(escalate=["strong"], require_grounding=False))
+
+    assert view.outcome is Outcome.ANSWERED
+    assert cascade.stronger[0].calls == []
+
+
+async def test_no_model_is_asked_whose_answer_may_come_after_the_deadline() -> None:
+    for seconds, rounds in ((80.0, [0]), (120.0, [0, 2])):
         cascade = harness(answers(f"{GOOD} {BAD}"), strong=(answers(GOOD),))
-        view = await cascade.answer(requesting(escalate=["strong"]), max_cost_usd=Decimal("0.051"))
+        deadline = cascade.ledger.row("SELECT nightdesk_now()")[0] + timedelta(seconds=seconds)
+        view = await cascade.answer(requesting(escalate=["strong"]), deadline=deadline)
 
-        assert (view.state, view.held_reason, view.outcome) == (JobState.COMPLETED, None, Outcome.PARTIAL)
-        assert "budget was used up" in record_of(view).quality.reasoning
-        assert await cascade.purposes(view) == [(0, "generate", "ok")]
-
-    run(scenario())
+        assert view.state is JobState.COMPLETED
+        assert [number for number, _, _ in await cascade.purposes(view)] == rounds
 
 
-def test_claims_without_support_are_no_shortfall_where_grounding_is_not_required() -> None:
-    async def scenario() -> None:
-        cascade = harness(answers(f"{GOOD} {BAD}"), strong=(answers(GOOD),))
-        view = await cascade.answer(requesting(escalate=["strong"], require_grounding=False))
+async def test_the_next_model_has_attempts_of_its_own() -> None:
+    broken = failing(FailureKind.BAD_ANSWER)
+    cascade = harness(broken, answers(f"{GOOD} {BAD}"), strong=(broken, answers(GOOD)))
+    view = await cascade.answer(requesting(escalate=["strong"], max_attempts=2))
 
-        assert view.outcome is Outcome.ANSWERED
-        assert cascade.stronger[0].calls == []
-
-    run(scenario())
-
-
-def test_no_model_is_asked_whose_answer_may_come_after_the_deadline() -> None:
-    async def scenario() -> None:
-        for seconds, rounds in ((80.0, [0]), (120.0, [0, 2])):
-            cascade = harness(answers(f"{GOOD} {BAD}"), strong=(answers(GOOD),))
-            deadline = cascade.ledger.row("SELECT nightdesk_now()")[0] + timedelta(seconds=seconds)
-            view = await cascade.answer(requesting(escalate=["strong"]), deadline=deadline)
-
-            assert view.state is JobState.COMPLETED
-            assert [number for number, _, _ in await cascade.purposes(view)] == rounds
-
-    run(scenario())
-
-
-def test_the_next_model_has_attempts_of_its_own() -> None:
-    async def scenario() -> None:
-        broken = failing(FailureKind.BAD_ANSWER)
-        cascade = harness(broken, answers(f"{GOOD} {BAD}"), strong=(broken, answers(GOOD)))
-        view = await cascade.answer(requesting(escalate=["strong"], max_attempts=2))
-
-        assert view.outcome is Outcome.ANSWERED
-        assert [len(model.calls) for model in (cascade.provider, *cascade.stronger)] == [2, 2]
-
-    run(scenario())
+    assert view.outcome is Outcome.ANSWERED
+    assert [len(model.calls) for model in (cascade.provider, *cascade.stronger)] == [2, 2]
 
 
 def test_a_model_is_named_once() -> None:

@@ -1,5 +1,6 @@
 """The judge of a job that asks for none: what it may cost, what it may change, and that nothing waits or fails for it."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -24,7 +25,6 @@ from tests.judge_harness import (
     claims_of,
     grounding_of,
     judge_harness,
-    run,
     supplied_answer,
     verdict,
     verdicts_reply,
@@ -55,7 +55,7 @@ def answered(
         await harness.answer(f"{text} [1]", cost_usd)
         views.append(await harness.finish())
 
-    run(scenario())
+    asyncio.run(scenario())
     return harness, views[0]
 
 
@@ -182,30 +182,24 @@ def test_there_is_none_without_a_share_or_for_a_job_that_chose_its_layers(
     assert "judge" not in grounding.checkers
 
 
-def test_a_given_answer_costs_nothing_and_is_not_judged() -> None:
+async def test_a_given_answer_costs_nothing_and_is_not_judged() -> None:
     harness = judge_harness(YES, default_share=SHARE)
 
-    async def scenario() -> None:
-        await harness.submit(supplied_answer(PARAPHRASE, checkers=["structure", "lexical"]))
-        view = await harness.finish()
-        assert (harness.judge.calls, view.cost_usd) == ([], 0)
-
-    run(scenario())
+    await harness.submit(supplied_answer(PARAPHRASE, checkers=["structure", "lexical"]))
+    view = await harness.finish()
+    assert (harness.judge.calls, view.cost_usd) == ([], 0)
 
 
-def test_a_reply_that_came_before_a_crash_is_not_paid_for_again() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(YES, raises(AssertionError("called twice")), default_share=SHARE)
-        await harness.submit(question())
-        await harness.answer(f"{PARAPHRASE} [1]", ANSWER_USD)
-        await killed_before_the_end(harness)
+async def test_a_reply_that_came_before_a_crash_is_not_paid_for_again() -> None:
+    harness = judge_harness(YES, raises(AssertionError("called twice")), default_share=SHARE)
+    await harness.submit(question())
+    await harness.answer(f"{PARAPHRASE} [1]", ANSWER_USD)
+    await killed_before_the_end(harness)
 
-        view = await harness.finish()
+    view = await harness.finish()
 
-        assert (len(harness.judge.calls), view.cost_usd) == (1, ANSWER_USD + Decimal("0.002"))
-        assert claims_of(view)[0].checker == "judge"
-
-    run(scenario())
+    assert (len(harness.judge.calls), view.cost_usd) == (1, ANSWER_USD + Decimal("0.002"))
+    assert claims_of(view)[0].checker == "judge"
 
 
 class DenyFirst(Unlimited):
@@ -221,35 +215,31 @@ class DenyFirst(Unlimited):
 @pytest.mark.parametrize(
     ("why", "calls"), [(DenyReason.LIMIT, 1), (DenyReason.BREAKER, 0), (DenyReason.LANE_PAUSED, 0)]
 )
-def test_its_turn_at_the_limits_is_waited_for_and_a_provider_in_trouble_is_not(why: DenyReason, calls: int) -> None:
+async def test_its_turn_at_the_limits_is_waited_for_and_a_provider_in_trouble_is_not(
+    why: DenyReason, calls: int
+) -> None:
     harness = judge_harness(YES, default_share=SHARE, limits=DenyFirst(why))
 
-    async def scenario() -> None:
-        await harness.submit(question())
-        await harness.answer(f"{PARAPHRASE} [1]", ANSWER_USD)
-        view = await harness.finish()
+    await harness.submit(question())
+    await harness.answer(f"{PARAPHRASE} [1]", ANSWER_USD)
+    view = await harness.finish()
 
-        assert (len(harness.judge.calls), view.state) == (calls, JobState.COMPLETED)
-        assert ("judge" in grounding_of(view).skipped_checkers) is (calls == 0)
-
-    run(scenario())
+    assert (len(harness.judge.calls), view.state) == (calls, JobState.COMPLETED)
+    assert ("judge" in grounding_of(view).skipped_checkers) is (calls == 0)
 
 
-def test_an_answer_that_another_job_paid_for_takes_cached_verdicts_and_makes_no_call() -> None:
+async def test_an_answer_that_another_job_paid_for_takes_cached_verdicts_and_makes_no_call() -> None:
     harness = judge_harness(YES, default_share=SHARE)
     first = SharedFrom(job_id=new_id(), attempt_id=new_id(), answered_at=datetime(2026, 1, 1, tzinfo=UTC))
 
-    async def scenario() -> None:
-        await harness.ledger.submission.submit(make_batch(), [make_jobs(question(), question())])
-        await harness.answer(f"{PARAPHRASE} [1]", ANSWER_USD)
-        await harness.answer(f"{PARAPHRASE} [1]", Decimal(0), shared_from=first)
-        for _ in range(2):
-            await harness.check(await harness.lease())
+    await harness.ledger.submission.submit(make_batch(), [make_jobs(question(), question())])
+    await harness.answer(f"{PARAPHRASE} [1]", ANSWER_USD)
+    await harness.answer(f"{PARAPHRASE} [1]", Decimal(0), shared_from=first)
+    for _ in range(2):
+        await harness.check(await harness.lease())
 
-        (batch,) = await harness.ledger.reading.batches(1)
-        views = [view async for view in harness.ledger.reading.batch_views(batch.batch_id)]
-        assert [claims_of(view)[0].verdict for view in views] == [Verdict.SUPPORTED] * 2
-        assert [view.cost_usd for view in views] == [ANSWER_USD + Decimal("0.002"), 0]
-        assert len(harness.judge.calls) == 1
-
-    run(scenario())
+    (batch,) = await harness.ledger.reading.batches(1)
+    views = [view async for view in harness.ledger.reading.batch_views(batch.batch_id)]
+    assert [claims_of(view)[0].verdict for view in views] == [Verdict.SUPPORTED] * 2
+    assert [view.cost_usd for view in views] == [ANSWER_USD + Decimal("0.002"), 0]
+    assert len(harness.judge.calls) == 1

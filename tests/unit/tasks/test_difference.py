@@ -18,7 +18,7 @@ from tests.builders import make_prompt, make_record, make_request, new_id
 from tests.contract.situations import submit_and_take, view
 from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Registry, ScriptedProvider, answers
-from tests.unit.tasks.test_generate import GenerateHarness, failing, run
+from tests.unit.tasks.test_generate import GenerateHarness, failing
 
 
 def citation(number: int, quote: str = "the words", start: int = 0) -> Citation:
@@ -112,30 +112,24 @@ def test_equal_answers_do_not_differ_whatever_they_cost() -> None:
     assert (unknown.more_usd, unknown.second.ending, unknown.differs) == (None, "completed", True)
 
 
-def test_a_replay_sends_the_stored_messages_to_its_one_provider() -> None:
-    async def scenario() -> None:
-        only = ScriptedProvider(failing(FailureKind.CONTEXT_EXCEEDED), name="first")
-        harness = GenerateHarness(Registry(only, ScriptedProvider(answers(), name="second"), fallbacks=("second",)))
-        request, prompt = make_request(), make_prompt("Another question than that of the request?")
-        leased = replace(await harness.lease(request), replay=Replay(UUID(int=1), prompt))
-        after = await harness.generate(leased)
+async def test_a_replay_sends_the_stored_messages_to_its_one_provider() -> None:
+    only = ScriptedProvider(failing(FailureKind.CONTEXT_EXCEEDED), name="first")
+    harness = GenerateHarness(Registry(only, ScriptedProvider(answers(), name="second"), fallbacks=("second",)))
+    request, prompt = make_request(), make_prompt("Another question than that of the request?")
+    leased = replace(await harness.lease(request), replay=Replay(UUID(int=1), prompt))
+    after = await harness.generate(leased)
 
-        (call,) = only.calls
-        assert call.prompt.snapshot == prompt.snapshot
-        assert (after.state, after.record and after.record.replay_of) == (JobState.FAILED, UUID(int=1))
-
-    run(scenario())
+    (call,) = only.calls
+    assert call.prompt.snapshot == prompt.snapshot
+    assert (after.state, after.record and after.record.replay_of) == (JobState.FAILED, UUID(int=1))
 
 
-def test_stored_messages_that_do_not_give_their_hash_are_not_sent() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(answers())
-        harness = GenerateHarness(Registry(provider))
-        prompt = make_prompt(source="Words that no source of the request has, and more than there are of its own.")
-        after = await harness.generate(replace(await harness.lease(make_request()), replay=Replay(new_id(), prompt)))
+async def test_stored_messages_that_do_not_give_their_hash_are_not_sent() -> None:
+    provider = ScriptedProvider(answers())
+    harness = GenerateHarness(Registry(provider))
+    prompt = make_prompt(source="Words that no source of the request has, and more than there are of its own.")
+    after = await harness.generate(replace(await harness.lease(make_request()), replay=Replay(new_id(), prompt)))
 
-        assert provider.calls == []
-        assert after.record is not None
-        assert "no longer give the recorded hash" in (after.record.error_message or "")
-
-    run(scenario())
+    assert provider.calls == []
+    assert after.record is not None
+    assert "no longer give the recorded hash" in (after.record.error_message or "")

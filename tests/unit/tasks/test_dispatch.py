@@ -1,6 +1,5 @@
 """The duties of dispatch over a real ledger, and what it does while Redis or the ledger is away."""
 
-import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -133,370 +132,323 @@ class DispatchHarness:
         return [job.job_id for job in jobs]
 
 
-def test_hints_go_out_in_messages_of_a_size_urgent_ones_apart() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        await harness.submit(MESSAGE_IDS * 2 + 5)
-        await harness.submit(3, priority=5)
-        await harness.tick()
-        await harness.tick()
+async def test_hints_go_out_in_messages_of_a_size_urgent_ones_apart() -> None:
+    harness = DispatchHarness()
+    await harness.submit(MESSAGE_IDS * 2 + 5)
+    await harness.submit(3, priority=5)
+    await harness.tick()
+    await harness.tick()
 
-        assert [(len(ids), urgent) for _, ids, urgent in harness.doorbell.hints] == [
-            (3, True),
-            (50, False),
-            (50, False),
-            (5, False),
-        ]
-
-    asyncio.run(scenario())
+    assert [(len(ids), urgent) for _, ids, urgent in harness.doorbell.hints] == [
+        (3, True),
+        (50, False),
+        (50, False),
+        (5, False),
+    ]
 
 
-def test_messages_without_a_receiver_do_not_pile_up() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        await harness.submit(3)
-        harness.doorbell.unread = 1_000
-        await harness.tick()
-        assert harness.doorbell.hints == []
-        harness.doorbell.unread = 10
-        await harness.tick()
-        assert len(harness.doorbell.hints) == 1
-
-    asyncio.run(scenario())
+async def test_messages_without_a_receiver_do_not_pile_up() -> None:
+    harness = DispatchHarness()
+    await harness.submit(3)
+    harness.doorbell.unread = 1_000
+    await harness.tick()
+    assert harness.doorbell.hints == []
+    harness.doorbell.unread = 10
+    await harness.tick()
+    assert len(harness.doorbell.hints) == 1
 
 
-def test_while_redis_is_away_the_ledgers_duties_go_on_and_nothing_is_lost(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        harness.doorbell.away = True
-        job_ids = await harness.finish(2)
-        late = await harness.submit(1, deadline=datetime.now(UTC) + timedelta(seconds=5))
-        harness.ledger.advance(timedelta(seconds=10))
-        await harness.tick()
-        await harness.tick()
-        (view,) = await harness.ledger.reading.views(late)
-        assert view.state is JobState.EXPIRED
-        assert sum("Redis can't be reached" in record.message for record in caplog.records) == 1
+async def test_while_redis_is_away_the_ledgers_duties_go_on_and_nothing_is_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    harness = DispatchHarness()
+    harness.doorbell.away = True
+    job_ids = await harness.finish(2)
+    late = await harness.submit(1, deadline=datetime.now(UTC) + timedelta(seconds=5))
+    harness.ledger.advance(timedelta(seconds=10))
+    await harness.tick()
+    await harness.tick()
+    (view,) = await harness.ledger.reading.views(late)
+    assert view.state is JobState.EXPIRED
+    assert sum("Redis can't be reached" in record.message for record in caplog.records) == 1
 
-        harness.doorbell.away = False
-        await harness.tick()
-        assert set(harness.doorbell.published) == {*job_ids, *late}
-
-    asyncio.run(scenario())
-
-
-def test_generation_is_throttled_while_the_check_is_behind() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        await harness.submit(4, response="An answer.")
-        await harness.submit(2)
-        await harness.tick()
-
-        assert harness.generate.throttled
-        assert {step for step, _, _ in harness.doorbell.hints} == {Step.CHECK}
-
-        await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 4)
-        await harness.submit(4, response="An answer.", config=READ)
-        await harness.tick()
-        assert harness.generate.throttled, "the checks of the local model count, too"
-
-        await harness.ledger.queue.lease(Step.LOCAL, "w", LEASE, 4)
-        await harness.tick()
-        assert not harness.generate.throttled
-        assert {step for step, _, _ in harness.doorbell.hints} == set(Step)
-
-    asyncio.run(scenario())
+    harness.doorbell.away = False
+    await harness.tick()
+    assert set(harness.doorbell.published) == {*job_ids, *late}
 
 
-def test_jobs_are_checked_without_the_local_model_after_a_while_without_its_workers(
+async def test_generation_is_throttled_while_the_check_is_behind() -> None:
+    harness = DispatchHarness()
+    await harness.submit(4, response="An answer.")
+    await harness.submit(2)
+    await harness.tick()
+
+    assert harness.generate.throttled
+    assert {step for step, _, _ in harness.doorbell.hints} == {Step.CHECK}
+
+    await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 4)
+    await harness.submit(4, response="An answer.", config=READ)
+    await harness.tick()
+    assert harness.generate.throttled, "the checks of the local model count, too"
+
+    await harness.ledger.queue.lease(Step.LOCAL, "w", LEASE, 4)
+    await harness.tick()
+    assert not harness.generate.throttled
+    assert {step for step, _, _ in harness.doorbell.hints} == set(Step)
+
+
+async def test_jobs_are_checked_without_the_local_model_after_a_while_without_its_workers(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = [1000.0]
     monkeypatch.setattr(dispatch, "monotonic", lambda: clock[0])
 
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        harness.local_served = False
-        duty = harness.dispatch.stand_in
-        job_ids = await harness.submit(2, response="An answer.", config=READ)
-        await harness.tick()
-        clock[0] += 29
-        assert await duty.run() == []
-        harness.local_served = True
-        assert await duty.run() == []
-        harness.local_served = False
-        assert await duty.run() == [], "a worker was there: the time counts anew"
-        clock[0] += 29
-        assert await duty.run() == []
-        assert [record.message.count("after 30 s") for record in caplog.records] == [1, 1]
+    harness = DispatchHarness()
+    harness.local_served = False
+    duty = harness.dispatch.stand_in
+    job_ids = await harness.submit(2, response="An answer.", config=READ)
+    await harness.tick()
+    clock[0] += 29
+    assert await duty.run() == []
+    harness.local_served = True
+    assert await duty.run() == []
+    harness.local_served = False
+    assert await duty.run() == [], "a worker was there: the time counts anew"
+    clock[0] += 29
+    assert await duty.run() == []
+    assert [record.message.count("after 30 s") for record in caplog.records] == [1, 1]
 
-        clock[0] += 1
-        await harness.tick()
+    clock[0] += 1
+    await harness.tick()
 
-        assert harness.doorbell.hints == [(Step.CHECK, list(job_ids), False)]
-        assert sum("without it and end as partial" in record.message for record in caplog.records) == 1
-        await harness.submit(1, response="Another.", config=READ)
-        assert len(await duty.run()) == 1, "those that come later need not wait"
-        assert len(caplog.records) == 3, "told once"
-
-    asyncio.run(scenario())
+    assert harness.doorbell.hints == [(Step.CHECK, list(job_ids), False)]
+    assert sum("without it and end as partial" in record.message for record in caplog.records) == 1
+    await harness.submit(1, response="Another.", config=READ)
+    assert len(await duty.run()) == 1, "those that come later need not wait"
+    assert len(caplog.records) == 3, "told once"
 
 
-def test_a_duty_that_breaks_does_not_keep_the_others_from_their_turn(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        job_ids = await harness.finish(1)
-        await harness.submit(1, scheduled_at=datetime.now(UTC) + timedelta(seconds=5))
-        harness.ledger.advance(timedelta(seconds=10))
+async def test_a_duty_that_breaks_does_not_keep_the_others_from_their_turn(caplog: pytest.LogCaptureFixture) -> None:
+    harness = DispatchHarness()
+    job_ids = await harness.finish(1)
+    await harness.submit(1, scheduled_at=datetime.now(UTC) + timedelta(seconds=5))
+    harness.ledger.advance(timedelta(seconds=10))
 
-        async def breaks(limit: int) -> int:
-            raise ZeroDivisionError
+    async def breaks(limit: int) -> int:
+        raise ZeroDivisionError
 
-        harness.ledger.duties.promote = breaks  # type: ignore[method-assign]
-        await harness.tick()
+    harness.ledger.duties.promote = breaks  # type: ignore[method-assign]
+    await harness.tick()
 
-        assert set(harness.doorbell.published) == set(job_ids)
-        assert "the duty _promote broke" in caplog.text
-
-    asyncio.run(scenario())
+    assert set(harness.doorbell.published) == set(job_ids)
+    assert "the duty _promote broke" in caplog.text
 
 
-def test_a_rescue_waits_until_the_ledger_was_reachable_for_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rescue_waits_until_the_ledger_was_reachable_for_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(rescue, "monotonic", lambda: clock[0])
 
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        harness.ledger.advance(timedelta(hours=1))
-        await harness.submit(1)
-        (job,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
-        harness.ledger.advance(LEASE * 2)
-        duty = Rescue(harness.ledger.duties, LEASE)
+    harness = DispatchHarness()
+    harness.ledger.advance(timedelta(hours=1))
+    await harness.submit(1)
+    (job,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
+    harness.ledger.advance(LEASE * 2)
+    duty = Rescue(harness.ledger.duties, LEASE)
 
-        async def rescued(seconds: int = 0) -> list[UUID]:
-            for _ in range(seconds):
-                clock[0] += 1
-                duty.reached(timedelta(hours=1))
-            return await duty.run()
+    async def rescued(seconds: int = 0) -> list[UUID]:
+        for _ in range(seconds):
+            clock[0] += 1
+            duty.reached(timedelta(hours=1))
+        return await duty.run()
 
-        duty.reached(timedelta(hours=1))
-        assert await rescued(59) == []
-        duty.broken()
-        assert await rescued(60) == []
-        clock[0] += LEASE.total_seconds() / 2 + 1
-        # Nothing failed, but nothing was heard of the ledger for half a lease either.
-        assert await rescued(60) == []
-        assert await rescued(1) == [job.job_id]
-
-    asyncio.run(scenario())
+    duty.reached(timedelta(hours=1))
+    assert await rescued(59) == []
+    duty.broken()
+    assert await rescued(60) == []
+    clock[0] += LEASE.total_seconds() / 2 + 1
+    # Nothing failed, but nothing was heard of the ledger for half a lease either.
+    assert await rescued(60) == []
+    assert await rescued(1) == [job.job_id]
 
 
-def test_an_outage_of_the_ledger_starts_the_wait_for_rescues_again() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        await harness.tick()
+async def test_an_outage_of_the_ledger_starts_the_wait_for_rescues_again() -> None:
+    harness = DispatchHarness()
+    await harness.tick()
 
-        async def away(*_: object, **__: object) -> Outlook:
-            raise LedgerUnavailable("away")
+    async def away(*_: object, **__: object) -> Outlook:
+        raise LedgerUnavailable("away")
 
-        harness.ledger.duties.attend = away  # type: ignore[method-assign]
-        harness.dispatch.rescue._reachable_since = 1.0
-        await harness.tick()
+    harness.ledger.duties.attend = away  # type: ignore[method-assign]
+    harness.dispatch.rescue._reachable_since = 1.0
+    await harness.tick()
 
-        assert harness.dispatch.rescue._reachable_since is None
-
-    asyncio.run(scenario())
+    assert harness.dispatch.rescue._reachable_since is None
 
 
 # ---- who leads -------------------------------------------------------------------------------------------------
 
 
-def test_one_worker_does_the_duties_and_another_takes_over_when_it_stops_or_dies() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        second = harness.worker("second")
-        await harness.submit(1)
-        assert await harness.dispatch.tick() == harness.pace.tick
-        hinted = len(harness.doorbell.hints)
-        await second.tick()
-        assert (hinted, len(harness.doorbell.hints)) == (1, 1), "the second looked, and did nothing"
+async def test_one_worker_does_the_duties_and_another_takes_over_when_it_stops_or_dies() -> None:
+    harness = DispatchHarness()
+    second = harness.worker("second")
+    await harness.submit(1)
+    assert await harness.dispatch.tick() == harness.pace.tick
+    hinted = len(harness.doorbell.hints)
+    await second.tick()
+    assert (hinted, len(harness.doorbell.hints)) == (1, 1), "the second looked, and did nothing"
 
-        await harness.dispatch.resign()
-        await harness.submit(1)
-        await second.tick()
-        assert len(harness.doorbell.hints) == 2, "the first resigned"
+    await harness.dispatch.resign()
+    await harness.submit(1)
+    await second.tick()
+    assert len(harness.doorbell.hints) == 2, "the first resigned"
 
-        await harness.submit(1)
-        await harness.dispatch.tick()
-        assert len(harness.doorbell.hints) == 2
-        harness.ledger.advance(harness.pace.lead_for + timedelta(seconds=1))
-        await harness.dispatch.tick()
-        assert len(harness.doorbell.hints) == 3, "the second was not seen for as long as it may lead"
-
-    asyncio.run(scenario())
+    await harness.submit(1)
+    await harness.dispatch.tick()
+    assert len(harness.doorbell.hints) == 2
+    harness.ledger.advance(harness.pace.lead_for + timedelta(seconds=1))
+    await harness.dispatch.tick()
+    assert len(harness.doorbell.hints) == 3, "the second was not seen for as long as it may lead"
 
 
-def test_a_worker_that_reaches_redis_takes_over_from_one_that_does_not() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        second = harness.worker("second")
-        await harness.finish(1)
-        harness.doorbell.away = True
-        await harness.dispatch.tick()
-        await harness.dispatch.tick()
-        assert [(await second.tick(), second._leads) for _ in range(2)] == [(3 * harness.pace.tick, False)] * 2
+async def test_a_worker_that_reaches_redis_takes_over_from_one_that_does_not() -> None:
+    harness = DispatchHarness()
+    second = harness.worker("second")
+    await harness.finish(1)
+    harness.doorbell.away = True
+    await harness.dispatch.tick()
+    await harness.dispatch.tick()
+    assert [(await second.tick(), second._leads) for _ in range(2)] == [(3 * harness.pace.tick, False)] * 2
 
-        harness.doorbell.away = False
-        harness.dispatch.doorbell = RecordingDoorbell()
-        harness.dispatch.doorbell.away = True
-        assert [(await second.tick(), second._leads) for _ in range(2)] == [
-            (harness.pace.tick, False),
-            (harness.pace.tick, True),
-        ]
-        await harness.dispatch.tick()
-        assert not harness.dispatch._leads
-
-    asyncio.run(scenario())
+    harness.doorbell.away = False
+    harness.dispatch.doorbell = RecordingDoorbell()
+    harness.dispatch.doorbell.away = True
+    assert [(await second.tick(), second._leads) for _ in range(2)] == [
+        (harness.pace.tick, False),
+        (harness.pace.tick, True),
+    ]
+    await harness.dispatch.tick()
+    assert not harness.dispatch._leads
 
 
-def test_a_worker_that_does_not_lead_looks_less_often_while_nothing_happens() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        second = harness.worker("second")
-        await harness.tick()
-        assert await second.tick() == harness.pace.tick * IDLE_TICKS
-        harness.generate.in_use = 1
-        assert await second.tick() == harness.pace.tick
-        harness.generate.in_use = 0
-        await harness.submit(1)
-        assert await second.tick() == harness.pace.tick
-
-    asyncio.run(scenario())
+async def test_a_worker_that_does_not_lead_looks_less_often_while_nothing_happens() -> None:
+    harness = DispatchHarness()
+    second = harness.worker("second")
+    await harness.tick()
+    assert await second.tick() == harness.pace.tick * IDLE_TICKS
+    harness.generate.in_use = 1
+    assert await second.tick() == harness.pace.tick
+    harness.generate.in_use = 0
+    await harness.submit(1)
+    assert await second.tick() == harness.pace.tick
 
 
-def test_a_job_awaiting_its_second_look_is_claimed_without_a_hint() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        harness.doorbell.away = True
-        await harness.submit(1)
-        await harness.tick()
-        assert harness.claims == [], "a hint goes first"
-        await harness.tick()
-        assert harness.claims == [Step.GENERATE]
-        await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
-        await harness.tick()
-        assert harness.claims == [Step.GENERATE]
-
-    asyncio.run(scenario())
+async def test_a_job_awaiting_its_second_look_is_claimed_without_a_hint() -> None:
+    harness = DispatchHarness()
+    harness.doorbell.away = True
+    await harness.submit(1)
+    await harness.tick()
+    assert harness.claims == [], "a hint goes first"
+    await harness.tick()
+    assert harness.claims == [Step.GENERATE]
+    await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
+    await harness.tick()
+    assert harness.claims == [Step.GENERATE]
 
 
-def test_a_duty_with_more_than_a_page_of_work_lets_the_others_have_their_turn() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        harness.dispatch.pace = replace(harness.pace, promote_rows=2)
-        await harness.submit(5, scheduled_at=datetime.now(UTC) + timedelta(seconds=5))
-        harness.ledger.advance(timedelta(seconds=10))
+async def test_a_duty_with_more_than_a_page_of_work_lets_the_others_have_their_turn() -> None:
+    harness = DispatchHarness()
+    harness.dispatch.pace = replace(harness.pace, promote_rows=2)
+    await harness.submit(5, scheduled_at=datetime.now(UTC) + timedelta(seconds=5))
+    harness.ledger.advance(timedelta(seconds=10))
 
-        pauses = [await harness.dispatch.tick() for _ in range(3)]
+    pauses = [await harness.dispatch.tick() for _ in range(3)]
 
-        assert pauses == [timedelta(0), timedelta(0), harness.pace.tick]
-        assert [len(ids) for _, ids, _ in harness.doorbell.hints] == [2, 2, 1]
-
-    asyncio.run(scenario())
+    assert pauses == [timedelta(0), timedelta(0), harness.pace.tick]
+    assert [len(ids) for _, ids, _ in harness.doorbell.hints] == [2, 2, 1]
 
 
 # ---- publishing ------------------------------------------------------------------------------------------------
 
 
-def test_duties_go_on_at_every_tick_while_results_are_published_again() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        harness.dispatch.outbox.rows = 2
-        done = await harness.finish(7)
-        await harness.tick()
-        harness.doorbell.published.clear()
-        harness.doorbell.lost = True
-        steps = 0
+async def test_duties_go_on_at_every_tick_while_results_are_published_again() -> None:
+    harness = DispatchHarness()
+    harness.dispatch.outbox.rows = 2
+    done = await harness.finish(7)
+    await harness.tick()
+    harness.doorbell.published.clear()
+    harness.doorbell.lost = True
+    steps = 0
+    await harness.dispatch.tick()
+    while await harness.dispatch.outbox.step():
+        steps += 1
+        await harness.submit(1)
         await harness.dispatch.tick()
-        while await harness.dispatch.outbox.step():
-            steps += 1
-            await harness.submit(1)
-            await harness.dispatch.tick()
-            assert len(harness.doorbell.hints) == steps, "between two pages a tick hints what came in"
+        assert len(harness.doorbell.hints) == steps, "between two pages a tick hints what came in"
 
-        assert steps == 4
-        assert set(harness.doorbell.published) == set(done)
-
-    asyncio.run(scenario())
+    assert steps == 4
+    assert set(harness.doorbell.published) == set(done)
 
 
-def test_the_next_leader_goes_on_where_the_last_one_ended() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        harness.dispatch.outbox.rows = 2
-        done = await harness.finish(6)
-        await harness.tick()
-        harness.doorbell.published.clear()
-        harness.doorbell.lost = True
-        await harness.dispatch.tick()
-        await harness.dispatch.outbox.step()
-        await harness.dispatch.resign()
-        first = set(harness.doorbell.published)
-        harness.doorbell.published.clear()
+async def test_the_next_leader_goes_on_where_the_last_one_ended() -> None:
+    harness = DispatchHarness()
+    harness.dispatch.outbox.rows = 2
+    done = await harness.finish(6)
+    await harness.tick()
+    harness.doorbell.published.clear()
+    harness.doorbell.lost = True
+    await harness.dispatch.tick()
+    await harness.dispatch.outbox.step()
+    await harness.dispatch.resign()
+    first = set(harness.doorbell.published)
+    harness.doorbell.published.clear()
 
-        harness.dispatch = harness.worker("second")
-        await harness.tick()
+    harness.dispatch = harness.worker("second")
+    await harness.tick()
 
-        assert len(first) == 2
-        assert set(harness.doorbell.published) == set(done) - first
-
-    asyncio.run(scenario())
+    assert len(first) == 2
+    assert set(harness.doorbell.published) == set(done) - first
 
 
-def test_a_slow_sweep_does_not_put_the_result_of_an_earlier_run_over_a_later_one() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        (job_id,) = await harness.finish(1)
-        slow = await harness.ledger.outbox.unpublished(9, timedelta(0))
-        await harness.ledger.actions.retry([job_id], "ada")
-        await harness.ledger.duties.promote(9)
-        (leased,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
-        await harness.ledger.queue.finish([make_final(leased)])
-        await publish(harness.ledger.outbox, harness.doorbell, await harness.ledger.outbox.unpublished(9, timedelta(0)))
+async def test_a_slow_sweep_does_not_put_the_result_of_an_earlier_run_over_a_later_one() -> None:
+    harness = DispatchHarness()
+    (job_id,) = await harness.finish(1)
+    slow = await harness.ledger.outbox.unpublished(9, timedelta(0))
+    await harness.ledger.actions.retry([job_id], "ada")
+    await harness.ledger.duties.promote(9)
+    (leased,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
+    await harness.ledger.queue.finish([make_final(leased)])
+    await publish(harness.ledger.outbox, harness.doorbell, await harness.ledger.outbox.unpublished(9, timedelta(0)))
 
-        await publish(harness.ledger.outbox, harness.doorbell, slow)
+    await publish(harness.ledger.outbox, harness.doorbell, slow)
 
-        assert harness.doorbell.runs == {job_id: 2}
-
-    asyncio.run(scenario())
+    assert harness.doorbell.runs == {job_id: 2}
 
 
 @pytest.mark.parametrize("fault", ["renders", "refuses"])
-def test_a_result_that_cannot_be_published_keeps_no_other_back(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        harness.dispatch.outbox.rows = 2
-        first, *later_jobs = await harness.finish(6)
+async def test_a_result_that_cannot_be_published_keeps_no_other_back(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = DispatchHarness()
+    harness.dispatch.outbox.rows = 2
+    first, *later_jobs = await harness.finish(6)
 
-        def result_of(view: JobView) -> JobResult:
-            if view.job_id == first and fault == "renders":
-                raise ValueError("broken")
-            return results.result_of(view)
+    def result_of(view: JobView) -> JobResult:
+        if view.job_id == first and fault == "renders":
+            raise ValueError("broken")
+        return results.result_of(view)
 
-        monkeypatch.setattr(outbox, "result_of", result_of)
-        if fault == "refuses":
-            harness.doorbell.refused = {first}
-        for _ in range(4):
-            await harness.tick()
-        assert set(harness.doorbell.published) == set(later_jobs)
-
-        harness.doorbell.refused = set()
-        monkeypatch.undo()
-        harness.ledger.advance(timedelta(hours=1))
+    monkeypatch.setattr(outbox, "result_of", result_of)
+    if fault == "refuses":
+        harness.doorbell.refused = {first}
+    for _ in range(4):
         await harness.tick()
-        assert set(harness.doorbell.published) == {first, *later_jobs}, "it is tried again later"
+    assert set(harness.doorbell.published) == set(later_jobs)
 
-    asyncio.run(scenario())
+    harness.doorbell.refused = set()
+    monkeypatch.undo()
+    harness.ledger.advance(timedelta(hours=1))
+    await harness.tick()
+    assert set(harness.doorbell.published) == {first, *later_jobs}, "it is tried again later"
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -505,87 +457,75 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [re.sub(r"[0-9a-f-]{36}", "ID", line) for line in lines if line.startswith("batch")]
 
 
-def test_the_log_names_the_beginning_the_standstill_and_the_end_of_a_batch(
+async def test_the_log_names_the_beginning_the_standstill_and_the_end_of_a_batch(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(dispatch, "BATCH_LOOK_S", 0.0)
     caplog.set_level("INFO")
 
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        await harness.submit(1)
-        ids = await harness.submit(3)
-        await harness.tick()
-        await harness.tick()
-        assert logged(caplog) == ["batch ID: 3 of 3 jobs to do"], "once, and nothing of a single job"
+    harness = DispatchHarness()
+    await harness.submit(1)
+    ids = await harness.submit(3)
+    await harness.tick()
+    await harness.tick()
+    assert logged(caplog) == ["batch ID: 3 of 3 jobs to do"], "once, and nothing of a single job"
 
-        jobs = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 4)
-        our_jobs = [job for job in jobs if job.job_id in ids]
-        await harness.ledger.queue.finish([make_final(job) for job in our_jobs[:2]])
-        advance = Advance(JobState.SCHEDULED, Step.GENERATE, 0, held_reason=HeldReason.LANE_PAUSED)
-        await harness.ledger.queue.defer(lease_key(our_jobs[2]), advance)
-        await harness.tick()
-        await harness.tick()
-        assert logged(caplog) == ["batch ID stands still: 1 held (lane_paused); nightdesk status ID says more"]
+    jobs = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 4)
+    our_jobs = [job for job in jobs if job.job_id in ids]
+    await harness.ledger.queue.finish([make_final(job) for job in our_jobs[:2]])
+    advance = Advance(JobState.SCHEDULED, Step.GENERATE, 0, held_reason=HeldReason.LANE_PAUSED)
+    await harness.ledger.queue.defer(lease_key(our_jobs[2]), advance)
+    await harness.tick()
+    await harness.tick()
+    assert logged(caplog) == ["batch ID stands still: 1 held (lane_paused); nightdesk status ID says more"]
 
-        other = harness.worker("second")
-        await harness.dispatch.resign()
-        await other.tick()
-        assert logged(caplog) == [
-            "batch ID: 1 of 3 jobs to do",
-            "batch ID stands still: 1 held (lane_paused); nightdesk status ID says more",
-        ], "the next leader says where it stands"
+    other = harness.worker("second")
+    await harness.dispatch.resign()
+    await other.tick()
+    assert logged(caplog) == [
+        "batch ID: 1 of 3 jobs to do",
+        "batch ID stands still: 1 held (lane_paused); nightdesk status ID says more",
+    ], "the next leader says where it stands"
 
-        await harness.ledger.actions.cancel([our_jobs[2].job_id], "person")
-        await other.tick()
-        await other.tick()
-        assert logged(caplog) == ["batch ID has ended: 2 answered, 1 cancelled"]
-
-    asyncio.run(scenario())
+    await harness.ledger.actions.cancel([our_jobs[2].job_id], "person")
+    await other.tick()
+    await other.tick()
+    assert logged(caplog) == ["batch ID has ended: 2 answered, 1 cancelled"]
 
 
 @pytest.mark.parametrize("away", [False, True])
-def test_a_worker_helps_with_urgent_jobs_that_their_own_workers_leave(
+async def test_a_worker_helps_with_urgent_jobs_that_their_own_workers_leave(
     monkeypatch: pytest.MonkeyPatch, *, away: bool
 ) -> None:
     monkeypatch.setattr(dispatch, "HEAD_START", timedelta(0))
 
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        harness.urgent_workers.present = True
-        harness.doorbell.away = away
-        await harness.submit(2)
-        await harness.tick()
-        assert harness.urgent_workers.leave, "nothing urgent waits"
-        await harness.submit(1, priority=1)
-        harness.ledger.advance(timedelta(seconds=1))
-        await harness.tick()
-        assert not harness.urgent_workers.leave
-
-    asyncio.run(scenario())
+    harness = DispatchHarness()
+    harness.urgent_workers.present = True
+    harness.doorbell.away = away
+    await harness.submit(2)
+    await harness.tick()
+    assert harness.urgent_workers.leave, "nothing urgent waits"
+    await harness.submit(1, priority=1)
+    harness.ledger.advance(timedelta(seconds=1))
+    await harness.tick()
+    assert not harness.urgent_workers.leave
 
 
-def test_a_worker_helps_with_submissions_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_helps_with_submissions_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "HEAD_START", timedelta(0))
 
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        harness.urgent_workers.present = True
-        harness.doorbell.submissions = 1
-        await harness.tick()
-        assert not harness.urgent_workers.leave
-
-    asyncio.run(scenario())
+    harness = DispatchHarness()
+    harness.urgent_workers.present = True
+    harness.doorbell.submissions = 1
+    await harness.tick()
+    assert not harness.urgent_workers.leave
 
 
-def test_a_worker_of_urgent_jobs_leads_only_where_there_is_no_other() -> None:
-    async def scenario() -> None:
-        harness = DispatchHarness()
-        harness.urgent_workers.only = True
-        await harness.tick()
-        assert not harness.dispatch.leads
-        harness.others_serve = False
-        await harness.tick()
-        assert harness.dispatch.leads
-
-    asyncio.run(scenario())
+async def test_a_worker_of_urgent_jobs_leads_only_where_there_is_no_other() -> None:
+    harness = DispatchHarness()
+    harness.urgent_workers.only = True
+    await harness.tick()
+    assert not harness.dispatch.leads
+    harness.others_serve = False
+    await harness.tick()
+    assert harness.dispatch.leads

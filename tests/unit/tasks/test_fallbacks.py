@@ -16,7 +16,7 @@ from tasks.errors import ProviderError
 from tasks.ports import Call, JobView, Leased
 from tests.builders import make_request
 from tests.scripted_provider import Registry, ScriptedProvider, answers
-from tests.unit.tasks.test_generate import LEASE, GenerateHarness, failing, run
+from tests.unit.tasks.test_generate import LEASE, GenerateHarness, failing
 
 SOON = RetryPolicy(max_snoozes=5, snoozes_before_fallback=2)
 
@@ -62,110 +62,86 @@ async def credit(harness: GenerateHarness) -> Sequence[str]:
 
 
 @pytest.mark.parametrize("kind", [*sorted(TERMINAL - {FailureKind.ATTEMPTS_SPENT}), FailureKind.QUOTA])
-def test_a_terminal_failure_asks_the_next_at_once(kind: FailureKind) -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(Registry(first(kind), second(), fallbacks=("second",)))
-        job = await harness.lease(make_request())
-        view = await harness.generate(job)
+async def test_a_terminal_failure_asks_the_next_at_once(kind: FailureKind) -> None:
+    harness = GenerateHarness(Registry(first(kind), second(), fallbacks=("second",)))
+    job = await harness.lease(make_request())
+    view = await harness.generate(job)
 
-        assert view.step is Step.CHECK
-        assert [provider for provider, _ in await outcomes(harness, job)] == ["first", "second"]
-        assert await credit(harness) == (f"first: {kind.value}",)
-
-    run(scenario())
+    assert view.step is Step.CHECK
+    assert [provider for provider, _ in await outcomes(harness, job)] == ["first", "second"]
+    assert await credit(harness) == (f"first: {kind.value}",)
 
 
 @pytest.mark.parametrize("kind", [FailureKind.UNKNOWN_OUTCOME, FailureKind.BAD_ANSWER])
-def test_a_repeated_failure_asks_the_next_after_the_last_attempt(kind: FailureKind) -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(Registry(first(kind), second()))
-        job, view = await to_its_end(harness, max_attempts=3, fallbacks=["second"])
+async def test_a_repeated_failure_asks_the_next_after_the_last_attempt(kind: FailureKind) -> None:
+    harness = GenerateHarness(Registry(first(kind), second()))
+    job, view = await to_its_end(harness, max_attempts=3, fallbacks=["second"])
 
-        assert view.step is Step.CHECK
-        assert [provider for provider, _ in await outcomes(harness, job)] == ["first"] * 3 + ["second"]
-
-    run(scenario())
+    assert view.step is Step.CHECK
+    assert [provider for provider, _ in await outcomes(harness, job)] == ["first"] * 3 + ["second"]
 
 
 @pytest.mark.parametrize("kind", [FailureKind.RATE_LIMITED, FailureKind.OVERLOADED, FailureKind.UNAVAILABLE])
-def test_a_provider_that_stays_busy_is_left_after_some_snoozes(kind: FailureKind) -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(Registry(first(kind), second()), SOON)
-        job, view = await to_its_end(harness, fallbacks=["second"])
+async def test_a_provider_that_stays_busy_is_left_after_some_snoozes(kind: FailureKind) -> None:
+    harness = GenerateHarness(Registry(first(kind), second()), SOON)
+    job, view = await to_its_end(harness, fallbacks=["second"])
 
-        assert view.step is Step.CHECK
-        assert [provider for provider, _ in await outcomes(harness, job)] == ["first"] * 3 + ["second"]
-
-    run(scenario())
+    assert view.step is Step.CHECK
+    assert [provider for provider, _ in await outcomes(harness, job)] == ["first"] * 3 + ["second"]
 
 
-def test_a_fallback_that_is_busy_is_waited_for_though_the_first_spent_all_attempts() -> None:
-    async def scenario() -> None:
-        busy = second(*[FailureKind.RATE_LIMITED] * 3)
-        harness = GenerateHarness(Registry(first(FailureKind.BAD_ANSWER), busy), SOON)
-        job, view = await to_its_end(harness, max_attempts=2, fallbacks=["second"])
+async def test_a_fallback_that_is_busy_is_waited_for_though_the_first_spent_all_attempts() -> None:
+    busy = second(*[FailureKind.RATE_LIMITED] * 3)
+    harness = GenerateHarness(Registry(first(FailureKind.BAD_ANSWER), busy), SOON)
+    job, view = await to_its_end(harness, max_attempts=2, fallbacks=["second"])
 
-        assert view.step is Step.CHECK
-        providers = [provider for provider, _ in await outcomes(harness, job)]
-        assert providers == ["first"] * 2 + ["second"] * 4
-
-    run(scenario())
+    assert view.step is Step.CHECK
+    providers = [provider for provider, _ in await outcomes(harness, job)]
+    assert providers == ["first"] * 2 + ["second"] * 4
 
 
-def test_when_all_fail_for_ever_the_job_fails_and_names_the_last() -> None:
-    async def scenario() -> None:
-        third = ScriptedProvider(failing(FailureKind.BAD_ANSWER), name="third")
-        busy = ScriptedProvider(failing(FailureKind.OVERLOADED), name="second")
-        harness = GenerateHarness(Registry(first(FailureKind.AUTHENTICATION), busy, third), SOON)
-        job, view = await to_its_end(harness, max_attempts=2, fallbacks=["second", "third"])
+async def test_when_all_fail_for_ever_the_job_fails_and_names_the_last() -> None:
+    third = ScriptedProvider(failing(FailureKind.BAD_ANSWER), name="third")
+    busy = ScriptedProvider(failing(FailureKind.OVERLOADED), name="second")
+    harness = GenerateHarness(Registry(first(FailureKind.AUTHENTICATION), busy, third), SOON)
+    job, view = await to_its_end(harness, max_attempts=2, fallbacks=["second", "third"])
 
-        assert view.state is JobState.FAILED
-        assert view.record is not None
-        assert view.record.failure is not None
-        assert view.record.failure.kind is FailureKind.BAD_ANSWER
-        assert {provider for provider, _ in await outcomes(harness, job)} == {"first", "second", "third"}
-
-    run(scenario())
+    assert view.state is JobState.FAILED
+    assert view.record is not None
+    assert view.record.failure is not None
+    assert view.record.failure.kind is FailureKind.BAD_ANSWER
+    assert {provider for provider, _ in await outcomes(harness, job)} == {"first", "second", "third"}
 
 
 @pytest.mark.parametrize("broken", [None, Unplannable(name="broken")])
-def test_a_fallback_that_cannot_be_called_is_passed_over(broken: ScriptedProvider | None) -> None:
-    async def scenario() -> None:
-        providers = [first(FailureKind.REFUSED), second(), *([broken] if broken else [])]
-        harness = GenerateHarness(Registry(*providers, fallbacks=("broken", "second")))
-        job = await harness.lease(make_request())
-        view = await harness.generate(job)
+async def test_a_fallback_that_cannot_be_called_is_passed_over(broken: ScriptedProvider | None) -> None:
+    providers = [first(FailureKind.REFUSED), second(), *([broken] if broken else [])]
+    harness = GenerateHarness(Registry(*providers, fallbacks=("broken", "second")))
+    job = await harness.lease(make_request())
+    view = await harness.generate(job)
 
-        assert view.step is Step.CHECK
-        assert [provider for provider, _ in await outcomes(harness, job)] == ["first", "second"]
-        assert await credit(harness) == ("first: refused", "broken: configuration")
-
-    run(scenario())
+    assert view.step is Step.CHECK
+    assert [provider for provider, _ in await outcomes(harness, job)] == ["first", "second"]
+    assert await credit(harness) == ("first: refused", "broken: configuration")
 
 
-def test_when_none_can_be_called_all_reasons_are_told() -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(Registry(Unplannable(name="first"), fallbacks=("nobody",)))
-        job, view = await to_its_end(harness)
+async def test_when_none_can_be_called_all_reasons_are_told() -> None:
+    harness = GenerateHarness(Registry(Unplannable(name="first"), fallbacks=("nobody",)))
+    job, view = await to_its_end(harness)
 
-        assert view.state is JobState.FAILED
-        assert view.record is not None
-        assert view.record.failure is not None
-        assert view.record.failure.kind is FailureKind.CONFIGURATION
-        assert view.record.failure.message == "first has no such lane; no provider 'nobody' is configured"
-        assert await outcomes(harness, job) == []
-
-    run(scenario())
+    assert view.state is JobState.FAILED
+    assert view.record is not None
+    assert view.record.failure is not None
+    assert view.record.failure.kind is FailureKind.CONFIGURATION
+    assert view.record.failure.message == "first has no such lane; no provider 'nobody' is configured"
+    assert await outcomes(harness, job) == []
 
 
-def test_under_a_ceiling_a_provider_without_a_price_is_passed_over() -> None:
-    async def scenario() -> None:
-        unpriced = ScriptedProvider(answers(), name="first", reserve_usd=None)
-        harness = GenerateHarness(Registry(unpriced, second(), fallbacks=("second",)))
-        job = await harness.lease(make_request(), max_cost_usd=Decimal(1))
-        await harness.generate(job)
+async def test_under_a_ceiling_a_provider_without_a_price_is_passed_over() -> None:
+    unpriced = ScriptedProvider(answers(), name="first", reserve_usd=None)
+    harness = GenerateHarness(Registry(unpriced, second(), fallbacks=("second",)))
+    job = await harness.lease(make_request(), max_cost_usd=Decimal(1))
+    await harness.generate(job)
 
-        assert unpriced.calls == []
-        assert await credit(harness) == ("first: budget",)
-
-    run(scenario())
+    assert unpriced.calls == []
+    assert await credit(harness) == ("first: budget",)

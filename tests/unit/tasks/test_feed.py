@@ -1,7 +1,7 @@
 """The feed over a real ledger: no job twice, none lost, urgent before bulk, slots and bytes bounded, a stop that ends."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -78,10 +78,6 @@ class Works:
         return {view.state for view in await self.ledger.reading.views(ids)}
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(scenario)
-
-
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("IDLE_CLAIM", "IDLE_LOOK", "GATHER_WAIT", "URGENT_LOOK", "BACKLOG_LOOK", "LEDGER_PAUSE"):
@@ -89,192 +85,159 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("hinted", [True, False])
-def test_each_job_runs_once_however_it_is_hinted(hinted: bool) -> None:  # noqa: FBT001 - a parameter
-    async def scenario() -> None:
-        works = Works()
-        ids = await works.submit(300)
-        works.feed.start()
-        if hinted:
-            messages = [*range(0, 300, 7), *range(0, 300, 50)]
-            await asyncio.gather(*(works.feed.admit(ids[at : at + 50], urgent=False) for at in messages))
-        await works.until_ran(300)
-        assert await works.feed.drain(LONG) == 0
+async def test_each_job_runs_once_however_it_is_hinted(hinted: bool) -> None:  # noqa: FBT001 - a parameter
+    works = Works()
+    ids = await works.submit(300)
+    works.feed.start()
+    if hinted:
+        messages = [*range(0, 300, 7), *range(0, 300, 50)]
+        await asyncio.gather(*(works.feed.admit(ids[at : at + 50], urgent=False) for at in messages))
+    await works.until_ran(300)
+    assert await works.feed.drain(LONG) == 0
 
-        assert sorted(works.ran) == sorted(ids)
-        assert works.most <= 40
-        assert works.keeper.losses == {}
-
-    run(scenario())
+    assert sorted(works.ran) == sorted(ids)
+    assert works.most <= 40
+    assert works.keeper.losses == {}
 
 
-def test_urgent_jobs_run_while_others_have_all_slots_and_their_messages_wait() -> None:
-    async def scenario() -> None:
-        works = Works(slots=50, free=False)
-        bulk, urgent = await works.submit(80), await works.submit(1, priority=9)
-        works.feed.start()
-        waiting = asyncio.create_task(works.feed.admit(bulk, urgent=False))
-        await works.until_ran(50)
-        await works.feed.admit(urgent, urgent=True)
-        await works.until_ran(51)
-        assert works.ran[50:] == urgent
-        works.gate.set()
-        await waiting
-        await works.until_ran(81)
-        await works.feed.drain(LONG)
-
-    run(scenario())
+async def test_urgent_jobs_run_while_others_have_all_slots_and_their_messages_wait() -> None:
+    works = Works(slots=50, free=False)
+    bulk, urgent = await works.submit(80), await works.submit(1, priority=9)
+    works.feed.start()
+    waiting = asyncio.create_task(works.feed.admit(bulk, urgent=False))
+    await works.until_ran(50)
+    await works.feed.admit(urgent, urgent=True)
+    await works.until_ran(51)
+    assert works.ran[50:] == urgent
+    works.gate.set()
+    await waiting
+    await works.until_ran(81)
+    await works.feed.drain(LONG)
 
 
-def test_urgent_jobs_without_a_message_are_found_while_others_have_all_slots() -> None:
-    async def scenario() -> None:
-        works = Works(slots=50, free=False)
-        await works.submit(80)
-        works.feed.start()
-        await works.until_ran(50)
-        urgent = await works.submit(1, priority=9)
-        await works.until_ran(51)
-        assert works.ran[50:] == urgent
-        await works.feed.drain(timedelta(0))
-
-    run(scenario())
+async def test_urgent_jobs_without_a_message_are_found_while_others_have_all_slots() -> None:
+    works = Works(slots=50, free=False)
+    await works.submit(80)
+    works.feed.start()
+    await works.until_ran(50)
+    urgent = await works.submit(1, priority=9)
+    await works.until_ran(51)
+    assert works.ran[50:] == urgent
+    await works.feed.drain(timedelta(0))
 
 
-def test_a_message_waits_for_slots_only_for_a_while_and_its_jobs_are_found_later(
+async def test_a_message_waits_for_slots_only_for_a_while_and_its_jobs_are_found_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(feed, "HINT_PATIENCE", timedelta(milliseconds=1))
 
-    async def scenario() -> None:
-        works = Works(slots=5, free=False)
-        ids = await works.submit(12)
-        works.feed.start()
-        await works.feed.admit(ids, urgent=False)
+    works = Works(slots=5, free=False)
+    ids = await works.submit(12)
+    works.feed.start()
+    await works.feed.admit(ids, urgent=False)
+    works.gate.set()
+    await works.until_ran(12)
+    await works.feed.drain(LONG)
+    assert sorted(works.ran) == sorted(ids)
+
+
+async def test_a_slot_is_free_for_another_job_while_an_answer_is_stored() -> None:
+    works = Works(slots=1, free=False)
+    stored = asyncio.Event()
+
+    async def store(job: Lease) -> None:
+        with works.feed.free_slot():
+            works.ran.append(job.job_id)
+            async with works.changed:
+                works.changed.notify_all()
+            await stored.wait()
+
+    works.feed._run = store
+    await works.submit(2)
+    works.feed.start()
+    await works.until_ran(2)
+    stored.set()
+    assert await works.feed.drain(LONG) == 0
+
+
+async def test_the_bytes_of_all_that_runs_are_bounded_and_the_biggest_job_has_its_turn() -> None:
+    load = Load(max_bytes=10)
+    works = Works(load=load, free=False)
+    ids = await works.submit(3)
+    works.feed.start()
+    for number in range(3):
+        await works.until_ran(number + 1)
+        assert works.feed.in_use == 1
         works.gate.set()
-        await works.until_ran(12)
-        await works.feed.drain(LONG)
-        assert sorted(works.ran) == sorted(ids)
-
-    run(scenario())
-
-
-def test_a_slot_is_free_for_another_job_while_an_answer_is_stored() -> None:
-    async def scenario() -> None:
-        works = Works(slots=1, free=False)
-        stored = asyncio.Event()
-
-        async def store(job: Lease) -> None:
-            with works.feed.free_slot():
-                works.ran.append(job.job_id)
-                async with works.changed:
-                    works.changed.notify_all()
-                await stored.wait()
-
-        works.feed._run = store
-        await works.submit(2)
-        works.feed.start()
-        await works.until_ran(2)
-        stored.set()
-        assert await works.feed.drain(LONG) == 0
-
-    run(scenario())
+        works.gate.clear()
+    await works.feed.drain(LONG)
+    assert sorted(works.ran) == sorted(ids)
+    assert load.bytes == 0
 
 
-def test_the_bytes_of_all_that_runs_are_bounded_and_the_biggest_job_has_its_turn() -> None:
-    async def scenario() -> None:
-        load = Load(max_bytes=10)
-        works = Works(load=load, free=False)
-        ids = await works.submit(3)
-        works.feed.start()
-        for number in range(3):
-            await works.until_ran(number + 1)
-            assert works.feed.in_use == 1
-            works.gate.set()
-            works.gate.clear()
-        await works.feed.drain(LONG)
-        assert sorted(works.ran) == sorted(ids)
-        assert load.bytes == 0
-
-    run(scenario())
+async def test_limits_bound_what_is_leased() -> None:
+    room = Room(urgent=2, bulk=2)
+    works = Works(permitted=lambda: room, free=False)
+    ids = await works.submit(5)
+    works.feed.start()
+    await works.feed.admit(ids, urgent=False)
+    await works.until_ran(2)
+    room = Room(urgent=0, bulk=0)
+    urgent = await works.submit(1, priority=9)
+    room = Room(urgent=1, bulk=0)
+    await works.until_ran(3)
+    assert urgent[0] in works.ran
+    await works.feed.drain(timedelta(0))
 
 
-def test_limits_bound_what_is_leased() -> None:
-    async def scenario() -> None:
-        room = Room(urgent=2, bulk=2)
-        works = Works(permitted=lambda: room, free=False)
-        ids = await works.submit(5)
-        works.feed.start()
-        await works.feed.admit(ids, urgent=False)
-        await works.until_ran(2)
-        room = Room(urgent=0, bulk=0)
-        urgent = await works.submit(1, priority=9)
-        room = Room(urgent=1, bulk=0)
-        await works.until_ran(3)
-        assert urgent[0] in works.ran
-        await works.feed.drain(timedelta(0))
-
-    run(scenario())
+async def test_nothing_is_leased_while_the_next_step_is_behind() -> None:
+    works = Works()
+    works.feed.throttled = True
+    await works.submit(1)
+    urgent = await works.submit(1, priority=9)
+    works.feed.start()
+    await works.until_ran(1)
+    assert works.ran == urgent
+    works.feed.throttled = False
+    works.feed.nudge()
+    await works.until_ran(2)
+    await works.feed.drain(LONG)
 
 
-def test_nothing_is_leased_while_the_next_step_is_behind() -> None:
-    async def scenario() -> None:
-        works = Works()
-        works.feed.throttled = True
-        await works.submit(1)
-        urgent = await works.submit(1, priority=9)
-        works.feed.start()
-        await works.until_ran(1)
-        assert works.ran == urgent
-        works.feed.throttled = False
-        works.feed.nudge()
-        await works.until_ran(2)
-        await works.feed.drain(LONG)
-
-    run(scenario())
+async def test_urgent_jobs_are_left_to_their_own_workers_until_these_need_help() -> None:
+    own = UrgentWorkers(present=True)
+    works = Works(urgent_workers=own)
+    urgent, bulk = await works.submit(1, priority=9), await works.submit(1)
+    works.feed.start()
+    await works.until_ran(1)
+    assert works.ran == bulk
+    own.help()
+    works.feed.nudge()
+    await works.until_ran(2)
+    assert works.ran[1:] == urgent
+    await works.feed.drain(LONG)
 
 
-def test_urgent_jobs_are_left_to_their_own_workers_until_these_need_help() -> None:
-    async def scenario() -> None:
-        own = UrgentWorkers(present=True)
-        works = Works(urgent_workers=own)
-        urgent, bulk = await works.submit(1, priority=9), await works.submit(1)
-        works.feed.start()
-        await works.until_ran(1)
-        assert works.ran == bulk
-        own.help()
-        works.feed.nudge()
-        await works.until_ran(2)
-        assert works.ran[1:] == urgent
-        await works.feed.drain(LONG)
-
-    run(scenario())
+async def test_workers_of_urgent_jobs_take_no_others() -> None:
+    works = Works(urgent_workers=UrgentWorkers(only=True))
+    bulk, urgent = await works.submit(1), await works.submit(1, priority=9)
+    works.feed.start()
+    await works.feed.admit(urgent, urgent=True)
+    await works.until_ran(1)
+    await works.feed.drain(LONG)
+    assert works.ran == urgent
+    assert await works.states(bulk) == {JobState.AVAILABLE}
 
 
-def test_workers_of_urgent_jobs_take_no_others() -> None:
-    async def scenario() -> None:
-        works = Works(urgent_workers=UrgentWorkers(only=True))
-        bulk, urgent = await works.submit(1), await works.submit(1, priority=9)
-        works.feed.start()
-        await works.feed.admit(urgent, urgent=True)
-        await works.until_ran(1)
-        await works.feed.drain(LONG)
-        assert works.ran == urgent
-        assert await works.states(bulk) == {JobState.AVAILABLE}
-
-    run(scenario())
-
-
-def test_a_job_whose_lease_is_lost_is_interrupted() -> None:
-    async def scenario() -> None:
-        works = Works(free=False)
-        await works.submit(1)
-        works.feed.start()
-        await works.until_ran(1)
-        for lost in list(works.keeper.losses.values()):
-            lost()
-        assert await works.feed.drain(LONG) == 0
-        assert works.interrupted == works.ran
-
-    run(scenario())
+async def test_a_job_whose_lease_is_lost_is_interrupted() -> None:
+    works = Works(free=False)
+    await works.submit(1)
+    works.feed.start()
+    await works.until_ran(1)
+    for lost in list(works.keeper.losses.values()):
+        lost()
+    assert await works.feed.drain(LONG) == 0
+    assert works.interrupted == works.ran
 
 
 def test_a_job_that_breaks_and_a_ledger_that_is_away_end_no_feed() -> None:
@@ -302,7 +265,7 @@ def test_a_job_that_breaks_and_a_ledger_that_is_away_end_no_feed() -> None:
         assert sorted(works.ran) == sorted(ids)
         assert works.feed.in_use == 0
 
-    run(scenario())
+    asyncio.run(scenario())
 
 
 @contextmanager
@@ -313,56 +276,47 @@ def stopping(works: Works) -> Iterator[None]:
     assert works.feed.in_use == 0
 
 
-def test_a_stop_lets_running_jobs_end_takes_no_others_and_lets_messages_return() -> None:
-    async def scenario() -> None:
-        works = Works(slots=2, free=False)
-        ids = await works.submit(5)
-        works.feed.start()
-        waiting = asyncio.create_task(works.feed.admit(ids, urgent=False))
-        await works.until_ran(2)
-        with stopping(works):
-            await waiting
-            await works.feed.admit(ids, urgent=True)
-            draining = asyncio.create_task(works.feed.drain(LONG))
-            works.gate.set()
-            assert await draining == 0
-        assert len(works.ran) == 2
-        assert works.interrupted == []
-
-    run(scenario())
+async def test_a_stop_lets_running_jobs_end_takes_no_others_and_lets_messages_return() -> None:
+    works = Works(slots=2, free=False)
+    ids = await works.submit(5)
+    works.feed.start()
+    waiting = asyncio.create_task(works.feed.admit(ids, urgent=False))
+    await works.until_ran(2)
+    with stopping(works):
+        await waiting
+        await works.feed.admit(ids, urgent=True)
+        draining = asyncio.create_task(works.feed.drain(LONG))
+        works.gate.set()
+        assert await draining == 0
+    assert len(works.ran) == 2
+    assert works.interrupted == []
 
 
-def test_a_stop_gives_back_what_does_not_end_in_time() -> None:
-    async def scenario() -> None:
-        works = Works(free=False)
-        ids = await works.submit(3)
-        works.feed.start()
-        await works.until_ran(3)
-        with stopping(works):
-            assert await works.feed.drain(timedelta(0)) == 3
-        assert sorted(works.interrupted) == sorted(ids)
-        assert await works.states(ids) == {JobState.AVAILABLE}
-
-    run(scenario())
+async def test_a_stop_gives_back_what_does_not_end_in_time() -> None:
+    works = Works(free=False)
+    ids = await works.submit(3)
+    works.feed.start()
+    await works.until_ran(3)
+    with stopping(works):
+        assert await works.feed.drain(timedelta(0)) == 3
+    assert sorted(works.interrupted) == sorted(ids)
+    assert await works.states(ids) == {JobState.AVAILABLE}
 
 
-def test_a_stop_gives_back_what_waits_for_a_permit_at_once() -> None:
-    async def scenario() -> None:
-        works = Works(free=False)
-        ids = await works.submit(3)
-        works.feed._waits = set(ids[:2]).__contains__
-        works.feed.start()
-        await works.until_ran(3)
-        with stopping(works):
-            draining = asyncio.create_task(works.feed.drain(LONG))
-            while len(works.interrupted) < 2:  # noqa: ASYNC110 - an interruption has no event
-                await asyncio.sleep(0)
-            works.gate.set()
-            assert await draining == 0
-        assert sorted(works.interrupted) == sorted(ids[:2])
-        assert await works.states(ids[:2]) == {JobState.AVAILABLE}
-
-    run(scenario())
+async def test_a_stop_gives_back_what_waits_for_a_permit_at_once() -> None:
+    works = Works(free=False)
+    ids = await works.submit(3)
+    works.feed._waits = set(ids[:2]).__contains__
+    works.feed.start()
+    await works.until_ran(3)
+    with stopping(works):
+        draining = asyncio.create_task(works.feed.drain(LONG))
+        while len(works.interrupted) < 2:  # noqa: ASYNC110 - an interruption has no event
+            await asyncio.sleep(0)
+        works.gate.set()
+        assert await draining == 0
+    assert sorted(works.interrupted) == sorted(ids[:2])
+    assert await works.states(ids[:2]) == {JobState.AVAILABLE}
 
 
 def test_an_interrupted_job_that_goes_on_is_interrupted_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,22 +344,19 @@ def test_an_interrupted_job_that_goes_on_is_interrupted_again(monkeypatch: pytes
         assert await works.feed.drain(timedelta(0)) == 1
         assert interruptions == 2
 
-    run(scenario())
+    asyncio.run(scenario())
 
 
-def test_a_job_that_was_rescued_often_runs_with_fewer_suspects_beside_it() -> None:
-    async def scenario() -> None:
-        load = Load()
-        works = Works(load=load)
-        await works.submit(1)
-        (job,) = await works.ledger.queue.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
-        load.hold(replace(job, rescues=4))
-        room = load.room(urgent=False)
-        assert room is not None
-        assert room.risk == 0
-        load.release(replace(job, rescues=4))
-        room = load.room(urgent=False)
-        assert room is not None
-        assert room.risk == 1
-
-    run(scenario())
+async def test_a_job_that_was_rescued_often_runs_with_fewer_suspects_beside_it() -> None:
+    load = Load()
+    works = Works(load=load)
+    await works.submit(1)
+    (job,) = await works.ledger.queue.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
+    load.hold(replace(job, rescues=4))
+    room = load.room(urgent=False)
+    assert room is not None
+    assert room.risk == 0
+    load.release(replace(job, rescues=4))
+    room = load.room(urgent=False)
+    assert room is not None
+    assert room.risk == 1

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -93,26 +92,19 @@ class GenerateHarness:
         return [(attempt["outcome"], attempt["spent"]) for attempt in detail.attempts]
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
+async def test_an_answer_is_stored_and_goes_to_its_check() -> None:
+    harness = GenerateHarness(Registry(ScriptedProvider(answers())))
+    job = await harness.lease(make_request())
+    view = await harness.generate(job)
 
-
-def test_an_answer_is_stored_and_goes_to_its_check() -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(Registry(ScriptedProvider(answers())))
-        job = await harness.lease(make_request())
-        view = await harness.generate(job)
-
-        assert (view.state, view.step) == (JobState.AVAILABLE, Step.CHECK)
-        assert [job.job_id for job in harness.checks] == [job.job_id]
-        assert await harness.attempts(job) == [("ok", False)]
-        assert view.cost_usd == Decimal("0.002")
-        (checked,) = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
-        assert checked.stored is not None
-        assert checked.stored.completion.text == "The desk opens at nine. [1]"
-        assert {"queue", "prompt", "llm"} <= checked.stored.timing_ms.keys()
-
-    run(scenario())
+    assert (view.state, view.step) == (JobState.AVAILABLE, Step.CHECK)
+    assert [job.job_id for job in harness.checks] == [job.job_id]
+    assert await harness.attempts(job) == [("ok", False)]
+    assert view.cost_usd == Decimal("0.002")
+    (checked,) = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
+    assert checked.stored is not None
+    assert checked.stored.completion.text == "The desk opens at nine. [1]"
+    assert {"queue", "prompt", "llm"} <= checked.stored.timing_ms.keys()
 
 
 @pytest.mark.parametrize("size", [1_000, BIG_REQUEST_BYTES])
@@ -131,28 +123,25 @@ def test_only_the_prompt_of_a_big_request_is_made_off_the_loop(monkeypatch: pyte
         view = await harness.generate(await harness.lease(make_request(context=["a word " * (size // 7 + 1)])))
         assert view.step is Step.CHECK
 
-    run(scenario())
+    asyncio.run(scenario())
 
     assert [thread is threading.main_thread() for thread in threads] == [size < BIG_REQUEST_BYTES]
 
 
-def test_an_attempt_confirmed_too_late_makes_no_call() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(answers())
-        harness = GenerateHarness(Registry(provider), surely_held=False)
-        job = await harness.lease(make_request(), max_cost_usd=Decimal(1))
-        view = await harness.generate(job)
+async def test_an_attempt_confirmed_too_late_makes_no_call() -> None:
+    provider = ScriptedProvider(answers())
+    harness = GenerateHarness(Registry(provider), surely_held=False)
+    job = await harness.lease(make_request(), max_cost_usd=Decimal(1))
+    view = await harness.generate(job)
 
-        assert provider.calls == []
-        assert (view.state, view.step) == (JobState.AVAILABLE, Step.GENERATE)
-        assert await harness.attempts(job) == [("error:cancelled", False)]
-        status = await harness.ledger.reading.batch_status(job.batch_id)
-        assert (status.reserved_usd, status.spent_usd) == (0, 0)
+    assert provider.calls == []
+    assert (view.state, view.step) == (JobState.AVAILABLE, Step.GENERATE)
+    assert await harness.attempts(job) == [("error:cancelled", False)]
+    status = await harness.ledger.reading.batch_status(job.batch_id)
+    assert (status.reserved_usd, status.spent_usd) == (0, 0)
 
-        harness.surely_held = True
-        assert (await harness.generate(await harness.lease_again())).step is Step.CHECK
-
-    run(scenario())
+    harness.surely_held = True
+    assert (await harness.generate(await harness.lease_again())).step is Step.CHECK
 
 
 @pytest.mark.parametrize(
@@ -169,262 +158,212 @@ def test_an_attempt_confirmed_too_late_makes_no_call() -> None:
         ),
     ],
 )
-def test_too_little_evidence_ends_without_a_call(request_: JobRequest, outcome: Outcome, reason: str) -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(answers())
-        harness = GenerateHarness(Registry(provider))
-        view = await harness.generate(await harness.lease(request_))
+async def test_too_little_evidence_ends_without_a_call(request_: JobRequest, outcome: Outcome, reason: str) -> None:
+    provider = ScriptedProvider(answers())
+    harness = GenerateHarness(Registry(provider))
+    view = await harness.generate(await harness.lease(request_))
 
-        assert (view.state, view.outcome) == (JobState.COMPLETED, outcome)
-        assert provider.calls == []
-        assert view.record is not None
-        assert reason in (view.record.quality.abstain_reason or "")
-        assert view.record.answer
-        assert len(harness.finals) == 1
-
-    run(scenario())
+    assert (view.state, view.outcome) == (JobState.COMPLETED, outcome)
+    assert provider.calls == []
+    assert view.record is not None
+    assert reason in (view.record.quality.abstain_reason or "")
+    assert view.record.answer
+    assert len(harness.finals) == 1
 
 
-def test_the_tokenizer_of_the_planned_model_counts_where_the_job_names_none() -> None:
+async def test_the_tokenizer_of_the_planned_model_counts_where_the_job_names_none() -> None:
     if exact_counter("gpt-6-luna") is None:
         pytest.skip("the extra tokens is not installed")
 
-    async def scenario() -> None:
-        counted = []
-        for model in ("gpt-6-luna", "scripted-1"):
-            provider = ScriptedProvider(answers(), model=model)
-            request = make_request(context=("Figures 1 2 3 4 5. " * 60,), config={"max_context_tokens": 100})
-            harness = GenerateHarness(Registry(provider))
-            await harness.generate(await harness.lease(request))
-            counted.append(provider.calls[0].prompt.snapshot.counted_by)
-        assert counted == ["o200k_base", ESTIMATE]
-
-    run(scenario())
+    counted = []
+    for model in ("gpt-6-luna", "scripted-1"):
+        provider = ScriptedProvider(answers(), model=model)
+        request = make_request(context=("Figures 1 2 3 4 5. " * 60,), config={"max_context_tokens": 100})
+        harness = GenerateHarness(Registry(provider))
+        await harness.generate(await harness.lease(request))
+        counted.append(provider.calls[0].prompt.snapshot.counted_by)
+    assert counted == ["o200k_base", ESTIMATE]
 
 
-def test_versions_that_are_tried_are_drawn_by_job_and_recorded() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(answers())
-        harness = GenerateHarness(Registry(provider), shares={"grounded": {"1": 1.0}})
-        await harness.generate(await harness.lease(make_request()))
-        await harness.generate(await harness.lease(make_request(config={"prompt_version": "2"})))
-        assert [call.prompt.version for call in provider.calls] == ["1", "2"]
-
-    run(scenario())
+async def test_versions_that_are_tried_are_drawn_by_job_and_recorded() -> None:
+    provider = ScriptedProvider(answers())
+    harness = GenerateHarness(Registry(provider), shares={"grounded": {"1": 1.0}})
+    await harness.generate(await harness.lease(make_request()))
+    await harness.generate(await harness.lease(make_request(config={"prompt_version": "2"})))
+    assert [call.prompt.version for call in provider.calls] == ["1", "2"]
 
 
-def test_a_callers_own_words_are_used_when_there_is_no_evidence() -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(Registry(ScriptedProvider(answers())))
-        config = {"fallback_messages": {"no_evidence": "Please call us."}}
-        view = await harness.generate(await harness.lease(make_request(context=(), config=config)))
+async def test_a_callers_own_words_are_used_when_there_is_no_evidence() -> None:
+    harness = GenerateHarness(Registry(ScriptedProvider(answers())))
+    config = {"fallback_messages": {"no_evidence": "Please call us."}}
+    view = await harness.generate(await harness.lease(make_request(context=(), config=config)))
 
-        assert view.record is not None
-        assert view.record.answer == "Please call us."
-
-    run(scenario())
+    assert view.record is not None
+    assert view.record.answer == "Please call us."
 
 
-def test_a_rate_limit_is_snoozed_and_spends_nothing() -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(Registry(ScriptedProvider(failing(FailureKind.RATE_LIMITED, retry_after_s=7.0))))
-        job = await harness.lease(make_request())
-        view = await harness.generate(job)
+async def test_a_rate_limit_is_snoozed_and_spends_nothing() -> None:
+    harness = GenerateHarness(Registry(ScriptedProvider(failing(FailureKind.RATE_LIMITED, retry_after_s=7.0))))
+    job = await harness.lease(make_request())
+    view = await harness.generate(job)
 
-        assert (view.state, view.held_reason) == (JobState.SCHEDULED, None)
-        assert await harness.attempts(job) == [("error:rate_limited", False)]
-        harness.ledger.advance(timedelta(seconds=7.5))
-        assert await harness.ledger.duties.promote(10) == 0
-        harness.ledger.advance(timedelta(seconds=1))
-        assert await harness.ledger.duties.promote(10) == 1
-
-    run(scenario())
+    assert (view.state, view.held_reason) == (JobState.SCHEDULED, None)
+    assert await harness.attempts(job) == [("error:rate_limited", False)]
+    harness.ledger.advance(timedelta(seconds=7.5))
+    assert await harness.ledger.duties.promote(10) == 0
+    harness.ledger.advance(timedelta(seconds=1))
+    assert await harness.ledger.duties.promote(10) == 1
 
 
-def test_attempts_are_spent_to_the_last_and_all_are_kept() -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(Registry(ScriptedProvider(failing(FailureKind.BAD_ANSWER))))
-        job = await harness.lease(make_request(config={"max_attempts": 3}))
-        view = await harness.generate(job)
-        while view.state is JobState.SCHEDULED:
-            harness.ledger.advance(timedelta(minutes=10))
-            await harness.ledger.duties.promote(1)
-            view = await harness.generate(await harness.lease_again())
-
-        assert view.state is JobState.FAILED
-        assert await harness.attempts(job) == [("error:bad_answer", True)] * 3
-        assert view.record is not None
-        assert view.record.status is RecordStatus.FAILED
-        assert view.record.failure is not None
-        assert view.record.failure.kind is FailureKind.BAD_ANSWER
-
-    run(scenario())
-
-
-def test_no_answer_in_time_is_an_unknown_outcome_charged_at_worst_case() -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(Registry(ScriptedProvider(hangs, reserve_usd=Decimal("0.05"))))
-        job = await harness.lease(make_request(config={"timeout_s": 0.01}), max_cost_usd=Decimal(1))
-        view = await harness.generate(job)
-
-        assert view.state is JobState.SCHEDULED
-        assert await harness.attempts(job) == [("unknown", True)]
-        status = await harness.ledger.reading.batch_status(job.batch_id)
-        assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.05"))
-
-    run(scenario())
-
-
-def test_a_broken_answer_is_charged_as_reserved_and_a_refused_call_costs_nothing() -> None:
-    async def scenario() -> None:
-        acts = (failing(FailureKind.BAD_ANSWER), failing(FailureKind.RATE_LIMITED))
-        harness = GenerateHarness(Registry(ScriptedProvider(*acts, reserve_usd=Decimal("0.05"))))
-        job = await harness.lease(make_request(), max_cost_usd=Decimal(1))
-        await harness.generate(job)
+async def test_attempts_are_spent_to_the_last_and_all_are_kept() -> None:
+    harness = GenerateHarness(Registry(ScriptedProvider(failing(FailureKind.BAD_ANSWER))))
+    job = await harness.lease(make_request(config={"max_attempts": 3}))
+    view = await harness.generate(job)
+    while view.state is JobState.SCHEDULED:
         harness.ledger.advance(timedelta(minutes=10))
         await harness.ledger.duties.promote(1)
-        await harness.generate(await harness.lease_again())
+        view = await harness.generate(await harness.lease_again())
 
-        status = await harness.ledger.reading.batch_status(job.batch_id)
-        assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.05"))
-
-    run(scenario())
-
-
-def test_an_unknown_outcome_can_be_held_for_a_person() -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(
-            Registry(ScriptedProvider(failing(FailureKind.UNKNOWN_OUTCOME))), RetryPolicy(hold_unknown=True)
-        )
-        view = await harness.generate(await harness.lease(make_request()))
-
-        assert (view.state, view.held_reason) == (JobState.SCHEDULED, HeldReason.UNKNOWN_OUTCOME)
-
-    run(scenario())
+    assert view.state is JobState.FAILED
+    assert await harness.attempts(job) == [("error:bad_answer", True)] * 3
+    assert view.record is not None
+    assert view.record.status is RecordStatus.FAILED
+    assert view.record.failure is not None
+    assert view.record.failure.kind is FailureKind.BAD_ANSWER
 
 
-def test_a_defect_fails_its_job_and_names_the_exception() -> None:
-    async def scenario() -> None:
-        harness = GenerateHarness(Registry(ScriptedProvider(raises(ZeroDivisionError("oops")))))
-        view = await harness.generate(await harness.lease(make_request(config={"max_attempts": 1})))
+async def test_no_answer_in_time_is_an_unknown_outcome_charged_at_worst_case() -> None:
+    harness = GenerateHarness(Registry(ScriptedProvider(hangs, reserve_usd=Decimal("0.05"))))
+    job = await harness.lease(make_request(config={"timeout_s": 0.01}), max_cost_usd=Decimal(1))
+    view = await harness.generate(job)
 
-        assert view.state is JobState.FAILED
-        assert view.record is not None
-        assert "ZeroDivisionError: oops" in (view.record.error_message or "")
+    assert view.state is JobState.SCHEDULED
+    assert await harness.attempts(job) == [("unknown", True)]
+    status = await harness.ledger.reading.batch_status(job.batch_id)
+    assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.05"))
 
-    run(scenario())
+
+async def test_a_broken_answer_is_charged_as_reserved_and_a_refused_call_costs_nothing() -> None:
+    acts = (failing(FailureKind.BAD_ANSWER), failing(FailureKind.RATE_LIMITED))
+    harness = GenerateHarness(Registry(ScriptedProvider(*acts, reserve_usd=Decimal("0.05"))))
+    job = await harness.lease(make_request(), max_cost_usd=Decimal(1))
+    await harness.generate(job)
+    harness.ledger.advance(timedelta(minutes=10))
+    await harness.ledger.duties.promote(1)
+    await harness.generate(await harness.lease_again())
+
+    status = await harness.ledger.reading.batch_status(job.batch_id)
+    assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.05"))
 
 
-def test_without_budget_no_call_is_made_and_the_job_is_held() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(answers())
-        harness = GenerateHarness(Registry(provider))
-        job = await harness.lease(make_request(), max_cost_usd=Decimal("0.001"))
-        view = await harness.generate(job)
+async def test_an_unknown_outcome_can_be_held_for_a_person() -> None:
+    harness = GenerateHarness(
+        Registry(ScriptedProvider(failing(FailureKind.UNKNOWN_OUTCOME))), RetryPolicy(hold_unknown=True)
+    )
+    view = await harness.generate(await harness.lease(make_request()))
 
-        assert (view.state, view.held_reason) == (JobState.SCHEDULED, HeldReason.BUDGET)
-        assert provider.calls == []
-        await harness.ledger.actions.set_budget(job.batch_id, Decimal(1), "ada")
-        assert (await harness.view(job)).state is JobState.AVAILABLE
+    assert (view.state, view.held_reason) == (JobState.SCHEDULED, HeldReason.UNKNOWN_OUTCOME)
 
-    run(scenario())
+
+async def test_a_defect_fails_its_job_and_names_the_exception() -> None:
+    harness = GenerateHarness(Registry(ScriptedProvider(raises(ZeroDivisionError("oops")))))
+    view = await harness.generate(await harness.lease(make_request(config={"max_attempts": 1})))
+
+    assert view.state is JobState.FAILED
+    assert view.record is not None
+    assert "ZeroDivisionError: oops" in (view.record.error_message or "")
+
+
+async def test_without_budget_no_call_is_made_and_the_job_is_held() -> None:
+    provider = ScriptedProvider(answers())
+    harness = GenerateHarness(Registry(provider))
+    job = await harness.lease(make_request(), max_cost_usd=Decimal("0.001"))
+    view = await harness.generate(job)
+
+    assert (view.state, view.held_reason) == (JobState.SCHEDULED, HeldReason.BUDGET)
+    assert provider.calls == []
+    await harness.ledger.actions.set_budget(job.batch_id, Decimal(1), "ada")
+    assert (await harness.view(job)).state is JobState.AVAILABLE
 
 
 @pytest.mark.parametrize(("ceiling", "state"), [(None, JobState.AVAILABLE), (Decimal(1), JobState.SCHEDULED)])
-def test_an_unknown_price_is_not_called_under_a_ceiling(ceiling: Decimal | None, state: JobState) -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(answers(), reserve_usd=None)
-        harness = GenerateHarness(Registry(provider))
-        view = await harness.generate(await harness.lease(make_request(), max_cost_usd=ceiling))
+async def test_an_unknown_price_is_not_called_under_a_ceiling(ceiling: Decimal | None, state: JobState) -> None:
+    provider = ScriptedProvider(answers(), reserve_usd=None)
+    harness = GenerateHarness(Registry(provider))
+    view = await harness.generate(await harness.lease(make_request(), max_cost_usd=ceiling))
 
-        assert view.state is state
-        assert len(provider.calls) == (state is JobState.AVAILABLE)
-        assert view.held_reason == (HeldReason.PRICE_UNKNOWN if ceiling else None)
-
-    run(scenario())
+    assert view.state is state
+    assert len(provider.calls) == (state is JobState.AVAILABLE)
+    assert view.held_reason == (HeldReason.PRICE_UNKNOWN if ceiling else None)
 
 
-def test_a_ledger_that_is_away_for_a_moment_fails_no_job_and_loses_no_paid_answer() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(answers())
-        harness = GenerateHarness(Registry(provider))
-        job = await harness.lease(make_request())
+async def test_a_ledger_that_is_away_for_a_moment_fails_no_job_and_loses_no_paid_answer() -> None:
+    provider = ScriptedProvider(answers())
+    harness = GenerateHarness(Registry(provider))
+    job = await harness.lease(make_request())
 
-        async def away(*_: object) -> bool:
-            raise LedgerUnavailable("away")
+    async def away(*_: object) -> bool:
+        raise LedgerUnavailable("away")
 
-        real, harness.ledger.queue.defer = harness.ledger.queue.defer, away  # type: ignore[method-assign]
-        with pytest.raises(LedgerUnavailable):
-            await harness.generate(
-                replace(job, stored=StoredCompletion(new_id(), make_completion(), make_prompt(), {}))
-            )
+    real, harness.ledger.queue.defer = harness.ledger.queue.defer, away  # type: ignore[method-assign]
+    with pytest.raises(LedgerUnavailable):
+        await harness.generate(replace(job, stored=StoredCompletion(new_id(), make_completion(), make_prompt(), {})))
 
-        assert (await harness.view(job)).state is JobState.RUNNING
-        harness.ledger.queue.defer = real  # type: ignore[method-assign]
-        harness.ledger.advance(LEASE * 2)
-        assert await harness.ledger.duties.rescue(10, None) == [job.job_id]
-
-    run(scenario())
+    assert (await harness.view(job)).state is JobState.RUNNING
+    harness.ledger.queue.defer = real  # type: ignore[method-assign]
+    harness.ledger.advance(LEASE * 2)
+    assert await harness.ledger.duties.rescue(10, None) == [job.job_id]
 
 
-def test_a_stop_while_the_attempt_is_written_leaves_nothing_open_and_costs_nothing() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(answers())
-        harness = GenerateHarness(Registry(provider))
-        job = await harness.lease(make_request(), max_cost_usd=Decimal(1))
-        work = asyncio.create_task(harness.generate(job))
-        await asyncio.sleep(0)
-        work.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await work
+async def test_a_stop_while_the_attempt_is_written_leaves_nothing_open_and_costs_nothing() -> None:
+    provider = ScriptedProvider(answers())
+    harness = GenerateHarness(Registry(provider))
+    job = await harness.lease(make_request(), max_cost_usd=Decimal(1))
+    work = asyncio.create_task(harness.generate(job))
+    await asyncio.sleep(0)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
 
-        assert provider.calls == []
-        assert (await harness.view(job)).state is JobState.AVAILABLE
-        assert await harness.attempts(job) == [("error:cancelled", False)]
-        status = await harness.ledger.reading.batch_status(job.batch_id)
-        assert (status.reserved_usd, status.spent_usd) == (0, 0)
-
-    run(scenario())
+    assert provider.calls == []
+    assert (await harness.view(job)).state is JobState.AVAILABLE
+    assert await harness.attempts(job) == [("error:cancelled", False)]
+    status = await harness.ledger.reading.batch_status(job.batch_id)
+    assert (status.reserved_usd, status.spent_usd) == (0, 0)
 
 
-def test_an_answer_that_came_late_is_not_paid_for_again() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(answers())
-        harness = GenerateHarness(Registry(provider))
-        first = await harness.lease(make_request())
-        slow = GenerateHarness(Registry(ScriptedProvider(answers())), ledger=harness.ledger)
-        harness.ledger.advance(LEASE * 2)
-        await harness.ledger.duties.rescue(10, None)
-        # The worker that lost its lease was refused its attempt; one that had opened it stores its answer late.
-        view = await slow.generate(first)
-        assert view.state is JobState.AVAILABLE
-        assert slow.providers.get(None).calls == []  # type: ignore[attr-defined]
+async def test_an_answer_that_came_late_is_not_paid_for_again() -> None:
+    provider = ScriptedProvider(answers())
+    harness = GenerateHarness(Registry(provider))
+    first = await harness.lease(make_request())
+    slow = GenerateHarness(Registry(ScriptedProvider(answers())), ledger=harness.ledger)
+    harness.ledger.advance(LEASE * 2)
+    await harness.ledger.duties.rescue(10, None)
+    # The worker that lost its lease was refused its attempt; one that had opened it stores its answer late.
+    view = await slow.generate(first)
+    assert view.state is JobState.AVAILABLE
+    assert slow.providers.get(None).calls == []  # type: ignore[attr-defined]
 
+    job = await harness.lease_again()
+    await harness.generate(job)
+    assert len(provider.calls) == 1
+
+
+async def test_a_job_that_takes_its_worker_down_again_and_again_fails_some_time() -> None:
+    provider = ScriptedProvider(hangs)
+    harness = GenerateHarness(Registry(provider))
+    await harness.ledger.submission.submit(make_batch(), [make_jobs(make_request())])
+    for _ in range(MAX_UNKNOWN):
+        provider.called.clear()
         job = await harness.lease_again()
-        await harness.generate(job)
-        assert len(provider.calls) == 1
+        work = asyncio.create_task(harness.generate(job))
+        await provider.called.wait()
+        work.cancel()
+        await asyncio.wait([work])
 
-    run(scenario())
-
-
-def test_a_job_that_takes_its_worker_down_again_and_again_fails_some_time() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(hangs)
-        harness = GenerateHarness(Registry(provider))
-        await harness.ledger.submission.submit(make_batch(), [make_jobs(make_request())])
-        for _ in range(MAX_UNKNOWN):
-            provider.called.clear()
-            job = await harness.lease_again()
-            work = asyncio.create_task(harness.generate(job))
-            await provider.called.wait()
-            work.cancel()
-            await asyncio.wait([work])
-
-        view = await harness.generate(await harness.lease_again())
-        assert view.state is JobState.FAILED
-        assert len(provider.calls) == MAX_UNKNOWN
-
-    run(scenario())
+    view = await harness.generate(await harness.lease_again())
+    assert view.state is JobState.FAILED
+    assert len(provider.calls) == MAX_UNKNOWN
 
 
 class Refusing(Unlimited):
@@ -455,69 +394,60 @@ class Refusing(Unlimited):
         (DenyReason.LANE_PAUSED, HeldReason.LANE_PAUSED, "hold"),
     ],
 )
-def test_a_job_that_may_not_be_called_for_waits_without_an_attempt(
+async def test_a_job_that_may_not_be_called_for_waits_without_an_attempt(
     why: DenyReason, held_reason: HeldReason | None, event: str | None
 ) -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(answers())
-        harness = GenerateHarness(Registry(provider), limits=Refusing(scripted=Denied(why, timedelta(seconds=30))))
-        job = await harness.lease(make_request())
-        view = await harness.generate(job)
+    provider = ScriptedProvider(answers())
+    harness = GenerateHarness(Registry(provider), limits=Refusing(scripted=Denied(why, timedelta(seconds=30))))
+    job = await harness.lease(make_request())
+    view = await harness.generate(job)
 
-        assert (view.state, view.held_reason) == (JobState.SCHEDULED, held_reason)
-        assert provider.calls == []
-        assert await harness.attempts(job) == []
-        detail = await harness.ledger.reading.job_detail(job.job_id)
-        assert [job_event["kind"] for job_event in detail.events] == ([event] if event else [])
-        if held_reason is None:
-            harness.ledger.advance(timedelta(seconds=29))
-            assert await harness.ledger.duties.promote(10) == 0
-            harness.ledger.advance(timedelta(seconds=2))
-            assert await harness.ledger.duties.promote(10) == 1
+    assert (view.state, view.held_reason) == (JobState.SCHEDULED, held_reason)
+    assert provider.calls == []
+    assert await harness.attempts(job) == []
+    detail = await harness.ledger.reading.job_detail(job.job_id)
+    assert [job_event["kind"] for job_event in detail.events] == ([event] if event else [])
+    if held_reason is None:
+        harness.ledger.advance(timedelta(seconds=29))
+        assert await harness.ledger.duties.promote(10) == 0
+        harness.ledger.advance(timedelta(seconds=2))
+        assert await harness.ledger.duties.promote(10) == 1
 
-            # The wait is told in the job's timings, beside that with a lease.
-            (again,) = await harness.ledger.queue.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
-            harness.limits.refusals.clear()
-            await harness.generate(again)
-            (checking,) = await harness.ledger.queue.lease(Step.CHECK, "w", timedelta(seconds=60), 1)
-            assert checking.stored is not None
-            assert checking.stored.timing_ms["limiter_wait"] == pytest.approx(30_000, abs=500)
-
-    run(scenario())
+        # The wait is told in the job's timings, beside that with a lease.
+        (again,) = await harness.ledger.queue.lease(Step.GENERATE, "w", timedelta(seconds=60), 1)
+        harness.limits.refusals.clear()
+        await harness.generate(again)
+        (checking,) = await harness.ledger.queue.lease(Step.CHECK, "w", timedelta(seconds=60), 1)
+        assert checking.stored is not None
+        assert checking.stored.timing_ms["limiter_wait"] == pytest.approx(30_000, abs=500)
 
 
 @pytest.mark.parametrize(
     ("why", "called"), [(DenyReason.LIMIT, 0), (DenyReason.BREAKER, 1), (DenyReason.LANE_PAUSED, 1)]
 )
-def test_fallbacks_are_called_for_a_provider_that_is_down_not_for_one_that_is_busy(
+async def test_fallbacks_are_called_for_a_provider_that_is_down_not_for_one_that_is_busy(
     why: DenyReason, called: int
 ) -> None:
-    async def scenario() -> None:
-        first, second = ScriptedProvider(answers(), name="first"), ScriptedProvider(answers(), name="second")
-        limits = Refusing(first=Denied(why, timedelta(seconds=30)))
-        harness = GenerateHarness(Registry(first, second), limits=limits)
-        await harness.generate(await harness.lease(make_request(config={"fallbacks": ["second"]})))
+    first, second = ScriptedProvider(answers(), name="first"), ScriptedProvider(answers(), name="second")
+    limits = Refusing(first=Denied(why, timedelta(seconds=30)))
+    harness = GenerateHarness(Registry(first, second), limits=limits)
+    await harness.generate(await harness.lease(make_request(config={"fallbacks": ["second"]})))
 
-        assert (len(first.calls), len(second.calls)) == (0, called)
-        assert limits.notices == ["answered second"] * called
-
-    run(scenario())
+    assert (len(first.calls), len(second.calls)) == (0, called)
+    assert limits.notices == ["answered second"] * called
 
 
-def test_each_permit_is_reported_back_to_the_limits() -> None:
-    async def scenario() -> None:
-        limits = Refusing()
-        acts = [failing(FailureKind.OVERLOADED), answers()]
-        harness = GenerateHarness(Registry(ScriptedProvider(*acts)), limits=limits)
-        job = await harness.lease(make_request())
-        await harness.generate(job)
-        harness.ledger.advance(timedelta(hours=1))
-        await harness.ledger.duties.promote(10)
-        again = await harness.lease_again()
-        await harness.generate(again)
-        # Someone else's by now: no call is made with the permit.
-        await harness.generate(again)
+async def test_each_permit_is_reported_back_to_the_limits() -> None:
+    limits = Refusing()
+    acts = [failing(FailureKind.OVERLOADED), answers()]
+    harness = GenerateHarness(Registry(ScriptedProvider(*acts)), limits=limits)
+    job = await harness.lease(make_request())
+    await harness.generate(job)
+    harness.ledger.advance(timedelta(hours=1))
+    await harness.ledger.duties.promote(10)
+    again = await harness.lease_again()
+    await harness.generate(again)
+    # Someone else's by now: no call is made with the permit.
+    await harness.generate(again)
 
-        assert limits.notices == ["failed scripted overloaded", "answered scripted", "unused scripted"]
-
-    run(scenario())
+    assert limits.notices == ["failed scripted overloaded", "answered scripted", "unused scripted"]

@@ -75,41 +75,35 @@ PART = (False, "interrupted", "data: The desk ")
 
 
 @pytest.mark.parametrize("kind", [FailureKind.UNKNOWN_OUTCOME, FailureKind.BAD_ANSWER])
-def test_a_broken_stream_is_an_attempt_with_partial_text_and_the_next_starts_again(kind: FailureKind) -> None:
-    async def scenario() -> None:
-        sink = RecordingSink()
-        harness = GenerateHarness(Registry(Streamed(raises(ProviderError(kind, "broke off")), answers())), tokens=sink)
-        job = await harness.lease(STREAMED)
-        view = await harness.generate(job)
-        assert view.state is JobState.SCHEDULED
-        assert await incomplete_answers(harness, job) == [PART]
+async def test_a_broken_stream_is_an_attempt_with_partial_text_and_the_next_starts_again(kind: FailureKind) -> None:
+    sink = RecordingSink()
+    harness = GenerateHarness(Registry(Streamed(raises(ProviderError(kind, "broke off")), answers())), tokens=sink)
+    job = await harness.lease(STREAMED)
+    view = await harness.generate(job)
+    assert view.state is JobState.SCHEDULED
+    assert await incomplete_answers(harness, job) == [PART]
 
-        harness.ledger.advance(LONG)
-        await harness.ledger.duties.promote(1)
-        view = await harness.generate(await harness.lease_again())
-        assert (view.state, view.step) == (JobState.AVAILABLE, Step.CHECK)
-        assert [won for won, *_ in await incomplete_answers(harness, job)] == [False, True]
-        assert sink.pieces == ["start 1", "The ", "desk ", "broken", "start 2", "The ", "desk ", "end"]
-
-    asyncio.run(scenario())
+    harness.ledger.advance(LONG)
+    await harness.ledger.duties.promote(1)
+    view = await harness.generate(await harness.lease_again())
+    assert (view.state, view.step) == (JobState.AVAILABLE, Step.CHECK)
+    assert [won for won, *_ in await incomplete_answers(harness, job)] == [False, True]
+    assert sink.pieces == ["start 1", "The ", "desk ", "broken", "start 2", "The ", "desk ", "end"]
 
 
-def test_the_part_of_a_call_that_is_cut_off_is_kept() -> None:
-    async def scenario() -> None:
-        sink, hanging = RecordingSink(), asyncio.Event()
-        provider = Streamed(hangs_at(hanging))
-        harness = GenerateHarness(Registry(provider), tokens=sink)
-        job = await harness.lease(STREAMED)
-        generating = asyncio.create_task(harness.generate(job))
-        await asyncio.wait_for(hanging.wait(), 5)
-        generating.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await generating
-        assert await harness.attempts(job) == [("unknown", False)]
-        assert await incomplete_answers(harness, job) == [PART]
-        assert sink.pieces == ["start 1", "The ", "desk ", "broken"]
-
-    asyncio.run(scenario())
+async def test_the_part_of_a_call_that_is_cut_off_is_kept() -> None:
+    sink, hanging = RecordingSink(), asyncio.Event()
+    provider = Streamed(hangs_at(hanging))
+    harness = GenerateHarness(Registry(provider), tokens=sink)
+    job = await harness.lease(STREAMED)
+    generating = asyncio.create_task(harness.generate(job))
+    await asyncio.wait_for(hanging.wait(), 5)
+    generating.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await generating
+    assert await harness.attempts(job) == [("unknown", False)]
+    assert await incomplete_answers(harness, job) == [PART]
+    assert sink.pieces == ["start 1", "The ", "desk ", "broken"]
 
 
 class Narrow(PostgresAttempts):
@@ -132,14 +126,11 @@ class NarrowLedger(LentLedger):
         return Narrow(self._database)
 
 
-def test_a_part_that_can_not_be_kept_fails_nothing() -> None:
-    async def scenario() -> None:
-        failing = Streamed(raises(ProviderError(FailureKind.UNKNOWN_OUTCOME, "broke off")))
-        harness = GenerateHarness(Registry(failing), ledger=NarrowLedger())
-        job = await harness.lease(STREAMED)
-        view = await harness.generate(job)
-        assert view.state is JobState.SCHEDULED
-        assert await incomplete_answers(harness, job) == []
-        assert [outcome for outcome, _ in await harness.attempts(job)] == ["unknown"]
-
-    asyncio.run(scenario())
+async def test_a_part_that_can_not_be_kept_fails_nothing() -> None:
+    failing = Streamed(raises(ProviderError(FailureKind.UNKNOWN_OUTCOME, "broke off")))
+    harness = GenerateHarness(Registry(failing), ledger=NarrowLedger())
+    job = await harness.lease(STREAMED)
+    view = await harness.generate(job)
+    assert view.state is JobState.SCHEDULED
+    assert await incomplete_answers(harness, job) == []
+    assert [outcome for outcome, _ in await harness.attempts(job)] == ["unknown"]

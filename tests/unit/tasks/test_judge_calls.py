@@ -32,7 +32,6 @@ from tests.judge_harness import (
     claims_of,
     grounding_of,
     judge_harness,
-    run,
     supplied_answer,
     verdict,
     verdicts_reply,
@@ -84,57 +83,48 @@ async def killed_before_the_end(harness: JudgeHarness) -> None:
     await harness.ledger.duties.rescue(10, None)
 
 
-def test_an_answer_that_came_before_a_crash_is_not_asked_for_again() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)), raises(AssertionError("called twice")))
-        await harness.submit(supplied_answer(PARAPHRASE))
-        await killed_before_the_end(harness)
+async def test_an_answer_that_came_before_a_crash_is_not_asked_for_again() -> None:
+    harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)), raises(AssertionError("called twice")))
+    await harness.submit(supplied_answer(PARAPHRASE))
+    await killed_before_the_end(harness)
 
-        again = await harness.lease()
-        assert again.judged is not None
-        await harness.check(again)
+    again = await harness.lease()
+    assert again.judged is not None
+    await harness.check(again)
 
-        view = await harness.view()
-        assert (view.outcome, len(harness.judge.calls), view.cost_usd) == (Outcome.ANSWERED, 1, Decimal("0.002"))
-        assert claims_of(view)[0].checker == "judge"
-
-    run(scenario())
+    view = await harness.view()
+    assert (view.outcome, len(harness.judge.calls), view.cost_usd) == (Outcome.ANSWERED, 1, Decimal("0.002"))
+    assert claims_of(view)[0].checker == "judge"
 
 
-def test_a_stored_answer_to_another_question_is_not_mistaken_for_this_ones() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)))
-        await harness.submit(supplied_answer(PARAPHRASE))
-        await killed_before_the_end(harness)
-        again = await harness.lease()
-        assert again.judged is not None
-        prompt = again.judged.prompt
-        other = prompt.model_copy(update={"snapshot": prompt.snapshot.model_copy(update={"sha256": "0" * 64})})
-        await harness.check(replace(again, judged=replace(again.judged, prompt=other)))
+async def test_a_stored_answer_to_another_question_is_not_mistaken_for_this_ones() -> None:
+    harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)))
+    await harness.submit(supplied_answer(PARAPHRASE))
+    await killed_before_the_end(harness)
+    again = await harness.lease()
+    assert again.judged is not None
+    prompt = again.judged.prompt
+    other = prompt.model_copy(update={"snapshot": prompt.snapshot.model_copy(update={"sha256": "0" * 64})})
+    await harness.check(replace(again, judged=replace(again.judged, prompt=other)))
 
-        view = await harness.view()
-        assert claims_of(view)[0].verdict is Verdict.UNCHECKED
-        assert len(harness.judge.calls) == 1
-
-    run(scenario())
+    view = await harness.view()
+    assert claims_of(view)[0].verdict is Verdict.UNCHECKED
+    assert len(harness.judge.calls) == 1
 
 
-def test_a_stop_in_the_midst_of_the_call_is_an_unknown_outcome_and_the_job_goes_back() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(hangs, verdicts_reply(verdict(1, "supported", QUOTE)))
-        await harness.submit(supplied_answer(PARAPHRASE))
-        checking = asyncio.create_task(harness.check(await harness.lease()))
-        await harness.judge.called.wait()
-        checking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await checking
+async def test_a_stop_in_the_midst_of_the_call_is_an_unknown_outcome_and_the_job_goes_back() -> None:
+    harness = judge_harness(hangs, verdicts_reply(verdict(1, "supported", QUOTE)))
+    await harness.submit(supplied_answer(PARAPHRASE))
+    checking = asyncio.create_task(harness.check(await harness.lease()))
+    await harness.judge.called.wait()
+    checking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await checking
 
-        view = await harness.view()
-        assert (view.state, view.step) == (JobState.AVAILABLE, Step.CHECK)
-        assert await harness.outcomes() == [("judge", "unknown", False)]
-        assert (await harness.finish()).outcome is Outcome.ANSWERED
-
-    run(scenario())
+    view = await harness.view()
+    assert (view.state, view.step) == (JobState.AVAILABLE, Step.CHECK)
+    assert await harness.outcomes() == [("judge", "unknown", False)]
+    assert (await harness.finish()).outcome is Outcome.ANSWERED
 
 
 @pytest.mark.parametrize("hold", [False, True])
@@ -151,32 +141,26 @@ def test_an_unknown_outcome_is_repeated_or_held_by_policy(hold: bool) -> None:  
     assert len(harness.judge.calls) == (1 if hold else 2)
 
 
-def test_a_job_that_takes_its_worker_down_while_it_is_judged_is_finished_without() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(hangs)
-        await harness.submit(supplied_answer(PARAPHRASE))
-        job = await harness.lease()
-        await harness.check(replace(job, unknown=MAX_UNKNOWN))
+async def test_a_job_that_takes_its_worker_down_while_it_is_judged_is_finished_without() -> None:
+    harness = judge_harness(hangs)
+    await harness.submit(supplied_answer(PARAPHRASE))
+    job = await harness.lease()
+    await harness.check(replace(job, unknown=MAX_UNKNOWN))
 
-        view = await harness.view()
-        assert (view.state, view.outcome, harness.judge.calls) == (JobState.COMPLETED, Outcome.PARTIAL, [])
-
-    run(scenario())
+    view = await harness.view()
+    assert (view.state, view.outcome, harness.judge.calls) == (JobState.COMPLETED, Outcome.PARTIAL, [])
 
 
-def test_without_room_in_the_budget_the_job_is_held_and_released_by_more() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)))
-        await harness.submit(supplied_answer(PARAPHRASE), max_cost_usd=Decimal("0.001"))
-        view = await harness.finish()
-        assert (view.state, view.step, view.held_reason) == (JobState.SCHEDULED, Step.CHECK, "budget")
-        assert harness.judge.calls == []
+async def test_without_room_in_the_budget_the_job_is_held_and_released_by_more() -> None:
+    harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)))
+    await harness.submit(supplied_answer(PARAPHRASE), max_cost_usd=Decimal("0.001"))
+    view = await harness.finish()
+    assert (view.state, view.step, view.held_reason) == (JobState.SCHEDULED, Step.CHECK, "budget")
+    assert harness.judge.calls == []
 
-        await harness.ledger.actions.set_budget(view.batch_id, Decimal(1), "ada")
-        view = await harness.finish()
-        assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, Decimal("0.002"))
-
-    run(scenario())
+    await harness.ledger.actions.set_budget(view.batch_id, Decimal(1), "ada")
+    view = await harness.finish()
+    assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, Decimal("0.002"))
 
 
 def test_a_defect_before_the_call_costs_the_judge_not_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,83 +174,69 @@ def test_a_defect_before_the_call_costs_the_judge_not_the_job(monkeypatch: pytes
     assert "a defect" in grounding_of(view).failed_checkers["judge"]
 
 
-def test_a_judge_of_unknown_price_is_not_asked_under_a_ceiling() -> None:
-    async def scenario() -> None:
-        harness = JudgeHarness(ScriptedProvider(verdicts_reply(), reserve_usd=None))
-        await harness.submit(supplied_answer(PARAPHRASE), max_cost_usd=Decimal(1))
-        view = await harness.finish()
-        assert "price of model" in grounding_of(view).failed_checkers["judge"]
-
-    run(scenario())
+async def test_a_judge_of_unknown_price_is_not_asked_under_a_ceiling() -> None:
+    harness = JudgeHarness(ScriptedProvider(verdicts_reply(), reserve_usd=None))
+    await harness.submit(supplied_answer(PARAPHRASE), max_cost_usd=Decimal(1))
+    view = await harness.finish()
+    assert "price of model" in grounding_of(view).failed_checkers["judge"]
 
 
-def test_the_same_question_of_a_batch_is_judged_once() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)), raises(AssertionError("asked again")))
-        await harness.ledger.submission.submit(
-            make_batch(), [make_jobs(supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE))]
-        )
-        journal = LedgerJournal(harness.ledger)
-        judge = Judge(harness.ledger.queue, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
-        step = Check(harness.ledger.queue, journal, Inline(), lambda *_: None, judge)
-        for job in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2):
-            await step.run(job)
-        await journal.close()
+async def test_the_same_question_of_a_batch_is_judged_once() -> None:
+    harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)), raises(AssertionError("asked again")))
+    await harness.ledger.submission.submit(
+        make_batch(), [make_jobs(supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE))]
+    )
+    journal = LedgerJournal(harness.ledger)
+    judge = Judge(harness.ledger.queue, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
+    step = Check(harness.ledger.queue, journal, Inline(), lambda *_: None, judge)
+    for job in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2):
+        await step.run(job)
+    await journal.close()
 
-        (batch,) = await harness.ledger.reading.batches(1)
-        views = [view async for view in harness.ledger.reading.batch_views(batch.batch_id)]
-        assert [claims_of(view)[0].verdict for view in views] == [Verdict.SUPPORTED] * 2
-        assert (len(harness.judge.calls), batch.spent_usd) == (1, Decimal("0.002"))
-
-    run(scenario())
+    (batch,) = await harness.ledger.reading.batches(1)
+    views = [view async for view in harness.ledger.reading.batch_views(batch.batch_id)]
+    assert [claims_of(view)[0].verdict for view in views] == [Verdict.SUPPORTED] * 2
+    assert (len(harness.judge.calls), batch.spent_usd) == (1, Decimal("0.002"))
 
 
-def test_jobs_that_wait_for_their_judge_delay_no_others() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(hangs)
-        plain = supplied_answer(PLAIN, checkers=["lexical"])
-        await harness.ledger.submission.submit(make_batch(), [make_jobs(supplied_answer(PARAPHRASE), plain)])
-        journal, done = LedgerJournal(harness.ledger), asyncio.Event()
-        judge = Judge(harness.ledger.queue, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
-        step = Check(harness.ledger.queue, journal, Inline(), lambda *_: done.set(), judge)
-        jobs = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2)
-        running = [asyncio.create_task(step.run(job)) for job in jobs]
-        await harness.judge.called.wait()
-        await done.wait()
-        for task in running:
-            task.cancel()
-        await asyncio.wait(running)
-        await journal.close()
-
-    run(scenario())
+async def test_jobs_that_wait_for_their_judge_delay_no_others() -> None:
+    harness = judge_harness(hangs)
+    plain = supplied_answer(PLAIN, checkers=["lexical"])
+    await harness.ledger.submission.submit(make_batch(), [make_jobs(supplied_answer(PARAPHRASE), plain)])
+    journal, done = LedgerJournal(harness.ledger), asyncio.Event()
+    judge = Judge(harness.ledger.queue, PaidCalls(journal, harness.policy, lambda: 0.5), Registry(harness.judge))
+    step = Check(harness.ledger.queue, journal, Inline(), lambda *_: done.set(), judge)
+    jobs = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2)
+    running = [asyncio.create_task(step.run(job)) for job in jobs]
+    await harness.judge.called.wait()
+    await done.wait()
+    for task in running:
+        task.cancel()
+    await asyncio.wait(running)
+    await journal.close()
 
 
 # ---- checking again --------------------------------------------------------------------------------------------
 
 
-def test_a_recheck_calls_the_judge_again_and_never_generates() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(
-            verdicts_reply(verdict(1, "supported", QUOTE)), verdicts_reply(verdict(1, "unsupported"))
-        )
-        request = JobRequest(query="q", context=({"content": SOURCE},), config={"on_ungrounded": "retry"})
-        await harness.submit(request)
-        (job,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
-        attempt = make_attempt(job)
-        await harness.ledger.attempts.open_attempts([attempt])
-        then = Advance(JobState.AVAILABLE, Step.CHECK, 0)
-        await harness.ledger.attempts.close_attempts([closed_ok(job, attempt, f"{PARAPHRASE} [1]", then=then)])
-        (job,) = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
-        await harness.ledger.queue.finish([make_final(job)])
+async def test_a_recheck_calls_the_judge_again_and_never_generates() -> None:
+    harness = judge_harness(verdicts_reply(verdict(1, "supported", QUOTE)), verdicts_reply(verdict(1, "unsupported")))
+    request = JobRequest(query="q", context=({"content": SOURCE},), config={"on_ungrounded": "retry"})
+    await harness.submit(request)
+    (job,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
+    attempt = make_attempt(job)
+    await harness.ledger.attempts.open_attempts([attempt])
+    then = Advance(JobState.AVAILABLE, Step.CHECK, 0)
+    await harness.ledger.attempts.close_attempts([closed_ok(job, attempt, f"{PARAPHRASE} [1]", then=then)])
+    (job,) = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 1)
+    await harness.ledger.queue.finish([make_final(job)])
 
-        for run_, expected in ((2, Verdict.SUPPORTED), (3, Verdict.UNSUPPORTED)):
-            recheck = Recheck(checkers=(CheckerName.LEXICAL, CheckerName.JUDGE), judge="scripted")
-            assert await harness.ledger.actions.recheck([job.job_id], recheck, "ada") == [job.job_id]
-            view = await harness.finish()
-            assert (view.run, view.round, claims_of(view)[0].verdict) == (run_, 0, expected)
-        assert [purpose for purpose, _, _ in await harness.outcomes()] == ["generate", "judge", "judge"]
-
-    run(scenario())
+    for run_, expected in ((2, Verdict.SUPPORTED), (3, Verdict.UNSUPPORTED)):
+        recheck = Recheck(checkers=(CheckerName.LEXICAL, CheckerName.JUDGE), judge="scripted")
+        assert await harness.ledger.actions.recheck([job.job_id], recheck, "ada") == [job.job_id]
+        view = await harness.finish()
+        assert (view.run, view.round, claims_of(view)[0].verdict) == (run_, 0, expected)
+    assert [purpose for purpose, _, _ in await harness.outcomes()] == ["generate", "judge", "judge"]
 
 
 def test_each_round_is_judged_by_a_call_of_its_own_and_what_could_not_be_judged_is_not_asked_again() -> None:

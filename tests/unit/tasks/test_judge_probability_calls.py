@@ -150,26 +150,23 @@ async def _dies(_: object) -> set[Any]:
     raise _Killed
 
 
-def test_a_stored_reply_is_read_in_the_form_of_its_request_under_any_judge() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(gives(0.9))
-        await harness.submit(supplied_answer(PARAPHRASE))
-        finish, harness.ledger.queue.finish = harness.ledger.queue.finish, _dies  # type: ignore[method-assign,assignment]
-        with pytest.raises(_Killed):
-            await harness.check(await harness.lease())
-        harness.ledger.queue.finish = finish  # type: ignore[method-assign]
-        harness.ledger.advance(LEASE * 2)
-        await harness.ledger.duties.rescue(10, None)
-        again = await harness.lease()
-        assert again.judged is not None
-        after = replace(harness, judge=ScriptedProvider(raises(AssertionError("asked again"))))
-        await after.check(again)
+async def test_a_stored_reply_is_read_in_the_form_of_its_request_under_any_judge() -> None:
+    harness = judge_harness(gives(0.9))
+    await harness.submit(supplied_answer(PARAPHRASE))
+    finish, harness.ledger.queue.finish = harness.ledger.queue.finish, _dies  # type: ignore[method-assign,assignment]
+    with pytest.raises(_Killed):
+        await harness.check(await harness.lease())
+    harness.ledger.queue.finish = finish  # type: ignore[method-assign]
+    harness.ledger.advance(LEASE * 2)
+    await harness.ledger.duties.rescue(10, None)
+    again = await harness.lease()
+    assert again.judged is not None
+    after = replace(harness, judge=ScriptedProvider(raises(AssertionError("asked again"))))
+    await after.check(again)
 
-        (claim,) = claims_of(await harness.view())
-        assert claim.judge is not None
-        assert claim.judge.probability == 0.9
-
-    asyncio.run(scenario())
+    (claim,) = claims_of(await harness.view())
+    assert claim.judge is not None
+    assert claim.judge.probability == 0.9
 
 
 def test_a_judge_that_writes_is_asked_in_words_and_its_word_is_on_record() -> None:

@@ -140,7 +140,7 @@ def test_the_cheapest_lane_that_ends_before_the_deadline(
     assert asyncio.run(chosen(leased, *seconds, batches=False)) is Lane.STANDARD
 
 
-def test_the_times_are_read_once_for_all_jobs_and_again_after_a_failure() -> None:
+async def test_the_times_are_read_once_for_all_jobs_and_again_after_a_failure() -> None:
     reads: list[str] = []
 
     async def times(provider: str, model: str, lane: Lane) -> BatchTimes:
@@ -150,16 +150,13 @@ def test_the_times_are_read_once_for_all_jobs_and_again_after_a_failure() -> Non
             raise LedgerUnavailable("away")
         return BatchTimes((60,))
 
-    async def scenario() -> None:
-        chooser, config = LaneChooser(registry(), times, TERMS), job().request.config
-        failures = await asyncio.gather(*(chooser.refresh(config) for _ in range(50)), return_exceptions=True)
-        assert {type(failure) for failure in failures} == {LedgerUnavailable}
-        await asyncio.gather(*(chooser.refresh(config) for _ in range(50)))
-        await chooser.refresh(config)
-        assert reads == ["scripted-1"] * 2
-        assert chooser.choose(job(HOUR), "scripted", "scripted-1").lane is Lane.PROVIDER_BATCH
-
-    asyncio.run(scenario())
+    chooser, config = LaneChooser(registry(), times, TERMS), job().request.config
+    failures = await asyncio.gather(*(chooser.refresh(config) for _ in range(50)), return_exceptions=True)
+    assert {type(failure) for failure in failures} == {LedgerUnavailable}
+    await asyncio.gather(*(chooser.refresh(config) for _ in range(50)))
+    await chooser.refresh(config)
+    assert reads == ["scripted-1"] * 2
+    assert chooser.choose(job(HOUR), "scripted", "scripted-1").lane is Lane.PROVIDER_BATCH
 
 
 def test_a_batch_that_is_open_for_longer_than_usual_counts() -> None:

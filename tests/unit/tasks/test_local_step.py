@@ -16,7 +16,6 @@ from tests.judge_harness import (
     WRONG,
     JudgeHarness,
     grounding_of,
-    run,
     supplied_answer,
     verdict,
     verdicts_reply,
@@ -42,38 +41,32 @@ def test_the_layers_say_where_a_job_is_checked() -> None:
     assert words.apply(GenerationConfig(checkers=READ)).check_step is Step.CHECK
 
 
-def test_both_rounds_and_the_way_back_are_checked_by_the_model() -> None:
-    async def scenario() -> None:
-        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(" ")), checked_in=Step.LOCAL)
-        view = await harness.answer(requesting(on_ungrounded="retry", checkers=READ))
+async def test_both_rounds_and_the_way_back_are_checked_by_the_model() -> None:
+    harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(" ")), checked_in=Step.LOCAL)
+    view = await harness.answer(requesting(on_ungrounded="retry", checkers=READ))
 
-        assert (view.state, view.step, view.outcome) == (JobState.COMPLETED, Step.LOCAL, Outcome.PARTIAL)
-        assert [purpose for _, purpose, _ in await harness.purposes(view)] == ["generate", "correct"]
-        grounding = record_of(view).grounding
-        assert grounding is not None
-        assert grounding.checkers["local"] == "says-who-3"
-
-    run(scenario())
+    assert (view.state, view.step, view.outcome) == (JobState.COMPLETED, Step.LOCAL, Outcome.PARTIAL)
+    assert [purpose for _, purpose, _ in await harness.purposes(view)] == ["generate", "correct"]
+    grounding = record_of(view).grounding
+    assert grounding is not None
+    assert grounding.checkers["local"] == "says-who-3"
 
 
-def test_a_job_that_waits_for_its_judge_comes_back_to_the_model() -> None:
+async def test_a_job_that_waits_for_its_judge_comes_back_to_the_model() -> None:
     config = {"checkers": [*READ, "judge"]}
     acts = (raises(ProviderError(FailureKind.OVERLOADED, "busy")), verdicts_reply(verdict(1, "supported", QUOTE)))
 
-    async def scenario() -> None:
-        harness = JudgeHarness(ScriptedProvider(*acts), step=Step.LOCAL)
-        await harness.submit(supplied_answer(PARAPHRASE, WRONG, **config))
-        await harness.check(await harness.lease())
-        view = await harness.view()
-        assert (view.state, view.step) == (JobState.SCHEDULED, Step.LOCAL)
-        grounding = grounding_of(await harness.finish())
-        assert sorted(grounding.checkers) == sorted([*READ, "judge"])
-        assert grounding.failed_checkers == {}
-
-    run(scenario())
+    harness = JudgeHarness(ScriptedProvider(*acts), step=Step.LOCAL)
+    await harness.submit(supplied_answer(PARAPHRASE, WRONG, **config))
+    await harness.check(await harness.lease())
+    view = await harness.view()
+    assert (view.state, view.step) == (JobState.SCHEDULED, Step.LOCAL)
+    grounding = grounding_of(await harness.finish())
+    assert sorted(grounding.checkers) == sorted([*READ, "judge"])
+    assert grounding.failed_checkers == {}
 
 
-def test_the_step_changes_nothing_about_the_verdicts() -> None:
+async def test_the_step_changes_nothing_about_the_verdicts() -> None:
     """A worker with the model gives a job of ``check`` and the same job of ``local`` the same record."""
 
     async def checked(step: Step) -> str:
@@ -86,7 +79,4 @@ def test_the_step_changes_nothing_about_the_verdicts() -> None:
         assert view.record is not None
         return view.record.model_dump_json(exclude={"job_id", "message_id", "timing_ms", "created_at"})
 
-    async def scenario() -> None:
-        assert await checked(Step.CHECK) == await checked(Step.LOCAL)
-
-    run(scenario())
+    assert await checked(Step.CHECK) == await checked(Step.LOCAL)

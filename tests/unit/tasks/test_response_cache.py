@@ -29,7 +29,7 @@ from tasks.results import result_of
 from tests.builders import make_attempt, make_config, make_request
 from tests.scripted_provider import Registry, ScriptedProvider, answers, hangs
 from tests.unit.tasks.test_check import examine
-from tests.unit.tasks.test_generate import LEASE, GenerateHarness, failing, run
+from tests.unit.tasks.test_generate import LEASE, GenerateHarness, failing
 
 DESK = SharePolicy(frozenset({"desk"}))
 
@@ -144,35 +144,32 @@ def test_kinds_of_waiting_are_recorded_apart(
 # ---- the step --------------------------------------------------------------------------------------------------
 
 
-def test_the_second_of_two_identical_jobs_costs_nothing_and_its_record_says_so() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(answers())
-        harness = shared_desk(provider)
-        first, _ = await again(harness)
-        second, view = await again(harness)
+async def test_the_second_of_two_identical_jobs_costs_nothing_and_its_record_says_so() -> None:
+    provider = ScriptedProvider(answers())
+    harness = shared_desk(provider)
+    first, _ = await again(harness)
+    second, view = await again(harness)
 
-        assert len(provider.calls) == 1
-        assert (view.state, view.step, view.cost_usd) == (JobState.AVAILABLE, Step.CHECK, Decimal(0))
-        assert [job.job_id for job in harness.checks] == [first.job_id, second.job_id]
-        records = {}
-        for job in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2):
-            final = examine(job, 0.0)
-            await harness.ledger.queue.finish([final])  # type: ignore[list-item]
-            records[job.job_id] = (await harness.ledger.reading.views([job.job_id]))[0]
-        paid, shared = (result_of(records[job.job_id]) for job in (first, second))
-        assert shared.response == paid.response
-        assert (paid.outcome, paid.claims, paid.citations) == (shared.outcome, shared.claims, shared.citations)
-        assert (paid.shared_from, shared.shared_from) == (None, first.job_id)
-        assert (paid.cost_usd, shared.cost_usd) == (Decimal("0.002"), Decimal(0))
-        assert (paid.tokens_used, shared.tokens_used) == (110, 0)
-        timing = shared.timing_ms or TimingMs()
-        assert timing.llm == 0
-        record = records[second.job_id].record
-        assert record is not None
-        assert record.provider_snapshot is not None
-        assert record.provider_snapshot.shared_from is not None
-
-    run(scenario())
+    assert len(provider.calls) == 1
+    assert (view.state, view.step, view.cost_usd) == (JobState.AVAILABLE, Step.CHECK, Decimal(0))
+    assert [job.job_id for job in harness.checks] == [first.job_id, second.job_id]
+    records = {}
+    for job in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2):
+        final = examine(job, 0.0)
+        await harness.ledger.queue.finish([final])  # type: ignore[list-item]
+        records[job.job_id] = (await harness.ledger.reading.views([job.job_id]))[0]
+    paid, shared = (result_of(records[job.job_id]) for job in (first, second))
+    assert shared.response == paid.response
+    assert (paid.outcome, paid.claims, paid.citations) == (shared.outcome, shared.claims, shared.citations)
+    assert (paid.shared_from, shared.shared_from) == (None, first.job_id)
+    assert (paid.cost_usd, shared.cost_usd) == (Decimal("0.002"), Decimal(0))
+    assert (paid.tokens_used, shared.tokens_used) == (110, 0)
+    timing = shared.timing_ms or TimingMs()
+    assert timing.llm == 0
+    record = records[second.job_id].record
+    assert record is not None
+    assert record.provider_snapshot is not None
+    assert record.provider_snapshot.shared_from is not None
 
 
 class Closed(Unlimited):
@@ -182,58 +179,49 @@ class Closed(Unlimited):
         return Denied(DenyReason.LANE_PAUSED, timedelta(minutes=1))
 
 
-def test_an_answer_that_is_stored_needs_no_permit() -> None:
-    async def scenario() -> None:
-        harness = shared_desk(ScriptedProvider(answers()))
-        await again(harness)
-        harness.limits = Closed()
-        _, view = await again(harness)
-        assert view.step is Step.CHECK
-
-    run(scenario())
+async def test_an_answer_that_is_stored_needs_no_permit() -> None:
+    harness = shared_desk(ScriptedProvider(answers()))
+    await again(harness)
+    harness.limits = Closed()
+    _, view = await again(harness)
+    assert view.step is Step.CHECK
 
 
-def test_sources_in_another_order_are_cited_in_that_order() -> None:
-    async def scenario() -> None:
-        texts = (
-            {"content": "The desk opens at nine.", "relevance_score": 0.9},
-            {"content": "Tea is at ten.", "relevance_score": 0.8},
-        )
-        provider = ScriptedProvider(answers())
-        harness = shared_desk(provider)
-        await again(harness, make_request(context=texts))
-        await again(harness, make_request(context=texts[::-1]))
+async def test_sources_in_another_order_are_cited_in_that_order() -> None:
+    texts = (
+        {"content": "The desk opens at nine.", "relevance_score": 0.9},
+        {"content": "Tea is at ten.", "relevance_score": 0.8},
+    )
+    provider = ScriptedProvider(answers())
+    harness = shared_desk(provider)
+    await again(harness, make_request(context=texts))
+    await again(harness, make_request(context=texts[::-1]))
 
-        assert len(provider.calls) == 1
-        cited = []
-        for job in sorted(await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2), key=lambda job: job.job_id):
-            final = examine(job, 0.0)
-            cited.append([citation.source_index for citation in final.record.citations])  # type: ignore[union-attr]
-            assert "desk opens" in final.record.citations[0].quoted_text  # type: ignore[union-attr]
-        assert cited == [[0], [1]]
-
-    run(scenario())
+    assert len(provider.calls) == 1
+    cited = []
+    for job in sorted(await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2), key=lambda job: job.job_id):
+        final = examine(job, 0.0)
+        cited.append([citation.source_index for citation in final.record.citations])  # type: ignore[union-attr]
+        assert "desk opens" in final.record.citations[0].quoted_text  # type: ignore[union-attr]
+    assert cited == [[0], [1]]
 
 
-def test_fields_of_the_job_itself_are_not_copied() -> None:
-    async def scenario() -> None:
-        first = ScriptedProvider(failing(FailureKind.NOT_FOUND), name="first")
-        second = ScriptedProvider(answers(), name="second")
-        harness = shared_desk(first, second)
-        await again(harness, make_request(config=make_config(provider="second")))
-        job, view = await again(harness, make_request(config=make_config(fallbacks=("second",))))
+async def test_fields_of_the_job_itself_are_not_copied() -> None:
+    first = ScriptedProvider(failing(FailureKind.NOT_FOUND), name="first")
+    second = ScriptedProvider(answers(), name="second")
+    harness = shared_desk(first, second)
+    await again(harness, make_request(config=make_config(provider="second")))
+    job, view = await again(harness, make_request(config=make_config(fallbacks=("second",))))
 
-        assert view.step is Step.CHECK
-        assert [len(provider.calls) for provider in (first, second)] == [1, 1]
-        stored = next(
-            lease.stored
-            for lease in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)
-            if lease.job_id == job.job_id
-        )
-        assert stored is not None
-        assert stored.completion.snapshot.fallback_from == ("first: not_found",)
-
-    run(scenario())
+    assert view.step is Step.CHECK
+    assert [len(provider.calls) for provider in (first, second)] == [1, 1]
+    stored = next(
+        lease.stored
+        for lease in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)
+        if lease.job_id == job.job_id
+    )
+    assert stored is not None
+    assert stored.completion.snapshot.fallback_from == ("first: not_found",)
 
 
 async def while_calling(harness: GenerateHarness, provider: ScriptedProvider, then: Callable[[], Any]) -> None:
@@ -245,26 +233,23 @@ async def while_calling(harness: GenerateHarness, provider: ScriptedProvider, th
     await asyncio.wait([calling])
 
 
-def test_a_call_under_way_is_waited_for_without_spending_anything() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(hangs, answers())
-        harness = shared_desk(provider)
+async def test_a_call_under_way_is_waited_for_without_spending_anything() -> None:
+    provider = ScriptedProvider(hangs, answers())
+    harness = shared_desk(provider)
 
-        async def second() -> None:
-            job, view = await again(harness)
-            assert (view.state, view.held_reason, view.step) == (JobState.SCHEDULED, None, Step.GENERATE)
-            assert await harness.attempts(job) == []
+    async def second() -> None:
+        job, view = await again(harness)
+        assert (view.state, view.held_reason, view.step) == (JobState.SCHEDULED, None, Step.GENERATE)
+        assert await harness.attempts(job) == []
 
-        await while_calling(harness, provider, second)
-        # The first was cut off: whoever comes next makes the call, and the other one takes what it brings.
-        harness.ledger.advance(timedelta(seconds=20))
-        await harness.ledger.duties.promote(10)
-        for _ in range(2):
-            await harness.generate(await harness.lease_again())
-        assert len(provider.calls) == 2
-        assert len(await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)) == 2
-
-    run(scenario())
+    await while_calling(harness, provider, second)
+    # The first was cut off: whoever comes next makes the call, and the other one takes what it brings.
+    harness.ledger.advance(timedelta(seconds=20))
+    await harness.ledger.duties.promote(10)
+    for _ in range(2):
+        await harness.generate(await harness.lease_again())
+    assert len(provider.calls) == 2
+    assert len(await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)) == 2
 
 
 class Slow(Unlimited):
@@ -282,41 +267,35 @@ class Slow(Unlimited):
         self.given_back += 1
 
 
-def test_a_call_that_began_meanwhile_is_not_made_twice_and_its_permit_given_back() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(answers())
-        harness = shared_desk(provider)
-        other = await harness.lease(make_request())
+async def test_a_call_that_began_meanwhile_is_not_made_twice_and_its_permit_given_back() -> None:
+    provider = ScriptedProvider(answers())
+    harness = shared_desk(provider)
+    other = await harness.lease(make_request())
 
-        async def begin() -> None:
-            terms = DESK.terms(other, call_of(other))
-            await harness.ledger.attempts.open_attempts([make_attempt(other, share=terms)])
+    async def begin() -> None:
+        terms = DESK.terms(other, call_of(other))
+        await harness.ledger.attempts.open_attempts([make_attempt(other, share=terms)])
 
-        limits = Slow(begin)
-        harness.limits = limits
-        job, view = await again(harness)
-        assert (view.state, limits.given_back, provider.calls) == (JobState.SCHEDULED, 1, [])
-        assert await harness.attempts(job) == []
-
-    run(scenario())
+    limits = Slow(begin)
+    harness.limits = limits
+    job, view = await again(harness)
+    assert (view.state, limits.given_back, provider.calls) == (JobState.SCHEDULED, 1, [])
+    assert await harness.attempts(job) == []
 
 
-def test_a_run_that_a_person_asked_for_makes_its_own_call() -> None:
-    async def scenario() -> None:
-        provider = ScriptedProvider(answers("One. [1]"), answers("Two. [1]"))
-        harness = shared_desk(provider)
-        job, _ = await again(harness)
-        await harness.ledger.actions.cancel([job.job_id], "ada")
-        await harness.ledger.actions.retry([job.job_id], "ada")
-        await harness.ledger.duties.promote(10)
-        await harness.generate(await harness.lease_again())
-        assert len(provider.calls) == 2
-        # What it got others may take, as the newest.
-        job, _ = await again(harness)
-        assert len(provider.calls) == 2
-        checking = {lease.job_id: lease for lease in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)}
-        stored = checking[job.job_id].stored
-        assert stored is not None
-        assert stored.completion.text == "Two. [1]"
-
-    run(scenario())
+async def test_a_run_that_a_person_asked_for_makes_its_own_call() -> None:
+    provider = ScriptedProvider(answers("One. [1]"), answers("Two. [1]"))
+    harness = shared_desk(provider)
+    job, _ = await again(harness)
+    await harness.ledger.actions.cancel([job.job_id], "ada")
+    await harness.ledger.actions.retry([job.job_id], "ada")
+    await harness.ledger.duties.promote(10)
+    await harness.generate(await harness.lease_again())
+    assert len(provider.calls) == 2
+    # What it got others may take, as the newest.
+    job, _ = await again(harness)
+    assert len(provider.calls) == 2
+    checking = {lease.job_id: lease for lease in await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 9)}
+    stored = checking[job.job_id].stored
+    assert stored is not None
+    assert stored.completion.text == "Two. [1]"

@@ -1,7 +1,5 @@
 """Two rounds over a real ledger: what a model is told, which answer wins, and that nothing paid for is lost."""
 
-import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -112,54 +110,44 @@ class RoundsHarness:
         return [(attempt["round"], attempt["purpose"], attempt["outcome"]) for attempt in detail.attempts]
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
-
-
 def record_of(view: JobView) -> GenerationRecord:
     assert view.record is not None
     return view.record
 
 
-def test_the_second_prompt_lists_the_unsupported_claims_and_its_answer_wins() -> None:
-    async def scenario() -> None:
-        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
-        view = await harness.answer(requesting(on_ungrounded="retry"))
+async def test_the_second_prompt_lists_the_unsupported_claims_and_its_answer_wins() -> None:
+    harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+    view = await harness.answer(requesting(on_ungrounded="retry"))
 
-        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.ANSWERED, 1)
-        assert await harness.purposes(view) == [(0, "generate", "ok"), (1, "correct", "ok")]
-        record = record_of(view)
-        assert record.answer == GOOD
-        assert record.messages_snapshot is not None
-        assert record.messages_snapshot.proves([SOURCE])
-        *before, previous, correction = record.messages_snapshot.texts([SOURCE])
-        assert [role for role, _ in before] == [Role.SYSTEM, Role.USER]
-        assert previous == (Role.ASSISTANT, f"{GOOD} {BAD}")
-        assert '- "The editor eats forty pancakes with syrup each Sunday."' in correction[1]
-        assert "nine in the evening" not in correction[1]
-        # Both calls were paid for; the tokens are the winning call's.
-        assert view.cost_usd == Decimal("0.004")
-        assert record.usage is not None
-        assert record.usage.output_tokens == 10
-
-    run(scenario())
+    assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.ANSWERED, 1)
+    assert await harness.purposes(view) == [(0, "generate", "ok"), (1, "correct", "ok")]
+    record = record_of(view)
+    assert record.answer == GOOD
+    assert record.messages_snapshot is not None
+    assert record.messages_snapshot.proves([SOURCE])
+    *before, previous, correction = record.messages_snapshot.texts([SOURCE])
+    assert [role for role, _ in before] == [Role.SYSTEM, Role.USER]
+    assert previous == (Role.ASSISTANT, f"{GOOD} {BAD}")
+    assert '- "The editor eats forty pancakes with syrup each Sunday."' in correction[1]
+    assert "nine in the evening" not in correction[1]
+    # Both calls were paid for; the tokens are the winning call's.
+    assert view.cost_usd == Decimal("0.004")
+    assert record.usage is not None
+    assert record.usage.output_tokens == 10
 
 
-def test_an_audit_proves_the_messages_of_both_rounds_and_sees_when_they_were_changed() -> None:
-    async def scenario() -> None:
-        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
-        view = await harness.answer(requesting(on_ungrounded="retry"))
-        detail = await harness.ledger.reading.job_detail(view.job_id)
-        audit = audit_of(detail, result_of(view))
-        assert [(proof.call, proof.proven) for proof in audit.proofs] == [("1.0 generate", True), ("1.1 correct", True)]
-        assert audit.messages is not None
-        assert audit.messages.sha256 == audit.proofs[1].sha256 != audit.proofs[0].sha256
+async def test_an_audit_proves_the_messages_of_both_rounds_and_sees_when_they_were_changed() -> None:
+    harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+    view = await harness.answer(requesting(on_ungrounded="retry"))
+    detail = await harness.ledger.reading.job_detail(view.job_id)
+    audit = audit_of(detail, result_of(view))
+    assert [(proof.call, proof.proven) for proof in audit.proofs] == [("1.0 generate", True), ("1.1 correct", True)]
+    assert audit.messages is not None
+    assert audit.messages.sha256 == audit.proofs[1].sha256 != audit.proofs[0].sha256
 
-        first = detail.completions[0]["prompt"]
-        first["snapshot"]["messages"][1]["parts"][0]["text"] += " forged"
-        assert [proof.proven for proof in audit_of(detail, result_of(view)).proofs] == [False, True]
-
-    run(scenario())
+    first = detail.completions[0]["prompt"]
+    first["snapshot"]["messages"][1]["parts"][0]["text"] += " forged"
+    assert [proof.proven for proof in audit_of(detail, result_of(view)).proofs] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -178,37 +166,31 @@ def test_an_audit_proves_the_messages_of_both_rounds_and_sees_when_they_were_cha
         (raises(ZeroDivisionError("oops")), "ZeroDivisionError: oops"),
     ],
 )
-def test_the_first_answer_is_kept_when_the_second_is_no_better(second: Act, why: str) -> None:
-    async def scenario() -> None:
-        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), second))
-        view = await harness.answer(requesting(on_ungrounded="retry", max_attempts=2))
+async def test_the_first_answer_is_kept_when_the_second_is_no_better(second: Act, why: str) -> None:
+    harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), second))
+    view = await harness.answer(requesting(on_ungrounded="retry", max_attempts=2))
 
-        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
-        record = record_of(view)
-        assert record.answer.startswith(f"{GOOD} {BAD}")
-        assert why in record.quality.reasoning
-        assert any(why in warning for warning in record.quality.warnings)
-        assert record.messages_snapshot is not None
-        assert len(record.messages_snapshot.messages) == 2
-        assert [purpose for _, purpose, _ in await harness.purposes(view)][:2] == ["generate", "correct"]
-
-    run(scenario())
+    assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
+    record = record_of(view)
+    assert record.answer.startswith(f"{GOOD} {BAD}")
+    assert why in record.quality.reasoning
+    assert any(why in warning for warning in record.quality.warnings)
+    assert record.messages_snapshot is not None
+    assert len(record.messages_snapshot.messages) == 2
+    assert [purpose for _, purpose, _ in await harness.purposes(view)][:2] == ["generate", "correct"]
 
 
-def test_a_second_answer_that_would_fail_the_job_gives_way_to_the_first() -> None:
-    async def scenario() -> None:
-        harness = RoundsHarness(
-            ScriptedProvider(answers(f"{GOOD} {BAD}"), answers("The night desk opens at nine in the evening."))
-        )
-        view = await harness.answer(requesting(on_ungrounded="retry", missing_citations="failed"))
+async def test_a_second_answer_that_would_fail_the_job_gives_way_to_the_first() -> None:
+    harness = RoundsHarness(
+        ScriptedProvider(answers(f"{GOOD} {BAD}"), answers("The night desk opens at nine in the evening."))
+    )
+    view = await harness.answer(requesting(on_ungrounded="retry", missing_citations="failed"))
 
-        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
-        assert "would fail: the answer has 0 citations" in record_of(view).quality.reasoning
-
-    run(scenario())
+    assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
+    assert "would fail: the answer has 0 citations" in record_of(view).quality.reasoning
 
 
-def test_the_first_answer_wins_if_the_check_of_the_second_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_answer_wins_if_the_check_of_the_second_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     real = check.postprocess
 
     def breaks(request: JobRequest, prompt: Any, completion: Any) -> Any:
@@ -218,151 +200,119 @@ def test_the_first_answer_wins_if_the_check_of_the_second_breaks(monkeypatch: py
 
     monkeypatch.setattr(check, "postprocess", breaks)
 
-    async def scenario() -> None:
-        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
-        view = await harness.answer(requesting(on_ungrounded="retry"))
+    harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+    view = await harness.answer(requesting(on_ungrounded="retry"))
 
-        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
-        assert "ZeroDivisionError: oops" in record_of(view).quality.reasoning
-
-    run(scenario())
+    assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
+    assert "ZeroDivisionError: oops" in record_of(view).quality.reasoning
 
 
-def test_a_second_answer_that_can_not_be_stored_gives_way_to_the_first() -> None:
-    async def scenario() -> None:
-        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
-        finish = harness.ledger.queue.finish
+async def test_a_second_answer_that_can_not_be_stored_gives_way_to_the_first() -> None:
+    harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}"), answers(GOOD)))
+    finish = harness.ledger.queue.finish
 
-        async def keeps_the_first_only(finals: Any) -> Any:
-            if any(final.record.answer == GOOD for final in finals):
-                raise Unstorable("too large")
-            return await finish(finals)
+    async def keeps_the_first_only(finals: Any) -> Any:
+        if any(final.record.answer == GOOD for final in finals):
+            raise Unstorable("too large")
+        return await finish(finals)
 
-        harness.ledger.queue.finish = keeps_the_first_only  # type: ignore[method-assign]
-        view = await harness.answer(requesting(on_ungrounded="retry"))
+    harness.ledger.queue.finish = keeps_the_first_only  # type: ignore[method-assign]
+    view = await harness.answer(requesting(on_ungrounded="retry"))
 
-        assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
-        assert "can't be stored: too large" in record_of(view).quality.reasoning
-
-    run(scenario())
+    assert (view.state, view.outcome, view.round) == (JobState.COMPLETED, Outcome.PARTIAL, 0)
+    assert "can't be stored: too large" in record_of(view).quality.reasoning
 
 
-def test_a_second_round_is_given_up_when_the_budget_is_used_up() -> None:
-    async def scenario() -> None:
-        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}")))
-        view = await harness.answer(requesting(on_ungrounded="retry"), max_cost_usd=Decimal("0.011"))
+async def test_a_second_round_is_given_up_when_the_budget_is_used_up() -> None:
+    harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {BAD}")))
+    view = await harness.answer(requesting(on_ungrounded="retry"), max_cost_usd=Decimal("0.011"))
 
-        assert (view.state, view.held_reason, view.outcome) == (JobState.COMPLETED, None, Outcome.PARTIAL)
-        assert "budget was used up" in record_of(view).quality.reasoning
-        assert await harness.purposes(view) == [(0, "generate", "ok")]
-
-    run(scenario())
+    assert (view.state, view.held_reason, view.outcome) == (JobState.COMPLETED, None, Outcome.PARTIAL)
+    assert "budget was used up" in record_of(view).quality.reasoning
+    assert await harness.purposes(view) == [(0, "generate", "ok")]
 
 
-def test_a_call_of_the_second_round_that_ends_unknown_is_not_held_for_a_person() -> None:
-    async def scenario() -> None:
-        policy = RetryPolicy(hold_unknown=True)
-        harness = RoundsHarness(
-            ScriptedProvider(answers(f"{GOOD} {BAD}"), failing(FailureKind.UNKNOWN_OUTCOME)), policy=policy
-        )
-        view = await harness.answer(requesting(on_ungrounded="retry"))
+async def test_a_call_of_the_second_round_that_ends_unknown_is_not_held_for_a_person() -> None:
+    policy = RetryPolicy(hold_unknown=True)
+    harness = RoundsHarness(
+        ScriptedProvider(answers(f"{GOOD} {BAD}"), failing(FailureKind.UNKNOWN_OUTCOME)), policy=policy
+    )
+    view = await harness.answer(requesting(on_ungrounded="retry"))
 
-        assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
-        assert await harness.purposes(view) == [(0, "generate", "ok"), (1, "correct", "unknown")]
-
-    run(scenario())
+    assert (view.state, view.outcome) == (JobState.COMPLETED, Outcome.PARTIAL)
+    assert await harness.purposes(view) == [(0, "generate", "ok"), (1, "correct", "unknown")]
 
 
-def test_an_answer_that_is_no_json_is_requested_once_more() -> None:
-    async def scenario() -> None:
-        harness = RoundsHarness(
-            ScriptedProvider(answers(GOOD, protocol=SEGMENTS), as_object("The night desk opens at nine."))
-        )
-        view = await harness.answer(requesting())
+async def test_an_answer_that_is_no_json_is_requested_once_more() -> None:
+    harness = RoundsHarness(
+        ScriptedProvider(answers(GOOD, protocol=SEGMENTS), as_object("The night desk opens at nine."))
+    )
+    view = await harness.answer(requesting())
 
-        assert view.outcome is Outcome.ANSWERED
-        assert await harness.purposes(view) == [(0, "generate", "ok"), (1, "reask", "ok")]
-        assert "not wholly in the form" in harness.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
-
-    run(scenario())
+    assert view.outcome is Outcome.ANSWERED
+    assert await harness.purposes(view) == [(0, "generate", "ok"), (1, "reask", "ok")]
+    assert "not wholly in the form" in harness.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
 
 
-def test_an_answer_that_stays_unreadable_is_requested_once_more_only() -> None:
-    async def scenario() -> None:
-        harness = RoundsHarness(ScriptedProvider(answers(GOOD, protocol=SEGMENTS)))
-        view = await harness.answer(requesting())
+async def test_an_answer_that_stays_unreadable_is_requested_once_more_only() -> None:
+    harness = RoundsHarness(ScriptedProvider(answers(GOOD, protocol=SEGMENTS)))
+    view = await harness.answer(requesting())
 
-        assert (view.outcome, len(harness.provider.calls)) == (Outcome.PARTIAL, 2)
-        assert "not in the required form" in record_of(view).quality.reasoning
-
-    run(scenario())
+    assert (view.outcome, len(harness.provider.calls)) == (Outcome.PARTIAL, 2)
+    assert "not in the required form" in record_of(view).quality.reasoning
 
 
 SCHEMA = {"type": "object", "required": ["hour"], "properties": {"hour": {"type": "integer"}}}
 
 
-def test_an_object_that_breaks_its_schema_is_asked_for_again_by_the_path_of_its_fault() -> None:
-    async def scenario() -> None:
-        text = "The night desk opens at nine in the evening."
-        harness = RoundsHarness(
-            ScriptedProvider(as_object(text, data={"hour": "nine"}), as_object(text, data={"hour": 9}))
-        )
-        view = await harness.answer(requesting(output_schema=SCHEMA))
+async def test_an_object_that_breaks_its_schema_is_asked_for_again_by_the_path_of_its_fault() -> None:
+    text = "The night desk opens at nine in the evening."
+    harness = RoundsHarness(ScriptedProvider(as_object(text, data={"hour": "nine"}), as_object(text, data={"hour": 9})))
+    view = await harness.answer(requesting(output_schema=SCHEMA))
 
-        assert (view.outcome, record_of(view).output_structured) == (Outcome.ANSWERED, {"hour": 9})
-        assert "at $.hour" in harness.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
-
-    run(scenario())
+    assert (view.outcome, record_of(view).output_structured) == (Outcome.ANSWERED, {"hour": 9})
+    assert "at $.hour" in harness.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
 
 
-def test_an_object_that_still_breaks_its_schema_is_partial_and_says_where() -> None:
-    async def scenario() -> None:
-        harness = RoundsHarness(
-            ScriptedProvider(as_object("The night desk opens at nine in the evening.", data={"hour": "nine"}))
-        )
-        view = await harness.answer(requesting(output_schema=SCHEMA))
+async def test_an_object_that_still_breaks_its_schema_is_partial_and_says_where() -> None:
+    harness = RoundsHarness(
+        ScriptedProvider(as_object("The night desk opens at nine in the evening.", data={"hour": "nine"}))
+    )
+    view = await harness.answer(requesting(output_schema=SCHEMA))
 
-        record = record_of(view)
-        assert (view.outcome, record.output_structured) == (Outcome.PARTIAL, {"hour": "nine"})
-        assert len(harness.provider.calls) == 2
-        fault = "the object does not satisfy output_schema at $.hour"
-        assert any(fault in warning for warning in record.quality.warnings)
-        assert fault in record.quality.reasoning.replace("The object", "the object")
-
-    run(scenario())
+    record = record_of(view)
+    assert (view.outcome, record.output_structured) == (Outcome.PARTIAL, {"hour": "nine"})
+    assert len(harness.provider.calls) == 2
+    fault = "the object does not satisfy output_schema at $.hour"
+    assert any(fault in warning for warning in record.quality.warnings)
+    assert fault in record.quality.reasoning.replace("The object", "the object")
 
 
-def test_an_answer_that_is_too_long_is_asked_for_once_more_and_then_cut() -> None:
-    async def scenario() -> None:
-        second = "The morning edition is printed in Port Lune at four [1]."
-        harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {second}")))
-        view = await harness.answer(requesting(max_response_length=60))
+async def test_an_answer_that_is_too_long_is_asked_for_once_more_and_then_cut() -> None:
+    second = "The morning edition is printed in Port Lune at four [1]."
+    harness = RoundsHarness(ScriptedProvider(answers(f"{GOOD} {second}")))
+    view = await harness.answer(requesting(max_response_length=60))
 
-        assert [purpose for _, purpose, _ in await harness.purposes(view)] == ["generate", "reask"]
-        assert "at most 60 are allowed" in harness.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
-        record = record_of(view)
-        assert (view.outcome, record.answer) == (Outcome.PARTIAL, GOOD)
-        assert any("cut at a sentence end" in warning for warning in record.quality.warnings)
-        (citation,) = record.citations
-        assert record.answer[citation.start_pos : citation.end_pos] == "[1]"
-
-    run(scenario())
+    assert [purpose for _, purpose, _ in await harness.purposes(view)] == ["generate", "reask"]
+    assert "at most 60 are allowed" in harness.provider.calls[1].prompt.snapshot.texts([SOURCE])[-1][1]
+    record = record_of(view)
+    assert (view.outcome, record.answer) == (Outcome.PARTIAL, GOOD)
+    assert any("cut at a sentence end" in warning for warning in record.quality.warnings)
+    (citation,) = record.citations
+    assert record.answer[citation.start_pos : citation.end_pos] == "[1]"
 
 
-def test_the_time_of_the_other_round_is_waiting_and_the_parts_make_the_total() -> None:
-    async def scenario() -> None:
-        for acts in ((answers(f"{GOOD} {BAD}"), answers(GOOD)), (answers(f"{GOOD} {BAD}"), answers(" "))):
-            harness = RoundsHarness(ScriptedProvider(*acts))
-            await harness.submit(requesting(on_ungrounded="retry"))
-            for step in (Step.GENERATE, Step.CHECK, Step.GENERATE):
-                harness.ledger.advance(timedelta(seconds=10))
-                job = await harness.lease(step)
-                assert job is not None
-                await (harness.generate if step is Step.GENERATE else harness.check)(job)
-            timing = record_of(await harness.finish()).timing_ms
+async def test_the_time_of_the_other_round_is_waiting_and_the_parts_make_the_total() -> None:
+    for acts in ((answers(f"{GOOD} {BAD}"), answers(GOOD)), (answers(f"{GOOD} {BAD}"), answers(" "))):
+        harness = RoundsHarness(ScriptedProvider(*acts))
+        await harness.submit(requesting(on_ungrounded="retry"))
+        for step in (Step.GENERATE, Step.CHECK, Step.GENERATE):
+            harness.ledger.advance(timedelta(seconds=10))
+            job = await harness.lease(step)
+            assert job is not None
+            await (harness.generate if step is Step.GENERATE else harness.check)(job)
+        timing = record_of(await harness.finish()).timing_ms
 
-            assert timing.retry_wait == pytest.approx(20_000, abs=2_000)
-            parts = timing.model_dump(exclude={"total"})
-            assert sum(parts.values()) == pytest.approx(timing.total, abs=1)
-
-    run(scenario())
+        assert timing.retry_wait == pytest.approx(20_000, abs=2_000)
+        parts = timing.model_dump(exclude={"total"})
+        assert sum(parts.values()) == pytest.approx(timing.total, abs=1)

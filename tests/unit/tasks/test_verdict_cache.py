@@ -35,7 +35,6 @@ from tests.judge_harness import (
     claims_of,
     grounding_of,
     judge_harness,
-    run,
     supplied_answer,
     verdict,
     verdicts_reply,
@@ -79,114 +78,99 @@ def words(view: JobView, claim: Claim) -> str:
 # ---- what is shared --------------------------------------------------------------------------------------------
 
 
-def test_equal_claims_with_equal_evidence_are_one_call_and_the_record_says_whose() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(verdicts_reply(YES), NEVER)
-        views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 3)
-        first, *repeats = views
+async def test_equal_claims_with_equal_evidence_are_one_call_and_the_record_says_whose() -> None:
+    harness = judge_harness(verdicts_reply(YES), NEVER)
+    views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 3)
+    first, *repeats = views
 
-        (claim,) = claims_of(first)
-        assert claim.reused_from is None
-        ((attempt),) = (await harness.ledger.reading.job_detail(first.job_id)).attempts
-        for view in repeats:
-            (same,) = claims_of(view)
-            assert same.reused_from is not None
-            assert (same.reused_from.job_id, str(same.reused_from.attempt_id)) == (first.job_id, str(attempt["id"]))
-            assert same.reused_from.number == 1
-            assert same.model_copy(update={"reused_from": None}) == claim
-            assert words(view, same) == QUOTE
-            assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, Decimal(0))
-            assert (await harness.ledger.reading.job_detail(view.job_id)).attempts == ()
-            assert grounding_of(view).checkers == grounding_of(first).checkers
-            assert grounding_of(view).failed_checkers == {}
-        rows = [row for view in views for row in judged_rows(view)]
-        assert [row["reused_from"] for row in rows] == [None, *[str(attempt["id"])] * 2]
-        assert {(row["judge"], row["verdict"], *row["evidence"][:1]) for row in rows} == {
-            ("scripted:scripted-1 by _judge@2", "supported", QUOTE)
-        }
-        assert harness.judge.calls[1:] == []
-
-    run(scenario())
+    (claim,) = claims_of(first)
+    assert claim.reused_from is None
+    ((attempt),) = (await harness.ledger.reading.job_detail(first.job_id)).attempts
+    for view in repeats:
+        (same,) = claims_of(view)
+        assert same.reused_from is not None
+        assert (same.reused_from.job_id, str(same.reused_from.attempt_id)) == (first.job_id, str(attempt["id"]))
+        assert same.reused_from.number == 1
+        assert same.model_copy(update={"reused_from": None}) == claim
+        assert words(view, same) == QUOTE
+        assert (view.outcome, view.cost_usd) == (Outcome.ANSWERED, Decimal(0))
+        assert (await harness.ledger.reading.job_detail(view.job_id)).attempts == ()
+        assert grounding_of(view).checkers == grounding_of(first).checkers
+        assert grounding_of(view).failed_checkers == {}
+    rows = [row for view in views for row in judged_rows(view)]
+    assert [row["reused_from"] for row in rows] == [None, *[str(attempt["id"])] * 2]
+    assert {(row["judge"], row["verdict"], *row["evidence"][:1]) for row in rows} == {
+        ("scripted:scripted-1 by _judge@2", "supported", QUOTE)
+    }
+    assert harness.judge.calls[1:] == []
 
 
-def test_a_partial_overlap_requests_only_the_missing_claims() -> None:
-    async def scenario() -> None:
-        # The second answer begins with what is new: its number in the question is another than in the first one.
-        harness = judge_harness(
-            verdicts_reply(YES, verdict(2, "contradicted", "The editor in chief is Ann Lee")),
-            verdicts_reply(YES),
-            NEVER,
-        )
-        first, second, third = await judged(
-            harness,
-            supplied_answer(PARAPHRASE, WRONG),
-            supplied_answer(LATE, PARAPHRASE, WRONG),
-            supplied_answer(WRONG, LATE),
-        )
+async def test_a_partial_overlap_requests_only_the_missing_claims() -> None:
+    # The second answer begins with what is new: its number in the question is another than in the first one.
+    harness = judge_harness(
+        verdicts_reply(YES, verdict(2, "contradicted", "The editor in chief is Ann Lee")),
+        verdicts_reply(YES),
+        NEVER,
+    )
+    first, second, third = await judged(
+        harness,
+        supplied_answer(PARAPHRASE, WRONG),
+        supplied_answer(LATE, PARAPHRASE, WRONG),
+        supplied_answer(WRONG, LATE),
+    )
 
-        assert asked_about(harness) == [2, 1]
-        assert [claim.verdict for claim in claims_of(second)] == [
-            Verdict.SUPPORTED,
-            Verdict.SUPPORTED,
-            Verdict.CONTRADICTED,
-        ]
-        origins = [
-            (claim.reused_from.job_id, claim.reused_from.number) if claim.reused_from else None
-            for claim in claims_of(second)
-        ]
-        assert origins == [None, (first.job_id, 1), (first.job_id, 2)]
-        origins = [
-            (claim.reused_from.job_id, claim.reused_from.number) if claim.reused_from else None
-            for claim in claims_of(third)
-        ]
-        assert origins == [(first.job_id, 2), (second.job_id, 1)]
-        assert [words(view, claims_of(view)[-1]) for view in (second, third)] == [
-            "The editor in chief is Ann Lee",
-            QUOTE,
-        ]
-        assert [view.cost_usd for view in (first, second, third)] == [Decimal("0.002"), Decimal("0.002"), Decimal(0)]
-
-    run(scenario())
+    assert asked_about(harness) == [2, 1]
+    assert [claim.verdict for claim in claims_of(second)] == [
+        Verdict.SUPPORTED,
+        Verdict.SUPPORTED,
+        Verdict.CONTRADICTED,
+    ]
+    origins = [
+        (claim.reused_from.job_id, claim.reused_from.number) if claim.reused_from else None
+        for claim in claims_of(second)
+    ]
+    assert origins == [None, (first.job_id, 1), (first.job_id, 2)]
+    origins = [
+        (claim.reused_from.job_id, claim.reused_from.number) if claim.reused_from else None
+        for claim in claims_of(third)
+    ]
+    assert origins == [(first.job_id, 2), (second.job_id, 1)]
+    assert [words(view, claims_of(view)[-1]) for view in (second, third)] == [
+        "The editor in chief is Ann Lee",
+        QUOTE,
+    ]
+    assert [view.cost_usd for view in (first, second, third)] == [Decimal("0.002"), Decimal("0.002"), Decimal(0)]
 
 
-def test_the_same_words_elsewhere_in_other_sources_are_the_same_evidence() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(verdicts_reply(YES), NEVER)
-        moved = supplied_answer(PARAPHRASE)
-        sources = ({"content": "Nothing to see here, move along."}, {"content": SOURCE})
-        moved = JobRequest(**{**moved.model_dump(), "context": sources})
-        _, second = await judged(harness, supplied_answer(PARAPHRASE), moved)
+async def test_the_same_words_elsewhere_in_other_sources_are_the_same_evidence() -> None:
+    harness = judge_harness(verdicts_reply(YES), NEVER)
+    moved = supplied_answer(PARAPHRASE)
+    sources = ({"content": "Nothing to see here, move along."}, {"content": SOURCE})
+    moved = JobRequest(**{**moved.model_dump(), "context": sources})
+    _, second = await judged(harness, supplied_answer(PARAPHRASE), moved)
 
-        (claim,) = claims_of(second)
-        assert (claim.evidence[0].source_index, words(second, claim)) == (1, QUOTE)
-
-    run(scenario())
+    (claim,) = claims_of(second)
+    assert (claim.evidence[0].source_index, words(second, claim)) == (1, QUOTE)
 
 
-def test_a_claim_that_stands_twice_in_an_answer_is_asked_about_once() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(verdicts_reply(YES))
-        (view,) = await judged(harness, supplied_answer(PARAPHRASE, PARAPHRASE))
+async def test_a_claim_that_stands_twice_in_an_answer_is_asked_about_once() -> None:
+    harness = judge_harness(verdicts_reply(YES))
+    (view,) = await judged(harness, supplied_answer(PARAPHRASE, PARAPHRASE))
 
-        assert asked_about(harness) == [1]
-        assert [(claim.verdict, claim.reused_from) for claim in claims_of(view)] == [(Verdict.SUPPORTED, None)] * 2
-
-    run(scenario())
+    assert asked_about(harness) == [1]
+    assert [(claim.verdict, claim.reused_from) for claim in claims_of(view)] == [(Verdict.SUPPORTED, None)] * 2
 
 
-def test_cached_verdicts_count_if_the_call_for_the_rest_fails() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(verdicts_reply(YES), raises(ProviderError(FailureKind.AUTHENTICATION, "bad key")))
-        first, second = await judged(harness, supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG))
+async def test_cached_verdicts_count_if_the_call_for_the_rest_fails() -> None:
+    harness = judge_harness(verdicts_reply(YES), raises(ProviderError(FailureKind.AUTHENTICATION, "bad key")))
+    first, second = await judged(harness, supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG))
 
-        familiar, unknown = claims_of(second)
-        assert (familiar.verdict, familiar.score) == (Verdict.SUPPORTED, claims_of(first)[0].score)
-        assert (unknown.verdict, unknown.reused_from) == (Verdict.UNCHECKED, None)
-        assert "bad key" in grounding_of(second).failed_checkers["judge"]
-        assert grounding_of(second).checkers["judge"].startswith("scripted:scripted-1 by _judge@2")
-        assert second.outcome is Outcome.PARTIAL
-
-    run(scenario())
+    familiar, unknown = claims_of(second)
+    assert (familiar.verdict, familiar.score) == (Verdict.SUPPORTED, claims_of(first)[0].score)
+    assert (unknown.verdict, unknown.reused_from) == (Verdict.UNCHECKED, None)
+    assert "bad key" in grounding_of(second).failed_checkers["judge"]
+    assert grounding_of(second).checkers["judge"].startswith("scripted:scripted-1 by _judge@2")
+    assert second.outcome is Outcome.PARTIAL
 
 
 # ---- of a judge that gives probabilities -----------------------------------------------------------------------
@@ -209,54 +193,48 @@ def decider(*call_probabilities: Sequence[float]) -> JudgeHarness:
     )
 
 
-def test_a_cached_probability_keeps_its_passages_and_only_the_rest_is_requested() -> None:
-    async def scenario() -> None:
-        harness = decider([0.9], [0.2])
-        first, same, more, last = await judged(
-            harness,
-            supplied_answer(PARAPHRASE),
-            supplied_answer(PARAPHRASE),
-            supplied_answer(PARAPHRASE, LATE),
-            supplied_answer(LATE),
+async def test_a_cached_probability_keeps_its_passages_and_only_the_rest_is_requested() -> None:
+    harness = decider([0.9], [0.2])
+    first, same, more, last = await judged(
+        harness,
+        supplied_answer(PARAPHRASE),
+        supplied_answer(PARAPHRASE),
+        supplied_answer(PARAPHRASE, LATE),
+        supplied_answer(LATE),
+    )
+
+    assert [len(call.prompt.snapshot.questions) for call in harness.judge.calls] == [1, 1]
+    word = claims_of(first)[0].judge
+    assert word is not None
+    assert word.probability == 0.9
+    for view in (same, more):
+        claim = claims_of(view)[0]
+        assert (claim.judge, claim.score, claim.reason) == (
+            word,
+            claims_of(first)[0].score,
+            claims_of(first)[0].reason,
         )
-
-        assert [len(call.prompt.snapshot.questions) for call in harness.judge.calls] == [1, 1]
-        word = claims_of(first)[0].judge
-        assert word is not None
-        assert word.probability == 0.9
-        for view in (same, more):
-            claim = claims_of(view)[0]
-            assert (claim.judge, claim.score, claim.reason) == (
-                word,
-                claims_of(first)[0].score,
-                claims_of(first)[0].reason,
-            )
-            assert claim.reused_from is not None
-            assert (claim.reused_from.job_id, claim.reused_from.number) == (first.job_id, 1)
-        (late,) = claims_of(last)
-        assert late.reused_from is not None
-        assert late.reused_from.job_id == more.job_id
-        assert late.judge is not None
-        assert late.judge.probability == 0.2
-
-    run(scenario())
+        assert claim.reused_from is not None
+        assert (claim.reused_from.job_id, claim.reused_from.number) == (first.job_id, 1)
+    (late,) = claims_of(last)
+    assert late.reused_from is not None
+    assert late.reused_from.job_id == more.job_id
+    assert late.judge is not None
+    assert late.judge.probability == 0.2
 
 
-def test_a_probability_that_may_rest_on_other_passages_is_asked_for_again() -> None:
-    async def scenario() -> None:
-        far = " ".join(f"Sentence number {number} says very little of anything." for number in range(60))
-        context = ({"content": SOURCE}, {"content": f"{far} The harbour ferry is called Old Tom by everyone."})
-        first, second = (
-            JobRequest(**{**supplied_answer(*claims).model_dump(), "context": context})
-            for claims in ((PARAPHRASE, "Whoever crosses by boat meets Tom."), (PARAPHRASE,))
-        )
-        harness = decider([0.9, 0.4], [0.7])
-        _, view = await judged(harness, first, second)
+async def test_a_probability_that_may_rest_on_other_passages_is_asked_for_again() -> None:
+    far = " ".join(f"Sentence number {number} says very little of anything." for number in range(60))
+    context = ({"content": SOURCE}, {"content": f"{far} The harbour ferry is called Old Tom by everyone."})
+    first, second = (
+        JobRequest(**{**supplied_answer(*claims).model_dump(), "context": context})
+        for claims in ((PARAPHRASE, "Whoever crosses by boat meets Tom."), (PARAPHRASE,))
+    )
+    harness = decider([0.9, 0.4], [0.7])
+    _, view = await judged(harness, first, second)
 
-        assert asked_about(harness) == [2, 1]
-        assert claims_of(view)[0].reused_from is None
-
-    run(scenario())
+    assert asked_about(harness) == [2, 1]
+    assert claims_of(view)[0].reused_from is None
 
 
 # ---- what is not -----------------------------------------------------------------------------------------------
@@ -277,26 +255,20 @@ def other(**changes: Any) -> JobRequest:
     ],
     ids=["other evidence", "other title", "other claim", "other judge"],
 )
-def test_whatever_a_judge_would_read_otherwise_is_asked(second: JobRequest) -> None:
-    async def scenario() -> None:
-        harness = judge_harness(verdicts_reply(YES))
-        _, view = await judged(harness, supplied_answer(PARAPHRASE), second)
+async def test_whatever_a_judge_would_read_otherwise_is_asked(second: JobRequest) -> None:
+    harness = judge_harness(verdicts_reply(YES))
+    _, view = await judged(harness, supplied_answer(PARAPHRASE), second)
 
-        assert asked_about(harness) == [1, 1]
-        assert [claim.reused_from for claim in claims_of(view)] == [None]
-
-    run(scenario())
+    assert asked_about(harness) == [1, 1]
+    assert [claim.reused_from for claim in claims_of(view)] == [None]
 
 
-def test_batches_and_tenants_do_not_share_verdicts() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(verdicts_reply(YES))
-        for batch in (make_batch(), make_batch(), make_batch("other tenant")):
-            await judged(harness, supplied_answer(PARAPHRASE), batch=batch)
+async def test_batches_and_tenants_do_not_share_verdicts() -> None:
+    harness = judge_harness(verdicts_reply(YES))
+    for batch in (make_batch(), make_batch(), make_batch("other tenant")):
+        await judged(harness, supplied_answer(PARAPHRASE), batch=batch)
 
-        assert asked_about(harness) == [1, 1, 1]
-
-    run(scenario())
+    assert asked_about(harness) == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -312,61 +284,52 @@ def test_batches_and_tenants_do_not_share_verdicts() -> None:
     ],
     ids=["nothing", "left out", "lie", "twice", "garbled", "refused", "failed"],
 )
-def test_verdicts_that_do_not_count_are_not_cached(act: Act) -> None:
-    async def scenario() -> None:
-        harness = judge_harness(act, verdicts_reply(YES), NEVER)
-        views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 3)
+async def test_verdicts_that_do_not_count_are_not_cached(act: Act) -> None:
+    harness = judge_harness(act, verdicts_reply(YES), NEVER)
+    views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 3)
 
-        assert [claims_of(view)[0].verdict for view in views] == [
-            Verdict.UNCHECKED,
-            Verdict.SUPPORTED,
-            Verdict.SUPPORTED,
-        ]
-        assert len(harness.judge.calls) == 2
-
-    run(scenario())
+    assert [claims_of(view)[0].verdict for view in views] == [
+        Verdict.UNCHECKED,
+        Verdict.SUPPORTED,
+        Verdict.SUPPORTED,
+    ]
+    assert len(harness.judge.calls) == 2
 
 
-def test_a_quote_from_what_another_claim_brought_along_counts_there_alone() -> None:
-    async def scenario() -> None:
-        far = " ".join(f"Sentence number {number} says very little of anything." for number in range(60))
-        context = ({"content": SOURCE}, {"content": f"{far} The harbour ferry is called Old Tom by everyone."})
-        first = JobRequest(
-            **{
-                **supplied_answer(PARAPHRASE, "Whoever crosses by boat meets Tom.").model_dump(),
-                "context": context,
-            }
-        )
-        second = JobRequest(**{**supplied_answer(PARAPHRASE).model_dump(), "context": context})
-        elsewhere = verdict(1, "supported", "The harbour ferry is called Old Tom", passage=2)
-        harness = judge_harness(verdicts_reply(elsewhere, verdict(2, "unsupported")), verdicts_reply(YES))
-        first_view, two = await judged(harness, first, second)
+async def test_a_quote_from_what_another_claim_brought_along_counts_there_alone() -> None:
+    far = " ".join(f"Sentence number {number} says very little of anything." for number in range(60))
+    context = ({"content": SOURCE}, {"content": f"{far} The harbour ferry is called Old Tom by everyone."})
+    first = JobRequest(
+        **{
+            **supplied_answer(PARAPHRASE, "Whoever crosses by boat meets Tom.").model_dump(),
+            "context": context,
+        }
+    )
+    second = JobRequest(**{**supplied_answer(PARAPHRASE).model_dump(), "context": context})
+    elsewhere = verdict(1, "supported", "The harbour ferry is called Old Tom", passage=2)
+    harness = judge_harness(verdicts_reply(elsewhere, verdict(2, "unsupported")), verdicts_reply(YES))
+    first_view, two = await judged(harness, first, second)
 
-        assert claims_of(first_view)[0].evidence[0].source_index == 1
-        assert asked_about(harness) == [2, 1]
-        assert claims_of(two)[0].evidence[0].source_index == 0
-
-    run(scenario())
+    assert claims_of(first_view)[0].evidence[0].source_index == 1
+    assert asked_about(harness) == [2, 1]
+    assert claims_of(two)[0].evidence[0].source_index == 0
 
 
 @pytest.mark.parametrize(
     ("verb", "error"), [("find_verdicts", LedgerError("no right to read")), ("store_verdicts", Unstorable("not this"))]
 )
-def test_an_unreadable_ledger_counts_as_an_empty_cache(
+async def test_an_unreadable_ledger_counts_as_an_empty_cache(
     monkeypatch: pytest.MonkeyPatch, verb: str, error: LedgerError
 ) -> None:
     async def fails(*_: object) -> None:
         raise error
 
-    async def scenario() -> None:
-        harness = judge_harness(verdicts_reply(YES))
-        monkeypatch.setattr(harness.ledger.cache, verb, fails)
-        views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 2)
+    harness = judge_harness(verdicts_reply(YES))
+    monkeypatch.setattr(harness.ledger.cache, verb, fails)
+    views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 2)
 
-        assert [view.outcome for view in views] == [Outcome.ANSWERED] * 2
-        assert asked_about(harness) == [1, 1]
-
-    run(scenario())
+    assert [view.outcome for view in views] == [Outcome.ANSWERED] * 2
+    assert asked_about(harness) == [1, 1]
 
 
 # ---- at the same time ------------------------------------------------------------------------------------------
@@ -401,71 +364,56 @@ def slowly(act: Act) -> Act:
     return slow
 
 
-def test_a_simultaneous_request_in_one_process_waits_for_the_first() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(slowly(verdicts_reply(YES)), NEVER)
-        views = await at_once(harness, *[supplied_answer(PARAPHRASE)] * 20)
+async def test_a_simultaneous_request_in_one_process_waits_for_the_first() -> None:
+    harness = judge_harness(slowly(verdicts_reply(YES)), NEVER)
+    views = await at_once(harness, *[supplied_answer(PARAPHRASE)] * 20)
 
-        assert {claims_of(view)[0].verdict for view in views} == {Verdict.SUPPORTED}
+    assert {claims_of(view)[0].verdict for view in views} == {Verdict.SUPPORTED}
+    assert asked_about(harness) == [1]
+    assert sum(claims_of(view)[0].reused_from is None for view in views) == 1
+
+
+async def test_jobs_that_waited_for_one_claim_wait_for_the_first_request_of_the_next() -> None:
+    harness = judge_harness(slowly(verdicts_reply(YES)), slowly(verdicts_reply(YES)), NEVER)
+    views = await at_once(harness, *[supplied_answer(PARAPHRASE)] * 3, *[supplied_answer(PARAPHRASE, LATE)] * 10)
+
+    assert {claim.verdict for view in views for claim in claims_of(view)} == {Verdict.SUPPORTED}
+    assert asked_about(harness) == [1, 1]
+
+
+async def test_no_job_waits_twice_for_a_verdict_that_does_not_come() -> None:
+    harness = judge_harness(slowly(verdicts_reply()), verdicts_reply(YES))
+    views = await at_once(harness, *[supplied_answer(PARAPHRASE)] * 5)
+
+    assert sorted(claims_of(view)[0].verdict.value for view in views) == ["supported"] * 4 + ["unchecked"]
+
+
+async def test_questions_that_overlap_in_a_ring_do_not_wait_for_each_other_for_ever() -> None:
+    harness = judge_harness(slowly(verdicts_reply(YES, verdict(2, "unsupported"))))
+    ring = (PARAPHRASE, LATE), (LATE, WRONG), (WRONG, PARAPHRASE)
+    views = await at_once(harness, *(supplied_answer(*claims) for claims in ring))
+
+    assert [claim.checker for view in views for claim in claims_of(view)] == ["judge"] * 6
+    assert sum(asked_about(harness)) <= 4
+
+
+async def test_one_that_is_cut_off_lets_the_others_ask() -> None:
+    harness = judge_harness(hangs, verdicts_reply(YES))
+    await harness.ledger.submission.submit(make_batch(), [make_jobs(*[supplied_answer(PARAPHRASE)] * 2)])
+    async with one_process(harness) as step:
+        first, second = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2)
+        interrupted_run = asyncio.create_task(step.run(first))
+        await harness.judge.called.wait()
+        waiting = asyncio.create_task(step.run(second))
+        for _ in range(100):
+            await asyncio.sleep(0)
         assert asked_about(harness) == [1]
-        assert sum(claims_of(view)[0].reused_from is None for view in views) == 1
+        interrupted_run.cancel()
+        await waiting
+        await asyncio.wait([interrupted_run])
 
-    run(scenario())
-
-
-def test_jobs_that_waited_for_one_claim_wait_for_the_first_request_of_the_next() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(slowly(verdicts_reply(YES)), slowly(verdicts_reply(YES)), NEVER)
-        views = await at_once(harness, *[supplied_answer(PARAPHRASE)] * 3, *[supplied_answer(PARAPHRASE, LATE)] * 10)
-
-        assert {claim.verdict for view in views for claim in claims_of(view)} == {Verdict.SUPPORTED}
-        assert asked_about(harness) == [1, 1]
-
-    run(scenario())
-
-
-def test_no_job_waits_twice_for_a_verdict_that_does_not_come() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(slowly(verdicts_reply()), verdicts_reply(YES))
-        views = await at_once(harness, *[supplied_answer(PARAPHRASE)] * 5)
-
-        assert sorted(claims_of(view)[0].verdict.value for view in views) == ["supported"] * 4 + ["unchecked"]
-
-    run(scenario())
-
-
-def test_questions_that_overlap_in_a_ring_do_not_wait_for_each_other_for_ever() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(slowly(verdicts_reply(YES, verdict(2, "unsupported"))))
-        ring = (PARAPHRASE, LATE), (LATE, WRONG), (WRONG, PARAPHRASE)
-        views = await at_once(harness, *(supplied_answer(*claims) for claims in ring))
-
-        assert [claim.checker for view in views for claim in claims_of(view)] == ["judge"] * 6
-        assert sum(asked_about(harness)) <= 4
-
-    run(scenario())
-
-
-def test_one_that_is_cut_off_lets_the_others_ask() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(hangs, verdicts_reply(YES))
-        await harness.ledger.submission.submit(make_batch(), [make_jobs(*[supplied_answer(PARAPHRASE)] * 2)])
-        async with one_process(harness) as step:
-            first, second = await harness.ledger.queue.lease(Step.CHECK, "w", LEASE, 2)
-            interrupted_run = asyncio.create_task(step.run(first))
-            await harness.judge.called.wait()
-            waiting = asyncio.create_task(step.run(second))
-            for _ in range(100):
-                await asyncio.sleep(0)
-            assert asked_about(harness) == [1]
-            interrupted_run.cancel()
-            await waiting
-            await asyncio.wait([interrupted_run])
-
-        (view,) = await harness.ledger.reading.views([second.job_id])
-        assert (view.outcome, claims_of(view)[0].reused_from, len(harness.judge.calls)) == (Outcome.ANSWERED, None, 2)
-
-    run(scenario())
+    (view,) = await harness.ledger.reading.views([second.job_id])
+    assert (view.outcome, claims_of(view)[0].reused_from, len(harness.judge.calls)) == (Outcome.ANSWERED, None, 2)
 
 
 # ---- after a crash ---------------------------------------------------------------------------------------------
@@ -492,48 +440,42 @@ async def killed_before(harness: JudgeHarness, verb: str, job: Leased) -> None:
 
 
 @pytest.mark.parametrize("verb", ["store_verdicts", "finish"])
-def test_after_a_crash_the_answer_to_a_narrowed_question_is_read_as_it_was_put(verb: str) -> None:
-    async def scenario() -> None:
-        harness = judge_harness(verdicts_reply(YES), verdicts_reply(NO), NEVER)
-        batch = make_batch()
-        answers_ = supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG), supplied_answer(WRONG)
-        await harness.ledger.submission.submit(batch, [make_jobs(*answers_)])
-        await harness.check(await lease(harness))
-        await killed_before(harness, verb, await lease(harness))
-        first, second, third = await checked(harness, batch.id)
+async def test_after_a_crash_the_answer_to_a_narrowed_question_is_read_as_it_was_put(verb: str) -> None:
+    harness = judge_harness(verdicts_reply(YES), verdicts_reply(NO), NEVER)
+    batch = make_batch()
+    answers_ = supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG), supplied_answer(WRONG)
+    await harness.ledger.submission.submit(batch, [make_jobs(*answers_)])
+    await harness.check(await lease(harness))
+    await killed_before(harness, verb, await lease(harness))
+    first, second, third = await checked(harness, batch.id)
 
-        assert asked_about(harness) == [1, 1]
-        assert [claim.verdict for claim in claims_of(second)] == [Verdict.SUPPORTED, Verdict.UNSUPPORTED]
-        source_jobs = [claim.reused_from.job_id if claim.reused_from else None for claim in claims_of(second)]
-        assert source_jobs == [first.job_id, None]
-        assert [claim.reused_from.job_id for claim in claims_of(third) if claim.reused_from] == [second.job_id]
-
-    run(scenario())
+    assert asked_about(harness) == [1, 1]
+    assert [claim.verdict for claim in claims_of(second)] == [Verdict.SUPPORTED, Verdict.UNSUPPORTED]
+    source_jobs = [claim.reused_from.job_id if claim.reused_from else None for claim in claims_of(second)]
+    assert source_jobs == [first.job_id, None]
+    assert [claim.reused_from.job_id for claim in claims_of(third) if claim.reused_from] == [second.job_id]
 
 
-def test_a_cached_verdict_erased_before_the_end_leaves_the_claim_unchecked_without_a_call(
+async def test_a_cached_verdict_erased_before_the_end_leaves_the_claim_unchecked_without_a_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def nothing(queries: Sequence[VerdictQuery]) -> list[dict[bytes, CachedVerdict]]:
         return [{} for _ in queries]
 
-    async def scenario() -> None:
-        harness = judge_harness(verdicts_reply(YES), verdicts_reply(NO), NEVER)
-        batch = make_batch()
-        await harness.ledger.submission.submit(
-            batch, [make_jobs(supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG))]
-        )
-        await harness.check(await lease(harness))
-        await killed_before(harness, "finish", await lease(harness))
-        # As PostgreSQL answers once the first job is erased.
-        monkeypatch.setattr(harness.ledger.cache, "find_verdicts", nothing)
-        _, second = await checked(harness, batch.id)
+    harness = judge_harness(verdicts_reply(YES), verdicts_reply(NO), NEVER)
+    batch = make_batch()
+    await harness.ledger.submission.submit(
+        batch, [make_jobs(supplied_answer(PARAPHRASE), supplied_answer(PARAPHRASE, WRONG))]
+    )
+    await harness.check(await lease(harness))
+    await killed_before(harness, "finish", await lease(harness))
+    # As PostgreSQL answers once the first job is erased.
+    monkeypatch.setattr(harness.ledger.cache, "find_verdicts", nothing)
+    _, second = await checked(harness, batch.id)
 
-        assert [claim.verdict for claim in claims_of(second)] == [Verdict.UNCHECKED, Verdict.UNSUPPORTED]
-        assert "erased" in claims_of(second)[0].reason
-        assert len(harness.judge.calls) == 2
-
-    run(scenario())
+    assert [claim.verdict for claim in claims_of(second)] == [Verdict.UNCHECKED, Verdict.UNSUPPORTED]
+    assert "erased" in claims_of(second)[0].reason
+    assert len(harness.judge.calls) == 2
 
 
 async def lease(harness: JudgeHarness) -> Leased:
@@ -544,45 +486,39 @@ async def lease(harness: JudgeHarness) -> Leased:
 # ---- rounds and rechecks ---------------------------------------------------------------------------------------
 
 
-def test_a_recheck_calls_the_judge_again_and_shares_its_verdicts() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(verdicts_reply(YES), verdicts_reply(NO), verdicts_reply(YES), NEVER)
-        views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 2)
-        for run_, expected in ((2, Verdict.UNSUPPORTED), (3, Verdict.SUPPORTED)):
-            recheck = Recheck(checkers=(CheckerName.LEXICAL, CheckerName.JUDGE), id=new_id())
-            await harness.ledger.actions.recheck([view.job_id for view in views], recheck, "ada")
-            views = await checked(harness, views[0].batch_id)
-            assert [(view.run, claims_of(view)[0].verdict) for view in views] == [(run_, expected)] * 2
-            assert [claims_of(view)[0].reused_from is None for view in views] == [True, False]
-        assert len(harness.judge.calls) == 3
-
-    run(scenario())
+async def test_a_recheck_calls_the_judge_again_and_shares_its_verdicts() -> None:
+    harness = judge_harness(verdicts_reply(YES), verdicts_reply(NO), verdicts_reply(YES), NEVER)
+    views = await judged(harness, *[supplied_answer(PARAPHRASE)] * 2)
+    for run_, expected in ((2, Verdict.UNSUPPORTED), (3, Verdict.SUPPORTED)):
+        recheck = Recheck(checkers=(CheckerName.LEXICAL, CheckerName.JUDGE), id=new_id())
+        await harness.ledger.actions.recheck([view.job_id for view in views], recheck, "ada")
+        views = await checked(harness, views[0].batch_id)
+        assert [(view.run, claims_of(view)[0].verdict) for view in views] == [(run_, expected)] * 2
+        assert [claims_of(view)[0].reused_from is None for view in views] == [True, False]
+    assert len(harness.judge.calls) == 3
 
 
-def test_claims_unchanged_by_a_second_round_are_not_judged_again() -> None:
-    async def scenario() -> None:
-        harness = judge_harness(verdicts_reply(YES, verdict(2, "unsupported")), verdicts_reply(YES), NEVER)
-        config = {"on_ungrounded": "retry", "checkers": ["lexical", "judge"], "judge": "scripted"}
-        await harness.submit(JobRequest(query="q", context=({"content": SOURCE},), config=config))
-        for purpose, text in (
-            (Purpose.GENERATE, f"{PARAPHRASE} [1] {WRONG} [1]"),
-            (Purpose.CORRECT, f"{PARAPHRASE} [1] {LATE} [1]"),
-        ):
-            await harness.ledger.duties.promote(10)
-            (job,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
-            attempt = make_attempt(job, purpose)
-            await harness.ledger.attempts.open_attempts([attempt])
-            then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
-            await harness.ledger.attempts.close_attempts([closed_ok(job, attempt, text, then=then)])
-            await harness.check(await harness.lease())
-        view = await harness.view()
+async def test_claims_unchanged_by_a_second_round_are_not_judged_again() -> None:
+    harness = judge_harness(verdicts_reply(YES, verdict(2, "unsupported")), verdicts_reply(YES), NEVER)
+    config = {"on_ungrounded": "retry", "checkers": ["lexical", "judge"], "judge": "scripted"}
+    await harness.submit(JobRequest(query="q", context=({"content": SOURCE},), config=config))
+    for purpose, text in (
+        (Purpose.GENERATE, f"{PARAPHRASE} [1] {WRONG} [1]"),
+        (Purpose.CORRECT, f"{PARAPHRASE} [1] {LATE} [1]"),
+    ):
+        await harness.ledger.duties.promote(10)
+        (job,) = await harness.ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
+        attempt = make_attempt(job, purpose)
+        await harness.ledger.attempts.open_attempts([attempt])
+        then = Advance(JobState.AVAILABLE, Step.CHECK, job.round)
+        await harness.ledger.attempts.close_attempts([closed_ok(job, attempt, text, then=then)])
+        await harness.check(await harness.lease())
+    view = await harness.view()
 
-        assert asked_about(harness) == [2, 1]
-        assert view.round == 1
-        source_jobs = [claim.reused_from.job_id if claim.reused_from else None for claim in claims_of(view)]
-        assert source_jobs == [view.job_id, None]
-
-    run(scenario())
+    assert asked_about(harness) == [2, 1]
+    assert view.round == 1
+    source_jobs = [claim.reused_from.job_id if claim.reused_from else None for claim in claims_of(view)]
+    assert source_jobs == [view.job_id, None]
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------

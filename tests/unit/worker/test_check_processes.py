@@ -81,73 +81,57 @@ def test_a_start_that_is_cancelled_leaves_no_socket(recwarn: pytest.WarningsReco
     assert [str(warning.message) for warning in recwarn if warning.category is ResourceWarning] == []
 
 
-def test_each_piece_has_its_own_result_or_error() -> None:
-    async def scenario() -> None:
-        async with processes() as checks:
-            numbers = range(5 * BUNDLE)
-            work = [checks.do(partial(square, number), tenant=f"t{number % 3}") for number in numbers]
-            with pytest.raises(ValueError, match="no"):
-                await checks.do(refuse, tenant="t1")
-            assert await asyncio.gather(*work) == [number * number for number in numbers]
-            assert await checks.do(own_pid, tenant="t1", urgent=True) != os.getpid()
-
-    run(scenario())
+async def test_each_piece_has_its_own_result_or_error() -> None:
+    async with processes() as checks:
+        numbers = range(5 * BUNDLE)
+        work = [checks.do(partial(square, number), tenant=f"t{number % 3}") for number in numbers]
+        with pytest.raises(ValueError, match="no"):
+            await checks.do(refuse, tenant="t1")
+        assert await asyncio.gather(*work) == [number * number for number in numbers]
+        assert await checks.do(own_pid, tenant="t1", urgent=True) != os.getpid()
 
 
 @pytest.mark.parametrize(
     ("count", "work", "why"), [(1, spin, "too long"), (2, spin, "too long"), (1, die, "died"), (2, die, "died")]
 )
-def test_what_does_not_end_and_what_ends_its_process_is_ended_alone(
+async def test_what_does_not_end_and_what_ends_its_process_is_ended_alone(
     count: int, work: Callable[[], NoReturn], why: str
 ) -> None:
-    async def scenario() -> None:
-        async with processes(count) as checks:
-            ended = [asyncio.create_task(checks.do(work, tenant="t")) for _ in range(2)]
-            results = await asyncio.gather(*(checks.do(partial(square, number), tenant="t") for number in range(20)))
-            assert results == [number * number for number in range(20)]
-            for each in ended:
-                with pytest.raises(CheckEnded, match=why):
-                    await each
-
-    run(scenario())
+    async with processes(count) as checks:
+        ended = [asyncio.create_task(checks.do(work, tenant="t")) for _ in range(2)]
+        results = await asyncio.gather(*(checks.do(partial(square, number), tenant="t") for number in range(20)))
+        assert results == [number * number for number in range(20)]
+        for each in ended:
+            with pytest.raises(CheckEnded, match=why):
+                await each
 
 
-def test_endless_pieces_of_a_tenant_leave_a_process_to_the_others() -> None:
-    async def scenario() -> None:
-        async with processes(limit_s=3_600) as checks:
-            endless = [asyncio.create_task(checks.do(spin, tenant="attacker")) for _ in range(3)]
-            for number in range(3):
-                assert await checks.do(partial(square, number), tenant="other") == number * number
-            for each in endless:
-                each.cancel()
-            assert all(
-                isinstance(each, asyncio.CancelledError)
-                for each in await asyncio.gather(*endless, return_exceptions=True)
-            )
-            # The process of the one that was under way is ended, and another one takes its place.
-            pids = {await checks.do(own_pid, tenant="other") for _ in range(3)}
-            assert pids
-
-    run(scenario())
+async def test_endless_pieces_of_a_tenant_leave_a_process_to_the_others() -> None:
+    async with processes(limit_s=3_600) as checks:
+        endless = [asyncio.create_task(checks.do(spin, tenant="attacker")) for _ in range(3)]
+        for number in range(3):
+            assert await checks.do(partial(square, number), tenant="other") == number * number
+        for each in endless:
+            each.cancel()
+        assert all(
+            isinstance(each, asyncio.CancelledError) for each in await asyncio.gather(*endless, return_exceptions=True)
+        )
+        # The process of the one that was under way is ended, and another one takes its place.
+        pids = {await checks.do(own_pid, tenant="other") for _ in range(3)}
+        assert pids
 
 
-def test_an_idle_process_that_is_killed_costs_no_piece_a_try() -> None:
-    async def scenario() -> None:
-        async with processes() as checks:
-            for _ in range(3):
-                for process in psutil.Process(checks._server.pid).children():
-                    process.kill()
-                assert await checks.do(partial(square, 3), tenant="t") == 9
-            with pytest.raises(CheckEnded, match="died"):
-                await checks.do(die, tenant="t")
-
-    run(scenario())
+async def test_an_idle_process_that_is_killed_costs_no_piece_a_try() -> None:
+    async with processes() as checks:
+        for _ in range(3):
+            for process in psutil.Process(checks._server.pid).children():
+                process.kill()
+            assert await checks.do(partial(square, 3), tenant="t") == 9
+        with pytest.raises(CheckEnded, match="died"):
+            await checks.do(die, tenant="t")
 
 
-def test_a_process_that_can_not_begin_is_named_at_the_start() -> None:
-    async def scenario() -> None:
-        with pytest.raises(ValueError, match="no"):
-            async with processes(begin=refuse):
-                pass
-
-    run(scenario())
+async def test_a_process_that_can_not_begin_is_named_at_the_start() -> None:
+    with pytest.raises(ValueError, match="no"):
+        async with processes(begin=refuse):
+            pass

@@ -79,50 +79,44 @@ def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_wait")
-def test_without_the_ledger_a_scraper_is_let_in_that_was_let_in_before() -> None:
-    async def ask() -> None:
-        keys = LostKeys()
-        access = Access(keys, "default", loopback=False)
-        scraper, other = (request("desk", authorization=f"Bearer ndk_{name}") for name in ("known", "other"))
-        keys.is_lost = True
-        with pytest.raises(LedgerUnavailable):
-            await access.caller_as_known(scraper)
-        keys.is_lost = False
-        assert (await access.caller_as_known(scraper)).name == "scraper"
-        keys.is_lost = True
-        assert (await access.caller_as_known(scraper)).role is Role.METRICS
-        with pytest.raises(LedgerUnavailable):
-            await access.caller_as_known(other)
-        with pytest.raises(Problem):
-            await access.caller_as_known(request("desk"))
-        with pytest.raises(LedgerUnavailable):
-            await access.caller(scraper)
-        access._answered_at += authentication.KNOWN_S
-        with pytest.raises(LedgerUnavailable):
-            await access.caller_as_known(scraper)
-        keys.is_lost, keys.key = False, None
-        with pytest.raises(Problem):
-            await access.caller_as_known(scraper)
-        keys.is_lost = True
-        with pytest.raises(LedgerUnavailable):
-            await access.caller_as_known(scraper)
-
-    asyncio.run(ask())
+async def test_without_the_ledger_a_scraper_is_let_in_that_was_let_in_before() -> None:
+    keys = LostKeys()
+    access = Access(keys, "default", loopback=False)
+    scraper, other = (request("desk", authorization=f"Bearer ndk_{name}") for name in ("known", "other"))
+    keys.is_lost = True
+    with pytest.raises(LedgerUnavailable):
+        await access.caller_as_known(scraper)
+    keys.is_lost = False
+    assert (await access.caller_as_known(scraper)).name == "scraper"
+    keys.is_lost = True
+    assert (await access.caller_as_known(scraper)).role is Role.METRICS
+    with pytest.raises(LedgerUnavailable):
+        await access.caller_as_known(other)
+    with pytest.raises(Problem):
+        await access.caller_as_known(request("desk"))
+    with pytest.raises(LedgerUnavailable):
+        await access.caller(scraper)
+    access._answered_at += authentication.KNOWN_S
+    with pytest.raises(LedgerUnavailable):
+        await access.caller_as_known(scraper)
+    keys.is_lost, keys.key = False, None
+    with pytest.raises(Problem):
+        await access.caller_as_known(scraper)
+    keys.is_lost = True
+    with pytest.raises(LedgerUnavailable):
+        await access.caller_as_known(scraper)
 
 
 @pytest.mark.usefixtures("no_wait")
-def test_without_keys_and_ledger_only_this_machine_is_let_in() -> None:
-    async def ask() -> None:
-        keys = LostKeys()
-        keys.key = None
-        access = Access(keys, "default", loopback=True)
-        keys.is_lost = True
-        assert (await access.caller_as_known(request("localhost"))).name == "local"
-        for stranger in (request("evil.com"), request("localhost", origin="http://evil.example")):
-            with pytest.raises(Problem):
-                await access.caller_as_known(stranger)
-
-    asyncio.run(ask())
+async def test_without_keys_and_ledger_only_this_machine_is_let_in() -> None:
+    keys = LostKeys()
+    keys.key = None
+    access = Access(keys, "default", loopback=True)
+    keys.is_lost = True
+    assert (await access.caller_as_known(request("localhost"))).name == "local"
+    for stranger in (request("evil.com"), request("localhost", origin="http://evil.example")):
+        with pytest.raises(Problem):
+            await access.caller_as_known(stranger)
 
 
 def request(*hosts: str, **headers: str) -> Request:

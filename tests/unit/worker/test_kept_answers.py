@@ -1,6 +1,5 @@
 """Copies of stored answers on disk: for as long as a fail-over of PostgreSQL may lose them, and no longer."""
 
-import asyncio
 import math
 import time
 from collections.abc import Callable
@@ -28,52 +27,43 @@ def folder_in(home: Path) -> Path:
     return home / "spool" / "018f0e5c-0000-7000-8000-000000000000"
 
 
-def test_a_stored_answer_stays_on_disk_until_the_same_server_was_seen_long_after_it(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        confirmed_at = 0.0
-        ledger, folder = LentLedger(), folder_in(tmp_path)
-        ((_, closed),) = await calling(ledger, 1)
-        journal = LedgerJournal(ledger, Spool(folder), kept_for=LONG, confirmed_at=lambda: confirmed_at)
+async def test_a_stored_answer_stays_on_disk_until_the_same_server_was_seen_long_after_it(tmp_path: Path) -> None:
+    confirmed_at = 0.0
+    ledger, folder = LentLedger(), folder_in(tmp_path)
+    ((_, closed),) = await calling(ledger, 1)
+    journal = LedgerJournal(ledger, Spool(folder), kept_for=LONG, confirmed_at=lambda: confirmed_at)
+    await journal.close_attempt(closed)
+    await until(lambda: answers_in(folder) == 1)
+    (path,) = files(folder)
+    assert path.suffix == ".stored"
+    confirmed_at = time.monotonic() + 2 * LONG.total_seconds()
+    await until(lambda: not files(folder))
+    await journal.close()
+
+
+async def test_copies_outlive_their_process_and_are_kept_by_the_next(tmp_path: Path) -> None:
+    ledger, folder = LentLedger(), folder_in(tmp_path)
+    answered = await calling(ledger, 3)
+    journal = LedgerJournal(ledger, Spool(folder), kept_for=LONG, confirmed_at=lambda: 0.0)
+    for _, closed in answered:
         await journal.close_attempt(closed)
-        await until(lambda: answers_in(folder) == 1)
-        (path,) = files(folder)
-        assert path.suffix == ".stored"
-        confirmed_at = time.monotonic() + 2 * LONG.total_seconds()
-        await until(lambda: not files(folder))
-        await journal.close()
+    await journal.close()
+    assert answers_in(folder) == 3
 
-    asyncio.run(scenario())
-
-
-def test_copies_outlive_their_process_and_are_kept_by_the_next(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        ledger, folder = LentLedger(), folder_in(tmp_path)
-        answered = await calling(ledger, 3)
-        journal = LedgerJournal(ledger, Spool(folder), kept_for=LONG, confirmed_at=lambda: 0.0)
-        for _, closed in answered:
-            await journal.close_attempt(closed)
-        await journal.close()
-        assert answers_in(folder) == 3
-
-        spool = Spool(folder)
-        assert await replay(spool, ledger.attempts, adopts=True) == 0
-        assert answers_in(folder) == 3
-        spool.expire(math.inf)
-        assert not files(folder)
-
-    asyncio.run(scenario())
+    spool = Spool(folder)
+    assert await replay(spool, ledger.attempts, adopts=True) == 0
+    assert answers_in(folder) == 3
+    spool.expire(math.inf)
+    assert not files(folder)
 
 
-def test_without_a_window_no_copy_is_written(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        ledger, folder = LentLedger(), folder_in(tmp_path)
-        ((_, closed),) = await calling(ledger, 1)
-        journal = LedgerJournal(ledger, Spool(folder))
-        await journal.close_attempt(closed)
-        await journal.close()
-        assert not files(folder)
-
-    asyncio.run(scenario())
+async def test_without_a_window_no_copy_is_written(tmp_path: Path) -> None:
+    ledger, folder = LentLedger(), folder_in(tmp_path)
+    ((_, closed),) = await calling(ledger, 1)
+    journal = LedgerJournal(ledger, Spool(folder))
+    await journal.close_attempt(closed)
+    await journal.close()
+    assert not files(folder)
 
 
 class Forgetful:
@@ -91,45 +81,41 @@ class Forgetful:
         return set()
 
 
-def test_answers_of_lost_jobs_are_named_and_stay_until_the_ledger_knows_them(
+async def test_answers_of_lost_jobs_are_named_and_stay_until_the_ledger_knows_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        attempts, folder = Forgetful(), folder_in(tmp_path)
-        ((_, closed),) = await calling(LentLedger(), 1)
-        dead = Spool(folder)
-        await dead.keep([closed])
-        dead.leave()
-        for _ in range(2):
-            spool = Spool(folder)
-            assert await replay(spool, attempts) == 0  # type: ignore[arg-type]
-            spool.leave()
-            ((path, rows),) = lost_answers(tmp_path).items()
-            assert (path.suffix, rows) == (".lost", [closed])
-        assert closed.opening is not None
-        assert str(closed.opening.batch_id) in caplog.text
+    attempts, folder = Forgetful(), folder_in(tmp_path)
+    ((_, closed),) = await calling(LentLedger(), 1)
+    dead = Spool(folder)
+    await dead.keep([closed])
+    dead.leave()
+    for _ in range(2):
+        spool = Spool(folder)
+        assert await replay(spool, attempts) == 0  # type: ignore[arg-type]
+        spool.leave()
+        ((path, rows),) = lost_answers(tmp_path).items()
+        assert (path.suffix, rows) == (".lost", [closed])
+    assert closed.opening is not None
+    assert str(closed.opening.batch_id) in caplog.text
 
-        attempts.knows = True
-        assert await replay(Spool(folder), attempts) == 1  # type: ignore[arg-type]
-        assert not files(folder)
-
-    asyncio.run(scenario())
+    attempts.knows = True
+    assert await replay(Spool(folder), attempts) == 1  # type: ignore[arg-type]
+    assert not files(folder)
 
 
-def test_a_spool_that_is_named_by_an_address_gives_its_answers_to_their_ledger_and_to_no_other(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        attempts, old = Forgetful(), tmp_path / "spool" / "00f3c2a19b7e"
-        ((_, closed),) = await calling(LentLedger(), 1)
-        dead = Spool(old)
-        await dead.keep([closed])
-        dead.leave()
-        assert closed.opening is not None
-        own = spool_folder(tmp_path, closed.opening.batch_id)
-        assert await replay(Spool(own, [old]), attempts) == 0  # type: ignore[arg-type]
-        assert [path.suffix for path in files(old)] == [".jsonl"]
+async def test_a_spool_that_is_named_by_an_address_gives_its_answers_to_their_ledger_and_to_no_other(
+    tmp_path: Path,
+) -> None:
+    attempts, old = Forgetful(), tmp_path / "spool" / "00f3c2a19b7e"
+    ((_, closed),) = await calling(LentLedger(), 1)
+    dead = Spool(old)
+    await dead.keep([closed])
+    dead.leave()
+    assert closed.opening is not None
+    own = spool_folder(tmp_path, closed.opening.batch_id)
+    assert await replay(Spool(own, [old]), attempts) == 0  # type: ignore[arg-type]
+    assert [path.suffix for path in files(old)] == [".jsonl"]
 
-        attempts.knows = True
-        assert await replay(Spool(own, [old]), attempts) == 1  # type: ignore[arg-type]
-        assert not files(old)
-
-    asyncio.run(scenario())
+    attempts.knows = True
+    assert await replay(Spool(own, [old]), attempts) == 1  # type: ignore[arg-type]
+    assert not files(old)

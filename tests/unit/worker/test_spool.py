@@ -109,125 +109,107 @@ async def until(true: Callable[[], object], within_s: float = 10) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_spooled_answers_are_read_back_unchanged(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        ledger = LentLedger()
-        (leased, ok), (other, _) = await calling(ledger, 2)
-        failed = closed_error(other, make_attempt(other), then=later(other, delay=LEASE, event="retry"))
-        got: list[ClosedAttempt] = []
+async def test_spooled_answers_are_read_back_unchanged(tmp_path: Path) -> None:
+    ledger = LentLedger()
+    (leased, ok), (other, _) = await calling(ledger, 2)
+    failed = closed_error(other, make_attempt(other), then=later(other, delay=LEASE, event="retry"))
+    got: list[ClosedAttempt] = []
 
-        class Notes(PostgresAttempts):
-            async def close_attempts(self, closed: Sequence[ClosedAttempt], on_lost: Any = None) -> set[UUID]:
-                got.extend(closed)
-                return set()
+    class Notes(PostgresAttempts):
+        async def close_attempts(self, closed: Sequence[ClosedAttempt], on_lost: Any = None) -> set[UUID]:
+            got.extend(closed)
+            return set()
 
-        spool = Spool(tmp_path / "home" / "spool" / "x")
-        await spool.keep([ok, failed])
-        spool.leave()
+    spool = Spool(tmp_path / "home" / "spool" / "x")
+    await spool.keep([ok, failed])
+    spool.leave()
 
-        assert await replay(Spool(tmp_path / "home" / "spool" / "x"), Notes(ledger._database)) == 2
-        assert got == [ok, failed]
-        assert leased.job_id == ok.job_id
-
-    asyncio.run(scenario())
+    assert await replay(Spool(tmp_path / "home" / "spool" / "x"), Notes(ledger._database)) == 2
+    assert got == [ok, failed]
+    assert leased.job_id == ok.job_id
 
 
-def test_only_the_owner_can_read_the_spool(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        ((_, ok),) = await calling(LentLedger(), 1)
-        spool = Spool(tmp_path / "home" / "spool" / "x")
-        await spool.keep([ok])
-        (path,) = files(tmp_path / "home" / "spool" / "x")
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-
-    asyncio.run(scenario())
+async def test_only_the_owner_can_read_the_spool(tmp_path: Path) -> None:
+    ((_, ok),) = await calling(LentLedger(), 1)
+    spool = Spool(tmp_path / "home" / "spool" / "x")
+    await spool.keep([ok])
+    (path,) = files(tmp_path / "home" / "spool" / "x")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_answers_are_spooled_during_an_outage_and_removed_after_it(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
-        answered = await calling(ledger, 120)
-        journal = LedgerJournal(ledger, Spool(folder))
-        ledger.away = True
-        closing = [asyncio.create_task(journal.close_attempt(closed)) for _, closed in answered]
-        await until(lambda: sum(len(path.read_bytes().splitlines()) for path in files(folder)) == 120)
-        ledger.away = False
+async def test_answers_are_spooled_during_an_outage_and_removed_after_it(tmp_path: Path) -> None:
+    ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
+    answered = await calling(ledger, 120)
+    journal = LedgerJournal(ledger, Spool(folder))
+    ledger.away = True
+    closing = [asyncio.create_task(journal.close_attempt(closed)) for _, closed in answered]
+    await until(lambda: sum(len(path.read_bytes().splitlines()) for path in files(folder)) == 120)
+    ledger.away = False
 
-        assert all(await asyncio.gather(*closing))
-        await until(lambda: not files(folder))
-        await journal.close()
-        views = await ledger.reading.views([leased.job_id for leased, _ in answered])
-        assert {view.step for view in views} == {Step.CHECK}
-
-    asyncio.run(scenario())
+    assert all(await asyncio.gather(*closing))
+    await until(lambda: not files(folder))
+    await journal.close()
+    views = await ledger.reading.views([leased.job_id for leased, _ in answered])
+    assert {view.step for view in views} == {Step.CHECK}
 
 
 @pytest.mark.parametrize(
     "error", [LedgerError("lost every deadlock"), SchemaMismatch("no such column"), RuntimeError("a defect of ours")]
 )
-def test_no_error_of_the_ledger_costs_an_answer(tmp_path: Path, error: Exception) -> None:
-    async def scenario() -> None:
-        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
-        answered = await calling(ledger, 20)
-        journal = LedgerJournal(ledger, Spool(folder))
-        ledger.error = error
-        closing = [asyncio.create_task(journal.close_attempt(closed)) for _, closed in answered]
-        await until(lambda: files(folder))
-        assert not any(task.done() for task in closing)
-        ledger.error = None
+async def test_no_error_of_the_ledger_costs_an_answer(tmp_path: Path, error: Exception) -> None:
+    ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
+    answered = await calling(ledger, 20)
+    journal = LedgerJournal(ledger, Spool(folder))
+    ledger.error = error
+    closing = [asyncio.create_task(journal.close_attempt(closed)) for _, closed in answered]
+    await until(lambda: files(folder))
+    assert not any(task.done() for task in closing)
+    ledger.error = None
 
-        assert all(await asyncio.gather(*closing))
-        await journal.close()
-        assert not files(folder)
-
-    asyncio.run(scenario())
+    assert all(await asyncio.gather(*closing))
+    await journal.close()
+    assert not files(folder)
 
 
-def test_a_stop_leaves_unwritten_answers_on_disk(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
-        answered = await calling(ledger, 5)
-        ledger.broken = {answered[0][1].id}
-        journal = LedgerJournal(ledger, Spool(folder))
-        closing = [asyncio.create_task(journal.close_attempt(closed)) for _, closed in answered]
-        await asyncio.wait_for(asyncio.gather(*closing[1:]), 10)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await journal.close()
-        closing[0].cancel()
-        assert files(folder)
-        # The defect is still there: a start is possible, and nothing is lost.
-        await replay(Spool(folder), ledger.attempts)
-        assert files(folder)
-        ledger.broken = set()
-        assert await replay(Spool(folder), ledger.attempts) > 0
+async def test_a_stop_leaves_unwritten_answers_on_disk(tmp_path: Path) -> None:
+    ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
+    answered = await calling(ledger, 5)
+    ledger.broken = {answered[0][1].id}
+    journal = LedgerJournal(ledger, Spool(folder))
+    closing = [asyncio.create_task(journal.close_attempt(closed)) for _, closed in answered]
+    await asyncio.wait_for(asyncio.gather(*closing[1:]), 10)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await journal.close()
+    closing[0].cancel()
+    assert files(folder)
+    # The defect is still there: a start is possible, and nothing is lost.
+    await replay(Spool(folder), ledger.attempts)
+    assert files(folder)
+    ledger.broken = set()
+    assert await replay(Spool(folder), ledger.attempts) > 0
 
-        assert not files(folder)
-        views = await ledger.reading.views([leased.job_id for leased, _ in answered])
-        assert [view.step for view in views] == [Step.CHECK] * 5
-
-    asyncio.run(scenario())
+    assert not files(folder)
+    views = await ledger.reading.views([leased.job_id for leased, _ in answered])
+    assert [view.step for view in views] == [Step.CHECK] * 5
 
 
-def test_answers_just_before_the_stop_are_spooled_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_just_before_the_stop_are_spooled_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "KEEP_AFTER_S", 60.0)
 
-    async def scenario() -> None:
-        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
-        ((_, ok),) = await calling(ledger, 1)
-        journal = LedgerJournal(ledger, Spool(folder))
-        ledger.away = True
-        closing = asyncio.create_task(journal.close_attempt(ok))
-        await asyncio.sleep(0)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await journal.close()
-        closing.cancel()
-        ledger.away = False
-        assert await replay(Spool(folder), ledger.attempts) == 1
-
-    asyncio.run(scenario())
+    ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
+    ((_, ok),) = await calling(ledger, 1)
+    journal = LedgerJournal(ledger, Spool(folder))
+    ledger.away = True
+    closing = asyncio.create_task(journal.close_attempt(ok))
+    await asyncio.sleep(0)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await journal.close()
+    closing.cancel()
+    ledger.away = False
+    assert await replay(Spool(folder), ledger.attempts) == 1
 
 
 def test_the_spool_goes_on_after_an_answer_that_it_can_not_write(
@@ -257,36 +239,30 @@ def test_the_spool_goes_on_after_an_answer_that_it_can_not_write(
     assert "can't be spooled" in caplog.text
 
 
-def test_a_spool_in_use_is_left_alone(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        ledger, folder = LentLedger(), tmp_path / "home" / "spool" / "x"
-        ((_, ok),) = await calling(ledger, 1)
-        living = Spool(folder)
-        await living.keep([ok])
+async def test_a_spool_in_use_is_left_alone(tmp_path: Path) -> None:
+    ledger, folder = LentLedger(), tmp_path / "home" / "spool" / "x"
+    ((_, ok),) = await calling(ledger, 1)
+    living = Spool(folder)
+    await living.keep([ok])
 
-        assert await replay(Spool(folder), ledger.attempts) == 0
-        assert len(files(folder)) == 1
-        living.note_stored()
-        living.expire(math.inf)
-        assert not files(folder)
-
-    asyncio.run(scenario())
+    assert await replay(Spool(folder), ledger.attempts) == 0
+    assert len(files(folder)) == 1
+    living.note_stored()
+    living.expire(math.inf)
+    assert not files(folder)
 
 
-def test_a_replay_without_a_ledger_keeps_every_answer(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
-        ((_, ok),) = await calling(ledger, 1)
-        spool = Spool(folder)
-        await spool.keep([ok])
-        spool.leave()
-        ledger.away = True
-        with pytest.raises(LedgerUnavailable):
-            await replay(Spool(folder), ledger.attempts)
-        ledger.away = False
-        assert await replay(Spool(folder), ledger.attempts) == 1
-
-    asyncio.run(scenario())
+async def test_a_replay_without_a_ledger_keeps_every_answer(tmp_path: Path) -> None:
+    ledger, folder = Fickle(), tmp_path / "home" / "spool" / "x"
+    ((_, ok),) = await calling(ledger, 1)
+    spool = Spool(folder)
+    await spool.keep([ok])
+    spool.leave()
+    ledger.away = True
+    with pytest.raises(LedgerUnavailable):
+        await replay(Spool(folder), ledger.attempts)
+    ledger.away = False
+    assert await replay(Spool(folder), ledger.attempts) == 1
 
 
 def test_a_truncated_line_or_an_unstorable_answer_costs_no_other_answer(

@@ -54,54 +54,45 @@ def present(presence_ledger: PresenceLedger, lane_retry_s: float = 0.0) -> Heart
     )
 
 
-def test_the_last_known_presence_stays_while_the_ledger_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_last_known_presence_stays_while_the_ledger_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "EVERY_S", 0.001)
 
-    async def scenario() -> None:
-        presence_ledger = PresenceLedger(3, None, None, 5)
-        workers = present(presence_ledger)
-        await workers.start(lambda _: None)
-        assert (workers.workers, workers.steps) == (3, {Step.CHECK, Step.LOCAL})
-        figures = set()
-        async with asyncio.timeout(5):
-            for _ in range(6):
-                await presence_ledger.counted.acquire()
-                figures.add((workers.workers, workers.steps))
-        await workers.stop()
-        assert figures == {(3, frozenset({Step.CHECK, Step.LOCAL})), (5, frozenset({Step.CHECK}))}
-        assert presence_ledger.departures == ["w"]
-
-    asyncio.run(scenario())
+    presence_ledger = PresenceLedger(3, None, None, 5)
+    workers = present(presence_ledger)
+    await workers.start(lambda _: None)
+    assert (workers.workers, workers.steps) == (3, {Step.CHECK, Step.LOCAL})
+    figures = set()
+    async with asyncio.timeout(5):
+        for _ in range(6):
+            await presence_ledger.counted.acquire()
+            figures.add((workers.workers, workers.steps))
+    await workers.stop()
+    assert figures == {(3, frozenset({Step.CHECK, Step.LOCAL})), (5, frozenset({Step.CHECK}))}
+    assert presence_ledger.departures == ["w"]
 
 
-def test_a_worker_does_not_wait_for_the_ledger_to_say_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_does_not_wait_for_the_ledger_to_say_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "LEAVE_S", 0.01)
 
     class Silent(PresenceLedger):
         async def leave(self, worker: str) -> None:
             await asyncio.Event().wait()
 
-    async def scenario() -> None:
-        workers = present(Silent(1))
-        await workers.start(lambda _: None)
-        async with asyncio.timeout(5):
-            await workers.stop()
-
-    asyncio.run(scenario())
+    workers = present(Silent(1))
+    await workers.start(lambda _: None)
+    async with asyncio.timeout(5):
+        await workers.stop()
 
 
 @pytest.mark.parametrize(("lane_retry_s", "tried"), [(3_600.0, ["openai"]), (0.0, [])])
-def test_a_paused_lane_is_tried_again_only_if_the_settings_say_so(lane_retry_s: float, tried: list[str]) -> None:
-    async def scenario() -> None:
-        presence_ledger = PresenceLedger(1)
-        await presence_ledger.pause_lane("openai", "standard", "no credit")
-        notices: list[str] = []
-        workers = present(presence_ledger, lane_retry_s)
-        await workers.start(notices.append)
-        await workers.stop()
-        assert notices == tried
-
-    asyncio.run(scenario())
+async def test_a_paused_lane_is_tried_again_only_if_the_settings_say_so(lane_retry_s: float, tried: list[str]) -> None:
+    presence_ledger = PresenceLedger(1)
+    await presence_ledger.pause_lane("openai", "standard", "no credit")
+    notices: list[str] = []
+    workers = present(presence_ledger, lane_retry_s)
+    await workers.start(notices.append)
+    await workers.stop()
+    assert notices == tried
 
 
 def test_the_first_call_in_a_resumed_lane_is_a_probe() -> None:
@@ -117,17 +108,14 @@ def test_the_first_call_in_a_resumed_lane_is_a_probe() -> None:
     asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
-def test_a_worker_says_which_providers_it_can_not_reach() -> None:
-    async def scenario() -> None:
-        presence_ledger = PresenceLedger(1)
-        away = [Unreachable("openai", 1.0, "refused")]
-        workers = present(presence_ledger)
-        workers.unreachable = lambda: away
-        await workers.start(lambda _: None)
-        await workers.stop()
-        assert presence_ledger.away == [["openai"]]
-
-    asyncio.run(scenario())
+async def test_a_worker_says_which_providers_it_can_not_reach() -> None:
+    presence_ledger = PresenceLedger(1)
+    away = [Unreachable("openai", 1.0, "refused")]
+    workers = present(presence_ledger)
+    workers.unreachable = lambda: away
+    await workers.start(lambda _: None)
+    await workers.stop()
+    assert presence_ledger.away == [["openai"]]
 
 
 def test_a_worker_of_urgent_jobs_says_so_until_it_retires() -> None:

@@ -1,7 +1,7 @@
 """The rate limiter over buckets in memory in place of Redis: waits, denials, failover, estimates."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -145,264 +145,218 @@ async def wait_for_waiting(harness: LimiterHarness, count: int) -> None:
     )
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 20))
-
-
-def test_without_limits_every_call_goes_and_nothing_holds_leases_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_limits_every_call_goes_and_nothing_holds_leases_back(monkeypatch: pytest.MonkeyPatch) -> None:
     # No call is answered here: the slow start doubles them each so often.
     monkeypatch.setattr("worker.limits.lanes.FIRST_CALLS_S", 0.05)
 
-    async def scenario() -> None:
-        harness = LimiterHarness()
-        permits = await asyncio.gather(*(harness.permit() for _ in range(200)))
-        assert all(isinstance(permit, Permit) for permit in permits)
-        assert harness.limiter.room() is None
-        # Asked for in blocks: far fewer round trips than calls.
-        assert len(harness.buckets.orders) < 20
-        await harness.limiter.close()
-
-    run(scenario())
+    harness = LimiterHarness()
+    permits = await asyncio.gather(*(harness.permit() for _ in range(200)))
+    assert all(isinstance(permit, Permit) for permit in permits)
+    assert harness.limiter.room() is None
+    # Asked for in blocks: far fewer round trips than calls.
+    assert len(harness.buckets.orders) < 20
+    await harness.limiter.close()
 
 
-def test_the_end_of_a_call_and_the_permit_of_the_next_one_are_one_exchange() -> None:
-    async def scenario() -> None:
-        harness = LimiterHarness()
-        leased = make_leased()
-        permit = await harness.limiter.permit(leased, make_call())
+async def test_the_end_of_a_call_and_the_permit_of_the_next_one_are_one_exchange() -> None:
+    harness = LimiterHarness()
+    leased = make_leased()
+    permit = await harness.limiter.permit(leased, make_call())
+    assert isinstance(permit, Permit)
+    # Long enough for the queue to come to rest.
+    await asyncio.sleep(2 * rate_limiter.GATHER_S)
+    harness.limiter.answered(permit, completion())
+    # The job that gets the slot has a task of its own, which begins in the next turn of the loop.
+    assert isinstance(await asyncio.create_task(harness.limiter.permit(leased, make_call())), Permit)
+    assert [(len(order.releases), len(order.acquires)) for order in harness.buckets.orders] == [(0, 1), (1, 1)]
+    await harness.limiter.close()
+
+
+async def test_the_offline_provider_needs_no_permit() -> None:
+    harness = LimiterHarness(providers={"mine": ProviderSettings(kind=ProviderKind.EXTRACTIVE)})
+    for name in ("extractive", "mine"):
+        permit = await harness.permit(provider=name)
         assert isinstance(permit, Permit)
-        # Long enough for the queue to come to rest.
-        await asyncio.sleep(2 * rate_limiter.GATHER_S)
         harness.limiter.answered(permit, completion())
-        # The job that gets the slot has a task of its own, which begins in the next turn of the loop.
-        assert isinstance(await asyncio.create_task(harness.limiter.permit(leased, make_call())), Permit)
-        assert [(len(order.releases), len(order.acquires)) for order in harness.buckets.orders] == [(0, 1), (1, 1)]
-        await harness.limiter.close()
-
-    run(scenario())
+    assert harness.buckets.orders == []
+    await harness.limiter.close()
 
 
-def test_the_offline_provider_needs_no_permit() -> None:
-    async def scenario() -> None:
-        harness = LimiterHarness(providers={"mine": ProviderSettings(kind=ProviderKind.EXTRACTIVE)})
-        for name in ("extractive", "mine"):
-            permit = await harness.permit(provider=name)
-            assert isinstance(permit, Permit)
-            harness.limiter.answered(permit, completion())
-        assert harness.buckets.orders == []
-        await harness.limiter.close()
-
-    run(scenario())
-
-
-def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
-    async def scenario() -> None:
-        harness = LimiterHarness(requests_per_minute=60)
-        assert harness.limiter.room() == Room(rate_limiter.FIRST_LEASES, rate_limiter.FIRST_LEASES)
-        assert isinstance(await harness.permit(), Permit)
-        waiting = [asyncio.create_task(harness.permit()) for _ in range(2)]
-        await wait_for_waiting(harness, 2)
-        # Two at a call a second.
-        await wait_until(lambda: harness.limiter.room() == Room(2, 0))
-        urgent = await harness.permit(priority=5)
-        assert isinstance(urgent, Permit)
-        assert urgent.waited_ms > 100
-        assert not any(task.done() for task in waiting)
-        for task in waiting:
-            task.cancel()
-        await asyncio.wait(waiting)
-        await harness.limiter.close()
-
-    run(scenario())
+async def test_a_limit_lets_jobs_wait_and_says_how_many_more_may() -> None:
+    harness = LimiterHarness(requests_per_minute=60)
+    assert harness.limiter.room() == Room(rate_limiter.FIRST_LEASES, rate_limiter.FIRST_LEASES)
+    assert isinstance(await harness.permit(), Permit)
+    waiting = [asyncio.create_task(harness.permit()) for _ in range(2)]
+    await wait_for_waiting(harness, 2)
+    # Two at a call a second.
+    await wait_until(lambda: harness.limiter.room() == Room(2, 0))
+    urgent = await harness.permit(priority=5)
+    assert isinstance(urgent, Permit)
+    assert urgent.waited_ms > 100
+    assert not any(task.done() for task in waiting)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    await harness.limiter.close()
 
 
-def test_jobs_that_would_wait_too_long_are_denied_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_that_would_wait_too_long_are_denied_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.limits.lanes.FIRST_CALLS", 100)
 
-    async def scenario() -> None:
-        harness = LimiterHarness(requests_per_minute=6)
-        assert isinstance(await harness.permit(), Permit)
-        waiting = [asyncio.create_task(harness.permit()) for _ in range(2)]
-        await wait_for_waiting(harness, 2)
-        first, second = await harness.permit(), await harness.permit()
-        assert isinstance(first, Denied)
-        assert isinstance(second, Denied)
-        assert first.why is DenyReason.LIMIT
-        assert second.delay - first.delay == pytest.approx(timedelta(seconds=10), abs=timedelta(seconds=1))
-        for task in waiting:
-            task.cancel()
-        await asyncio.wait(waiting)
-        await harness.limiter.close()
-
-    run(scenario())
+    harness = LimiterHarness(requests_per_minute=6)
+    assert isinstance(await harness.permit(), Permit)
+    waiting = [asyncio.create_task(harness.permit()) for _ in range(2)]
+    await wait_for_waiting(harness, 2)
+    first, second = await harness.permit(), await harness.permit()
+    assert isinstance(first, Denied)
+    assert isinstance(second, Denied)
+    assert first.why is DenyReason.LIMIT
+    assert second.delay - first.delay == pytest.approx(timedelta(seconds=10), abs=timedelta(seconds=1))
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    await harness.limiter.close()
 
 
-def test_free_slots_are_filled_at_once() -> None:
-    async def scenario() -> None:
-        harness = LimiterHarness(slots=1_000, max_concurrency=100)
-        assert isinstance(await harness.permit(), Permit)
-        room = harness.limiter.room()
-        assert room is not None
-        assert room.bulk >= 99
-        await harness.limiter.close()
-
-    run(scenario())
+async def test_free_slots_are_filled_at_once() -> None:
+    harness = LimiterHarness(slots=1_000, max_concurrency=100)
+    assert isinstance(await harness.permit(), Permit)
+    room = harness.limiter.room()
+    assert room is not None
+    assert room.bulk >= 99
+    await harness.limiter.close()
 
 
-def test_a_job_waits_in_place_for_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_waits_in_place_for_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permit_queue, "PATIENCE_S", 0.0)
     monkeypatch.setattr(permit_queue, "LONGEST_PATIENCE_S", 0.0)
 
-    async def scenario() -> None:
-        harness = LimiterHarness(max_concurrency=1)
+    harness = LimiterHarness(max_concurrency=1)
+    permit = await harness.permit()
+    assert isinstance(permit, Permit)
+    waiting = asyncio.create_task(harness.permit())
+    await wait_until(lambda: len(harness.buckets.orders) > 4)
+    assert not waiting.done()
+    harness.limiter.answered(permit, completion())
+    assert isinstance(await waiting, Permit)
+    await harness.limiter.close()
+
+
+async def test_a_job_cancelled_at_its_grant_returns_the_permit() -> None:
+    harness = LimiterHarness(max_concurrency=1)
+    permit = await harness.permit()
+    assert isinstance(permit, Permit)
+    task = asyncio.create_task(harness.permit())
+    await wait_for_waiting(harness, 1)
+    harness.limiter.unused(permit)
+    task.cancel()
+    await asyncio.wait([task])
+    assert isinstance(await harness.permit(), Permit)
+    await harness.limiter.close()
+
+
+async def test_slots_come_back_with_answers_failures_and_unmade_calls() -> None:
+    harness = LimiterHarness(max_concurrency=1)
+    for number in range(3):
         permit = await harness.permit()
         assert isinstance(permit, Permit)
-        waiting = asyncio.create_task(harness.permit())
-        await wait_until(lambda: len(harness.buckets.orders) > 4)
-        assert not waiting.done()
-        harness.limiter.answered(permit, completion())
-        assert isinstance(await waiting, Permit)
-        await harness.limiter.close()
-
-    run(scenario())
-
-
-def test_a_job_cancelled_at_its_grant_returns_the_permit() -> None:
-    async def scenario() -> None:
-        harness = LimiterHarness(max_concurrency=1)
-        permit = await harness.permit()
-        assert isinstance(permit, Permit)
-        task = asyncio.create_task(harness.permit())
-        await wait_for_waiting(harness, 1)
-        harness.limiter.unused(permit)
-        task.cancel()
-        await asyncio.wait([task])
-        assert isinstance(await harness.permit(), Permit)
-        await harness.limiter.close()
-
-    run(scenario())
+        if number == 0:
+            harness.limiter.answered(permit, completion())
+        elif number == 1:
+            harness.limiter.failed(permit, failure(FailureKind.INVALID_REQUEST))
+        else:
+            harness.limiter.unused(permit)
+    assert isinstance(await harness.permit(), Permit)
+    await harness.limiter.close()
 
 
-def test_slots_come_back_with_answers_failures_and_unmade_calls() -> None:
-    async def scenario() -> None:
-        harness = LimiterHarness(max_concurrency=1)
-        for number in range(3):
-            permit = await harness.permit()
-            assert isinstance(permit, Permit)
-            if number == 0:
-                harness.limiter.answered(permit, completion())
-            elif number == 1:
-                harness.limiter.failed(permit, failure(FailureKind.INVALID_REQUEST))
-            else:
-                harness.limiter.unused(permit)
-        assert isinstance(await harness.permit(), Permit)
-        await harness.limiter.close()
-
-    run(scenario())
-
-
-def test_a_call_granted_without_redis_is_counted_there_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_granted_without_redis_is_counted_there_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limiter, "SLOT_RENEWAL_S", 0.05)
     monkeypatch.setattr(permit_queue, "SLOT_RENEWAL_S", 0.05)
     monkeypatch.setattr(redis_bucket, "RECONNECT_S", 0.05)
     monkeypatch.setattr(redis_bucket, "RETURN_S", 0.0)
 
-    async def scenario() -> None:
-        harness = LimiterHarness(max_concurrency=1)
-        harness.buckets.away = True
-        permit = await harness.permit()
-        assert isinstance(permit, Permit)
-        assert not permit.shared
-        harness.buckets.away = False
-        async with harness.buckets.order_added:
-            await harness.buckets.order_added.wait_for(lambda: any(order.active for order in harness.buckets.orders))
-        (bucket,) = harness.buckets.buckets.values()
-        assert list(bucket._slots) == [permit.id]
-        harness.limiter.answered(permit, completion())
-        async with harness.buckets.order_added:
-            await harness.buckets.order_added.wait_for(lambda: any(order.releases for order in harness.buckets.orders))
-        assert not bucket._slots
-        await harness.limiter.close()
-
-    run(scenario())
+    harness = LimiterHarness(max_concurrency=1)
+    harness.buckets.away = True
+    permit = await harness.permit()
+    assert isinstance(permit, Permit)
+    assert not permit.shared
+    harness.buckets.away = False
+    async with harness.buckets.order_added:
+        await harness.buckets.order_added.wait_for(lambda: any(order.active for order in harness.buckets.orders))
+    (bucket,) = harness.buckets.buckets.values()
+    assert list(bucket._slots) == [permit.id]
+    harness.limiter.answered(permit, completion())
+    async with harness.buckets.order_added:
+        await harness.buckets.order_added.wait_for(lambda: any(order.releases for order in harness.buckets.orders))
+    assert not bucket._slots
+    await harness.limiter.close()
 
 
-def test_estimates_follow_what_calls_use() -> None:
-    async def scenario() -> None:
-        harness = LimiterHarness(output_tokens_per_minute=1_000_000)
-        permit = await harness.permit(body=b"x" * 300, max_tokens=500)
-        assert isinstance(permit, Permit)
-        assert permit.reserved == (1, 100, 500, 600)
-        harness.limiter.answered(permit, completion(input_tokens=75, output_tokens=20))
-        second = await harness.permit(body=b"x" * 400, max_tokens=500)
-        assert isinstance(second, Permit)
-        assert second.reserved == pytest.approx((1, 100, 20, 120))
-        (settled,) = [release for order in harness.buckets.orders for release in order.releases]
-        assert settled.more == pytest.approx((0, -25, -480, -505))
-        await harness.limiter.close()
-
-    run(scenario())
+async def test_estimates_follow_what_calls_use() -> None:
+    harness = LimiterHarness(output_tokens_per_minute=1_000_000)
+    permit = await harness.permit(body=b"x" * 300, max_tokens=500)
+    assert isinstance(permit, Permit)
+    assert permit.reserved == (1, 100, 500, 600)
+    harness.limiter.answered(permit, completion(input_tokens=75, output_tokens=20))
+    second = await harness.permit(body=b"x" * 400, max_tokens=500)
+    assert isinstance(second, Permit)
+    assert second.reserved == pytest.approx((1, 100, 20, 120))
+    (settled,) = [release for order in harness.buckets.orders for release in order.releases]
+    assert settled.more == pytest.approx((0, -25, -480, -505))
+    await harness.limiter.close()
 
 
-def test_a_429_lowers_the_rate_and_its_retry_after_stops_all_calls() -> None:
-    async def scenario() -> None:
-        harness = LimiterHarness(requests_per_minute=6_000)
-        permit = await harness.permit()
-        assert isinstance(permit, Permit)
-        harness.limiter.failed(permit, failure(FailureKind.RATE_LIMITED, retry_after_s=30.0))
-        await wait_until(lambda: any(order.feedback.rate_limited for order in harness.buckets.orders))
-        denial = await harness.permit()
-        assert isinstance(denial, Denied)
-        assert denial.why is DenyReason.LIMIT
-        assert 15 < denial.delay.total_seconds() <= 30
-        # Nothing but a look now and then is leased for it.
-        assert harness.limiter.room() == Room(50, rate_limiter.PEEK)
-        assert harness.limiter.room() == Room(50, 0)
-        await harness.limiter.close()
-
-    run(scenario())
+async def test_a_429_lowers_the_rate_and_its_retry_after_stops_all_calls() -> None:
+    harness = LimiterHarness(requests_per_minute=6_000)
+    permit = await harness.permit()
+    assert isinstance(permit, Permit)
+    harness.limiter.failed(permit, failure(FailureKind.RATE_LIMITED, retry_after_s=30.0))
+    await wait_until(lambda: any(order.feedback.rate_limited for order in harness.buckets.orders))
+    denial = await harness.permit()
+    assert isinstance(denial, Denied)
+    assert denial.why is DenyReason.LIMIT
+    assert 15 < denial.delay.total_seconds() <= 30
+    # Nothing but a look now and then is leased for it.
+    assert harness.limiter.room() == Room(50, rate_limiter.PEEK)
+    assert harness.limiter.room() == Room(50, 0)
+    await harness.limiter.close()
 
 
-def test_headers_make_limits_where_none_are_set() -> None:
-    async def scenario() -> None:
-        harness = LimiterHarness()
-        permit = await harness.permit()
-        assert isinstance(permit, Permit)
-        harness.limiter.answered(permit, completion(x_ratelimit_limit_requests="360"))
-        assert isinstance(await harness.permit(), Permit)
-        room = harness.limiter.room()
-        assert room is not None
-        assert room.bulk == 6
-        await harness.limiter.close()
-
-    run(scenario())
+async def test_headers_make_limits_where_none_are_set() -> None:
+    harness = LimiterHarness()
+    permit = await harness.permit()
+    assert isinstance(permit, Permit)
+    harness.limiter.answered(permit, completion(x_ratelimit_limit_requests="360"))
+    assert isinstance(await harness.permit(), Permit)
+    room = harness.limiter.room()
+    assert room is not None
+    assert room.bulk == 6
+    await harness.limiter.close()
 
 
-def test_many_failures_in_a_row_open_the_breaker_and_an_answer_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_failures_in_a_row_open_the_breaker_and_an_answer_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permit_queue, "MIXED_PATIENCE_S", 0.05)
 
-    async def scenario() -> None:
-        harness = LimiterHarness(period_s=1.0)
-        for _ in range(TRIP_AFTER):
-            permit = await harness.permit()
-            assert isinstance(permit, Permit)
-            harness.limiter.failed(permit, failure(FailureKind.OVERLOADED))
-        denial = await asyncio.create_task(_until_refused(harness))
-        assert denial.why is DenyReason.BREAKER
-        probes: list[Permit] = []
-        while not probes:
-            await asyncio.sleep(denial.delay.total_seconds())
-            answer = await harness.permit()
-            probes += [answer] if isinstance(answer, Permit) else []
-        (probe,) = probes
-        harness.limiter.answered(probe, completion())
-        async with harness.buckets.order_added:
-            await harness.buckets.order_added.wait_for(lambda: harness.buckets.orders[-1].feedback.well)
-        permits = await asyncio.gather(*(harness.permit() for _ in range(5)))
-        assert all(isinstance(permit, Permit) for permit in permits)
-        await harness.limiter.close()
-
-    run(scenario())
+    harness = LimiterHarness(period_s=1.0)
+    for _ in range(TRIP_AFTER):
+        permit = await harness.permit()
+        assert isinstance(permit, Permit)
+        harness.limiter.failed(permit, failure(FailureKind.OVERLOADED))
+    denial = await asyncio.create_task(_until_refused(harness))
+    assert denial.why is DenyReason.BREAKER
+    probes: list[Permit] = []
+    while not probes:
+        await asyncio.sleep(denial.delay.total_seconds())
+        answer = await harness.permit()
+        probes += [answer] if isinstance(answer, Permit) else []
+    (probe,) = probes
+    harness.limiter.answered(probe, completion())
+    async with harness.buckets.order_added:
+        await harness.buckets.order_added.wait_for(lambda: harness.buckets.orders[-1].feedback.well)
+    permits = await asyncio.gather(*(harness.permit() for _ in range(5)))
+    assert all(isinstance(permit, Permit) for permit in permits)
+    await harness.limiter.close()
 
 
 async def _until_refused(harness: LimiterHarness) -> Denied:
@@ -413,85 +367,70 @@ async def _until_refused(harness: LimiterHarness) -> Denied:
         harness.limiter.unused(denial)
 
 
-def test_failures_of_the_jobs_own_never_open_the_breaker() -> None:
-    async def scenario() -> None:
-        harness = LimiterHarness()
-        for number in range(3 * TRIP_AFTER):
-            permit = await harness.permit()
-            assert isinstance(permit, Permit)
-            kind = FailureKind.INVALID_REQUEST if number % 3 else FailureKind.UNAVAILABLE
-            harness.limiter.failed(permit, failure(kind))
-        assert isinstance(await harness.permit(), Permit)
-        await harness.limiter.close()
-
-    run(scenario())
-
-
-def test_a_used_up_quota_pauses_the_lane_until_its_release() -> None:
-    async def scenario() -> None:
-        harness = LimiterHarness()
+async def test_failures_of_the_jobs_own_never_open_the_breaker() -> None:
+    harness = LimiterHarness()
+    for number in range(3 * TRIP_AFTER):
         permit = await harness.permit()
         assert isinstance(permit, Permit)
-        harness.limiter.failed(permit, failure(FailureKind.QUOTA))
-        await harness.lanes.close()
-        assert harness.ledger.paused == {("openai", "standard", ""): (FailureKind.QUOTA, "no")}
-        denial = await harness.permit()
-        assert denial == Denied(DenyReason.LANE_PAUSED, timedelta(0))
-        assert isinstance(await harness.permit(provider="anthropic"), Permit)
-
-        # A release takes the row away; a job that is leased after it is not held again for what was known before.
-        harness.ledger.paused.clear()
-        assert isinstance(await harness.permit(), Permit)
-        await harness.limiter.close()
-
-    run(scenario())
+        kind = FailureKind.INVALID_REQUEST if number % 3 else FailureKind.UNAVAILABLE
+        harness.limiter.failed(permit, failure(kind))
+    assert isinstance(await harness.permit(), Permit)
+    await harness.limiter.close()
 
 
-def test_without_redis_a_new_worker_waits_until_the_others_count_it() -> None:
-    async def scenario() -> None:
-        harness = LimiterHarness(requests_per_minute=600, settle_s=0.3)
-        harness.buckets.away = True
-        permit = await harness.permit()
-        assert isinstance(permit, Permit)
-        assert permit.waited_ms >= 290
-        await harness.limiter.close()
+async def test_a_used_up_quota_pauses_the_lane_until_its_release() -> None:
+    harness = LimiterHarness()
+    permit = await harness.permit()
+    assert isinstance(permit, Permit)
+    harness.limiter.failed(permit, failure(FailureKind.QUOTA))
+    await harness.lanes.close()
+    assert harness.ledger.paused == {("openai", "standard", ""): (FailureKind.QUOTA, "no")}
+    denial = await harness.permit()
+    assert denial == Denied(DenyReason.LANE_PAUSED, timedelta(0))
+    assert isinstance(await harness.permit(provider="anthropic"), Permit)
 
-    run(scenario())
+    # A release takes the row away; a job that is leased after it is not held again for what was known before.
+    harness.ledger.paused.clear()
+    assert isinstance(await harness.permit(), Permit)
+    await harness.limiter.close()
 
 
-def test_buckets_of_unused_models_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_redis_a_new_worker_waits_until_the_others_count_it() -> None:
+    harness = LimiterHarness(requests_per_minute=600, settle_s=0.3)
+    harness.buckets.away = True
+    permit = await harness.permit()
+    assert isinstance(permit, Permit)
+    assert permit.waited_ms >= 290
+    await harness.limiter.close()
+
+
+async def test_buckets_of_unused_models_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limiter, "MOST_QUEUES", 5)
     monkeypatch.setattr(rate_limiter, "IDLE_S", 0.0)
 
-    async def scenario() -> None:
-        harness = LimiterHarness()
-        for number in range(50):
-            permit = await harness.permit(model=f"m{number}")
-            assert isinstance(permit, Permit)
-            harness.limiter.answered(permit, completion())
-        queues = harness.limiter._queues.values()
-        await wait_until(lambda: not any(queue.waiting or queue.unsent or queue.active for queue in queues))
-        assert isinstance(await harness.permit(model="last"), Permit)
-        assert len(harness.limiter._queues) <= 5
-        await harness.limiter.close()
-
-    run(scenario())
+    harness = LimiterHarness()
+    for number in range(50):
+        permit = await harness.permit(model=f"m{number}")
+        assert isinstance(permit, Permit)
+        harness.limiter.answered(permit, completion())
+    queues = harness.limiter._queues.values()
+    await wait_until(lambda: not any(queue.waiting or queue.unsent or queue.active for queue in queues))
+    assert isinstance(await harness.permit(model="last"), Permit)
+    assert len(harness.limiter._queues) <= 5
+    await harness.limiter.close()
 
 
-def test_a_model_without_a_limit_does_not_wait_behind_one_that_has() -> None:
-    async def scenario() -> None:
-        slow = ProviderSettings(kind=ProviderKind.OPENAI, limits=LimitSettings(requests_per_minute=6))
-        harness = LimiterHarness(providers={"slow": slow})
-        assert isinstance(await harness.permit(provider="slow"), Permit)
-        assert isinstance(await harness.permit(), Permit)
-        waiting = [asyncio.create_task(harness.permit(provider="slow")) for _ in range(2)]
-        await wait_for_waiting(harness, 2)
-        assert harness.limiter.room() == Room(50, 48)
-        denial = await harness.permit(provider="slow")
-        assert isinstance(denial, Denied)
-        for task in waiting:
-            task.cancel()
-        await asyncio.wait(waiting)
-        await harness.limiter.close()
-
-    run(scenario())
+async def test_a_model_without_a_limit_does_not_wait_behind_one_that_has() -> None:
+    slow = ProviderSettings(kind=ProviderKind.OPENAI, limits=LimitSettings(requests_per_minute=6))
+    harness = LimiterHarness(providers={"slow": slow})
+    assert isinstance(await harness.permit(provider="slow"), Permit)
+    assert isinstance(await harness.permit(), Permit)
+    waiting = [asyncio.create_task(harness.permit(provider="slow")) for _ in range(2)]
+    await wait_for_waiting(harness, 2)
+    assert harness.limiter.room() == Room(50, 48)
+    denial = await harness.permit(provider="slow")
+    assert isinstance(denial, Denied)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    await harness.limiter.close()
