@@ -154,7 +154,6 @@ class Grounding(Contract):
 
         None where nothing was checkable.
         """
-        if self.grounding_score is None:
-            return None
         verdicts = (Verdict.SUPPORTED, *self.counts, *(value.verdict for value in self.values))
-        return round(min(verdict.rank for verdict in verdicts) + self.grounding_score, 4)
+        score = self.grounding_score
+        return None if score is None else min(verdict.rank for verdict in verdicts) + score

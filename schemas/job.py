@@ -214,9 +214,11 @@ class Recheck(Submitted):
     )
 
     def apply(self, config: GenerationConfig) -> GenerationConfig:
-        """The config of the check."""
-        overrides = {"checkers": self.checkers, "judge": self.judge}
-        return config.model_copy(update={name: value for name, value in overrides.items() if value is not None})
+        """The config of the check; a judge that is named is asked."""
+        layers = self.checkers or config.checkers
+        if self.judge and CheckerName.JUDGE not in layers:
+            layers = (*layers, CheckerName.JUDGE)
+        return config.model_copy(update={"checkers": layers, "judge": self.judge or config.judge})
 
 
 # ---- the question and its sources ------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ class JobResult(Contract):
     sources_provided: int = 0
     grounding_score: float | None = None
     confidence: float | None = None
-    decided: dict[str, int] = Field(default_factory=dict, description="decided claims by the layer that decided")
+    decided: dict[str, int] = Field(default_factory=dict)
     answer_quality: float | None = None
     sufficient_context: bool | None = None
     reasoning: str = ""

@@ -1,4 +1,4 @@
-"""``nightdesk recheck``: a judge over answers that were checked before, the table of what changed, and the rows to learn from."""
+"""``nightdesk recheck`` and ``nightdesk check --judge``: a judge over given answers, what it changes, and the rows to learn from."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 
 from tests.acceptance.cli_home import new_home, read_lines, write_lines
 from tests.acceptance.test_judge_misbehaves import claim, quote, source
+from tests.forking import REPOSITORY
 from tests.providers import KEY
 from tests.stub.judge import JUDGE
 from tests.stub.server import running_stub
@@ -32,9 +33,7 @@ def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
         before = read_lines(out)
         batch = before[0]["batch_id"]
 
-        done = home.run(
-            "recheck", batch, "--checkers", "structure,lexical,judge", "--judge", "openai:gpt-6-luna", "-o", out
-        )
+        done = home.run("recheck", batch, "--judge", "openai:gpt-6-luna", "-o", out)
         assert done.code == 0, done.err
         again = home.run("results", batch, "-o", out, "--judged", rows)
         assert again.code == 0, again.err
@@ -57,3 +56,28 @@ def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
     assert learned[0]["evidence"][0] == quote(2)
     assert learned[0]["judge"] == "openai:gpt-6-luna by _judge@2"
     assert calls_before == len(learned)
+
+
+def test_a_judge_that_is_right_decides_what_words_leave_open_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = REPOSITORY / "docs" / "checks.jsonl"
+    examples = read_lines(answers)
+    right = {"paraphrase": "Whoever is late loses the seat.", "derived value": "The subscription costs $15 a month."}
+    monkeypatch.setattr(JUDGE, "truth", {line["response"]: right.get(line["custom_id"]) for line in examples})
+    alone, judged = tmp_path / "alone.jsonl", tmp_path / "judged.jsonl"
+    with running_stub() as stub, new_home(provider="extractive") as home:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
+        by_words = home.run("check", answers, "-o", alone)
+        with_judge = home.run("check", answers, "-o", judged, "--judge", "openai:gpt-6-luna")
+    assert "words leave claims of 8 answers open" in by_words.err
+    assert "words leave claims" not in with_judge.err
+    for before, after in zip(read_lines(alone), read_lines(judged), strict=True):
+        for words, judge in zip(before["claims"], after["claims"], strict=True):
+            if words["verdict"] != "undecided":
+                assert (judge["verdict"], judge["checker"]) == (words["verdict"], words["checker"])
+            else:
+                verdict = "supported" if after["custom_id"] in right else "unsupported"
+                assert (judge["verdict"], judge["checker"]) == (verdict, "judge"), after["custom_id"]
+        assert sum(after["decided"].values()) >= 1

@@ -164,6 +164,15 @@ CallbackUrl = Annotated[
         rich_help_panel=NIGHT,
     ),
 ]
+Judge = Annotated[
+    str | None,
+    typer.Option(
+        "--judge",
+        metavar="PROVIDER[:MODEL]",
+        help="Decides what words leave open; default: the jobs' own, or NIGHTDESK_JUDGE where they ask for one.",
+        rich_help_panel=CHECK,
+    ),
+]
 Workers = Annotated[bool, typer.Option(help="Start workers when none run.", rich_help_panel=TERMINAL)]
 
 
@@ -261,8 +270,7 @@ def with_handover(command: Callable[..., int]) -> Callable[..., int]:
     def call(**values: Any) -> int:
         options = {each.name: values.pop(each.name) for each in shared}
         config = {name: value for name in _BY_HAND if (value := values.pop(name)) is not None}
-        if "judge" in config:
-            config["checkers"] = [*GenerationConfig().checkers, CheckerName.JUDGE]
+        config |= judged_by(config.get("judge"))
         return command(**values, handover=Handover(**options, config=config))
 
     own = [each.replace(kind=each.KEYWORD_ONLY) for each in signature.parameters.values() if each.name != "handover"]
@@ -272,6 +280,11 @@ def with_handover(command: Callable[..., int]) -> Callable[..., int]:
     call.__annotations__ = {}
     del call.__wrapped__
     return call
+
+
+def judged_by(judge: str | None) -> dict[str, Any]:
+    """The fields of a job's config that ask a judge; none without one."""
+    return {"judge": judge, "checkers": [*GenerationConfig().checkers, CheckerName.JUDGE]} if judge else {}
 
 
 def _config_option(name: str) -> inspect.Parameter:

@@ -175,7 +175,7 @@ def _open_lines(status: BatchStatus | None, output: str) -> list[str]:
         return []
     remedy = (
         f"words leave claims of {count_of(unverified, 'answer')} open: read them (nightdesk report {status.batch_id}), or let a"
-        f" judge (nightdesk recheck {status.batch_id} --checkers structure,lexical,judge --judge PROVIDER -o {output})"
+        f" judge (nightdesk recheck {status.batch_id} --judge PROVIDER -o {output})"
     )
     return [remedy]
 

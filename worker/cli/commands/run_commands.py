@@ -148,6 +148,7 @@ def check(
     name: options.Name = None,
     key: options.Key = None,
     *,
+    judge: options.Judge = None,
     form: options.Form = None,
     columns: options.Map = None,
     source_delimiter: options.SourceDelimiter = None,
@@ -176,7 +177,7 @@ def check(
         request = RunRequest(
             output,
             files,
-            options.batch_fields(name, key, None),
+            options.batch_fields(name, key, None, config=options.judged_by(judge)),
             strict=strict,
             quiet=quiet,
             with_workers=workers,

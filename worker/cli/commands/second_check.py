@@ -122,10 +122,7 @@ def recheck(
     checkers: Annotated[
         str | None, typer.Option(metavar="LAYERS", help="structure,lexical,judge; default: each job's own.")
     ] = None,
-    judge: Annotated[
-        str | None,
-        typer.Option(metavar="PROVIDER[:MODEL]", help="The judge; default: the job's own, or NIGHTDESK_JUDGE."),
-    ] = None,
+    judge: options.Judge = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="OUT", help="Where the new results go, as JSON lines.")
     ] = None,
