@@ -49,7 +49,7 @@ def possible_sources(values: Mapping[str, Any], elsewhere: Collection[str] = ())
         key: size * (_SMALL if isinstance(structure(each), list) else 1)
         for key, each in values.items()
         if key not in elsewhere
-        and not (is_field(field := field_of(key)) and field != "context")
+        and not is_field(field_of(key))
         and not _REFERENCE.search(plain(key))
         and (size := text_size(structure(each)))
         and not (isinstance(each, str) and _WORD.fullmatch(each.strip()))

@@ -22,12 +22,12 @@ FIELDS = {
 """Other names of a job's fields, with the field. Two of one field in a row are refused: either could be the one that is meant."""
 
 USUAL = {
-    **dict.fromkeys(("input", "original_query", "user_query", "query_text", "query_str"), "query"),
+    **dict.fromkeys(("input", "original_query", "user_query", "query_text", "query_str", "question_text", "user_question"), "query"),
     **dict.fromkeys(
         (
             "retrieval_context", "retrieved_context", "context_chunks", "context_documents", "source_nodes", "source_documents", "source_docs",
             "retrieved_documents", "retrieved_docs", "retrieved_chunks", "retrieved_passages", "retrieved_nodes", "relevant_passages", "ctxs", "paragraphs", "nodes", "docs", "search_results", "hits", "reference_contexts", "passage",
-            "document", "paragraph", "knowledge",
+            "document", "paragraph", "knowledge", "evidence", "context_text", "passage_text", "paragraph_text",
         ),
         "context",
     ),

@@ -102,6 +102,7 @@ _INNER = frozenset({"page_label", "page_number", "page_no", "filename", "file_na
 _NOTHING = frozenset({"nan", "none", "null", "<na>", "nat"})
 """What programs print for a value that is missing, in small letters."""
 
+_ADDRESS = re.compile(r"\s*https?://\S+\s*")
 _PATH = re.compile(r"(?:[A-Za-z]:)?[^\s:]*[/\\][^/\\]+")
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,20})?")
 _FLOAT_PAGE = re.compile(r"\d+\.0")
@@ -131,7 +132,8 @@ def _text(value: Any, number: int) -> dict[str, Any]:
 
 
 def _is_nothing(value: Any) -> bool:
-    return isinstance(value, str) and value.lower() in _NOTHING
+    """Tells a print of nothing, and an address in the place of the text that it leads to."""
+    return isinstance(value, str) and (value.lower() in _NOTHING or _ADDRESS.fullmatch(value) is not None)
 
 
 def text_of(value: Any) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.errors import InputError
-from tasks.raw_jobs import read_job, scores_of
+from tasks.raw_jobs import blank_sources, read_job, scores_of
 from tasks.raw_jobs.left_over import (
     listed,
     possible_questions,
@@ -111,7 +111,7 @@ class FirstRows:
         self._chat = self._chat or bool(job.get("conversation_history"))
         if job.get("query") or job.get("response"):
             self._jobs += 1
-            self._sources = self._sources or bool(job.get("context"))
+            self._sources = self._sources or len(job.get("context", ())) > blank_sources(job)
             self.scores += scores_of(job)
 
     @property

@@ -94,6 +94,7 @@ def test_null_in_a_job_takes_the_value_of_the_batch() -> None:
         {"content": None},
         {"text": " \n"},
         {"content": []},
+        "https://example.org/a?b=c",
         {"content": {}},
         {"content": "NaN"},
         {"content": "null", "title": "T"},
@@ -240,6 +241,19 @@ def test_a_name_is_known_in_every_spelling(spelling: Callable[[str], str]) -> No
     raw = {"user_input": "Why?", "retrieved_contexts": ["Because."], "question_id": "7"}
     request, warnings = parse_request({spelling(name): each for name, each in raw.items()})
     assert (request, warnings) == (parse_request(raw)[0], [])
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"question_text": "Why?", "paragraph_text": "Because."},
+        {"question": "Why?", "evidence": [{"evidence_text": "Because.", "evidence_page_num": 5}]},
+        {"user_question": "Why?", "retrieved_passages": [{"docid": "1", "contents": "Because."}]},
+    ],
+)
+def test_rows_of_public_sets_have_a_question_and_a_source(raw: dict[str, Any]) -> None:
+    request, warnings = parse_request(raw)
+    assert (request.query, [source.content for source in request.context], warnings) == ("Why?", ["Because."], [])
 
 
 def test_another_spelling_of_a_name_that_is_there_stays_metadata() -> None:

@@ -296,6 +296,7 @@ def lines(*rows: dict[str, Any]) -> str:
     [
         ({"kontext": "Because it is so."}, "--map sources=kontext."),
         ({"team": "a team of the archive", "belege": ["Because."]}, "--map sources=belege."),
+        ({"documents": ["https://example.org/1"], "belege": ["Because."]}, "--map sources=belege."),
         ({"belege": [{"nr": "1", "absatz": "Because."}]}, "--map sources=belege --map sources.content=absatz."),
     ],
 )
