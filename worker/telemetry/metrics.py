@@ -118,9 +118,6 @@ CLAIMS = Metric("nightdesk_claims", Kind.COUNTER, "Checked claims and values, by
 GROUNDING = Metric(
     "nightdesk_grounding_score", Kind.HISTOGRAM, "Share of checkable claims that are supported", (), SCORE
 )
-CONFIDENCE = Metric(
-    "nightdesk_confidence", Kind.HISTOGRAM, "Share of right verdicts to expect among the decided claims", (), SCORE
-)
 RESCUES = Metric("nightdesk_rescues", Kind.COUNTER, "Jobs taken from workers that stopped renewing")
 EXPIRED = Metric("nightdesk_jobs_expired", Kind.COUNTER, "Jobs that met their deadline")
 DROPPED = Metric("nightdesk_observations_dropped", Kind.COUNTER, "Jobs and calls too many for the counters of a worker")
@@ -132,6 +129,6 @@ LEDGER = (
 )  # fmt: skip
 TOTALS = (
     FINISHED, EDGES, JOB_SECONDS, CALLS, CALL_SECONDS, CALL_TOKENS, CALL_COST, UNPRICED, PERMIT_SECONDS, SHARED, CLAIMS,
-    GROUNDING, CONFIDENCE, RESCUES, EXPIRED, DROPPED,
+    GROUNDING, RESCUES, EXPIRED, DROPPED,
 )  # fmt: skip
 ALL = (*PROCESS, *LEDGER, *TOTALS)

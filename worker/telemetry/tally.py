@@ -62,8 +62,6 @@ class Tally:
             self.count(metrics.CLAIMS, verdict, by=claims)
         if job.grounding_score is not None:
             self.observe(metrics.GROUNDING, job.grounding_score)
-        if job.confidence is not None:
-            self.observe(metrics.CONFIDENCE, job.confidence)
 
     def _add_call(self, closed: ClosedAttempt) -> None:
         if closed.then is not None and closed.then.event is not None:

@@ -68,7 +68,7 @@ def exposition(*tallies: Tally, lanes: Iterable[LaneNotice] = ()) -> str:
 
 
 def test_jobs_count_by_outcome_and_cause_with_verdicts_and_times() -> None:
-    grounding = Grounding(grounding_score=0.5, confidence=0.3, counts={Verdict.SUPPORTED: 2, Verdict.CONTRADICTED: 1})
+    grounding = Grounding(grounding_score=0.5, counts={Verdict.SUPPORTED: 2, Verdict.CONTRADICTED: 1})
     tally = Tally()
     tally.add(a_final(grounding=grounding, timing_ms=TimingMs(llm=3_000, total=3_100)))
     tally.add(a_final(failure=Failure(kind=FailureKind.BAD_ANSWER, message="?")))
@@ -77,8 +77,8 @@ def test_jobs_count_by_outcome_and_cause_with_verdicts_and_times() -> None:
     assert 'nightdesk_jobs_finished_total{cause="",outcome="partial",state="completed"} 1.0' in text
     assert 'nightdesk_jobs_finished_total{cause="bad_answer",outcome="",state="failed"} 1.0' in text
     assert 'nightdesk_claims_total{verdict="supported"} 2.0' in text
-    assert 'nightdesk_confidence_bucket{le="0.3"} 1.0' in text
-    assert 'nightdesk_confidence_bucket{le="0.2"} 0.0' in text
+    assert 'nightdesk_grounding_score_bucket{le="0.5"} 1.0' in text
+    assert 'nightdesk_grounding_score_bucket{le="0.4"} 0.0' in text
     assert 'nightdesk_job_seconds_sum{part="llm"} 3.0' in text
 
 
