@@ -17,10 +17,10 @@ def home() -> Iterator[Home]:
 
 UNPRICED = {"mine": {"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1", "model": "m"}}
 REFUSALS = {
-    "no query": (["run"], {"context": ["A source."]}, {}, "'query' is missing"),
+    "no query": (["run"], {"query": "", "context": ["A source."]}, {}, "'query' is missing"),
     "no JSON": (["run"], "{", {}, "not valid JSON"),
     "no answer to check": (["check"], question(1), {}, "response"),
-    "strict": (["run", "--strict"], {"context": ["A source."]}, {}, "nothing was submitted"),
+    "strict": (["run", "--strict"], {"query": "", "context": ["A source."]}, {}, "nothing was submitted"),
     "provider": (["run", "--provider", "opnai"], question(1), {}, "error: provider: no provider 'opnai'"),
     "key": (["run"], question(1), {"provider": "openai"}, "error: the provider 'openai' needs a key: set OPENAI_API_KEY"),
     "judge": (["run", "--judge", "nobody"], question(1, config={"checkers": ["judge"]}), {}, "no provider 'nobody'"),
@@ -33,8 +33,7 @@ REFUSALS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*REFUSALS])
-@pytest.mark.parametrize("form", ["jsonl", "csv"])
+@pytest.mark.parametrize(("name", "form"), [("no query", "csv"), *((name, "jsonl") for name in REFUSALS)])
 def test_a_command_that_submits_nothing_leaves_its_output_as_it_was(
     home: Home, tmp_path: Path, name: str, form: str
 ) -> None:

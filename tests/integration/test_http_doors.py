@@ -1,12 +1,11 @@
 """The doors of the service over raw sockets: no caller takes the connections, the bodies or the identity of others."""
 
 import asyncio
-import functools
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,17 +66,10 @@ async def wire(door: Door) -> AsyncIterator[Wire]:
     try:
         yield Wire(reader, writer)
     finally:
-        writer.close()
-
-
-def over_wires(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on an event loop of its own."""
-
-    @functools.wraps(test)
-    def run(*arguments: Any, **fixtures: Any) -> None:
-        asyncio.run(test(*arguments, **fixtures))
-
-    return run
+        # What is not sent would keep the connection, and the end of a service waits for it.
+        writer.transport.abort()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 def request(
@@ -128,7 +120,6 @@ PROXIED = (
 
 
 @pytest.mark.parametrize("header", PROXIED)
-@over_wires
 async def test_without_keys_a_request_through_a_proxy_is_refused(open_door: Door, header: str) -> None:
     for path in (
         "/v1/batches",
@@ -147,13 +138,11 @@ async def test_without_keys_a_request_through_a_proxy_is_refused(open_door: Door
     assert (await ask(open_door, "/healthz", header))[0] == 200, "a load balancer asks for it"
 
 
-@over_wires
 async def test_without_keys_the_old_protocol_of_proxies_is_refused(open_door: Door) -> None:
     assert (await ask(open_door, "/v1/batches", version="1.0"))[0] == 421
     assert (await ask(open_door, "/v1/batches"))[0] == 200
 
 
-@over_wires
 async def test_with_a_key_a_proxy_may_stand_in_front(door: Door) -> None:
     key = await key_of(door, "front", "front")
     for header in PROXIED:
@@ -162,7 +151,6 @@ async def test_with_a_key_a_proxy_may_stand_in_front(door: Door) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/batches", "/healthz", "/openapi.json", "/view/", "/openai/v1/files"])
-@over_wires
 async def test_a_request_has_one_host(open_door: Door, path: str) -> None:
     status, _, body = await ask(open_door, path, host=None)
     assert status == 400, body
@@ -170,7 +158,6 @@ async def test_a_request_has_one_host(open_door: Door, path: str) -> None:
     assert (status, b"Host" in body) == (400, True)
 
 
-@over_wires
 async def test_no_answer_may_be_taken_for_another_type(open_door: Door) -> None:
     job = open_door.http.post("/v1/jobs", json=QUESTION).json()
     batch, number = job["batch_id"], job["job_id"]
@@ -192,7 +179,6 @@ async def test_no_answer_may_be_taken_for_another_type(open_door: Door) -> None:
 # ---- connections -----------------------------------------------------------------------------------------------------
 
 
-@over_wires
 async def test_idle_connections_give_way_to_a_caller(door: Door) -> None:
     key = await key_of(door, "mine", "mine", Role.READ)
     async with AsyncExitStack() as stack:
@@ -203,7 +189,6 @@ async def test_idle_connections_give_way_to_a_caller(door: Door) -> None:
         assert (await ask(door, "/view/", bearer(key)))[0] == 200
 
 
-@over_wires
 async def test_half_a_request_is_idle_too(door: Door) -> None:
     key = await key_of(door, "mine", "mine", Role.READ)
     async with wire(door) as first:
@@ -229,7 +214,6 @@ async def waiting_job(door: Door, key: str) -> str:
     return str(json.loads(content)["job_id"])
 
 
-@over_wires
 async def test_polls_that_wait_count_against_the_share_of_their_key(door: Door) -> None:
     greedy = await key_of(door, "greedy", "greedy")
     job = await waiting_job(door, greedy)
@@ -281,7 +265,6 @@ async def batch_of(door: Door, key: str) -> str:
     return str(json.loads((await ask(door, "/v1/batches", bearer(key)))[2])["data"][0]["batch_id"])
 
 
-@over_wires
 async def test_a_slow_name_server_delays_nobody(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, other = await key_of(door, "slow", "slow"), await key_of(door, "other", "other")
     job = await waiting_job(door, other)
@@ -307,7 +290,6 @@ async def test_a_slow_name_server_delays_nobody(door: Door, monkeypatch: pytest.
         answered.set()
 
 
-@over_wires
 async def test_orders_that_hang_hold_up_their_tenant_alone(servers: Servers, database_url: str, tmp_path: Path) -> None:
     with running_service(database_url, servers.redis_url, tmp_path) as door:
         greedy, other = await key_of(door, "greedy", "greedy"), await key_of(door, "other", "other")
@@ -343,7 +325,6 @@ MANY = {
 
 
 @pytest.mark.parametrize("shape", MANY)
-@over_wires
 async def test_a_job_of_too_many_values_is_refused_before_they_are_read(
     door: Door, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,7 +336,6 @@ async def test_a_job_of_too_many_values_is_refused_before_they_are_read(
         assert (status, b"125,000 JSON values" in answer) == (422, True), answer[:300]
 
 
-@over_wires
 async def test_text_may_hold_any_number_of_commas(door: Door) -> None:
     key = await key_of(door, "prose", "prose")
     text = 'He said, "{[\\,",' * 50_000
@@ -364,7 +344,6 @@ async def test_text_may_hold_any_number_of_commas(door: Door) -> None:
         assert (await send(door, path, key, kind, body))[0] == 202
 
 
-@over_wires
 async def test_a_body_that_comes_byte_by_byte_ends(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "IDLE_S", 0.2)
     key = await key_of(door, "slow", "slow")
@@ -382,7 +361,6 @@ async def test_a_body_that_comes_byte_by_byte_ends(door: Door, monkeypatch: pyte
             assert answer.result()[0] == 408, path
 
 
-@over_wires
 async def test_slow_bodies_count_against_the_share_of_their_key(door: Door) -> None:
     greedy, other = await key_of(door, "greedy", "greedy"), await key_of(door, "other", "other")
     head = request(
@@ -409,7 +387,6 @@ def form_of(size: int) -> bytes:
     return purpose + PART + b"a" * size + b"\r\n--x--\r\n"
 
 
-@over_wires
 async def test_uploaded_files_that_wait_have_bounds(servers: Servers, database_url: str, tmp_path: Path) -> None:
     with running_service(database_url, servers.redis_url, tmp_path, http_max_stored_bytes=20_000) as door:
         greedy, other = await key_of(door, "greedy", "greedy"), await key_of(door, "other", "other")
@@ -431,7 +408,6 @@ async def test_uploaded_files_that_wait_have_bounds(servers: Servers, database_u
         assert (await upload(greedy))[0] == 200
 
 
-@over_wires
 async def test_bodies_of_a_tenant_that_come_at_once_have_a_bound_together(
     servers: Servers, database_url: str, tmp_path: Path
 ) -> None:
