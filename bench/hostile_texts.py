@@ -11,8 +11,11 @@ from collections.abc import Callable
 from time import process_time
 
 from schemas.job import JobRequest
+from tasks.answers.postprocess import postprocess
+from tasks.grounding import ground
 from tests.hostile_texts import hostile_texts
-from tests.unit.tasks.test_check import examine, leased_for_check
+from tests.reader_outputs import outputs
+from tests.stub import hostile
 
 CHARACTERS = 100_000
 LIMIT_S = 60
@@ -26,13 +29,13 @@ ANSWER = "The fee is 5,000 euros [1]. Anna Berg pays it in May 2024 [1]. It is n
 
 def _work(role: str, text: str) -> Callable[[], object]:
     """The check of a text in a role."""
-    request = {
-        "answer": JobRequest(query="What is the fee?", context=[SOURCE], response=text),  # type: ignore[list-item]
-        "source": JobRequest(query="What is the fee?", context=[text, SOURCE], response=ANSWER),  # type: ignore[list-item]
-        "completion": JobRequest(query="What is the fee?", context=[SOURCE]),  # type: ignore[list-item]
-    }[role]
-    job = leased_for_check(request, text if role == "completion" else "")
-    return lambda: examine(job, 0.0)
+    if role == "completion":
+        request = JobRequest(query="What is the fee?", context=({"content": SOURCE},))
+        return lambda: outputs(role, request, hostile.completion(hostile.Reply(text)))
+    response, sources = (text, [SOURCE]) if role == "answer" else (ANSWER, [text, SOURCE])
+    context = tuple({"content": source} for source in sources)
+    request = JobRequest(query="What is the fee?", context=context, response=response)
+    return lambda: ground(request, postprocess(request, None, None))
 
 
 def cpu_s(role: str, text: str) -> float | None:

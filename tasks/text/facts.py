@@ -60,14 +60,19 @@ class FactText(NamedTuple):
 
 
 _TOKEN = re.compile(
-    r"(?P<address>(?:https?://|www\.)[^\s<>\"]+(?<![.,;:!?)])|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"
-    r"|(?P<word>(?:(?![\u3400-\u9fff\u3040-\u30ff])[^\W\d_])+|[\u3400-\u9fff\u3040-\u30ff])"
+    r"(?P<word>(?:(?![\u3400-\u9fff\u3040-\u30ff])[^\W\d_])+|[\u3400-\u9fff\u3040-\u30ff])"
     r"|(?P<date>\d{4}-\d{2}-\d{2}(?!\d)|(?<![\d.])\d{1,2}[./]\d{1,2}[./](?:\d{4}|\d{2})(?![\d/])|(?<![\d.,])[0-3]?\d\.[01]?\d\.(?=\s|,|\Z))"
     r"|(?P<time>(?<![\d.,:])(?:[01]?\d|2[0-4])(?:[:.][0-5]\d(?:\s?[ap]\.?\s?m\b\.?|\s?Uhr\b|\s?h\b)|:[0-5]\d(?![\d:])|\s?[ap]\.?\s?m\b\.?|\s?Uhr\b|\s?h\s?[0-5]\d(?!\d)))"
     r"|(?P<number>(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d])(?:,\d+)?|\d+(?:(?:[.,'’\u00a0\u202f\u2009]|, )\d{3}(?!\d)|[.,]\d+)*(?:[/⁄]\d+)?)"
     r"|(?P<mark>[<>≤≥±≈~−+]|[%‰°²³]|[^\W\d]|[€$£¥₹₩₽₺¢]|-(?=\d))"
     r"|(?P<break>[!?。！？]+|[,;:()\n，；：、（）—|]|[–-](?=\s))"
 )
+_TOKEN_OR_ADDRESS = re.compile(
+    r"(?P<address>(?:https?://|www\.)[^\s<>\"]+(?<![.,;:!?)])|[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+)|"
+    + _TOKEN.pattern
+)
+"""The parts of an address have the lengths of RFC 5321 and RFC 1035: without a bound a row of letters and points takes minutes."""
+_ADDRESS_SIGNS = ("@", "://", "www.")
 _RAISED = re.compile("[¹²³⁰⁴-⁹]")
 _SUPERSCRIPT = re.compile(r"(?<=[\d\w.,;:!?)\"])[¹²³⁰⁴-⁹]+(?![\w])")
 _SCALE = re.compile(r"[ \u00a0\u202f-]?((?:(?![\u3400-\u9fff])[^\W\d_])+|[\u3400-\u9fff])(?:\.(?=\s+\S))?")
@@ -620,7 +625,9 @@ def _split(text: str) -> list[_Token]:
             text,
         )
     tokens: list[_Token] = []
-    for match in _TOKEN.finditer(text):
+    # To look for addresses everywhere takes as long again.
+    pattern = _TOKEN_OR_ADDRESS if any(sign in text for sign in _ADDRESS_SIGNS) else _TOKEN
+    for match in pattern.finditer(text):
         kind, token = match.lastgroup or "", match[0]
         start, end = match.span()
         low = token.casefold() if kind == "word" else token
