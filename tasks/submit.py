@@ -33,7 +33,7 @@ from tasks.ports import (
 )
 from tasks.prompting.template_files import present_version
 from tasks.raw_jobs import blank_sources, read_job, scores_of, shorten_metadata
-from tasks.raw_jobs.left_over import require_sources
+from tasks.raw_jobs.left_over import possible_questions, require_sources
 from tasks.raw_jobs.refusals import named_problems
 
 CHUNK_BYTES = 32_000_000
@@ -85,6 +85,8 @@ def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[Job
     if long := shorten_metadata(raw):
         names = ", ".join(map(repr, long))
         warnings.append(f"the metadata of some sources is too long, and of it is left out: {names}")
+    if "query" not in raw and raw.get("response") is None and (likely := possible_questions(raw)):
+        raise InputError(f"'query' is missing or empty; is it {likely[0]!r}? Send it under this name")
     if extra := unknown_keys(raw):
         warnings.append(f"unknown keys were put into metadata: {', '.join(map(repr, extra))}")
     config = raw.get("config")

@@ -85,7 +85,7 @@ def _take_question(job: dict[str, Any], *, check_only: bool) -> None:
     Of a chat to check the last message is the answer, where there is no other.
     """
     turns = job["conversation_history"]
-    if not isinstance(turns, list) or not turns or not all(isinstance(turn, tuple) for turn in turns):
+    if not isinstance(turns, list) or not turns:
         return
     if check_only and "response" not in job and turns[-1][0].lower() not in _ASKING:
         *turns, (_, job["response"]) = turns

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tasks.errors import InputError
 from tasks.raw_jobs.sources import text_of
 
 _SPEAKERS = ("role", "speaker", "from", "author", "sender", "type")
@@ -41,20 +42,26 @@ def is_chat(value: Any) -> bool:
     )
 
 
-def _turns(value: list[Any] | tuple[Any, ...]) -> Iterator[Any]:
-    for each in value:
-        if not isinstance(each, dict):
-            yield tuple(each) if isinstance(each, list) and [*map(type, each)] == [str, str] else each
+def _turns(value: list[Any] | tuple[Any, ...]) -> Iterator[tuple[str, str]]:
+    for number, each in enumerate(value):
+        if isinstance(each, list | tuple) and [*map(type, each)] == [str, str]:
+            yield each[0], each[1]
             continue
-        turn = {**each, **each["data"]} if isinstance(each.get("data"), dict) else each
+        inner = each.get("data") if isinstance(each, dict) else None
+        turn = {**each, **inner} if isinstance(inner, dict) else each if isinstance(each, dict) else {}
         speaker = next((name for key in _SPEAKERS if isinstance(name := turn.get(key), str)), None)
         text = next((text for key in _TEXTS if (text := text_of(turn.get(key))) is not None), None)
         if speaker is not None and (text is not None or any(key in turn for key in _TEXTS)):
             # A turn without a text called a tool.
             if text:
-                yield (speaker, text)
-            continue
-        yield _sides(turn) or each
+                yield speaker, text
+        elif (sides := _sides(turn)) is not None:
+            yield sides
+        else:
+            raise InputError(
+                "is no turn: give an object with 'role' and 'content', or a list of two texts",
+                field=f"conversation_history.{number}",
+            )
 
 
 def _sides(turn: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -196,6 +196,8 @@ class Intake:
                 raise InputError(f"{value!r} is already in {earlier}{hint}", field=name)
         if self.priority and "priority" not in request.model_fields_set:
             job = replace(job, priority=self.priority)
+        if request.check_only and not self.check_only and self.bounds is None:
+            warnings.append("a line with 'response' holds an answer: it is checked, and none is made")
         self.warnings.update(warnings)
         if self.digest is not None:
             self.digest.add(job, request)

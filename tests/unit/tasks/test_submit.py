@@ -53,6 +53,7 @@ def test_unknown_keys_of_a_source_go_to_its_metadata() -> None:
         ([1], None, "must be a JSON object, this is a list"),
         ({"context": ["x"]}, None, "'query' is missing or empty"),
         ({"query": "  ", "context": ["x"]}, None, "'query' is missing or empty"),
+        ({"text": "Why so?", "context": ["x"]}, None, "'query' is missing or empty; is it 'text'?"),
         ({"query": "q", "context": [{"title": "x"}]}, "context.0.content", "--map sources.content=title"),
         ({"query": 5, "context": ["x"]}, "query", "must be a text"),
         ({**GOOD, "config": {"max_token": 5}}, "config.max_token", "unknown field; check its spelling"),

@@ -101,6 +101,12 @@ def test_strict_names_every_bad_line_and_yields_no_job_after_the_first(tmp_path:
     assert reader.accepted == 1
 
 
+def test_an_answer_among_questions_is_told_to_be_checked(tmp_path: Path) -> None:
+    reader = intake(write_lines(tmp_path / "in", job(response="So."), job(response="So."), job()))
+    assert len(list(reader.jobs())) == 3
+    assert reader.warnings == {"a line with 'response' holds an answer: it is checked, and none is made": 2}
+
+
 def test_unknown_keys_are_warned_of_once_with_their_count(tmp_path: Path) -> None:
     reader = intake(write_lines(tmp_path / "in", job(extra=1), job(extra=2)))
     list(reader.jobs())
