@@ -21,7 +21,7 @@ import psutil
 
 from tests.fork_client import request_process
 from tests.run_directory import VARIABLE, exclusive, shared_directory
-from worker.supervise import worker_template, workers
+from worker.supervise import workers
 from worker.supervise.processes import spawn
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -245,9 +245,6 @@ def fork_workers() -> ExitStack:
     """Let commands in this process start their workers as forks of the run's server, until the stack is closed."""
     stack = ExitStack()
     stack.enter_context(mock.patch.object(workers, "spawn", spawn_worker))
-    # A template would load for each command what the server has loaded for all; tests of it ask for one.
-    for module in (workers, worker_template):
-        stack.enter_context(mock.patch.object(module, "template_of", return_value=None))
     return stack
 
 

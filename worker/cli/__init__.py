@@ -16,7 +16,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from worker.cli.early_template import begin
 from worker.cli.project import adopt_project
 from worker.cli.terminal import INTERRUPTED, complain, warn
 from worker.process.garbage import spare_the_modules
@@ -54,16 +53,14 @@ def run(arguments: list[str], *, on_loaded: Callable[[], None] = lambda: None) -
     with suppress(FileNotFoundError):
         # Of a folder that was removed under the shell there is no project.
         adopt_project(os.environ, Path.cwd())
-    template = None
     try:
-        template = begin(arguments)
         # The parser is the half of what a command without work loads: main has a word before it.
         from worker.cli.commands import load  # noqa: PLC0415
 
         app: Typer = load(arguments)
         _warn_of_mistyped_settings()
         on_loaded()
-        result = app(arguments, standalone_mode=False, prog_name="nightdesk", obj=template)
+        result = app(arguments, standalone_mode=False, prog_name="nightdesk")
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -78,9 +75,6 @@ def run(arguments: list[str], *, on_loaded: Callable[[], None] = lambda: None) -
             raise
         complain(error)
         return code
-    finally:
-        if template is not None:
-            template.end()
     return int(result or 0)
 
 

@@ -16,7 +16,6 @@ from worker.operations.free_disk import full_disk_line
 from worker.settings import Settings
 from worker.supervise.processes import send_signal
 from worker.supervise.state_directory import StateDirectory, state_of
-from worker.supervise.worker_template import WorkerTemplate
 from worker.supervise.workers import (
     Supervisor,
     WorkerFailed,
@@ -58,24 +57,11 @@ class Session:
             endpoints(self.settings)
 
     def staff(self, specs: Iterable[WorkerSpec], *, ephemeral: bool) -> list[WorkerSpec]:
-        """Starts the workers that are missing; returns those started.
-
-        Several share a template, and so do those that are started again.
-        """
-        running = self.supervisor.running()
-        missing = [spec for spec in specs if spec.name not in running]
-        if missing and (ephemeral or len(missing) > 1):
-            self.supervisor.load_template()
-        return [spec for spec in missing if self.supervisor.start(spec, ephemeral=ephemeral)]
+        """Starts the workers that are missing; returns those started."""
+        return [spec for spec in specs if self.supervisor.start(spec, ephemeral=ephemeral)]
 
     def staff_if_missing(self, *, check_only: bool = False) -> list[WorkerSpec]:
         """Starts workers for as long as this command lasts, unless each step has one already."""
-        started = self._staff_if_missing(check_only=check_only)
-        if not started:
-            self.supervisor.end_template()
-        return started
-
-    def _staff_if_missing(self, *, check_only: bool = False) -> list[WorkerSpec]:
         running = self.supervisor.running().values()
         if difference := self.supervisor.difference():
             warn(difference)
@@ -93,19 +79,11 @@ def has_ledger(settings: Settings) -> bool:
 
 
 @contextmanager
-def session(
-    settings: Settings,
-    *,
-    writes: bool = True,
-    staffs: bool = False,
-    stays: bool = False,
-    template: WorkerTemplate | None = None,
-) -> Iterator[Session]:
+def session(settings: Settings, *, writes: bool = True, staffs: bool = False, stays: bool = False) -> Iterator[Session]:
     """Holds a home's servers open.
 
     Args:
         settings: name the servers, or let them be the embedded ones.
-        template: loads the modules of workers already, and is ended with the session.
         writes: bring the schema up to date, and make a home that isn't there. A command that only reads leaves both.
         staffs: the command may start workers; the last such command stops those that are not to stay.
         stays: what is started stays when the command ends; else the last command that uses the servers stops them, unless
@@ -130,14 +108,9 @@ def session(
             part.answers_for_servers = True
         migrated = migrate(where.database_url) if writes else None
         opened = Session(settings, state, where, supervisor_of(settings, state), migrated)
-        if template is not None:
-            opened.supervisor.take(template)
         if stays:
             opened.supervisor.make_permanent()
-        try:
-            yield opened
-        finally:
-            opened.supervisor.end_template()
+        yield opened
 
 
 @dataclass(slots=True)

@@ -39,7 +39,6 @@ from worker.operations.output_form import OutputForm
 from worker.operations.result_lines import Tally
 from worker.settings import Settings
 from worker.supervise.service_address import batch_address
-from worker.supervise.worker_template import WorkerTemplate
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +111,17 @@ class Report:
         return [line for line in self.lines if isinstance(line, Refused)]
 
 
-def run_batch(settings: Settings, request: RunRequest, template: WorkerTemplate | None = None) -> Report:
-    """Does a run from start to finish, with workers forked from a template.
+def run_batch(settings: Settings, request: RunRequest) -> Report:
+    """Does a run from start to finish.
 
     Raises: what its parts raise, see ``exits``; KeyboardInterrupt after saying how to go on.
     """
     interruption = Interruption()
     with interruption.tell_fate(lambda: "" if request.resume is not None else NOTHING_SUBMITTED):
-        return _run_batch(settings, request, interruption, template)
+        return _run_batch(settings, request, interruption)
 
 
-def _run_batch(
-    settings: Settings, request: RunRequest, interruption: Interruption, template: WorkerTemplate | None
-) -> Report:
+def _run_batch(settings: Settings, request: RunRequest, interruption: Interruption) -> Report:
     began = time.monotonic()
     check_output(request.output, request.files)
     submission = None
@@ -151,7 +148,7 @@ def _run_batch(
     whole_run = _WholeRun(request, submission, answerers, began, request.resume)
     if submission is not None and not looks and request.preflight:
         whole_run.accepted = ask_models(settings, submission, answerers)
-    with session(settings, writes=submission is not None, staffs=request.with_workers, template=template) as opened:
+    with session(settings, writes=submission is not None, staffs=request.with_workers) as opened:
         if submission is not None and looks:
             earlier = whole_run.take_earlier(opened)
             if request.preflight and (earlier is None or HeldReason.LANE_PAUSED in earlier.held):

@@ -5,6 +5,7 @@ is loaded. They end with the worker, however it ends.
 """
 
 import asyncio
+import ctypes
 import logging
 import math
 import mmap
@@ -17,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -24,7 +26,6 @@ import psutil
 
 from tasks.errors import CheckEnded
 from worker.cancellation import cancel
-from worker.supervise.worker_template import show_command
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,19 @@ class ForkServerEnded(Exception):
 
 
 # ---- in the processes ------------------------------------------------------------------------------------------------
+
+
+def show_command(words: Sequence[str]) -> None:
+    """Lets the process table show a command line, by which workers are recognised; raises ``OSError`` where it does not."""
+    text = b"".join(os.fsencode(word) + b"\0" for word in words)
+    # Fields 48 and 49 of proc(5): the memory that the command line is read from.
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end = (int(field) for field in fields[45:47])
+    if not 0 < len(text) <= end - start:
+        raise OSError(f"a command line of {len(text)} bytes does not fit into {end - start}")
+    ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
+    if not Path("/proc/self/cmdline").read_bytes().startswith(text):
+        raise OSError("the process table does not show a changed command line")
 
 
 class ForkServer:

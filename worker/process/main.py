@@ -18,7 +18,7 @@ from kombu.exceptions import KombuError
 
 from schemas.states import Step
 from tasks.check import CheckDesk, use_desk, warm_up
-from tasks.errors import ConfigurationError, NightdeskError
+from tasks.errors import ConfigurationError
 from tasks.grounding import use_calibration, use_local_model
 from tasks.grounding.judge.allowance import JudgeTerms
 from tasks.grounding.local import identity_of
@@ -42,7 +42,7 @@ from worker.process.runtime import WorkerRuntime, judge_options
 from worker.process.server_keeper import keep_servers
 from worker.providers.registry import ConfiguredProviders
 from worker.scorers import scorer_of
-from worker.settings import SUBMIT_QUEUE, Settings, load_settings, worker_name
+from worker.settings import SUBMIT_QUEUE, Settings, worker_name
 
 log = logging.getLogger(__name__)
 
@@ -76,19 +76,6 @@ def run_worker(settings: Settings, where: Endpoints, queues: Sequence[str]) -> i
     if settings.alive_file is not None:
         prepare(settings.alive_file)
     return _run(settings, where, queues, urgent_workers)
-
-
-def load_ahead() -> None:
-    """Loads the SDKs and prices that ``run_worker`` will need by the present settings, in a process that is no worker itself.
-
-    Plugins are left out: their modules may begin threads, or open connections.
-    """
-    try:
-        providers = ConfiguredProviders(load_settings())
-        providers.import_ahead(answers=True, judges=True, plugins=False)
-    except NightdeskError as error:
-        # Each worker ends with it, and says so in its own log.
-        log.debug("nothing is loaded ahead: %s", error)
 
 
 def _queues_of(names: Sequence[str]) -> Sequence[str]:

@@ -116,7 +116,7 @@ class ConfiguredProviders:
         variables |= {entry.api_key_env for entry in self._entries.values() if entry.api_key_env}
         return frozenset(key for name in variables if (key := self._environment.get(name)))
 
-    def import_ahead(self, *, answers: bool, judges: bool, plugins: bool = True) -> None:
+    def import_ahead(self, *, answers: bool, judges: bool) -> None:
         """Imports the SDKs of the providers that are set, and their prices, before an event loop runs: it would stand still for a second.
 
         So it does all plugins; raises ``ConfigurationError`` for one that can't be loaded.
@@ -124,7 +124,6 @@ class ConfiguredProviders:
         Args:
             answers: of the default provider and the fallbacks.
             judges: of the judge, or of the cheap model that judges by default, which has the default provider's SDK.
-            plugins: load them, too.
         """
         turns = (self.default, *self._settings.fallbacks) if answers else ()
         judge = self._settings.judge or (self.default if self._settings.default_judge_share else None)
@@ -134,7 +133,7 @@ class ConfiguredProviders:
                 import_module(_ADAPTERS[entry.kind][0])
                 if entry.kind in VENDORS:
                     import_module("worker.providers.prices").load_tables()
-        for name, entry in self._entries.items() if plugins and (answers or judges) else ():
+        for name, entry in self._entries.items() if answers or judges else ():
             if entry.plugin is not None:
                 import_module("worker.providers.plugin")
                 self.plugin(name)

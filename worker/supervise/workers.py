@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from tasks.errors import ServiceUnavailable
 from worker.ledger.addresses import hosts_of
 from worker.providers.vendors import provider_variables
 from worker.settings import Settings
-from worker.supervise.files import open_append, tail, write_atomically
+from worker.supervise.files import tail, write_atomically
 from worker.supervise.processes import (
     Identity,
     find,
@@ -35,10 +35,15 @@ from worker.supervise.processes import (
     spawn,
 )
 from worker.supervise.state_directory import StateDirectory
-from worker.supervise.worker_template import PACKAGES, Order, WorkerTemplate, template_of, worker_environment
 
 if TYPE_CHECKING:
     import psutil
+
+PACKAGES = Path(__file__).parents[2]
+"""The directory of our packages: workers start there, whatever the directory of the command."""
+
+HEAPS = "2"
+"""Heaps of all threads together: Python runs one thread at a time, so that more of them only hold more free memory."""
 
 GUARD_S = 10.0
 """Seconds to wait for the end of an earlier worker of the same name."""
@@ -119,6 +124,17 @@ class WorkerProcess:
         return self.process.pid
 
 
+def worker_environment(home: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables of all workers of a home, which start in another directory than their command."""
+    # People read the logs of a home; a collector of logs reads those of containers.
+    environment = {"NIGHTDESK_LOG_FORMAT": "text", "MALLOC_ARENA_MAX": HEAPS, **variables, "NIGHTDESK_HOME": str(home)}
+    for name in ("NIGHTDESK_CONFIG", "NIGHTDESK_CALIBRATION", "NIGHTDESK_LOCAL_MODEL"):
+        # A local model may also be named by an import path.
+        if (path := environment.get(name)) and (name != "NIGHTDESK_LOCAL_MODEL" or Path(path).is_dir()):
+            environment[name] = str(Path(path).absolute())
+    return environment
+
+
 class Supervisor:
     """The worker processes of a home that serve the same servers.
 
@@ -132,22 +148,6 @@ class Supervisor:
         self._state = state
         self._suffix = f"@{servers}" if servers else ""
         self.fingerprint = fingerprint
-        self._template: WorkerTemplate | None = None
-
-    def take(self, template: WorkerTemplate) -> None:
-        """Forks the workers that it starts from this template, and ends it with ``end_template``."""
-        self._template = template
-
-    def load_template(self) -> None:
-        """Begins to load a template of the workers to come, where there is none and the system can have one."""
-        if self._template is None:
-            self._template = template_of(self._state.root)
-
-    def end_template(self) -> None:
-        """Ends the template; its workers go on."""
-        template, self._template = self._template, None
-        if template is not None:
-            template.end()
 
     def _command(self, spec: WorkerSpec) -> list[str]:
         queues = ",".join(spec.queues)
@@ -204,43 +204,15 @@ class Supervisor:
         with hold_guard(_identity(record), GUARD_S) as guard:
             # Recorded before its birth: if we die in between, the guard leads from the record to the process.
             _write_record(record, 0, spec, ephemeral=ephemeral, settings=self.fingerprint)
-            process = self._begin(spec, guard)
-            if process is not None:
-                _write_record(record, process.pid, spec, ephemeral=ephemeral, settings=self.fingerprint)
-
-    def _begin(self, spec: WorkerSpec, guard: int) -> "psutil.Process | None":
-        """Forks or executes a worker; None: it has ended already."""
-        pid = self._fork(spec, guard)
-        if pid is None:
-            return spawn(
+            process = spawn(
                 [sys.executable, "-m", "worker.cli", *self._command(spec)],
                 self.log(spec.name),
                 guard,
                 directory=PACKAGES,
                 environment=self._environment(spec),
             )
-        import psutil  # noqa: PLC0415 - as in processes
-
-        try:
-            return psutil.Process(pid)
-        except psutil.NoSuchProcess:
-            return None
-
-    def _fork(self, spec: WorkerSpec, guard: int) -> int | None:
-        """The process id of a worker that is forked from the template; None where there is none, or it can't fork."""
-        if self._template is None:
-            return None
-        if not self._template.is_alive and self._template.has_forked:
-            # It was killed, perhaps for its memory; one that can't be loaded is not tried again.
-            self.end_template()
-            self.load_template()
-        if self._template is None:
-            return None
-        log = open_append(self.log(spec.name))
-        try:
-            return self._template.fork(Order(self._command(spec), self._environment(spec)), log, guard)
-        finally:
-            os.close(log)
+            if process is not None:
+                _write_record(record, process.pid, spec, ephemeral=ephemeral, settings=self.fingerprint)
 
     def _environment(self, spec: WorkerSpec) -> dict[str, str]:
         environment = worker_environment(self._state.root, os.environ)

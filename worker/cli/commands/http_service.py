@@ -37,8 +37,6 @@ def serve(
         configure_logging(settings.log_level, passwords_of(opened.where.database_url, opened.where.redis_url))
         needs_no_key = run_interruptible(_check(opened, access, host))
         started = opened.staff_if_missing() if workers else []
-        # Its memory is worth more than the second that a worker takes which is started again.
-        opened.supervisor.end_template()
         app = import_module("worker.http.app").make_application(
             settings, opened.where, loopback=access.is_loopback(host)
         )

@@ -1,20 +1,17 @@
 """``nightdesk run`` and ``check``: files in, results out."""
 
-from contextlib import nullcontext
 from typing import Annotated
 
 import typer
 
 from tasks.errors import InputError
 from worker.cli import options
-from worker.cli.early_template import early_template
 from worker.cli.help import MONEY
 from worker.settings import load_settings
 
 
 @options.with_handover
 def run(
-    context: typer.Context,
     *,
     handover: options.Handover,
     output: Annotated[
@@ -80,32 +77,31 @@ def run(
     if output is None:
         raise InputError("name where the results go: -o OUT, or - for standard output")
     settings = load_settings()
-    with early_template(settings, context.obj) if workers else nullcontext() as template:
-        # Loaded while the template loads the modules of workers.
-        from worker.cli.summary import sum_up  # noqa: PLC0415
-        from worker.cli.whole_run import RunRequest, run_batch  # noqa: PLC0415
-        from worker.operations.input_content import same_input_of  # noqa: PLC0415
-        from worker.operations.output_forms import form_of  # noqa: PLC0415
+    # The help of the command needs none of these.
+    from worker.cli.summary import sum_up  # noqa: PLC0415
+    from worker.cli.whole_run import RunRequest, run_batch  # noqa: PLC0415
+    from worker.operations.input_content import same_input_of  # noqa: PLC0415
+    from worker.operations.output_forms import form_of  # noqa: PLC0415
 
-        request = RunRequest(
-            output,
-            list(files or ()),
-            batch,
-            resume=None if resume is None else options.batch_id(resume),
-            strict=handover.strict,
-            quiet=quiet,
-            with_workers=workers,
-            estimate=estimate,
-            columns=handover.reading,
-            preflight=handover.preflight,
-            form=form_of(output, form),
-            same_input=same_input_of(again=handover.again),
-            force=force,
-            priority=handover.priority or 0,
-        )
-        if estimate and resume is None:
-            _check_readable_twice(request.files)
-        report = run_batch(settings, request, template)
+    request = RunRequest(
+        output,
+        list(files or ()),
+        batch,
+        resume=None if resume is None else options.batch_id(resume),
+        strict=handover.strict,
+        quiet=quiet,
+        with_workers=workers,
+        estimate=estimate,
+        columns=handover.reading,
+        preflight=handover.preflight,
+        form=form_of(output, form),
+        same_input=same_input_of(again=handover.again),
+        force=force,
+        priority=handover.priority or 0,
+    )
+    if estimate and resume is None:
+        _check_readable_twice(request.files)
+    report = run_batch(settings, request)
     return sum_up(report, request, as_json=as_json)
 
 
@@ -137,7 +133,6 @@ def _check_readable_twice(files: list[str]) -> None:
 
 
 def check(
-    context: typer.Context,
     files: Annotated[
         list[str],
         typer.Argument(
@@ -167,26 +162,25 @@ def check(
     fields of a job; unknown keys go to its metadata. Otherwise as 'run': one result per row, in order.
     """
     settings = load_settings()
-    with early_template(settings, context.obj) if workers else nullcontext() as template:
-        from worker.cli.summary import sum_up  # noqa: PLC0415 - as above
-        from worker.cli.whole_run import RunRequest, run_batch  # noqa: PLC0415
-        from worker.operations.input_columns import ColumnMap  # noqa: PLC0415
-        from worker.operations.input_content import same_input_of  # noqa: PLC0415
-        from worker.operations.output_forms import form_of  # noqa: PLC0415
+    from worker.cli.summary import sum_up  # noqa: PLC0415 - as above
+    from worker.cli.whole_run import RunRequest, run_batch  # noqa: PLC0415
+    from worker.operations.input_columns import ColumnMap  # noqa: PLC0415
+    from worker.operations.input_content import same_input_of  # noqa: PLC0415
+    from worker.operations.output_forms import form_of  # noqa: PLC0415
 
-        request = RunRequest(
-            output,
-            files,
-            options.batch_fields(name, key, None, config=options.judged_by(judge)),
-            strict=strict,
-            quiet=quiet,
-            with_workers=workers,
-            check_only=True,
-            columns=ColumnMap.parse(columns or (), source_delimiter, encoding),
-            preflight=preflight,
-            form=form_of(output, form),
-            same_input=same_input_of(again=again),
-            force=force,
-        )
-        report = run_batch(settings, request, template)
+    request = RunRequest(
+        output,
+        files,
+        options.batch_fields(name, key, None, config=options.judged_by(judge)),
+        strict=strict,
+        quiet=quiet,
+        with_workers=workers,
+        check_only=True,
+        columns=ColumnMap.parse(columns or (), source_delimiter, encoding),
+        preflight=preflight,
+        form=form_of(output, form),
+        same_input=same_input_of(again=again),
+        force=force,
+    )
+    report = run_batch(settings, request)
     return sum_up(report, request, as_json=as_json)

@@ -7,7 +7,6 @@ import typer
 
 from worker import local
 from worker.cli import options
-from worker.cli.early_template import early_template
 from worker.cli.session import Session, session, stop_workers
 from worker.cli.terminal import tell, warn, write_json
 from worker.settings import load_settings
@@ -19,7 +18,6 @@ READY_S = 30.0
 
 
 def up(
-    context: typer.Context,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -47,10 +45,7 @@ def up(
     specs = worker_specs(
         settings.slots, workers, local=local_model_processes(settings), urgent=settings.urgent_processes
     )
-    with (
-        early_template(settings, context.obj) as template,
-        session(settings, staffs=True, stays=not foreground, template=template) as opened,
-    ):
+    with session(settings, staffs=True, stays=not foreground) as opened:
         ended = opened.supervisor.exited()
         opened.supervisor.clear()
         if workers is not None:
