@@ -1,4 +1,7 @@
-"""Provider batches whose worker is killed at the worst moments: nothing is sent or paid for twice, and every job ends."""
+"""Provider batches whose worker is killed at the worst moments: nothing is sent or paid for twice, and every job ends.
+
+Each moment once, over both providers; ``make faults`` has all of both, and the contract suite their own steps.
+"""
 
 from pathlib import Path
 
@@ -11,17 +14,7 @@ from worker.providers.prices import PriceList
 JOBS = 60
 
 
-@pytest.mark.parametrize(
-    ("provider", "stall"),
-    [
-        ("openai", "upload"),
-        ("openai", "create"),
-        ("openai", "content"),
-        ("anthropic", "arrive"),
-        ("anthropic", "create"),
-        ("anthropic", "content"),
-    ],
-)
+@pytest.mark.parametrize(("provider", "stall"), [("openai", "upload"), ("anthropic", "create"), ("openai", "content")])
 def test_a_worker_killed_amid_a_provider_batch(provider: PriceList, stall: str, tmp_path: Path) -> None:
     with open_lab(tmp_path, 0) as lab:
         report = run(lab, provider, stall, JOBS)
@@ -29,9 +22,6 @@ def test_a_worker_killed_amid_a_provider_batch(provider: PriceList, stall: str, 
     assert report.unknown == 0
 
 
-@pytest.mark.parametrize("provider", ["openai", "anthropic"])
-def test_a_cancelled_batch_is_cancelled_at_its_provider_and_what_was_finished_is_paid(
-    provider: PriceList, tmp_path: Path
-) -> None:
+def test_a_cancelled_batch_is_cancelled_at_its_provider_and_what_was_finished_is_paid(tmp_path: Path) -> None:
     with open_lab(tmp_path, 0) as lab:
-        cancel_midway(lab, provider, JOBS)
+        cancel_midway(lab, "openai", JOBS)

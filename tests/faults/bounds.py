@@ -214,7 +214,7 @@ FROM job j WHERE j.id = r.job_id AND j.position % 15 = 7 AND j.position < {15 * 
 """
 
 
-@experiment("the rows of 8 of 120 jobs are damaged", jobs=0, quick=True)
+@experiment("the rows of 8 of 120 jobs are damaged", jobs=0)
 def damaged_rows(lab: Lab) -> Report:
     jobs = questions(MANY_ROWS)
     for job in jobs:

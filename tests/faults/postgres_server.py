@@ -164,7 +164,7 @@ def connections_cut(lab: Lab) -> Report:
 _TOUCH = "UPDATE job SET priority = priority WHERE id = %s"
 
 
-@experiment("deadlocks and lock waits by other transactions", quick=True)
+@experiment("deadlocks and lock waits by other transactions")
 def deadlocks(lab: Lab) -> Report:
     stop = threading.Event()
     deadlock_count = [0]
@@ -209,7 +209,7 @@ def deadlocks(lab: Lab) -> Report:
     return lab.report(JOBS)
 
 
-@experiment("rows of six running jobs locked for three lease times", jobs=40, quick=True, latency_s=10.0)
+@experiment("rows of six running jobs locked for three lease times", jobs=40, latency_s=10.0)
 def rows_locked(lab: Lab) -> Report:
     lab.work(lease_s=4)
     lab.until_calling(10)

@@ -42,7 +42,7 @@ def cancelled_in_flight(lab: Lab) -> Report:
     return lab.assert_settled(report)
 
 
-@experiment("run again by a person while the late answer arrives", quick=True, latency_s=2.0)
+@experiment("run again by a person while the late answer arrives", latency_s=2.0)
 def retried_while_late(lab: Lab) -> Report:
     worker = lab.work()
     lab.until_calling(10)
@@ -67,7 +67,7 @@ def retried_while_late(lab: Lab) -> Report:
     return lab.assert_settled(report)
 
 
-@experiment("a producer submits the same batch five times while workers run", quick=True, jobs=0)
+@experiment("a producer submits the same batch five times while workers run", jobs=0)
 def submitted_again(lab: Lab) -> Report:
     lab.work()
     for _ in range(5):
