@@ -8,6 +8,8 @@ _SEPARATOR = re.compile(r"[|:\s-]*-[|:\s-]*\Z")
 _UNIT = re.compile(r"\s*[(\[]\s*([^()\[\]]{1,8})\s*[)\]]\Z|\s+in\s+(\S{1,8})\Z")
 """The unit of a column, at the end of its head: Price (€), weight in kg."""
 _BARE = re.compile(r"\d[\d.,'\s]*\Z")
+_MOST_COLUMNS = 30
+"""Columns of a row that are read: each makes three sentences."""
 _MOST_ROWS = 500
 """Rows above a row among which the heads are looked for."""
 
@@ -22,7 +24,7 @@ def row_sentences(content: str, place: int) -> Iterator[str]:
         return
     label, *cells = _cells(line)
     heads = _heads(content, place)
-    for position, cell in enumerate(cells, start=1):
+    for position, cell in enumerate(cells[:_MOST_COLUMNS], start=1):
         head = heads[position] if position < len(heads) else ""
         if (unit := _UNIT.search(head)) is not None:
             head = head[: unit.start()]
