@@ -182,20 +182,22 @@ class _Decider:
         return None
 
     def _is_quoted_from(self, place: _Place) -> bool:
-        """Tells whether a place has all that the claim quotes, and nearly all around it."""
+        """Tells whether a claim quotes all of a place, and says hardly more: who says it."""
         if not self._quotes:
             return False
-        text = f" {' '.join(words(place.facts.text))} "
-        if not all(f" {self._plain(span)} " in text for span in self._quotes):
-            return False
-        count = frozenset[Hashable]().union(*(fact.covers for fact in place.facts.facts), self._named(place.source))
-        outside = [
-            fact
-            for fact in self._claim.facts
-            if fact.keys.isdisjoint(count) and not any(span.start <= fact.start < span.end for span in self._quotes)
+        inside = [
+            fact for fact in self._claim.facts if any(span.start <= fact.start < span.end for span in self._quotes)
         ]
-        return len(outside) <= MOST_OUTSIDE and all(
-            fact.kind is Kind.WORD and not self._is_elsewhere(fact) for fact in outside
+        quoted = frozenset[Hashable]().union(*(fact.keys for fact in inside))
+        if any(fact.covers.isdisjoint(quoted) for fact in place.facts.facts):
+            # What the place says beside the quotation may turn it, or belong to somebody else.
+            return False
+        text = f" {' '.join(words(place.facts.text))} "
+        outside = [fact for fact in self._claim.facts if fact not in inside]
+        return (
+            all(f" {self._plain(span)} " in text for span in self._quotes)
+            and len(outside) <= MOST_OUTSIDE
+            and all(fact.kind is Kind.WORD and not self._is_elsewhere(fact) for fact in outside)
         )
 
     # ---- numbers and names of no source -----------------------------------------------------------------------------

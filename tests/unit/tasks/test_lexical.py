@@ -350,3 +350,35 @@ def test_a_citation_that_is_needed_together_with_another_is_precise() -> None:
     idle = attribution(frozenset({0, 1}), supported=True, entails=lambda scope: 0 in scope)
     assert idle == Attribution(recalled=True, cited=2, precise=1)
     assert citation_scores([]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("source", "response", "expected"),
+    [
+        ("Registration closes on 30 June.", 'The text says: "Registration closes on 30 June."', Verdict.SUPPORTED),
+        (
+            'The mayor denied "any payment to the firm".',
+            'The mayor confirmed "any payment to the firm".',
+            Verdict.UNDECIDED,
+        ),
+        (
+            'The union rejects "the sharing of costs".',
+            'The company approves "the sharing of costs".',
+            Verdict.UNDECIDED,
+        ),
+        (
+            'The buyer told the seller "I will pay you on Monday".',
+            'The seller told the buyer "I will pay you on Monday".',
+            Verdict.UNDECIDED,
+        ),
+        ('The mayor did not say "we will pay".', 'The mayor did say "we will pay".', Verdict.CONTRADICTED),
+        ('If the court agrees, the firm is "in breach".', 'The firm is "in breach".', Verdict.UNDECIDED),
+        (
+            'Under "Protected Bonus" two claims leave the discount unchanged.',
+            'Under "Protected Bonus" two claims double the discount unchanged.',
+            Verdict.UNDECIDED,
+        ),
+    ],
+)
+def test_a_quotation_supports_nothing_beside_it(source: str, response: str, expected: Verdict) -> None:
+    assert check(response, {"content": source}).claims[-1].verdict is expected
