@@ -257,8 +257,8 @@ class Settings(BaseSettings):
     key_prefix: str = Field(default="", description="put before every Redis key, where a server is shared")
     tenant_prefixes: dict[str, str] = Field(
         default_factory=dict,
-        description='tenants whose producers over Redis are kept apart, as JSON: `{"acme": "acme:"}`; their messages and results '
-        "have this prefix, after the key prefix; see docs/security.md",
+        description='prefixes of tenants whose producers over Redis are kept apart, as JSON: `{"acme": "acme:"}`; see '
+        "docs/security.md",
     )
 
     tenant: str = Field(default="default", description="tenant of jobs that come without one")
@@ -272,10 +272,8 @@ class Settings(BaseSettings):
     )
     providers: dict[str, ProviderSettings] = Field(
         default_factory=dict,
-        description="further providers by name, as JSON: a preset (ollama, vllm, llamacpp, gemini, openrouter, litellm) or a kind (openai, "
-        "openai_chat, openai_decisions, anthropic, azure_openai, bedrock, vertex, llamaindex, extractive) or a plugin, and base_url, api_key_env, model, json_schema, "
-        "answer_protocol, service_tier, takes, drops, llm, options, extra_body, prices, limits, model_limits; see docs/providers.md, "
-        "docs/extend.md and docs/limits.md",
+        description="further providers by name, as JSON: a preset, a kind or a plugin, each with its options; see "
+        "docs/providers.md, docs/extend.md and docs/limits.md",
     )
     fallbacks: tuple[str, ...] = Field(
         default=(),
@@ -288,19 +286,17 @@ class Settings(BaseSettings):
     )
     checkers: dict[str, CheckerSettings] = Field(
         default_factory=dict,
-        description='checkers of your own by name, as JSON: `{"quoted": "nightdesk_example:Quoted"}` (package.module:name, or '
-        "an entry point of the group nightdesk.checkers); jobs name them in `checkers`. Set it for all workers; see "
-        "docs/extend.md",
+        description='checkers of your own by name, as JSON: `{"quoted": "nightdesk_example:Quoted"}`; jobs name them in '
+        "`checkers`. Set it for all workers; see docs/extend.md",
     )
     judge: str | None = Field(
         default=None,
-        description="judge of jobs with `judge` among their `checkers`: provider, or provider:model; best "
-        "another model than the one that answers; `openai_decisions` gives probabilities. Unset: such checks end as partial",
+        description="judge of jobs with `judge` among their `checkers`: provider, or provider:model; best another model "
+        "than the one that answers. Unset: such checks end as partial",
     )
     default_judge_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.15,
-        description="most that a judge may add to the cost of an answer whose job asks for no judge, as a share of it: "
-        "the cheap model of the answer's vendor (or NIGHTDESK_JUDGE) then reads the claims that words leave open. 0: no "
+        description="most that a judge may add to the cost of an answer whose job asks for none, as a share of it. 0: no "
         "judge but for jobs that ask for one; see docs/judge.md",
     )
     judge_max_tokens: Annotated[int, Field(ge=256, le=1_000_000)] = Field(
@@ -309,8 +305,8 @@ class Settings(BaseSettings):
     judge_timeout_s: Seconds = Field(default=60.0, description="seconds that a judge's call may take")
     judge_lane: Literal["job", "standard"] = Field(
         default="job",
-        description="lane of a judge that a job asks for: `job` lets it ride in a provider batch at half the price where the "
-        "job's lane is provider_batch or auto and its deadline leaves the time, `standard` calls it at once",
+        description="lane of a judge that a job asks for: `job` lets it ride in a provider batch where the job's lane "
+        "allows, `standard` calls it at once",
     )
     extractive_latency_s: Annotated[float, Field(ge=0)] = Field(
         default=0.0, description="seconds the offline provider waits before it answers, to rehearse a slow provider"
@@ -324,7 +320,7 @@ class Settings(BaseSettings):
     prompts: dict[str, dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]] = Field(
         default_factory=dict,
         description="versions of a prompt tried side by side, with their weights, for jobs that name no prompt_version, "
-        'as JSON: `{"grounded": {"1": 0.2, "2": 0.8}}`; drawn by the job\'s id, and recorded as prompt_version',
+        'as JSON: `{"grounded": {"1": 0.2, "2": 0.8}}`',
     )
     requests_per_minute: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="calls a minute of each provider and model, over all workers; unset: no limit"
@@ -348,28 +344,27 @@ class Settings(BaseSettings):
     )
     provider_batch_gather_s: Seconds = Field(
         default=15.0,
-        description="seconds without a further call after which those that wait for a provider batch are sent; "
-        "twenty times as long at most",
+        description="seconds without a further call after which those that wait for a provider batch are sent",
     )
     provider_batch_look_s: Seconds = Field(
         default=30.0,
         description="seconds from the creation of a provider batch until its provider is asked for it; then the pause "
-        "grows to ten times as much, as that between two looks at a response in the background",
+        "grows to ten times as much",
     )
     provider_batch_create_s: Seconds = Field(
         default=600.0,
-        description="seconds that the creation of a provider batch may take; after twice that time one that its provider "
-        "does not list is not expected any more",
+        description="seconds that the creation of a provider batch may take; after twice that time it is not expected any "
+        "more",
     )
     provider_batch_expect_s: Seconds = Field(
         default=86_400.0,
-        description="seconds that a provider batch is expected to take while none of its model was observed in the last seven "
-        "days; with the lane 'auto' only jobs whose deadline is later go into one",
+        description="seconds that a provider batch is expected to take while none of its model was observed in the last "
+        "seven days",
     )
     provider_batch_margin_s: Seconds = Field(
         default=1_200.0,
-        description="seconds before their deadline, beside the time of the calls themselves, at which jobs with the lane "
-        "'auto' leave a provider batch to be called at once",
+        description="seconds before their deadline, beside the time of the calls themselves, at which jobs of the lane "
+        "'auto' leave a provider batch",
     )
     unreachable_s: Seconds = Field(
         default=3_600.0,
@@ -381,16 +376,15 @@ class Settings(BaseSettings):
     )
     urgent_processes: Annotated[int, Field(ge=0, le=64)] = Field(
         default=0,
-        description="workers of urgent jobs alone that `up` starts beside the others, of some 100 MB each and a tenth of the "
-        "slots: beside much other work an urgent job then takes a fraction of the time; see docs/operate.md",
+        description="workers of urgent jobs alone that `up` starts beside the others, of some 100 MB and a tenth of the "
+        "slots each; see docs/operate.md",
     )
     check_slots: Annotated[int, Field(ge=1, le=20_000)] = Field(
         default=200, description="jobs in check per process; a job waits for its judge in one of them"
     )
     check_processes: Annotated[int, Field(ge=1, le=256)] | None = Field(
         default=None,
-        description="processes in which a worker computes its checks; unset: one for each core, and two at least. With two or "
-        "more, one is never given what takes longer than a second",
+        description="processes in which a worker computes its checks; unset: one for each core, and two at least",
     )
     threads: Annotated[int, Field(ge=2, le=200)] = Field(
         default=24, description="Celery threads: each holds one hint of up to 50 jobs, a second at most"
@@ -406,7 +400,7 @@ class Settings(BaseSettings):
     share_answers: tuple[str, ...] = Field(
         default=(),
         description='tenants whose identical requests share one paid answer, as JSON: `["acme"]`, or `["*"]` for each '
-        "tenant within itself; see docs/share-answers.md. Unset: every job has a call of its own",
+        "within itself; see docs/share-answers.md. Unset: none",
     )
     share_within_s: Seconds = Field(default=86_400.0, description="age limit of a shared answer, counted from its call")
     share_wait_s: Annotated[float, Field(ge=0)] = Field(
@@ -414,18 +408,18 @@ class Settings(BaseSettings):
     )
     max_bytes_in_flight: Annotated[int, Field(ge=1_000_000)] = Field(
         default=MAX_BYTES_IN_FLIGHT,
-        description="bytes of requests that a process holds at once, shared evenly by its steps; where jobs are big, slots "
-        "stay free rather than memory run out. A process takes some three times as much beside its 150 MB",
+        description="bytes of requests that a process holds at once; where jobs are big, slots stay free rather than "
+        "memory run out. A process takes some three times as much beside its 150 MB",
     )
     check_timeout_s: Seconds = Field(
         default=CHECK_TIMEOUT_S,
-        description="seconds that a check may compute, before the judge is asked and after; at four fifths of them it ends by "
-        "itself, at the end its process is ended. The claims it did not get to stay `unchecked` and the job ends as partial",
+        description="seconds that a check may compute, before the judge is asked and after; then its process is ended, "
+        "the claims it did not get to stay `unchecked` and the job ends as partial",
     )
     max_rescues: Annotated[int, Field(ge=1, le=1_000)] = Field(
         default=MAX_RESCUES,
-        description="rescues of a job in one step, after its worker died or stopped renewing; then the job fails "
-        "as `worker_lost`, or ends with its answer unchecked if it has one",
+        description="rescues of a job in one step; then the job fails as `worker_lost`, or ends with its answer unchecked "
+        "if it has one",
     )
     lease_s: Seconds = Field(default=60.0, description="how long a lease lasts; renewed at a quarter of it")
     tick_s: Seconds = Field(
@@ -444,8 +438,8 @@ class Settings(BaseSettings):
     results_kept_s: Seconds = Field(default=86_400.0, description="how long the result backend keeps a result")
     answers_kept_s: Annotated[float, Field(ge=0)] = Field(
         default=120.0,
-        description="seconds that a worker keeps stored answers on disk, too: longer than a standby of PostgreSQL may lag behind. A "
-        "PostgreSQL that lost its last commits in a fail-over gets them again; 0: none, for a synchronous standby",
+        description="seconds that a worker keeps stored answers on disk, too, for a PostgreSQL that lost its last commits "
+        "in a fail-over: longer than a standby may lag behind; 0: none, for a synchronous standby",
     )
     prune_content_after_days: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
@@ -457,8 +451,8 @@ class Settings(BaseSettings):
     )
     prune_batches_after_days: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
-        description="days after its submission at which a batch without jobs is deleted, with its cost and callback, and so are "
-        "the sums of keys, budgets and provider batches of that age; at least NIGHTDESK_PRUNE_ROWS_AFTER_DAYS; unset: never",
+        description="days after its submission at which a batch without jobs is deleted, and so are sums of keys, budgets "
+        "and provider batches; at least NIGHTDESK_PRUNE_ROWS_AFTER_DAYS; unset: never",
     )
     hold_unknown: bool = Field(
         default=False, description="hold a job whose call may have been billed without an answer, instead of repeating"
@@ -469,9 +463,9 @@ class Settings(BaseSettings):
     )
     local_model: str | None = Field(
         default=None,
-        description="model of jobs with `local` among their `checkers`, loaded by workers of the queue `local`: a "
-        "directory with model.onnx and tokenizer.json (extra `onnx`), or 'package.module:factory'; see docs/local-model.md. "
-        "Set it for all workers. Unset: such checks end as partial",
+        description="model of jobs with `local` among their `checkers`: a directory with model.onnx and tokenizer.json "
+        "(extra `onnx`), or 'package.module:factory'; see docs/local-model.md. Set it for all workers. Unset: "
+        "such checks end as partial",
     )
     local_model_threads: Annotated[int, Field(ge=1, le=256)] = Field(
         default=1, description="threads that an ONNX model computes with, per process"
@@ -514,8 +508,8 @@ class Settings(BaseSettings):
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
     log_format: Literal["auto", "text", "json"] = Field(
         default="auto",
-        description="how workers log: `text`, `json` with one object a line, or `auto`: text on a terminal, JSON elsewhere. "
-        "The workers that `up` and `run` start log text unless this is set",
+        description="how workers log: `text`, `json`, or `auto`: text on a terminal and for `up` and `run`, JSON "
+        "elsewhere",
     )
 
     traces: bool = Field(
