@@ -14,6 +14,7 @@ from tasks.answers.postprocess import Processed, own_words
 from tasks.answers.rendered import strip_markers
 from tasks.grounding.decision import Decision, decide
 from tasks.grounding.model import (
+    AROUND,
     LEAST_QUOTED,
     VERBATIM_CLAIM,
     ClaimText,
@@ -89,6 +90,8 @@ class CheckedClaim:
     """Source numbers it cites that the request does not have."""
     unaccounted: tuple[str, ...] = ()
     """Words that no place of the sources accounts for, where words leave it undecided; a judge is shown them."""
+    sentence: str = ""
+    """The whole sentence of which it is one clause; empty where it is all of it."""
 
     @property
     def broken(self) -> frozenset[int]:
@@ -134,6 +137,10 @@ def checkable_claims(request: JobRequest, processed: Processed) -> tuple[tuple[C
     vocabulary = Vocabulary(request.query, [source.content for source in request.context], bare)
     claims = []
     readings = []
+    ends: dict[int, tuple[int, int]] = {}
+    for statement in processed.statements:
+        start, _ = ends.get(statement.sentence, (statement.start, 0))
+        ends[statement.sentence] = start, statement.end
     for statement in processed.statements:
         cited = bool(statement.citations or statement.unknown)
         text = bare[statement.start : statement.end]
@@ -143,7 +150,9 @@ def checkable_claims(request: JobRequest, processed: Processed) -> tuple[tuple[C
         if reading.reason is None:
             citations = tuple(processed.citations[position] for position in statement.citations)
             span = Span(statement.start, statement.end)
-            claims.append(CheckedClaim(reading.words, span, citations, statement.unknown))
+            start, end = ends[statement.sentence]
+            whole = "" if span == (start, end) else own_words(processed, bare[start:end])
+            claims.append(CheckedClaim(reading.words, span, citations, statement.unknown, sentence=whole))
     return tuple(claims), tuple(readings)
 
 
@@ -200,12 +209,12 @@ class Lexical:
 
     def _judged(self, reader: "_Reader", search: SourceSearch, claim: CheckedClaim, text: ClaimText) -> "_Judged":
         cited = frozenset(citation.source_index for citation in claim.citations)
-        reading = reader.read(text, search.within(cited or None))
+        reading = reader.read(text, search.within(cited or None), claim.sentence)
         by_cited = reading.supported
         miscited = bool(claim.unknown) and not cited and by_cited
         likely = search.likely(text.content, LIKELY) if cited and not by_cited else frozenset[int]()
         if not likely <= cited:
-            everywhere = reader.read(text, search.within(likely | cited))
+            everywhere = reader.read(text, search.within(likely | cited), claim.sentence)
             miscited = everywhere.supported
             if miscited or (everywhere.decision.error is not None and reading.decision.error is None):
                 reading = everywhere
@@ -296,14 +305,25 @@ class _Reader:
         texts = (claims, request.query, *(source.content for source in request.context))
         return next(filter(None, map(language_of, texts)), None)
 
-    def read(self, text: ClaimText, search: SourceSearch) -> _Reading:
-        """Decides a claim in the sources of a search."""
-        if (place := _copied_from(text, search)) is not None:
+    def read(self, text: ClaimText, search: SourceSearch, sentence: str = "") -> _Reading:
+        """Decides a claim in the sources of a search; one clause of a copied sentence is a copy, too."""
+        if (place := _copied_from(text, search) or _copied_with(text, sentence, search)) is not None:
             return _Reading(text, search, Decision(Verdict.SUPPORTED, place))
         return _Reading(text, search, decide(text.raw, text.content, search, self._code))
 
 
 _CLOSING = frozenset(".!?。！？")  # noqa: RUF001 - full-width marks
+
+
+def _copied_with(claim: ClaimText, sentence: str, search: SourceSearch) -> Evidence | None:
+    """The place of a clause in a source that has its whole sentence, word for word; None without one."""
+    for index in search.sources if sentence else ():
+        content = search.content(index)
+        if (whole := find_sentence(content, sentence.strip(AROUND))) is not None:
+            start = max(whole.start, content.find(claim.text, whole.start, whole.end))
+            end = start + len(claim.text) if content.startswith(claim.text, start) else whole.end
+            return Evidence(source_index=index, start=start, end=end, score=1.0)
+    return None
 
 
 def _copied_from(claim: ClaimText, search: SourceSearch) -> Evidence | None:

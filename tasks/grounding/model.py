@@ -39,7 +39,7 @@ _LEAST_GERMAN = 2
 _TITLE_CASE = 0.6
 """Share of capitalised words from which capitals say nothing (a headline)."""
 _DIGIT_END = "9"
-_AROUND = " \t\n.,;:!?…"
+AROUND = " \t\n.,;:!?…"
 
 
 class Features(NamedTuple):
@@ -78,7 +78,7 @@ class ClaimText:
     @property
     def text(self) -> str:
         """The text without what stands around it."""
-        return self.raw.strip(_AROUND)
+        return self.raw.strip(AROUND)
 
     @cached_property
     def numbers(self) -> tuple[tuple[str, frozenset[str]], ...]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import starmap
 
 _SEPARATOR = re.compile(r"[|:\s-]*-[|:\s-]*\Z")
 """The line below the heads of a table in Markdown."""
@@ -15,26 +16,32 @@ _MOST_ROWS = 500
 
 
 def row_sentences(content: str, place: int) -> Iterator[str]:
-    """The row of a table at a place of a content as sentences, for each column in each order; none for other text.
+    """The row of a table at a place of a content as sentences, as a whole and for each column in each order; none for other text.
 
     What a row and a column are about own a cell alike.
     """
     line = _line(content, place)
     if line.count("|") < 2:  # noqa: PLR2004 - one bar is no row
         return
-    label, *cells = _cells(line)
-    heads = _heads(content, place)
-    for position, cell in enumerate(cells[:_MOST_COLUMNS], start=1):
-        head = heads[position] if position < len(heads) else ""
-        if (unit := _UNIT.search(head)) is not None:
-            head = head[: unit.start()]
-            if _BARE.match(cell):
-                cell = f"{cell} {unit[1] or unit[2]}"  # noqa: PLW2901 - the cell with its unit
-        row = f"{label}; {heads[0]}" if heads else label
+    cells = _cells(line)[:_MOST_COLUMNS]
+    heads = _heads(content, place)[: len(cells)]
+    heads += [""] * (len(cells) - len(heads))
+    columns = list(zip(heads, cells, strict=True))
+    yield "; ".join(f"{head} {cell}" for head, cell in columns)
+    row = f"{cells[0]}; {heads[0]}"
+    for head, cell in starmap(_with_unit, columns[1:]):
         yield f"{row}; {head}; {cell}"
         if head:
             yield f"{head}; {row}; {cell}"
             yield f"{row}; {cell}; {head}"
+
+
+def _with_unit(head: str, cell: str) -> tuple[str, str]:
+    """The head of a column and a cell, with the unit that the head has."""
+    unit = _UNIT.search(head)
+    if unit is None or not _BARE.match(cell):
+        return head, cell
+    return head[: unit.start()], f"{cell} {unit[1] or unit[2]}"
 
 
 def _heads(content: str, place: int) -> list[str]:

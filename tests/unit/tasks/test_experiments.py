@@ -47,7 +47,7 @@ def test_only_a_job_that_names_no_version_takes_part() -> None:
         ({"grounde": {"1": 1}}, "no prompt 'grounde'; there are"),
         ({"grounded": {"1": 1, "99": 1}}, "prompt 'grounded' has no version '99'; there are 1, 2"),
         ({"grounded": {}}, "names no version of 'grounded'"),
-        ({"grounded": {"1": 0}}, "greater than 0"),
+        ({"grounded": {"1": 0}}, "more than 0"),
     ],
 )
 def test_an_impossible_experiment_is_refused_at_start(prompts: dict[str, dict[str, float]], problem: str) -> None:

@@ -143,7 +143,7 @@ def test_a_true_claim_in_other_figures_is_never_contradicted(source: str, claim:
     assert verdict(claim, source) is not Verdict.CONTRADICTED
 
 
-PLANS = "| Plan | Price | Data |\n|---|---|---|\n| Basic | $20 | 5 GB |\n| Plus | $30 | 10 GB |"
+PLANS = "These are the plans of the year.\n\n| Plan | Price | Data |\n|---|---|---|\n| Basic | $20 | 5 GB |\n| Plus | $30 | 10 GB |"
 DEVICES = (
     "| Gerät | Leistung (W) | Lautstärke in dB |\n|---|---|---|\n| Sauger S1 | 650 | 71 |\n| Sauger S2 | 800 | 76 |"
 )
@@ -158,6 +158,9 @@ DEVICES = (
         ("The price of Basic is $30.", PLANS, Verdict.CONTRADICTED),
         ("The price of Plus is $20.", PLANS, Verdict.CONTRADICTED),
         ("Plus has 5 GB of data.", PLANS, Verdict.CONTRADICTED),
+        ("Plan: Basic; Price: $20.", PLANS, Verdict.SUPPORTED),
+        ("Plan: Basic; Data: $20.", PLANS, Verdict.CONTRADICTED),
+        ("Basic has a price of 5 GB.", PLANS, Verdict.UNDECIDED),
         ("The data of Plus is $30.", PLANS, Verdict.UNDECIDED),
         ("Der Sauger S2 hat 800 Watt.", DEVICES, Verdict.SUPPORTED),
         ("Die Lautstärke des Sauger S1 beträgt 76 dB.", DEVICES, Verdict.CONTRADICTED),
@@ -166,3 +169,21 @@ DEVICES = (
 )
 def test_a_cell_of_a_table_belongs_to_its_row_and_its_column(claim: str, source: str, expected: Verdict) -> None:
     assert verdict(claim, source) is expected
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Blades and wheels may be cleaned with water; all other parts of the mower may not.",
+        "If the tenant has moved out, he or she may object at the first hearing, but the landlord may not.",
+        "In the year 2023 the result rose by 8.8%, and the total dividend is 18.5 cents per share.",
+    ],
+)
+def test_each_clause_of_a_copied_sentence_is_supported(sentence: str) -> None:
+    source = f"This is paragraph 7. {sentence} It holds from May on."
+    request = JobRequest(response=f"{sentence[:-1]} [1].", context=({"content": source},))
+    claims = ground(request, postprocess(request, None, None)).claims
+    assert {claim.verdict for claim in claims} == {Verdict.SUPPORTED}
+    assert all(
+        source[place.start : place.end].strip(".,; ") in sentence for claim in claims for place in claim.evidence
+    )
