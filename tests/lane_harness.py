@@ -23,6 +23,7 @@ from tasks.lanes.collection import BatchLane
 from tasks.lanes.pace import LanePace
 from tasks.lanes.parking import Parking
 from tasks.lanes.settlement import Settlement
+from tasks.policy.asks import after_failure
 from tasks.ports.remote_batches import Gathering
 from tests.builders import make_batch, make_jobs
 from tests.contract.situations import LEASE
@@ -64,7 +65,7 @@ class LaneHarness:
         self.journal = LedgerJournal(self.ledger)
         self.calls = PaidCalls(self.journal, RetryPolicy(), lambda: 0.5)
         self.settlement = Settlement(
-            self.ledger.queue, self.journal, self.calls, self.providers, lambda _: None, lambda *_: None
+            self.ledger.queue, self.journal, self.calls, self.providers, lambda _: None, lambda *_: None, after_failure
         )
         self.lane = self.new_lane()
         self.background = BackgroundLane(self.ledger.remote_responses, self.settlement, self.chooser(), PACE)
