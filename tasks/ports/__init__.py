@@ -30,6 +30,7 @@ from tasks.ports.process import (
     CheckExecutor,
     Doorbell,
     HintKey,
+    Providers,
     Rendered,
     Runtime,
     TokenSink,
@@ -45,7 +46,6 @@ from tasks.ports.provider import (
     Listener,
     Objection,
     Provider,
-    Providers,
     Turn,
 )
 from tasks.ports.rows import (

@@ -3,15 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from schemas.generation import AnswerProtocol, Lane
+from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, Prompt
-
-if TYPE_CHECKING:
-    from tasks.ports.remote_batches import RemoteCalls
-    from tasks.ports.remote_responses import RemoteResponses
 
 
 @dataclass(slots=True)
@@ -128,47 +124,6 @@ class Provider(Protocol):
 
     async def close(self) -> None:
         """Release connections."""
-
-
-class Providers(Protocol):
-    """The providers configured in this process, by name."""
-
-    def get(self, name: str | None) -> Provider:
-        """The named provider, or the default for None; raises ``ConfigurationError`` naming those that exist."""
-
-    def decides(self, name: str) -> bool:
-        """True for a provider that writes no text and gives a probability for each of a prompt's ``questions``: only a judge.
-
-        Known without building it; False for one that there is not. The text of its completions is JSON,
-        ``{"answers": [{"question": int, "probability": number}]}`` with the questions counted from 1; instead of the
-        probability of a declined one is ``"refused": true``. What it left out is not there.
-        """
-
-    def cheap_judge(self, provider: str, model: str | None) -> CheapJudge | None:
-        """The cheap model that judges by default what this model of a provider wrote.
-
-        None where there is none that can be called here at a known price: no key, a server of one's own, a provider
-        without such a model.
-        """
-
-    def remote_calls(self, name: str) -> "RemoteCalls | None":
-        """The batches of a provider; None: it has none. Raises ``ConfigurationError`` for an unknown name."""
-
-    def remote_responses(self, name: str) -> "RemoteResponses | None":
-        """The background of a provider; None: it has none. Raises ``ConfigurationError`` for an unknown name."""
-
-    def cheaper_lanes(self, name: str) -> tuple[Lane, ...]:
-        """The lanes in which a provider is known to cost less than at once, the cheapest first."""
-
-    def turns(self, config: GenerationConfig, level: int = 0) -> tuple[Turn, ...]:
-        """The models of a level, in order; the next one is for a call that fails.
-
-        Level 0 is the fallback chain of a job: its provider, then its fallbacks or, without any, those of the settings.
-        Each further level is one model of ``escalate``, for an answer that the check does not support.
-        """
-
-    async def close(self) -> None:
-        """Close those that were used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -15,10 +15,9 @@ from fastapi import Request
 
 from schemas.access import Role
 from tasks.errors import ConfigurationError, LedgerError, ServiceUnavailable
-from tasks.ports import Submitter
 from worker.http.access_log import Refusals
 from worker.http.problems import Problem
-from worker.http.shares import take_share
+from worker.http.shares import Caller, take_share
 from worker.ledger.stored_keys import ApiKey, ApiKeys, Use
 from worker.operations.api_keys import hash_of
 
@@ -52,20 +51,6 @@ PROXY_HEADERS = frozenset(
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
 """A name or an address, and a port."""
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """The one who sent a request."""
-
-    tenant: str
-    name: str
-    """Stands in the events of the ledger."""
-    role: Role
-    key_hash: bytes | None = field(default=None, repr=False)
-    """None: no key was needed."""
-    submitter: Submitter | None = None
-    """The key with its limits on jobs; None: no key was needed."""
 
 
 @dataclass(slots=True)

@@ -11,7 +11,6 @@ from fastapi.responses import Response, StreamingResponse
 from tasks.errors import InputError, NightdeskError
 from tasks.ports import JobView
 from tasks.results import result_of
-from worker.http.authentication import Caller
 from worker.http.dependencies import ServiceOf, Submitter, departure_of
 from worker.http.documents import OPENAI_PROBLEMS
 from worker.http.jobs import IdempotencyKey, TraceParent
@@ -21,6 +20,7 @@ from worker.http.response_document import document_of
 from worker.http.response_events import pieces_of
 from worker.http.response_order import NOTE
 from worker.http.service import Service
+from worker.http.shares import Caller
 
 router = APIRouter(prefix="/openai/v1/chat/completions", tags=["openai"], responses=OPENAI_PROBLEMS)
 

@@ -6,9 +6,10 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from schemas.access import Role
-from worker.http.authentication import Caller, requires
+from worker.http.authentication import requires
 from worker.http.problems import FieldError, invalid, methods_of
 from worker.http.service import Service
+from worker.http.shares import Caller
 
 DEPARTURE = "nightdesk.departure"
 """Key of the scope of a request: a future that is done once the connection has ended."""

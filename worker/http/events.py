@@ -14,11 +14,11 @@ from fastapi.responses import StreamingResponse
 
 from tasks.errors import BrokerUnavailable, LedgerError, NotFound, ServiceUnavailable
 from worker.cancellation import cancel
-from worker.http.authentication import Caller
 from worker.http.dependencies import Reader, ServiceOf
 from worker.http.documents import problems
 from worker.http.problems import invalid
 from worker.http.service import Service
+from worker.http.shares import Caller
 from worker.ledger.tenancy import JobVersion
 from worker.token_streams import Token
 

@@ -13,12 +13,12 @@ from schemas.record import JobResult
 from tasks.ports import HintKey
 from tasks.results import result_of
 from tasks.submit import Submitted
-from worker.http.authentication import Caller
 from worker.http.bodies import is_quick, parse_json, read_body
 from worker.http.dependencies import Reader, ServiceOf, Submitter, departure_of
 from worker.http.documents import Cancelled, SubmittedJob, problems
 from worker.http.problems import not_found
 from worker.http.service import Service
+from worker.http.shares import Caller
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.tenancy import JobVersion
 from worker.operations import job_changes

@@ -17,7 +17,6 @@ from tasks.errors import InputError, NightdeskError
 from tasks.ports import HintKey, JobView
 from tasks.results import result_of
 from tasks.submit import Submitted
-from worker.http.authentication import Caller
 from worker.http.bodies import is_quick, parse_json, read_body
 from worker.http.dependencies import Reader, ServiceOf, Submitter, departure_of
 from worker.http.documents import OPENAI_PROBLEMS
@@ -27,6 +26,7 @@ from worker.http.response_document import document_of, response_id
 from worker.http.response_events import first_events, last_events, line_of
 from worker.http.response_order import CreateResponse, job_of, parse_order, require_answerable, source_places
 from worker.http.service import Service
+from worker.http.shares import Caller
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import job_changes
 from worker.operations.job_submission import submit_job

@@ -19,13 +19,13 @@ from tasks.errors import BrokerUnavailable, NotFound
 from tasks.ports import HintKey
 from tasks.results import poll
 from tasks.scheduling.batching import Batcher, OnError
-from worker.http.authentication import Access, Caller
+from worker.http.authentication import Access
 from worker.http.bodies import FORM_BYTES, remove_stale
 from worker.http.bulk_loop import BulkLoop
 from worker.http.exposition import Metrics
 from worker.http.job_watch import JobWatch
 from worker.http.readiness import Lookout
-from worker.http.shares import Shares
+from worker.http.shares import Caller, Shares
 from worker.http.submission_process import NotStarted, SubmissionProcess, Work
 from worker.ledger.outage import PROBE_S, Outage
 from worker.ledger.postgres import PostgresLedger

@@ -1,21 +1,34 @@
 """Shares the requests in progress among keys and tenants, so that none takes all places."""
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from fastapi import Request
 
+from schemas.access import Role
+from tasks.ports import Submitter
 from worker.http.problems import RETRY_S, Problem
-
-if TYPE_CHECKING:
-    from worker.http.authentication import Caller
 
 SHARE = "nightdesk.share"
 """Key of the scope of a request: the caller whose share it takes."""
 
 BYTES = "nightdesk.bytes"
 """Key of the scope of a request: the bytes of its body that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The one who sent a request."""
+
+    tenant: str
+    name: str
+    """Stands in the events of the ledger."""
+    role: Role
+    key_hash: bytes | None = field(default=None, repr=False)
+    """None: no key was needed."""
+    submitter: Submitter | None = None
+    """The key with its limits on jobs; None: no key was needed."""
 
 
 class Shares:
@@ -32,7 +45,7 @@ class Shares:
         self._counts: Counter[str | UUID] = Counter()
         self._total = 0
 
-    def take(self, caller: "Caller") -> None:
+    def take(self, caller: Caller) -> None:
         """Counts a request; raises ``Problem`` beyond the share. A key always has room for one."""
         if caller.submitter is None:
             if self._total >= self._most:
@@ -51,7 +64,7 @@ class Shares:
         self._counts.update((caller.tenant, caller.submitter.key_id))
         self._total += 1
 
-    def take_bytes(self, caller: "Caller", size: int) -> None:
+    def take_bytes(self, caller: Caller, size: int) -> None:
         """Counts bytes of a body in memory or on disk; raises ``Problem`` where its tenant's requests hold too many together."""
         if self._bytes[caller.tenant] + size > self._most_bytes:
             detail = (
@@ -62,7 +75,7 @@ class Shares:
             raise Problem(429, "too-much-in-progress", "Too much in progress", detail, headers=headers)
         self._bytes[caller.tenant] += size
 
-    def give_back(self, caller: "Caller", size: int) -> None:
+    def give_back(self, caller: Caller, size: int) -> None:
         """Ends the count of a request, and of the bytes of its body."""
         self._total -= 1
         self._bytes[caller.tenant] -= size
@@ -75,7 +88,7 @@ class Shares:
                     del self._counts[holder]
 
 
-def take_share(request: Request, caller: "Caller") -> None:
+def take_share(request: Request, caller: Caller) -> None:
     """Counts a request against its caller's share until it is answered; raises ``Problem``."""
     if SHARE not in request.scope:
         request.app.state.service.shares.take(caller)

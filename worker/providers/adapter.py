@@ -7,7 +7,7 @@ from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, ClassVar, assert_never
 from urllib.parse import urlsplit
 
 import httpx2
@@ -24,7 +24,7 @@ from tasks.ports.remote_batches import RemoteCalls, RemoteResult
 from tasks.ports.remote_responses import RemoteResponses
 from worker.providers.failures import Failures, request_id
 from worker.providers.prices import PRICE_TIERS, PriceList, Prices
-from worker.providers.whole_calls import CallLimit, SignedCalls, WholeCalls
+from worker.providers.whole_calls import CallLimit, SdkClient, SignedCalls, WholeCalls
 
 if TYPE_CHECKING:
     from worker.settings import TokenPrice
@@ -127,18 +127,6 @@ class Reading:
 
 SHAPELESS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 """Exceptions of reading a value of an unknown shape."""
-
-
-class SdkClient(Protocol):
-    """The documented raw requests of ``AsyncOpenAI`` and ``AsyncAnthropic``."""
-
-    async def post(self, path: str, *, cast_to: Any, content: bytes, options: Any) -> Any:
-        """Sends one request with the SDK's credentials, headers and errors."""
-        ...
-
-    async def close(self) -> None:
-        """Closes the connections."""
-        ...
 
 
 class Adapter(ABC):

@@ -17,14 +17,13 @@ from worker.providers.adapter import (
     Draft,
     Reading,
     Received,
-    SdkClient,
     Target,
     sampling_of,
 )
 from worker.providers.anthropic_batches import AnthropicBatches
 from worker.providers.prices import PriceList
 from worker.providers.streaming import Collector, StreamingAdapter
-from worker.providers.whole_calls import POOL, tls_context
+from worker.providers.whole_calls import POOL, SdkClient, tls_context
 
 _FINISH = {
     "end_turn": FinishReason.STOP,

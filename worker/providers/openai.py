@@ -27,7 +27,6 @@ from worker.providers.adapter import (
     Draft,
     Reading,
     Received,
-    SdkClient,
     Target,
     messages_of,
     sampling_of,
@@ -36,7 +35,7 @@ from worker.providers.openai_background import UNDER_WAY, OpenAIBackground
 from worker.providers.openai_batches import OpenAIBatches
 from worker.providers.prices import PriceList
 from worker.providers.streaming import Collector, StreamingAdapter
-from worker.providers.whole_calls import POOL, tls_context
+from worker.providers.whole_calls import POOL, SdkClient, tls_context
 
 HOUR = timedelta(hours=1)
 
@@ -150,7 +149,7 @@ class OpenAI(OpenAIAdapter):
     @cached_property
     def background(self) -> RemoteResponses | None:
         """OpenAI's own; other servers with this API have no windows at a lower price."""
-        return OpenAIBackground(self) if self.target.official else None
+        return OpenAIBackground(self, self.background_usd) if self.target.official else None
 
     def background_usd(self, value: dict[str, Any]) -> Decimal | None:
         """The cost of a response that came to nothing; None: it names no usage."""

@@ -1,6 +1,8 @@
 """Fetches and cancels responses in OpenAI's background by its Responses API."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
 
 import orjson
 
@@ -9,10 +11,7 @@ from tasks.errors import ProviderError, failure_of
 from tasks.ports import Answered, Call
 from tasks.ports.remote_batches import RemoteResult
 from tasks.ports.remote_responses import RemoteResponses
-from worker.providers.adapter import SHAPELESS
-
-if TYPE_CHECKING:
-    from worker.providers.openai import OpenAI
+from worker.providers.adapter import SHAPELESS, Adapter
 
 UNDER_WAY = frozenset({"queued", "in_progress"})
 WITHIN_S = 60.0
@@ -22,8 +21,8 @@ WITHIN_S = 60.0
 class OpenAIBackground(RemoteResponses):
     """See ``tasks.ports.remote_responses.RemoteResponses``. Source: OpenAI's guide to background mode (2026-11)."""
 
-    def __init__(self, adapter: "OpenAI") -> None:
-        self._adapter = adapter
+    def __init__(self, adapter: Adapter, usd_of: Callable[[dict[str, Any]], Decimal | None]) -> None:
+        self._adapter, self._usd_of = adapter, usd_of
         self._client: Any = adapter.client
 
     async def check(self, remote_id: str) -> RemoteResult | None:
@@ -67,7 +66,7 @@ class OpenAIBackground(RemoteResponses):
 
     def _unfinished(self, remote_id: str, kind: FailureKind, message: str, value: dict[str, Any]) -> RemoteResult:
         failure: Failure = failure_of(ProviderError(kind, message))
-        return RemoteResult(remote_id, failure=failure, cost_usd=self._adapter.background_usd(value))
+        return RemoteResult(remote_id, failure=failure, cost_usd=self._usd_of(value))
 
     async def forget(self, remote_id: str) -> None:
         """See the port."""

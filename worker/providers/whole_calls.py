@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -19,9 +19,6 @@ from yarl import URL
 
 from schemas.generation import WINDOWS
 from tasks.ports import READ_FIRST_S, STALL_S, Call
-
-if TYPE_CHECKING:
-    from worker.providers.adapter import SdkClient
 
 MOST_CONNECTIONS = 21_000
 """Above a process's slots, 20,000 at most and a fiftieth of urgent jobs: the slots limit the calls, never the pool."""
@@ -48,6 +45,18 @@ _OF_THE_BODY = frozenset({"host", "content-length"})
 
 EARLIER_S = 0.001
 """Timers that are due run in the order of their times."""
+
+
+class SdkClient(Protocol):
+    """The documented raw requests of ``AsyncOpenAI`` and ``AsyncAnthropic``."""
+
+    async def post(self, path: str, *, cast_to: Any, content: bytes, options: Any) -> Any:
+        """Sends one request with the SDK's credentials, headers and errors."""
+        ...
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        ...
 
 
 class CallLimit:
@@ -159,7 +168,7 @@ class WholeCalls:
         self._heads[call.timeout_s] = head
         return head
 
-    async def _send(self, client: "SdkClient", call: Call, body: bytes) -> httpx2.Response:
+    async def _send(self, client: SdkClient, call: Call, body: bytes) -> httpx2.Response:
         answer: httpx2.Response = await client.post(
             self._path, cast_to=httpx2.Response, content=body, options=options_of(call)
         )

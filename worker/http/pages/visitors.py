@@ -16,12 +16,11 @@ from starlette.exceptions import HTTPException
 
 from schemas.access import Role
 from tasks.errors import NightdeskError
-from worker.http.authentication import Caller
 from worker.http.bodies import pieces_of
 from worker.http.pages.rendering import page
 from worker.http.problems import Problem, invalid, not_found, problem_of
 from worker.http.service import Service
-from worker.http.shares import take_share
+from worker.http.shares import Caller, take_share
 
 COOKIE = "nightdesk_viewer"
 TOKEN_BYTES = 32
