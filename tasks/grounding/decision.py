@@ -227,6 +227,9 @@ class _Decider:
             ]
             if not rivals or self._is_in_sources(fact):
                 continue
+            if fact.kind is Kind.NUMBER and (share < 1 or len(rivals) > 1):
+                # It may follow from several, or be of another thing.
+                continue
             if fact.kind is not Kind.NAME and (self._is_bounded(fact, place, rivals) or self._follows(fact)):
                 continue
             return self._contradiction(place, fact, place.facts.facts[rivals[0]], ErrorKind(fact.kind.value))

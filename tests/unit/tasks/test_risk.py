@@ -33,7 +33,7 @@ def test_what_words_decide_is_rarely_wrong() -> None:
     contradicted = counts[Verdict.CONTRADICTED, True] + counts[Verdict.CONTRADICTED, False]
     assert counts[Verdict.SUPPORTED, False] <= 0.05 * supported
     assert counts[Verdict.CONTRADICTED, True] <= 0.05 * contradicted
-    assert supported + contradicted >= 0.14 * sum(counts.values())
+    assert supported + contradicted >= 0.12 * sum(counts.values())
 
 
 @pytest.mark.parametrize(
