@@ -75,6 +75,7 @@ RULES: dict[str, Rule] = {
     "POST /openai/v1/chat/completions": Rule(
         Role.SUBMIT, {"json": {"model": "nosuch", "messages": [{"role": "user", "content": "Why?"}]}}, finds=False
     ),
+    "POST /openai/v1/completions": Rule(Role.SUBMIT, {"json": {"model": "nosuch", "prompt": "Why?"}}, finds=False),
     "GET /openai/v1/models": READ,
     "GET /openai/v1/models/{model:path}": READ,
     "POST /openai/v1/responses": Rule(Role.SUBMIT, {"json": {"input": "Why?", "background": True}}),

@@ -335,6 +335,48 @@ def test_a_function_that_must_be_called_gets_the_object(client: openai.OpenAI, h
     deltas = [chunk.choices[0].delta for chunk in client.chat.completions.create(**order, stream=True)]
     (streamed,) = [delta.tool_calls[0] for delta in deltas if delta.tool_calls]
     assert streamed.function.arguments == '{"months":3}'
+    hands.answer(answer)
+    called: Any = {"tools": [{"type": "function", **function, "strict": True}], "tool_choice": "required"}
+    response = client.responses.parse(model="writer", input=INPUT, **called)
+    (item,) = response.output
+    assert item.type == "function_call"
+    assert (item.name, item.arguments, response.output_text) == ("Period", '{"months":3}', "")
+    hands.answer(answer)
+    with client.responses.stream(model="writer", input=INPUT, **called) as stream:
+        assert "response.function_call_arguments.done" in {event.type for event in stream}
+        assert stream.get_final_response().output[0].arguments == '{"months":3}'  # type: ignore[union-attr]
+
+
+def test_a_prompt_is_a_question_for_clients_that_know_no_chat(client: openai.OpenAI, hands: Hands) -> None:
+    order: Any = {"model": "nightdesk", "prompt": ["How long is the notice period?"]}
+    order["extra_body"] = {"sources": [{"content": SOURCE, "title": "lease.txt"}]}
+    hands.answer()
+    completion = client.completions.create(**order, stop="END")
+    assert (completion.choices[0].text, completion.choices[0].finish_reason) == (ANSWER, "stop")
+    assert completion.usage is not None
+    assert completion.usage.total_tokens == 52
+    job = client.responses.retrieve("resp_" + completion.id.removeprefix("cmpl_"))
+    assert job.output_text == ANSWER
+    hands.answer()
+    chunks = [*client.completions.create(**order, stream=True, stream_options={"include_usage": True})]
+    assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == ANSWER
+    assert chunks[-1].usage.total_tokens == 52
+
+
+@pytest.mark.parametrize(
+    ("part", "param"),
+    [
+        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"echo": True}, "echo"),
+        ({"max_tokens": 0}, "max_tokens"),
+    ],
+)
+def test_a_prompt_that_is_not_taken_names_its_own_parameter(client: openai.OpenAI, part: Any, param: str) -> None:
+    order: Any = {"model": "nightdesk", "prompt": "Why?", **part}
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.completions.create(**order)
+    assert refused.value.param == param
 
 
 @pytest.mark.parametrize(

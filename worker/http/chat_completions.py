@@ -1,13 +1,15 @@
-"""The route of chat completions in the form of OpenAI's API: the order of a response, and its answer, by other names."""
+"""The routes of completions in the form of OpenAI's API: the order of a response, and its answer, by other names."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 
+from schemas.job import Sampling
 from tasks.errors import InputError, NightdeskError
 from tasks.ports import JobView
 from tasks.results import result_of
@@ -16,36 +18,58 @@ from worker.http.documents import OPENAI_PROBLEMS
 from worker.http.jobs import IdempotencyKey, TraceParent
 from worker.http.openai_responses import EVENT_HEADERS, EVENTS, final_view, submit_order, wait_for
 from worker.http.problems import Problem, invalid, problem_of
-from worker.http.response_document import document_of
+from worker.http.response_document import call_id, called_by, document_of, part_of
 from worker.http.response_events import pieces_of
-from worker.http.response_order import NOTE
 from worker.http.service import Service
 from worker.http.shares import Caller
 
-router = APIRouter(prefix="/openai/v1/chat/completions", tags=["openai"], responses=OPENAI_PROBLEMS)
+router = APIRouter(prefix="/openai/v1", tags=["openai"], responses=OPENAI_PROBLEMS)
 
-_SAME = ("model", "metadata", "temperature", "top_p", "stream", "sources", "config", "priority")
+_SAME = (
+    "model",
+    "metadata",
+    "temperature",
+    "stream",
+    "tool_choice",
+    "sources",
+    "config",
+    "priority",
+    *Sampling.model_fields,
+)
 """Parameters that a response has, too."""
-
-_NAMES = {
-    "input": "messages",
-    "max_output_tokens": "max_completion_tokens",
-    "reasoning.effort": "reasoning_effort",
-    "text.format.schema": "response_format.json_schema.schema",
-    "text.format.type": "response_format.type",
-    "text.format": "response_format",
-}
-"""Names of the parameters of a response in a chat."""
-_FREE = (None, "auto", "none")
-"""Choices that leave it to the model whether a function is called."""
-_PARAMETER = re.compile("|".join(map(re.escape, _NAMES)))
 
 _BODY = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": {"type": "object", "properties": {"messages": {}, "model": {}}}}},
+        "content": {"application/json": {"schema": {"type": "object", "properties": {"model": {}}}}},
     }
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The differences between the two APIs of completions."""
+
+    names: dict[str, str]
+    """Its names for the parameters of a response."""
+    read: Callable[[Any], Any]
+    """Makes the order of a response of its order."""
+    show: Callable[[JobView], dict[str, Any]]
+    """Shows a final job; raises ``Problem`` where there is no answer."""
+    chunks: Callable[[dict[str, Any]], Iterator[dict[str, Any]]]
+    """Takes what it shows apart for a stream."""
+
+    def renamed(self, error: InputError | Problem) -> Problem:
+        """The problem, with its own name of the parameter at fault."""
+        problem = error if isinstance(error, Problem) else problem_of(error)
+        pattern = "|".join(map(re.escape, self.names))
+
+        def name(text: str) -> str:
+            return re.sub(pattern, lambda match: self.names[match[0]], text, count=1)
+
+        problem.field = problem.field and name(problem.field)
+        problem.detail = name(problem.detail)
+        return problem
 
 
 def response_order_of(raw: Any) -> Any:
@@ -54,33 +78,40 @@ def response_order_of(raw: Any) -> Any:
         return raw
     if raw.get("n") not in {None, 1}:
         raise invalid("there is one answer to a question; leave it out", "n")
-    form, function = _form(raw)
+    tools = raw.get("tools")
     order = {
         **{name: raw[name] for name in _SAME if name in raw},
         "input": raw.get("messages"),
         "max_output_tokens": raw.get("max_completion_tokens") or raw.get("max_tokens"),
         "reasoning": {"effort": raw.get("reasoning_effort")},
-        "text": {"format": form},
-        "function": function,
+        "text": {"format": _unfolded(raw.get("response_format"), "json_schema")},
+        "tools": [_unfolded(tool, "function") for tool in tools] if isinstance(tools, list) else tools,
     }
     return {name: value for name, value in order.items() if value is not None}
 
 
-def _form(raw: dict[str, Any]) -> tuple[Any, str | None]:
-    """The form of the answer: by ``response_format``, or the arguments of the one function that must be called."""
-    tools, form = raw.get("tools"), raw.get("response_format")
-    if tools:
-        match tools:
-            case [{"function": {"name": str(name), "parameters": schema}}] if raw.get("tool_choice") not in _FREE:
-                return {"type": "json_schema", "schema": schema}, name
-        detail = "is taken here for the form of the answer alone: one function, which tool_choice requires"
-        raise invalid(detail, "tools")
-    if isinstance(form, dict) and isinstance(form.get("json_schema"), dict):
-        form = {"type": form.get("type"), **form["json_schema"]}
-    return form, None
+def _unfolded(value: Any, name: str) -> Any:
+    """A value as a response has it, without the level that a chat puts around its parts."""
+    parts = value.get(name) if isinstance(value, dict) else None
+    return {"type": value["type"], **parts} if isinstance(parts, dict) and "type" in value else value
 
 
-@router.post("", response_model=None, openapi_extra=_BODY)
+def _order_of_text(raw: Any) -> Any:
+    """The order of a response that a prompt is: the whole of it is the question."""
+    if not isinstance(raw, dict):
+        return raw
+    for name in ("echo", "suffix"):
+        if raw.get(name):
+            raise invalid("is not taken here: the answer is a text of its own", name)
+    prompt = raw.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        (prompt,) = prompt
+    if not isinstance(prompt, str):
+        raise invalid("must be one text; send each question by itself, or all as a batch", "prompt")
+    return response_order_of({**raw, "messages": prompt})
+
+
+@router.post("/chat/completions", response_model=None, openapi_extra=_BODY)
 async def create(
     request: Request,
     service: ServiceOf,
@@ -89,45 +120,58 @@ async def create(
     traceparent: TraceParent = None,
 ) -> Response:
     """Answer one question from its sources, as `/openai/v1/responses` does. The answer comes when it is checked."""
+    return await _answer(_CHAT, request, service, caller, idempotency_key, traceparent)
+
+
+@router.post("/completions", response_model=None, openapi_extra=_BODY)
+async def complete(
+    request: Request,
+    service: ServiceOf,
+    caller: Submitter,
+    idempotency_key: IdempotencyKey = None,
+    traceparent: TraceParent = None,
+) -> Response:
+    """Answer a prompt that is one question, from `sources`; for clients that know no chat."""
+    return await _answer(_TEXT, request, service, caller, idempotency_key, traceparent)
+
+
+async def _answer(
+    form: _Form, request: Request, service: Service, caller: Caller, key: str | None, trace: str | None
+) -> Response:
     with_usage = False
 
     def read(raw: Any) -> Any:
         nonlocal with_usage
         options = raw.get("stream_options") if isinstance(raw, dict) else None
         with_usage = isinstance(options, dict) and bool(options.get("include_usage"))
-        return response_order_of(raw)
+        return form.read(raw)
 
     try:
-        order, view = await submit_order(request, service, caller, idempotency_key, traceparent, read)
+        order, view = await submit_order(request, service, caller, key, trace, read)
     except (InputError, Problem) as error:
-        problem = error if isinstance(error, Problem) else problem_of(error)
-        if problem.field is not None:
-            problem.field = _PARAMETER.sub(lambda name: _NAMES[name[0]], problem.field, count=1)
-        problem.detail = _PARAMETER.sub(lambda name: _NAMES[name[0]], problem.detail, count=1)
-        raise problem from error
+        raise form.renamed(error) from error
     if order.stream:
-        lines = _lines(service, caller, view, with_usage=with_usage)
+        lines = _lines(form, service, caller, view, with_usage=with_usage)
         return StreamingResponse(lines, headers=EVENT_HEADERS, media_type=EVENTS)
     view = await final_view(service, caller, view, departure_of(request))
     headers = {"Cache-Control": "private, no-store"}
-    return Response(orjson.dumps(completion_of(view)), headers=headers, media_type="application/json")
+    return Response(orjson.dumps(form.show(view)), headers=headers, media_type="application/json")
 
 
 def completion_of(view: JobView) -> dict[str, Any]:
     """A final job as a chat completion; raises ``Problem`` where there is no answer, for a chat has no failed state."""
-    document = document_of(view, result_of(view))
+    result = result_of(view)
+    document = document_of(view, result)
     if document["status"] != "completed":
         error = document["error"] or {"code": "server_error", "message": f"the job is {view.state.value}"}
         status = 422 if error["code"] == "invalid_prompt" else 500
         # Sent again it would be another order, and paid for again.
         raise Problem(status, "failed", "Failed", error["message"], headers={"X-Should-Retry": "false"})
-    (part,) = document["output"][0]["content"]
-    usage, note = document["usage"], view.request.metadata.get(NOTE)
-    function = note.get("function") if isinstance(note, dict) else None
+    part, usage, function = part_of(view, result), document["usage"], called_by(view)
     text, refusal = part.get("text"), part.get("refusal")
     message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": refusal, "annotations": _cited(part)}
     if function is not None and text is not None:
-        call = {"id": f"call_{view.job_id.hex}", "type": "function"}
+        call = {"id": call_id(view.job_id), "type": "function"}
         message |= {"content": None, "tool_calls": [{**call, "function": {"name": function, "arguments": text}}]}
     finish = "tool_calls" if "tool_calls" in message else "stop"
     return {
@@ -149,6 +193,15 @@ def completion_of(view: JobView) -> dict[str, Any]:
     }
 
 
+def _text_of(view: JobView) -> dict[str, Any]:
+    """A final job as the completion of a text; raises ``Problem`` where there is no answer."""
+    chat = completion_of(view)
+    message = chat["choices"][0]["message"]
+    text = message["content"] if message["refusal"] is None else message["refusal"]
+    choice = {"index": 0, "text": text, "finish_reason": "stop", "logprobs": None}
+    return {**chat, "id": f"cmpl_{view.job_id.hex}", "object": "text_completion", "choices": [choice]}
+
+
 def _cited(part: dict[str, Any]) -> list[dict[str, Any]]:
     """The citations: a chat knows those of pages alone, so each source has an address, where need be an empty one."""
     return [
@@ -160,15 +213,19 @@ def _cited(part: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-async def _lines(service: Service, caller: Caller, view: JobView, *, with_usage: bool) -> AsyncIterator[bytes]:
-    """The chunks of a chat: its text comes once it is checked, in pieces."""
+async def _lines(
+    form: _Form, service: Service, caller: Caller, view: JobView, *, with_usage: bool
+) -> AsyncIterator[bytes]:
+    """The chunks of a completion: its text comes once it is checked, in pieces."""
     try:
         async for final in wait_for(service, caller, view.job_id, float("inf")):
             if final is None:
                 yield b": still here\n\n"
                 continue
-            for chunk in _chunks(completion_of(final), with_usage=with_usage):
-                yield b"data: %s\n\n" % orjson.dumps(chunk)
+            completion = form.show(final)
+            usage = {"choices": [], "usage": completion["usage"]}
+            for chunk in (*form.chunks(completion), *([usage] if with_usage else ())):
+                yield b"data: %s\n\n" % orjson.dumps({**{name: completion[name] for name in _HEAD}, **chunk})
             yield b"data: [DONE]\n\n"
             return
         problem = Problem(503, "unavailable", "Unavailable", "the service stops; the job goes on")
@@ -177,10 +234,15 @@ async def _lines(service: Service, caller: Caller, view: JobView, *, with_usage:
     yield b"data: %s\n\n" % bytes(problem.openai_response().body)
 
 
-def _chunks(completion: dict[str, Any], *, with_usage: bool) -> Iterator[dict[str, Any]]:
+_HEAD = ("id", "object", "created", "model")
+"""Parts of a completion that each chunk of it repeats."""
+_LAST = ("metadata", "nightdesk")
+"""Parts that its last chunk has."""
+
+
+def _chunks_of_chat(completion: dict[str, Any]) -> Iterator[dict[str, Any]]:
     (choice,) = completion["choices"]
-    message = choice["message"]
-    head = {name: completion[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    message, head = choice["message"], {"object": "chat.completion.chunk"}
     name = "refusal" if message["refusal"] is not None else "content"
     deltas: list[dict[str, Any]] = [{"role": "assistant", name: ""}]
     deltas += [{name: piece} for piece in pieces_of(message[name] or "")]
@@ -189,6 +251,27 @@ def _chunks(completion: dict[str, Any], *, with_usage: bool) -> Iterator[dict[st
     for delta in deltas:
         yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
     last = {"index": 0, "delta": {"annotations": message["annotations"]}, "finish_reason": choice["finish_reason"]}
-    yield {**head, "choices": [last], "metadata": completion["metadata"], "nightdesk": completion["nightdesk"]}
-    if with_usage:
-        yield {**head, "choices": [], "usage": completion["usage"]}
+    yield {**head, "choices": [last], **{name: completion[name] for name in _LAST}}
+
+
+def _chunks_of_text(completion: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    (choice,) = completion["choices"]
+    for piece in pieces_of(choice["text"]):
+        yield {"choices": [{**choice, "text": piece, "finish_reason": None}]}
+    yield {"choices": [{**choice, "text": ""}], **{name: completion[name] for name in _LAST}}
+
+
+_CHAT = _Form(
+    {
+        "input": "messages",
+        "max_output_tokens": "max_completion_tokens",
+        "reasoning.effort": "reasoning_effort",
+        "text.format.schema": "response_format.json_schema.schema",
+        "text.format.type": "response_format.type",
+        "text.format": "response_format",
+    },
+    response_order_of,
+    completion_of,
+    _chunks_of_chat,
+)
+_TEXT = _Form({"input": "prompt", "max_output_tokens": "max_tokens"}, _order_of_text, _text_of, _chunks_of_text)

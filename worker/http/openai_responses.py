@@ -52,7 +52,6 @@ _PARAMETERS = {
     "config.model": "model",
     "config.max_tokens": "max_output_tokens",
     "config.temperature": "temperature",
-    "config.sampling.top_p": "top_p",
     "config.reasoning_effort": "reasoning.effort",
     "config.output_schema": "text.format.schema",
 }

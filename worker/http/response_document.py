@@ -55,9 +55,9 @@ def response_id(job_id: UUID) -> str:
     return f"resp_{job_id.hex}"
 
 
-def message_id(job_id: UUID) -> str:
-    """The id of the message in a response."""
-    return f"msg_{job_id.hex}"
+def call_id(job_id: UUID) -> str:
+    """The id of the call of a function."""
+    return f"call_{job_id.hex}"
 
 
 def document_of(view: JobView, result: JobResult) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def document_of(view: JobView, result: JobResult) -> dict[str, Any]:
         "instructions": request.system_instructions,
         "max_output_tokens": config.max_tokens,
         "model": answered or note.get("model") or OWN_MODEL,
-        "output": [message_of(view, result)] if status == "completed" else [],
+        "output": [item_of(view, result)] if status == "completed" else [],
         "parallel_tool_calls": False,
         "previous_response_id": None,
         "reasoning": {"effort": config.reasoning_effort, "summary": None},
@@ -98,14 +98,30 @@ def document_of(view: JobView, result: JobResult) -> dict[str, Any]:
     }
 
 
-def message_of(view: JobView, result: JobResult) -> dict[str, Any]:
-    """The answer as a message."""
+def called_by(view: JobView) -> str | None:
+    """The name of the function whose arguments the order asked for."""
+    note = view.request.metadata.get(NOTE)
+    return note.get("function") if isinstance(note, dict) else None
+
+
+def item_of(view: JobView, result: JobResult) -> dict[str, Any]:
+    """The answer as a message, or as the call of the function that the order requires."""
+    part, function = part_of(view, result), called_by(view)
+    if function is not None and part["type"] != "refusal":
+        return {
+            "id": f"fc_{result.job_id.hex}",
+            "type": "function_call",
+            "call_id": call_id(result.job_id),
+            "name": function,
+            "arguments": part["text"],
+            "status": "completed",
+        }
     return {
-        "id": message_id(result.job_id),
+        "id": f"msg_{result.job_id.hex}",
         "type": "message",
         "role": "assistant",
         "status": "completed",
-        "content": [part_of(view, result)],
+        "content": [part],
     }
 
 

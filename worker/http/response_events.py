@@ -8,7 +8,7 @@ import orjson
 
 from schemas.record import JobResult
 from tasks.ports import JobView
-from worker.http.response_document import message_id, message_of, part_of
+from worker.http.response_document import item_of
 
 _PIECE = re.compile(r"\s*\S+(?:\s+\S+){0,4}\s*")
 """Some words: a reader that prints each piece writes at the pace of one who types quickly."""
@@ -33,15 +33,19 @@ def last_events(document: dict[str, Any], view: JobView, result: JobResult) -> I
     if document["status"] != "completed":
         yield {"type": "response.failed", "response": document}
         return
-    message, part = message_of(view, result), part_of(view, result)
-    yield {
-        "type": "response.output_item.added",
-        "output_index": 0,
-        "item": {**message, "status": "in_progress", "content": []},
-    }
-    place = {"item_id": message_id(result.job_id), "output_index": 0, "content_index": 0}
-    yield from _part_events(place, part)
-    yield {"type": "response.output_item.done", "output_index": 0, "item": message}
+    item = item_of(view, result)
+    empty: dict[str, Any] = {"content": []} if "content" in item else {"arguments": ""}
+    added = {**item, "status": "in_progress", **empty}
+    yield {"type": "response.output_item.added", "output_index": 0, "item": added}
+    place = {"item_id": item["id"], "output_index": 0}
+    if "content" in item:
+        yield from _part_events({**place, "content_index": 0}, item["content"][0])
+    else:
+        arguments = item["arguments"]
+        yield {"type": "response.function_call_arguments.delta", **place, "delta": arguments}
+        done = {"name": item["name"], "arguments": arguments}
+        yield {"type": "response.function_call_arguments.done", **place, **done}
+    yield {"type": "response.output_item.done", "output_index": 0, "item": item}
     yield {"type": "response.completed", "response": document}
 
 

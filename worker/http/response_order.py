@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
+from schemas.job import Sampling
 from tasks.submit import validated
 from worker.http.openai_metadata import Metadata
 from worker.http.problems import Problem, invalid
@@ -44,10 +45,17 @@ def _require_input(value: Any) -> Any:
     raise ValueError(f"must be a text, or a list of 1 to {MOST_ITEMS:,} messages")
 
 
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+_FREE = (None, "auto", "none")
+"""Choices that leave it to the model whether a function is called."""
+
 Never = Annotated[Any, BeforeValidator(_refuse)]
 
 
-class CreateResponse(BaseModel):
+class CreateResponse(Sampling):
     """The order of a response. What it names besides is ignored: this service stores every answer, for instance."""
 
     model_config = ConfigDict(extra="ignore")
@@ -58,7 +66,7 @@ class CreateResponse(BaseModel):
     metadata: Metadata = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: float | None = None
-    top_p: float | None = None
+    stop: Annotated[tuple[str, ...], BeforeValidator(_listed)] | None = None
     reasoning: dict[str, Any] | None = None
     text: dict[str, Any] | None = None
     background: bool | None = None
@@ -66,11 +74,22 @@ class CreateResponse(BaseModel):
     sources: list[Any] | None = Field(default=None, description="as 'context' of a job")
     config: dict[str, Any] | None = Field(default=None, description="as 'config' of a job")
     priority: int | None = None
-    function: str | None = Field(default=None, description="name of the function whose arguments are the object")
-    tools: Never = None
+    tools: list[Any] | None = Field(default=None, description="one function, whose arguments are the object")
+    tool_choice: Any = None
     previous_response_id: Never = None
     conversation: Never = None
     prompt: Never = None
+
+    @property
+    def function(self) -> dict[str, Any] | None:
+        """The function that must be called; raises ``Problem`` where the model may choose whether it calls one."""
+        match self.tools:
+            case None | []:
+                return None
+            case [{"name": str(name), "parameters": dict(schema)}] if self.tool_choice not in _FREE:
+                return {"name": name, "parameters": schema}
+        detail = "is taken here for the form of the answer alone: one function, which tool_choice requires"
+        raise invalid(detail, "tools")
 
 
 def require_answerable(job: dict[str, Any], order: CreateResponse, catalog: Installation) -> None:
@@ -101,7 +120,8 @@ def job_of(order: CreateResponse, is_provider: Callable[[str], bool]) -> dict[st
     """The job of an order, as it would be submitted; raises ``Problem`` that names the parameter."""
     reading = _Input([] if order.instructions is None else [order.instructions])
     reading.read(order.input)
-    note = {"model": order.model, "background": order.background or None, "function": order.function}
+    function = order.function
+    note = {"model": order.model, "background": order.background or None, "function": function and function["name"]}
     waits = not order.background
     return {
         "query": reading.question,
@@ -133,9 +153,9 @@ def _config(order: CreateResponse, is_provider: Callable[[str], bool]) -> dict[s
         "model": model,
         "max_tokens": order.max_output_tokens,
         "temperature": order.temperature,
-        "sampling": None if order.top_p is None else {"top_p": order.top_p},
+        "sampling": order.model_dump(include=set(Sampling.model_fields), exclude_none=True) or None,
         "reasoning_effort": (order.reasoning or {}).get("effort"),
-        "output_schema": _schema(order.text),
+        "output_schema": order.function["parameters"] if order.function else _schema(order.text),
     }
     return {name: value for name, value in config.items() if value is not None}
 
@@ -146,7 +166,7 @@ def _schema(text: dict[str, Any] | None) -> Any:
     if kind == "json_schema":
         return form.get("schema")
     if kind != "text":
-        raise invalid("must be text or json_schema", "text.format.type")
+        raise invalid("must be text or json_schema, whose schema says which fields the object has", "text.format.type")
     return None
 
 
