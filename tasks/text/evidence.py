@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from schemas.job import SourceContext
 from tasks.text import source_index
-from tasks.text.sentences import Passage, Span, passages_around, words_of_spans
+from tasks.text.sentences import Passage, Span, passages_around
 from tasks.text.source_index import (
     Postings,
     SourceIndex,
@@ -26,7 +26,7 @@ from tasks.text.source_index import (
     passages_of,
 )
 from tasks.text.time_limit import ensure_time
-from tasks.text.wording import NEGATION, contains_number, has_other_readings, numbers_in, stem_of
+from tasks.text.wording import contains_number, has_other_readings, numbers_in
 
 WINDOW = 3
 """Passages per window: a statement often combines a sentence with the previous sentence, which names the subject."""
@@ -306,13 +306,6 @@ class SourceSearch:
         # Not part of the index, because it is rare: only a number that no source has in the same digits gets here.
         return any(self._words.states_number(values, source) for source in self.sources)
 
-    def denies(self, match: Match) -> bool:
-        """Tells whether a match's window contains a negation."""
-        window = self._window(match)
-        spans = self._words.passages(match.source_index)[window : window + WINDOW]
-        tokens, _ = words_of_spans(self.content(match.source_index), spans)
-        return NEGATION in map(stem_of, tokens)
-
     # ---- windows ----
 
     def verbatim(self, text: str) -> Match | None:
@@ -431,22 +424,6 @@ class SourceSearch:
                 matches.append(Match(source_index, min(1.0, weight / total), start))
         return matches
 
-    def nearly_best(self, statement: frozenset[str], most: int, near: float) -> list[Match]:
-        """The best of the ``several`` of the sources, at most ``near`` below the best one; best first."""
-        self.look_for(statement)
-        top = 0.0
-        matches: list[Match] = []
-        bounds = [(self._bound(statement, source), source) for source in self.sources]
-        for bound, source in sorted(bounds, reverse=True):
-            # The best window of all comes from a source with a high bound, and spares the others a search.
-            if bound <= 0 or bound < top - near:
-                break
-            listed = self.several(statement, source, most, near)
-            matches += listed
-            top = max([top, *(match.score for match in listed)])
-        matches.sort(key=lambda match: (-match.score, match.source_index))
-        return [match for match in matches if match.score >= top - near]
-
     def _in_window(self, statement: Iterable[str], match: Match) -> set[str]:
         postings = self._words.read(match.source_index)
         window = self._window(match)
@@ -489,12 +466,6 @@ class SourceSearch:
         while first < last and matched[first] <= set[str]().union(*(matched[at] for at in range(first + 1, last + 1))):
             first += 1
         return Span(spans[first][0], spans[last][1])
-
-    def window_span(self, match: Match) -> Span:
-        """The whole window of a match."""
-        window = self._window(match)
-        spans = self._words.passages(match.source_index)[window : window + WINDOW]
-        return Span(spans[0][0], spans[-1][1])
 
     def around(self, match: Match, most_characters: int) -> Span:
         """A match's window with the passage before and after it if they fit; never less than the window."""
