@@ -145,7 +145,7 @@ class _Account:
         turned = [at for at in left_out if self._turns(at)]
         if not missing:
             if not turned:
-                return Account(supported=self._is_whole(left_out) and self._leaves_phrases_out(left_out))
+                return Account(supported=self._is_whole(left_out) and self._leaves_nothing_out(left_out))
             remaining = [at for at in left_out if at != turned[0]]
             if len(turned) == 1 and _is(self.place[turned[0]], "not") and self._is_whole(remaining):
                 return Account(False, (), (None, self.place[turned[0]]), ErrorKind.NEGATION)
@@ -214,24 +214,19 @@ class _Account:
             return at == 0 or self.place[at - 1].clause != fact.clause
         return bool(fact.group & BINDING)
 
-    def _leaves_phrases_out(self, left_out: Sequence[int]) -> bool:
-        """Tells whether a claim leaves out no more than phrases behind its first fact, each led by a preposition, and the title of a name.
+    def _leaves_nothing_out(self, left_out: Sequence[int]) -> bool:
+        """Tells whether a claim has all facts of its parts of the sentence, but for the title of a name.
 
-        What else is left out of its part of a sentence, or stands before it, may restrict it or tell who says so.
+        What else is left out there, or led by a preposition before them, may restrict the claim, deny it, or tell who says so.
         """
         paired = set(self.pairs.values())
         clauses = {self.place[there].clause for there in paired}
         first = min(paired)
-        in_phrase = False
         for at in left_out:
             fact = self.place[at]
-            in_phrase = bool(fact.role) or (
-                in_phrase and at - 1 not in paired and self.place[at - 1].clause == fact.clause
-            )
             if at + 1 in paired and fact.kind is Kind.WORD and self.place[at + 1].kind is Kind.NAME:
                 continue
-            opens = at < first and bool(fact.role or fact.kind is Kind.SIGN)
-            if opens or (fact.clause in clauses and (at < first or not in_phrase)):
+            if fact.clause in clauses or (at < first and (fact.role or fact.kind is Kind.SIGN)):
                 return False
         return True
 

@@ -245,7 +245,7 @@ async def test_a_call_of_the_second_round_that_ends_unknown_is_not_held_for_a_pe
 
 async def test_an_answer_that_is_no_json_is_requested_once_more() -> None:
     harness = RoundsHarness(
-        ScriptedProvider(answers(GOOD, protocol=SEGMENTS), as_object("The night desk opens at nine."))
+        ScriptedProvider(answers(GOOD, protocol=SEGMENTS), as_object("The night desk opens at nine in the evening."))
     )
     view = await harness.answer(requesting())
 
