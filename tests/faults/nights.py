@@ -60,7 +60,7 @@ def wrong_weak_answers() -> Iterator[None]:
 @experiment("a worker killed between two models of a cascade, and in the calls of the second", jobs=0, latency_s=1.0)
 def killed_between_levels(lab: Lab) -> Report:
     lab.settings = {"default_judge_share": 0}
-    config = {"model": WEAK, "escalate": [f"openai:{STRONG}"]}
+    config = {"strictness": "strict", "model": WEAK, "escalate": [f"openai:{STRONG}"]}
     with wrong_weak_answers():
         batch_id, _ = lab.submit([{**job, "config": config} for job in questions(JOBS)])
         worker = lab.work()
