@@ -389,7 +389,7 @@ def test_a_prompt_that_is_not_taken_names_its_own_parameter(client: openai.OpenA
         ({"response_format": {"type": "json_object"}}, "response_format.type"),
         ({"max_tokens": 0.5}, "max_completion_tokens"),
         ({"temperature": 9}, "temperature"),
-        ({"extra_body": {"sources": [{}]}}, "sources[0].content"),
+        ({"extra_body": {"sources": [{"title": "Lease"}]}}, "sources[0].content"),
     ],
 )
 def test_a_chat_that_is_not_taken_names_its_own_parameter(client: openai.OpenAI, part: Any, param: str) -> None:
