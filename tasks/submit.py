@@ -1,7 +1,7 @@
 """Validates requests and writes them to the ledger; ids are returned only after the commit."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -302,6 +302,14 @@ class Submitted:
         }
 
 
+def _without_sources(bare: dict[str, Any] | None, request: JobRequest, raw: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The values of jobs without sources by their keys, with those of another job; None once a job has sources."""
+    if bare is None or "context" in request.model_fields_set:
+        return None
+    bare.update((key, each) for key, each in raw.items() if each)
+    return bare
+
+
 async def submit(
     submission: Submission, raw_jobs: Sequence[Any], *, batch: NewBatch, catalog: Catalog | None = None
 ) -> Submitted:
@@ -332,11 +340,7 @@ async def submit(
             unpriced = None if catalog is None else unknown_price(request, catalog)
             job = new_job(request, position=position, tenant=batch.tenant, job_id=job_id, unpriced=unpriced)
             _unique_message(job, messages)
-            bare = (
-                None
-                if bare is None or "context" in request.model_fields_set
-                else bare | {key: each for key, each in rest.items() if each}
-            )
+            bare = _without_sources(bare, request, rest)
             jobs.append(job)
             warnings.extend(f"job {position}: {warning}" for warning in job_warnings)
         except InputError as error:

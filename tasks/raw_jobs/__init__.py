@@ -112,18 +112,17 @@ def shorten_metadata(job: dict[str, Any]) -> list[str]:
     names: dict[str, None] = {}
     for source in job.get("context", ()):
         about = source.get("metadata")
-        sizes = (
-            {key: len(each) for key, each in about.items() if isinstance(each, str)} if isinstance(about, dict) else {}
-        )
-        if sum(sizes.values()) <= MAX_METADATA_CHARACTERS // 2:
+        texts = {key: each for key, each in about.items() if isinstance(each, str)} if isinstance(about, dict) else {}
+        if sum(map(len, texts.values())) <= MAX_METADATA_CHARACTERS // 2:
             continue
-        while (
-            sum(sizes.values())
-            and len(json.dumps([about[key] for key in sizes], ensure_ascii=False)) > MAX_METADATA_CHARACTERS
-        ):
-            name = max(sizes, key=lambda key: sizes[key])
+        sizes = {key: len(json.dumps({key: each}, ensure_ascii=False)) for key, each in texts.items()}
+        remaining = sum(sizes.values())
+        for name in sorted(sizes, key=lambda key: -sizes[key]):
+            if remaining <= MAX_METADATA_CHARACTERS:
+                break
             names[name] = None
-            del sizes[name], about[name]
+            remaining -= sizes[name]
+            del about[name]
     return [*names]
 
 

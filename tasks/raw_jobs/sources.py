@@ -1,6 +1,7 @@
 """Reads sources in the shapes that retrieval frameworks, vector stores and public data sets write them."""
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -357,9 +358,9 @@ def place(metadata: dict[str, Any]) -> None:
 def _inner(metadata: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The pages and names of files further inside of metadata, where parsers of documents have them."""
     places: dict[str, list[Any]] = {}
-    remaining = [each for each in metadata.values() if isinstance(each, dict | list)]
+    remaining = deque(each for each in metadata.values() if isinstance(each, dict | list))
     while remaining:
-        each = remaining.pop(0)
+        each = remaining.popleft()
         if isinstance(each, dict):
             for key, value in each.items():
                 if (form := plain(key)) in _INNER:
