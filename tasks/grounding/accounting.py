@@ -145,7 +145,7 @@ class _Account:
         turned = [at for at in left_out if self._turns(at)]
         if not missing:
             if not turned:
-                return Account(supported=self._is_whole(left_out) and self._leaves_nothing_out(left_out))
+                return Account(supported=self._leaves_nothing_out(left_out))
             remaining = [at for at in left_out if at != turned[0]]
             if len(turned) == 1 and _is(self.place[turned[0]], "not") and self._is_whole(remaining):
                 return Account(False, (), (None, self.place[turned[0]]), ErrorKind.NEGATION)

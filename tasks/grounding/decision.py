@@ -20,7 +20,7 @@ MOST_PLACES = 3
 """Sentences a claim is compared with: those with most of its weight in words."""
 LEAST_SHARE = 0.8
 """Share of the facts of a claim in a sentence from which another number or name there contradicts one that is in no source."""
-LEAST_QUOTED = 0.5
+LEAST_ALIKE = 0.5
 """Share of the words of a quotation in another one, or of the words around it, from which the other stands in its place."""
 LEAST_HELD = 2
 """Facts beside the absent one that must be there."""
@@ -175,7 +175,7 @@ class _Decider:
                     continue
                 plain = set(self._plain(span).split())
                 alike = plain.intersection(words(rival[1]))
-                if max(len(alike) / len(plain), self._share_of_held(around, place)) >= LEAST_QUOTED:
+                if max(len(alike) / len(plain), self._share_of_held(around, place)) >= LEAST_ALIKE:
                     error = ClaimError(kind=ErrorKind.ABSENT, claim_words=quoted, source_words=rival[1])
                     return Decision(Verdict.CONTRADICTED, _evidence(place), error)
             return Decision(Verdict.UNDECIDED, unaccounted=(quoted,))

@@ -15,6 +15,8 @@ from tasks.text.source_index import index_source
 from tasks.text.wording import content_words
 
 _WORD = re.compile(r"[^\W_]+")
+_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
+"""Kana and Han, which are written without spaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ class Sentence:
 
     def positions(self, stems: Collection[str]) -> list[int]:
         """The places of words with some stems in it."""
-        if not self.text.isascii() and any(stem in self.text for stem in stems):
-            # Of a script without spaces the stems are pieces of two characters.
+        if _UNSPACED.search(self.text) is not None:
+            # Its stems are pieces of two characters.
             return [self.text.index(stem) for stem in stems if stem in self.text]
         return [
             match.start() for match in _WORD.finditer(self.text) if not content_words(words(match[0])).isdisjoint(stems)

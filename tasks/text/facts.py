@@ -425,7 +425,8 @@ class _Reader:
         value = digit = 0.0
         while last < len(self._tokens) and (each := self._words.numbers.get(self._tokens[last].low)) is not None:
             if each < 10:
-                digit = each
+                # Digits in a row are those of a year: 一九九八.
+                digit = digit * 10 + each
             else:
                 value, digit = value + (digit or 1.0) * each, 0.0
             last += 1

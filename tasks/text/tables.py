@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from itertools import starmap
 
-_SEPARATOR = re.compile(r"[|:\s-]*-[|:\s-]*\Z")
-"""The line below the heads of a table in Markdown."""
-_UNIT = re.compile(r"\s*[(\[]\s*([^()\[\]]{1,8})\s*[)\]]\Z|\s+in\s+(\S{1,8})\Z")
+_SEPARATOR = frozenset("|:- \t")
+"""The characters of the line below the heads of a table in Markdown."""
+_UNIT = re.compile(r" ?[(\[]([^()\[\]]{1,8})[)\]]\Z| in (\S{1,8})\Z")
 """The unit of a column, at the end of its head: Price (€), weight in kg."""
 _BARE = re.compile(r"\d[\d.,'\s]*\Z")
 _MOST_COLUMNS = 30
@@ -51,7 +51,7 @@ def _heads(content: str, place: int) -> list[str]:
         line = _line(content, place)
         if "|" not in line:
             break
-        if _SEPARATOR.match(below):
+        if "-" in below and _SEPARATOR.issuperset(below):
             return _cells(line)
         below = line
         place = content.rfind("\n", 0, place)

@@ -124,6 +124,8 @@ def test_the_metadata_of_a_source_names_what_its_facts_belong_to() -> None:
         ("Hewan tidak diizinkan di apartemen.", "Hewan diizinkan di apartemen."),
         ("Tjänsten är gratis utom på söndagar.", "Tjänsten är gratis."),
         ("Vitamin D is taken with meals.", "Vitamin A is taken with meals."),
+        ("公司成立于一九九八年。", "公司成立于一九八八年。"),
+        ("费用为一百零五元。", "费用为一百五十元。"),
         ("Customers of class I board first.", "Customers of class A board first."),
         ("See https://example.org/a for the form.", "See https://example.org/b for the form."),
         ("Write to a.smith@example.org for help.", "Write to b.smith@example.org for help."),
