@@ -5,6 +5,7 @@ lists that were printed into a text, ``refusals`` the words for what is wrong.
 """
 
 import json
+from collections import Counter
 from math import isfinite
 from typing import Any
 
@@ -115,14 +116,13 @@ def shorten_metadata(job: dict[str, Any]) -> list[str]:
         texts = {key: each for key, each in about.items() if isinstance(each, str)} if isinstance(about, dict) else {}
         if sum(map(len, texts.values())) <= MAX_METADATA_CHARACTERS // 2:
             continue
-        sizes = {key: len(json.dumps({key: each}, ensure_ascii=False)) for key, each in texts.items()}
-        remaining = sum(sizes.values())
-        for name in sorted(sizes, key=lambda key: -sizes[key]):
-            if remaining <= MAX_METADATA_CHARACTERS:
-                break
-            names[name] = None
-            remaining -= sizes[name]
-            del about[name]
+        sizes = Counter({key: len(json.dumps({key: each}, ensure_ascii=False)) for key, each in texts.items()})
+        remaining = sizes.total()
+        for name, size in sizes.most_common():
+            if remaining > MAX_METADATA_CHARACTERS:
+                names[name] = None
+                remaining -= size
+                del about[name]
     return [*names]
 
 
