@@ -181,19 +181,6 @@ def number_word(word: str) -> str | None:
     return digits
 
 
-def words_of_number(digits: str) -> Sequence[str]:
-    """The words for a number in all languages."""
-    return _number_words().get(digits, ())
-
-
-@cache
-def _number_words() -> Mapping[str, Sequence[str]]:
-    listed: dict[str, list[str]] = {}
-    for word, digits in word_values("words").items():
-        listed.setdefault(digits, []).append(word)
-    return listed
-
-
 def readings(word: str, following: str = "") -> set[str]:
     """The readings of a number with the word after it: itself, its scaled value, or the parts of a date."""
     date = _POINTED_DATE.match(word)

@@ -2,7 +2,6 @@
 # ruff: noqa: RUF001 - other scripts are meant
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,16 +10,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from schemas.grounding import Claim, Evidence, Grounding, Verdict
-from schemas.job import GenerationConfig, JobRequest, SourceContext
+from schemas.job import GenerationConfig, JobRequest
 from schemas.quality import QualityConstants
 from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
 from tasks.policy.scores import DEFAULTS, Assessment, Signals, assess, measure, reasoning, score, word_count
 from tasks.text.language import SUPPORTED, language_tables
-from tasks.text.sentences import Span, words
-from tasks.text.subject import SubjectScore, read_question
-from tasks.text.subject_evidence import read_quotes, stems_in, with_passages, with_words_elsewhere
-from tasks.text.wording import content_words
 
 RENT = "The rent may rise once a year, by 4% at most. The landlord shall give notice of a rise 60 days before."
 PETS = "Small pets are allowed without consent. Dogs need the written consent of the landlord."
@@ -350,58 +345,3 @@ def test_a_job_moves_the_threshold_of_the_subject() -> None:
     )
     assert not assessed(answer, query=query, context=TITLED, quality={"subject_log_odds": 0.5}).sufficient
     assert assessed(answer, query=query, context=TITLED, quality={"subject_log_odds": -20}).sufficient
-
-
-SUBJECTS: tuple[tuple[str, dict[str, Any]], ...] = (
-    (RENT, {"metadata": {"title": "Terms of tenancy"}}),
-    (PETS + "\n\nA tenant's dog (or the landlord's) is \"small\" below 10 kg, as of 1,000 EUR rent.", {}),
-    ("Die Miete darf einmal im Jahr steigen. Das Haus hat 12 Zimmer; die Hausordnung gilt.", {}),
-    ("房租每年最多上涨一次。养狗需要房东同意。", {"metadata": {"title": "租约"}}),
-)
-SUBJECT_QUESTIONS = (
-    "May the tenant keep a small dog without the landlord's consent?",
-    "How often may the rent rise, and by how much at most?",
-    "Wie oft darf die Miete im Haus steigen?",
-    "房租每年可以上涨多少？",
-)
-
-
-@given(st.data())
-def test_the_words_of_the_evidence_alone_never_say_more_than_its_sources(data: st.DataObject) -> None:
-    sources = [SourceContext.model_validate({"content": text, **about}) for text, about in SUBJECTS]
-    spans = []
-    for _ in range(data.draw(st.integers(1, 3))):
-        source = data.draw(st.sampled_from(range(len(sources))))
-        ends = st.integers(0, len(sources[source].content))
-        start, end = sorted((data.draw(ends), data.draw(ends)))
-        spans.append((source, Span(start, end)))
-    for question in read_question(data.draw(st.sampled_from(SUBJECT_QUESTIONS))):
-        score = SubjectScore(question).score
-        readings = [quotes := read_quotes(question, sources, spans)]
-        readings += with_words_elsewhere(question, sources, spans, quotes)
-        readings.append(with_passages(question, sources, spans, readings[-1]))
-        scores = [score(*reading) for reading in readings]
-        assert all(less <= more + 1e-9 for less, more in pairwise(scores))
-        *_, masks = readings[-1]
-        assert scores[-1] <= score(masks.whole, masks.whole, masks) + 1e-9
-
-
-ODD_WORDS = st.lists(
-    st.sampled_from(
-        "city cities cit party parti twelve 12 007 7 1,200.50 1'200 1200 1.200.300 1200300 mp3 x_city e.g. Don't Don’t “city” 1.2.3 é Größe größen Straße STRASSE naïve ½ m² 房租 1.200,50".split()
-    )
-)
-
-
-@given(ODD_WORDS, st.lists(ODD_WORDS.map(" ".join)))
-def test_words_are_found_in_quotes_as_if_all_were_read(sought: list[str], quotes: list[str]) -> None:
-    stems = content_words(words(" ".join(sought)))
-    text = "\n".join(quotes)
-    assert stems_in(text, stems) == stems & content_words(words(text))
-
-
-def test_a_part_of_a_word_is_no_word_of_the_evidence() -> None:
-    (question,) = read_question("Does the lord own the land?")
-    source, start = SourceContext(content=RENT), RENT.index("landlord")
-    for span in (Span(start, start + 4), Span(start + 4, start + 8)):
-        assert read_quotes(question, [source], [(0, span)])[0] == 0
