@@ -40,7 +40,7 @@ BUNDLE_BYTES = 500_000
 BUNDLE_S = 0.25
 """Seconds after which a process returns what it has, and leaves the rest of its bundle to others."""
 
-FIRST_LIMIT_S = 1.0
+FIRST_LIMIT_S = 0.5
 """Seconds of CPU that a bundle may take. What takes longer is tried again alone, beside the others and within its whole limit."""
 
 GRACE_S = 5.0
