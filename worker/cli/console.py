@@ -1,22 +1,34 @@
 """The console that things for people are written to, and text and times that are fit to be written there."""
 
 import os
+from collections.abc import Collection
 from datetime import datetime
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from worker.cli.terminal import LOG_COLUMNS, printable, text_columns, wrap
 
-WIDE = 100
+WIDE = 99
 """Columns from which a table with an id has room; narrower, words would be cut in two."""
 
 
 def console() -> Console:
-    """Standard output: colours on a terminal only, and as wide as it; elsewhere COLUMNS wide, or 80 as a mail or a ticket."""
+    """Standard output: colours on a terminal only, within its rows; elsewhere COLUMNS wide, or 80 as a mail or a ticket."""
     out = Console(highlight=False, emoji=False)
     # Not the width of a terminal that only reads commands or shows messages.
-    return out if out.is_terminal else Console(width=_columns(), highlight=False, emoji=False)
+    out.width = text_columns(out.width) if out.is_terminal else _columns()
+    return out
+
+
+def table_of(*headings: str, right: Collection[str] = (), whole: Collection[str] = ()) -> Table:
+    """A table without lines, and without a head where no column has a heading; ``whole`` columns break no cell."""
+    table = Table(box=None, pad_edge=False, show_header=any(headings))
+    for heading in headings:
+        justify = "right" if heading in right else "left"
+        table.add_column(heading, justify=justify, no_wrap=heading in whole, overflow="fold")  # type: ignore[arg-type]
+    return table
 
 
 def _columns() -> int:
@@ -31,7 +43,7 @@ def safe(text: str, style: str = "") -> Text:
 
 def write_text(out: Console, text: str) -> None:
     """Writes a message at word ends, with ids and commands whole, so that they can be copied."""
-    out.print(Text(wrap(printable(text), text_columns(out.width))), soft_wrap=True)
+    out.print(Text(wrap(printable(text), out.width)), soft_wrap=True)
 
 
 def moment(at: datetime | None) -> str:

@@ -1,4 +1,4 @@
-"""Shows two answers to one question side by side in 80 columns: facts, words, claims and citations."""
+"""Shows two answers to one question side by side: facts, words, claims and citations."""
 
 from collections.abc import Iterator
 
@@ -10,10 +10,8 @@ from rich.text import Text
 from schemas.answer import Citation
 from schemas.grounding import Claim, Verdict
 from tasks.policy.difference import Difference, Side
-from worker.cli.console import console, safe
+from worker.cli.console import safe, table_of
 from worker.operations.counts import amount, cost
-
-COLUMNS = 80
 
 MARGIN = 60
 """Characters shown on each side of a difference; the rest of what both answers say is cut."""
@@ -26,12 +24,6 @@ MOST_ROWS = 12
 
 _STYLES = {"same": "", "removed": "red", "added": "green"}
 _MARKS = {"same": ("", ""), "removed": ("[-", "-]"), "added": ("{+", "+}")}
-
-
-def narrow() -> Console:
-    """The console; 80 columns wide where there is no terminal: the output goes into a letter or a ticket."""
-    out = console()
-    return out if out.is_terminal else Console(width=COLUMNS, highlight=False)
 
 
 def show_difference(out: Console, difference: Difference, headings: tuple[str, str] = ("A", "B")) -> None:
@@ -51,10 +43,7 @@ def show_difference(out: Console, difference: Difference, headings: tuple[str, s
 
 def _facts(difference: Difference, headings: tuple[str, str]) -> Table:
     first, second = difference.first, difference.second
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+    table = table_of("", *headings)
     rows = [
         ("model", first.model or "none", second.model or "none"),
         ("prompt", first.prompt or "none", _prompt(difference)),

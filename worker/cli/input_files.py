@@ -16,16 +16,19 @@ from worker.operations.file_submission import Submission
 from worker.settings import Settings
 
 
-async def earlier_batch(opened: Session, submission: Submission, *, quiet: bool) -> BatchStatus | None:
+def earlier_batch(opened: Session, submission: Submission, *, quiet: bool) -> BatchStatus | None:
     """The batch that the same input with the same settings has already.
 
     An input that earlier batches have in part takes that part, and says so unless asked for quiet.
     """
-    async with opened.ledger(statement_s=HOT_S) as ledger:
+
+    async def find(ledger: PostgresLedger) -> BatchStatus | None:
         earlier = await known_batch(ledger, submission)
         if earlier is None and (unchanged := await submission.take_unchanged(ledger.contents)) and not quiet:
             tell(unchanged_line(unchanged))
         return earlier
+
+    return opened.on_ledger(find, statement_s=HOT_S)
 
 
 async def known_batch(ledger: PostgresLedger, submission: Submission) -> BatchStatus | None:

@@ -4,9 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-from schemas.batch import BatchStatus
 from tasks.errors import LedgerError, NotFound, ServiceUnavailable
-from worker.cli.exits import run_interruptible
 from worker.cli.session import Session
 from worker.cli.terminal import tell
 from worker.operations.counts import count_of
@@ -40,7 +38,7 @@ def fate_of(opened: Session, submission: Submission) -> tuple[str, UUID | None]:
     """The fate of an interrupted submission, by the ledger, and the batch if it is there: it was written whole or not at all."""
     batch_id = submission.batch.id
     try:
-        status = run_interruptible(_status(opened, batch_id))
+        status = opened.on_ledger(lambda ledger: ledger.reading.batch_status(batch_id))
     except NotFound:
         return NOTHING_SUBMITTED, None
     except (KeyboardInterrupt, ServiceUnavailable, LedgerError):
@@ -49,8 +47,3 @@ def fate_of(opened: Session, submission: Submission) -> tuple[str, UUID | None]:
         f"Batch {batch_id} was submitted whole: {count_of(status.jobs, 'job')}. Look at it with: nightdesk status {batch_id}",
         batch_id,
     )
-
-
-async def _status(opened: Session, batch_id: UUID) -> BatchStatus:
-    async with opened.ledger() as ledger:
-        return await ledger.reading.batch_status(batch_id)

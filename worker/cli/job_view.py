@@ -18,7 +18,7 @@ from schemas.model_call import Ask, FinishReason, ProviderSnapshot
 from schemas.record import JobResult
 from schemas.states import JobState
 from tasks.ports import JobView, Purpose
-from worker.cli.console import WIDE, console, moment, safe
+from worker.cli.console import WIDE, console, moment, safe, table_of
 from worker.operations.audit import Audit, Messages, Proof
 from worker.operations.counts import cost
 
@@ -276,9 +276,7 @@ def _asks(out: Console, asks: Sequence[Ask]) -> None:
     """The rounds of a job with several: each model's answer by its verdicts, and the one that won."""
     if len(asks) < 2:  # noqa: PLR2004 - a single round is the answer itself
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("round", "model", "outcome", "claims", "grounding", "cost", "asked on because"):
-        table.add_column(heading, overflow="fold")
+    table = table_of("round", "model", "outcome", "claims", "grounding", "cost", "asked on because")
     for ask in asks:
         claims = f"{ask.supported} of {ask.supported + ask.ungrounded}" if ask.supported + ask.ungrounded else ""
         cells = (
@@ -295,11 +293,9 @@ def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Fac
         return
     interrupted = FinishReason.INTERRUPTED
     broken = {row["attempt_id"]: row for row in completions if row["finish_reason"] == interrupted}
-    table = Table(box=None, pad_edge=False)
     wide = out.width >= WIDE
-    headings = ["attempt", "asked of", *(["opened"] if wide else []), "took", "outcome", "tokens", "cost"]
-    for heading in headings:
-        table.add_column(heading, overflow="fold", no_wrap=heading in {"attempt", "took", "tokens", "cost"})
+    headings = ("attempt", "asked of", *(["opened"] if wide else []), "took", "outcome", "tokens", "cost")
+    table = table_of(*headings, whole={"attempt", "took", "tokens", "cost"})
     parts: list[tuple[str, str]] = []
     for attempt in attempts:
         usage = attempt["usage"] or {}
@@ -325,9 +321,7 @@ def _labels(out: Console, labels: Sequence[Facts], run: int) -> None:
     """The labels of people; of an earlier run with its number."""
     if not labels:
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("on", "verdict", "by", "at", "note"):
-        table.add_column(heading, overflow="fold")
+    table = table_of("on", "verdict", "by", "at", "note")
     for label in labels:
         place = "the answer" if label["claim"] is None else f"claim {label['claim']}"
         earlier = f" of run {label['run']}" if label["run"] != run else ""
@@ -357,9 +351,7 @@ def _took(attempt: Facts) -> str:
 def _events(out: Console, events: Sequence[Facts]) -> None:
     if not events:
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("at", "run", "event", "by", "detail"):
-        table.add_column(heading, overflow="fold")
+    table = table_of("at", "run", "event", "by", "detail")
     for event in events:
         detail = event["detail"]
         details = _pairs(detail) if isinstance(detail, dict) else str(detail or "")

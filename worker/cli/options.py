@@ -304,7 +304,7 @@ def batch_id(text: str) -> UUID:
         return UUID(text)
     except ValueError:
         return _batch_of_name(
-            text, f"{text!r} is neither a batch's id nor the name of one; 'nightdesk list' lists them"
+            text, f"{text!r} is neither a batch's id nor the name of one; 'nightdesk status' lists them"
         )
 
 
@@ -323,7 +323,7 @@ def job_target(text: str, kind: str) -> tuple[UUID, str]:
 
 def _batch_of_name(name: str, message: str) -> UUID:
     # Only a name pays for the look into the ledger.
-    from worker.cli.batch_names import batches_of_name  # noqa: PLC0415
+    from worker.cli.targets import batches_of_name  # noqa: PLC0415
 
     ids = batches_of_name(name) if name else []
     if not ids:

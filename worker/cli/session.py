@@ -1,19 +1,21 @@
 """Opens what a command works with: servers, schema, workers; closes what it opened, unless others still use it."""
 
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from tasks.errors import NotFound
 from worker import local
+from worker.cli.exits import run_interruptible
 from worker.cli.terminal import tell, warn
 from worker.ledger.database import STATEMENT_S
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import migrate
 from worker.local import Endpoints
 from worker.operations.free_disk import full_disk_line
-from worker.settings import Settings
+from worker.settings import Settings, load_settings
 from worker.supervise.processes import send_signal
 from worker.supervise.state_directory import StateDirectory, state_of
 from worker.supervise.workers import (
@@ -35,6 +37,8 @@ STOP_MARGIN_S = 10.0
 QUIET_STOP_S = 3.0
 """Seconds of waiting for workers to end that need no word."""
 
+Result = TypeVar("Result")
+
 
 @dataclass(slots=True)
 class Session:
@@ -50,6 +54,17 @@ class Session:
     def ledger(self, *, statement_s: float = STATEMENT_S) -> PostgresLedger:
         """A ledger to be opened on the loop that uses it."""
         return PostgresLedger(self.where.database_url, statement_s=statement_s)
+
+    def on_ledger(
+        self, operation: Callable[[PostgresLedger], Coroutine[Any, Any, Result]], *, statement_s: float = STATEMENT_S
+    ) -> Result:
+        """The result of an operation on the open ledger; see ``run_interruptible`` for signals."""
+
+        async def run() -> Result:
+            async with self.ledger(statement_s=statement_s) as ledger:
+                return await operation(ledger)
+
+        return run_interruptible(run())
 
     def restart_servers(self) -> None:
         """Starts embedded servers that died; raises ``LocalServerError``."""
@@ -71,6 +86,21 @@ class Session:
             return []
         specs = check_only_specs(local=local) if check_only else worker_specs(self.settings.slots, local=local)
         return self.staff(specs, ephemeral=True)
+
+
+def on_ledger(
+    operation: Callable[[PostgresLedger], Coroutine[Any, Any, Result]],
+    settings: Settings | None = None,
+    *,
+    makes: bool = False,
+) -> Result:
+    """The result of an operation on the ledger of the settings, in a session of its own.
+
+    ``makes`` brings an embedded ledger up to date first, and makes one that isn't there.
+    """
+    settings = settings or load_settings()
+    with session(settings, writes=makes and settings.embedded()) as opened:
+        return opened.on_ledger(operation)
 
 
 def has_ledger(settings: Settings) -> bool:

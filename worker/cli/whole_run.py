@@ -210,7 +210,7 @@ class _WholeRun:
     def take_earlier(self, opened: Session) -> BatchStatus | None:
         """Goes on with the batch that the same input has already, if there is one, and says so."""
         assert self.submission is not None
-        earlier = run_interruptible(earlier_batch(opened, self.submission, quiet=self.request.quiet))
+        earlier = earlier_batch(opened, self.submission, quiet=self.request.quiet)
         if earlier is not None:
             self._take(earlier, self.submission)
         return earlier

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,13 +18,12 @@ from worker.settings import Settings
 def opened(ledger: LentLedger | None) -> Any:
     """A session with a ledger; None: it is away."""
 
-    @asynccontextmanager
-    async def connect() -> Any:
+    def on_ledger(operation: Any) -> Any:
         if ledger is None:
             raise LedgerUnavailable("PostgreSQL can't be reached")
-        yield ledger
+        return asyncio.run(operation(ledger))
 
-    return SimpleNamespace(ledger=connect)
+    return SimpleNamespace(on_ledger=on_ledger)
 
 
 @pytest.fixture

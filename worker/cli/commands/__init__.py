@@ -9,40 +9,38 @@ import typer
 
 from worker.cli.help import GroupedCommands, GroupedOptions
 
-COMMANDS = {
+COMMANDS: dict[str, dict[str, tuple[str, str | None]]] = {
     "From questions to answers": {
-        "init": ("project_folder", "a folder with settings and a ledger of its own"),
         "demo": ("example_run", "answer the example questions and show the results"),
+        "init": ("project_folder", "a folder with settings and a ledger of its own"),
         "estimate": ("cost_estimate", "tokens, cost and time of files, before any call"),
         "run": ("run_commands", "answer the questions of files, from start to finish"),
         "check": ("run_commands", "check answers that already exist against their sources"),
-        "submit": ("batch_intake", "hand in the questions of files and return at once"),
         "results": ("stored_results", "the results of a batch, as JSON lines"),
         "report": ("morning_report", "a batch on one page: plots, cost, the worst answers"),
     },
-    "Look at batches and jobs": {
+    "Batches and jobs": {
+        "submit": ("batch_intake", "hand in the questions of files and return at once"),
         "status": ("batch_list", "how batches stand"),
-        "list": ("batch_listing", "the batches of this ledger, page by page"),
+        "list": ("batch_list", None),
         "watch": ("live_view", "follow a batch or a job until it is final"),
         "show": ("job_details", "everything known of one job"),
-        "open": ("batch_listing", "the page of a batch or a job, in a browser"),
-        "compare": ("batch_compare", "two batches over the same questions, or two jobs"),
-    },
-    "Steer them": {
+        "open": ("viewer_page", "the page of a batch or a job, in a browser"),
         "pause": ("job_commands", "begin no further call of a batch"),
         "release": ("job_commands", "let a paused batch, or jobs that are held, go on"),
-        "resume": ("job_commands", "let a paused batch go on"),
+        "resume": ("job_commands", None),
         "cancel": ("job_commands", "cancel a batch or a job"),
         "retry": ("job_commands", "run final jobs again"),
-        "recheck": ("second_check", "check stored answers again, without paying for their generation"),
-        "replay": ("job_replay", "send stored messages again and compare the answers"),
     },
-    "Teach the check": {
-        "label": ("answer_labels", "say whether an answer or a claim is supported"),
-        "labels": ("answer_labels", "import and export the labels of people"),
+    "Compare, and teach the check": {
+        "compare": ("batch_compare", "two batches over the same questions, or two jobs"),
+        "replay": ("job_replay", "send stored messages again and compare the answers"),
+        "recheck": ("second_check", "check stored answers again, without paying for their generation"),
+        "label": ("answer_labels", "say whether an answer or a claim is supported; import, export"),
+        "labels": ("answer_labels", None),
         "calibrate": ("calibration_fit", "fit the check to your own labels"),
     },
-    "Servers and workers": {
+    "Services": {
         "up": ("services", "start the embedded servers and the workers in the background"),
         "down": ("services", "stop the workers and the embedded servers"),
         "worker": ("worker_process", "run one worker process in the foreground"),
@@ -50,8 +48,8 @@ COMMANDS = {
         "doctor": ("diagnosis", "what is wrong, and what to do about it"),
         "migrate": ("services", "bring the database to this version's schema"),
     },
-    "Run it for others": {
-        "keys": ("key_commands", "keys of callers over HTTP"),
+    "For an operator": {
+        "keys": ("key_commands", "keys of callers over HTTP, and what each may spend"),
         "budget": ("budget_commands", "what a tenant may spend in a day or a night"),
         "erase": ("removal_commands", "remove the content of jobs for good"),
         "prune": ("removal_commands", "remove the content of old jobs, or the jobs"),
@@ -60,12 +58,14 @@ COMMANDS = {
         "schema": ("contract", "the JSON Schemas of jobs and results"),
     },
 }
-"""Module and purpose of every command, by subject, in the order of the help."""
+"""Module and purpose of every command, by subject, in the order of the help; None: another word, which the help leaves out."""
 
 NAMES = tuple(name for commands in COMMANDS.values() for name in commands)
 
-ALIASES = frozenset({"resume"})
-"""Words that say no more than 'release', 'status', 'label' and 'clean': they do their work, and the help is shorter."""
+ALIASES = frozenset(
+    name for commands in COMMANDS.values() for name, (_, purpose) in commands.items() if purpose is None
+)
+"""Words that say no more than 'status', 'release' and 'label'."""
 
 _PARSING = {"budget": {"ignore_unknown_options": True}}
 """Settings of the parser: an amount of -1 is a wrong amount, and not an option."""
@@ -89,7 +89,7 @@ def load(arguments: list[str]) -> typer.Typer:
         for name, (module, purpose) in commands.items():
             command = _command(module, name) if name == called else _not_loaded
             app.command(
-                name, cls=GroupedOptions, short_help=purpose, rich_help_panel=subject, hidden=name in ALIASES,
+                name, cls=GroupedOptions, short_help=purpose, rich_help_panel=subject, hidden=purpose is None,
                 context_settings=_PARSING.get(name),
             )(command)  # fmt: skip
     return app

@@ -6,23 +6,21 @@ from uuid import UUID
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from tasks.errors import InputError
 from tasks.policy.comparison import Comparison, Interval
 from tasks.policy.comparison import compare as compare_views
 from tasks.policy.difference import Difference
-from tasks.ports import JobView
 from worker.cli import options
-from worker.cli.console import console
-from worker.cli.difference_view import narrow, show_difference
-from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
-from worker.cli.session import Session, session
+from worker.cli.console import console, table_of
+from worker.cli.difference_view import show_difference
+from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
+from worker.cli.session import on_ledger
+from worker.cli.targets import job_of
 from worker.cli.terminal import tell, warn, write_json
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.counts import amount, cost, count_of
 from worker.operations.job_difference import document
-from worker.settings import load_settings
 
 
 def compare(
@@ -38,8 +36,7 @@ def compare(
     answer with the larger share of supported claims. Shares have Wilson's interval of 95 %.
     """
     targets = [options.job_target(text, "the id of a batch or a job") for text in (first, second)]
-    with session(load_settings(), writes=False) as opened:
-        comparison = run_interruptible(_read(opened, *targets))
+    comparison = on_ledger(lambda ledger: _read(ledger, targets))
     if isinstance(comparison, Difference):
         return _compare_jobs(comparison, as_json=as_json)
     if as_json:
@@ -52,27 +49,16 @@ def compare(
     return INCOMPLETE if comparison.unfinished else OK
 
 
-Target = tuple[UUID, str]
-"""An id, and the name of a job in the batch of that id, or nothing."""
-
-
-async def _read(opened: Session, first: Target, second: Target) -> Comparison | Difference:
-    async with opened.ledger() as ledger:
-        views = [await _job(ledger, target) for target in (first, second)]
-        if views[0] is not None and views[1] is not None:
-            return Difference.of(views[0], views[1])
-        if views[0] is not None or views[1] is not None:
-            raise InputError("one is a job and the other a batch: give two of a kind")
-        for batch_id in (first[0], second[0]):
-            await ledger.reading.batch_status(batch_id)
-        return await compare_views(ledger.reading.batch_views(first[0]), ledger.reading.batch_views(second[0]))
-
-
-async def _job(ledger: PostgresLedger, target: Target) -> JobView | None:
-    """The job of a target; None for a batch."""
-    target_id, name = target
-    job_id = await ledger.reading.locate(target_id, name) if name else target_id
-    return next(iter(await ledger.reading.views([job_id])), None)
+async def _read(ledger: PostgresLedger, targets: list[tuple[UUID, str]]) -> Comparison | Difference:
+    ids = [first for first, _ in targets]
+    jobs = [job for target in targets if (job := await job_of(ledger, *target)) is not None]
+    if not jobs:
+        return await compare_views(*map(ledger.reading.batch_views, ids))
+    if len(jobs) < len(ids):
+        raise InputError("one is a job and the other a batch: give two of a kind")
+    # Also of one and the same job.
+    first, second = [(await ledger.reading.views([job]))[0] for job in jobs]
+    return Difference.of(first, second)
 
 
 def _compare_jobs(difference: Difference, *, as_json: bool) -> int:
@@ -81,7 +67,7 @@ def _compare_jobs(difference: Difference, *, as_json: bool) -> int:
     if as_json:
         write_json(document(difference))
     else:
-        show_difference(narrow(), difference)
+        show_difference(console(), difference)
     return OK if difference.final else INCOMPLETE
 
 
@@ -101,9 +87,7 @@ def show_comparison(comparison: Comparison, names: tuple[str, str] = ("A", "B"),
     out.print(f"cost: {first} {cost(comparison.first_usd)}, {second} {cost(comparison.second_usd)}")
     if (more := comparison.more_usd) is not None:
         out.print(f"difference of {second} a job: {cost(more.value)}, from {amount(more.low)} to {amount(more.high)}")
-    table = Table(box=None, pad_edge=False)
-    for heading in (first, second, "questions"):
-        table.add_column(heading, justify="right" if heading == "questions" else "left")
+    table = table_of(first, second, "questions", right={"questions"})
     for (before, after), count in comparison.outcomes.most_common():
         table.add_row(before, after, f"{count:,}")
     out.print(table)

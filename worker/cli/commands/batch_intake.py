@@ -94,7 +94,7 @@ def _hand_in(
         naming_full_disk(settings),
         interruption.tell_fate(lambda: fate_of(opened, submission)[0]),
     ):
-        earlier = run_interruptible(earlier_batch(opened, submission, quiet=quiet)) if looks else None
+        earlier = earlier_batch(opened, submission, quiet=quiet) if looks else None
         if looks and earlier is None and ask is not None:
             ask()
         if earlier is None:

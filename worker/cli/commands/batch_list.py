@@ -1,57 +1,99 @@
-"""``nightdesk status``: the state of batches."""
+"""``nightdesk status``, also called ``list``: the state of a batch, or a line for each."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from schemas.batch import BatchStatus
+from schemas.window import parse_window
 from worker.cli import options
-from worker.cli.console import WIDE, console, moment, safe, write_text
-from worker.cli.exits import OK, run_interruptible
-from worker.cli.progress import counts_of, window_text
-from worker.cli.session import Session, session
+from worker.cli.console import WIDE, console, moment, safe, table_of, write_text
+from worker.cli.exits import OK
+from worker.cli.progress import all_wait, counts_of, window_text
+from worker.cli.session import session
 from worker.cli.summary import error_counts, held_lines, money, named_counts
 from worker.cli.terminal import tell, write_json
+from worker.ledger.postgres import PostgresLedger
 from worker.operations.counts import count_of
 from worker.operations.failure_causes import failure_lines
 from worker.operations.overview import Overview, batch_overview, overview, status_document, unserved_line
 from worker.settings import Settings, load_settings, worker_name
 from worker.supervise.workers import WorkerProcess
 
+_AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
+"""Seconds of each unit, the largest first."""
+
 
 def status(
     batch: Annotated[str | None, typer.Argument(metavar="[BATCH]", help="A batch's id; default: the newest.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many batches to list.")] = 20,
+    before: Annotated[
+        str | None, typer.Option(metavar="BATCH", help="The next page of the list: those older than this batch.")
+    ] = None,
     as_json: options.Json = False,
 ) -> int:
     """Show the state of a batch: jobs by state and outcome, what is held and why, cost. Without BATCH, list the newest."""
     batch_id = None if batch is None else options.batch_id(batch)
+    last = None if before is None else options.batch_id(before)
 
-    async def read(opened: Session) -> Overview:
-        async with opened.ledger() as ledger:
-            return await (overview(ledger, newest=limit) if batch_id is None else batch_overview(ledger, batch_id))
+    async def read(ledger: PostgresLedger) -> Overview:
+        if batch_id is not None:
+            return await batch_overview(ledger, batch_id)
+        return await overview(ledger, newest=limit + 1, before=last)
 
     settings = load_settings()
     with session(settings, writes=False) as opened:
-        present = run_interruptible(read(opened))
+        page = opened.on_ledger(read)
         workers = opened.supervisor.running()
         orphans = [] if opened.state.has_user_of_workers else [each for each in workers.values() if each.ephemeral]
+    present = replace(page, batches=page.batches[:limit])
     if as_json:
-        documents = [status_document(each, present.lanes) for each in present.batches]
-        write_json(documents if batch_id is None else documents[0])
-    elif batch_id is None:
+        now = datetime.now(UTC)
+        documents = [{"state": state_of(each, now), **status_document(each, present.lanes)} for each in present.batches]
+        write_json(documents[0] if batch_id else documents)
+        return OK
+    if batch_id is None:
         _show_batches(present, workers)
+        if len(page.batches) > limit:
+            tell(f"older ones: nightdesk status --before {present.batches[-1].batch_id}")
     else:
         _show_batch(present.batches[0], present, workers)
-    if orphans and not as_json:
+    if orphans:
         words = count_of(len(orphans), "worker, which goes on", "workers, which go on")
         tell(f"a command that was killed left {words}: 'nightdesk down' ends {'it' if len(orphans) == 1 else 'them'}")
-    if not as_json and any(settings.home.expanduser().glob("spool/*/*.lost")):
+    if any(settings.home.expanduser().glob("spool/*/*.lost")):
         _show_lost_answers(settings)
     return OK
+
+
+list_ = status
+
+
+def state_of(status: BatchStatus, now: datetime) -> str:
+    """The state of a batch in a word."""
+    remaining = status.jobs - status.final
+    words = {
+        "erased": status.erased_at is not None,
+        # Jobs that run again after it make the batch an active one.
+        "cancelled": status.cancelled_at is not None and (status.cancelling or not remaining),
+        "final": not remaining,
+        "paused": status.paused,
+        "held": remaining == sum(status.held.values()),
+        "waiting": (status.not_before is not None and status.not_before > now)
+        or (status.window is not None and all_wait(status) and parse_window(status.window).opening(now) > now),
+    }
+    return next((word for word, holds in words.items() if holds), "active")
+
+
+def age_of(status: BatchStatus, now: datetime) -> str:
+    """The age of a batch in its largest unit: ``3 h``."""
+    seconds = max(0, int((now - status.created_at).total_seconds()))
+    return next((f"{seconds // size} {unit}" for size, unit in _AGES if seconds >= size), f"{seconds} s")
 
 
 def _show_lost_answers(settings: Settings) -> None:
@@ -66,22 +108,36 @@ def _show_lost_answers(settings: Settings) -> None:
 
 
 def _show_batches(present: Overview, workers: Mapping[str, WorkerProcess]) -> None:
-    """A line a batch, or two where the terminal is narrow, and one for each lane without calls."""
+    """The batches, and a line for each lane without calls."""
     out = console()
-    if not present.batches:
-        out.print("no batches yet")
-    elif out.width >= WIDE:
-        out.print(_table(present.batches))
-    else:
-        for each in present.batches:
-            name = f"{each.name}: " if each.name else ""
-            out.print(f"{each.batch_id}  {moment(each.created_at)}", markup=False)
-            out.print(safe(f"  {name}{each.final:,} of {each.jobs:,} final, {counts_of(each)}; cost {money(each)}"))
+    show(out, present.batches)
     for lane in present.lanes:
         write_text(out, f"{lane.event}. To fix it: {lane.remedy}")
     if present.unserved:
         write_text(out, unserved_line(present.unserved, _queues_of(workers)))
     out.print(_staff({process.pid for process in workers.values()}, present.workers))
+
+
+def show(out: Console, batches: Sequence[BatchStatus]) -> None:
+    """A line a batch, or two where the terminal is narrow."""
+    now = datetime.now(UTC)
+    if not batches:
+        out.print("no batches yet")
+    elif out.width >= WIDE:
+        # An id that is cut in two can't be copied.
+        table = table_of(
+            "batch", "state", "final", "jobs", "cost", "age", "name", whole={"batch", "state", "final", "age"}
+        )
+        for each in batches:
+            final = f"{each.final:,} of {each.jobs:,}"
+            cells = (str(each.batch_id), state_of(each, now), final, counts_of(each), money(each), age_of(each, now))
+            table.add_row(*cells, safe(each.name or ""))
+        out.print(table)
+    else:
+        for each in batches:
+            out.print(Text(f"{each.batch_id}  {state_of(each, now):<9}  {age_of(each, now)}"))
+            name = f"{each.name}: " if each.name else ""
+            out.print(safe(f"  {name}{each.final:,} of {each.jobs:,} final, {counts_of(each)}; cost {money(each)}"))
 
 
 def _queues_of(workers: Mapping[str, WorkerProcess]) -> set[str]:
@@ -109,35 +165,11 @@ def _is_of(name: str, own: Collection[int]) -> bool:
     return not psutil.pid_exists(pid)
 
 
-def _table(batches: Sequence[BatchStatus]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("batch", "name", "created", "final", "jobs", "cost"):
-        table.add_column(
-            heading,
-            justify="right" if heading == "final" else "left",
-            overflow="fold",
-            # An id that is cut in two can't be copied.
-            no_wrap=heading in {"batch", "created", "final"},
-        )
-    for each in batches:
-        table.add_row(
-            str(each.batch_id),
-            Text(each.name or ""),
-            moment(each.created_at),
-            f"{each.final:,} of {each.jobs:,}",
-            counts_of(each),
-            money(each),
-        )
-    return table
-
-
 def _show_batch(status: BatchStatus, present: Overview, workers: Mapping[str, WorkerProcess]) -> None:
     """Everything on one batch."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
+    table = table_of("", "")
     for label, value in _facts(status).items():
-        table.add_row(label, Text(value))
+        table.add_row(safe(label, "dim"), Text(value))
     out = console()
     out.print(table)
     for notice in present.remote:

@@ -1,24 +1,19 @@
 """``nightdesk budget``: what a tenant may spend in a day or a night."""
 
-from collections.abc import Callable, Coroutine
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
 from schemas.budget import BudgetStatus
 from tasks.errors import InputError
 from worker.cli import options
-from worker.cli.exits import run_interruptible
-from worker.cli.session import session
+from worker.cli.session import on_ledger
 from worker.cli.terminal import actor, tell, write_json, write_line
-from worker.ledger.postgres import PostgresLedger
 from worker.operations import budget_changes
 from worker.operations.counts import cost, count_of
 from worker.operations.overview import dollars, key_words, next_period
-from worker.settings import Settings, load_settings
-
-Result = TypeVar("Result")
+from worker.settings import load_settings
 
 
 class Action(StrEnum):
@@ -60,9 +55,8 @@ def budget(
     if action is Action.LIST:
         if period is not None:
             raise InputError("list takes no period: nightdesk budget list --tenant NAME", field="PERIOD")
-        return _show(
-            _with_ledger(settings, lambda ledger: ledger.budgets.all(options.stored_tenant(tenant))), as_json=as_json
-        )
+        owner = None if tenant is None else options.named_tenant(tenant)
+        return _show(on_ledger(lambda ledger: ledger.budgets.all(owner), settings, makes=True), as_json=as_json)
     shape = "nightdesk budget set PERIOD USD" if action is Action.SET else "nightdesk budget remove PERIOD"
     if period is None:
         raise InputError(f"is missing: {shape}", field="PERIOD")
@@ -74,24 +68,13 @@ def budget(
         owner = options.new_tenant(tenant) if action is Action.SET else options.named_tenant(tenant)
     name = budget_changes.budget_name(owner, period)
     if action is Action.REMOVE:
-        _with_ledger(settings, lambda ledger: ledger.budgets.remove(name.tenant, name.period))
+        on_ledger(lambda ledger: ledger.budgets.remove(name.tenant, name.period), settings, makes=True)
         tell(f"the tenant {name.tenant} has no budget for {name.period!r} any more")
         return 0
     assert usd is not None
     amount = budget_changes.amount(usd)
-    return _show(
-        [_with_ledger(settings, lambda ledger: budget_changes.set_budget(ledger, name, amount, actor()))],
-        as_json=as_json,
-    )
-
-
-def _with_ledger(settings: Settings, work: Callable[[PostgresLedger], Coroutine[Any, Any, Result]]) -> Result:
-    async def run(ledger: PostgresLedger) -> Result:
-        async with ledger:
-            return await work(ledger)
-
-    with session(settings, writes=settings.embedded()) as opened:
-        return run_interruptible(run(opened.ledger()))
+    changed = on_ledger(lambda ledger: budget_changes.set_budget(ledger, name, amount, actor()), settings, makes=True)
+    return _show([changed], as_json=as_json)
 
 
 def _show(budgets: list[BudgetStatus], *, as_json: bool) -> int:

@@ -3,12 +3,11 @@
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from worker import local
 from worker.cli import options
-from worker.cli.console import console, safe
+from worker.cli.console import console, safe, table_of
 from worker.cli.exits import INCOMPLETE, OK, UNREACHABLE, run_interruptible
 from worker.cli.terminal import write_json
 from worker.doctor import Report, Severity, answers_here, examine
@@ -72,10 +71,8 @@ def show_report(report: Report) -> None:
     """A row a finding with its remedy, the worst first, and a line that names the checks."""
     out = console()
     if report.findings:
-        table = Table(box=None, pad_edge=False, show_header=False)
-        table.add_column()
         # The remedy is below the finding: in a column of its own, commands to copy would be broken into pieces.
-        table.add_column(overflow="fold")
+        table = table_of("", "")
         order = list(Severity)
         for finding in sorted(report.findings, key=lambda finding: -order.index(finding.severity)):
             severity = Text(finding.severity.value, style=STYLES[finding.severity])

@@ -1,7 +1,6 @@
 """``nightdesk clean``: what of a home takes how much disk, and the removal of old jobs with all their rows."""
 
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -9,15 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from tasks.errors import InputError
 from worker.cli import options
-from worker.cli.commands.job_commands import job_pages, operator_of
-from worker.cli.commands.removal_commands import age
-from worker.cli.console import console
-from worker.cli.exits import INCOMPLETE, OK, run_interruptible
+from worker.cli.commands.job_commands import as_operator, job_pages
+from worker.cli.commands.removal_commands import age, confirm
+from worker.cli.console import console, table_of
+from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.progress import reporting
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, write_json
@@ -25,7 +23,7 @@ from worker.ledger.disk_space import LedgerSize
 from worker.operations import content_removal
 from worker.operations.content_removal import PruneScope, Removal
 from worker.operations.counts import count_of
-from worker.operations.operator import JobPages
+from worker.operations.operator import JobPages, Operator
 from worker.settings import load_settings
 
 _CONTENTS = {
@@ -85,35 +83,37 @@ def clean(
     settings = load_settings()
     with session(settings, writes=False) as opened:
         before = _measure(opened)
-        removal = None if scope is None else run_interruptible(_count(opened, scope))
+        removal = (
+            None if scope is None else as_operator(opened, lambda operator: content_removal.survey_old(operator, scope))
+        )
         if (removal is None and not shrink) or dry_run:
             _show(before, removal, as_json=as_json)
             return OK
         if shrink and opened.supervisor.running():
             raise InputError("--shrink stops all work on the ledger: 'nightdesk down' first, then clean again")
-        _confirm(removal, shrink=shrink, yes=yes)
+        if removal is not None and removal.jobs:
+            jobs = _jobs(removal)
+            more = ", and the ledger be shrunk" if shrink else ""
+            confirm(f"Delete {jobs} for good{more}", f"{jobs} would be deleted for good", yes=yes)
         with (
             reporting(quiet=False) as reporter,
             job_pages("deleted", reporter, again="The same command goes on") as pages,
         ):
-            done = run_interruptible(_remove(opened, scope, pages, shrink=shrink))
+            done = as_operator(opened, lambda operator: _remove(operator, scope, pages, shrink=shrink))
         after = _measure(opened)
     _sum_up(before, after, done, shrink=shrink, as_json=as_json)
     return INCOMPLETE if pages.refused or done.redis_unreachable else OK
 
 
 def _measure(opened: Session) -> Usage:
-    async def read() -> LedgerSize:
-        async with opened.ledger() as ledger:
-            return await ledger.space.measure()
-
     root = opened.state.root
     names: tuple[str, ...] = ("logs", "spool", "uploads", "local/logs")
     if opened.settings.embedded():
         # The write-ahead log is used again and again, and is most of a small ledger.
         names += ("local/data/valkey", "local/data/postgres/pg_wal")
     folders = {name: folder_bytes(root / name) for name in names}
-    return Usage(run_interruptible(read()), {name: size for name, size in folders.items() if size})
+    ledger = opened.on_ledger(lambda ledger: ledger.space.measure())
+    return Usage(ledger, {name: size for name, size in folders.items() if size})
 
 
 def folder_bytes(folder: Path) -> int:
@@ -133,26 +133,15 @@ def folder_bytes(folder: Path) -> int:
         return 0
 
 
-async def _count(opened: Session, scope: PruneScope) -> Removal:
-    async with operator_of(opened) as operator:
-        return await content_removal.survey_old(operator, scope)
+async def _remove(operator: Operator, scope: PruneScope | None, pages: JobPages, *, shrink: bool) -> Removal:
+    done = Removal() if scope is None else await content_removal.prune(operator, scope, pages)
+    await operator.ledger.space.give_back(whole=shrink)
+    return done
 
 
-async def _remove(opened: Session, scope: PruneScope | None, pages: JobPages, *, shrink: bool) -> Removal:
-    async with operator_of(opened) as operator:
-        done = Removal() if scope is None else await content_removal.prune(operator, scope, pages)
-        await operator.ledger.space.give_back(whole=shrink)
-        return done
-
-
-def _confirm(removal: Removal | None, *, shrink: bool, yes: bool) -> None:
-    if removal is None or not removal.jobs or yes:
-        return
-    jobs = f"{count_of(removal.jobs, 'job')} of {count_of(len(removal.batches), 'batch', 'batches')}"
-    if not sys.stdin.isatty():
-        raise InputError(f"{jobs} would be deleted for good: say --yes")
-    more = ", and the ledger be shrunk" if shrink else ""
-    typer.confirm(f"Delete {jobs} for good{more}?", abort=True, err=True)
+def _jobs(removal: Removal, count: int | None = None) -> str:
+    jobs = count_of(removal.jobs if count is None else count, "job")
+    return f"{jobs} of {count_of(len(removal.batches), 'batch', 'batches')}"
 
 
 def _show(usage: Usage, removal: Removal | None, *, as_json: bool) -> None:
@@ -160,18 +149,14 @@ def _show(usage: Usage, removal: Removal | None, *, as_json: bool) -> None:
         jobs = None if removal is None else {"jobs": removal.jobs, "batches": len(removal.batches)}
         write_json({**asdict(usage), "would_delete": jobs})
         return
-    out, table = console(), Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(overflow="fold")
+    table = table_of("", "")
     for text, size in _parts(usage):
-        table.add_row(size_text(size), Text(text))
-    out.print(table)
+        table.add_row(f"{size_text(size):>10}", Text(text))
+    console().print(table)
     if removal is None:
         tell("to delete old jobs: nightdesk clean --older-than 90d --dry-run")
     else:
-        tell(
-            f"{count_of(removal.jobs, 'job')} of {count_of(len(removal.batches), 'batch', 'batches')} would be deleted"
-        )
+        tell(f"{_jobs(removal)} would be deleted")
 
 
 def _parts(usage: Usage) -> Iterator[tuple[str, int]]:
@@ -191,7 +176,7 @@ def _sum_up(before: Usage, after: Usage, done: Removal, *, shrink: bool, as_json
             {"deleted": done.deleted, "batches": len(done.batches), "given_back_bytes": given_back, **asdict(after)}
         )
         return
-    tell(f"{count_of(done.deleted, 'job')} of {count_of(len(done.batches), 'batch', 'batches')} deleted")
+    tell(f"{_jobs(done, done.deleted)} deleted")
     tell(f"{size_text(given_back)} given back to the disk; the ledger takes {size_text(after.ledger.database)}")
     if done.deleted and not shrink:
         tell(

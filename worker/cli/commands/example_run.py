@@ -12,7 +12,6 @@ from uuid import UUID
 import orjson
 import typer
 from rich.console import Console
-from rich.table import Table
 
 import worker
 from schemas.states import Outcome
@@ -20,7 +19,7 @@ from tasks.errors import InputError
 from tasks.ports import JobView
 from tasks.results import result_of
 from worker.cli import options
-from worker.cli.console import console, safe
+from worker.cli.console import console, safe, table_of
 from worker.cli.job_view import show_answer
 from worker.cli.summary import run_lines
 from worker.cli.terminal import tell
@@ -145,12 +144,10 @@ def _show_kinds(out: Console, results: Iterable[Mapping[str, Any]]) -> None:
     for result in results:
         kinds[str(result["metadata"].get("kind") or "other")].add(result)
         everything.add(result)
-    table = Table(box=None, pad_edge=False)
     further = bool(everything.further)
     names = [outcome.value.replace("_", " ") for outcome in COLUMNS]
     headings = ["kind", "jobs", *names, "grounding", "cited", *["other"] * further]
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading in {"kind", "other"} else "right")
+    table = table_of(*headings, right=set(headings) - {"kind", "other"})
     for kind, sums in sorted(kinds.items()):
         table.add_row(safe(kind), *_cells(sums, with_further=further))
     table.add_section()

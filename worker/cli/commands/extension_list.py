@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from rich.table import Table
 from rich.text import Text
 
 from worker.cli import options
-from worker.cli.console import console
+from worker.cli.console import console, table_of
 from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.terminal import write_json
 from worker.operations.extensions import Extension, plugins, prompts
@@ -29,9 +28,7 @@ def extensions(as_json: options.Json = False) -> int:
 
 
 def _show(listing: Sequence[Extension]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("kind", "name", "version", "hash", "from"):
-        table.add_column(heading, overflow="fold", no_wrap=heading != "from")
+    table = table_of("kind", "name", "version", "hash", "from", whole={"kind", "name", "version", "hash"})
     for each in listing:
         origin = each.problem or each.origin or "Nightdesk"
         unused = "" if each.in_use else " (installed; no setting names it)"

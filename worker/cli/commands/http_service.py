@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 
 from worker.cli import options
-from worker.cli.exits import run_interruptible
 from worker.cli.session import Session, session
 from worker.cli.terminal import tell, write_line
 from worker.process.logs import configure_logging, passwords_of
@@ -35,7 +34,7 @@ def serve(
     listener = server.listen(host, port)
     with listener, session(settings, writes=settings.embedded(), staffs=workers) as opened:
         configure_logging(settings.log_level, passwords_of(opened.where.database_url, opened.where.redis_url))
-        needs_no_key = run_interruptible(_check(opened, access, host))
+        needs_no_key = opened.on_ledger(lambda ledger: access.check_reach(ledger.api_keys, host))
         started = opened.staff_if_missing() if workers else []
         app = import_module("worker.http.app").make_application(
             settings, opened.where, loopback=access.is_loopback(host)
@@ -51,12 +50,6 @@ def serve(
         finally:
             forget_service(settings.home)
     return 0
-
-
-async def _check(opened: Session, access: Any, host: str) -> bool:
-    async with opened.ledger() as ledger:
-        needs_no_key: bool = await access.check_reach(ledger.api_keys, host)
-        return needs_no_key
 
 
 def _greet(opened: Session, address: str, *, needs_no_key: bool) -> None:

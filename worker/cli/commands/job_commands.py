@@ -1,9 +1,9 @@
-"""``nightdesk cancel``, ``pause``, ``resume``, ``release`` and ``retry``: change many jobs page by page."""
+"""``nightdesk pause``, ``release`` (also called ``resume``), ``cancel`` and ``retry``: change many jobs page by page."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
 import typer
@@ -13,7 +13,7 @@ from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState
 from tasks.errors import InputError, LedgerError, ServiceUnavailable
 from worker.cli import options
-from worker.cli.exits import INCOMPLETE, OK, run_interruptible
+from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
 from worker.cli.terminal import actor, tell, warn, write_json
@@ -27,14 +27,15 @@ from worker.supervise.workers import supervisor_of
 MOST_NAMED = 20
 """Jobs that can't be changed, named one by one."""
 
+MOST_SHOWN = 3
+"""Ids that a message repeats."""
+
 Result = TypeVar("Result")
 
 
-@asynccontextmanager
-async def operator_of(opened: Session) -> AsyncIterator[Operator]:
-    """The person at this terminal, with the ledger of a session."""
-    async with opened.ledger() as ledger:
-        yield Operator(actor(), opened.settings, opened.where, ledger, warn)
+def as_operator(opened: Session, operation: Callable[[Operator], Coroutine[Any, Any, Result]]) -> Result:
+    """The result of an operation that the person at this terminal orders."""
+    return opened.on_ledger(lambda ledger: operation(Operator(actor(), opened.settings, opened.where, ledger, warn)))
 
 
 @contextmanager
@@ -58,41 +59,15 @@ def job_pages(verb: str, reporter: Reporter, *, again: str) -> Iterator[JobPages
 
 
 def operate(
-    verb: str, operation: Callable[[Operator, JobPages], Awaitable[Result]], *, again: str
+    verb: str, operation: Callable[[Operator, JobPages], Coroutine[Any, Any, Result]], *, again: str
 ) -> tuple[Result, JobPages]:
     """Runs one operation on the ledger of the settings; returns its result and the pages that it went through."""
-
-    async def run(opened: Session, pages: JobPages) -> Result:
-        async with operator_of(opened) as operator:
-            return await operation(operator, pages)
-
     with (
         session(load_settings(), writes=False) as opened,
         reporting(quiet=False) as reporter,
         job_pages(verb, reporter, again=again) as pages,
     ):
-        return run_interruptible(run(opened, pages)), pages
-
-
-MOST_SHOWN = 3
-"""Ids that a message repeats."""
-
-
-def cancel(
-    batch_or_job: Annotated[str, typer.Argument(metavar="BATCH|JOB", help="The id of a batch or of a job.")],
-    as_json: options.Json = False,
-) -> int:
-    """Cancel a job, or all jobs of a batch that are not final. What a running call costs is still recorded.
-
-    A batch is cancelled in pages; from the first moment on none of its jobs is called. Ended midway, the same command cancels
-    the rest.
-    """
-    target = options.batch_id(batch_or_job)
-    again = f"'nightdesk cancel {target}' cancels the rest; none of them is called any more"
-    cancelled, pages = operate(
-        "cancelled", lambda operator, pages: job_changes.cancel(operator, target, pages), again=again
-    )
-    return _sum_up("cancelled", cancelled, pages, f"{count_of(len(cancelled), 'job')} cancelled", as_json=as_json)
+        return as_operator(opened, lambda operator: operation(operator, pages)), pages
 
 
 def pause(batch: options.BatchId, as_json: options.Json = False) -> int:
@@ -102,16 +77,12 @@ def pause(batch: options.BatchId, as_json: options.Json = False) -> int:
     """
     batch_id = options.batch_id(batch)
 
-    async def operation(operator: Operator, pages: JobPages) -> tuple[int, BatchStatus]:
+    async def operation(operator: Operator, pages: JobPages) -> tuple[int, str]:
         count = await job_changes.pause(operator, batch_id, pages)
-        return count, await operator.ledger.reading.batch_status(batch_id)
+        return count, pause_line(count, await operator.ledger.reading.batch_status(batch_id))
 
-    (paused, status), pages = operate("paused", operation, again=f"'nightdesk pause {batch_id}' pauses the rest")
-    if as_json:
-        write_json({"batch_id": str(batch_id), "paused": paused})
-    else:
-        tell(pause_line(paused, status))
-    return INCOMPLETE if pages.refused else OK
+    (paused, text), pages = operate("paused", operation, again=f"'nightdesk pause {batch_id}' pauses the rest")
+    return _sum_up({"batch_id": str(batch_id), "paused": paused}, pages, text, as_json=as_json)
 
 
 def pause_line(count: int, status: BatchStatus) -> str:
@@ -148,22 +119,15 @@ def release(
     ceiling = None if max_cost_usd is None else _amount(max_cost_usd)
     reasons = list(HeldReason) if reason is None else [reason]
 
-    async def operation(operator: Operator, pages: JobPages) -> tuple[int, bool, str]:
+    async def operation(operator: Operator, pages: JobPages) -> tuple[int, str]:
         before = await operator.ledger.reading.batch_status(batch_id)
         resumed = before.paused and HeldReason.BATCH_PAUSED in reasons
         count = await job_changes.release(operator, batch_id, pages, reasons=reasons, max_cost_usd=ceiling)
-        return count, resumed, await next_step(operator, batch_id) if count or resumed else ""
+        step = await next_step(operator, batch_id) if count or resumed else ""
+        return count, release_line(count, ceiling, step, resumed=resumed)
 
-    (released, resumed, step), pages = operate(
-        "released",
-        operation,
-        again=f"'nightdesk release {batch_id}' releases the rest",
-    )
-    if as_json:
-        write_json({"batch_id": str(batch_id), "released": released})
-    else:
-        tell(release_line(released, ceiling, step, resumed=resumed))
-    return INCOMPLETE if pages.refused else OK
+    (released, text), pages = operate("released", operation, again=f"'nightdesk release {batch_id}' releases the rest")
+    return _sum_up({"batch_id": str(batch_id), "released": released}, pages, text, as_json=as_json)
 
 
 def release_line(count: int, ceiling: Decimal | None, step: str, *, resumed: bool = False) -> str:
@@ -198,6 +162,27 @@ def _amount(text: str) -> Decimal:
     return amount
 
 
+def cancel(
+    batch_or_job: Annotated[
+        str, typer.Argument(metavar="BATCH|JOB", help="The id of a batch or of a job, or BATCH:CUSTOM_ID, BATCH:lineN.")
+    ],
+    as_json: options.Json = False,
+) -> int:
+    """Cancel a job, or all jobs of a batch that are not final. What a running call costs is still recorded.
+
+    A batch is cancelled in pages; from the first moment on none of its jobs is called. Ended midway, the same command cancels
+    the rest.
+    """
+    target = options.job_target(batch_or_job, "a batch's or a job's id")
+
+    async def operation(operator: Operator, pages: JobPages) -> list[UUID]:
+        return await job_changes.cancel(operator, await _located(operator, *target), pages)
+
+    again = f"'nightdesk cancel {batch_or_job}' cancels the rest; none of them is called any more"
+    cancelled, pages = operate("cancelled", operation, again=again)
+    return _sum_up_jobs("cancelled", cancelled, pages, f"{count_of(len(cancelled), 'job')} cancelled", as_json=as_json)
+
+
 def retry(
     batch_or_jobs: Annotated[
         list[str], typer.Argument(metavar="BATCH|JOB", help="A batch's id, or jobs: their ids, or BATCH:CUSTOM_ID.")
@@ -218,26 +203,29 @@ def retry(
     names = f"{' '.join(batch_or_jobs[:MOST_SHOWN])}{' ...' if len(targets) > MOST_SHOWN else ''}"
 
     async def operation(operator: Operator, pages: JobPages) -> tuple[list[UUID], str]:
-        locate = operator.ledger.reading.locate
-        ids = [await locate(first, name) if name else first for first, name in targets]
+        ids = [await _located(operator, *target) for target in targets]
         changed = await job_changes.retry(operator, ids, pages, causes=causes or ())
         batch_id = ids[0] if len(ids) == 1 and ids != changed else None
-        return changed, await next_step(operator, batch_id) if changed else ""
+        return changed, f"; {await next_step(operator, batch_id)}" if changed else ""
 
-    (retried, step), pages = operate(
-        "retried",
-        operation,
-        again=f"'nightdesk retry {names}' takes the rest",
-    )
-    text = f"{count_of(len(retried), 'job')} {'starts' if len(retried) == 1 else 'start'} a new run"
-    text += f"; {step}" if step else ""
-    return _sum_up("retried", retried, pages, text, as_json=as_json)
+    (retried, step), pages = operate("retried", operation, again=f"'nightdesk retry {names}' takes the rest")
+    text = f"{count_of(len(retried), 'job starts', 'jobs start')} a new run{step}"
+    return _sum_up_jobs("retried", retried, pages, text, as_json=as_json)
 
 
-def _sum_up(verb: str, changed: list[UUID], pages: JobPages, text: str, *, as_json: bool) -> int:
+async def _located(operator: Operator, first: UUID, name: str) -> UUID:
+    return await operator.ledger.reading.locate(first, name) if name else first
+
+
+def _sum_up_jobs(verb: str, changed: Sequence[UUID], pages: JobPages, text: str, *, as_json: bool) -> int:
+    refused = {str(job_id): reason for job_id, reason in pages.refused.items()}
+    document = {verb: [str(job_id) for job_id in changed], "refused": refused}
+    return _sum_up(document, pages, text, as_json=as_json)
+
+
+def _sum_up(document: dict[str, Any], pages: JobPages, text: str, *, as_json: bool) -> int:
     if as_json:
-        refused = {str(job_id): reason for job_id, reason in pages.refused.items()}
-        write_json({verb: [str(job_id) for job_id in changed], "refused": refused})
+        write_json(document)
     else:
         tell(text)
     return INCOMPLETE if pages.refused else OK

@@ -1,19 +1,16 @@
 """``nightdesk show``: everything known of one job."""
 
 from typing import Annotated
-from uuid import UUID
 
 import typer
 
-from tasks.ports import JobDetail
 from worker.cli import options
-from worker.cli.exits import OK, run_interruptible
+from worker.cli.exits import OK
 from worker.cli.job_view import show_job
-from worker.cli.session import Session, session
+from worker.cli.session import on_ledger
 from worker.cli.styling import Format, Style, Styling, WithConfidence, WithSources
 from worker.cli.terminal import write_json
 from worker.operations.audit import audit_of, find_job, to_json
-from worker.settings import load_settings
 
 
 def show(
@@ -31,16 +28,10 @@ def show(
     """
     styling = Styling(citation_style, output_format, with_sources, with_confidence)
     first_id, name = options.job_target(job, "a job's id")
-    with session(load_settings(), writes=False) as opened:
-        detail = run_interruptible(_read(opened, first_id, name))
+    detail = on_ledger(lambda ledger: find_job(ledger, first_id, name))
     audit = audit_of(detail, styling.result(detail.view))
     if as_json:
         write_json(to_json(audit))
     else:
         show_job(audit)
     return OK
-
-
-async def _read(opened: Session, first: UUID, name: str) -> JobDetail:
-    async with opened.ledger() as ledger:
-        return await find_job(ledger, first, name)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from schemas.generation import Lane
@@ -15,14 +14,15 @@ from tasks.policy.difference import Difference
 from tasks.ports import Refused, Turn
 from worker.cli import options
 from worker.cli.commands.batch_compare import comparison_document, show_comparison
-from worker.cli.console import safe
-from worker.cli.difference_view import narrow, show_difference
+from worker.cli.console import console, safe, table_of
+from worker.cli.difference_view import show_difference
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import Reporter, reporting
 from worker.cli.proof_view import show_proofs
-from worker.cli.session import Session, session
+from worker.cli.session import Session, on_ledger, session
 from worker.cli.terminal import tell, warn, write_json
 from worker.cli.waiting import Watch
+from worker.ledger.postgres import PostgresLedger
 from worker.operations.counts import amount, count_of
 from worker.operations.file_submission import wake
 from worker.operations.job_difference import differences, document
@@ -111,20 +111,18 @@ def _order(
 def _prove(order: ReplayOrder, *, as_json: bool) -> int:
     settings = load_settings()
 
-    async def read(opened: Session) -> list[PromptProof]:
+    async def read(ledger: PostgresLedger) -> list[PromptProof]:
         providers = ConfiguredProviders(settings)
         try:
-            async with opened.ledger() as ledger:
-                return [proof async for proof in proofs(ledger, order, providers)]
+            return [proof async for proof in proofs(ledger, order, providers)]
         finally:
             await providers.close()
 
-    with session(settings, writes=False) as opened:
-        all_proofs = run_interruptible(read(opened))
+    all_proofs = on_ledger(read, settings)
     if as_json:
         write_json({"jobs": [proof_document(proof) for proof in all_proofs]})
     else:
-        show_proofs(narrow(), all_proofs)
+        show_proofs(console(), all_proofs)
     if not any(proof.proven for proof in all_proofs):
         return INCOMPLETE
     # Of a job without a call there is nothing to prove.
@@ -137,13 +135,14 @@ def _estimate(order: ReplayOrder, *, as_json: bool) -> int:
     from worker.cli.commands.cost_estimate import show_estimation  # noqa: PLC0415
     from worker.operations.estimation import Estimation, estimate_jobs  # noqa: PLC0415
 
-    async def read(opened: Session) -> Estimation:
-        async with opened.ledger() as ledger, replay_plan(ledger, order, opened.settings) as plan:
-            _warn_of(plan)
-            return await estimate_jobs(plan.jobs(), plan.batch, opened.settings, ledger, plan.refused)
+    settings = load_settings()
 
-    with session(load_settings(), writes=False) as opened:
-        estimation = run_interruptible(read(opened))
+    async def read(ledger: PostgresLedger) -> Estimation:
+        async with replay_plan(ledger, order, settings) as plan:
+            _warn_of(plan)
+            return await estimate_jobs(plan.jobs(), plan.batch, settings, ledger, plan.refused)
+
+    estimation = on_ledger(read, settings)
     show_estimation(estimation, as_json=as_json)
     return OK if estimation.estimate.jobs or estimation.repeats else BAD_INPUT
 
@@ -224,7 +223,7 @@ def _show(done: _Done, *, wait: bool, quiet: bool, as_json: bool) -> int:
         return OK
     if not as_json:
         if len(done.pairs) == 1:
-            show_difference(narrow(), done.pairs[0], ("before", "replay"))
+            show_difference(console(), done.pairs[0], ("before", "replay"))
         else:
             _show_batch(done)
     return OK if done.all_well else INCOMPLETE
@@ -234,20 +233,16 @@ def _submitted(receipt: ReplayReceipt, *, wait: bool) -> str:
     repeats = len(receipt.elsewhere)
     facts = []
     if receipt.batch_id is not None:
-        facts.append(f"batch {receipt.batch_id}: {_jobs(len(receipt.pairs) - repeats)} asked again")
+        facts.append(f"batch {receipt.batch_id}: {count_of(len(receipt.pairs) - repeats, 'job')} asked again")
     if repeats:
-        facts.append(f"{_jobs(repeats)} asked again before: not paid for a second time (--again would)")
+        facts.append(f"{count_of(repeats, 'job')} asked again before: not paid for a second time (--again would)")
     if not wait and receipt.batch_id is not None:
         facts.append(f"follow them with: nightdesk watch {receipt.batch_id}")
     return "; ".join(facts)
 
 
-def _jobs(count: int) -> str:
-    return f"{count:,} {'job' if count == 1 else 'jobs'}"
-
-
 def _show_batch(done: _Done) -> None:
-    out = narrow()
+    out = console()
     show_comparison(done.comparison, ("before", "replay"), out)
     changed = [pair for pair in done.pairs if pair.final and pair.differs]
     out.print(
@@ -257,10 +252,7 @@ def _show_batch(done: _Done) -> None:
     )
     if not changed:
         return
-    table = Table(box=None, pad_edge=False)
-    for heading, columns in (("job", 20), ("before", 11), ("replay", 11), ("supported", 9), ("citations", 9)):
-        table.add_column(heading, max_width=columns, overflow="fold")
-    table.add_column("USD more", justify="right")
+    table = table_of("job", "before", "replay", "supported", "citations", "USD more", right={"USD more"})
     for pair in changed[:MOST_LISTED]:
         table.add_row(*map(safe, _row(pair)))
     out.print(table)

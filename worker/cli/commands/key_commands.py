@@ -1,11 +1,11 @@
 """``nightdesk keys``: the keys of callers over HTTP."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
@@ -14,8 +14,7 @@ from schemas.budget import DAY, TOTAL, BudgetStatus
 from tasks.errors import InputError
 from worker.cli import options
 from worker.cli.commands.removal_commands import age
-from worker.cli.exits import run_interruptible
-from worker.cli.session import session
+from worker.cli.session import on_ledger
 from worker.cli.terminal import actor, tell, write_json, write_line
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.stored_keys import ApiKey
@@ -24,8 +23,6 @@ from worker.operations.budget_changes import amount
 from worker.operations.counts import cost, count_of
 from worker.operations.overview import OPTIONS, budget_line, dollars, words_of
 from worker.settings import load_settings
-
-Result = TypeVar("Result")
 
 
 class Action(StrEnum):
@@ -36,6 +33,9 @@ class Action(StrEnum):
     LIMIT = "limit"
     ROTATE = "rotate"
     REVOKE = "revoke"
+
+
+LIMITS = ("requests_per_second", "requests_per_minute", "jobs_waiting", "jobs_per_minute", "jobs_per_day")
 
 
 def _limit(text: str) -> Any:
@@ -95,13 +95,8 @@ def keys(
     gives a key another secret; its name, jobs and limits stay, and the secret before stays good for --overlap.
     """
     expires_in = None if expires is None else _stretch(expires, "expires", shortest=timedelta(minutes=1))
-    limits = {
-        "requests_per_second": requests_per_second,
-        "requests_per_minute": requests_per_minute,
-        "jobs_waiting": jobs_waiting,
-        "jobs_per_minute": jobs_per_minute,
-        "jobs_per_day": jobs_per_day,
-    }
+    numbers = (requests_per_second, requests_per_minute, jobs_waiting, jobs_per_minute, jobs_per_day)
+    limits = dict(zip(LIMITS, numbers, strict=True))
     money = {
         period: amount(usd, field=OPTIONS[period])
         for period, usd in ((TOTAL, max_cost_usd), (DAY, max_cost_usd_per_day))
@@ -109,29 +104,25 @@ def keys(
     }
     if (name is None) is not (action is Action.LIST):
         raise InputError("list takes no name, the others take one: nightdesk keys add NAME", field="NAME")
-    if action is Action.LIST:
-        _show(_with_ledger(_all_keys), as_json=as_json)
-        return 0
-    assert name is not None
-    if action is Action.REVOKE:
-        key = _with_ledger(lambda ledger: ledger.api_keys.revoke(name, actor()))
+    if name is None:
+        _show(on_ledger(_all_keys, makes=True), as_json=as_json)
+    elif action is Action.REVOKE:
+        key = on_ledger(lambda ledger: ledger.api_keys.revoke(name, actor()), makes=True)
         if as_json:
             write_json(asdict(key))
         else:
             tell(f"the key {key.name} is revoked; requests with it are refused within seconds")
-        return 0
-    if action is Action.ROTATE:
+    elif action is Action.ROTATE:
         stays = _stretch(overlap, "overlap")
-        key, secret = _with_ledger(lambda ledger: rotate_key(ledger, name, stays, expires_in))
+        key, secret = on_ledger(lambda ledger: rotate_key(ledger, name, stays, expires_in), makes=True)
         _tell_secret(key, secret, f"the secret before ends {_moment(key.previous_until)}", as_json=as_json)
-        return 0
-    if action is Action.LIMIT:
-        _tell_limits(_with_ledger(lambda ledger: _limited(ledger, name, limits, money)), as_json=as_json)
-        return 0
-    owner = load_settings().tenant if tenant is None else options.new_tenant(tenant)
-    request = KeyRequest(name, owner, role, limits, money, expires_in)
-    key, secret = _with_ledger(lambda ledger: add_key(ledger, request, actor()))
-    _tell_secret(key, secret, f"it may {key.role.value}", as_json=as_json)
+    elif action is Action.LIMIT:
+        _tell_limits(on_ledger(lambda ledger: _limited(ledger, name, limits, money), makes=True), as_json=as_json)
+    else:
+        owner = load_settings().tenant if tenant is None else options.new_tenant(tenant)
+        request = KeyRequest(name, owner, role, limits, money, expires_in)
+        key, secret = on_ledger(lambda ledger: add_key(ledger, request, actor()), makes=True)
+        _tell_secret(key, secret, f"it may {key.role.value}", as_json=as_json)
     return 0
 
 
@@ -159,17 +150,6 @@ def _moment(at: datetime | None) -> str:
     return "never" if at is None else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
-def _with_ledger(work: Callable[[PostgresLedger], Coroutine[Any, Any, Result]]) -> Result:
-    settings = load_settings()
-
-    async def run(ledger: PostgresLedger) -> Result:
-        async with ledger:
-            return await work(ledger)
-
-    with session(settings, writes=settings.embedded()) as opened:
-        return run_interruptible(run(opened.ledger()))
-
-
 @dataclass(frozen=True, slots=True)
 class _KeyState:
     """A key with what it used."""
@@ -189,15 +169,9 @@ class _KeyState:
     def limits(self) -> list[str]:
         """The limits of the key in words, with what is used of its money."""
         key = self.key
-        numbers = (
-            (key.requests_per_second, "requests a second"),
-            (key.requests_per_minute, "requests a minute"),
-            (key.jobs_waiting, "jobs that are not final"),
-            (key.jobs_per_minute, "jobs a minute"),
-            (key.jobs_per_day, "jobs a day"),
-        )
+        limits = ((getattr(key, name), name.replace("_per_", " a ").replace("_", " ")) for name in LIMITS)
         money = [f"{dollars(each.max_cost_usd)} {words_of(each.period)}{_used(each)}" for each in self.budgets]
-        return [f"{most:,} {text}" for most, text in numbers if most is not None] + money
+        return [f"{most:,} {text}" for most, text in limits if most is not None] + money
 
 
 def _used(budget: BudgetStatus) -> str:

@@ -20,9 +20,9 @@ from worker.cli.exits import INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import Reporter, counts_of, reporting
 from worker.cli.session import Session, session
 from worker.cli.summary import held_lines, money
+from worker.cli.targets import job_of
 from worker.cli.terminal import printable, tell, write_json
 from worker.cli.waiting import Watch
-from worker.ledger.postgres import PostgresLedger
 from worker.operations.counts import count_of
 from worker.operations.failure_causes import failure_lines
 from worker.settings import load_settings
@@ -69,7 +69,7 @@ async def _watch(
 ) -> tuple[BatchStatus | JobView, Sequence[InputLine]]:
     async with opened.ledger() as ledger:
         look_on = Watch(opened, ledger, reporter, lanes=True)
-        job_id = await ledger.reading.locate(first, name) if name else await _job(ledger, first)
+        job_id = await job_of(ledger, first, name)
         if job_id is None:
             run = BatchRun(look_on, first)
             status = await run.wait()
@@ -86,19 +86,6 @@ async def _watch(
                 printer.over.set()
         printer.finish(view)
         return view, ()
-
-
-async def _job(ledger: PostgresLedger, job_or_batch: UUID) -> UUID | None:
-    """The id if it is a job's, None if it is a batch's; raises ``NotFound`` when it is neither."""
-    if await ledger.reading.views([job_or_batch]):
-        return job_or_batch
-    try:
-        await ledger.reading.batch_status(job_or_batch)
-    except NotFound:
-        raise NotFound(
-            f"{job_or_batch} is neither a batch nor a job of this ledger; 'nightdesk status' lists batches"
-        ) from None
-    return None
 
 
 def _sum_up(status: BatchStatus, refused: int) -> None:

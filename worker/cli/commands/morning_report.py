@@ -8,11 +8,11 @@ import typer
 
 from tasks.errors import InputError
 from worker.cli import options
-from worker.cli.exits import INCOMPLETE, OK, run_interruptible
+from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.outfile import STDOUT, check_output, writing
-from worker.cli.session import Session, session
+from worker.cli.session import on_ledger
 from worker.cli.terminal import tell, write_json
-from worker.operations.batch_report import Report, collect, document
+from worker.operations.batch_report import collect, document
 from worker.operations.counts import count_of
 from worker.settings import load_settings
 
@@ -49,12 +49,9 @@ def report(
     check_output(output)
     settings = load_settings()
 
-    async def read(opened: Session) -> Report:
-        async with opened.ledger() as ledger:
-            return await collect(ledger, batch_id, settings, worst=worst, with_estimate=with_estimate)
-
-    with session(settings, writes=False) as opened:
-        result = run_interruptible(read(opened))
+    result = on_ledger(
+        lambda ledger: collect(ledger, batch_id, settings, worst=worst, with_estimate=with_estimate), settings
+    )
     content = document(result)
     if as_json:
         write_json(_portable(content))

@@ -10,10 +10,10 @@ import typer
 from tasks.errors import InputError
 from tasks.results import parse_job_ids
 from worker.cli import options
-from worker.cli.commands.job_commands import job_pages, operate, operator_of
-from worker.cli.exits import INCOMPLETE, OK, run_interruptible
+from worker.cli.commands.job_commands import as_operator, job_pages, operate
+from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.progress import reporting
-from worker.cli.session import Session, session
+from worker.cli.session import session
 from worker.cli.terminal import tell, write_json
 from worker.operations import content_removal
 from worker.operations.content_removal import ErasureScope, PruneScope, Removal
@@ -47,11 +47,12 @@ def erase(
         options.stored_tenant(tenant),
     )
     with session(load_settings(), writes=False) as opened:
-        count = run_interruptible(_survey(opened, scope, cancel=cancel))
-        _confirm(count, yes=yes)
+        count = as_operator(opened, lambda operator: content_removal.survey(operator, scope, cancel=cancel))
+        jobs = count_of(count, "job")
+        confirm(f"Remove the content of {jobs} for good", f"the content of {jobs} would be removed for good", yes=yes)
         with reporting(quiet=False) as reporter, job_pages("erased", reporter, again=_REST) as pages:
             pages.total = count
-            done = run_interruptible(_erase(opened, scope, pages, cancel=cancel))
+            done = as_operator(opened, lambda operator: content_removal.erase(operator, scope, pages, cancel=cancel))
     if as_json:
         write_json({
             "erased": done.erased, "not_final": done.not_final, "batches": done.sealed,
@@ -62,22 +63,13 @@ def erase(
     return INCOMPLETE if done.not_final or done.redis_unreachable or pages.refused else OK
 
 
-async def _survey(opened: Session, scope: ErasureScope, *, cancel: bool) -> int:
-    async with operator_of(opened) as operator:
-        return await content_removal.survey(operator, scope, cancel=cancel)
-
-
-async def _erase(opened: Session, scope: ErasureScope, pages: JobPages, *, cancel: bool) -> Removal:
-    async with operator_of(opened) as operator:
-        return await content_removal.erase(operator, scope, pages, cancel=cancel)
-
-
-def _confirm(count: int, *, yes: bool) -> None:
+def confirm(question: str, consequence: str, *, yes: bool) -> None:
+    """Asks at a terminal, unless ``yes`` was said; raises ``InputError`` where nobody can answer."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InputError(f"the content of {count_of(count, 'job')} would be removed for good: say --yes")
-    typer.confirm(f"Remove the content of {count_of(count, 'job')} for good?", abort=True, err=True)
+        raise InputError(f"{consequence}: say --yes")
+    typer.confirm(f"{question}?", abort=True, err=True)
 
 
 def _sum_up_erased(done: Removal, count: int) -> None:

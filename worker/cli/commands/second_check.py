@@ -1,15 +1,14 @@
 """``nightdesk recheck``: the present check over stored answers, compared with the check before as a table."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 from uuid import UUID
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from uuid_utils.compat import uuid7
 
 from schemas.generation import CheckerName
@@ -20,18 +19,18 @@ from tasks.errors import InputError
 from tasks.ports import JobView
 from worker.cli import options
 from worker.cli.batch_run import BatchRun
-from worker.cli.commands.job_commands import job_pages, operator_of
-from worker.cli.console import safe
-from worker.cli.exits import INCOMPLETE, OK, run_interruptible
+from worker.cli.commands.job_commands import as_operator, job_pages
+from worker.cli.console import safe, table_of
+from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.outfile import check_output
-from worker.cli.progress import Reporter, reporting
-from worker.cli.session import Session, session
+from worker.cli.progress import reporting
+from worker.cli.session import session
 from worker.cli.terminal import tell, warn
 from worker.cli.waiting import Watch
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import job_changes
 from worker.operations.counts import cost, count_of
-from worker.operations.operator import JobPages
+from worker.operations.operator import JobPages, Operator
 from worker.operations.result_lines import Tally
 from worker.settings import load_settings
 
@@ -148,9 +147,12 @@ def recheck(
         reporting(quiet=quiet) as reporter,
         job_pages("rechecked", reporter, again=again) as pages,
     ):
-        comparison, tally = run_interruptible(
-            _recheck(opened, batch_id, change, output=output, reporter=reporter, pages=pages)
-        )
+
+        def work(operator: Operator) -> Coroutine[Any, Any, tuple[Comparison, Tally]]:
+            watch = Watch(opened, operator.ledger, reporter, check_only=True)
+            return _recheck(operator, BatchRun(watch, batch_id, lines=()), change, output, pages)
+
+        comparison, tally = as_operator(opened, work)
     if not quiet:
         _show(comparison)
         if output is not None:
@@ -170,35 +172,32 @@ def _layers(names: str | None, own: Sequence[str]) -> tuple[CheckerName | str, .
 
 
 async def _recheck(
-    opened: Session, batch_id: UUID, change: Recheck, *, output: str | None, reporter: Reporter, pages: JobPages
+    operator: Operator, run: BatchRun, change: Recheck, output: str | None, pages: JobPages
 ) -> tuple[Comparison, Tally]:
-    async with operator_of(opened) as operator:
-        run = BatchRun(Watch(opened, operator.ledger, reporter, check_only=True), batch_id, lines=())
-        await operator.ledger.reading.batch_status(batch_id)
-        before = await snapshots(operator.ledger, batch_id)
-        unfinished = sum(snapshot.state not in FINAL_STATES for snapshot in before.values())
-        if unfinished:
-            warn(
-                f"{count_of(unfinished, 'job of the batch is', 'jobs of the batch are')} not final yet; left to the first check"
-            )
-        ended = {JobState.COMPLETED, JobState.FAILED}
-        done = [job_id for job_id, snapshot in before.items() if snapshot.state in ended]
-        rechecked = await job_changes.recheck(operator, done, change, pages)
-        await run.watch.staff()
-        await run.wait()
-        after = await snapshots(operator.ledger, batch_id)
-        run.lines = None
-        tally = await run.write(output) if output is not None else Tally()
+    batch_id = run.batch_id
+    assert batch_id is not None
+    await operator.ledger.reading.batch_status(batch_id)
+    before = await snapshots(operator.ledger, batch_id)
+    unfinished = sum(snapshot.state not in FINAL_STATES for snapshot in before.values())
+    if unfinished:
+        warn(
+            f"{count_of(unfinished, 'job of the batch is', 'jobs of the batch are')} not final yet; left to the first check"
+        )
+    ended = {JobState.COMPLETED, JobState.FAILED}
+    done = [job_id for job_id, snapshot in before.items() if snapshot.state in ended]
+    rechecked = await job_changes.recheck(operator, done, change, pages)
+    await run.watch.staff()
+    await run.wait()
+    after = await snapshots(operator.ledger, batch_id)
+    run.lines = None
+    tally = await run.write(output) if output is not None else Tally()
     return Comparison([(before[job_id], after[job_id]) for job_id in rechecked]), tally
 
 
 def _show(comparison: Comparison) -> None:
     """A row per verdict and outcome, before and after, and a line that sums it up; standard output is for results."""
     out = Console(stderr=True, highlight=False)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for heading in ("before", "after"):
-        table.add_column(heading, justify="right")
+    table = table_of("", "before", "after", right={"before", "after"})
     for row in comparison.rows():
         table.add_row(*map(safe, row))
     out.print(table)

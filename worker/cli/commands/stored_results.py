@@ -11,14 +11,15 @@ from tasks.errors import InputError
 from tasks.ports import Refused
 from worker.cli import options
 from worker.cli.batch_run import BatchRun
-from worker.cli.exits import INCOMPLETE, OK, run_interruptible
+from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.outfile import check_output, writing
-from worker.cli.progress import Reporter, reporting
-from worker.cli.session import Session, session
+from worker.cli.progress import reporting
+from worker.cli.session import on_ledger, session
 from worker.cli.styling import Format, Style, Styling, WithConfidence, WithSources
 from worker.cli.summary import named_counts
 from worker.cli.terminal import tell
 from worker.cli.waiting import Watch
+from worker.ledger.postgres import PostgresLedger
 from worker.operations.counts import count_of
 from worker.operations.output_form import OutputForm
 from worker.operations.output_forms import form_of
@@ -64,11 +65,17 @@ def results(
         return _export_failed(batch_id, output, form, quiet=quiet)
     if judged is not None:
         check_output(judged, [output])
+
+    async def write(ledger: PostgresLedger) -> Tally:
+        run = BatchRun(Watch(opened, ledger, reporter, lanes=True), batch_id)
+        await (run.wait() if wait else ledger.reading.batch_status(batch_id))
+        return await run.write(output, None if styling == Styling() else styling.result, form)
+
     with session(load_settings(), writes=False) as opened, reporting(quiet=quiet) as reporter:
         if wait and not opened.supervisor.running() and not quiet:
             tell("no worker of this home runs; waiting for the other workers of this ledger")
-        tally = run_interruptible(_write(opened, batch_id, output, reporter, styling, form=form, wait=wait))
-        rows = run_interruptible(_write_judged(opened, batch_id, judged)) if judged is not None else 0
+        tally = opened.on_ledger(write)
+        rows = opened.on_ledger(lambda ledger: _write_judged(ledger, batch_id, judged)) if judged is not None else 0
     if not quiet:
         tell(f"{count_of(tally.lines, 'result')}: {named_counts(tally.states) or 'none'}")
         if judged is not None:
@@ -76,33 +83,15 @@ def results(
     return OK if tally.all_well else INCOMPLETE
 
 
-async def _write(
-    opened: Session,
-    batch_id: UUID,
-    output: str,
-    reporter: Reporter,
-    styling: Styling,
-    *,
-    form: OutputForm,
-    wait: bool,
-) -> Tally:
-    async with opened.ledger() as ledger:
-        run = BatchRun(Watch(opened, ledger, reporter, lanes=True), batch_id)
-        await (run.wait() if wait else ledger.reading.batch_status(batch_id))
-        return await run.write(output, None if styling == Styling() else styling.result, form)
-
-
 def _export_failed(batch_id: UUID, output: str, form: OutputForm, *, quiet: bool) -> int:
-    async def export() -> tuple[Tally, int]:
-        async with opened.ledger() as ledger:
-            await ledger.reading.batch_status(batch_id)
-            with writing(output) as file:
-                tally = await write_failed(file, ledger, batch_id, form)
-            lines = [line async for line in ledger.reading.input_lines(batch_id) if isinstance(line, Refused)]
-            return tally, len(lines)
+    async def export(ledger: PostgresLedger) -> tuple[Tally, int]:
+        await ledger.reading.batch_status(batch_id)
+        with writing(output) as file:
+            tally = await write_failed(file, ledger, batch_id, form)
+        lines = [line async for line in ledger.reading.input_lines(batch_id) if isinstance(line, Refused)]
+        return tally, len(lines)
 
-    with session(load_settings(), writes=False) as opened:
-        tally, refused = run_interruptible(export())
+    tally, refused = on_ledger(export)
     if not quiet:
         for line in failed_lines(tally.lines, refused, output):
             tell(line)
@@ -121,12 +110,11 @@ def failed_lines(jobs: int, refused: int, output: str) -> Iterator[str]:
         yield f"{count_of(refused, 'refused line')} not in it: the text is in the input alone; correct it there"
 
 
-async def _write_judged(opened: Session, batch_id: UUID, output: str) -> int:
+async def _write_judged(ledger: PostgresLedger, batch_id: UUID, output: str) -> int:
     count = 0
-    async with opened.ledger() as ledger:
-        with writing(output) as file:
-            async for view in ledger.reading.batch_views(batch_id):
-                for row in judged_rows(view):
-                    file.write(orjson.dumps(row) + b"\n")
-                    count += 1
+    with writing(output) as file:
+        async for view in ledger.reading.batch_views(batch_id):
+            for row in judged_rows(view):
+                file.write(orjson.dumps(row) + b"\n")
+                count += 1
     return count
