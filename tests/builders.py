@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -28,6 +29,7 @@ from schemas.model_call import (
 )
 from schemas.record import GenerationRecord, RecordStatus
 from schemas.states import JobState, Outcome, Step
+from tasks.estimate import first_lease
 from tasks.ports import (
     Advance,
     CacheLookup,
@@ -41,7 +43,9 @@ from tasks.ports import (
     Purpose,
     ShareTerms,
     StoredAnswer,
+    StoredCompletion,
 )
+from tasks.prompting.messages import render
 
 SOURCE = "The night desk takes the day's copy, checks it, and has it ready by morning."
 SHARED_REQUEST = b"the same"
@@ -100,6 +104,15 @@ def make_jobs(*requests: JobRequest, tenant: str = "desk") -> list[NewJob]:
 
 
 # ---- attempts --------------------------------------------------------------------------------------------------
+
+
+def lease_for_check(request: JobRequest, completion: Completion) -> Leased:
+    """The lease of a job for its check: of this completion, or of the answer that its request supplies."""
+    stored = None
+    if not request.check_only:
+        stored = StoredCompletion(new_id(), completion, render(request, completion.protocol), {"llm": 0.01})
+    lease = first_lease(new_id(), request, make_batch())
+    return replace(lease, step=request.config.check_step, stored=stored, attempts=int(stored is not None))
 
 
 def lease_key(leased: Leased) -> LeaseKey:

@@ -2,10 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from time import monotonic
-from uuid import uuid4
 
 import orjson
 
@@ -13,11 +11,11 @@ from schemas.failure import Failure
 from schemas.generation import OutputFormat
 from schemas.job import JobRequest
 from schemas.model_call import Completion, Correction
-from schemas.states import JobState, Outcome, Step
+from schemas.states import JobState, Outcome
 from tasks.answers.active_content import is_active
 from tasks.check import AnotherRound, run_checkers
-from tasks.ports import FinalJob, Leased, StoredCompletion
-from tasks.prompting.messages import render
+from tasks.ports import FinalJob
+from tests.builders import lease_for_check
 
 
 @dataclass(frozen=True)
@@ -38,13 +36,12 @@ class Output:
 
 def outputs(name: str, request: JobRequest, completion: Completion) -> Output:
     """The output of one completion, without another call."""
-    stored = StoredCompletion(uuid4(), completion, render(request, completion.protocol), {})
-    job = _job(request, stored)
+    job = lease_for_check(request, completion)
     result = run_checkers(job, monotonic())
     again = isinstance(result, AnotherRound)
     if again:
         given_up = Correction(purpose="reask", given_up="this is a probe, without a second call")
-        result = run_checkers(_job(request, stored, given_up), monotonic())
+        result = run_checkers(replace(job, correction=given_up), monotonic())
     assert isinstance(result, FinalJob)
     record = result.record
     return Output(
@@ -59,15 +56,6 @@ def outputs(name: str, request: JobRequest, completion: Completion) -> Output:
         reasoning=record.quality.reasoning,
         failure=record.failure,
     )
-
-
-def _job(request: JobRequest, stored: StoredCompletion, correction: Correction | None = None) -> Leased:
-    return Leased(
-        job_id=uuid4(), batch_id=uuid4(), tenant="default", position=0, custom_id=None, step=Step.CHECK, run=1, round=0,
-        priority=0, token=uuid4(), request=request, created_at=datetime.now(UTC), deadline=None, age_ms=0, waited_ms=0,
-        limited_ms=0, spent=0, snoozes=0, unknown=0, attempts=1, cost_usd=None, max_cost_usd=None,
-        first_opened_ago_ms=0, stored=stored, correction=correction,
-    )  # fmt: skip
 
 
 # ---- faults -------------------------------------------------------------------------------------------------------

@@ -25,7 +25,16 @@ from tasks.ports import FinalJob, Leased
 from tasks.ports.rows import ROUNDS_PER_LEVEL
 from tasks.prompting.messages import render
 from tasks.text.source_index import shared_indexes
-from tests.builders import closed_ok, make_answer, make_attempt, make_batch, make_jobs, to_check
+from tests.builders import (
+    closed_ok,
+    lease_for_check,
+    make_answer,
+    make_attempt,
+    make_batch,
+    make_completion,
+    make_jobs,
+    to_check,
+)
 from tests.fakes.inline import Inline
 from tests.lent_ledger import LentLedger
 from worker.ledger.journal import LedgerJournal
@@ -36,9 +45,13 @@ GOOD = "The night desk opens at nine in the evening [1]."
 BAD = "The editor eats forty pancakes with syrup each Sunday [1]."
 
 
-def leased_for_check(request: JobRequest, text: str, ledger: LentLedger | None = None, **completion: Any) -> Leased:
-    """A job whose answer is stored, leased for its check."""
-    ledger = ledger or LentLedger()
+def leased_for_check(request: JobRequest, text: str, **completion: Any) -> Leased:
+    """A job in its check; its answer has this text, unless the request supplies one."""
+    return lease_for_check(request, make_completion(text, **completion))
+
+
+def stored_for_check(ledger: LentLedger, request: JobRequest, text: str) -> Leased:
+    """A job in its check, with its answer in the ledger."""
 
     async def scenario() -> Leased:
         await ledger.submission.submit(make_batch(), [make_jobs(request)])
@@ -46,11 +59,8 @@ def leased_for_check(request: JobRequest, text: str, ledger: LentLedger | None =
             (job,) = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
             attempt = make_attempt(job)
             await ledger.attempts.open_attempts([attempt])
-            answer = make_answer(text, **completion)
-            answer = type(answer)(answer.raw, answer.completion, render(request, answer.completion.protocol))
-            await ledger.attempts.close_attempts(
-                [closed_ok(job, attempt, answer=answer, timing_ms={"llm": 0.01}, then=to_check(job))]
-            )
+            answer = replace(make_answer(text), prompt=render(request, AnswerProtocol.MARKERS))
+            await ledger.attempts.close_attempts([closed_ok(job, attempt, answer=answer, then=to_check(job))])
         (job,) = await ledger.queue.lease(request.config.check_step, "w", LEASE, 1)
         return job
 
@@ -305,7 +315,7 @@ def test_a_given_answer_that_only_denies_abstains_and_stays_as_it_was_given() ->
 
 def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = LentLedger()
-    jobs = [leased_for_check(request_with(), GOOD, ledger) for _ in range(3)]
+    jobs = [stored_for_check(ledger, request_with(), GOOD) for _ in range(3)]
     real = check.postprocess
 
     def breaks(request: JobRequest, prompt: Any, completion: Completion | None) -> Any:
@@ -331,7 +341,7 @@ def test_a_defect_in_one_check_fails_that_job_alone(monkeypatch: pytest.MonkeyPa
 
 def test_another_round_goes_back_to_generate() -> None:
     ledger = LentLedger()
-    job = leased_for_check(request_with(on_ungrounded="retry"), BAD, ledger)
+    job = stored_for_check(ledger, request_with(on_ungrounded="retry"), BAD)
 
     async def scenario() -> Leased:
         journal = LedgerJournal(ledger)

@@ -17,7 +17,7 @@ from tasks.text.time_limit import OutOfTime, TimeLimit, ensure_time, within
 from tests.fakes.inline import Inline
 from tests.faults.bounds import long_text
 from tests.lent_ledger import LentLedger
-from tests.unit.tasks.test_check import GOOD, leased_for_check, request_with
+from tests.unit.tasks.test_check import GOOD, leased_for_check, request_with, stored_for_check
 from worker.ledger.journal import LedgerJournal
 
 TEXTS = [long_text(number, 200_000) for number in range(4)]
@@ -57,7 +57,7 @@ def test_without_a_limit_there_is_always_time() -> None:
 def test_a_check_without_end_ends_as_partial_with_its_claims_unchecked(quoted: str) -> None:
     ledger = LentLedger()
     request = JobRequest(context=TEXTS, response=long_answer(100, quoted))  # type: ignore[arg-type]
-    job = leased_for_check(request, "", ledger)
+    job = stored_for_check(ledger, request, "")
 
     view = checked(ledger, job, desk=CheckDesk(TimeLimit(0.001)))
 
@@ -100,7 +100,7 @@ def test_no_search_begins_once_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -
 
 def test_an_answer_that_ends_its_workers_is_kept_unchecked() -> None:
     ledger = LentLedger()
-    job = replace(leased_for_check(request_with(), GOOD, ledger), rescues=6)
+    job = replace(stored_for_check(ledger, request_with(), GOOD), rescues=6)
 
     view = checked(ledger, job)
 
@@ -125,6 +125,6 @@ def test_a_judge_is_not_asked_when_the_time_is_up() -> None:
 
 def test_a_second_answer_that_ends_its_workers_gives_way_to_the_first() -> None:
     ledger = LentLedger()
-    job = replace(leased_for_check(request_with(), GOOD, ledger), rescues=6, round=1)
+    job = replace(stored_for_check(ledger, request_with(), GOOD), rescues=6, round=1)
 
     assert checked(ledger, job).state is JobState.SCHEDULED
