@@ -241,8 +241,8 @@ def _nightdesk(load: Load, running: System) -> Measurement:
     return _measurement(load, url, final - started, Used(cpu, starting), trees, **notes)
 
 
-_SMALL = 50
-"""Jobs of a batch that warms up."""
+_SMALL = 60
+"""Jobs of a batch that warms up: more than are hinted, for a hint loads Celery, which a large submission never does."""
 _MOST_SMALL = 20
 """Such batches, of which each worker has to answer a part."""
 
