@@ -182,19 +182,26 @@ def find_sentence(content: str, text: str) -> Span | None:
 def _places_of(content: str, pieces: Sequence[str]) -> Iterator[Span]:
     """The places where pieces of a text stand one after another, with white space between them."""
     # To compile a pattern for each sentence takes twenty times as long.
+    plain = " ".join(pieces)
     start = content.find(pieces[0]) if pieces else -1
     while start >= 0:
-        end = start + len(pieces[0])
-        for piece in pieces[1:]:
-            begin = end
-            while content[begin : begin + 1].isspace():
-                begin += 1
-            if begin == end or not content.startswith(piece, begin):
-                break
-            end = begin + len(piece)
-        else:
+        end = start + len(plain) if content.startswith(plain, start) else _end_of(content, pieces, start)
+        if end is not None:
             yield Span(start, end)
         start = content.find(pieces[0], start + 1)
+
+
+def _end_of(content: str, pieces: Sequence[str], start: int) -> int | None:
+    """The end of the pieces of a text that begin at a place; None if another word stands among them."""
+    end = start + len(pieces[0])
+    for piece in pieces[1:]:
+        begin = end
+        while content[begin : begin + 1].isspace():
+            begin += 1
+        if begin == end or not content.startswith(piece, begin):
+            return None
+        end = begin + len(piece)
+    return end
 
 
 _ENOUGH = 0.7
