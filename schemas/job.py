@@ -174,9 +174,14 @@ class GenerationConfig(Submitted):
     @model_validator(mode="before")
     @classmethod
     def _marker_of_its_own(cls, value: Any) -> Any:
-        if not isinstance(value, dict) or "citation_format" not in value or "citation_style" in value:
+        if not isinstance(value, dict):
             return value
-        return {"citation_style" if key == "citation_format" else key: each for key, each in value.items()}
+        # Of both names the later one holds: a job's own comes after that of its batch.
+        return {
+            "citation_style" if key == "citation_format" else key: each
+            for key, each in value.items()
+            if each is not None or key != "citation_style"
+        }
 
     @field_validator("citation_style")
     @classmethod

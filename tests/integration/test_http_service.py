@@ -169,8 +169,8 @@ def test_a_batch_is_submitted_listed_and_read_with_its_bad_lines(door: Door) -> 
     assert [(row["position"], row["state"], row["custom_id"]) for row in rows] == [
         (0, "available", "one"),
         (1, "failed", None),
-        (2, "available", "two/b"),
-        (3, "failed", None),
+        (3, "available", "two/b"),
+        (4, "failed", None),
     ]
     table = door.http.get(f"/v1/batches/{batch}/results?format=csv")
     assert table.headers["content-type"].startswith("text/csv")
@@ -179,8 +179,8 @@ def test_a_batch_is_submitted_listed_and_read_with_its_bad_lines(door: Door) -> 
     assert [(row["position"], row["state"], row["failure_kind"]) for row in cells] == [
         ("0", "available", ""),
         ("1", "failed", "invalid_request"),
-        ("2", "available", ""),
-        ("3", "failed", "invalid_request"),
+        ("3", "available", ""),
+        ("4", "failed", "invalid_request"),
     ]
     parquet = door.http.get(f"/v1/batches/{batch}/results?format=parquet")
     assert (parquet.status_code, parquet.content[:4], parquet.content[-4:]) == (200, b"PAR1", b"PAR1")

@@ -1,18 +1,35 @@
 """Renders stored answers in another style or format, as options of a command ask for."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from schemas.generation import CitationStyle, OutputFormat
+from schemas.generation import OutputFormat, Style
+from schemas.job import GenerationConfig
 from schemas.record import JobResult
 from tasks.errors import InputError
 from tasks.ports import JobView
 
-Style = Annotated[
-    CitationStyle | None,
-    typer.Option("--citation-style", help="Render the citations in this style; makes no provider call."),
+
+def style_of(text: str) -> Style:
+    """Reads a style of citations, or a marker of one's own; raises ``InputError``."""
+    # Results are mostly written as they are stored: then no step of an answer is loaded.
+    from tasks.submit import validated  # noqa: PLC0415
+
+    config: GenerationConfig = validated(GenerationConfig, {"citation_style": text})
+    return config.citation_style
+
+
+CitationStyle = Annotated[
+    Any,
+    typer.Option(
+        "--citation-style",
+        parser=style_of,
+        metavar="STYLE",
+        help="Render the citations anew, without a call: source, numbered, inline, footnote, endnote, or a marker of your own "
+        "with {index} or {title}: '({index})'.",
+    ),
 ]
 Format = Annotated[
     OutputFormat | None,
@@ -30,7 +47,7 @@ WithConfidence = Annotated[
 class Styling:
     """The rendering of stored answers. Raises ``InputError`` for ``auto``: a stored answer has its format."""
 
-    style: CitationStyle | None = None
+    style: Style | None = None
     output_format: OutputFormat | None = None
     with_sources: bool = False
     with_confidence: bool = False
@@ -41,12 +58,12 @@ class Styling:
 
     def result(self, view: JobView) -> JobResult:
         """The result of a job, rendered again when a style, a format or a closing line is asked for."""
-        # Results are mostly written as they are stored: then no step of an answer is loaded.
+        # As above.
         from tasks.results import result_of  # noqa: PLC0415
 
         if self == Styling():
             return result_of(view)
-        from tasks.policy.restyle import restyle  # noqa: PLC0415 - as above
+        from tasks.policy.restyle import restyle  # noqa: PLC0415
 
         return restyle(
             view,

@@ -69,8 +69,8 @@ class InputBounds:
 class Intake:
     """The jobs of some files, in order; afterwards, what was refused on the way.
 
-    A job's position is that of its line among the lines that are not blank, over all files; so line N of the output
-    answers the Nth such line of the input.
+    A job's position is that of its line or row over all files, and a blank line has one, too: so the line that screens and
+    ``BATCH:lineN`` name is the one that an editor shows. Line N of the output answers the Nth line that is not blank.
     """
 
     files: Sequence[str]
@@ -92,6 +92,9 @@ class Intake:
     digest: "ContentDigest | None" = None
     """Of what was read; None: nobody asks for it."""
     lines: int = 0
+    """Those that are not blank."""
+    position: int = 0
+    """Of the next line."""
     accepted: int = 0
     refused: list[Refused] = field(default_factory=list)
     warnings: Counter[str] = field(default_factory=Counter)
@@ -147,9 +150,11 @@ class Intake:
         first_rows = FirstRows(maker)
         rows = first_rows.read(file.rows, title, by_person=self.bounds is None)
         defaults, about_scores = without_threshold(first_rows.scores, self.batch.defaults)
+        first = self.position
         for row in rows:
-            position = self.lines
-            self.lines += 1
+            # A line may hold several questions, each of which takes a position; without lines rows follow each other.
+            position = max(self.position, first + row.line - 1)
+            self.lines, self.position = self.lines + 1, position + 1
             if self.bounds is not None:
                 self.bounds.check(self.lines, len(self.refused))
             raw: Any = None

@@ -75,6 +75,8 @@ class Row(NamedTuple):
     place: str
     value: Any
     error: InputError | None = None
+    line: int = 0
+    """Its number in a file of lines, from 1, as an editor counts; else 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,9 +270,9 @@ def _lines(source: _Source) -> Generator[Row, None, None]:
     for number, line in lines_of(source.file, source.title):
         place = f"{source.title}, line {number}"
         try:
-            yield Row(place, parse_line(line))
+            yield Row(place, parse_line(line), line=number)
         except InputError as error:
-            yield Row(place, None, error)
+            yield Row(place, None, error, number)
 
 
 def _values(source: _Source) -> Generator[Row, None, None]:

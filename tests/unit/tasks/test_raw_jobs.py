@@ -318,3 +318,11 @@ def test_requests_of_earlier_systems_are_read_with_their_options() -> None:
     for name, output_format in formats.items():
         assert request_of(config={"output_format": name}).config.output_format == output_format
     assert request_of(citation_style="x").metadata == {"citation_style": "x"}
+
+
+@pytest.mark.parametrize("shared", ["citation_style", "citation_format"])
+@pytest.mark.parametrize("own", ["citation_style", "citation_format"])
+def test_the_marker_of_a_job_goes_before_that_of_its_batch_under_either_name(own: str, shared: str) -> None:
+    raw = {"query": "Why?", "config": {own: "<{title}>"}}
+    assert parse_request(raw, {shared: "({index})"})[0].config.citation_style == "<{title}>"
+    assert parse_request({"query": "Why?"}, {shared: "({index})"})[0].config.citation_style == "({index})"

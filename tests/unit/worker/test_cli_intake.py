@@ -40,12 +40,12 @@ def refused(reader: Intake) -> list[Refused]:
     return reader.refused
 
 
-def test_positions_count_the_lines_that_are_not_blank_over_all_files(tmp_path: Path) -> None:
+def test_positions_are_those_of_the_lines_over_all_files(tmp_path: Path) -> None:
     first_path = write_lines(tmp_path / "one", job(), "", "{", "  ", job())
     two = write_lines(tmp_path / "two", "", job())
     reader = intake(first_path, two)
-    assert [new.position for new in reader.jobs()] == [0, 2, 3]
-    assert [(bad.position, bad.place) for bad in reader.refused] == [(1, f"{first_path}, line 3")]
+    assert [new.position for new in reader.jobs()] == [0, 4, 6]
+    assert [(bad.position, bad.place) for bad in reader.refused] == [(2, f"{first_path}, line 3")]
     assert (reader.lines, reader.accepted) == (4, 3)
 
 

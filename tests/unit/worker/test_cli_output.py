@@ -24,9 +24,10 @@ from tests.lent_ledger import LentLedger
 from tests.unit.tasks.test_restyle import SEGMENTS, view
 from worker.cli.commands.cost_estimate import show_estimation
 from worker.cli.commands.job_commands import release_line
-from worker.cli.commands.stored_results import Styling, failed_lines
+from worker.cli.commands.stored_results import failed_lines
 from worker.cli.exits import OutputFailed
 from worker.cli.outfile import check_output, writing
+from worker.cli.styling import Styling, style_of
 from worker.cli.summary import named_counts, run_lines
 from worker.cli.whole_run import Report
 from worker.operations.estimation import Estimation
@@ -152,6 +153,10 @@ def test_results_are_rendered_again_only_for_another_style() -> None:
     assert restyled.response.startswith("1. The night desk opens at nine. It closes at four [1].\n2. ")
     assert Styling(with_sources=True).result(stored).response != result_of(stored).response
     assert "Confidence: " in Styling(with_confidence=True).result(stored).response
+    assert "nine. It closes at four (1)." in Styling(style_of("({index})")).result(stored).response
+    assert style_of("endnote") is CitationStyle.ENDNOTE
+    with pytest.raises(InputError, match="must be one of 'source'"):
+        style_of("endnotes")
     with pytest.raises(InputError, match="name a format"):
         Styling(output_format=OutputFormat.AUTO)
 

@@ -29,7 +29,7 @@ class SubmitHarness:
     def submit(self, *jobs: dict[str, Any], strict: bool = False, **options: str) -> Accepted:
         self.count += 1
         path = self.folder / f"{self.count}.jsonl"
-        # A blank line before each, so that line and position are never the same number.
+        # A blank line before each, which counts: a position is that of the line as an editor shows it.
         path.write_text("".join(f"\n{json.dumps(job)}\n" for job in jobs))
         submission = Submission(
             [str(path)],
@@ -69,14 +69,14 @@ def test_one_line_in_conflict_is_named_and_the_others_are_taken(
 
     assert (accepted.created, accepted.jobs, len(accepted.refused)) == (True, 9, 1)
     (bad,) = accepted.refused
-    assert (bad.position, bad.custom_id) == (7, "c7")
+    assert (bad.position, bad.custom_id) == (15, "c7")
     assert str(bad.place).endswith("2.jsonl, line 16")
     (job_id,) = harness.ledger.row("SELECT id FROM job WHERE idempotency_key = '7'")
     message = f"line 16: idempotency_key: '7' was used before for job {job_id}"
     assert message in capsys.readouterr().err
     assert describe(accepted).endswith("9 jobs submitted; 1 line was not valid")
     lines = harness.output(accepted)
-    assert [line["position"] for line in lines] == list(range(10))
+    assert [line["position"] for line in lines] == list(range(1, 20, 2))
     assert [line["state"] for line in lines] == ["available"] * 7 + ["failed"] + ["available"] * 2
     assert first.batch_id != accepted.batch_id
 

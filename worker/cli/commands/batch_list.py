@@ -54,8 +54,10 @@ def status(
     present = replace(page, batches=page.batches[:limit])
     if as_json:
         now = datetime.now(UTC)
-        documents = [{"state": state_of(each, now), **status_document(each, present.lanes)} for each in present.batches]
-        write_json(documents[0] if batch_id else documents)
+        documents = [status_document(each, present.lanes) for each in present.batches]
+        states = ({"state": state_of(each, now)} for each in present.batches)
+        # One alone is the document of the contract.
+        write_json(documents[0] if batch_id else [state | each for state, each in zip(states, documents, strict=True)])
         return OK
     if batch_id is None:
         _show_batches(present, workers)

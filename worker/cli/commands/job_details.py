@@ -8,7 +8,7 @@ from worker.cli import options
 from worker.cli.exits import OK
 from worker.cli.job_view import show_job
 from worker.cli.session import on_ledger
-from worker.cli.styling import Format, Style, Styling, WithConfidence, WithSources
+from worker.cli.styling import CitationStyle, Format, Styling, WithConfidence, WithSources
 from worker.cli.terminal import write_json
 from worker.operations.audit import audit_of, find_job, to_json
 
@@ -16,7 +16,7 @@ from worker.operations.audit import audit_of, find_job, to_json
 def show(
     job: Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or BATCH:CUSTOM_ID, or BATCH:lineN.")],
     *,
-    citation_style: Style = None,
+    citation_style: CitationStyle = None,
     output_format: Format = None,
     with_sources: WithSources = False,
     with_confidence: WithConfidence = False,

@@ -15,7 +15,7 @@ from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.outfile import check_output, writing
 from worker.cli.progress import reporting
 from worker.cli.session import on_ledger, session
-from worker.cli.styling import Format, Style, Styling, WithConfidence, WithSources
+from worker.cli.styling import CitationStyle, Format, Styling, WithConfidence, WithSources
 from worker.cli.summary import named_counts
 from worker.cli.terminal import tell
 from worker.cli.waiting import Watch
@@ -32,7 +32,7 @@ def results(
     *,
     output: options.Output = "-",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until all jobs are final (or held).")] = False,
-    citation_style: Style = None,
+    citation_style: CitationStyle = None,
     output_format: Format = None,
     with_sources: WithSources = False,
     with_confidence: WithConfidence = False,
