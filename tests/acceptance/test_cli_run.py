@@ -58,7 +58,7 @@ def test_bad_lines_appear_in_the_output_at_their_position(home: Home, tmp_path: 
     assert done.code == 1
     results = read_lines(out)
     assert [result["state"] for result in results] == ["completed", "failed", "failed", "failed", "completed"]
-    assert [result["position"] for result in results] == [0, 1, 2, 3, 4]
+    assert [result["position"] for result in results] == [0, 2, 3, 4, 5]
     refused = results[1:4]
     assert all(result["job_id"] is None for result in refused)
     assert {result["failure"]["kind"] for result in refused} == {"invalid_request"}

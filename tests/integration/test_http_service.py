@@ -184,7 +184,7 @@ def test_a_batch_is_submitted_listed_and_read_with_its_bad_lines(door: Door) -> 
     ]
     parquet = door.http.get(f"/v1/batches/{batch}/results?format=parquet")
     assert (parquet.status_code, parquet.content[:4], parquet.content[-4:]) == (200, b"PAR1", b"PAR1")
-    assert door.http.get(f"/v1/batches/{batch}/jobs/two/b").json()["position"] == 2
+    assert door.http.get(f"/v1/batches/{batch}/jobs/two/b").json()["position"] == 3
     assert door.http.get(f"/v1/batches/{batch}/jobs/0").json()["custom_id"] == "one"
     assert door.http.post(f"/v1/batches/{batch}/cancel").json() == {"cancelled": 2}
     assert door.http.get(f"/v1/batches/{batch}").json()["states"] == {"cancelled": 2}

@@ -15,8 +15,8 @@ from schemas.states import HeldReason, JobState, Step
 from tasks.ports import Advance, LeaseKey
 from tests.builders import make_batch, make_config, make_jobs, make_request
 from tests.servers import advance_clock
-from worker.cli.preflight_messages import resume_lanes
 from worker.cli.session import Session
+from worker.cli.submitting import resume_lanes
 from worker.ledger.fleet import Present
 from worker.ledger.postgres import PostgresLedger
 

@@ -147,7 +147,7 @@ def show_job(audit: Audit) -> None:
     """Writes the whole audit of a job."""
     out = console()
     view, result, detail = audit.detail.view, audit.result, audit.detail
-    _facts(out, f"Job {view.job_id}", {**_job(view), "asked again as": ", ".join(map(str, detail.replays))})
+    _facts(out, f"Job {view.job_id}", {**_job(view), "asked again as": detail.replays})
     show_answer(out, view.request, result)
     grounding = view.record.grounding if view.record else None
     _facts(
@@ -159,9 +159,11 @@ def show_job(audit: Audit) -> None:
             "sufficient context": result.sufficient_context,
             "answer quality": result.answer_quality,
             "warnings": "; ".join(result.warnings),
-            "checkers": _pairs(grounding.checkers) if grounding else None,
-            "failed checkers": _pairs(grounding.failed_checkers) if grounding else None,
-            "skipped checkers": _pairs(grounding.skipped_checkers) if grounding else None,
+            **{
+                name.replace("_", " "): getattr(grounding, name)
+                for name in ("checkers", "failed_checkers", "skipped_checkers")
+                if grounding
+            },
             "judge by default": _default_judge(audit),
             "failure": f"{result.failure.kind.value}: {result.failure.message}" if result.failure else None,
         },
@@ -196,20 +198,20 @@ def _job(view: JobView) -> Facts:
         "state": view.state.value + (f", held: {view.held_reason}" if view.held_reason else ""),
         "outcome": view.outcome.value if view.outcome else None,
         "step": f"{view.step.value}, run {view.run}, round {view.round}",
-        "created": moment(view.created_at),
-        "scheduled": moment(view.scheduled_at) if view.scheduled_at > view.created_at else None,
-        "started": moment(view.started_at),
-        "finished": moment(view.finished_at),
-        "published": moment(view.published_at),
-        "erased": moment(view.erased_at),
+        "created": view.created_at,
+        "scheduled": view.scheduled_at if view.scheduled_at > view.created_at else None,
+        "started": view.started_at,
+        "finished": view.finished_at,
+        "published": view.published_at,
+        "erased": view.erased_at,
         "replay of": view.replay_of,
         "cost": cost(view.cost_usd),
         "message id": request.message_id,
         "retrieval record": request.retrieval_record_id,
         "trace id": request.trace_id,
         "request id": request.request_id,
-        "config": None if view.erased_at else _pairs(request.config.model_dump(mode="json", exclude_defaults=True)),
-        "metadata": _pairs(request.metadata),
+        "config": None if view.erased_at else request.config.model_dump(mode="json", exclude_defaults=True),
+        "metadata": request.metadata,
     }
 
 
@@ -237,25 +239,10 @@ def _reused_verdicts(claims: Sequence[Claim]) -> Facts:
 
 
 def _provider(snapshot: ProviderSnapshot) -> Facts:
-    origin = snapshot.shared_from
-    return {
-        "provider": snapshot.provider,
-        "model asked": snapshot.model_asked,
-        "model returned": snapshot.model_returned,
-        "tier asked": snapshot.service_tier_asked,
-        "tier returned": snapshot.service_tier_returned,
-        "lane": snapshot.lane,
-        "lane chosen because": snapshot.lane_reason,
-        "protocol": snapshot.protocol.value if snapshot.protocol else None,
-        "endpoint": snapshot.endpoint,
-        "request id": snapshot.request_id,
-        "response id": snapshot.response_id,
-        "sent": _pairs(snapshot.parameters_sent),
-        "dropped": _pairs(snapshot.parameters_dropped),
-        "sdk": snapshot.sdk,
-        "rate limits": _pairs(snapshot.rate_limits),
-        "answer taken from": f"job {origin.job_id}, answered {moment(origin.answered_at)}" if origin else None,
-    }
+    facts = {name.replace("_", " "): value for name, value in snapshot if name != "shared_from"}
+    if (origin := snapshot.shared_from) is not None:
+        facts["answer taken from"] = f"job {origin.job_id}, answered {moment(origin.answered_at)}"
+    return facts
 
 
 def _parked(view: JobView, attempts: Sequence[Facts]) -> Facts:
@@ -353,10 +340,8 @@ def _events(out: Console, events: Sequence[Facts]) -> None:
         return
     table = table_of("at", "run", "event", "by", "detail")
     for event in events:
-        detail = event["detail"]
-        details = _pairs(detail) if isinstance(detail, dict) else str(detail or "")
-        cells = (moment(_at(event["at"])), event["run"], event["kind"], event["actor"], details)
-        table.add_row(*(safe(str(cell)) for cell in cells))
+        cells = (moment(_at(event["at"])), event["run"], event["kind"], event["actor"], event["detail"])
+        table.add_row(*(safe(_words(cell)) for cell in cells))
     _titled(out, "Events", table)
 
 
@@ -378,20 +363,29 @@ def _proven(proof: Proof) -> str:
 
 
 def _facts(out: Console, title: str, facts: Facts) -> None:
-    present = {label: value for label, value in facts.items() if value not in (None, "")}
-    if not present:
-        return
     table = Table.grid(padding=(0, 2))
-    for label, value in present.items():
-        table.add_row(safe(label, "dim"), safe(str(value)))
-    _titled(out, title, table)
+    for label, value in facts.items():
+        if words := _words(value):
+            table.add_row(safe(label, "dim"), safe(words))
+    if table.row_count:
+        _titled(out, title, table)
+
+
+def _words(value: Any) -> str:
+    """A value for people; empty where there is none."""
+    match value:
+        case None:
+            return ""
+        case datetime():
+            return moment(value)
+        case Mapping():
+            return ", ".join(f"{key}={each}" for key, each in value.items())
+        case list() | tuple():
+            return ", ".join(map(str, value))
+    return str(value)
 
 
 def _titled(out: Console, title: str, table: Table) -> None:
     out.print(Rule(safe(title, "bold"), align="left", style="dim"))
     out.print(table)
     out.print()
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in values.items())

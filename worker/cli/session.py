@@ -1,7 +1,7 @@
 """Opens what a command works with: servers, schema, workers; closes what it opened, unless others still use it."""
 
 import signal
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -77,12 +77,11 @@ class Session:
 
     def staff_if_missing(self, *, check_only: bool = False) -> list[WorkerSpec]:
         """Starts workers for as long as this command lasts, unless each step has one already."""
-        running = self.supervisor.running().values()
         if difference := self.supervisor.difference():
             warn(difference)
         local = local_model_processes(self.settings)
         needed = {"check"} | (set() if check_only else {"generate"}) | ({"local"} if local else set())
-        if needed <= {queue for process in running for queue in process.spec.queues}:
+        if needed <= queues_of(self.supervisor.running()):
             return []
         specs = check_only_specs(local=local) if check_only else worker_specs(self.settings.slots, local=local)
         return self.staff(specs, ephemeral=True)
@@ -101,6 +100,11 @@ def on_ledger(
     settings = settings or load_settings()
     with session(settings, writes=makes and settings.embedded()) as opened:
         return opened.on_ledger(operation)
+
+
+def queues_of(workers: Mapping[str, WorkerProcess]) -> set[str]:
+    """The queues of worker processes, whether they take jobs or not."""
+    return {queue for process in workers.values() for queue in process.spec.queues}
 
 
 def has_ledger(settings: Settings) -> bool:

@@ -14,7 +14,7 @@ from schemas.states import FINAL_STATES, HeldReason, JobState
 from tasks.errors import LedgerUnavailable
 from worker.cli.full_disk import DiskFull
 from worker.cli.progress import Reporter, all_wait
-from worker.cli.session import Session
+from worker.cli.session import Session, queues_of
 from worker.ledger.postgres import PostgresLedger
 from worker.local import LocalServerError
 from worker.operations.free_disk import full_disk_line, low_disk_line
@@ -80,16 +80,12 @@ class Watch:
     """Awaited with each look at a batch that has jobs left."""
     _expected: dict[str, WorkerSpec] = field(default_factory=dict)
     _restarts: dict[str, int] = field(default_factory=dict)
-    _lanes_noted: set[tuple[str, str, str, bool]] = field(default_factory=set)
+    _noted: set[object] = field(default_factory=set)
+    """What was reported once."""
     _lanes_read_at: float = float("-inf")
     _settled_since: float | None = None
     _unserved_since: float | None = None
-    _unserved_noted: bool = False
-    _budgets_noted: set[tuple[str | None, str, datetime | None]] = field(default_factory=set)
-    _batches_noted: set[tuple[str | None, bool]] = field(default_factory=set)
     _batches_read_at: float = float("-inf")
-    _disk_noted: bool = False
-    _elsewhere_noted: bool = False
     _full_since: float | None = None
     _disk_read_at: float = float("-inf")
 
@@ -113,6 +109,11 @@ class Watch:
             if await asyncio.to_thread(supervisor.start, self._expected[name], ephemeral=True):
                 log = supervisor.log(name)
                 self.reporter.note(f"the worker {name} ended by itself and was started again; its log: {log}")
+
+    def _note_once(self, key: object, message: str) -> None:
+        if key not in self._noted:
+            self._noted.add(key)
+            self.reporter.note(message)
 
     async def patiently(self, look: Callable[[], Awaitable[Answer]]) -> Answer:
         """Looks again while the ledger is away; a restart of the database is nothing to give up for.
@@ -161,8 +162,13 @@ class Watch:
             remaining = status.jobs - status.final
             if not remaining:
                 moving = await self.still_moving(moving)
-                self._note_elsewhere(moving)
-                if not moving and not self._waits_for_callback(status):
+                if moving:
+                    self._note_once(
+                        "elsewhere",
+                        "the jobs of this batch are final; lines of the input wait for jobs of other batches, "
+                        f"the first of them {moving[0]} (nightdesk show)",
+                    )
+                elif not self._waits_for_callback(status):
                     return status
             if self.on_look is not None:
                 await self.patiently(self.on_look)
@@ -174,15 +180,6 @@ class Watch:
             stuck_before = stuck
             pause = (time.monotonic() - began) / LOOK_SHARE
             await asyncio.sleep(min(max(pause, FASTEST_LOOK_S), SLOWEST_LOOK_S))
-
-    def _note_elsewhere(self, moving: list[UUID]) -> None:
-        """Says once that lines of the input have to wait for jobs of other batches."""
-        if moving and not self._elsewhere_noted:
-            self._elsewhere_noted = True
-            self.reporter.note(
-                "the jobs of this batch are final; lines of the input wait for jobs of other batches, "
-                f"the first of them {moving[0]} (nightdesk show)"
-            )
 
     async def _next_try(self, status: BatchStatus) -> datetime | None:
         """The time at which the first job goes on, while all of them wait for theirs."""
@@ -225,28 +222,21 @@ class Watch:
             return
         self._lanes_read_at = now
         for lane in await self.patiently(self.ledger.fleet.lane_notices):
-            key = (lane.provider, lane.lane, lane.model, lane.paused)
-            if key not in self._lanes_noted:
-                self._lanes_noted.add(key)
-                self.reporter.note(f"{lane.event}. {lane.consequence.capitalize()}. To fix it: {lane.remedy}")
+            self._note_once(
+                (lane.provider, lane.lane, lane.model, lane.paused),
+                f"{lane.event}. {lane.consequence.capitalize()}. To fix it: {lane.remedy}",
+            )
         await self._look_at_workers(now)
 
     async def _look_at_workers(self, now: float) -> None:
         """Reports a queue that has had jobs and no worker for a while, until it has one; workers take seconds to start."""
         queues = await self.patiently(self.ledger.fleet.unserved)
         if not queues:
-            self._unserved_since, self._unserved_noted = None, False
+            self._unserved_since = None
         elif self._unserved_since is None:
             self._unserved_since = now
-        elif not self._unserved_noted and now - self._unserved_since >= (
-            OWN_UNSERVED_S if self._expected else UNSERVED_S
-        ):
-            self._unserved_noted = True
-            self.reporter.note(unserved_line(queues, self._started_queues()))
-
-    def _started_queues(self) -> set[str]:
-        """The queues of the worker processes of this home, whether they take jobs or not."""
-        return {queue for process in self.session.supervisor.running().values() for queue in process.spec.queues}
+        elif now - self._unserved_since >= (OWN_UNSERVED_S if self._expected else UNSERVED_S):
+            self._note_once(self._unserved_since, unserved_line(queues, queues_of(self.session.supervisor.running())))
 
     async def _look_at_batches(self, status: BatchStatus) -> None:
         """Reports once each provider batch and background lane in which jobs wait, and its cancel."""
@@ -257,17 +247,14 @@ class Watch:
         for notice in await self.patiently(lambda: self.ledger.remote_overview.notices(status.batch_id)):
             in_background = notice.lane in WINDOWS
             key = (notice.lane if in_background else notice.remote_id, notice.spilled_at is not None)
-            if (in_background or notice.remote_id is not None) and key not in self._batches_noted:
-                self._batches_noted.add(key)
-                self.reporter.note(notice.event)
+            if in_background or notice.remote_id is not None:
+                self._note_once(key, notice.event)
 
     async def _look_at_budgets(self, status: BatchStatus) -> bool:
         """Reports once for each period that jobs wait for a budget; true if money comes by itself, in the next period."""
         budgets = await self.patiently(lambda: budgets_in_short(self.ledger, status))
         for budget in budgets:
-            if (key := (budget.key, budget.period, budget.begins_at)) not in self._budgets_noted:
-                self._budgets_noted.add(key)
-                self.reporter.note(budget_line(budget))
+            self._note_once((budget.key, budget.period, budget.begins_at), budget_line(budget))
         if any(budget.too_small for budget in budgets):
             return False
         # The next period of a tenant's budget comes, whether its beginning is known yet or not.
@@ -283,11 +270,8 @@ class Watch:
             self._bear_full_disk(line, now)
             return
         self._full_since = None
-        if self._disk_noted:
-            return
         if line := low_disk_line(self.session.settings):
-            self._disk_noted = True
-            self.reporter.note(line)
+            self._note_once("disk", line)
 
     def _bear_full_disk(self, line: str, now: float) -> None:
         """Waits for room for a while: calls that are paid now could not be stored, so the workers have to end then."""

@@ -1,4 +1,7 @@
-"""Takes files from the submission to their results, or a batch that is there already: ``run``, ``check`` and ``demo``."""
+"""Takes files from the submission to their results, or a batch that is there already: ``run``, ``check`` and ``demo``.
+
+``submit`` does the first half of it.
+"""
 
 import asyncio
 import time
@@ -17,12 +20,21 @@ from worker.cli.batch_run import BatchRun
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.full_disk import naming_full_disk
 from worker.cli.growing_output import GrowingOutput, grows, place_of
-from worker.cli.input_files import earlier_batch, known_batch, new_submission
-from worker.cli.interruption import NOTHING_SUBMITTED, Interruption, fate_of
 from worker.cli.outfile import check_output
-from worker.cli.preflight_messages import announce, ask_models, ask_models_again, resume_lanes
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, has_ledger, session
+from worker.cli.submitting import (
+    NOTHING_SUBMITTED,
+    Interruption,
+    announce,
+    ask_models,
+    ask_models_again,
+    earlier_batch,
+    fate_of,
+    known_batch,
+    new_submission,
+    resume_lanes,
+)
 from worker.cli.summary import describe, earlier_lines, raised_ceiling
 from worker.cli.terminal import actor, tell, warn
 from worker.cli.waiting import Watch
@@ -32,7 +44,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.local import LocalServerError
 from worker.operations.answerers import Answerers, find_answerers
 from worker.operations.counts import count_of
-from worker.operations.file_submission import Submission
+from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_columns import ColumnMap
 from worker.operations.input_content import SameInput
 from worker.operations.output_form import OutputForm
@@ -51,6 +63,8 @@ class RunRequest:
     """Name, key, ceiling and defaults of the batch."""
     resume: UUID | None = None
     """A batch to go on with, instead of files."""
+    waits: bool = True
+    """False: the files are handed in, and nothing is written."""
     strict: bool = False
     quiet: bool = False
     with_workers: bool = True
@@ -90,6 +104,8 @@ class Report:
     """Of the jobs that failed."""
     estimate: dict[str, Any] | None = None
     """The estimate that is kept with the batch beside the truth, if it is asked for."""
+    accepted: Accepted | None = None
+    """Of files that were only handed in; of a batch that was there already, with its status."""
     page: str | None = None
     """Address of the batch's page; None: no HTTP service runs with this home."""
 
@@ -123,7 +139,8 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
 
 def _run_batch(settings: Settings, request: RunRequest, interruption: Interruption) -> Report:
     began = time.monotonic()
-    check_output(request.output, request.files)
+    if request.waits:
+        check_output(request.output, request.files)
     submission = None
     first_step = Step.CHECK if request.check_only else Step.GENERATE
     answerers = run_interruptible(find_answerers(settings, first_step, starts=request.with_workers))
@@ -146,14 +163,15 @@ def _run_batch(settings: Settings, request: RunRequest, interruption: Interrupti
     if submission is not None:
         announce(settings, submission, request.files, answerers, quiet=request.quiet)
     whole_run = _WholeRun(request, submission, answerers, began, request.resume)
-    if submission is not None and not looks and request.preflight:
-        whole_run.accepted = ask_models(settings, submission, answerers)
-    with session(settings, writes=submission is not None, staffs=request.with_workers) as opened:
+    if submission is not None and not looks:
+        whole_run.ask(settings, submission)
+    # What only hands in leaves the schema of a server to 'migrate' and 'up'.
+    writes = submission is not None and (request.waits or settings.embedded())
+    with session(settings, writes=writes, staffs=request.with_workers) as opened:
         if submission is not None and looks:
-            earlier = whole_run.take_earlier(opened)
-            if request.preflight and (earlier is None or HeldReason.LANE_PAUSED in earlier.held):
-                ask = ask_models if earlier is None else ask_models_again
-                whole_run.accepted = ask(settings, submission, answerers)
+            if (earlier := earlier_batch(opened, submission, quiet=request.quiet)) is not None:
+                whole_run.take(earlier, submission)
+            whole_run.ask(settings, submission)
         try:
             with (
                 naming_full_disk(settings),
@@ -179,6 +197,8 @@ class _WholeRun:
     answerers: Answerers
     began: float
     batch_id: UUID | None
+    earlier: BatchStatus | None = None
+    """Of a batch with the same input that was there already."""
     results_so_far: int = 0
     """In the output, when the wait ended."""
     accepted: Sequence[tuple[str, str]] = ()
@@ -188,7 +208,7 @@ class _WholeRun:
 
     def how_to_go_on(self, opened: Session | None = None) -> str:
         """The whereabouts of the jobs, and the command that takes the run up again; a ledger that is open is asked."""
-        if self.batch_id is not None:
+        if self.batch_id is not None and self.request.waits:
             so_far = (
                 f" {count_of(self.results_so_far, 'result')} so far: {self.request.output}."
                 if self.results_so_far
@@ -202,25 +222,27 @@ class _WholeRun:
             return "The jobs stay in the ledger, those that are done too. The same command finds them again."
         if self.submission is not None and opened is not None:
             fate, self.batch_id = fate_of(opened, self.submission)
-            return fate if self.batch_id is None else self.how_to_go_on()
+            return fate if self.batch_id is None or not self.request.waits else self.how_to_go_on()
         if self.submission is not None:
             return f"Nothing was submitted, unless 'nightdesk status {self.submission.batch.id}' knows of it."
         return ""
 
-    def take_earlier(self, opened: Session) -> BatchStatus | None:
-        """Goes on with the batch that the same input has already, if there is one, and says so."""
-        assert self.submission is not None
-        earlier = earlier_batch(opened, self.submission, quiet=self.request.quiet)
-        if earlier is not None:
-            self._take(earlier, self.submission)
-        return earlier
+    def ask(self, settings: Settings, submission: Submission) -> None:
+        """Makes sure of the models before they are called; of a batch that is there, where its calls were stopped."""
+        if not self.request.preflight:
+            return
+        if self.earlier is None:
+            self.accepted = ask_models(settings, submission, self.answerers)
+        elif self.request.waits and HeldReason.LANE_PAUSED in self.earlier.held:
+            self.accepted = ask_models_again(settings, submission, self.answerers)
 
-    def _take(self, earlier: BatchStatus, submission: Submission) -> None:
-        if not self.request.quiet:
+    def take(self, earlier: BatchStatus, submission: Submission) -> None:
+        """Goes on with the batch that the same input has already, and says so."""
+        if self.request.waits and not self.request.quiet:
             for line in earlier_lines(earlier, submission.batch):
                 tell(line)
         self.raised = raised_ceiling(earlier, submission.batch)
-        self.batch_id, self.submission = earlier.batch_id, None
+        self.earlier, self.batch_id, self.submission = earlier, earlier.batch_id, None
 
     async def run(self, opened: Session, reporter: Reporter) -> Report:
         """Submits or takes up the batch, waits for it, writes its results."""
@@ -229,12 +251,14 @@ class _WholeRun:
             watch = Watch(opened, ledger, reporter, check_only=request.check_only)
             run = BatchRun(watch, self.batch_id, force=request.force)
             await resume_lanes(ledger, opened, self.accepted)
-            if self.submission is not None:
-                await self._submit(run, self.submission)
-                if run.batch_id is None and not any(isinstance(line, Repeated) for line in run.lines or ()):
-                    return _nothing_submitted(run.lines or (), self.began)
-            else:
+            accepted = None if self.submission is None else await self._submit(run, self.submission)
+            if not request.waits:
+                accepted = accepted or await _accepted(ledger, self.earlier)
+                return Report(self.batch_id, self.earlier, Tally(), run.lines or (), 0.0, accepted=accepted)
+            if accepted is None:
                 await self._take_up(run)
+            elif accepted.batch_id is None and not accepted.repeated:
+                return _nothing_submitted(run.lines or (), self.began)
             watch.lanes = True
             status = await self._wait(run)
             lanes: Sequence[LaneNotice] = ()
@@ -247,7 +271,9 @@ class _WholeRun:
             seconds = time.monotonic() - self.began
             estimate = await self._beside_truth(ledger, run.batch_id)
             page = None if run.batch_id is None else batch_address(opened.settings.home, run.batch_id)
-            return Report(run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), failures, estimate, page)
+            return Report(
+                run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), failures, estimate, page=page
+            )
 
     async def _wait(self, run: BatchRun) -> BatchStatus | None:
         """Waits for the batch, and meanwhile writes its results into the output."""
@@ -282,7 +308,8 @@ class _WholeRun:
         if not request.quiet:
             tell(estimate_line(estimation))
 
-    async def _submit(self, run: BatchRun, submission: Submission) -> None:
+    async def _submit(self, run: BatchRun, submission: Submission) -> Accepted | None:
+        """The outcome of a submission; None where another command made a batch of the same input meanwhile."""
         if self.request.estimate:
             await self._estimate(run.watch.ledger, submission, run.watch.session.settings)
         # They take a second to start; meanwhile the jobs are submitted.
@@ -295,17 +322,18 @@ class _WholeRun:
         except SameInputSubmitted:
             if (earlier := await known_batch(run.watch.ledger, submission)) is None:
                 raise
-            self._take(earlier, submission)
+            self.take(earlier, submission)
             run.batch_id = earlier.batch_id
-            await self._take_up(run)
-            return
+            return None
         self.batch_id = accepted.batch_id
-        if not self.request.quiet:
+        opened = run.watch.session
+        if self.request.waits and not self.request.quiet:
             tell(describe(accepted))
         # Workers that start now look for jobs by themselves, and Celery would be loaded only to ring. A Redis of somebody else's
         # is rung all the same: the person should know that it is away.
-        if not (starting and run.watch.session.settings.embedded()):
-            await submission.hint(run.watch.session.settings, run.watch.session.where)
+        if not opened.settings.embedded() or (opened.supervisor.running() and not starting):
+            await submission.hint(opened.settings, opened.where)
+        return accepted
 
     def _staffs(self, run: BatchRun) -> bool:
         """Tells that this command starts workers: not beside those elsewhere that have other settings.
@@ -328,3 +356,17 @@ class _WholeRun:
         for_a_person = sum(status.held.get(reason, 0) for reason in (HeldReason.BUDGET, HeldReason.BATCH_PAUSED))
         if self._staffs(run) and (status.final + for_a_person < status.jobs or await run.watch.still_moving(elsewhere)):
             await run.watch.staff()
+
+
+async def _accepted(ledger: PostgresLedger, earlier: BatchStatus | None) -> Accepted:
+    """The outcome of a submission whose batch is there."""
+    assert earlier is not None
+    lines = [line async for line in ledger.reading.input_lines(earlier.batch_id)]
+    return Accepted(
+        earlier.batch_id,
+        created=False,
+        jobs=earlier.jobs,
+        refused=tuple(line for line in lines if isinstance(line, Refused)),
+        repeated=tuple(line for line in lines if isinstance(line, Repeated)),
+        submitted_at=earlier.created_at,
+    )

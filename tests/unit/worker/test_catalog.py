@@ -11,7 +11,7 @@ from schemas.failure import FailureKind
 from schemas.job import GenerationConfig
 from tasks.errors import InputError
 from tasks.submit import check_served, parse_request
-from worker.cli.input_files import new_submission
+from worker.cli.submitting import new_submission
 from worker.ledger.fleet import LaneNotice
 from worker.providers.registry import Installation
 from worker.settings import ProviderSettings, Settings

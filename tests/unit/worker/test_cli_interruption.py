@@ -10,7 +10,7 @@ import pytest
 
 from tasks.errors import LedgerUnavailable
 from tests.lent_ledger import LentLedger
-from worker.cli.interruption import NOTHING_SUBMITTED, Interruption, fate_of
+from worker.cli.submitting import NOTHING_SUBMITTED, Interruption, fate_of
 from worker.operations.file_submission import Submission
 from worker.settings import Settings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.command import run_here
-from worker.cli.commands.project_folder import template
+from worker.cli.commands.project_folder import TEMPLATE
 from worker.cli.project import adopt_project, find_project
 from worker.settings import Settings
 
@@ -78,6 +78,6 @@ def test_init_makes_settings_that_can_be_read_and_a_home(tmp_path: Path) -> None
     again = run_here(["init", tmp_path / "new"], dict(os.environ))
     assert (again.code, "is there already" in again.err) == (2, True)
 
-    lines = re.sub(r"^# (\w+ = |\[)", r"\1", template(), flags=re.MULTILINE)
+    lines = re.sub(r"^# (\w+ = |\[)", r"\1", TEMPLATE, flags=re.MULTILINE)
     settings = Settings(**tomllib.loads(lines))
     assert (settings.slots, settings.providers["local"].model) == (1000, "meta-llama/Llama-3.2-3B-Instruct")

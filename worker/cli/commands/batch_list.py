@@ -15,7 +15,7 @@ from worker.cli import options
 from worker.cli.console import WIDE, console, moment, safe, table_of, write_text
 from worker.cli.exits import OK
 from worker.cli.progress import all_wait, counts_of, window_text
-from worker.cli.session import session
+from worker.cli.session import queues_of, session
 from worker.cli.summary import error_counts, held_lines, money, named_counts
 from worker.cli.terminal import tell, write_json
 from worker.ledger.postgres import PostgresLedger
@@ -116,7 +116,7 @@ def _show_batches(present: Overview, workers: Mapping[str, WorkerProcess]) -> No
     for lane in present.lanes:
         write_text(out, f"{lane.event}. To fix it: {lane.remedy}")
     if present.unserved:
-        write_text(out, unserved_line(present.unserved, _queues_of(workers)))
+        write_text(out, unserved_line(present.unserved, queues_of(workers)))
     out.print(_staff({process.pid for process in workers.values()}, present.workers))
 
 
@@ -140,10 +140,6 @@ def show(out: Console, batches: Sequence[BatchStatus]) -> None:
             out.print(Text(f"{each.batch_id}  {state_of(each, now):<9}  {age_of(each, now)}"))
             name = f"{each.name}: " if each.name else ""
             out.print(safe(f"  {name}{each.final:,} of {each.jobs:,} final, {counts_of(each)}; cost {money(each)}"))
-
-
-def _queues_of(workers: Mapping[str, WorkerProcess]) -> set[str]:
-    return {queue for process in workers.values() for queue in process.spec.queues}
 
 
 def _staff(own: Collection[int], present: Iterable[str]) -> str:
@@ -179,7 +175,7 @@ def _show_batch(status: BatchStatus, present: Overview, workers: Mapping[str, Wo
     lines = failure_lines(status.batch_id, status.failures or ())
     lines += held_lines(status, present.lanes, present.budgets)
     if present.unserved and status.final < status.jobs:
-        lines.append(unserved_line(present.unserved, _queues_of(workers)))
+        lines.append(unserved_line(present.unserved, queues_of(workers)))
     lines += [
         f"{lane.event}. To fix it: {lane.remedy}"
         for lane in present.lanes

@@ -1,5 +1,6 @@
 """``nightdesk doctor``: names what is wrong, each with its remedy."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -98,8 +99,5 @@ def to_json(report: Report) -> dict[str, Any]:
     return {
         "worst": report.worst,
         "checked": report.checked,
-        "findings": [
-            {"check": finding.check, "severity": finding.severity, "what": finding.what, "remedy": finding.remedy}
-            for finding in report.findings
-        ],
+        "findings": [asdict(finding) for finding in report.findings],
     }

@@ -1,11 +1,11 @@
 """``nightdesk demo``: the example questions, answered and shown."""
 
 import gzip
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -116,50 +116,25 @@ def _best_example(results: Sequence[Mapping[str, Any]]) -> UUID | None:
 COLUMNS = (Outcome.ANSWERED, Outcome.UNVERIFIED, Outcome.ABSTAINED)
 
 
-@dataclass(slots=True)
-class _Sums:
-    jobs: int = 0
-    outcomes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    groundings: list[float] = field(default_factory=list)
-    citations: int = 0
-
-    def add(self, result: Mapping[str, Any]) -> None:
-        self.jobs += 1
-        self.outcomes[result["outcome"] or result["state"]] += 1
-        if result["grounding_score"] is not None:
-            self.groundings.append(result["grounding_score"])
-        self.citations += len(result["citations"])
-
-    @property
-    def further(self) -> str:
-        """The outcomes that have no column."""
-        columns = {outcome.value for outcome in COLUMNS}
-        return ", ".join(f"{count} {name}" for name, count in self.outcomes.items() if name not in columns)
-
-
-def _show_kinds(out: Console, results: Iterable[Mapping[str, Any]]) -> None:
-    """A line per ``metadata.kind`` and one for all; what no column counts is in the last one."""
-    kinds: dict[str, _Sums] = defaultdict(_Sums)
-    everything = _Sums()
+def _show_kinds(out: Console, results: Sequence[Mapping[str, Any]]) -> None:
+    """A line per ``metadata.kind`` and one for all; the outcomes that have no column are named in the last one."""
+    kinds: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for result in results:
-        kinds[str(result["metadata"].get("kind") or "other")].add(result)
-        everything.add(result)
-    further = bool(everything.further)
+        kinds[str(result["metadata"].get("kind") or "other")].append(result)
     names = [outcome.value.replace("_", " ") for outcome in COLUMNS]
-    headings = ["kind", "jobs", *names, "grounding", "cited", *["other"] * further]
+    headings = ("kind", "jobs", *names, "grounding", "cited", "other")
     table = table_of(*headings, right=set(headings) - {"kind", "other"})
-    for kind, sums in sorted(kinds.items()):
-        table.add_row(safe(kind), *_cells(sums, with_further=further))
+    for kind, group in sorted(kinds.items()):
+        table.add_row(safe(kind), *_cells(group))
     table.add_section()
-    table.add_row(safe("all", "bold"), *_cells(everything, with_further=further))
+    table.add_row(safe("all", "bold"), *_cells(results))
     out.print(table)
 
 
-def _cells(sums: _Sums, *, with_further: bool) -> list[str]:
-    return [
-        str(sums.jobs),
-        *(str(sums.outcomes.get(outcome.value, 0)) for outcome in COLUMNS),
-        f"{sum(sums.groundings) / len(sums.groundings):.2f}" if sums.groundings else "",
-        str(sums.citations),
-        *([sums.further] if with_further else []),
-    ]
+def _cells(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    outcomes = Counter(result["outcome"] or result["state"] for result in results)
+    groundings = [result["grounding_score"] for result in results if result["grounding_score"] is not None]
+    cells = [str(len(results)), *(str(outcomes.pop(outcome.value, 0)) for outcome in COLUMNS)]
+    cells.append(f"{fmean(groundings):.2f}" if groundings else "")
+    cells.append(str(sum(len(result["citations"]) for result in results)))
+    return [*cells, ", ".join(f"{count} {name}" for name, count in outcomes.items())]

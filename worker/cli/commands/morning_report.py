@@ -1,8 +1,7 @@
 """``nightdesk report``: a batch on one page, or the same as JSON."""
 
 import sys
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -54,7 +53,7 @@ def report(
     )
     content = document(result)
     if as_json:
-        write_json(_portable(content))
+        write_json(content)
     else:
         # The template engine is for a page alone.
         from worker.operations.report_page import page  # noqa: PLC0415
@@ -64,12 +63,3 @@ def report(
         if output != STDOUT:
             tell(f"report of {result.status.final:,} of {count_of(result.status.jobs, 'job')} written to {output}")
     return OK if result.status.final == result.status.jobs else INCOMPLETE
-
-
-def _portable(value: Any) -> Any:
-    """A document with times in ISO form and all else as it is."""
-    if isinstance(value, dict):
-        return {name: _portable(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_portable(each) for each in value]
-    return value.isoformat() if isinstance(value, datetime) else value

@@ -22,14 +22,6 @@ TEMPLATE = """\
 # model = "gpt-5-mini"
 # fallbacks = ["anthropic"]
 
-# A server of your own, to be named as a provider.
-# [providers.local]
-# preset = "vllm"
-# base_url = "http://localhost:8000/v1"
-# model = "meta-llama/Llama-3.2-3B-Instruct"
-"""
-
-_SETTINGS = """\
 # The most that a judge may add to the cost of an answer; 0: no judge but where a job asks for one.
 # default_judge_share = 0.15
 
@@ -45,13 +37,14 @@ _SETTINGS = """\
 # Servers of your own in place of the embedded ones: both or neither.
 # database_url = "postgresql://nightdesk@db.example/nightdesk"
 # redis_url = "redis://redis.example/0"
+
+# A server of your own, to be named as a provider.
+# [providers.local]
+# preset = "vllm"
+# base_url = "http://localhost:8000/v1"
+# model = "meta-llama/Llama-3.2-3B-Instruct"
 """
-
-
-def template() -> str:
-    """The text of a new settings file: tables stand last, as TOML wants it."""
-    head, mark, tables = TEMPLATE.partition("# A server of your own, to be named")
-    return f"{head}{_SETTINGS}\n{mark}{tables}"
+"""Of a new settings file; tables stand last, as TOML wants it."""
 
 
 def init(
@@ -67,7 +60,7 @@ def init(
     try:
         root.mkdir(parents=True, exist_ok=True)
         with config.open("x", encoding="utf-8") as file:
-            file.write(template())
+            file.write(TEMPLATE)
     except FileExistsError:
         raise InputError(f"{config} is there already: edit it, or give another folder") from None
     except OSError as error:

@@ -1,0 +1,171 @@
+"""What comes before a batch of files is there: its submission, who answers at what price, and what an interruption left."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+from schemas.batch import BatchStatus
+from tasks.errors import ConfigurationError, InputError, LedgerError, NotFound, ServiceUnavailable
+from tasks.ports import Refused
+from worker.cli.batch_run import warn_of
+from worker.cli.exits import run_interruptible
+from worker.cli.session import Session
+from worker.cli.summary import unchanged_line
+from worker.cli.terminal import actor, tell, warn
+from worker.ledger.database import HOT_S
+from worker.ledger.postgres import PostgresLedger
+from worker.operations.answerers import Answerers
+from worker.operations.counts import count_of
+from worker.operations.file_submission import Submission
+from worker.operations.preflight import NOTHING, check_models, disk_line, first_jobs, judges_line, models_line
+from worker.settings import Settings
+
+
+def earlier_batch(opened: Session, submission: Submission, *, quiet: bool) -> BatchStatus | None:
+    """The batch that the same input with the same settings has already.
+
+    An input that earlier batches have in part takes that part, and says so unless asked for quiet.
+    """
+
+    async def find(ledger: PostgresLedger) -> BatchStatus | None:
+        earlier = await known_batch(ledger, submission)
+        if earlier is None and (unchanged := await submission.take_unchanged(ledger.contents)) and not quiet:
+            tell(unchanged_line(unchanged))
+        return earlier
+
+    return opened.on_ledger(find, statement_s=HOT_S)
+
+
+async def known_batch(ledger: PostgresLedger, submission: Submission) -> BatchStatus | None:
+    """The same, from an open ledger and of the whole input alone."""
+    batch_id = await submission.known_batch(ledger.contents)
+    return None if batch_id is None else await ledger.reading.batch_status(batch_id)
+
+
+def new_submission(
+    files: list[str], batch: dict[str, Any], settings: Settings, answerers: Answerers | None = None, **options: Any
+) -> Submission:
+    """Files that are to be submitted, with warnings of the lines refused so far.
+
+    Raises: InputError, also for a fault of the command or the settings that leaves no line valid.
+    """
+    refused: list[Refused] = []
+    try:
+        submission = Submission(
+            files, batch, settings, answerers=answerers, on_refused=refused.append, warn=warn, **options
+        )
+        if (fault := submission.intake.common_fault) is not None:
+            refused.clear()
+            raise InputError(f"{fault}; nothing was submitted")
+    finally:
+        warn_of(refused)
+    return submission
+
+
+# ---- who answers ----
+
+
+def announce(
+    settings: Settings, submission: Submission, files: Sequence[str], answerers: Answerers, *, quiet: bool
+) -> None:
+    """Says who answers the first jobs of some files at what price, and warns of a disk that is too full for them.
+
+    Args:
+        settings: of this process.
+        submission: with at least one valid job.
+        files: of the submission.
+        answerers: of its jobs.
+        quiet: say nothing but warnings.
+
+    Raises: ConfigurationError for what every call would meet.
+    """
+    jobs = first_jobs(submission.first_jobs)
+    if line := disk_line(settings, files, jobs):
+        warn(line)
+    if quiet or not (jobs.configs or jobs.judges):
+        return
+    why = f", {answerers.why}" if answerers.why else ""
+    for kind in answerers.kinds:
+        for line in (
+            models_line(kind.providers, kind.settings, jobs.configs),
+            judges_line(kind.providers, kind.settings, jobs.judges),
+        ):
+            if line:
+                tell(f"{line}{why}")
+
+
+def ask_models(settings: Settings, submission: Submission, answerers: Answerers) -> list[tuple[str, str]]:
+    """Asks the providers of the first jobs for their models and judges; warns of what they did not tell.
+
+    Returns: the providers with their models that did not refuse the key; none where others have the key.
+    Raises: ConfigurationError, ServiceUnavailable for what every call would meet.
+    """
+    jobs = first_jobs(submission.first_jobs)
+    if answerers.here and answerers.certain and (jobs.configs or jobs.judges):
+        accepted: list[tuple[str, str]] = []
+        for line in run_interruptible(
+            check_models(answerers.first.providers, settings, jobs.configs, jobs.judges, on_accepted=accepted.append)
+        ):
+            warn(line)
+        return accepted
+    return []
+
+
+def ask_models_again(settings: Settings, submission: Submission, answerers: Answerers) -> list[tuple[str, str]]:
+    """The same for a batch that is there already, and whose calls were stopped: warns of what every call would meet."""
+    try:
+        return ask_models(settings, submission, answerers)
+    except (ConfigurationError, ServiceUnavailable) as error:
+        warn(str(error).partition(f" {NOTHING}")[0])
+        return []
+
+
+async def resume_lanes(ledger: PostgresLedger, opened: Session, accepted: Sequence[tuple[str, str]]) -> None:
+    """Lets the lanes go on that a refused key paused, and says so, unless workers run that have another key."""
+    if not accepted or opened.supervisor.has_other_keys():
+        return
+    providers, jobs = await ledger.fleet.resume_lanes(accepted, actor())
+    if providers:
+        tell(f"{', '.join(providers)} accepts the key now: {count_of(jobs, 'held job')} released")
+
+
+# ---- interruption ----
+
+NOTHING_SUBMITTED = "Nothing was submitted."
+
+
+class Interruption:
+    """Tells a person once, at the innermost place that knows, what the interruption left."""
+
+    def __init__(self) -> None:
+        self._is_over = False
+        self._last_fate: Callable[[], str] | None = None
+        """Of the inner block that ended: what is left is the end of the command."""
+
+    @contextmanager
+    def tell_fate(self, fate: Callable[[], str]) -> Iterator[None]:
+        """Tells the fate of the work when the block is interrupted."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not self._is_over:
+                self._is_over = True
+                tell(f"Interrupted. {(self._last_fate or fate)()}".rstrip())
+            raise
+        self._last_fate = self._last_fate or fate
+
+
+def fate_of(opened: Session, submission: Submission) -> tuple[str, UUID | None]:
+    """The fate of an interrupted submission, by the ledger, and the batch if it is there: it was written whole or not at all."""
+    batch_id = submission.batch.id
+    try:
+        status = opened.on_ledger(lambda ledger: ledger.reading.batch_status(batch_id))
+    except NotFound:
+        return NOTHING_SUBMITTED, None
+    except (KeyboardInterrupt, ServiceUnavailable, LedgerError):
+        return f"Nothing was submitted, unless 'nightdesk status {batch_id}' knows of it.", None
+    return (
+        f"Batch {batch_id} was submitted whole: {count_of(status.jobs, 'job')}. Look at it with: nightdesk status {batch_id}",
+        batch_id,
+    )
