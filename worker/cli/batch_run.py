@@ -92,9 +92,10 @@ def warn_of(refused: Iterable[Refused]) -> None:
     faults: dict[tuple[str, str], list[Refused]] = {}
     for line in refused:
         faults.setdefault(((line.place or "").rpartition(" ")[0], line.message), []).append(line)
-    for (file, message), lines in list(faults.items())[:MOST_WARNINGS]:
+    for (kind, message), lines in list(faults.items())[:MOST_WARNINGS]:
         numbers = ", ".join((line.place or "").rpartition(" ")[2] for line in lines[:MOST_PLACES])
         more = ", ..." if len(lines) > MOST_PLACES else ""
-        warn(f"{file}s {numbers}{more} ({len(lines):,} lines): {message}" if len(lines) > 1 else str(lines[0]))
+        noun = kind.rpartition(" ")[2]
+        warn(f"{kind}s {numbers}{more} ({len(lines):,} {noun}s): {message}" if len(lines) > 1 else str(lines[0]))
     if len(faults) > MOST_WARNINGS:
-        warn("more lines are not valid, for other reasons")
+        warn("more are refused, for other reasons")

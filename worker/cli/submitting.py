@@ -1,4 +1,4 @@
-"""What comes before a batch of files is there: its submission, who answers at what price, and what an interruption left."""
+"""Prepares a batch of files: makes its submission, says who answers at what price, and what an interruption left."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -13,6 +13,7 @@ from tasks.policy.comparison import Comparison, Merit
 from tasks.policy.difference import Difference
 from tasks.ports import Refused, Turn
 from worker.cli import options
+from worker.cli.batch_run import warn_of
 from worker.cli.commands.batch_compare import comparison_document, show_comparison
 from worker.cli.console import console, safe, table_of
 from worker.cli.difference_view import show_difference
@@ -34,9 +35,6 @@ from worker.settings import load_settings
 
 MOST_LISTED = 20
 """Pairs that differ, listed for people."""
-
-MOST_REASONS = 5
-"""Reasons that jobs can't be asked again, named one by one."""
 
 
 def replay(
@@ -197,15 +195,7 @@ async def _replay(opened: Session, order: ReplayOrder, reporter: Reporter, *, wa
 def _warn_of(plan: ReplayPlan) -> None:
     for warning, count in plan.warnings.items():
         warn(f"{warning} ({count_of(count, 'job')})")
-    reasons: dict[str, list[Refused]] = {}
-    for refused in plan.refused:
-        reasons.setdefault(refused.message, []).append(refused)
-    for reason, jobs in list(reasons.items())[:MOST_REASONS]:
-        warn(
-            f"{jobs[0].place}: {reason}" if len(jobs) == 1 else f"{len(jobs):,} jobs, such as {jobs[0].place}: {reason}"
-        )
-    if len(reasons) > MOST_REASONS:
-        warn("more jobs can't be asked again, for other reasons: --json lists all")
+    warn_of(plan.refused)
 
 
 # ---- output ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -13,12 +13,12 @@ import typer
 from schemas.batch import BatchStatus
 from schemas.states import FINAL_STATES, JobState
 from tasks.errors import BrokerUnavailable, NotFound
-from tasks.ports import InputLine, JobView, Refused
+from tasks.ports import JobView, Refused
 from worker.cli import options
 from worker.cli.batch_run import BatchRun
-from worker.cli.exits import INCOMPLETE, OK, run_interruptible
-from worker.cli.progress import Reporter, counts_of, reporting
-from worker.cli.session import Session, session
+from worker.cli.exits import INCOMPLETE, OK
+from worker.cli.progress import counts_of, reporting
+from worker.cli.session import session
 from worker.cli.summary import held_lines, money
 from worker.cli.targets import job_of
 from worker.cli.terminal import printable, tell, write_json
@@ -50,7 +50,11 @@ def watch(
         if not opened.supervisor.running() and not quiet:
             tell("no worker of this home runs; watching the other workers of this ledger")
         try:
-            end, lines = run_interruptible(_watch(opened, first_id, name, reporter, quiet=quiet, text=not as_json))
+            end = opened.on_ledger(
+                lambda ledger: _watch(
+                    Watch(opened, ledger, reporter, lanes=True), first_id, name, quiet=quiet, text=not as_json
+                )
+            )
         except KeyboardInterrupt:
             tell(f"Interrupted; the work goes on. Look again with: nightdesk watch {target}")
             raise
@@ -58,42 +62,39 @@ def watch(
         write_json(end.model_dump(mode="json") if isinstance(end, BatchStatus) else _document(end))
     if isinstance(end, JobView):
         return OK if end.state is JobState.COMPLETED else INCOMPLETE
-    refused = sum(isinstance(line, Refused) for line in lines)
     if not quiet:
-        _sum_up(end, refused)
-    return OK if end.jobs == end.states.get(JobState.COMPLETED, 0) and not refused else INCOMPLETE
+        _sum_up(end)
+    return OK if end.jobs == end.states.get(JobState.COMPLETED, 0) and not end.refused_lines else INCOMPLETE
 
 
-async def _watch(
-    opened: Session, first: UUID, name: str, reporter: Reporter, *, quiet: bool, text: bool
-) -> tuple[BatchStatus | JobView, Sequence[InputLine]]:
-    async with opened.ledger() as ledger:
-        look_on = Watch(opened, ledger, reporter, lanes=True)
-        job_id = await job_of(ledger, first, name)
-        if job_id is None:
-            run = BatchRun(look_on, first)
-            status = await run.wait()
-            assert status is not None
-            failures = await look_on.failure_causes(status)
-            return status.model_copy(update={"failures": failures}), run.lines or ()
-        report: Callable[[str], None] = (lambda _: None) if quiet else tell
-        (view,) = await ledger.reading.views([job_id])
-        if not (text and view.request.config.stream):
-            return await follow(job_id, look_on, report), ()
-        async with _printing(opened.where.redis_url, opened.settings.key_prefix, view, report) as printer:
-            view = await follow(job_id, look_on, report)
-            if view.state in FINAL_STATES:
-                printer.over.set()
-        printer.finish(view)
-        return view, ()
+async def _watch(look_on: Watch, first: UUID, name: str, *, quiet: bool, text: bool) -> BatchStatus | JobView:
+    ledger, opened = look_on.ledger, look_on.session
+    job_id = await job_of(ledger, first, name)
+    if job_id is None:
+        run = BatchRun(look_on, first)
+        status = await run.wait()
+        assert status is not None
+        refused = sum(isinstance(line, Refused) for line in run.lines or ())
+        failures = await look_on.failure_causes(status)
+        return status.model_copy(update={"failures": failures, "refused_lines": refused})
+    report: Callable[[str], None] = (lambda _: None) if quiet else tell
+    (view,) = await ledger.reading.views([job_id])
+    if not (text and view.request.config.stream):
+        return await follow(job_id, look_on, report)
+    async with _printing(opened.where.redis_url, opened.settings.key_prefix, view, report) as printer:
+        view = await follow(job_id, look_on, report)
+        if view.state in FINAL_STATES:
+            printer.over.set()
+    printer.finish(view)
+    return view
 
 
-def _sum_up(status: BatchStatus, refused: int) -> None:
+def _sum_up(status: BatchStatus) -> None:
     tell(f"{count_of(status.jobs, 'job')}: {counts_of(status)}; cost {money(status)}")
     for line in failure_lines(status.batch_id, status.failures or ()) + held_lines(status):
         tell(line)
-    if refused:
-        tell(f"{count_of(refused, 'line of the input was', 'lines of the input were')} not valid")
+    if status.refused_lines:
+        tell(f"{count_of(status.refused_lines, 'line of the input was', 'lines of the input were')} not valid")
 
 
 def _document(view: JobView) -> dict[str, object]:

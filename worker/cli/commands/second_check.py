@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from statistics import fmean
 from typing import Annotated, Any, Self
 from uuid import UUID
 
@@ -12,7 +13,6 @@ from rich.console import Console
 from uuid_utils.compat import uuid7
 
 from schemas.generation import CheckerName
-from schemas.grounding import Verdict
 from schemas.job import Recheck
 from schemas.states import FINAL_STATES, JobState
 from tasks.errors import InputError
@@ -41,21 +41,25 @@ class Snapshot:
 
     state: JobState
     outcome: str
+    counts: Counter[str]
+    """Of what the table has rows for: the job by its outcome, its claims by verdict."""
     grounding_score: float | None
-    verdicts: tuple[tuple[Verdict, int], ...]
-    failed_checkers: tuple[str, ...]
+    whole: bool
+    """Each layer of the check that was asked for gave its verdicts."""
     cost_usd: Decimal
 
     @classmethod
     def of(cls, view: JobView) -> Self:
         """The present run of a job."""
         grounding = view.record.grounding if view.record is not None else None
+        outcome = (view.outcome or view.state).value
+        claims = {f"claims {verdict.value}": count for verdict, count in grounding.counts.items()} if grounding else {}
         return cls(
-            state=view.state,
-            outcome=view.outcome.value if view.outcome is not None else view.state.value,
-            grounding_score=grounding.grounding_score if grounding else None,
-            verdicts=tuple(grounding.counts.items()) if grounding else (),
-            failed_checkers=tuple(grounding.failed_checkers) if grounding else (),
+            view.state,
+            outcome,
+            Counter({f"jobs {outcome}": 1, **claims}),
+            grounding.grounding_score if grounding else None,
+            whole=grounding is None or not grounding.failed_checkers,
             cost_usd=view.cost_usd or Decimal(0),
         )
 
@@ -69,7 +73,7 @@ class Comparison:
     @property
     def all_done(self) -> bool:
         """Tells that every job is final again, with every layer that was asked for."""
-        return all(after.state in FINAL_STATES and not after.failed_checkers for _, after in self.pairs)
+        return all(after.state in FINAL_STATES and after.whole for _, after in self.pairs)
 
     @property
     def changed(self) -> int:
@@ -81,33 +85,17 @@ class Comparison:
         """Cost of the judge."""
         return sum((after.cost_usd - before.cost_usd for before, after in self.pairs), Decimal(0))
 
-    def rows(self) -> list[tuple[str, str, str]]:
+    def rows(self) -> list[tuple[str, ...]]:
         """(name, before, after): claims by verdict, jobs by outcome, mean grounding score."""
-        sides = [[pair[0] for pair in self.pairs], [pair[1] for pair in self.pairs]]
-        claims = [_claims(side) for side in sides]
-        outcomes = [Counter(snapshot.outcome for snapshot in side) for side in sides]
-        rows = [
-            (f"claims {verdict.value}", str(claims[0][verdict]), str(claims[1][verdict]))
-            for verdict in Verdict
-            if claims[0][verdict] or claims[1][verdict]
-        ]
-        rows += [
-            (f"jobs {outcome}", str(outcomes[0][outcome]), str(outcomes[1][outcome]))
-            for outcome in sorted(outcomes[0] | outcomes[1])
-        ]
-        return [*rows, ("mean grounding score", _mean(sides[0]), _mean(sides[1]))]
-
-
-def _claims(snapshots: Sequence[Snapshot]) -> Counter[Verdict]:
-    counted: Counter[Verdict] = Counter()
-    for snapshot in snapshots:
-        counted.update(dict(snapshot.verdicts))
-    return counted
+        sides = list(zip(*self.pairs, strict=True)) or [(), ()]
+        before, after = (sum((each.counts for each in side), Counter[str]()) for side in sides)
+        rows = [(name, str(before[name]), str(after[name])) for name in sorted(before | after)]
+        return [*rows, ("mean grounding score", *map(_mean, sides))]
 
 
 def _mean(snapshots: Sequence[Snapshot]) -> str:
     scores = [snapshot.grounding_score for snapshot in snapshots if snapshot.grounding_score is not None]
-    return f"{sum(scores) / len(scores):.3f}" if scores else "-"
+    return f"{fmean(scores):.3f}" if scores else "-"
 
 
 async def snapshots(ledger: PostgresLedger, batch_id: UUID) -> dict[UUID, Snapshot]:
