@@ -212,8 +212,8 @@ class Lexical:
         reading = reader.read(text, search.within(cited or None), claim.sentence)
         by_cited = reading.supported
         miscited = bool(claim.unknown) and not cited and by_cited
-        likely = search.likely(text.content, LIKELY) if cited and not by_cited else frozenset[int]()
-        if not likely <= cited:
+        likely = search.likely(text.content, LIKELY, but=cited) if cited and not by_cited else frozenset[int]()
+        if likely:
             everywhere = reader.read(text, search.within(likely | cited), claim.sentence)
             miscited = everywhere.supported
             if miscited or (everywhere.decision.error is not None and reading.decision.error is None):

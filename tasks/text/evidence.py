@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from schemas.job import SourceContext
 from tasks.text import source_index
-from tasks.text.sentences import Passage, Span, passages_around
+from tasks.text.sentences import LONGEST, Passage, Span, is_plain_latin, passages_around
 from tasks.text.source_index import (
     Postings,
     SourceIndex,
@@ -86,6 +86,16 @@ def _find_words(text: str, content: str) -> int | None:
     return None
 
 
+def _has(text: str, beginnings: Iterable[str], spare: int) -> bool:
+    """Tells whether a text has all beginnings of words but a few."""
+    for beginning in beginnings:
+        if beginning not in text:
+            if not spare:
+                return False
+            spare -= 1
+    return True
+
+
 class SourceWords:
     """The words of the sources of one answer; a source is read when a statement needs it.
 
@@ -104,9 +114,10 @@ class SourceWords:
         self._numbers: dict[int, frozenset[str]] = {}
 
     @cached_property
-    def small(self) -> list[str]:
-        """Each source in lower case."""
-        return [source.content.lower() for source in self.sources]
+    def small(self) -> list[str | None]:
+        """Each source in lower case; None for one with letters that have several forms."""
+        contents = (source.content.lower() for source in self.sources)
+        return [content if is_plain_latin(content) else None for content in contents]
 
     def search(self, scope: Collection[int] | None = None) -> "SourceSearch":
         """The search within a scope of the sources, the same one each time; None: all."""
@@ -220,17 +231,36 @@ class SourceSearch:
         """The search within a scope of all sources; None: all."""
         return self._words.search(scope)
 
-    def likely(self, statement: Collection[str], share: float) -> frozenset[int]:
-        """Its sources that may have a share of the words of a statement: by their beginnings, without reading any."""
-        beginnings = {stem: stem[:-1] for stem in statement if len(stem) > _SHORT and stem.isascii() and stem.isalpha()}
-        least = share * len(beginnings)
+    def likely(self, statement: Collection[str], share: float, but: Collection[int]) -> frozenset[int]:
+        """Its other sources that may have a share of a statement's words, or all but one, in one place: by their beginnings, without reading any."""
+        beginnings = [
+            (stem[:-1], stem) for stem in statement if len(stem) > _SHORT and stem.isascii() and stem.isalpha()
+        ]
+        spare = max(1, math.floor((1 - share) * len(beginnings) + _EQUAL))
+        # Each place has one of any words that are more than may be missing; long ones stand in few places.
+        beginnings.sort(key=lambda beginning: (-len(beginning[0]), beginning))
         return frozenset(
-            source
-            for source in self.sources
-            if not (small := self._words.small[source]).isascii()
-            or sum(beginning in small or stem in self._words.titles[source] for stem, beginning in beginnings.items())
-            >= least
+            source for source in self.sources if source not in but and self._may_hold(source, beginnings, spare)
         )
+
+    def _may_hold(self, source: int, beginnings: Sequence[tuple[str, str]], spare: int) -> bool:
+        """Tells whether all beginnings of words but a few may stand in one place of a source."""
+        small, title = self._words.small[source], self._words.titles[source]
+        if small is None:
+            return True
+        untitled = [beginning for beginning, stem in beginnings if stem not in title]
+        if len(untitled) <= spare or not _has(small, untitled, spare):
+            return len(untitled) <= spare
+        for beginning in untitled[: spare + 1]:
+            place = small.find(beginning)
+            while place >= 0:
+                ensure_time()
+                around = small[max(0, place - LONGEST) : place + 2 * LONGEST]
+                # A row of a table is read with its heads.
+                if "|" in around or _has(around, untitled, spare):
+                    return True
+                place = small.find(beginning, place + LONGEST)
+        return False
 
     def covers(self, sources: Sequence[SourceContext], vocabulary: Collection[str]) -> bool:
         """Tells whether it is a search over these sources for all words of a vocabulary."""

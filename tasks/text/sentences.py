@@ -368,11 +368,16 @@ def _as_latin(text: str) -> bytes | None:
     if text.isascii():
         return text.encode("ascii")
     text = _with_plain_marks(text)
-    if not _not_ascii(text) <= _PLAIN_LATIN and _is_foreign(text):
+    if not is_plain_latin(text) and _is_foreign(text):
         text = in_one_form(text).casefold()
         if any(character > "\xff" and character.isalnum() for character in _not_ascii(text)):
             return None
     return text.encode("latin-1", "replace")
+
+
+def is_plain_latin(text: str) -> bool:
+    """Tells whether a text has only such characters that Unicode's forms leave its letters as they are."""
+    return text.isascii() or _not_ascii(text) <= _PLAIN_LATIN
 
 
 _PLAIN_LATIN = frozenset("–—“”„‘«»…•€£§°\u00a0") | {
