@@ -106,6 +106,8 @@ def test_a_run_tells_its_model_its_progress_and_its_end(home: Home, tmp_path: Pa
     assert re.search(rf"{batch[0]}\s+final\s+4 of 4 ", see(home, 120, "list", "--limit", "1").text)
     # The messages that were sent are shown as they are, and broken by the terminal alone.
     assert "Claims" in capture(["show", f"{batch[0]}:q1"], home.environment(), 80).text
+    # No live line stands before what is written.
+    assert capture(["results", batch[0]], home.environment(), 80).lines[0].startswith('{"job_id":')
     assert "no service of this home runs" in see(home, 80, "open", batch[0]).text
 
 

@@ -79,6 +79,8 @@ class BatchRun:
         form: OutputForm = OutputForm.JSONL,
     ) -> Tally:
         """Writes the results; a file from its beginning when the ledger goes away meanwhile."""
+        if not is_replaced(output):
+            self.watch.reporter.end()
 
         async def write() -> Tally:
             with writing(output, self.batch_id, force=self.force) as file:

@@ -126,13 +126,15 @@ def _sources(request: JobRequest, result: JobResult) -> Iterator[RenderableType]
     """The cited sources, by the number they have in the answer."""
     ranked = {citation.rank: citation.source_index for citation in result.citations}
     for rank, index in sorted(ranked.items()):
-        yield Text.assemble((f"[{rank}] ", "bold cyan"), safe(label(request.context[index])))
+        yield Text.assemble((f"[{rank}] ", "bold cyan"), safe(label(request.context[index], index + 1)))
 
 
-def label(source: SourceContext) -> str:
-    """A name for a source that people recognise."""
+def label(source: SourceContext, number: int) -> str:
+    """A name for a source that people recognise; its number in the question where it came without one."""
     metadata = source.metadata
-    name = next((str(metadata[key]) for key in ("title", "source_path") if metadata.get(key)), source.document_id)
+    derived = source.document_id == SourceContext(content=source.content).document_id
+    unnamed = f"source {number} of the question" if derived else source.document_id
+    name = next((str(metadata[key]) for key in ("title", "source_path") if metadata.get(key)), unnamed)
     parts = [name]
     parts += [str(metadata[key]) for key in ("article", "section") if metadata.get(key)]
     if metadata.get("page") is not None:

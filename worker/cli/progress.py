@@ -213,6 +213,9 @@ class Reporter:
         """Writes a message."""
         tell(message)
 
+    def end(self) -> None:
+        """Takes a live line away, before results go to the same terminal."""
+
 
 class LineReporter(Reporter):
     """Writes a line every few seconds, without colours or control characters: for logs."""
@@ -272,6 +275,10 @@ class BarReporter(Reporter):
     def pages(self, verb: str, jobs: int, total: int | None) -> None:
         """See ``Reporter``."""
         self._progress.update(self._task, description=verb, total=total, completed=jobs, counts=count_of(jobs, "job"))
+
+    def end(self) -> None:
+        """See ``Reporter``."""
+        self._progress.stop()
 
 
 @contextmanager

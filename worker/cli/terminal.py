@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import textwrap
-from typing import Any
+from typing import Any, TextIO
 
 import orjson
 from pydantic_core import ValidationError
@@ -45,10 +45,10 @@ def wrap(message: str, columns: int) -> str:
     return "\n".join("\n".join(each) for each in lines).replace(_JOINT, " ")
 
 
-def columns() -> int | None:
-    """The columns of the terminal that messages are written to; None where they go elsewhere."""
+def columns(stream: TextIO | None = None) -> int | None:
+    """The columns of the terminal that messages, or a stream, are written to; None where they go elsewhere."""
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or None
+        return os.get_terminal_size((stream or sys.stderr).fileno()).columns or None
     except (OSError, ValueError, io.UnsupportedOperation):
         return None
 
@@ -63,9 +63,13 @@ def text_columns(width: int) -> int:
 
 def tell(message: str) -> None:
     """Writes one message for people, at word ends where a terminal is narrower."""
-    text, width = printable(message), columns()
-    sys.stderr.write(f"{text if width is None else wrap(text, text_columns(width))}\n")
-    sys.stderr.flush()
+    _write(sys.stderr, printable(message))
+
+
+def _write(stream: TextIO, text: str) -> None:
+    width = columns(stream)
+    stream.write(f"{text if width is None else wrap(text, text_columns(width))}\n")
+    stream.flush()
 
 
 def warn(message: str) -> None:
@@ -96,9 +100,8 @@ def write_json(value: Any) -> None:
 
 
 def write_line(text: str) -> None:
-    """Writes one line, for shells; a line break in a name makes no second one."""
-    sys.stdout.write(f"{printable(text).replace(chr(10), _CONTROL[0])}\n")
-    sys.stdout.flush()
+    """Writes one line, for shells; a line break in a name makes no second one. A terminal gets it at word ends."""
+    _write(sys.stdout, printable(text).replace(chr(10), _CONTROL[0]))
 
 
 def actor() -> str:

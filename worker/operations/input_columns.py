@@ -244,7 +244,12 @@ def knows(headings: Collection[str], columns: ColumnMap, *, check_only: bool) ->
 def kind_of_rows(columns: ColumnMap, *, check_only: bool) -> RowKind:
     """The rows that a command which takes jobs can read."""
     column = "response" if check_only else "query"
-    return RowKind(lambda headings: knows(headings, columns, check_only=check_only), column=column, named=columns.named)
+    return RowKind(
+        lambda headings: knows(headings, columns, check_only=check_only),
+        column=column,
+        further=" (and --map sources=COLUMN, where that of the sources has another name)",
+        named=columns.named,
+    )
 
 
 # ---- cells that a spreadsheet could run ------------------------------------------------------------------------------

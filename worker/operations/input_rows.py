@@ -63,6 +63,8 @@ class RowKind:
     what: str = "jobs"
     column: str = "query"
     """Named to a person whose table has none of the columns."""
+    further: str = ""
+    """What that person may have to name, too."""
     named: Sequence[str] = ()
     """Columns that a person named, which must be there."""
     results: bool = False
@@ -234,7 +236,7 @@ def _check_columns(columns: Sequence[str], title: str, kind: RowKind) -> None:
     if not kind.headings(columns):
         raise InputError(
             f"{title} holds no {kind.what} by its columns {listed(columns)}: none is known as "
-            f"{kind.column!r}. Say which it is: --map {kind.column}=COLUMN"
+            f"{kind.column!r}. Say which it is: --map {kind.column}=COLUMN{kind.further}"
         )
 
 

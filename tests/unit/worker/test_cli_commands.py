@@ -2,6 +2,7 @@ import io
 import re
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import jsonschema
@@ -28,7 +29,7 @@ from worker.cli.commands.contract import MODELS, json_schema
 from worker.cli.console import write_text
 from worker.cli.exits import exit_code_of
 from worker.cli.help import ANSWER, ARGUMENTS, CHECK, FILES, MONEY, NIGHT, OPTIONS, TERMINAL
-from worker.cli.job_view import show_answer
+from worker.cli.job_view import label, show_answer
 from worker.cli.terminal import tell, wrap
 from worker.local import StartError
 from worker.operations.counts import count_of
@@ -217,7 +218,7 @@ def test_a_narrow_terminal_breaks_messages_at_words_and_no_command() -> None:
 def test_a_terminal_of_one_column_gets_its_messages(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminal, "columns", lambda: 1)
+    monkeypatch.setattr(terminal, "columns", lambda _: 1)
     tell("no job waits")
     assert capsys.readouterr().err.split() == ["no", "job", "waits"]
     write_text(Console(file=(out := io.StringIO()), width=1), "no job waits")
@@ -237,6 +238,18 @@ def test_a_number_has_the_noun_that_fits() -> None:
         "0 jobs",
         "2,000 lines were",
     ]
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ({"content": "So."}, "source 1 of the question"),
+        ({"content": "So.", "title": "Rules"}, "Rules"),
+        ({"content": "So.", "document_id": "r1", "page": 3}, "r1, page 3"),
+    ],
+)
+def test_a_source_is_shown_by_a_name_that_people_know(source: dict[str, Any], name: str) -> None:
+    assert label(JobRequest(query="Why?", context=(source,)).context[0], 1) == name
 
 
 def test_an_answer_can_not_steer_a_terminal() -> None:

@@ -206,7 +206,10 @@ RESULT = (
         (b"PK\x03\x04abc", "an Excel workbook; save the sheet as 'CSV UTF-8'"),
         (b"ab\0c", "it is binary, not text"),
         ('# Title\n\n```\n{"query": "Why?", "context": []}\n', "holds no jobs: it begins with '# Title'"),
-        ("a,b\n1,2\n", r"by its columns 'a', 'b': none is known as 'query'. Say which it is: --map query=COLUMN"),
+        (
+            "a,b\n1,2\n",
+            r"by its columns 'a', 'b': none is known as 'query'. Say which it is: --map query=COLUMN \(and --map sources=COLUMN",
+        ),
         (RESULT, "it holds results"),
         ("job_id,batch_id,state,outcome,query\n", "it holds results"),
         ('[{"query": "A?"},\n{"query": }]', "element 2: not valid JSON: .* nothing was submitted"),

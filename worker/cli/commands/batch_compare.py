@@ -92,12 +92,12 @@ def show_comparison(comparison: Comparison, names: tuple[str, str] = ("A", "B"),
         table.add_row(before, after, f"{count:,}")
     out.print(table)
     for count, text in (
-        (comparison.unfinished, "are not final in both batches and not compared"),
-        (comparison.only_first, f"are in {first} alone"),
-        (comparison.only_second, f"are in {second} alone"),
+        (comparison.unfinished, "not final in both batches and not compared"),
+        (comparison.only_first, f"in {first} alone"),
+        (comparison.only_second, f"in {second} alone"),
     ):
         if count:
-            out.print(f"{count_of(count, 'question')} {text}")
+            out.print(f"{count_of(count, 'question is', 'questions are')} {text}")
 
 
 def comparison_document(comparison: Comparison) -> dict[str, Any]:

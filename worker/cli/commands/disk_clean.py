@@ -161,10 +161,10 @@ def _show(usage: Usage, removal: Removal | None, *, as_json: bool) -> None:
 
 def _parts(usage: Usage) -> Iterator[tuple[str, int]]:
     """The parts of a home with their bytes: the database, its large tables, folders."""
-    yield "the ledger (database), of it", usage.ledger.database
+    yield "the ledger (database)", usage.ledger.database
     for name, size in usage.ledger.tables.items():
         if name in _CONTENTS and size >= LEAST_SHOWN:
-            yield f"  {_CONTENTS[name]} ({name})", size
+            yield f"  of it {_CONTENTS[name]} ({name})", size
     for name, size in usage.folders.items():
         yield f"{name}/ of the home", size
 
