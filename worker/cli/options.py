@@ -81,6 +81,12 @@ Form = Annotated[
         rich_help_panel=FILES,
     ),
 ]
+JobTarget = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or BATCH:CUSTOM_ID, or BATCH:lineN.")]
+Target = Annotated[
+    str, typer.Argument(metavar="BATCH|JOB", help="A batch's or a job's id, or BATCH:CUSTOM_ID, or BATCH:lineN.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+CountOnly = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
 BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, or its name.")]
 Name = Annotated[str | None, typer.Option(help="A name for the batch, for people.")]
 Key = Annotated[

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 from schemas.batch import BatchStatus, FailureCause
@@ -46,11 +46,15 @@ from worker.operations.answerers import Answerers, find_answerers
 from worker.operations.counts import count_of
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_columns import ColumnMap
-from worker.operations.input_content import SameInput
+from worker.operations.input_content import SameInput, same_input_of
 from worker.operations.output_form import OutputForm
 from worker.operations.result_lines import Tally
 from worker.settings import Settings
 from worker.supervise.service_address import batch_address
+
+if TYPE_CHECKING:
+    # It brings the parser along.
+    from worker.cli.options import Handover
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,21 @@ class RunRequest:
     """Replace results of another batch in the output, instead of keeping them beside."""
     afterwards: Callable[[PostgresLedger], Awaitable[None]] | None = None
     """Done with the ledger still open, when all is written."""
+
+    @classmethod
+    def of(cls, handover: "Handover", files: list[str], output: str = "", **options: Any) -> Self:
+        """The order of a command with the options of a handover."""
+        return cls(
+            output,
+            files,
+            handover.batch,
+            strict=handover.strict,
+            columns=handover.reading,
+            preflight=handover.preflight,
+            same_input=same_input_of(again=handover.again),
+            priority=handover.priority or 0,
+            **options,
+        )
 
 
 @dataclass(frozen=True, slots=True)

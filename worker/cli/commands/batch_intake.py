@@ -7,7 +7,6 @@ from worker.cli.summary import describe, refused_document
 from worker.cli.terminal import tell, write_json, write_line
 from worker.cli.whole_run import RunRequest, run_batch
 from worker.operations.file_submission import Accepted
-from worker.operations.input_content import same_input_of
 from worker.settings import Settings, load_settings
 from worker.supervise.state_directory import state_of
 from worker.supervise.workers import supervisor_of
@@ -25,19 +24,7 @@ def submit(
     Workers take it from there: those of 'nightdesk up', or any that use the same database.
     """
     settings = load_settings()
-    request = RunRequest(
-        "",
-        files,
-        handover.batch,
-        waits=False,
-        strict=handover.strict,
-        quiet=as_json,
-        with_workers=False,
-        columns=handover.reading,
-        preflight=handover.preflight,
-        same_input=same_input_of(again=handover.again),
-        priority=handover.priority or 0,
-    )
+    request = RunRequest.of(handover, files, waits=False, quiet=as_json, with_workers=False)
     report = run_batch(settings, request)
     if (accepted := report.accepted) is None:
         return BAD_INPUT

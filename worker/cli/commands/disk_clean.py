@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.filesize import decimal
 from rich.text import Text
 
 from tasks.errors import InputError
@@ -42,9 +43,6 @@ _CONTENTS = {
 LEAST_SHOWN = 1 << 20
 """Bytes of a table that is named."""
 
-_STEP = 1024
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -67,8 +65,8 @@ def clean(
             "--shrink", help="Give the freed space back to the disk; nothing can work on the ledger meanwhile."
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    yes: options.Yes = False,
+    dry_run: options.CountOnly = False,
     as_json: options.Json = False,
 ) -> int:
     """Show what takes how much disk; with --older-than or --batch, delete final jobs with all their rows.
@@ -151,7 +149,7 @@ def _show(usage: Usage, removal: Removal | None, *, as_json: bool) -> None:
         return
     table = table_of("", "")
     for text, size in _parts(usage):
-        table.add_row(f"{size_text(size):>10}", Text(text))
+        table.add_row(f"{decimal(size):>10}", Text(text))
     console().print(table)
     if removal is None:
         tell("to delete old jobs: nightdesk clean --older-than 90d --dry-run")
@@ -177,20 +175,8 @@ def _sum_up(before: Usage, after: Usage, done: Removal, *, shrink: bool, as_json
         )
         return
     tell(f"{_jobs(done, done.deleted)} deleted")
-    tell(f"{size_text(given_back)} given back to the disk; the ledger takes {size_text(after.ledger.database)}")
+    tell(f"{decimal(given_back)} given back to the disk; the ledger takes {decimal(after.ledger.database)}")
     if done.deleted and not shrink:
         tell(
             "the rest of the freed space is used by new jobs first; to give it back to the disk: nightdesk clean --shrink"
         )
-
-
-def size_text(size: int) -> str:
-    """Bytes for people.
-
-    >>> size_text(0), size_text(2048), size_text(5 << 30)
-    ('0 B', '2.0 KiB', '5.0 GiB')
-    """
-    amount, unit = float(size), 0
-    while amount >= _STEP and unit < len(_UNITS) - 1:
-        amount, unit = amount / _STEP, unit + 1
-    return f"{amount:.1f} {_UNITS[unit]}" if unit else f"{size} B"

@@ -163,9 +163,7 @@ def _amount(text: str) -> Decimal:
 
 
 def cancel(
-    batch_or_job: Annotated[
-        str, typer.Argument(metavar="BATCH|JOB", help="The id of a batch or of a job, or BATCH:CUSTOM_ID, BATCH:lineN.")
-    ],
+    batch_or_job: options.Target,
     as_json: options.Json = False,
 ) -> int:
     """Cancel a job, or all jobs of a batch that are not final. What a running call costs is still recorded.

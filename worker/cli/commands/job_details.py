@@ -1,8 +1,6 @@
 """``nightdesk show``: everything known of one job."""
 
-from typing import Annotated
 
-import typer
 
 from worker.cli import options
 from worker.cli.exits import OK
@@ -14,7 +12,7 @@ from worker.operations.audit import audit_of, find_job, to_json
 
 
 def show(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or BATCH:CUSTOM_ID, or BATCH:lineN.")],
+    job: options.JobTarget,
     *,
     citation_style: CitationStyle = None,
     output_format: Format = None,

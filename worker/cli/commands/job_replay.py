@@ -38,9 +38,7 @@ MOST_LISTED = 20
 
 
 def replay(
-    target: Annotated[
-        str, typer.Argument(metavar="JOB|BATCH", help="The id of a job or a batch, or BATCH:CUSTOM_ID, BATCH:lineN.")
-    ],
+    target: options.Target,
     *,
     model: Annotated[
         str | None, typer.Option(metavar="PROVIDER[:MODEL]", help="The model to ask; default: the one that answered.")

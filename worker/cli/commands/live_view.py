@@ -5,10 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Annotated
 from uuid import UUID
-
-import typer
 
 from schemas.batch import BatchStatus
 from schemas.states import FINAL_STATES, JobState
@@ -32,9 +29,7 @@ LOOK_EVERY_S = 0.2
 
 
 def watch(
-    target: Annotated[
-        str, typer.Argument(metavar="BATCH|JOB", help="A batch's or a job's id, or BATCH:CUSTOM_ID, or BATCH:lineN.")
-    ],
+    target: options.Target,
     *,
     as_json: options.Json = False,
     quiet: options.Quiet = False,

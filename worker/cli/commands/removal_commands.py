@@ -32,7 +32,7 @@ def erase(
     batch: Annotated[str | None, typer.Option(metavar="ID", help="All jobs of a batch.")] = None,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="All jobs of a tenant.")] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="First cancel unfinished jobs.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: options.Yes = False,
     as_json: options.Json = False,
 ) -> int:
     """Remove what jobs were asked and what was answered, for good; states, times and costs are kept.
@@ -91,7 +91,7 @@ def prune(
     batch: Annotated[str | None, typer.Option(metavar="ID", help="Only of this batch.")] = None,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this tenant.")] = None,
     rows: Annotated[bool, typer.Option("--rows", help="Delete the jobs with their rows, not only content.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    dry_run: options.CountOnly = False,
     as_json: options.Json = False,
 ) -> int:
     """Remove the content of jobs that ended long ago, or delete the jobs; for a nightly timer.

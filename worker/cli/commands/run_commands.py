@@ -1,12 +1,13 @@
 """``nightdesk run`` and ``check``: files in, results out."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tasks.errors import InputError
 from worker.cli import options
 from worker.cli.help import MONEY
+from worker.operations.output_form import OutputForm
 from worker.settings import load_settings
 
 
@@ -76,33 +77,26 @@ def run(
         raise InputError("goes with --dry-run, which estimates by the calls of that batch", field="--like")
     if output is None:
         raise InputError("name where the results go: -o OUT, or - for standard output")
+    if estimate and resume is None:
+        _check_readable_twice(list(files or ()))
+    batch_id = None if resume is None else options.batch_id(resume)
+    return _run(
+        handover, list(files or ()), output, form, as_json=as_json, resume=batch_id, quiet=quiet, with_workers=workers,
+        estimate=estimate, force=force,
+    )  # fmt: skip
+
+
+def _run(
+    handover: options.Handover, files: list[str], output: str, form: OutputForm | None, *, as_json: bool, **order: Any
+) -> int:
     settings = load_settings()
     # The help of the command needs none of these.
     from worker.cli.summary import sum_up  # noqa: PLC0415
     from worker.cli.whole_run import RunRequest, run_batch  # noqa: PLC0415
-    from worker.operations.input_content import same_input_of  # noqa: PLC0415
     from worker.operations.output_forms import form_of  # noqa: PLC0415
 
-    request = RunRequest(
-        output,
-        list(files or ()),
-        batch,
-        resume=None if resume is None else options.batch_id(resume),
-        strict=handover.strict,
-        quiet=quiet,
-        with_workers=workers,
-        estimate=estimate,
-        columns=handover.reading,
-        preflight=handover.preflight,
-        form=form_of(output, form),
-        same_input=same_input_of(again=handover.again),
-        force=force,
-        priority=handover.priority or 0,
-    )
-    if estimate and resume is None:
-        _check_readable_twice(request.files)
-    report = run_batch(settings, request)
-    return sum_up(report, request, as_json=as_json)
+    request = RunRequest.of(handover, files, output, form=form_of(output, form), **order)
+    return sum_up(run_batch(settings, request), request, as_json=as_json)
 
 
 def _estimate(
@@ -161,26 +155,10 @@ def check(
     A row holds 'response' (or 'answer'), 'context' (or 'sources'), and if wanted 'query' (or 'question') and the other
     fields of a job; unknown keys go to its metadata. Otherwise as 'run': one result per row, in order.
     """
-    settings = load_settings()
-    from worker.cli.summary import sum_up  # noqa: PLC0415 - as above
-    from worker.cli.whole_run import RunRequest, run_batch  # noqa: PLC0415
-    from worker.operations.input_columns import ColumnMap  # noqa: PLC0415
-    from worker.operations.input_content import same_input_of  # noqa: PLC0415
-    from worker.operations.output_forms import form_of  # noqa: PLC0415
-
-    request = RunRequest(
-        output,
-        files,
-        options.batch_fields(name, key, None, config=options.judged_by(judge)),
-        strict=strict,
-        quiet=quiet,
-        with_workers=workers,
-        check_only=True,
-        columns=ColumnMap.parse(columns or (), source_delimiter, encoding),
-        preflight=preflight,
-        form=form_of(output, form),
-        same_input=same_input_of(again=again),
-        force=force,
+    handover = options.Handover(
+        name=name, key=key, columns=columns, source_delimiter=source_delimiter, encoding=encoding, preflight=preflight,
+        strict=strict, again=again, config=options.judged_by(judge),
+    )  # fmt: skip
+    return _run(
+        handover, files, output, form, as_json=as_json, quiet=quiet, with_workers=workers, check_only=True, force=force
     )
-    report = run_batch(settings, request)
-    return sum_up(report, request, as_json=as_json)
