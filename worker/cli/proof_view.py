@@ -32,21 +32,19 @@ def show_proofs(out: Console, proofs: Sequence[PromptProof]) -> None:
     ):
         for finding, count in findings.most_common():
             out.print(safe(f"{count:,} {title} {_FINDINGS[finding]}"))
-    notable = [proof for proof in proofs if not proof.proven or proof.body is Finding.DIFFERENT]
-    blank = [proof for proof in notable if {proof.messages, proof.body} == {Finding.UNKNOWN}]
-    notable = [proof for proof in notable if proof not in blank]
     by_reason: dict[tuple[str, ...], list[PromptProof]] = {}
-    for proof in blank:
-        by_reason.setdefault(tuple(proof.reasons), []).append(proof)
-    for same in list(by_reason.values())[:MOST_LISTED]:
+    for proof in proofs:
+        if proof.proven and proof.body is not Finding.DIFFERENT:
+            continue
+        blank = {proof.messages, proof.body} == {Finding.UNKNOWN}
         # Without a difference to show, one of them says it for all: a batch that runs would fill the screen.
+        by_reason.setdefault(tuple(proof.reasons) if blank else (str(proof.job_id),), []).append(proof)
+    for same in list(by_reason.values())[:MOST_LISTED]:
         _show_proof(out, same[0])
         if len(same) > 1:
             out.print(safe(f"  and so {count_of(len(same) - 1, 'further job')}: --json lists all"))
-    for proof in notable[:MOST_LISTED]:
-        _show_proof(out, proof)
-    if len(notable) > MOST_LISTED:
-        out.print(safe(f"and {len(notable) - MOST_LISTED:,} more: --json lists all"))
+    if len(by_reason) > MOST_LISTED:
+        out.print(safe(f"and {len(by_reason) - MOST_LISTED:,} more: --json lists all"))
 
 
 def _show_proof(out: Console, proof: PromptProof) -> None:

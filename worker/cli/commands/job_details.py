@@ -1,7 +1,5 @@
 """``nightdesk show``: everything known of one job."""
 
-
-
 from worker.cli import options
 from worker.cli.exits import OK
 from worker.cli.job_view import show_job
