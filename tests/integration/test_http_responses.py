@@ -366,6 +366,8 @@ def test_a_prompt_is_a_question_for_clients_that_know_no_chat(client: openai.Ope
 @pytest.mark.parametrize(
     ("part", "param"),
     [
+        ({"best_of": 3}, "best_of"),
+        ({"logprobs": 1}, "logprobs"),
         ({"prompt": ["a", "b"]}, "prompt"),
         ({"prompt": ""}, "prompt"),
         ({"echo": True}, "echo"),
@@ -383,6 +385,9 @@ def test_a_prompt_that_is_not_taken_names_its_own_parameter(client: openai.OpenA
     ("part", "param"),
     [
         ({"n": 2}, "n"),
+        ({"logprobs": True}, "logprobs"),
+        ({"logit_bias": {"50256": -100}}, "logit_bias"),
+        ({"functions": [{"name": "a", "parameters": {}}]}, "functions"),
         ({"tools": [{"type": "function", "function": {"name": "a", "parameters": {}}}]}, "tools"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0]"),

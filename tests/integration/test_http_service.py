@@ -408,6 +408,11 @@ def test_every_address_of_an_unknown_id_answers_the_same(door: Door, unknown_id:
     }
 
 
+def test_an_address_that_is_like_no_other_is_not_told_a_wrong_one(door: Door) -> None:
+    message = door.http.post("/openai/v1/embeddings").json()["error"]["message"]
+    assert message == ("POST /openai/v1/embeddings is an address that nobody serves; all are in /openapi.json")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "named"),
     [

@@ -72,12 +72,28 @@ class _Form:
         return problem
 
 
+_ONE_ANSWER = "there is one answer to a question"
+_NOT_TAKEN = {
+    "n": _ONE_ANSWER,
+    "best_of": _ONE_ANSWER,
+    "logprobs": "an answer has no probabilities of its tokens; each claim has a verdict and a score",
+    "logit_bias": "say in instructions what the answer should avoid",
+    "functions": "use tools, with a tool_choice that requires the function",
+    "audio": "the answer is a text",
+    "echo": "the answer is a text of its own",
+    "suffix": "the answer is a text of its own",
+    "web_search_options": "an answer rests on the sources of its request alone",
+}
+"""Parameters that would change the answer, with the reason why they are refused."""
+
+
 def response_order_of(raw: Any) -> Any:
     """The order of a response that a chat is; raises ``Problem`` that names the parameter of the chat."""
     if not isinstance(raw, dict):
         return raw
-    if raw.get("n") not in {None, 1}:
-        raise invalid("there is one answer to a question; leave it out", "n")
+    for name, why in _NOT_TAKEN.items():
+        if raw.get(name) and (raw[name], why) != (1, _ONE_ANSWER):
+            raise invalid(f"is not taken here: {why}", name)
     tools = raw.get("tools")
     order = {
         **{name: raw[name] for name in _SAME if name in raw},
@@ -100,9 +116,6 @@ def _order_of_text(raw: Any) -> Any:
     """The order of a response that a prompt is: the whole of it is the question."""
     if not isinstance(raw, dict):
         return raw
-    for name in ("echo", "suffix"):
-        if raw.get(name):
-            raise invalid("is not taken here: the answer is a text of its own", name)
     prompt = raw.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:
         (prompt,) = prompt

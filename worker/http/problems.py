@@ -219,7 +219,10 @@ def _unknown_address(request: Request) -> Problem:
     """Tells an address that nobody serves from an id that nothing has, and names the nearest one."""
     address = request.url.path.rstrip("/")
     served = list(request.app.openapi()["paths"])
-    near = [path for path in served if path.endswith(address)] or difflib.get_close_matches(address, served, 1, 0.5)
+    # Most of an address is alike for all: its last part must be near.
+    last = difflib.get_close_matches(address.rpartition("/")[2], [path.rpartition("/")[2] for path in served], 1, 0.7)
+    alike = [path for path in served if path.endswith((address, *(f"/{part}" for part in last)))]
+    near = difflib.get_close_matches(address, alike, 1, 0.5)
     hint = f"is it {near[0]}? All" if address and near else "all"
     detail = f"{request.method} {address[:200] or '/'} is an address that nobody serves; {hint} are in /openapi.json"
     return Problem(404, "unknown-address", "Unknown address", detail)
