@@ -107,7 +107,9 @@ def test_a_run_tells_its_model_its_progress_and_its_end(home: Home, tmp_path: Pa
     # The messages that were sent are shown as they are, and broken by the terminal alone.
     assert "Claims" in capture(["show", f"{batch[0]}:q1"], home.environment(), 80).text
     # No live line stands before what is written.
-    assert capture(["results", batch[0]], home.environment(), 80).lines[0].startswith('{"job_id":')
+    results = capture(["results", batch[0]], home.environment(), 80)
+    assert results.lines[0].startswith('{"job_id":')
+    assert results.lines[-1] == f"nightdesk report {batch[0]} -o report.html"
     assert "no service of this home runs" in see(home, 80, "open", batch[0]).text
 
 

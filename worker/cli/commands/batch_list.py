@@ -212,6 +212,7 @@ def _facts(status: BatchStatus) -> dict[str, str]:
         "states": named_counts(status.states),
         "outcomes": named_counts(status.outcomes),
         "held": named_counts(status.held),
+        "not valid": count_of(status.refused_lines, "line") if status.refused_lines else "",
         "wrong facts": error_counts(status.errors or {}),
         "left a provider batch": f"{count_of(status.spilled, 'job')}, for the deadline" if status.spilled else "",
         "cost": money(status),

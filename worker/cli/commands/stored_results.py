@@ -1,5 +1,6 @@
 """``nightdesk results``: stored results of a batch."""
 
+import sys
 from collections.abc import Iterator
 from typing import Annotated
 from uuid import UUID
@@ -12,7 +13,7 @@ from tasks.ports import Refused
 from worker.cli import options
 from worker.cli.batch_run import BatchRun
 from worker.cli.exits import INCOMPLETE, OK
-from worker.cli.outfile import check_output, writing
+from worker.cli.outfile import STDOUT, check_output, writing
 from worker.cli.progress import reporting
 from worker.cli.session import on_ledger, session
 from worker.cli.styling import CitationStyle, Format, Styling, WithConfidence, WithSources
@@ -30,7 +31,7 @@ from worker.settings import load_settings
 def results(
     batch: options.BatchId,
     *,
-    output: options.Output = "-",
+    output: options.Output = STDOUT,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until all jobs are final (or held).")] = False,
     citation_style: CitationStyle = None,
     output_format: Format = None,
@@ -78,6 +79,8 @@ def results(
         rows = opened.on_ledger(lambda ledger: _write_judged(ledger, batch_id, judged)) if judged is not None else 0
     if not quiet:
         tell(f"{count_of(tally.lines, 'result')}: {named_counts(tally.states) or 'none'}")
+        if output == STDOUT and sys.stdout.isatty():
+            tell(f"to read them: nightdesk report {batch_id} -o report.html")
         if judged is not None:
             tell(f"{count_of(rows, 'judged claim')} written to {judged}")
     return OK if tally.all_well else INCOMPLETE
@@ -101,7 +104,7 @@ def _export_failed(batch_id: UUID, output: str, form: OutputForm, *, quiet: bool
 def failed_lines(jobs: int, refused: int, output: str) -> Iterator[str]:
     """The end of ``results --failed``, for people."""
     if jobs:
-        target = "standard output" if output == "-" else output
+        target = "standard output" if output == STDOUT else output
         again = f"nightdesk run {output} -o OUT"
         yield f"{count_of(jobs, 'job')} without an answer written to {target}; ask again: {again}"
     else:
