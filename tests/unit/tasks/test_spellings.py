@@ -66,8 +66,9 @@ OPEN = [
     (SALT, "Before the 1st use, pour 1 litre of water into the salt container."),
     (SALT, "In the 21st century rents rose."),
     (TREE, "The Trafalgar Square Christmas tree was a Christmas tree donated to the people of Britain by Oslo."),
+    ("The pool is open from 9:00 to 17:00, and lessons take 2 hours.", "The pool is open for 8 hours."),
 ]
-"""Right, too, and more than words can tell: another article or tense, ordinals, a part left out."""
+"""Right, too, and more than words can tell: another article or tense, ordinals, a part left out, hours between two times."""
 WRONG = [
     (DESK, "The account number of the tenant is 1234567891."),
     (DESK, "Call the desk at 4412345679 before noon."),
