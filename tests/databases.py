@@ -1,15 +1,16 @@
 """Lends databases to tests: emptied after each one and lent again, made again where a test changed the schema."""
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import LiteralString
+from typing import Any, LiteralString
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
-from psycopg import sql
+from psycopg import AsyncConnection, sql
 
 END_S = 10
 """How long a session that a test left behind may take to end."""
@@ -54,10 +55,44 @@ _CLOCK = "SELECT pg_get_functiondef('nightdesk_now'::regproc)"
 """The function that tests replace to move the clock."""
 
 _END_OTHERS = """
-SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL (%s)
 """
 
 _names = count()
+
+CONNECTIONS: defaultdict[str, list[AsyncConnection[Any]]] = defaultdict(list)
+"""Idle connections by the URL of their database, for the next test that is lent it: half of the server's work for a short
+test is to read the catalog and to plan for new ones."""
+_SESSIONS: dict[str, psycopg.Connection] = {}
+
+
+def session(database_url: str) -> psycopg.Connection:
+    """The one connection of the test process by which it prepares, reads and empties a database."""
+    own = _SESSIONS.get(database_url)
+    if own is None or own.closed:
+        own = _SESSIONS[database_url] = psycopg.connect(database_url, autocommit=True, prepare_threshold=0)
+    return own
+
+
+def forget(database_url: str) -> None:
+    """Close all connections that are kept to a database."""
+    for connection in CONNECTIONS.pop(database_url, ()):
+        close(connection)
+    if (own := _SESSIONS.pop(database_url, None)) is not None:
+        own.close()
+
+
+def forget_all() -> None:
+    """Close all connections that are kept."""
+    for database_url in {*CONNECTIONS, *_SESSIONS}:
+        forget(database_url)
+
+
+def close(connection: AsyncConnection[Any]) -> None:
+    """Close a connection, whose loop may have ended; nothing is awaited for it."""
+    with suppress(StopIteration):
+        connection.close().send(None)
 
 
 def on(admin_url: str, database: str) -> str:
@@ -109,24 +144,26 @@ class Pool:
         name, template = _new_name(), self.prepare()
         statement = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
         say(self.admin_url, statement.format(sql.Identifier(name), sql.Identifier(template)))
-        with psycopg.connect(on(self.admin_url, name), autocommit=True) as connection:
-            self.shapes[name], self.clock = _shape(connection), _text(connection, _CLOCK)
+        connection = session(on(self.admin_url, name))
+        self.shapes[name], self.clock = _shape(connection), _text(connection, _CLOCK)
         return name
 
     def _clean(self, name: str) -> bool:
         """Empty a database; False when a test changed more than rows."""
+        url = on(self.admin_url, name)
+        spared = [connection.info.backend_pid for connection in CONNECTIONS[url] if not connection.closed]
         try:
-            with psycopg.connect(on(self.admin_url, name), autocommit=True) as connection:
-                connection.execute(_END_OTHERS, (END_S * 1000,))
-                connection.execute("SET default_transaction_read_only = off")
-                if _text(connection, _CLOCK) != self.clock:
-                    connection.execute(self.clock.encode())  # much less work than a new database
-                if _shape(connection) != self.shapes[name]:
-                    return False
+            connection = session(url)
+            connection.execute(_END_OTHERS, (END_S * 1000, spared))
+            connection.execute("SET default_transaction_read_only = off")
+            if _text(connection, _CLOCK) != self.clock:
+                connection.execute(self.clock.encode())  # much less work than a new database
+            unchanged = _shape(connection) == self.shapes[name]
+            if unchanged:
                 self._empty(connection)
-                return True
         except (psycopg.OperationalError, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction):
             return False  # refuses connections, or lost its tables or its clock
+        return unchanged
 
     def _empty(self, connection: psycopg.Connection) -> None:
         sizes = {name: size for name, size in connection.execute(_SIZES) if size}
@@ -136,7 +173,8 @@ class Pool:
             connection.execute(truncation.format(sql.SQL(", ").join(names)))
         elif names:
             connection.execute("SET session_replication_role = replica")  # no trigger, no foreign key
-            connection.execute(sql.SQL("; ").join(sql.SQL("DELETE FROM {}").format(name) for name in names))
+            deletions = sql.SQL("; ").join(sql.SQL("DELETE FROM {}").format(name) for name in names)
+            connection.execute(deletions, prepare=False)
             connection.execute("SELECT setval(seqrelid, seqstart, false) FROM pg_sequence")
         for table, rows in self.seeds.items():
             statement = sql.SQL(
@@ -145,6 +183,7 @@ class Pool:
             connection.execute(statement.format(sql.Identifier(table)), (rows,))
 
     def _drop(self, name: str) -> None:
+        forget(on(self.admin_url, name))
         say(self.admin_url, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
         del self.shapes[name]
 
@@ -162,8 +201,7 @@ def new_database(admin_url: str) -> Iterator[str]:
 
 def say(admin_url: str, statement: sql.Composed) -> None:
     """Run a statement as the superuser, outside of a transaction."""
-    with psycopg.connect(admin_url, autocommit=True) as connection:
-        connection.execute(statement)
+    session(admin_url).execute(statement, prepare=False)
 
 
 def _new_name() -> str:

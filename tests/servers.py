@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 
 from schemas.states import TRANSITIONS
-from tests.databases import Pool, new_database, on
+from tests.databases import Pool, forget_all, new_database, on, session
 from tests.left_homes import watch
 from tests.run_directory import parent_of_homes
 from tests.seeded_homes import seed
@@ -106,18 +106,20 @@ def running_servers() -> Iterator[Servers]:
             endpoints = local.start(home)
             yield Servers(str(endpoints.admin_database_url), endpoints.redis_url, base)
         finally:
+            forget_all()
             local.stop(home)
             local.remove(home)
 
 
 def advance_clock(database_url: str, by: timedelta) -> None:
     """Move the ledger's clock of a database; adds to earlier moves."""
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        row = connection.execute("SELECT nightdesk_now() - now()").fetchone()
-        assert row is not None
-        offset = row[0] + by
-        connection.execute(
-            sql.SQL("CREATE OR REPLACE FUNCTION nightdesk_now() RETURNS timestamptz LANGUAGE sql STABLE AS {}").format(
-                sql.Literal(f"SELECT now() + interval '{offset.total_seconds()} s'")
-            )
-        )
+    connection = session(database_url)
+    row = connection.execute("SELECT nightdesk_now() - now()").fetchone()
+    assert row is not None
+    offset = row[0] + by
+    connection.execute(
+        sql.SQL("CREATE OR REPLACE FUNCTION nightdesk_now() RETURNS timestamptz LANGUAGE sql STABLE AS {}").format(
+            sql.Literal(f"SELECT now() + interval '{offset.total_seconds()} s'")
+        ),
+        prepare=False,
+    )

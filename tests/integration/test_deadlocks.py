@@ -23,6 +23,7 @@ from tests.builders import (
     make_request,
     to_check,
 )
+from tests.databases import forget
 from tests.servers import Servers
 from worker.ledger.postgres import PostgresLedger
 
@@ -161,6 +162,7 @@ def _deadlocks(url: str) -> int:
     other_sessions = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )
+    forget(url)
     with psycopg.connect(url, autocommit=True) as connection:
         while (row := connection.execute(other_sessions).fetchone()) is not None and row[0]:
             connection.execute("SELECT pg_sleep(0.05)")

@@ -16,7 +16,7 @@ from schemas.states import JobState, Step
 from tasks.ports import ClosedAttempt, Leased, NewAttempt, Opened, Purpose, Submitter
 from tests.builders import closed_error, closed_ok, closed_unknown, make_answer, make_attempt, make_batch, to_check
 from tests.contract.situations import ACTOR, finish, open_one, state, submit_many, take, take_one, view
-from tests.databases import on, say
+from tests.databases import forget, on, say
 from tests.postgres import make_postgres_ledger
 from tests.servers import Servers
 from worker.ledger.postgres import PostgresLedger
@@ -38,6 +38,7 @@ class Cluster:
         name = f"{self.primary.rpartition('/')[2]}_standby"
         source = self.primary.rpartition("/")[2]
         copy = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        forget(self.primary)
         say(self.servers.admin_url, copy.format(sql.Identifier(name), sql.Identifier(source)))
         try:
             yield on(self.primary, name)
