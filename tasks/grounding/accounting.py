@@ -100,10 +100,10 @@ def _filled(full: Sequence[Fact], part: Sequence[Fact]) -> Iterator[Sequence[Fac
     """A short part of a sentence with the predicate of the full one before it."""
     own = {key for fact in part for key in fact.keys}
     same = max((at for at, fact in enumerate(full) if not fact.keys.isdisjoint(own)), default=None)
-    if "not" in part[-1].group and len(part) > 1:
+    if _is(part[-1], "not") and len(part) > 1:
         yield [*part, *full[(len(part) - 2 if same is None else same) + 1 :]]
         return
-    if "not" in part[0].group and len(part) > 1:
+    if _is(part[0], "not") and len(part) > 1:
         end = next((at for at, fact in enumerate(full) if fact.role and fact.role == part[1].role), None)
         if end is not None:
             yield [*full[:end], *part]
@@ -147,7 +147,7 @@ class _Account:
             if not turned:
                 return Account(supported=self._leaves_nothing_out(left_out))
             remaining = [at for at in left_out if at != turned[0]]
-            if len(turned) == 1 and "not" in self.place[turned[0]].group and self._is_whole(remaining):
+            if len(turned) == 1 and _is(self.place[turned[0]], "not") and self._is_whole(remaining):
                 return Account(False, (), (None, self.place[turned[0]]), ErrorKind.NEGATION)
             return Account(supported=False)
         fact = self.claim[missing[0]]
@@ -157,13 +157,13 @@ class _Account:
             rival is not None
             and fact.kind is Kind.SIGN
             and len(turned) == 2  # noqa: PLR2004 - the duty and its denial
-            and all(at == rival or "not" in self.place[at].group for at in turned)
+            and all(at == rival or _is(self.place[at], "not") for at in turned)
         ):
             # May, and must not: the other side of a duty, denied.
             remaining, turned = [at for at in left_out if at not in turned], [rival]
         if rival is not None and not [at for at in turned if at != rival] and self._is_whole(remaining):
             return Account(False, absent, (fact, self.place[rival]), _KINDS[fact.kind])
-        if not turned and "not" in fact.group and self._is_whole(left_out):
+        if not turned and _is(fact, "not") and self._is_whole(left_out):
             return Account(False, absent, (fact, None), ErrorKind.NEGATION)
         return Account(supported=False, missing=absent)
 
@@ -210,6 +210,8 @@ class _Account:
         clauses = {self.place[there].clause for there in self.pairs.values()}
         if fact.clause in clauses:
             return True
+        if "not" in fact.group:
+            return at == 0 or self.place[at - 1].clause != fact.clause
         return bool(fact.group & BINDING)
 
     def _leaves_nothing_out(self, left_out: Sequence[int]) -> bool:
@@ -240,6 +242,13 @@ class _Account:
         if len(near) > MOST_LEFT_OUT or (near and any(sign.group & BINDING for sign in signs)) or (inside and signs):
             return False
         if any(self.place[at].kind is Kind.NUMBER and (at in inside or not self.place[at].role) for at in near):
+            return False
+        if any(
+            self.place[at].kind in {Kind.NUMBER, Kind.DATE}
+            and any(excludes(self.place[at], self.place[there]) for there in places)
+            for at in near
+        ):
+            # Another number of its kind may be the one that the rest belongs to.
             return False
         for before, after in pairwise(places):
             if self.place[before].clause != self.place[after].clause and any(
@@ -274,6 +283,10 @@ _KINDS = {
     Kind.SIGN: ErrorKind.DIRECTION,
     Kind.WORD: ErrorKind.DIRECTION,
 }
+
+
+def _is(fact: Fact, group: str) -> bool:
+    return fact.kind is Kind.SIGN and group in fact.group and "except" not in fact.group
 
 
 def _aligned(claim: Sequence[Fact], place: Sequence[Fact]) -> dict[int, int]:
