@@ -6,6 +6,7 @@ the sentence: a negation, a condition, a limit. Language plays no part here.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -171,13 +172,17 @@ class _Account:
         return fact.kind in {Kind.WORD, Kind.NAME, Kind.DATE} and any(key in self.named for key in fact.keys)
 
     def _move(self) -> None:
-        """Adds phrases that stand elsewhere in the place, led by the same word: "during probation"."""
+        """Adds phrases that stand elsewhere in the place, led by the same word: "during probation".
+
+        A word that leads several phrases there tells none of them from the others: "in the south ... in the north".
+        """
+        leading = Counter(fact.role for fact in self.place)
         paired = set(self.pairs.values())
         at = 0
         while at < len(self.claim):
             fact = self.claim[at]
             end = at + 1
-            if at not in self.pairs and fact.role:
+            if at not in self.pairs and fact.role and leading[fact.role] == 1:
                 for there, other in enumerate(self.place):
                     if there in paired or other.role != fact.role or fact.keys.isdisjoint(other.covers):
                         continue

@@ -353,6 +353,26 @@ def test_a_citation_that_is_needed_together_with_another_is_precise() -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "claim"),
+    [
+        (
+            "Sales in the south grew faster than those in the north.",
+            "Sales in the north grew faster than those in the south.",
+        ),
+        (
+            "Das Geschäft in Asien wuchs stärker als das in Europa.",
+            "Das Geschäft in Europa wuchs stärker als das in Asien.",
+        ),
+        ("Trains to Lyon run more often than those to Nice.", "Trains to Nice run more often than those to Lyon."),
+    ],
+)
+def test_phrases_led_by_one_word_are_not_exchanged(source: str, claim: str) -> None:
+    request = JobRequest(query="Which?", context=[{"content": source}], response=claim)
+    (checked,) = ground(request, postprocess(request, None, None)).claims
+    assert checked.verdict is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize(
     ("source", "response", "expected"),
     [
         ("Registration closes on 30 June.", 'The text says: "Registration closes on 30 June."', Verdict.SUPPORTED),
