@@ -368,6 +368,7 @@ def test_a_prompt_is_a_question_for_clients_that_know_no_chat(client: openai.Ope
     [
         ({"best_of": 3}, "best_of"),
         ({"logprobs": 1}, "logprobs"),
+        ({"logprobs": 0}, "logprobs"),
         ({"prompt": ["a", "b"]}, "prompt"),
         ({"prompt": ""}, "prompt"),
         ({"echo": True}, "echo"),
@@ -386,6 +387,7 @@ def test_a_prompt_that_is_not_taken_names_its_own_parameter(client: openai.OpenA
     [
         ({"n": 2}, "n"),
         ({"logprobs": True}, "logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
         ({"logit_bias": {"50256": -100}}, "logit_bias"),
         ({"functions": [{"name": "a", "parameters": {}}]}, "functions"),
         ({"tools": [{"type": "function", "function": {"name": "a", "parameters": {}}}]}, "tools"),
@@ -412,6 +414,13 @@ def test_sources_may_come_beside_the_input_and_a_page_is_cited_by_its_url(client
     (annotation,) = response.output[0].content[0].annotations  # type: ignore[union-attr]
     assert (annotation.type, annotation.title) == ("url_citation", "Lease")  # type: ignore[union-attr]
     assert annotation.url == "https://acme.example/lease"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("part", [{"top_logprobs": 3}, {"include": ["message.output_text.logprobs"]}])
+def test_a_response_has_no_probabilities_of_tokens(client: openai.OpenAI, part: Any) -> None:
+    with pytest.raises(openai.BadRequestError, match="no probabilities of its tokens") as refused:
+        client.responses.create(model="nightdesk", input=INPUT, **part)
+    assert refused.value.param == next(iter(part))
 
 
 def test_errors_name_the_parameter_and_a_late_answer_is_not_ordered_again(

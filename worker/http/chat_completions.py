@@ -20,6 +20,7 @@ from worker.http.openai_responses import EVENT_HEADERS, EVENTS, final_view, subm
 from worker.http.problems import Problem, invalid, problem_of
 from worker.http.response_document import call_id, called_by, document_of, part_of
 from worker.http.response_events import pieces_of
+from worker.http.response_order import NO_LOGPROBS
 from worker.http.service import Service
 from worker.http.shares import Caller
 
@@ -34,6 +35,7 @@ _SAME = (
     "sources",
     "config",
     "priority",
+    "top_logprobs",
     *Sampling.model_fields,
 )
 """Parameters that a response has, too."""
@@ -76,7 +78,7 @@ _ONE_ANSWER = "there is one answer to a question"
 _NOT_TAKEN = {
     "n": _ONE_ANSWER,
     "best_of": _ONE_ANSWER,
-    "logprobs": "an answer has no probabilities of its tokens; each claim has a verdict and a score",
+    "logprobs": NO_LOGPROBS,
     "logit_bias": "say in instructions what the answer should avoid",
     "functions": "use tools, with a tool_choice that requires the function",
     "audio": "the answer is a text",
@@ -84,16 +86,14 @@ _NOT_TAKEN = {
     "suffix": "the answer is a text of its own",
     "web_search_options": "an answer rests on the sources of its request alone",
 }
-"""Parameters that would change the answer, with the reason why they are refused."""
+"""Parameters that would change the answer, with the reason why they are refused; of completions, ``logprobs=0`` asks for some, too."""
 
 
 def response_order_of(raw: Any) -> Any:
     """The order of a response that a chat is; raises ``Problem`` that names the parameter of the chat."""
     if not isinstance(raw, dict):
         return raw
-    for name, why in _NOT_TAKEN.items():
-        if raw.get(name) and (raw[name], why) != (1, _ONE_ANSWER):
-            raise invalid(f"is not taken here: {why}", name)
+    _require_plain(raw)
     tools = raw.get("tools")
     order = {
         **{name: raw[name] for name in _SAME if name in raw},
@@ -104,6 +104,12 @@ def response_order_of(raw: Any) -> Any:
         "tools": [_unfolded(tool, "function") for tool in tools] if isinstance(tools, list) else tools,
     }
     return {name: value for name, value in order.items() if value is not None}
+
+
+def _require_plain(raw: dict[str, Any]) -> None:
+    for name, value in raw.items():
+        if name in _NOT_TAKEN and (value or type(value) is int) and (value, _NOT_TAKEN[name]) != (1, _ONE_ANSWER):
+            raise invalid(f"is not taken here: {_NOT_TAKEN[name]}", name)
 
 
 def _unfolded(value: Any, name: str) -> Any:

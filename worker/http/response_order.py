@@ -31,10 +31,19 @@ _SOURCE_FIELDS = frozenset(
 """A part of text with one of them is a source."""
 
 
+NO_LOGPROBS = "an answer has no probabilities of its tokens; each claim has a verdict and a score"
+
+
 def _refuse(value: Any) -> Any:
     if value:
         raise ValueError("is not taken here: each response answers one question from its own sources")
     return value
+
+
+def _refuse_logprobs(value: Any) -> None:
+    """Refuses a number of them, and a list of what to include that names them."""
+    if any("logprobs" in str(each) for each in value) if isinstance(value, list) else value:
+        raise ValueError(f"is not taken here: {NO_LOGPROBS}")
 
 
 def _require_input(value: Any) -> Any:
@@ -53,6 +62,7 @@ _FREE = (None, "auto", "none")
 """Choices that leave it to the model whether a function is called."""
 
 Never = Annotated[Any, BeforeValidator(_refuse)]
+_NoLogprobs = Annotated[Any, BeforeValidator(_refuse_logprobs)]
 
 
 class CreateResponse(Sampling):
@@ -79,6 +89,8 @@ class CreateResponse(Sampling):
     previous_response_id: Never = None
     conversation: Never = None
     prompt: Never = None
+    top_logprobs: _NoLogprobs = None
+    include: _NoLogprobs = None
 
     @property
     def function(self) -> dict[str, Any] | None:
