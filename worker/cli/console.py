@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection
 from datetime import datetime
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -26,8 +26,8 @@ def table_of(*headings: str, right: Collection[str] = (), whole: Collection[str]
     """A table without lines, and without a head where no column has a heading; ``whole`` columns break no cell."""
     table = Table(box=None, pad_edge=False, show_header=any(headings))
     for heading in headings:
-        justify = "right" if heading in right else "left"
-        table.add_column(heading, justify=justify, no_wrap=heading in whole, overflow="fold")  # type: ignore[arg-type]
+        justify: JustifyMethod = "right" if heading in right else "left"
+        table.add_column(heading, justify=justify, no_wrap=heading in whole, overflow="fold")
     return table
 
 
