@@ -9,13 +9,14 @@ from pydantic.fields import FieldInfo
 
 from schemas.job import GenerationConfig
 from schemas.quality import QualityConstants
-from worker.settings import Settings
+from worker.settings import SECRETS, Settings
 
 CONFIGURE = Path(__file__).with_name("configure.md")
 QUALITY = Path(__file__).with_name("quality.md")
 CONSTANTS = "| constant | value | what it is | origin |\n"
 
-HEAD = """# Configure
+HEAD = (
+    """# Configure
 
 Written by `python -m docs.reference`.
 
@@ -23,7 +24,12 @@ Written by `python -m docs.reference`.
 
 Environment variables, or keys of a TOML file named by `NIGHTDESK_CONFIG` (without the prefix, in lower case). The
 environment goes before the file. A wrong value stops the process, with the variable's name and the fault.
+
+`NAME_FILE` names a file that holds the secret `NAME`, as Docker and Kubernetes mount them: """
+    f"""for {", ".join(f"`{name}`" for name in SECRETS)},
+read at the start, and for [keys of providers](providers.md#keys-in-files).
 """
+)
 SETTINGS_TABLE = """
 ### {group}
 

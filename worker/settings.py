@@ -12,7 +12,7 @@ from enum import StrEnum
 from importlib import import_module
 from json import JSONDecodeError
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
@@ -29,6 +29,7 @@ from schemas.generation import OWN_CHECKER, AnswerProtocol, CheckerName, Strictn
 from tasks.defaults import CHECK_TIMEOUT_S, MAX_BYTES_IN_FLIGHT, MAX_RESCUES
 from tasks.errors import ConfigurationError, InputError
 from worker.presets import with_preset
+from worker.secret_files import secrets_in_files
 
 if TYPE_CHECKING:
     from tasks.calls.response_cache import SharePolicy
@@ -656,7 +657,8 @@ def load_settings(**overrides: Any) -> Settings:
     if config and not Path(config).is_file():
         raise ConfigurationError(f"NIGHTDESK_CONFIG names {config}, which is not a file")
     try:
-        settings = Settings(**overrides)
+        in_files = {SECRETS[name]: value for name, value in secrets_in_files(SECRETS).items()}
+        settings = Settings(**{**in_files, **overrides})
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{config} is not valid TOML: {error}") from error
     except SettingsError as error:
@@ -708,8 +710,15 @@ def mistyped(environment: Iterable[str]) -> list[str]:
 
 _SETTINGS = frozenset(f"NIGHTDESK_{name.upper()}" for name in Settings.model_fields)
 
-_NO_SETTINGS = frozenset({"NIGHTDESK_CONFIG", "NIGHTDESK_LOCAL_MODEL_DIR"})
-"""Names that have a meaning all the same: of a file with settings, and in the compose file."""
+SECRETS = {
+    f"NIGHTDESK_{name.upper()}": name
+    for name, field in Settings.model_fields.items()
+    if SecretStr in get_args(field.annotation)
+}
+"""Variables of secrets, which may stand in files, and their settings."""
+
+_NO_SETTINGS = {"NIGHTDESK_CONFIG", "NIGHTDESK_LOCAL_MODEL_DIR", *(f"{name}_FILE" for name in SECRETS)}
+"""Names that have a meaning all the same: of a file with settings, in the compose file, and of files with secrets."""
 
 _LEAST_NEAR = 0.9
 """Likeness of two names from which one is taken for the other mistyped: a letter or two, or two that are exchanged."""

@@ -13,7 +13,7 @@ def test_only_the_way_of_a_job_lies_loose() -> None:
     }
     assert loose == {
         "tasks": ["celery_tasks", "check", "defaults", "errors", "estimate", "generate", "results", "submit"],
-        "worker": ["cancellation", "presets", "public_address", "settings", "token_streams", "wiring"],
+        "worker": ["cancellation", "presets", "public_address", "secret_files", "settings", "token_streams", "wiring"],
     }, "a module belongs into a package; one that all packages use is a matter for this list"
 
 

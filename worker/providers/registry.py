@@ -11,8 +11,8 @@ from schemas.model_call import Usage
 from tasks.errors import UNPRICED, ConfigurationError
 from tasks.ports import Catalog, CheapJudge, Objection, Provider, Turn
 from worker.presets import CHEAP_JUDGES, DEFAULT_MODELS, LEAST_JUDGE_BYTES, OFFLINE_MODEL, PRESETS
-from worker.providers.key_files import Variables
 from worker.providers.vendors import CLOUDS, VENDORS
+from worker.secret_files import Variables
 from worker.settings import CLOUD_OPTIONS, ProviderKind, ProviderSettings, Settings, plain_http
 
 if TYPE_CHECKING:

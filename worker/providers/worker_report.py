@@ -5,8 +5,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from worker.providers.key_files import Variables
 from worker.providers.vendors import VENDORS, provider_variables
+from worker.secret_files import Variables
 from worker.settings import Settings, plain_http
 
 _DECISIVE = {"provider", "model", "providers", "fallbacks", "judge", "default_judge_share", "judge_lane", "checkers"}

@@ -128,7 +128,8 @@ def worker_environment(home: Path, variables: Mapping[str, str]) -> dict[str, st
     """The variables of all workers of a home, which start in another directory than their command."""
     # People read the logs of a home; a collector of logs reads those of containers.
     environment = {"NIGHTDESK_LOG_FORMAT": "text", "MALLOC_ARENA_MAX": HEAPS, **variables, "NIGHTDESK_HOME": str(home)}
-    for name in ("NIGHTDESK_CONFIG", "NIGHTDESK_CALIBRATION", "NIGHTDESK_LOCAL_MODEL"):
+    files = (name for name, path in variables.items() if name.endswith("_FILE") and Path(path).is_file())
+    for name in ("NIGHTDESK_CONFIG", "NIGHTDESK_CALIBRATION", "NIGHTDESK_LOCAL_MODEL", *files):
         # A local model may also be named by an import path.
         if (path := environment.get(name)) and (name != "NIGHTDESK_LOCAL_MODEL" or Path(path).is_dir()):
             environment[name] = str(Path(path).absolute())

@@ -67,7 +67,7 @@ def test_no_refusal_of_an_option_speaks_of_the_program(capsys: pytest.CaptureFix
     assert foreign({line.replace("Invalid value for", "") for line in lines}) == []
 
 
-GZIP = gzip.compress(b'{"query": "Why?", "context": ["Because."]}\n' * 99)
+GZIP = gzip.compress(b'{"query": "Why?", "context": ["Because."]}\n' * 99, mtime=0)
 
 
 @pytest.mark.parametrize(

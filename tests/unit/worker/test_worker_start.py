@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from schemas.generation import CheckerName, Strictness
 from schemas.job import JobRequest, SourceContext
@@ -14,7 +15,7 @@ from worker.cli.commands.worker_process import _all
 from worker.local import Endpoints
 from worker.process.alive_file import prepare
 from worker.process.main import _load_model, _prepare_check, run_worker
-from worker.settings import Settings, load_settings
+from worker.settings import SECRETS, Settings, load_settings, mistyped
 
 NOWHERE = Endpoints("postgresql://127.0.0.1:1/none", "redis://127.0.0.1:1/0")
 
@@ -73,6 +74,36 @@ def test_an_unknown_strictness_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         ConfigurationError, match="NIGHTDESK_STRICTNESS: must be one of 'strict', 'balanced' or 'lenient'"
     ):
         load_settings()
+
+
+@pytest.mark.parametrize(
+    ("content", "variable", "problem"),
+    [
+        (None, "", "_FILE names .*secret, which can't be read .No such file or directory.; correct the path"),
+        (b" \n", "", "_FILE names .*secret, which is empty; write the value of NIGHTDESK_DATABASE_URL into it"),
+        (b"\xff", "", "_FILE names .*secret, which can't be read .it is no text."),
+        (
+            b"postgresql://of/file\n",
+            "postgresql://of/variable",
+            "NIGHTDESK_DATABASE_URL and NIGHTDESK_DATABASE_URL_FILE are both set",
+        ),
+        (b"postgresql://of/file\n", "", None),
+    ],
+)
+def test_the_secrets_of_settings_may_stand_in_files(
+    content: bytes | None, variable: str, problem: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.setenv("NIGHTDESK_DATABASE_URL_FILE", str(file))
+    monkeypatch.setenv("NIGHTDESK_DATABASE_URL", variable)
+    if problem is None:
+        assert load_settings().database_url == SecretStr("postgresql://of/file")
+    else:
+        with pytest.raises(ConfigurationError, match=problem):
+            load_settings()
+    assert not mistyped(f"{name}_FILE" for name in SECRETS)
 
 
 def test_a_file_that_cannot_be_touched_stops_the_start(tmp_path: Path) -> None:
