@@ -79,7 +79,6 @@ MODULES = (
     "worker.cli.commands.worker_process",
     "worker.doctor",
     "worker.http.app",
-    "worker.http.submission_child",
     *(f"worker.ledger.{module.name}" for module in iter_modules(ledger.__path__) if not module.ispkg),
     "worker.ledger.upgrade",
     "worker.local.servers",

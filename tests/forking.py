@@ -100,15 +100,14 @@ class ForkServer:
         session: bool,
         stdin: int | None = None,
         inherited: Sequence[int] = (),
-        code: str | None = None,
     ) -> Forked:
-        """Fork a process that runs ``nightdesk`` or some ``code``, in a session of its own if ``session``."""
+        """Fork a process that runs ``nightdesk``, in a session of its own if ``session``."""
         exit_code, exit_code_end = os.pipe()
         try:
             with Path(os.devnull).open("rb") as nothing:
                 source = nothing.fileno() if stdin is None else stdin
                 descriptors = [source, stdout, stderr, exit_code_end, *inherited]
-                pid = request_process(self._socket, arguments, environment, descriptors, session=session, code=code)
+                pid = request_process(self._socket, arguments, environment, descriptors, session=session)
         finally:
             os.close(exit_code_end)
         return Forked(arguments, pid, exit_code)
@@ -182,17 +181,6 @@ def start_command(
         stderr=stderr,
         start_new_session=session,
     )
-
-
-def start_module(command: Sequence[str], connection: socket.socket) -> "subprocess.Popen[bytes]":
-    """Do as ``start_child`` of the HTTP service, for a command ``PYTHON -m MODULE``."""
-    _, option, module = command
-    assert option == "-m"
-    code = f"from {module} import main; main()"
-    with Path(os.devnull).open("wb") as nothing:
-        return _server().fork(
-            [], os.environ, nothing.fileno(), sys.stderr.fileno(), session=True, stdin=connection.fileno(), code=code
-        )
 
 
 def run_command(

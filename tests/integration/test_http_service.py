@@ -4,10 +4,9 @@ import contextlib
 import csv
 import gzip
 import http.client
-import os
+import multiprocessing
 import re
 import resource
-import signal
 import socket
 import threading
 import time
@@ -19,16 +18,14 @@ from uuid import UUID, uuid4
 
 import httpx2
 import orjson
-import psutil
 import psycopg
 import pytest
 
 from tests.deadlines import scale_to_load, until
 from tests.faults.proxy import running_proxy
-from tests.forking import start_module
 from tests.http_service import LINES, Door, body_of, running_service
 from tests.servers import Servers
-from worker.http import server, submission_process
+from worker.http import server, service
 
 TEMPLATES = Path(__file__).parents[2] / "examples" / "extensions" / "templates"
 PROBLEM = "application/problem+json"
@@ -212,11 +209,9 @@ def test_a_batch_comes_in_pieces_and_packed(door: Door) -> None:
 
 
 @pytest.fixture
-def forked_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the process for large submissions be a fork of one that has loaded its modules, and a small body be large."""
-    monkeypatch.setattr(submission_process, "start_child", start_module)
-    monkeypatch.setattr(submission_process, "WAIT_BYTES", 1_000)
-    monkeypatch.setattr(submission_process, "START_BYTES", 1_000)
+def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a small body have a process of its own."""
+    monkeypatch.setattr(service, "LARGE_BYTES", 1_000)
 
 
 def large_body(count: int = 11) -> bytes:
@@ -226,11 +221,7 @@ def large_body(count: int = 11) -> bytes:
     return body_of([*lines, {"query": 7, "custom_id": "bad"}])
 
 
-def _ended(link: submission_process._Link) -> Callable[[], bool]:
-    return lambda: link.reading is not None and link.reading.done()
-
-
-@pytest.mark.usefixtures("forked_child")
+@pytest.mark.usefixtures("small_is_large")
 def test_a_large_batch_is_taken_in_by_another_process_with_the_same_answers(door: Door) -> None:
     body, key = large_body(), {**LINES, "Idempotency-Key": "large"}
     answer = door.http.post("/v1/batches", content=body, headers=key)
@@ -238,9 +229,6 @@ def test_a_large_batch_is_taken_in_by_another_process_with_the_same_answers(door
     other = door.http.post("/v1/batches", content=large_body(12), headers=key)
     strict = door.http.post("/v1/batches", content=body, headers=LINES, params={"strict": "true"})
 
-    link = door.service.large._link
-    assert link is not None
-    assert psutil.Process(link.process.pid).is_running()
     accepted = answer.json()
     assert (answer.status_code, accepted["jobs"], accepted["refused"]) == (202, 11, 1)
     assert [(error["line"], error["custom_id"], error["field"]) for error in accepted["errors"]] == [
@@ -257,50 +245,23 @@ def test_a_large_batch_is_taken_in_by_another_process_with_the_same_answers(door
     assert not list(door.service.uploads.iterdir())
 
 
-@pytest.mark.usefixtures("forked_child")
-def test_while_the_process_for_large_batches_hangs_small_ones_are_taken_in(door: Door) -> None:
-    assert door.http.post("/v1/batches", content=large_body(), headers=LINES).status_code == 202
-    link = door.service.large._link
-    assert link is not None
-    answers: list[httpx2.Response] = []
-
-    def send() -> None:
-        answers.append(httpx2.post(f"{door.url}/v1/batches", content=large_body(), headers=LINES, timeout=60))
-
-    senders = [threading.Thread(target=send) for _ in range(submission_process.OF_ONE)]
-    os.kill(link.process.pid, signal.SIGSTOP)
-    try:
-        for sender in senders:
-            sender.start()
-        assert until(lambda: len(link.pending) == len(senders), 30)
-        assert door.submit(question(1))["jobs"] == 1
-        assert not answers
-    finally:
-        os.kill(link.process.pid, signal.SIGCONT)
-    for sender in senders:
-        sender.join(30)
-    assert [answer.status_code for answer in answers] == [202] * len(senders)
-
-
-@pytest.mark.usefixtures("forked_child")
-def test_where_the_process_for_large_batches_cannot_start_a_thread_takes_them_in(
+@pytest.mark.usefixtures("small_is_large")
+def test_where_no_process_for_a_large_batch_can_start_a_thread_takes_it_in(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> Any:
+    def fail(*_: object) -> None:
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(submission_process, "start_child", fail)
-    monkeypatch.setattr(door.service.large, "_link", None)  # the one of other tests
-    monkeypatch.setattr(door.service.large, "_retry_at", 0.0)
+    monkeypatch.setattr(multiprocessing.context.ForkServerProcess, "start", fail)
     assert door.submit(*(question(number) for number in range(11)))["jobs"] == 11
 
 
-def send_lines(door: Door, end: str) -> Callable[[], httpx2.Response]:
-    key = {**LINES, "Idempotency-Key": end}
+def send_lines(door: Door) -> Callable[[], httpx2.Response]:
+    key = {**LINES, "Idempotency-Key": "cut off"}
     return lambda: door.http.post("/v1/batches", content=large_body(), headers=key)
 
 
-def send_file(door: Door, _: str) -> Callable[[], httpx2.Response]:
+def send_file(door: Door) -> Callable[[], httpx2.Response]:
     """Upload a file as OpenAI's client does; make its batch."""
     lines = [
         {"custom_id": f"f{number}", "method": "POST", "url": "/v1/answers", "body": question(number)}
@@ -313,19 +274,15 @@ def send_file(door: Door, _: str) -> Callable[[], httpx2.Response]:
     return lambda: door.http.post("/openai/v1/batches", json=order)
 
 
-@pytest.mark.usefixtures("forked_child")
+@pytest.mark.usefixtures("small_is_large")
 @pytest.mark.parametrize(
-    ("end", "make_sender", "remedy"),
-    [
-        ("killed", send_lines, "same Idempotency-Key"),
-        ("left by the service", send_lines, "same Idempotency-Key"),
-        ("killed", send_file, "Create the batch of the same file again"),
-    ],
+    ("make_sender", "remedy"),
+    [(send_lines, "same Idempotency-Key"), (send_file, "Create the batch of the same file again")],
 )
 def test_a_large_batch_cut_off_by_the_end_of_its_process_is_not_there_and_can_be_sent_again(
-    door: Door, end: str, make_sender: Callable[[Door, str], Callable[[], httpx2.Response]], remedy: str
+    door: Door, make_sender: Callable[[Door], Callable[[], httpx2.Response]], remedy: str
 ) -> None:
-    send = make_sender(door, end)
+    send = make_sender(door)
     answers: list[httpx2.Response] = []
     with psycopg.connect(door.database_url) as holder:
         holder.execute("LOCK TABLE batch IN SHARE MODE")
@@ -333,16 +290,9 @@ def test_a_large_batch_cut_off_by_the_end_of_its_process_is_not_there_and_can_be
         sender.start()
         waits = "SELECT count(*) FROM pg_locks WHERE relation = 'batch'::regclass AND NOT granted"
         assert until(lambda: holder.execute(waits).fetchone() == (1,), 30)
-        link = door.service.large._link
-        assert link is not None
-        if end == "killed":
-            link.process.kill()
-        else:
-            link.process.terminate()  # the end of the service alone ends it
-            assert link.reading is not None
-            link.reading.get_loop().call_soon_threadsafe(link.writer.close)
+        (process,) = multiprocessing.active_children()
+        process.kill()
         sender.join(30)
-    assert until(_ended(link), 30)
     assert not list(door.service.uploads.iterdir())
     again = send()
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from schemas.batch import BatchStatus
 from schemas.record import JobResult
 from schemas.states import JobState, Outcome
-from worker.http.bodies import declared_size, json_object, on_disk
+from worker.http.bodies import json_object, on_disk
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import BatchPage, Cancelled, SubmittedBatch, problems
 from worker.http.jobs import PRIVATE, Tag, Wait, poll_job
@@ -116,7 +116,6 @@ async def submit(
     strict: Annotated[bool, Query(description="accept all lines or none")] = False,
 ) -> Response:
     """Submit a batch, one job a line. Lines that are no valid job are refused alone, each with its line and field."""
-    service.large.prepare(declared_size(request))
     async with on_disk(request, service.uploads, service.settings.http_max_body_bytes) as body:
         order = LinesOrder(body.name, options.fields, strict, caller.tenant, caller.submitter)
         outcome = await service.take_in(caller.tenant, submit_lines, order, size=body.size)

@@ -26,7 +26,7 @@ from worker.http.exposition import Metrics
 from worker.http.job_watch import JobWatch
 from worker.http.readiness import Lookout
 from worker.http.shares import Caller, Shares
-from worker.http.submission_process import NotStarted, SubmissionProcess, Work
+from worker.http.submission_process import LARGE_BYTES, NotStarted, SubmissionProcesses, Work
 from worker.ledger.outage import PROBE_S, Outage
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.tenancy import JobVersion
@@ -66,7 +66,7 @@ class Service:
     shares: Shares
     ledger: PostgresLedger
     bulk: BulkLoop
-    large: SubmissionProcess
+    large: SubmissionProcesses
     watch: JobWatch
     catalog: Installation
     doorbell: CeleryDoorbell
@@ -95,9 +95,8 @@ class Service:
         return version
 
     async def take_in(self, tenant: str, work: Work[Result], *arguments: Any, size: int) -> Result:
-        """Writes a tenant's submission of so many bytes: a large one in the process for them, another one on the bulk loop."""
-        # One that hangs there must not keep the others waiting.
-        if self.large.takes(size):
+        """Writes a tenant's submission of so many bytes: a large one in a process of its own, another one on the bulk loop."""
+        if size >= LARGE_BYTES:
             with suppress(NotStarted):
                 return await self.large.run(tenant, work, *arguments)
         return await self.bulk.submit(tenant, lambda ledger: work(ledger, self.settings, *arguments))
@@ -152,8 +151,6 @@ async def open_service(
         bulk = BulkLoop(where.database_url, outage)
         await bulk.start()
         stack.push_async_callback(bulk.stop)
-        large = SubmissionProcess(settings, where, probe_s=probe_s)
-        stack.push_async_callback(large.close)
         app = make_app(settings, where.redis_url)
         doorbell = CeleryDoorbell(
             app, where.redis_url, key_prefix=settings.key_prefix, results_kept_s=settings.results_kept_s
@@ -184,7 +181,7 @@ async def open_service(
             Shares(settings.http_max_connections, settings.http_max_body_bytes + FORM_BYTES),
             ledger,
             bulk,
-            large,
+            SubmissionProcesses(settings, where, probe_s=probe_s),
             watch,
             Installation(settings, same_for_workers=settings.embedded()),
             doorbell,
