@@ -168,7 +168,7 @@ def test_a_run_with_held_jobs_ends_with_the_command_that_continues(
         done = command.ended()
         assert done.code == 1
         assert "2 held (batch_paused)" in done.err
-        assert f"nightdesk resume {batch}" in done.err
+        assert f"nightdesk release {batch}" in done.err
         assert f"nightdesk run --resume {batch} -o {out}" in done.err
         assert [result["held_reason"] for result in read_lines(out)] == ["batch_paused"] * 2
 

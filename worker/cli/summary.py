@@ -29,7 +29,7 @@ _RELEASES = {
         "the batch's ceiling on cost is reached; raise it with: nightdesk release {batch} --max-cost-usd USD"
     ),
     HeldReason.KEY_BUDGET: "the key that submitted them has no money left: nightdesk budget list",
-    HeldReason.BATCH_PAUSED: "the batch is paused; let it go on with: nightdesk resume {batch}",
+    HeldReason.BATCH_PAUSED: "the batch is paused; let it go on with: nightdesk release {batch}",
     HeldReason.LANE_PAUSED: "no calls are made to the provider; once that is fixed: nightdesk release {batch}",
     HeldReason.PRICE_UNKNOWN: (
         "the price of their model is not known, so no ceiling or budget could be kept; 'nightdesk budget remove' lets them go "

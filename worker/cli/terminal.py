@@ -33,9 +33,9 @@ _JOINT = "\N{NO-BREAK SPACE}"
 def wrap(message: str, columns: int) -> str:
     """A message in lines of at most so many columns; ids and commands are whole, so that they can be copied.
 
-    >>> print(wrap("it is paused; let it go on with: nightdesk resume 01a2", 40))
+    >>> print(wrap("it is paused; let it go on with: nightdesk release 01a2", 40))
     it is paused; let it go on with:
-    nightdesk resume 01a2
+    nightdesk release 01a2
     """
     whole = _COMMAND.sub(lambda command: command[0].replace(" ", _JOINT), message)
     lines = (

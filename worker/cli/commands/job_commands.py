@@ -71,7 +71,7 @@ def operate(
 
 
 def pause(batch: options.BatchId, as_json: options.Json = False) -> int:
-    """Begin no further call of a batch. Calls under way end, and their answers are kept; 'resume' lets it go on.
+    """Begin no further call of a batch. Calls under way end, and their answers are kept; 'release' lets it go on.
 
     Goes through the jobs in pages; ended midway, the same command pauses the rest.
     """
@@ -93,7 +93,7 @@ def pause_line(count: int, status: BatchStatus) -> str:
     parts = [on_hold if count else "the batch is paused, and no further job waited for a call"]
     if under_way := status.states.get(JobState.PENDING, 0) + status.states.get(JobState.RUNNING, 0):
         parts.append(f"{count_of(under_way, 'call')} under way will end, be paid and be stored")
-    return "; ".join([*parts, f"to let it go on: nightdesk resume {status.batch_id}"])
+    return "; ".join([*parts, f"to let it go on: nightdesk release {status.batch_id}"])
 
 
 def resume(batch: options.BatchId, as_json: options.Json = False) -> int:
