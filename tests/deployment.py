@@ -1,6 +1,9 @@
 """Reads the deployment files as Docker Compose and Kubernetes do, so far as tests need it."""
 
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +19,11 @@ DOCKERFILE = REPOSITORY / "deploy" / "Dockerfile"
 HEALTH = REPOSITORY / "deploy" / "healthcheck.sh"
 """The check of the image."""
 
-_VARIABLE = re.compile(r"\$\{(?P<name>[A-Z_]+)(?:(?P<how>:[-?])(?P<text>[^}]*))?\}")
-
-
-class Unset(Exception):
-    """A variable without a default has no value."""
+_VARIABLE = re.compile(r"\$\{(?P<name>[A-Z_]+)(?::-(?P<text>[^}]*))?\}")
 
 
 def interpolate(value: Any, environment: Mapping[str, str]) -> Any:
-    """Fill in ``${NAME}``, ``${NAME:-default}`` and ``${NAME:?message}`` everywhere; raises ``Unset``."""
+    """Fill in ``${NAME}`` and ``${NAME:-default}`` everywhere."""
     if isinstance(value, dict):
         return {key: interpolate(inner, environment) for key, inner in value.items()}
     if isinstance(value, list):
@@ -32,16 +31,9 @@ def interpolate(value: Any, environment: Mapping[str, str]) -> Any:
     if not isinstance(value, str):
         return value
 
-    def fill(match: re.Match[str]) -> str:
-        if value := environment.get(match["name"]):
-            return value
-        if match["how"] == ":?":
-            raise Unset(match["name"])
-        return match["text"] or ""
-
-    filled = _VARIABLE.sub(fill, value)
-    assert "$" not in filled, f"a form of variable that is not known here: {value}"
-    return filled
+    filled = _VARIABLE.sub(lambda match: environment.get(match["name"]) or match["text"] or "", value)
+    assert "$" not in filled.replace("$$", ""), f"a form of variable that is not known here: {value}"
+    return filled.replace("$$", "$")
 
 
 def compose_text() -> Any:
@@ -53,6 +45,17 @@ def compose(**environment: str) -> dict[str, Any]:
     """The file with an environment."""
     filled: dict[str, Any] = interpolate(compose_text(), environment)
     return filled
+
+
+def make_secrets(folder: Path, **environment: str) -> Path:
+    """The folder of secrets that the script of the compose file makes for a clone in this one."""
+    (folder / "deploy").mkdir(exist_ok=True)
+    for name in ("secrets.sh", "redis-users.acl"):
+        shutil.copy(REPOSITORY / "deploy" / name, folder / "deploy")
+    subprocess.run(
+        ["sh", folder / "deploy" / "secrets.sh"], env={"PATH": os.environ["PATH"], **environment}, check=True
+    )
+    return folder / "secrets"
 
 
 def documents() -> list[dict[str, Any]]:

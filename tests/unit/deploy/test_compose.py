@@ -1,21 +1,29 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
-import pytest
+from pydantic import SecretStr
 
-from tests.deployment import COMPOSE, REPOSITORY, Unset, compose, compose_processes, compose_text
-from worker.settings import Settings
+from tests.deployment import COMPOSE, REPOSITORY, compose, compose_processes, compose_text, make_secrets
+from worker.settings import Settings, mistyped
 
-KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
-CALLBACKS = "NIGHTDESK_CALLBACK_SECRET"
-WITHOUT_SECRETS = ("migrate", "http")
-PASSWORDS = {"NIGHTDESK_POSTGRES_PASSWORD": "p0stgres", "NIGHTDESK_REDIS_PASSWORD": "r3dis"}
+SERVERS = {"database-url", "redis-url"}
+CALLS = SERVERS | {"openai-api-key", "anthropic-api-key", "gemini-api-key", "callback-secret"}
+SECRETS_OF = {
+    "postgres": {"postgres-password"},
+    "redis": {"redis-password", "redis-users"},
+    **dict.fromkeys(("migrate", "http"), SERVERS),
+    **dict.fromkeys(("generate", "check", "local", "urgent", "nightdesk"), CALLS),
+    "prometheus": {"metrics-key"},
+    "grafana": {"grafana-password"},
+}
+FOLDER = "/run/secrets/"
 
 
 def services() -> dict[str, Any]:
-    service_definitions: dict[str, Any] = compose(**PASSWORDS)["services"]
+    service_definitions: dict[str, Any] = compose()["services"]
     return service_definitions
 
 
@@ -29,25 +37,37 @@ def test_the_file_keeps_the_compose_specification() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("missing", PASSWORDS)
-def test_no_password_has_a_default(missing: str) -> None:
-    with pytest.raises(Unset, match=missing):
-        compose(**{name: value for name, value in PASSWORDS.items() if name != missing})
-    with pytest.raises(Unset, match=missing):
-        compose(**{**PASSWORDS, missing: ""})
-    # One place that insists would hide another that does not.
-    assert set(re.findall(rf"{missing}(..)", COMPOSE.read_text())) == {":?"}
-
-
-def test_no_password_is_in_the_file_or_on_a_command_line() -> None:
-    for name, service in services().items():
-        for part in service.get("command", []):
-            assert not set(PASSWORDS.values()) & {part}, name
-            assert not any(password in part for password in PASSWORDS.values()), name
-    for service in compose_text()["services"].values():
+def test_each_service_has_only_the_secrets_it_uses_and_all_as_files() -> None:
+    definitions = services()
+    assert definitions.keys() == SECRETS_OF.keys()
+    for name, service in definitions.items():
+        secrets = {each if isinstance(each, str) else each["source"] for each in service["secrets"]}
+        assert secrets == SECRETS_OF[name], name
         for variable, value in service.get("environment", {}).items():
-            if "PASSWORD" in variable or "AUTH" in variable or "KEY" in variable:
-                assert value is None or value.startswith("${"), variable
+            is_secret = re.search("PASSWORD|AUTH|KEY$|SECRET|(DATABASE|REDIS)_URL", variable.removesuffix("_FILE"))
+            assert not is_secret or variable.endswith("_FILE"), variable
+            if variable.endswith("_FILE") and variable != "NIGHTDESK_ALIVE_FILE":
+                assert value.removeprefix(FOLDER) in secrets, variable
+        assert "configs" not in service, "Compose copies nothing into a container that is read-only"
+
+
+def test_the_script_makes_each_secret_once_and_takes_those_there_are(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text('NIGHTDESK_POSTGRES_PASSWORD=p0stgres\nOPENAI_API_KEY="sk-of-the-file"\n')
+    folder = make_secrets(tmp_path, ANTHROPIC_API_KEY="sk-of-the-shell")
+    contents = {path.name: path.read_text() for path in folder.iterdir()}
+    named = {name: tmp_path / secret["file"] for name, secret in compose()["secrets"].items()}
+    assert named == {name: folder / name for name in contents}
+    assert folder.stat().st_mode & 0o777 == 0o700, "the files themselves are for the accounts of containers"
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o644}
+    assert {name for name, value in contents.items() if not value} == {"gemini-api-key", "metrics-key"}
+    assert (contents["openai-api-key"], contents["anthropic-api-key"]) == ("sk-of-the-file", "sk-of-the-shell")
+    assert contents["database-url"] == "postgresql://nightdesk:p0stgres@postgres:5432/nightdesk"
+    assert contents["redis-url"] == f"redis://nightdesk:{contents['redis-password']}@redis:6379/0"
+    assert len({contents[f"{name}-password"] for name in ("postgres", "redis", "grafana")}) == 3
+    assert Settings(callback_secret=SecretStr(contents["callback-secret"]))
+
+    make_secrets(tmp_path, OPENAI_API_KEY="sk-another")
+    assert {path.name: path.read_text() for path in folder.iterdir()} == contents
 
 
 def test_the_example_environment_names_what_the_file_needs() -> None:
@@ -57,9 +77,7 @@ def test_the_example_environment_names_what_the_file_needs() -> None:
         if "=" in line
     }
     text = COMPOSE.read_text()
-    assert example.keys() >= PASSWORDS.keys()
     assert all(f"${{{name}:" in text or f"  {name}:\n" in text for name in example), example
-    assert all(example[name] == "" for name in PASSWORDS)
 
 
 def test_ports_are_published_on_loopback_only() -> None:
@@ -68,30 +86,20 @@ def test_ports_are_published_on_loopback_only() -> None:
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
-def test_our_processes_find_the_services_and_know_their_settings() -> None:
-    names = {f"NIGHTDESK_{name.upper()}" for name in Settings.model_fields}
-    for process in compose_processes(**PASSWORDS):
-        environment = process.environment
-        assert environment["NIGHTDESK_DATABASE_URL"] == "postgresql://nightdesk:p0stgres@postgres:5432/nightdesk"
-        assert environment["NIGHTDESK_REDIS_URL"] == "redis://nightdesk:r3dis@redis:6379/0"
+def test_our_processes_take_every_setting() -> None:
+    settings = {f"NIGHTDESK_{name.upper()}" for name in Settings.model_fields} - {"NIGHTDESK_HOME"}
     for name, service in services().items():
         if service["image"].startswith("nightdesk:"):
-            variables = {name for name in service["environment"] if name.startswith("NIGHTDESK_")}
-            expected = names - {"NIGHTDESK_HOME"} - ({CALLBACKS} if name in WITHOUT_SECRETS else set())
-            assert variables == expected, "a setting in .env that is not passed on would do nothing"
+            variables = service["environment"].keys()
+            missing = {setting for setting in settings if not {setting, f"{setting}_FILE"} & variables}
+            assert missing == (set() if SECRETS_OF[name] == CALLS else {"NIGHTDESK_CALLBACK_SECRET"}), name
+            assert not mistyped(variables)
 
 
-def test_only_processes_that_make_calls_have_their_secrets() -> None:
-    for name, service in services().items():
-        if service["image"].startswith("nightdesk:"):
-            secrets = {*KEYS, CALLBACKS} & service["environment"].keys()
-            assert secrets == (set() if name in WITHOUT_SECRETS else {*KEYS, CALLBACKS}), name
-
-
-def test_the_user_of_redis_has_the_documented_rights() -> None:
+def test_the_user_of_redis_has_the_documented_rights(tmp_path: Path) -> None:
     documented = re.search(r"\nuser nightdesk on >PASSWORD ([^\n]+)\n", (REPOSITORY / "docs/security.md").read_text())
     assert documented is not None
-    users = compose(**PASSWORDS)["configs"]["redis-users"]["content"].splitlines()
+    users = (make_secrets(tmp_path, NIGHTDESK_REDIS_PASSWORD="r3dis") / "redis-users").read_text().splitlines()
     rights = documented[1].replace("nightdesk-1:", "nightdesk:")
     assert users == ["user default off", f"user nightdesk on >r3dis {rights}"]
     environment = services()["generate"]["environment"]
@@ -100,9 +108,10 @@ def test_the_user_of_redis_has_the_documented_rights() -> None:
 
 def test_the_role_of_postgres_is_no_superuser() -> None:
     assert "POSTGRES_USER" not in services()["postgres"]["environment"]
-    script = compose(**PASSWORDS)["configs"]["postgres-roles"]["content"]
-    assert "CREATE ROLE nightdesk LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD 'p0stgres';" in script
-    assert services()["postgres"]["configs"][0]["target"].startswith("/docker-entrypoint-initdb.d/")
+    source, target, _ = services()["postgres"]["volumes"][1].split(":")
+    script = (REPOSITORY / source).read_text()
+    assert "CREATE ROLE nightdesk LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD :'password';" in script
+    assert target.startswith("/docker-entrypoint-initdb.d/")
 
 
 def test_no_log_and_no_container_grows_for_ever() -> None:
@@ -123,7 +132,7 @@ def test_workers_start_after_the_migration_and_restart() -> None:
 
 
 def test_a_worker_may_drain_before_it_is_killed() -> None:
-    workers = [process for process in compose_processes(**PASSWORDS) if process.lasts]
+    workers = [process for process in compose_processes() if process.lasts]
     assert {queue for process in workers for queue in process.arguments[-1].split(",")} == {
         "generate", "check", "local", "submit", "urgent",
     }  # fmt: skip
@@ -144,6 +153,6 @@ def test_data_is_stored_in_named_volumes() -> None:
     service_definitions = services()
     assert service_definitions["redis"]["volumes"] == ["redis:/data"]
     # Where the image of PostgreSQL 18 keeps it; at the older path it would be lost with the container.
-    assert service_definitions["postgres"]["volumes"] == ["postgres:/var/lib/postgresql"]
+    assert service_definitions["postgres"]["volumes"][0] == "postgres:/var/lib/postgresql"
     assert service_definitions["postgres"]["image"] == "postgres:18"
     assert compose_text()["volumes"].keys() == {"postgres", "redis", "home", "prometheus", "grafana"}
