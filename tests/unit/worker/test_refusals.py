@@ -15,7 +15,7 @@ from tasks.ports import NewBatch
 from tests.unit.tasks.test_refusals import ALLOWED, BAD, PROGRAM
 from worker.cli.commands import COMMANDS, load
 from worker.cli.terminal import complain
-from worker.operations.file_submission import Intake
+from worker.operations.file_intake import Intake
 from worker.settings import Settings, load_settings
 
 SHELL = r"whsec_\$\(openssl rand -base64 32\)"
