@@ -8,7 +8,7 @@ from schemas.job import GenerationConfig, JobRequest, SourceContext
 from schemas.model_call import MessagesSnapshot, SourcePart
 from tasks.errors import ConfigurationError, InputError
 from tasks.prompting.messages import render
-from tasks.prompting.template_files import SETTING, own_prompts
+from tasks.prompting.template_files import SETTING, own_hashes, own_prompts
 from tasks.prompting.templates import load, use_own_folder
 
 _SOURCES = (
@@ -52,12 +52,13 @@ def use_templates(folder: Path | None) -> None:
 
 def _try(name: str, version: str) -> None:
     """Renders the samples with a prompt; raises ``InputError`` for one that breaks or leaves out what a job gives."""
-    path = load(name, version).path
+    template = load(name, version)
+    own_hashes[name, version] = template.sha256
     for sample, protocol in product(_SAMPLES, AnswerProtocol):
         config = sample.config.model_copy(update={"prompt_name": name, "prompt_version": version})
         snapshot = render(sample.model_copy(update={"config": config}), protocol).snapshot
         if missing := _missing(sample, snapshot):
-            raise InputError(f"{path} {missing}")
+            raise InputError(f"{template.path} {missing}")
 
 
 def _missing(sample: JobRequest, snapshot: MessagesSnapshot) -> str:

@@ -21,6 +21,9 @@ _REFERENCE = re.compile(rb'\{%-? (?:extends|include) "([^"]+)" -?%\}')
 own_folders: list[Path] = []
 """The installation's own folder, if it has one."""
 
+own_hashes: dict[tuple[str, str], str] = {}
+"""SHA-256 of each prompt in there, by name and version."""
+
 
 def own_prompts() -> list[tuple[str, str]]:
     """Name and version of each prompt of the installation's own."""
@@ -71,11 +74,8 @@ def _hint() -> str:
 def prompt_hash(name: str, version: str | None) -> str:
     """SHA-256 over a prompt's file and the files that it extends or includes; raises ``InputError`` for an unknown one."""
     version = present_version(name, version)
-    if not (FOLDER / f"{name}@{version}.j2").is_file():
-        # One of the installation's own, which the settings had rendered already.
-        from tasks.prompting.templates import load  # noqa: PLC0415
-
-        return load(name, version).sha256
+    if (own := own_hashes.get((name, version))) is not None:
+        return own
     digest = hashlib.sha256()
     pending = [f"{name}@{version}.j2"]
     while pending:

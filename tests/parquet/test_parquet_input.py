@@ -11,7 +11,7 @@ import pytest
 
 from tasks.errors import InputError
 from tasks.ports import NewBatch
-from worker.operations.file_submission import Intake
+from worker.operations.file_intake import Intake
 from worker.operations.input_columns import ColumnMap
 
 

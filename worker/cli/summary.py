@@ -1,14 +1,18 @@
 """Sums up submissions, batches and runs: a few lines for people, or JSON."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
-from schemas.batch import BatchStatus
+from schemas.batch import BatchStatus, FailureCause
 from schemas.claim_error import ErrorKind
 from schemas.model_call import plain_usd
 from schemas.states import HeldReason, Outcome
+from tasks.ports import InputLine, Refused
+from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
 from worker.cli.progress import counts_of, duration, ending_counts
 from worker.cli.terminal import columns, tell, text_columns, write_json
 from worker.operations import overview
@@ -18,10 +22,10 @@ from worker.operations.failure_causes import failure_lines
 if TYPE_CHECKING:
     # Commands that only show batches need nothing of a run.
     from schemas.budget import BudgetStatus
-    from tasks.ports import NewBatch, Refused
-    from worker.cli.whole_run import Report, RunRequest
+    from tasks.ports import NewBatch
     from worker.ledger.fleet import LaneNotice
     from worker.operations.file_submission import Accepted
+    from worker.operations.result_lines import Tally
     from worker.operations.second_reading import Unchanged
 
 _RELEASES = {
@@ -131,12 +135,51 @@ def unchanged_line(unchanged: "Unchanged") -> str:
     )
 
 
-def refused_document(lines: "Iterable[Refused]") -> list[dict[str, Any]]:
+def refused_document(lines: Iterable[Refused]) -> list[dict[str, Any]]:
     """Refused lines, for programs."""
     return [{"position": line.position, "where": line.place, "message": line.message} for line in lines]
 
 
-def run_lines(report: "Report", output: str) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of a whole run."""
+
+    batch_id: UUID | None
+    status: BatchStatus | None
+    tally: "Tally"
+    lines: Sequence[InputLine]
+    """Those that are no jobs of the batch."""
+    seconds: float
+    lanes: "Sequence[LaneNotice]" = ()
+    """Those without calls at the end, while jobs are held for it."""
+    failures: tuple[FailureCause, ...] = ()
+    """Of the jobs that failed."""
+    estimate: dict[str, Any] | None = None
+    """The estimate that is kept with the batch beside the truth, if it is asked for."""
+    accepted: "Accepted | None" = None
+    """Of files that were only handed in; of a batch that was there already, with its status."""
+    page: str | None = None
+    """Address of the batch's page; None: no HTTP service runs with this home."""
+
+    @property
+    def submitted(self) -> bool:
+        """Tells that there are jobs; without any the output stays as it is."""
+        return self.batch_id is not None or len(self.refused) < len(self.lines) or not self.lines
+
+    @property
+    def exit_code(self) -> int:
+        """See ``exits``."""
+        if not self.submitted:
+            return BAD_INPUT
+        return OK if self.tally.all_well else INCOMPLETE
+
+    @property
+    def refused(self) -> list[Refused]:
+        """The lines that are no valid jobs."""
+        return [line for line in self.lines if isinstance(line, Refused)]
+
+
+def run_lines(report: Report, output: str) -> list[str]:
     """The end of a run, for people."""
     status = report.status
     if not report.submitted:
@@ -200,7 +243,7 @@ def ending_lines(status: BatchStatus, seconds: float, width: int | None) -> list
 _BAR_CELLS = 50
 
 
-def _result_counts(report: "Report") -> str:
+def _result_counts(report: Report) -> str:
     """The lines of the output, those without an answer yet apart."""
     total, waiting = report.tally.lines, report.tally.waiting
     return (
@@ -210,7 +253,7 @@ def _result_counts(report: "Report") -> str:
     )
 
 
-def _document(report: "Report", output: str) -> dict[str, Any]:
+def _document(report: Report, output: str) -> dict[str, Any]:
     """The end of a run, for programs."""
     return {
         "batch_id": str(report.batch_id) if report.batch_id else None,
@@ -228,11 +271,11 @@ def _document(report: "Report", output: str) -> dict[str, Any]:
     }
 
 
-def sum_up(report: "Report", request: "RunRequest", *, as_json: bool) -> int:
+def sum_up(report: Report, output: str, *, quiet: bool, as_json: bool) -> int:
     """Says how a run went, unless it asks for quiet, and returns its exit code."""
-    if as_json and request.output != "-":
-        write_json(_document(report, request.output))
-    elif not request.quiet:
-        for line in run_lines(report, request.output):
+    if as_json and output != "-":
+        write_json(_document(report, output))
+    elif not quiet:
+        for line in run_lines(report, output):
             tell(line)
     return report.exit_code

@@ -12,12 +12,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
-from schemas.batch import BatchStatus, FailureCause
+from schemas.batch import BatchStatus
 from schemas.states import HeldReason, JobState, Step
 from tasks.errors import SameInputSubmitted, ServiceUnavailable
 from tasks.ports import InputLine, Refused, Repeated
 from worker.cli.batch_run import BatchRun
-from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
+from worker.cli.exits import run_interruptible
 from worker.cli.full_disk import naming_full_disk
 from worker.cli.growing_output import GrowingOutput, grows, place_of
 from worker.cli.outfile import check_output
@@ -35,7 +35,7 @@ from worker.cli.submitting import (
     new_submission,
     resume_lanes,
 )
-from worker.cli.summary import describe, earlier_lines, raised_ceiling
+from worker.cli.summary import Report, describe, earlier_lines, raised_ceiling
 from worker.cli.terminal import actor, tell, warn
 from worker.cli.waiting import Watch
 from worker.ledger.database import HOT_S
@@ -105,45 +105,6 @@ class RunRequest:
             priority=handover.priority or 0,
             **options,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The outcome of a whole run."""
-
-    batch_id: UUID | None
-    status: BatchStatus | None
-    tally: Tally
-    lines: Sequence[InputLine]
-    """Those that are no jobs of the batch."""
-    seconds: float
-    lanes: Sequence[LaneNotice] = ()
-    """Those without calls at the end, while jobs are held for it."""
-    failures: tuple[FailureCause, ...] = ()
-    """Of the jobs that failed."""
-    estimate: dict[str, Any] | None = None
-    """The estimate that is kept with the batch beside the truth, if it is asked for."""
-    accepted: Accepted | None = None
-    """Of files that were only handed in; of a batch that was there already, with its status."""
-    page: str | None = None
-    """Address of the batch's page; None: no HTTP service runs with this home."""
-
-    @property
-    def submitted(self) -> bool:
-        """Tells that there are jobs; without any the output stays as it is."""
-        return self.batch_id is not None or len(self.refused) < len(self.lines) or not self.lines
-
-    @property
-    def exit_code(self) -> int:
-        """See ``exits``."""
-        if not self.submitted:
-            return BAD_INPUT
-        return OK if self.tally.all_well else INCOMPLETE
-
-    @property
-    def refused(self) -> list[Refused]:
-        """The lines that are no valid jobs."""
-        return [line for line in self.lines if isinstance(line, Refused)]
 
 
 def run_batch(settings: Settings, request: RunRequest) -> Report:

@@ -9,7 +9,8 @@ from uuid import UUID
 from tasks.errors import InputError
 from tasks.ports import HintKey, Refused, Submitter
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.file_submission import InputBounds, Submission
+from worker.operations.file_intake import InputBounds
+from worker.operations.file_submission import Submission
 from worker.settings import Settings
 
 MOST_REFUSED = 10_000

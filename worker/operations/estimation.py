@@ -33,11 +33,11 @@ from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
 from worker.limits.rates import lane_terms, rates_of
 from worker.operations.answerers import Answerer, Answerers
-from worker.operations.file_submission import Intake
+from worker.operations.file_intake import CHUNK, Intake
 from worker.operations.input_columns import ColumnMap
 from worker.operations.input_content import ContentDigest, SameInput, basis_of, readable_twice
 from worker.operations.json_lines import check_files
-from worker.operations.second_reading import HEAD, find_unchanged
+from worker.operations.second_reading import find_unchanged
 from worker.settings import Settings
 
 PAGE = 200
@@ -261,7 +261,7 @@ async def estimate_files(
     history = await ledger.history.past(settings.tenant, batch_id=trial) if ledger is not None else History()
     planner = _Planner(answerers.first, ledger, batch, history)
     jobs = intake.jobs()
-    first, again = list(islice(jobs, HEAD)), None
+    first, again = list(islice(jobs, CHUNK)), None
     digest.end_head()
     if ledger is not None and same_input is SameInput.TAKE_EARLIER and batch.key is None and readable_twice(files):
         again = await find_unchanged(ledger.contents, intake, batch.tenant, basis, first)

@@ -23,7 +23,7 @@ from tasks.ports import Catalog, HintKey, JobView, NewBatch, NewJob, Receipt, Re
 from tasks.prompting.templates import load
 from tasks.submit import canonical, check_served, chunked, new_batch, unknown_price
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.file_submission import CHUNK, SMALL
+from worker.operations.file_intake import CHUNK, SMALL
 from worker.providers.registry import Installation
 from worker.settings import Settings
 

@@ -8,14 +8,11 @@ from uuid import UUID
 
 from tasks.ports import Content, NewJob, UnchangedJob
 from tasks.submit import chunked
+from worker.operations.file_intake import CHUNK, Intake
 from worker.operations.input_content import ContentDigest
 
 if TYPE_CHECKING:
     from worker.ledger.batch_contents import BatchContents
-    from worker.operations.file_submission import Intake
-
-HEAD = 20
-"""Jobs that are compared before the others are read."""
 
 
 class Unchanged(NamedTuple):
@@ -42,7 +39,7 @@ class SecondReading:
 
 
 async def find_unchanged(
-    contents: "BatchContents", intake: "Intake", tenant: str, basis: bytes, first: Sequence[NewJob]
+    contents: "BatchContents", intake: Intake, tenant: str, basis: bytes, first: Sequence[NewJob]
 ) -> SecondReading | None:
     """The input read again beside earlier batches; None where none has any of its first jobs with the same facts that decide.
 
@@ -61,7 +58,7 @@ async def find_unchanged(
     return again if again.unchanged else None
 
 
-def read_again(intake: "Intake", basis: bytes, earlier: Iterable[UnchangedJob] = ()) -> SecondReading:
+def read_again(intake: Intake, basis: bytes, earlier: Iterable[UnchangedJob] = ()) -> SecondReading:
     """Reads all lines, without a word, and finds each among earlier jobs."""
     reading = SecondReading(ContentDigest(basis))
     # Of other prompts than the first jobs have, nothing tells whether the text was the same then.
@@ -74,7 +71,7 @@ def read_again(intake: "Intake", basis: bytes, earlier: Iterable[UnchangedJob] =
     jobs_by_hash: dict[bytes, deque[UnchangedJob]] = defaultdict(deque)
     for each in earlier:
         jobs_by_hash[each.request_hash].append(each)
-    for number, chunk in enumerate(chunked(again.jobs(), HEAD)):
+    for number, chunk in enumerate(chunked(again.jobs(), CHUNK)):
         if not number:
             reading.digest.end_head()
         for job in chunk:

@@ -14,7 +14,8 @@ from tasks.errors import InputError
 from tasks.ports import Refused, Submitter
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.uploads import Upload
-from worker.operations.file_submission import InputBounds, Submission
+from worker.operations.file_intake import InputBounds
+from worker.operations.file_submission import Submission
 from worker.operations.json_lines import UPLOAD_SUFFIX, parse_line, read_lines
 from worker.providers.registry import Installation
 from worker.settings import Settings

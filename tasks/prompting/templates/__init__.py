@@ -20,6 +20,7 @@ from tasks.prompting.template_files import (
     PROMPT_FILE,
     available,
     own_folders,
+    own_hashes,
     present_version,
     prompt_hash,
     version_key,
@@ -45,6 +46,7 @@ def use_own_folder(folder: Path | None) -> None:
     Raises ``InputError`` naming a file that is no template by its name, or that takes the name of a shipped one.
     """
     own_folders[:] = [] if folder is None else [folder]
+    own_hashes.clear()
     for cached in (available, present_version, prompt_hash, load_inner, load, load_part, _environment, _compile):
         cached.cache_clear()
     if folder is None:

@@ -17,7 +17,7 @@ from schemas.states import Step
 from tasks.errors import InputError
 from tasks.ports import HintKey, NewBatch, Refused
 from tasks.submit import canonical
-from worker.operations.file_submission import SMALL, Intake
+from worker.operations.file_intake import SMALL, Intake
 from worker.operations.json_lines import check_files
 
 

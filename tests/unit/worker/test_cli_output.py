@@ -28,8 +28,7 @@ from worker.cli.commands.stored_results import failed_lines
 from worker.cli.exits import OutputFailed
 from worker.cli.outfile import check_output, writing
 from worker.cli.styling import Styling, style_of
-from worker.cli.summary import named_counts, run_lines
-from worker.cli.whole_run import Report
+from worker.cli.summary import Report, named_counts, run_lines
 from worker.operations.estimation import Estimation
 from worker.operations.result_lines import Tally, write_results
 

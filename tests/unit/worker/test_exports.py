@@ -9,7 +9,7 @@ import pytest
 
 from tasks.ports import NewBatch
 from tasks.submit import parse_request
-from worker.operations.file_submission import Intake
+from worker.operations.file_intake import Intake
 
 EXPORTS = Path(__file__).parents[2] / "exports"
 TERM = "The notice period is three months."

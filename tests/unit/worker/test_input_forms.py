@@ -18,7 +18,7 @@ import pytest
 from tasks.errors import InputError
 from tasks.ports import NewBatch, NewJob
 from worker.operations import json_lines
-from worker.operations.file_submission import Intake
+from worker.operations.file_intake import Intake
 from worker.operations.input_columns import ColumnMap, harmless, restore
 from worker.operations.input_rows import RowKind, reading
 

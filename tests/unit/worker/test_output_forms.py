@@ -16,7 +16,7 @@ from tasks.errors import InputError
 from tasks.ports import NewBatch, NewJob, Refused
 from tasks.submit import new_job, parse_request
 from tests.lent_ledger import LentLedger
-from worker.operations.file_submission import Intake
+from worker.operations.file_intake import Intake
 from worker.operations.output_form import OutputForm
 from worker.operations.output_forms import RESULT_COLUMNS, form_of
 from worker.operations.result_lines import write_failed, write_results

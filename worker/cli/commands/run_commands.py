@@ -96,7 +96,7 @@ def _run(
     from worker.operations.output_forms import form_of  # noqa: PLC0415
 
     request = RunRequest.of(handover, files, output, form=form_of(output, form), **order)
-    return sum_up(run_batch(settings, request), request, as_json=as_json)
+    return sum_up(run_batch(settings, request), request.output, quiet=request.quiet, as_json=as_json)
 
 
 def _estimate(

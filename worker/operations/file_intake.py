@@ -1,0 +1,199 @@
+"""Reads files line by line and makes a job of each; tells which lines are no valid jobs."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+from tasks.errors import InputError
+from tasks.policy.relevance import without_threshold
+from tasks.ports import Catalog, Everything, HintKey, NewBatch, NewJob, Refused
+from tasks.raw_jobs import as_check_only
+from tasks.submit import check_served, check_times, new_job, parse_request, unknown_price
+from worker.operations.counts import count_of
+from worker.operations.first_rows import FirstRows
+from worker.operations.input_columns import ColumnMap, JobMaker, kind_of_rows
+from worker.operations.input_content import ContentDigest
+from worker.operations.input_rows import LINES, Row, Rows, reading
+from worker.operations.json_lines import display_name
+
+SMALL = 50
+"""Jobs; a submission up to this size is hinted at once."""
+
+CHUNK = 20
+"""Jobs read at a time, in a millisecond; then the ledger's connection is served, which writes those read before.
+
+The first of them are compared with earlier batches before the others are read.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class InputBounds:
+    """Most lines of an input, and most of them that may be refused; beyond either nothing is accepted."""
+
+    lines: int
+    refused: int
+
+    def check(self, lines: int, refused: int) -> None:
+        """Raises ``InputError`` beyond a bound."""
+        if lines > self.lines:
+            raise InputError(f"there are more than {self.lines:,} lines; submit several batches. Nothing was accepted")
+        if refused > self.refused:
+            raise InputError(f"more than {self.refused:,} lines are not valid; nothing was accepted")
+
+
+@dataclass(slots=True)
+class Intake:
+    """The jobs of some files, in order; afterwards, what was refused on the way.
+
+    A job's position is that of its line or row over all files, and a blank line has one, too: so the line that screens and
+    ``BATCH:lineN`` name is the one that an editor shows. Line N of the output answers the Nth line that is not blank.
+    """
+
+    files: Sequence[str]
+    batch: NewBatch
+    strict: bool
+    on_refused: Callable[[Refused], None]
+    """Receives each refused line at once."""
+    check_only: bool = False
+    """Each line holds an answer to check."""
+    catalog: Catalog = field(default_factory=Everything)
+    """The models and prompts that the installation serves."""
+    bounds: InputBounds | None = None
+    columns: ColumnMap = field(default_factory=ColumnMap)
+    """Of the rows, beside those known by their names."""
+    tell: Callable[[str], None] = lambda _: None
+    """Receives how a file is read, where that is not plain from its lines."""
+    priority: int = 0
+    """Of jobs that set none; no part of their request, so that the same input stays the same."""
+    digest: ContentDigest | None = None
+    """Of what was read; None: nobody asks for it."""
+    lines: int = 0
+    """Those that are not blank."""
+    position: int = 0
+    """Of the next line."""
+    accepted: int = 0
+    refused: list[Refused] = field(default_factory=list)
+    warnings: Counter[str] = field(default_factory=Counter)
+    first: dict[UUID, HintKey] = field(default_factory=dict)
+    """The first ``SMALL`` jobs, and the hint that each belongs to."""
+    _common_faults: Counter[str] = field(default_factory=Counter)
+    """Lines by a fault that is none of theirs: of the batch's defaults, or of the settings."""
+    _places: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The line of the job that has a custom id or a message id."""
+
+    def jobs(self) -> Iterator[NewJob]:
+        """Reads and validates everything once; refused lines are noted and skipped.
+
+        Raises: InputError when a file can't be read, and at the end in strict mode when a line was refused.
+        """
+        for name in self.files:
+            with reading(name, kind_of_rows(self.columns, check_only=self.check_only), self.columns.encoding) as file:
+                yield from self._jobs_of(name, file)
+        if self.strict and self.refused:
+            raise InputError(
+                self.common_fault
+                or f"{len(self.refused):,} of {count_of(self.lines, 'line')} not valid; nothing was submitted (strict)"
+            )
+
+    @property
+    def common_fault(self) -> str | None:
+        """The one fault of all lines, where it is none of theirs; None where a line is at fault, or valid."""
+        message = next(iter(self._common_faults), None)
+        return message if message is not None and self._common_faults[message] == self.lines else None
+
+    def warn_of_jobs(self, warn: Callable[[str], None]) -> None:
+        """Tells what the producer should know of the accepted lines, each thing once."""
+        for warning, count in self.warnings.items():
+            warn(f"{warning} ({count_of(count, 'job')})")
+
+    def refuse(self, lines: Iterable[Refused]) -> None:
+        """Takes back lines that counted as accepted."""
+        for line in lines:
+            self.accepted -= 1
+            self._note(line)
+
+    def _note(self, line: Refused) -> None:
+        self.refused.append(line)
+        self.on_refused(line)
+
+    def _jobs_of(self, name: str, file: Rows) -> Iterator[NewJob]:
+        title = display_name(name)
+
+        def tell(message: str) -> None:
+            self.tell(f"{title}: {message}" if file.form is LINES else f"{title} is {file.form.name}: {message}")
+
+        maker = JobMaker(self.columns, self.check_only, tell, cells=file.form.cells, text=bool(file.form.delimiter))
+        first_rows = FirstRows(maker)
+        rows = first_rows.read(file.rows, title, by_person=self.bounds is None)
+        defaults, about_scores = without_threshold(first_rows.scores, self.batch.defaults)
+        first = self.position
+        for row in rows:
+            # A line may hold several questions, each of which takes a position; without lines rows follow each other.
+            position = max(self.position, first + row.line - 1)
+            self.lines, self.position = self.lines + 1, position + 1
+            if self.bounds is not None:
+                self.bounds.check(self.lines, len(self.refused))
+            raw: Any = None
+            try:
+                raw = _raw_job(row, maker)
+                job = self._job(raw, position, row.place, defaults)
+            except InputError as error:
+                if (fault := self._common_fault(raw, error)) is not None:
+                    self._common_faults[fault] += 1
+                self._note(Refused(position, str(error), error.field, _custom_id(raw), row.place))
+                continue
+            if about_scores is not None:
+                self.warnings[about_scores] += 1
+            # In strict mode the rest is read only to name all that is wrong.
+            if not (self.strict and self.refused):
+                self.accepted += 1
+                if len(self.first) < SMALL:
+                    self.first[job.id] = HintKey(job.step, job.priority > 0)
+                yield job
+
+    def _common_fault(self, raw: Any, error: InputError) -> str | None:
+        """The message of a fault in a config that the line has not set itself, with the default at fault; else None."""
+        section, _, path = (error.field or "").partition(".")
+        name = path.partition(".")[0]
+        config = raw.get("config") if isinstance(raw, dict) else None
+        own = config.keys() if isinstance(config, dict) else frozenset()
+        # A provider and its model are at fault together.
+        if section != "config" or own & ({"provider", "model"} if name in {"provider", "model"} else {name}):
+            return None
+        message = str(error).removeprefix(f"{error.field}: ")
+        return f"{name}: {message}" if name in (self.batch.defaults or {}) else message
+
+    def _job(self, raw: Any, position: int, place: str, defaults: dict[str, Any] | None) -> NewJob:
+        if self.check_only:
+            raw = as_check_only(raw)
+        request, warnings = parse_request(raw, defaults)
+        warnings += check_served(request, self.catalog, priced=self.batch.max_cost_usd is not None)
+        check_times(request, self.batch)
+        unpriced = unknown_price(request, self.catalog)
+        job = new_job(request, position=position, tenant=self.batch.tenant, place=place, unpriced=unpriced)
+        for name, value in (("custom_id", job.custom_id), ("message_id", job.message_id)):
+            if value is not None and (earlier := self._places.setdefault((name, value), place)) != place:
+                hint = "; a row is one job, with all of its sources" if ", row " in place else ""
+                raise InputError(f"{value!r} is already in {earlier}{hint}", field=name)
+        if self.priority and "priority" not in request.model_fields_set:
+            job = replace(job, priority=self.priority)
+        if request.check_only and not self.check_only and self.bounds is None:
+            warnings.append("a line with 'response' holds an answer: it is checked, and none is made")
+        self.warnings.update(warnings)
+        if self.digest is not None:
+            self.digest.add(job, request)
+        return job
+
+
+def _raw_job(row: Row, maker: JobMaker) -> Any:
+    if row.error is not None:
+        raise row.error
+    return maker.job(row.value)
+
+
+def _custom_id(raw: Any) -> str | None:
+    """The custom id of a refused row, so that its producer recognises it."""
+    value = raw.get("custom_id") if isinstance(raw, dict) else None
+    return value if isinstance(value, str) else None
