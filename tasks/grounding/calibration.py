@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import mul
 from typing import NamedTuple
 
 from tasks.grounding.model import Knots, probability
@@ -93,28 +94,61 @@ def platt_scale(knots: Knots, rows: Sequence[LabelledScore]) -> Knots:
 
     Platt scaling (Platt 1999) of the old probability's log-odds, drawn towards "no change" by a prior.
     """
-    points = [(log_odds(probability(knots, row.score)), float(row.supported), row.weight) for row in rows]
-    slope, shift = 1.0, 0.0
     pull = _PRIOR_ROWS / 4
-    for _ in range(50):
-        gradient_slope, gradient_shift = pull * (slope - 1.0), pull * 0.1 * shift
-        curve_slope, curve_shift, curve_both = pull, pull * 0.1, 0.0
-        for odds, label, weight in points:
-            fitted = sigmoid(slope * odds + shift)
-            error, bend = weight * (fitted - label), weight * fitted * (1 - fitted)
-            gradient_slope += error * odds
-            gradient_shift += error
-            curve_slope += bend * odds * odds
-            curve_shift += bend
-            curve_both += bend * odds
-        determinant = curve_slope * curve_shift - curve_both**2
-        step_slope = (curve_shift * gradient_slope - curve_both * gradient_shift) / determinant
-        step_shift = (curve_slope * gradient_shift - curve_both * gradient_slope) / determinant
-        slope, shift = max(_LEAST_SLOPE, slope - step_slope), shift - step_shift
-        if abs(step_slope) + abs(step_shift) < 1e-6:  # noqa: PLR2004 - converged
-            break
+    slope, shift = regression(
+        [(log_odds(probability(knots, row.score)), 1.0) for row in rows],
+        [row.supported for row in rows],
+        [Coefficient(1.0, pull, _LEAST_SLOPE), Coefficient(0.0, pull / 10)],
+        [row.weight for row in rows],
+    )
     moved = [(score, round(sigmoid(slope * log_odds(value) + shift), 4)) for score, value in knots]
     return tuple(knot for index, knot in enumerate(moved) if index == 0 or knot[1] >= moved[index - 1][1])
+
+
+class Coefficient(NamedTuple):
+    """A coefficient of a regression: the value that it is drawn towards, how strongly, and its least value."""
+
+    prior: float
+    pull: float = 1.0
+    least: float = -math.inf
+
+
+_ROUNDS = 1_000
+_TOO_SMALL = 1e-7
+_LONGEST_STEP = 1.0
+"""Far from the optimum a longer one may overshoot."""
+
+
+def regression(
+    features: Sequence[Sequence[float]],
+    labels: Sequence[bool],
+    coefficients: Sequence[Coefficient],
+    weights: Sequence[float] | None = None,
+) -> list[float]:
+    """Fits a logistic regression, one coefficient after another by Newton's method, until none moves.
+
+    Args:
+        features: rows of as many values as coefficients; a constant is a column of ones.
+        labels: of the rows.
+        coefficients: what is known of them before.
+        weights: of the rows; None: each counts as one.
+    """
+    current = [coefficient.prior for coefficient in coefficients]
+    rows = list(zip(features, labels, weights or [1.0] * len(features), strict=True))
+    for _ in range(_ROUNDS):
+        farthest = 0.0
+        for at, (prior, pull, least) in enumerate(coefficients):
+            slope, bend = -pull * (current[at] - prior), pull
+            for values, label, weight in rows:
+                chance = sigmoid(sum(map(mul, current, values)))
+                slope += weight * (label - chance) * values[at]
+                bend += weight * chance * (1 - chance) * values[at] ** 2
+            step = max(least - current[at], min(_LONGEST_STEP, max(-_LONGEST_STEP, slope / bend)))
+            current[at] += step
+            farthest = max(farthest, abs(step))
+        if farthest < _TOO_SMALL:
+            break
+    return current
 
 
 _SMOOTH = 0.6

@@ -1,4 +1,4 @@
-"""``nightdesk calibrate``: fit the check's probabilities to an operator's own labels, or its threshold to a promise."""
+"""``nightdesk calibrate``: fit the check's probabilities to an operator's own labels, or make a promise."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ def calibrate(
             min=0.001,
             max=0.5,
             metavar="SHARE",
-            help="Only move the threshold: at most this share of the claims called supported may be false.",
+            help="Only test a promise: at most this share of the claims called supported is false.",
         ),
     ] = None,
     quiet: options.Quiet = False,
@@ -50,8 +50,8 @@ def calibrate(
     'label': 1 (every claim is supported) or 0. Some 50 lines move the probabilities and the confidence.
     With NIGHTDESK_LOCAL_MODEL set it also fits the weights of that model, and shows whether it helps.
 
-    With --alpha 0.05 the probabilities stay, and the threshold is the lowest at which, with 95 % confidence, at most 5 %
-    of what words call supported is false. Label a random sample of claims for it, one a line; some 200 do.
+    With --alpha 0.05 the probabilities stay, and a file is written if, with 95 % confidence, at most 5 % of what words
+    call supported is false. Label a random sample of claims for it, one a line; some 200 do.
     """
     check_files([labels])
     check_output(output, [labels])
@@ -100,13 +100,10 @@ def _report(result: Recalibrated) -> None:
 
 
 def _promise(result: Guarantee) -> None:
-    tell(
-        f"with {CONFIDENCE:.0%} confidence at most {result.alpha:.1%} of what words call supported is false, from a"
-        f" probability of {result.calibration.supported_at:.2f} on"
-    )
+    tell(f"with {CONFIDENCE:.0%} confidence at most {result.alpha:.1%} of what words call supported is false")
     tell(
         f"{result.supported} of {count_of(result.calibration.labels, 'labelled line')} ({result.coverage:.0%}) stay supported,"
-        f" {result.wrong} of them by the labels wrongly; {result.supported_before} were before"
+        f" {result.wrong} of them by the labels wrongly"
     )
 
 
