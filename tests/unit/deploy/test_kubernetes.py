@@ -46,12 +46,14 @@ def test_settings_are_known_and_valid() -> None:
     assert Settings(**values).drain_s == 70
 
 
-def test_every_container_gets_settings_and_secrets() -> None:
-    for container in containers():
-        assert container["envFrom"] == [
-            {"configMapRef": {"name": "nightdesk"}},
-            {"secretRef": {"name": "nightdesk"}},
-        ]
+def test_every_container_gets_the_servers_and_only_workers_get_what_calls_need() -> None:
+    optional = [each for folder in (HTTP, URGENT, LOCAL) for each in objects_of(folder) if each["kind"] == "Deployment"]
+    for workload in (*of_kind("Job"), *of_kind("Deployment"), *optional):
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        sources = [{"configMapRef": {"name": "nightdesk"}}, {"secretRef": {"name": "nightdesk"}}]
+        if container["args"][0] == "worker":
+            sources.append({"secretRef": {"name": "nightdesk-calls", "optional": True}})
+        assert container["envFrom"] == sources, workload["metadata"]["name"]
         assert container["image"] == "nightdesk"
 
 
@@ -105,7 +107,7 @@ def test_the_optional_http_service_is_probed_and_bounded() -> None:
     assert container["ports"][0]["containerPort"] == PORT
     for name in ("securityContext", "enableServiceLinks", "automountServiceAccountToken", "volumes"):
         assert pod[name] == generate[name]
-    for name in ("image", "envFrom", "securityContext", "volumeMounts"):
+    for name in ("image", "securityContext", "volumeMounts"):
         assert container[name] == generate["containers"][0][name]
     assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
     for selecting in (policy["spec"]["podSelector"], budget["spec"]["selector"]):
