@@ -49,7 +49,8 @@ class InputError(NightdeskError):
     """
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
-        super().__init__(f"{field}: {message}" if field else message)
+        prefix = f"{field}: " if field else ""
+        super().__init__(prefix + message.removeprefix(prefix))
         self.field = field
 
 
@@ -103,7 +104,7 @@ class JobsRefused(InputError):
     def __init__(self, refused: Sequence[Refused]) -> None:
         first = refused[0]
         more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-        super().__init__(first.message.removeprefix(f"{first.field}: ") + more, field=first.field)
+        super().__init__(first.message + more, field=first.field)
         self.refused = tuple(refused)
 
 

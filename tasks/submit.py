@@ -60,7 +60,7 @@ def validated(model: type["BaseModel"], raw: Any) -> Any:
         messages = [f"{path}: {words}" if path else words for path, words in problems[:5]]
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""  # noqa: PLR2004 - as many as named
         field = problems[0][0] or None
-        raise InputError("; ".join(messages).removeprefix(f"{field}: ") + more, field=field) from None
+        raise InputError("; ".join(messages) + more, field=field) from None
 
 
 def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[JobRequest, list[str]]:

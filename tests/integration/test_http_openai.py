@@ -194,8 +194,9 @@ def test_errors_are_the_exceptions_of_the_client(door: Door, client: openai.Open
         client.files.create(file=b"x", purpose="fine-tune")
     assert (refused.value.param, refused.value.type) == ("purpose", "invalid_request_error")
     file = upload(client, line("a"))
-    with pytest.raises(openai.BadRequestError, match="/v1/answers, /v1/responses, /v1/chat/completions"):
-        create(client, file, endpoint="/v1/embeddings")
+    for endpoint in ("/v1/embeddings", "/v1/completions"):
+        with pytest.raises(openai.BadRequestError, match=r"endpoint: .*/v1/chat/completions; a prompt goes there as"):
+            create(client, file, endpoint=endpoint)
     with pytest.raises(openai.BadRequestError, match="leave it out"):
         create(client, file, output_expires_after={"anchor": "created_at", "seconds": 3_600})
     with pytest.raises(openai.BadRequestError, match="a file is kept until its batch is made, or 7 days"):
@@ -375,8 +376,11 @@ def test_lines_may_be_the_orders_of_other_clients(
     assert text(row["response"]["body"]) == result["response"]
     assert (result["query"], result["sources_provided"]) == ("How long is it?", 1)
     assert client.files.retrieve(done.output_file_id).bytes == len(client.files.content(done.output_file_id).content)
-    wrong = create(client, upload(client, {**lines[0], "body": {**body, "temperature": 9}}), endpoint=endpoint)
+    wrong = create(client, upload(client, {**lines[0], "body": {**body, "top_logprobs": 9}}), endpoint=endpoint)
     assert (wrong.status, wrong.output_file_id) == ("failed", None)
+    assert wrong.errors.data[0].message.startswith("body.top_logprobs: not taken, as")
+    other = create(client, upload(client, {**lines[0], "url": "/v1/completions"}), endpoint=endpoint)
+    assert other.errors.data[0].message == f"url: must be {endpoint}, as the endpoint of the batch"
 
 
 def test_a_batch_without_a_good_line_has_its_error_file(client: openai.OpenAI) -> None:

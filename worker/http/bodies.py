@@ -246,7 +246,7 @@ def json_object(text: str | None, name: str) -> dict[str, Any]:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise invalid(f"{name}: {json_fault(error)}", name) from None
+        raise invalid(json_fault(error), name) from None
     if not isinstance(value, dict):
-        raise invalid(f"{name}: must be a JSON object", name)
+        raise invalid("must be a JSON object", name)
     return value

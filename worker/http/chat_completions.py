@@ -74,17 +74,17 @@ class _Form:
         return problem
 
 
-_ONE_ANSWER = "there is one answer to a question"
+_ONE_ANSWER = "there is one answer to a question; leave it out, or send 1"
 _NOT_TAKEN = {
     "n": _ONE_ANSWER,
     "best_of": _ONE_ANSWER,
     "logprobs": NO_LOGPROBS,
-    "logit_bias": "say in instructions what the answer should avoid",
-    "functions": "use tools, with a tool_choice that requires the function",
-    "audio": "the answer is a text",
-    "echo": "the answer is a text of its own",
-    "suffix": "the answer is a text of its own",
-    "web_search_options": "an answer rests on the sources of its request alone",
+    "logit_bias": "not every model weighs tokens; say in instructions what to avoid",
+    "functions": "it is the older form of tools; use these, with a tool_choice that requires the function",
+    "audio": "the answer is a text; leave it out",
+    "echo": "the answer is a text of its own; leave it out",
+    "suffix": "the answer is a text of its own; leave it out",
+    "web_search_options": "an answer rests on the sources of its request alone; send them in it",
 }
 """Parameters that would change the answer, with the reason why they are refused; of completions, ``logprobs=0`` asks for some, too."""
 
@@ -109,7 +109,7 @@ def response_order_of(raw: Any) -> Any:
 def _require_plain(raw: dict[str, Any]) -> None:
     for name, value in raw.items():
         if name in _NOT_TAKEN and (value or type(value) is int) and (value, _NOT_TAKEN[name]) != (1, _ONE_ANSWER):
-            raise invalid(f"is not taken here: {_NOT_TAKEN[name]}", name)
+            raise invalid(f"not taken, as {_NOT_TAKEN[name]}", name)
 
 
 def _unfolded(value: Any, name: str) -> Any:

@@ -30,7 +30,7 @@ async def refuse_unknown_parameters(request: Request) -> None:
     unknown = [name for name in request.query_params if name not in names]
     if unknown:
         choice = f"there are {', '.join(names)}" if names else "there are none"
-        problem = invalid(f"{unknown[0]}: this address has no such parameter; {choice}", unknown[0])
+        problem = invalid(f"this address has no such parameter; {choice}", unknown[0])
         problem.errors = [FieldError(message="there is no such parameter", field=name) for name in unknown[:5]]
         raise problem
 

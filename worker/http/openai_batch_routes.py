@@ -64,7 +64,7 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
     """Make a batch of an uploaded file. The same file again is the same batch: nothing is done twice."""
     order: CreateBatch = validated(CreateBatch, parse_json(await read_body(request, MOST_BODY_BYTES)))
     if order.endpoint not in READERS:
-        raise invalid(f"must be one of {', '.join(READERS)}", "endpoint")
+        raise invalid(f"not one of {', '.join(READERS)}; a prompt goes there as the message of a chat", "endpoint")
     if order.output_expires_after is not None:
         raise invalid("results are kept until their batch is erased; leave it out", "output_expires_after")
     try:

@@ -121,8 +121,8 @@ def not_found(what: str = "resource") -> Problem:
 
 
 def invalid(detail: str, field: str | None = None) -> Problem:
-    """A request whose content can't be taken."""
-    return Problem(422, "invalid-request", "Invalid request", detail, field)
+    """A request whose content can't be taken; the detail names the field, for some show nothing else."""
+    return Problem(422, "invalid-request", "Invalid request", str(InputError(detail, field=field)), field)
 
 
 def line_errors(refused: Sequence[Refused]) -> list[FieldError]:

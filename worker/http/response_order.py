@@ -31,19 +31,21 @@ _SOURCE_FIELDS = frozenset(
 """A part of text with one of them is a source."""
 
 
-NO_LOGPROBS = "an answer has no probabilities of its tokens; each claim has a verdict and a score"
+NO_LOGPROBS = "an answer has no probabilities of its tokens but a verdict and a score for each claim; leave it out"
 
 
 def _refuse(value: Any) -> Any:
     if value:
-        raise ValueError("is not taken here: each response answers one question from its own sources")
+        raise ValueError(
+            "not taken, as each response answers one question from its own sources; send all of it in this request"
+        )
     return value
 
 
 def _refuse_logprobs(value: Any) -> None:
     """Refuses a number of them, and a list of what to include that names them."""
     if any("logprobs" in str(each) for each in value) if isinstance(value, list) else value:
-        raise ValueError(f"is not taken here: {NO_LOGPROBS}")
+        raise ValueError(f"not taken, as {NO_LOGPROBS}")
 
 
 def _require_input(value: Any) -> Any:
@@ -100,7 +102,7 @@ class CreateResponse(Sampling):
                 return None
             case [{"name": str(name), "parameters": dict(schema)}] if self.tool_choice not in _FREE:
                 return {"name": name, "parameters": schema}
-        detail = "is taken here for the form of the answer alone: one function, which tool_choice requires"
+        detail = "taken for the form of the answer alone; send one function, and require it by tool_choice"
         raise invalid(detail, "tools")
 
 
@@ -198,7 +200,7 @@ class _Input:
         for number, item in enumerate(items):
             place = f"input[{number}]"
             if item.get("type", "message") != "message":
-                raise invalid(f"an item of the type {item.get('type')!r} is not taken, only messages", place)
+                raise invalid(f"an item of the type {item.get('type')!r} is not taken; send messages alone", place)
             role, text = item.get("role"), self._text(item.get("content"), place)
             # Not a set: some send a list, which can't be looked up in one.
             if role in ("system", "developer"):

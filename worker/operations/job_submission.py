@@ -43,7 +43,6 @@ async def submit_job(
     batch = new_batch(None, tenant=tenant, max_queued=settings.most_queued(tenant), submitter=submitter)
     submitted = await submit(ledger.submission, [raw], batch=batch, catalog=catalog)
     for refused in submitted.refused:
-        message = refused.message.removeprefix(f"{refused.field}: ")
         kind = IdempotencyConflict if refused in submitted.conflicts else InputError
-        raise kind(message, field=refused.field)
+        raise kind(refused.message, field=refused.field)
     return submitted

@@ -150,7 +150,7 @@ class _Envelopes:
         try:
             return {**read(row["body"], self.catalog), "custom_id": job["custom_id"]}
         except InputError as error:
-            raise InputError(str(error), field=f"body.{error.field}" if error.field else "body") from error
+            raise InputError(f"body.{error}", field=f"body.{error.field}") from error
 
     def _require_unique(self, custom_id: str, number: int) -> None:
         if (earlier := self._places.setdefault(custom_id, number)) != number:
@@ -172,7 +172,7 @@ def _job(row: Any, endpoint: str) -> dict[str, Any]:
         raise InputError("must be a JSON object: the job", field="body")
     for name in _GIVEN_BY_ENVELOPE:
         if name in body and not (name == "custom_id" and body[name] == custom_id):
-            raise InputError("is not taken here: custom_id beside 'body' names the job", field=f"body.{name}")
+            raise InputError("not taken, as custom_id beside 'body' names the job; leave it out", field=f"body.{name}")
     return {**body, "custom_id": custom_id}
 
 

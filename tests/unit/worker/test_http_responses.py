@@ -120,6 +120,7 @@ def test_what_can_not_be_done_is_refused_by_name(order: dict[str, Any], paramete
     with pytest.raises((Problem, InputError)) as refused:
         job(**order)
     assert refused.value.field == parameter
+    assert getattr(refused.value, "detail", str(refused.value)).startswith(f"{parameter}: ")
 
 
 def test_a_source_that_is_refused_is_named_where_it_came_from() -> None:

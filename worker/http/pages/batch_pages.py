@@ -87,7 +87,7 @@ def _position(cursor: str) -> tuple[datetime, UUID]:
         moment = datetime.fromisoformat(at)
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC), UUID(batch_id)
     except ValueError:
-        raise invalid("the address names no place in this list; begin without 'after'", "after") from None
+        raise invalid("the address names no place in this list; begin without 'after'") from None
 
 
 class Progress:
@@ -135,7 +135,7 @@ async def batch(
     """One batch."""
     await service.ledger.tenancy.require_batch(batch_id, visitor.caller.tenant)
     if ending not in {"", *ENDINGS} or verdict not in {"", *Verdict}:
-        raise invalid("'ending' is an outcome or a state, 'verdict' one of a claim", "ending")
+        raise invalid("'ending' is an outcome or a state, 'verdict' one of a claim")
     selection = JobSelection(batch_id, ending, Verdict(verdict) if verdict else None, after)
     jobs = await service.ledger.browsing.jobs(selection, JOBS)
     choice = {"ending": ending, "verdict": verdict}

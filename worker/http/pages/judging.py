@@ -37,7 +37,7 @@ async def judge(job_id: UUID, service: ServiceOf, judgement: Judgement) -> Respo
     claim, _, word = form.text("judge").partition(":")
     run = form.text("run")
     if (claim and not _is_number(claim)) or not _is_number(run):
-        raise invalid("the form names no claim; go back and reload the page", "judge")
+        raise invalid("the form names no claim; go back and reload the page")
     request = LabelRequest(
         job_id,
         read_verdict(word),

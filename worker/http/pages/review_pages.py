@@ -117,7 +117,7 @@ async def _selection(service: ServiceOf, visitor: Visitor, batch: UUID | None, a
         try:
             place = float(standing), UUID(job_id)
         except ValueError:
-            raise invalid("the address names no place in the queue; begin without 'after'", "after") from None
+            raise invalid("the address names no place in the queue; begin without 'after'") from None
     return QueueSelection(visitor.caller.tenant, visitor.caller.name, batch, place)
 
 

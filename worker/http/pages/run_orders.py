@@ -87,5 +87,5 @@ def _causes(form: Form) -> list[FailureKind]:
     if not cause:
         return []
     if cause not in {*FailureKind}:
-        raise invalid("the form names no cause of failure; go back and reload the page", "cause")
+        raise invalid("the form names no cause of failure; go back and reload the page")
     return [FailureKind(cause)]
