@@ -268,7 +268,7 @@ def test_jobs_are_cancelled_and_run_again_from_the_pages(door: Door) -> None:
 
     assert "Cancel this job" in door.http.get(last).text
     assert "Not final: 1 of 5 jobs" in door.http.get(batch).text
-    assert door.http.post(f"{last}/retry", data=form).status_code == 422, "not final yet"
+    assert door.http.post(f"{last}/retry", data=form).status_code == 409, "not final yet"
     assert door.http.post(f"{last}/cancel", data=form).headers["location"] == last
     assert states() == {"completed": 3, "failed": 1, "cancelled": 1}
     assert "Cancel this batch" not in door.http.get(batch).text

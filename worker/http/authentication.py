@@ -278,15 +278,20 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def require_right(caller: Caller, right: Role) -> None:
+    """Refuses a caller whose role does not include a right; raises ``Problem``."""
+    if not caller.role.includes(right):
+        detail = f"the key {caller.name!r} has the role {caller.role.value}, and this needs {right.value}"
+        raise Problem(403, "forbidden", "Forbidden", detail)
+
+
 def requires(right: Role, *, as_known: bool = False) -> Callable[[Request], Coroutine[Any, Any, Caller]]:
     """A dependency of routes: the caller, who has this right; ``as_known`` also while the ledger is away."""
 
     async def caller_of(request: Request) -> Caller:
         access: Access = request.app.state.service.access
         caller = await (access.caller_as_known(request) if as_known else access.caller(request))
-        if not caller.role.includes(right):
-            detail = f"the key {caller.name!r} has the role {caller.role.value}, and this needs {right.value}"
-            raise Problem(403, "forbidden", "Forbidden", detail)
+        require_right(caller, right)
         # The figures of the service are read under any load.
         if not as_known:
             take_share(request, caller)

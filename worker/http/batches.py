@@ -8,20 +8,19 @@ from uuid import UUID
 import orjson
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
-from pydantic import BaseModel
 
 from schemas.batch import BatchStatus
 from schemas.record import JobResult
 from schemas.states import JobState, Outcome
 from worker.http.bodies import json_object, on_disk
-from worker.http.dependencies import Reader, ServiceOf, Submitter
-from worker.http.documents import BatchPage, Cancelled, SubmittedBatch, problems
-from worker.http.jobs import PRIVATE, Tag, Wait, poll_job
+from worker.http.dependencies import OwnBatch, Reader, ServiceOf, Submitter
+from worker.http.documents import PRIVATE, BatchPage, Cancelled, SubmittedBatch, json_answer, problems
+from worker.http.jobs import Tag, Wait, poll_job
+from worker.http.orders import changed, going_on, order_batch
 from worker.http.problems import invalid, line_errors, problem_of
 from worker.ledger.postgres import PostgresLedger
-from worker.operations import batch_report, job_changes
+from worker.operations import batch_report
 from worker.operations.body_submission import LinesOrder, LinesOutcome, submit_lines
-from worker.operations.operator import JobPages
 from worker.operations.output_form import OutputForm
 from worker.operations.output_forms import form_of
 from worker.operations.overview import budgets_in_short
@@ -149,11 +148,7 @@ def _submitted(outcome: LinesOutcome, warnings: tuple[str, ...]) -> Response:
         warnings=(*warnings, *outcome.warnings),
     )
     headers = {} if outcome.batch_id is None else {"Location": f"/v1/batches/{outcome.batch_id}"}
-    return _json(document, 202 if outcome.created else 200, headers)
-
-
-def _json(document: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(document.model_dump_json(), status, headers, "application/json")
+    return json_answer(document, 202 if outcome.created else 200, headers)
 
 
 # ---- looking ---------------------------------------------------------------------------------------------------------
@@ -167,34 +162,35 @@ async def batches(
     cursor: Annotated[str | None, Query(max_length=200, description="'next_cursor' of the page before")] = None,
 ) -> Response:
     """The batches of the tenant, newest first."""
-    before = None if cursor is None else _position(cursor)
+    before = None if cursor is None else place_of(cursor, "cursor")
     matches = await service.ledger.tenancy.batches(caller.tenant, limit + 1, before)
     page = matches[:limit]
-    following = _cursor(page[-1]) if len(matches) > limit else None
-    return _json(BatchPage(data=tuple(page), next_cursor=following))
+    following = cursor_of(page[-1].created_at, page[-1].batch_id) if len(matches) > limit else None
+    return json_answer(BatchPage(data=tuple(page), next_cursor=following))
 
 
-def _cursor(batch: BatchStatus) -> str:
-    return base64.urlsafe_b64encode(f"{batch.created_at.isoformat()} {batch.batch_id}".encode()).decode()
+def cursor_of(at: datetime, batch_id: UUID) -> str:
+    """A place in a list of batches, as an address holds it."""
+    return base64.urlsafe_b64encode(f"{at.isoformat()} {batch_id}".encode()).decode()
 
 
-def _position(cursor: str) -> tuple[datetime, UUID]:
+def place_of(cursor: str, parameter: str) -> tuple[datetime, UUID]:
+    """The place that a parameter holds; raises ``Problem``."""
     try:
         at, _, batch_id = base64.urlsafe_b64decode(cursor).decode().partition(" ")
         moment = datetime.fromisoformat(at)
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC), UUID(batch_id)
     except ValueError:
-        raise invalid("is none that this service gave; begin without one", "cursor") from None
+        raise invalid("is none that this service gave; begin without one", parameter) from None
 
 
 @router.get("/{batch_id}", response_model=BatchStatus, responses=problems(404))
-async def status(batch_id: UUID, service: ServiceOf, caller: Reader) -> Response:
+async def status(service: ServiceOf, caller: Reader, batch_id: OwnBatch) -> Response:  # noqa: ARG001 - a right is needed
     """Jobs of a batch by state and outcome, what is held and why, cost."""
-    await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
     present = await service.ledger.reading.batch_status(batch_id)
     if budgets := await budgets_in_short(service.ledger, present):
         present = present.model_copy(update={"budgets": tuple(budgets)})
-    return _json(present)
+    return json_answer(present)
 
 
 @router.get(
@@ -203,9 +199,9 @@ async def status(batch_id: UUID, service: ServiceOf, caller: Reader) -> Response
     responses={200: {"content": {media_type: {} for media_type in FORMS.values()}}, **problems(404)},
 )
 async def results(
-    batch_id: UUID,
     service: ServiceOf,
     caller: Reader,
+    batch_id: OwnBatch,
     form: Annotated[OutputForm, Query(alias="format", description="jsonl, csv or parquet")] = OutputForm.JSONL,
     state: Annotated[JobState | None, Query(description="only lines in this state")] = None,
     outcome: Annotated[Outcome | None, Query(description="only lines of this outcome")] = None,
@@ -214,7 +210,6 @@ async def results(
 ) -> Response:
     """The results as they stand now: one line or row for each line that was submitted, in that order, or those asked for."""
     wish = Wish(state, outcome, after, limit)
-    await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
     if form is OutputForm.JSONL:
         lines = service.bulk.stream(caller.tenant, lambda ledger: stream_results(ledger, batch_id, wish))
         return StreamingResponse(lines, headers=PRIVATE, media_type=LINES)
@@ -232,23 +227,21 @@ async def results(
 )
 async def job(
     request: Request,
-    batch_id: UUID,
-    name: str,
     service: ServiceOf,
     caller: Reader,
+    batch_id: OwnBatch,
+    name: str,
     wait: Wait = 0,
     if_none_match: Tag = None,
 ) -> Response:
     """The result of the job with a custom id, or at a position (from 0), as `/v1/jobs/{job_id}` answers it."""
-    await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
     job_id = await service.ledger.reading.locate(batch_id, name)
     return await poll_job(request, service, caller, job_id, wait, if_none_match)
 
 
 @router.get("/{batch_id}/report", response_model=None, responses={200: {"content": {HTML: {}}}, **problems(404)})
-async def report(request: Request, batch_id: UUID, service: ServiceOf, caller: Reader) -> Response:
+async def report(request: Request, service: ServiceOf, caller: Reader, batch_id: OwnBatch) -> Response:
     """The report of a batch: JSON, or for a browser one page without scripts."""
-    await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
     as_page = HTML in request.headers.get("accept", "")
 
     async def write(ledger: PostgresLedger) -> bytes:
@@ -263,15 +256,8 @@ async def report(request: Request, batch_id: UUID, service: ServiceOf, caller: R
 # ---- changing --------------------------------------------------------------------------------------------------------
 
 
-@router.post(
-    "/{batch_id}/cancel",
-    response_model=Cancelled,
-    responses={202: {"model": Cancelled, "description": "going on"}, **problems(404)},
-)
-async def cancel(batch_id: UUID, service: ServiceOf, caller: Submitter) -> Response:
+@router.post("/{batch_id}/cancel", response_model=Cancelled, responses=going_on(Cancelled))
+async def cancel(service: ServiceOf, caller: Submitter, batch_id: OwnBatch) -> Response:
     """Cancel all jobs of a batch that are not final. From the answer on no further call is made for it."""
-    await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
-    ids = await service.operate(caller, lambda operator: job_changes.cancel(operator, batch_id, JobPages()))
-    if ids is None:
-        return _json(Cancelled(cancelled=None), 202)
-    return _json(Cancelled(cancelled=len(ids)))
+    count = await order_batch("cancel", service, caller, batch_id)
+    return changed(Cancelled(cancelled=count), count)

@@ -14,7 +14,7 @@ from tasks.errors import InputError, NightdeskError
 from tasks.ports import JobView
 from tasks.results import result_of
 from worker.http.dependencies import ServiceOf, Submitter, departure_of
-from worker.http.documents import OPENAI_PROBLEMS
+from worker.http.documents import OPENAI_PROBLEMS, PRIVATE, json_answer
 from worker.http.jobs import IdempotencyKey, TraceParent
 from worker.http.openai_responses import EVENT_HEADERS, EVENTS, final_view, submit_order, wait_for
 from worker.http.problems import Problem, invalid, problem_of
@@ -173,8 +173,7 @@ async def _answer(
         lines = _lines(form, service, caller, view, with_usage=with_usage)
         return StreamingResponse(lines, headers=EVENT_HEADERS, media_type=EVENTS)
     view = await final_view(service, caller, view, departure_of(request))
-    headers = {"Cache-Control": "private, no-store"}
-    return Response(orjson.dumps(form.show(view)), headers=headers, media_type="application/json")
+    return json_answer(form.show(view), headers=PRIVATE)
 
 
 def completion_of(view: JobView) -> dict[str, Any]:

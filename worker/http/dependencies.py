@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import Depends, Request
 
@@ -9,7 +10,8 @@ from schemas.access import Role
 from worker.http.authentication import requires
 from worker.http.problems import FieldError, invalid, methods_of
 from worker.http.service import Service
-from worker.http.shares import Caller
+from worker.http.shares import SHARE, Caller
+from worker.ledger.tenancy import JobVersion
 
 DEPARTURE = "nightdesk.departure"
 """Key of the scope of a request: a future that is done once the connection has ended."""
@@ -49,3 +51,18 @@ Reader = Annotated[Caller, Depends(requires(Role.READ))]
 Scraper = Annotated[Caller, Depends(requires(Role.METRICS, as_known=True))]
 Reviewer = Annotated[Caller, Depends(requires(Role.REVIEW))]
 Submitter = Annotated[Caller, Depends(requires(Role.SUBMIT))]
+
+
+async def _own_batch(request: Request, service: ServiceOf, batch_id: UUID) -> UUID:
+    await service.ledger.tenancy.require_batch(batch_id, request.scope[SHARE].tenant)
+    return batch_id
+
+
+async def _own_job(request: Request, service: ServiceOf, job_id: UUID) -> JobVersion:
+    return await service.ledger.tenancy.job(job_id, request.scope[SHARE].tenant)
+
+
+OwnBatch = Annotated[UUID, Depends(_own_batch)]
+"""A batch of the caller's tenant. Stands behind the caller, as those do who have their share of the requests."""
+OwnJob = Annotated[JobVersion, Depends(_own_job)]
+"""A job of the caller's tenant, in the same way."""

@@ -1,13 +1,31 @@
 """The bodies of answers that are not of the wire contract."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
+import orjson
+from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from schemas.batch import BatchStatus
 from worker.http.problems import FieldError, ProblemDetails
 from worker.ledger.labels import LabelVerdict
+
+PRIVATE = {"Cache-Control": "private, no-store"}
+
+
+def json_answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer of a document: a model, or what JSON can hold."""
+    content = document.model_dump_json() if isinstance(document, BaseModel) else orjson.dumps(document, default=str)
+    return Response(content, status, headers, "application/json")
+
+
+def page_of(data: list[dict[str, Any]], *, has_more: bool) -> Response:
+    """A page of a list in the form of OpenAI's API."""
+    ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
+    return json_answer({"object": "list", "data": data, **ends, "has_more": has_more})
 
 
 class SubmittedJob(BaseModel):

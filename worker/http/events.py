@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any
-from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Header
@@ -14,7 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from tasks.errors import BrokerUnavailable, LedgerError, NotFound, ServiceUnavailable
 from worker.cancellation import cancel
-from worker.http.dependencies import Reader, ServiceOf
+from worker.http.dependencies import OwnJob, Reader, ServiceOf
 from worker.http.documents import problems
 from worker.http.problems import invalid
 from worker.http.service import Service
@@ -81,14 +80,13 @@ class Position:
     responses={200: {"content": {"text/event-stream": {}}}, **problems(404)},
 )
 async def events(
-    job_id: UUID,
     service: ServiceOf,
     caller: Reader,
+    version: OwnJob,
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)] = None,
 ) -> StreamingResponse:
     """Each change of a job's state, and its text while it is written where the job has `stream: true`; ends with the job."""
     position = Position.parse(last_event_id) if last_event_id else Position()
-    version = await service.ledger.tenancy.job(job_id, caller.tenant)
     stream = _Events(service, caller, version, position)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(stream.lines(), headers=headers, media_type="text/event-stream")

@@ -1,7 +1,6 @@
 """The routes of labels: the verdict of a person on an answer or a claim, and the labels of a batch to learn from."""
 
 from collections.abc import AsyncIterator
-from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Request
@@ -9,8 +8,8 @@ from fastapi.responses import Response, StreamingResponse
 
 from tasks.errors import InputError
 from worker.http.bodies import parse_json, read_body
-from worker.http.dependencies import Reader, Reviewer, ServiceOf
-from worker.http.documents import StoredLabel, problems
+from worker.http.dependencies import OwnBatch, OwnJob, Reader, Reviewer, ServiceOf
+from worker.http.documents import PRIVATE, StoredLabel, json_answer, problems
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.label_changes import Exported, add_label, exported_labels, read_label
 
@@ -37,11 +36,10 @@ _LABEL_BODY = {
     responses=problems(400, 404, 408, 413, 415),
     openapi_extra=_LABEL_BODY,
 )
-async def label(job_id: UUID, request: Request, service: ServiceOf, caller: Reviewer) -> Response:
+async def label(request: Request, service: ServiceOf, caller: Reviewer, job: OwnJob) -> Response:
     """Store the verdict of a person on the answer of a final job, or on one claim of it; the person's newer one replaces it."""
-    await service.ledger.tenancy.job(job_id, caller.tenant)
     raw = parse_json(await read_body(request, MOST_BYTES))
-    order = raw if not isinstance(raw, dict) else {**raw, "job_id": str(job_id), "by": _person(raw, caller.name)}
+    order = raw if not isinstance(raw, dict) else {**raw, "job_id": str(job.job_id), "by": _person(raw, caller.name)}
     stored, _ = await add_label(service.ledger, read_label(order, caller.name, ""))
     document = StoredLabel(
         job_id=stored.job_id,
@@ -51,7 +49,7 @@ async def label(job_id: UUID, request: Request, service: ServiceOf, caller: Revi
         by=stored.actor,
         note=stored.note,
     )
-    return Response(document.model_dump_json(), media_type="application/json")
+    return json_answer(document)
 
 
 def _person(raw: dict[str, object], key_name: str) -> str:
@@ -67,13 +65,11 @@ def _person(raw: dict[str, object], key_name: str) -> str:
 @router.get(
     "/batches/{batch_id}/labels", response_model=None, responses={200: {"content": {LINES: {}}}, **problems(404)}
 )
-async def labels(batch_id: UUID, service: ServiceOf, caller: Reader) -> Response:
+async def labels(service: ServiceOf, caller: Reader, batch_id: OwnBatch) -> Response:
     """The labels of a batch as lines that `nightdesk calibrate` reads, in the order in which they came."""
-    await service.ledger.tenancy.require_batch(batch_id, caller.tenant)
 
     async def lines(ledger: PostgresLedger) -> AsyncIterator[bytes]:
         async for line in exported_labels(ledger, Exported(), batch_id):
             yield orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
-    headers = {"Cache-Control": "private, no-store"}
-    return StreamingResponse(service.bulk.stream(caller.tenant, lines), headers=headers, media_type=LINES)
+    return StreamingResponse(service.bulk.stream(caller.tenant, lines), headers=PRIVATE, media_type=LINES)

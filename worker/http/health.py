@@ -5,7 +5,7 @@ from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
 
 from worker.http.dependencies import Scraper, ServiceOf
-from worker.http.documents import Readiness, problems
+from worker.http.documents import Readiness, json_answer, problems
 from worker.http.problems import Problem
 
 router = APIRouter(tags=["health"])
@@ -16,7 +16,7 @@ router = APIRouter(tags=["health"])
 @router.get("/healthz")
 async def alive() -> Response:
     """The process answers. Nothing else is asked: a restart would not bring back a server that is away."""
-    return Response(b'{"status":"alive"}', media_type="application/json")
+    return json_answer({"status": "alive"})
 
 
 @router.head("/readyz", include_in_schema=False)
@@ -24,7 +24,7 @@ async def alive() -> Response:
 async def ready(service: ServiceOf) -> Response:
     """PostgreSQL can be reached. Without Redis jobs are accepted and polls answered, and start some seconds later."""
     readiness = await service.lookout.look()
-    return Response(readiness.model_dump_json(), 200 if readiness.ready else 503, media_type="application/json")
+    return json_answer(readiness, 200 if readiness.ready else 503)
 
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=problems())

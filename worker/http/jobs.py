@@ -4,7 +4,6 @@ import re
 from typing import Annotated, Any
 from uuid import UUID
 
-import orjson
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
 
@@ -14,8 +13,8 @@ from tasks.ports import HintKey
 from tasks.results import result_of
 from tasks.submit import Submitted
 from worker.http.bodies import is_quick, parse_json, read_body
-from worker.http.dependencies import Reader, ServiceOf, Submitter, departure_of
-from worker.http.documents import Cancelled, SubmittedJob, problems
+from worker.http.dependencies import OwnJob, Reader, ServiceOf, Submitter, departure_of
+from worker.http.documents import PRIVATE, Cancelled, SubmittedJob, json_answer, problems
 from worker.http.problems import not_found
 from worker.http.service import Service
 from worker.http.shares import Caller
@@ -29,8 +28,6 @@ from worker.operations.operator import JobPages
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 _TAG = re.compile(r'"([^"]*)"')
-
-PRIVATE = {"Cache-Control": "private, no-store"}
 
 LONGEST_WAIT_S = 60
 """Seconds that a poll may wait; proxies often cut off what is silent for a minute."""
@@ -120,12 +117,7 @@ def _submitted(submitted: Submitted) -> Response:
             if not warning.startswith("nothing is new")
         ),
     )
-    return Response(
-        document.model_dump_json(),
-        202 if receipt.created else 200,
-        {"Location": f"/v1/jobs/{job_id}"},
-        "application/json",
-    )
+    return json_answer(document, 202 if receipt.created else 200, {"Location": f"/v1/jobs/{job_id}"})
 
 
 @router.get(
@@ -170,25 +162,23 @@ async def _result(service: Service, version: JobVersion, if_none_match: str | No
     answer = await service.results.send(version.job_id)
     if answer is None:
         raise not_found()
-    return Response(answer.model_dump_json(), 200, headers, "application/json")
+    return json_answer(answer, headers=headers)
 
 
 @router.post("/{job_id}/cancel", response_model=Cancelled, responses=problems(404))
-async def cancel(job_id: UUID, service: ServiceOf, caller: Submitter) -> Response:
+async def cancel(service: ServiceOf, caller: Submitter, job: OwnJob) -> Response:
     """Cancel a job that is not final. One that is stays as it is."""
-    await service.ledger.tenancy.job(job_id, caller.tenant)
     operator = service.operator(caller.name, service.ledger)
-    changed = await job_changes.cancel(operator, job_id, JobPages())
-    return Response(Cancelled(cancelled=len(changed)).model_dump_json(), media_type="application/json")
+    changed = await job_changes.cancel(operator, job.job_id, JobPages())
+    return json_answer(Cancelled(cancelled=len(changed)))
 
 
 @router.get("/{job_id}/record", response_model=None, responses=problems(404))
-async def record(job_id: UUID, service: ServiceOf, caller: Reader) -> Response:
+async def record(service: ServiceOf, caller: Reader, job: OwnJob) -> Response:
     """Everything known of a job: request, exact messages with proof, attempts, answers, record of each run, events."""
-    await service.ledger.tenancy.job(job_id, caller.tenant)
 
-    async def audit(ledger: PostgresLedger) -> bytes:
-        detail = await find_job(ledger, job_id, "")
-        return orjson.dumps(to_json(audit_of(detail, result_of(detail.view))), default=str)
+    async def audit(ledger: PostgresLedger) -> Response:
+        detail = await find_job(ledger, job.job_id, "")
+        return json_answer(to_json(audit_of(detail, result_of(detail.view))), headers=PRIVATE)
 
-    return Response(await service.bulk.run(caller.tenant, audit), headers=PRIVATE, media_type="application/json")
+    return await service.bulk.run(caller.tenant, audit)

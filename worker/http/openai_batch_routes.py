@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
-import orjson
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,7 +16,7 @@ from tasks.errors import NotFound
 from tasks.submit import validated
 from worker.http.bodies import parse_json, read_body, remove_files
 from worker.http.dependencies import Reader, ServiceOf, Submitter
-from worker.http.documents import OPENAI_PROBLEMS
+from worker.http.documents import OPENAI_PROBLEMS, json_answer, page_of
 from worker.http.openai_files import file_id, parse_file_id
 from worker.http.openai_lines import READERS, endpoint_of, show_of
 from worker.http.openai_metadata import Metadata
@@ -77,7 +76,7 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
     window = timedelta(hours=int(order.completion_window.removesuffix("h")))
     read = READERS[order.endpoint]
     wish = BatchOrder(window, order.metadata or {}, caller.submitter, order.endpoint, read)
-    return _json(await _document(service, await _take_in(service, upload, wish)))
+    return json_answer(await _document(service, await _take_in(service, upload, wish)))
 
 
 async def _take_in(service: Service, upload: Upload, wish: BatchOrder) -> Upload:
@@ -103,14 +102,13 @@ async def batches(
     last = None if after is None else (await _find(service, after, caller.tenant)).id
     matches = await service.ledger.uploads.submitted(caller.tenant, limit + 1, last)
     data = [await _document(service, upload) for upload in matches[:limit]]
-    ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
-    return _json({"object": "list", "data": data, **ends, "has_more": len(matches) > limit})
+    return page_of(data, has_more=len(matches) > limit)
 
 
 @router.get("/{batch}", response_model=None)
 async def retrieve(batch: BatchId, service: ServiceOf, caller: Reader) -> Response:
     """A batch as it stands."""
-    return _json(await _document(service, await _find(service, batch, caller.tenant)))
+    return json_answer(await _document(service, await _find(service, batch, caller.tenant)))
 
 
 @router.post("/{batch}/cancel", response_model=None)
@@ -125,7 +123,7 @@ async def cancel(batch: BatchId, service: ServiceOf, caller: Submitter) -> Respo
 
         service.go_on(service.bulk.run(caller.tenant, work))
     document = await _document(service, upload)
-    return _json({**document, "status": "cancelling"} if document["status"] == "in_progress" else document)
+    return json_answer({**document, "status": "cancelling"} if document["status"] == "in_progress" else document)
 
 
 def _parse(text: str) -> UUID:
@@ -140,10 +138,6 @@ async def _find(service: Service, batch: str, tenant: str) -> Upload:
     if upload.submitted_at is None:
         raise not_found()
     return upload
-
-
-def _json(document: Any) -> Response:
-    return Response(orjson.dumps(document), media_type="application/json")
 
 
 # ---- the document ----------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from functools import partial
 from typing import IO, Annotated, Any, Literal
 from uuid import UUID
 
-import orjson
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.datastructures import UploadFile
@@ -15,7 +14,7 @@ from uuid_utils.compat import uuid7
 
 from worker.http.bodies import FORM_BYTES, declared_size, kept_pieces_of, no_space, too_large
 from worker.http.dependencies import Reader, ServiceOf, Submitter
-from worker.http.documents import OPENAI_PROBLEMS
+from worker.http.documents import OPENAI_PROBLEMS, PRIVATE, json_answer, page_of
 from worker.http.openai_lines import show_of
 from worker.http.problems import Problem, invalid, not_found
 from worker.ledger.uploads import RETENTION, Upload
@@ -132,16 +131,12 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
         )
     finally:
         await form.close()
-    return _json(_document(upload))
+    return json_answer(_document(upload))
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:
     while piece := file.read(PIECE):
         yield piece
-
-
-def _json(document: Any) -> Response:
-    return Response(orjson.dumps(document), media_type="application/json")
 
 
 @router.get("", response_model=None)
@@ -172,8 +167,7 @@ async def files(
         and (upload.id != last_id or parts.index(part) > parts.index(last_part))
     ]
     data = [_document(upload, part) for upload, part in matches[:limit]]
-    ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
-    return _json({"object": "list", "data": data, **ends, "has_more": len(matches) > limit})
+    return page_of(data, has_more=len(matches) > limit)
 
 
 @router.get("/{file}", response_model=None)
@@ -183,7 +177,7 @@ async def retrieve(file: FileId, service: ServiceOf, caller: Reader) -> Response
     upload = await service.ledger.uploads.find(upload_id, caller.tenant)
     if not _exists(upload, part):
         raise not_found()
-    return _json(_document(upload, part))
+    return json_answer(_document(upload, part))
 
 
 @router.delete("/{file}", response_model=None)
@@ -192,7 +186,7 @@ async def delete(file: FileId, service: ServiceOf, caller: Submitter) -> Respons
     upload_id, part = parse_file_id(file)
     if part or not await service.ledger.uploads.remove(upload_id, caller.tenant):
         raise not_found()
-    return _json({"id": file, "object": "file", "deleted": True})
+    return json_answer({"id": file, "object": "file", "deleted": True})
 
 
 @router.get("/{file}/content", response_model=None, responses={200: {"content": {LINES: {}}}})
@@ -204,10 +198,10 @@ async def content(file: FileId, service: ServiceOf, caller: Reader) -> Response:
     if not part and upload.submitted_at is None:
         lines = service.bulk.stream(caller.tenant, lambda ledger: ledger.uploads.content(upload_id))
     elif part == "-error" and _is_failed(upload):
-        return Response(error_rows(upload), headers={"Cache-Control": "private, no-store"}, media_type=LINES)
+        return Response(error_rows(upload), headers=PRIVATE, media_type=LINES)
     elif part and batch_id is not None and _exists(upload, part):
         rows = partial(result_rows, batch_id=batch_id, completed=part == "-output", show=show_of(upload))
         lines = service.bulk.stream(caller.tenant, rows)
     else:
         raise not_found()
-    return StreamingResponse(lines, headers={"Cache-Control": "private, no-store"}, media_type=LINES)
+    return StreamingResponse(lines, headers=PRIVATE, media_type=LINES)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any
 from uuid import UUID
 
-import orjson
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
@@ -19,7 +18,7 @@ from tasks.results import result_of
 from tasks.submit import Submitted
 from worker.http.bodies import is_quick, parse_json, read_body
 from worker.http.dependencies import Reader, ServiceOf, Submitter, departure_of
-from worker.http.documents import OPENAI_PROBLEMS
+from worker.http.documents import OPENAI_PROBLEMS, PRIVATE, json_answer
 from worker.http.jobs import IdempotencyKey, TraceParent, with_trace
 from worker.http.problems import Problem, not_found, problem_of
 from worker.http.response_document import document_of, response_id
@@ -178,10 +177,7 @@ async def _view(service: Service, job_id: UUID) -> JobView:
 
 
 def _json(view: JobView) -> Response:
-    document = document_of(view, result_of(view))
-    return Response(
-        orjson.dumps(document), headers={"Cache-Control": "private, no-store"}, media_type="application/json"
-    )
+    return json_answer(document_of(view, result_of(view)), headers=PRIVATE)
 
 
 async def final_view(

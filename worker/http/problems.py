@@ -202,7 +202,7 @@ async def answer_problem(request: Request, error: Exception) -> Response:
         case HTTPException(status_code=405):
             problem = _wrong_method(request)
         case _:
-            problem = _problem(error)
+            problem = problem_from(error)
     if (named := _NAMED.search(getattr(request.scope.get("route"), "path", ""))) and problem == not_found():
         problem = not_found(_NOUNS.get(named[1], named[1].removesuffix("_id")))
     if problem.status == 500:  # noqa: PLR2004 - the status itself
@@ -243,7 +243,8 @@ def _wrong_method(request: Request) -> Problem:
     return Problem(405, "method-not-allowed", "Method not allowed", detail, headers={"Allow": ", ".join(methods)})
 
 
-def _problem(error: Exception) -> Problem:
+def problem_from(error: Exception) -> Problem:
+    """The answer to any error."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, NightdeskError):

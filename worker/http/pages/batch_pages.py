@@ -1,8 +1,6 @@
 """The pages of batches: the list, and one batch with its counts, causes of failure and jobs."""
 
-import base64
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -15,7 +13,7 @@ from schemas.grounding import Verdict
 from schemas.states import FINAL_STATES, HeldReason, JobState, Outcome
 from worker.doctor.backlog import RELEASES
 from worker.http import batches as api
-from worker.http.dependencies import ServiceOf
+from worker.http.dependencies import OwnBatch, ServiceOf
 from worker.http.pages.rendering import page
 from worker.http.pages.visitors import PageRoute, VisitorOf
 from worker.http.problems import invalid
@@ -52,7 +50,7 @@ async def batches(
     follow: Follow = False,
 ) -> Response:
     """The batches of the tenant."""
-    at = None if after is None else _position(after)
+    at = None if after is None else api.place_of(after, "after")
     selection = BatchSelection(visitor.caller.tenant, sort, show, q.strip().lower(), at)
     listing = await service.ledger.browsing.batches(selection, BATCHES)
     choice = {"show": show.value, "sort": sort.value, "q": q}
@@ -63,7 +61,9 @@ async def batches(
         "choice": choice,
         "filters": list(BatchFilter),
         "orders": list(BatchOrder),
-        "following": None if listing.after is None else f"?{urlencode({**choice, 'after': _cursor(listing.after)})}",
+        "following": None
+        if listing.after is None
+        else f"?{urlencode({**choice, 'after': api.cursor_of(*listing.after)})}",
         "first": None if after is None else f"?{urlencode(choice)}",
         "follow": follow,
         "follow_address": f"?{urlencode({**choice, 'follow': 1})}",
@@ -75,19 +75,6 @@ async def batches(
 def _reload(context: Mapping[str, Any]) -> dict[str, str]:
     """Loads a page again that a person follows, while there is something to follow."""
     return {"Refresh": str(REFRESH_S)} if context["follow"] and context["moving"] else {}
-
-
-def _cursor(position: tuple[datetime, UUID]) -> str:
-    return base64.urlsafe_b64encode(f"{position[0].isoformat()} {position[1]}".encode()).decode()
-
-
-def _position(cursor: str) -> tuple[datetime, UUID]:
-    try:
-        at, _, batch_id = base64.urlsafe_b64decode(cursor).decode().partition(" ")
-        moment = datetime.fromisoformat(at)
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC), UUID(batch_id)
-    except ValueError:
-        raise invalid("the address names no place in this list; begin without 'after'") from None
 
 
 class Progress:
@@ -124,16 +111,15 @@ class Progress:
 
 @router.get("/batches/{batch_id}")
 async def batch(
-    batch_id: UUID,
     service: ServiceOf,
     visitor: VisitorOf,
+    batch_id: OwnBatch,
     ending: Annotated[str, Query(max_length=20)] = "",
     verdict: Annotated[str, Query(max_length=20)] = "",
     after: Annotated[int, Query(ge=-1, lt=2**31)] = -1,
     follow: Follow = False,
 ) -> Response:
     """One batch."""
-    await service.ledger.tenancy.require_batch(batch_id, visitor.caller.tenant)
     if ending not in {"", *ENDINGS} or verdict not in {"", *Verdict}:
         raise invalid("'ending' is an outcome or a state, 'verdict' one of a claim")
     selection = JobSelection(batch_id, ending, Verdict(verdict) if verdict else None, after)
@@ -155,9 +141,8 @@ async def batch(
 
 
 @router.get("/batches/{batch_id}/progress")
-async def progress(batch_id: UUID, service: ServiceOf, visitor: VisitorOf) -> Response:
+async def progress(service: ServiceOf, visitor: VisitorOf, batch_id: OwnBatch) -> Response:  # noqa: ARG001 - a right is needed
     """The figures of a batch alone, for a page that is open."""
-    await service.ledger.tenancy.require_batch(batch_id, visitor.caller.tenant)
     # Less than for the whole page: an open page asks again and again.
     status = await service.ledger.reading.batch_status(batch_id)
     overview = Overview(
@@ -170,15 +155,15 @@ async def progress(batch_id: UUID, service: ServiceOf, visitor: VisitorOf) -> Re
 
 
 @router.get("/batches/{batch_id}/report")
-async def report(request: Request, batch_id: UUID, service: ServiceOf, visitor: VisitorOf) -> Response:
+async def report(request: Request, service: ServiceOf, visitor: VisitorOf, batch_id: OwnBatch) -> Response:
     """The report of the API, for the session of a person."""
-    return await api.report(request, batch_id, service, visitor.caller)
+    return await api.report(request, service, visitor.caller, batch_id)
 
 
 @router.get("/batches/{batch_id}/results")
-async def results(batch_id: UUID, service: ServiceOf, visitor: VisitorOf) -> Response:
+async def results(service: ServiceOf, visitor: VisitorOf, batch_id: OwnBatch) -> Response:
     """The results of the API, for the session of a person."""
-    return await api.results(batch_id, service, visitor.caller)
+    return await api.results(service, visitor.caller, batch_id)
 
 
 def _figures(overview: Overview) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tasks.errors import NotFound
 from tasks.policy.difference import Difference
 from tasks.results import result_of
 from worker.http import jobs as api
-from worker.http.dependencies import ServiceOf
+from worker.http.dependencies import OwnJob, ServiceOf
 from worker.http.pages import waterfall
 from worker.http.pages.judging import REPLAY_USD
 from worker.http.pages.page_texts import anchor, answer_pieces, source_views, spans_of, stretches
@@ -44,18 +44,17 @@ _MADE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @router.get("/jobs/{job_id}")
 async def job(
-    job_id: UUID,
     service: ServiceOf,
     visitor: VisitorOf,
+    version: OwnJob,
     claims: Annotated[int, Query(ge=1, le=1_000_000, description="first claim of the list")] = 1,
     doubtful: Annotated[bool, Query(description="list claims without support only")] = False,
     queue: Annotated[str, Query(max_length=100, description="place in a review queue")] = "",
 ) -> Response:
     """Everything known of a job."""
-    await service.ledger.tenancy.job(job_id, visitor.caller.tenant)
 
     async def render(ledger: PostgresLedger) -> Response:
-        detail = await find_job(ledger, job_id, "")
+        detail = await find_job(ledger, version.job_id, "")
         audit = audit_of(detail, result_of(detail.view))
         return page("job", _context(audit, visitor, _ClaimList(audit, visitor, claims, doubtful), queue))
 
@@ -184,23 +183,22 @@ def name_of(source: SourceContext) -> str:
 
 
 @router.get("/jobs/{job_id}/record")
-async def record(job_id: UUID, service: ServiceOf, visitor: VisitorOf) -> Response:
+async def record(service: ServiceOf, visitor: VisitorOf, version: OwnJob) -> Response:
     """The record of the API, for the session of a person."""
-    return await api.record(job_id, service, visitor.caller)
+    return await api.record(service, visitor.caller, version)
 
 
 @router.get("/jobs/{job_id}/sources/{number}")
 async def source(
-    job_id: UUID,
     number: int,
     service: ServiceOf,
     visitor: VisitorOf,
+    version: OwnJob,
 ) -> Response:
     """One source as a whole, with everything that the answer takes from it."""
-    await service.ledger.tenancy.job(job_id, visitor.caller.tenant)
 
     async def render(ledger: PostgresLedger) -> Response:
-        views = await ledger.reading.views([job_id])
+        views = await ledger.reading.views([version.job_id])
         if not views or not 1 <= number <= len(views[0].request.context):
             raise not_found()
         view = views[0]

@@ -11,7 +11,7 @@ from schemas.job import Recheck
 from schemas.states import FINAL_STATES
 from tasks.errors import InputError
 from tasks.ports import Turn
-from worker.http.dependencies import ServiceOf
+from worker.http.dependencies import OwnJob, ServiceOf
 from worker.http.pages.visitors import Judgement, Order, PageRoute
 from worker.http.problems import Problem, invalid
 from worker.ledger.postgres import PostgresLedger
@@ -30,16 +30,15 @@ REPLAY_USD = Decimal(1)
 
 
 @router.post("/jobs/{job_id}/labels")
-async def judge(job_id: UUID, service: ServiceOf, judgement: Judgement) -> Response:
+async def judge(service: ServiceOf, judgement: Judgement, job: OwnJob) -> Response:
     """Stores the verdict of the person on a claim or the whole answer, and leads back to it."""
     visitor, form = judgement
-    await service.ledger.tenancy.job(job_id, visitor.caller.tenant)
     claim, _, word = form.text("judge").partition(":")
     run = form.text("run")
     if (claim and not _is_number(claim)) or not _is_number(run):
         raise invalid("the form names no claim; go back and reload the page")
     request = LabelRequest(
-        job_id,
+        job.job_id,
         read_verdict(word),
         visitor.caller.name,
         claim=int(claim) if claim else None,
@@ -50,7 +49,7 @@ async def judge(job_id: UUID, service: ServiceOf, judgement: Judgement) -> Respo
     back = form.text("back")
     fine = back.startswith("?") and back.isascii() and back.isprintable()
     place = f"#claim-{claim}" if claim else "#answer"
-    return RedirectResponse(f"/view/jobs/{job_id}{back if fine else ''}{place}", 303)
+    return RedirectResponse(f"/view/jobs/{job.job_id}{back if fine else ''}{place}", 303)
 
 
 def _is_number(text: str) -> bool:
@@ -58,16 +57,15 @@ def _is_number(text: str) -> bool:
 
 
 @router.post("/jobs/{job_id}/replay")
-async def replay(job_id: UUID, service: ServiceOf, order: Order) -> Response:
+async def replay(service: ServiceOf, order: Order, job: OwnJob) -> Response:
     """Sends the stored messages again, as a new job under the limits of the key, and leads to it.
 
     It has a ceiling unless the form names none and the price of its model is not known.
     """
     visitor, form = order
-    await service.ledger.tenancy.job(job_id, visitor.caller.tenant)
     model = checked_text(form.text("model"), "model", MOST_MODEL_CHARACTERS)
     replay_order = ReplayOrder(
-        job_id,
+        job.job_id,
         model=Turn.parse(model) if model else None,
         again=bool(form.text("again")),
         max_cost_usd=checked_text(form.text("max_cost_usd"), "max_cost_usd", MOST_AMOUNT_CHARACTERS) or None,
@@ -88,19 +86,18 @@ async def replay(job_id: UUID, service: ServiceOf, order: Order) -> Response:
 
 
 @router.post("/jobs/{job_id}/recheck")
-async def recheck(job_id: UUID, service: ServiceOf, order: Order) -> Response:
+async def recheck(service: ServiceOf, order: Order, job: OwnJob) -> Response:
     """Starts a run that only checks the answer again, and leads back to the job."""
     visitor, _ = order
-    version = await service.ledger.tenancy.job(job_id, visitor.caller.tenant)
-    if version.state not in FINAL_STATES:
+    if job.state not in FINAL_STATES:
         raise InputError("the job is not final yet: it is left to its first check")
     pages = JobPages()
 
     async def write(ledger: PostgresLedger) -> list[UUID]:
         operator = service.operator(visitor.caller.name, ledger)
-        return await job_changes.recheck(operator, [job_id], Recheck(id=uuid7()), pages)
+        return await job_changes.recheck(operator, [job.job_id], Recheck(id=uuid7()), pages)
 
     if not await service.bulk.run(visitor.caller.tenant, write):
-        reason = pages.refused.get(job_id, "it has no answer of a model")
+        reason = pages.refused.get(job.job_id, "it has no answer of a model")
         raise Problem(409, "not-checkable", "It can't be checked again", reason)
-    return RedirectResponse(f"/view/jobs/{job_id}", 303)
+    return RedirectResponse(f"/view/jobs/{job.job_id}", 303)

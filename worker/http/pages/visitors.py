@@ -16,9 +16,10 @@ from starlette.exceptions import HTTPException
 
 from schemas.access import Role
 from tasks.errors import NightdeskError
+from worker.http.authentication import require_right
 from worker.http.bodies import pieces_of
 from worker.http.pages.rendering import page
-from worker.http.problems import Problem, invalid, not_found, problem_of
+from worker.http.problems import Problem, problem_from
 from worker.http.service import Service
 from worker.http.shares import Caller, take_share
 
@@ -77,7 +78,7 @@ async def _visitor(request: Request) -> Visitor:
     service: Service = request.app.state.service
     if "authorization" in request.headers or await service.access.is_open():
         caller = await service.access.caller(request)
-        _require(caller, Role.READ)
+        require_right(caller, Role.READ)
         take_share(request, caller)
         return Visitor(caller, browser_token(request), logged_in=False)
     token = request.cookies.get(COOKIE, "")
@@ -85,15 +86,9 @@ async def _visitor(request: Request) -> Visitor:
     session_caller = None if key_hash is None else await service.access.caller_by_hash(key_hash)
     if session_caller is None:
         raise Problem(401, "unauthorized", "Key needed", "give your key to see this page")
-    _require(session_caller, Role.READ)
+    require_right(session_caller, Role.READ)
     take_share(request, session_caller)
     return Visitor(session_caller, token, logged_in=True)
-
-
-def _require(caller: Caller, right: Role) -> None:
-    if not caller.role.includes(right):
-        detail = f"the key {caller.name!r} has the role {caller.role.value}, and this needs {right.value}"
-        raise Problem(403, "forbidden", "Not allowed", detail)
 
 
 VisitorOf = Annotated[Visitor, Depends(_visitor)]
@@ -144,7 +139,7 @@ def sends(right: Role) -> Callable[..., Coroutine[Any, Any, tuple[Visitor, Form]
 
     async def form_of(request: Request, visitor: VisitorOf) -> tuple[Visitor, Form]:
         form = await read_form(request, visitor.token)
-        _require(visitor.caller, right)
+        require_right(visitor.caller, right)
         return visitor, form
 
     return form_of
@@ -174,24 +169,13 @@ class PageRoute(APIRoute):
             try:
                 response = await handle(request)
             except (Problem, NightdeskError, RequestValidationError, HTTPException) as error:
-                response = _error_page(request, _problem(error))
+                response = _error_page(request, problem_from(error))
             cookie = getattr(request.state, "cookie", None)
             if cookie is not None:
                 _set_cookie(request, response, cookie)
             return response
 
         return answer
-
-
-def _problem(error: Exception) -> Problem:
-    if isinstance(error, Problem):
-        return error
-    if isinstance(error, NightdeskError):
-        return problem_of(error)
-    if isinstance(error, RequestValidationError) and not any(each["loc"][0] == "path" for each in error.errors()):
-        return invalid("the address holds a value that this page does not know; go back to where it came from")
-    # An id that is none names nothing.
-    return not_found()
 
 
 def _error_page(request: Request, problem: Problem) -> Response:
