@@ -106,8 +106,3 @@ def writes(*script: Piece, data: dict[str, Any] | None = None) -> faults.Act:
         answer["choices"][0]["message"]["content"] = json.dumps(answer_json)
 
     return faults.changed(change)
-
-
-def refuses(answer: dict[str, Any]) -> None:
-    """Refuses as OpenAI does."""
-    answer["choices"][0]["message"] |= {"content": None, "refusal": "I can't help with that."}

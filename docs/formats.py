@@ -54,8 +54,8 @@ READING = (
 INTRODUCTION = (
     "# Formats and citation styles",
     "",
-    "Made by `python -m docs.formats`; do not edit. Every example is the offline provider's answer to one question. One renderer",
-    "makes every format and style from the same segments of text; another one needs no new call:",
+    "For whoever chooses how answers look. Made by `python -m docs.formats`; do not edit. Every example is one answer of the offline",
+    "provider; another format or style of a stored answer needs no new call:",
     "",
     "```console",
     "$ nightdesk results BATCH --citation-style endnote --output-format bullets -o endnotes.jsonl",
@@ -115,7 +115,8 @@ def _formats(example: tuple[JobRequest, Processed]) -> list[str]:
     lines += READING
     for output_format, about in FORMATS.items():
         lines += [f"### {output_format.value}", "", about, ""]
-        lines += [rendered(example, CitationStyle.NUMBERED, output_format).replace("```\n{", "```json\n{"), ""]
+        text = rendered(example, CitationStyle.NUMBERED, output_format).replace("```\n{", "```json\n{")
+        lines += [] if text in lines else [text, ""]
         if output_format is OutputFormat.TABLE:
             own = rendered(processed(TABLE_ANSWER), CitationStyle.NUMBERED, output_format)
             lines += ["A model wrote a table of its own in running text:", "", own, ""]
@@ -143,8 +144,14 @@ def _styles(example: tuple[JobRequest, Processed]) -> list[str]:
     ]
     for style in CitationStyle:
         about = manner_of(style).about
-        lines += [f"### {style.value}", "", f"{about[0].upper()}{about[1:]}.", ""]
-        lines += [rendered(example, style, OutputFormat.MARKDOWN), ""]
+        lines += [
+            f"### {style.value}",
+            "",
+            f"{about[0].upper()}{about[1:]}{' (the default).' if style is CitationStyle.NUMBERED else '.'}",
+            "",
+        ]
+        if style is not CitationStyle.NUMBERED:
+            lines += [rendered(example, style, OutputFormat.MARKDOWN), ""]
     return lines
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from docs.example_runner import ExampleRunner, refuses, scripted, spaced, writes
+from docs.example_runner import ExampleRunner, scripted, spaced, writes
 from docs.formats import CONTEXT, QUESTION
 from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import JobRequest
@@ -19,7 +19,6 @@ from tasks.ports import Unheard
 from tasks.prompting.messages import render
 from tests.lent_ledger import lending
 from tests.servers import running_servers
-from tests.stub import faults
 from tests.stub.scripts import Piece, Script
 from tests.stub.server import running_stub
 
@@ -49,14 +48,6 @@ def block(text: str, kind: str = "") -> str:
 
 def as_json(value: Any) -> str:
     return block(json.dumps(value, ensure_ascii=False, indent=1), "json")
-
-
-def row(*cells: Any) -> str:
-    return "| " + " | ".join(str(cell).replace("\n", "<br>") for cell in cells) + " |"
-
-
-def heads(*names: str) -> list[str]:
-    return [row(*names), row(*("---" for _ in names))]
 
 
 def task_of(mode: GenerationMode) -> str:
@@ -158,30 +149,6 @@ async def sub_queries(runner: ExampleRunner) -> str:
     )
 
 
-DENIAL = ("How much is the deposit?", "The sources do not say how much the deposit is.")
-
-
-@example
-async def no_answer(runner: ExampleRunner) -> str:
-    own_provider = {"config": {"provider": "mine"}}
-    wrong = faults.openai_error(400, "invalid_request_error", "no such parameter")
-    cases: list[tuple[str, faults.Act | None, dict[str, Any]]] = [
-        ("no sources", None, {"context": ()}),
-        ("sources too weak", None, {"context": ({"content": "The porter keeps the keys.", "relevance_score": 0.1},)}),
-        ("the model says that they do not say", None, own_provider),
-        ("the provider refuses", faults.changed(refuses), own_provider),
-        ("the call fails for good", wrong, own_provider),
-    ]
-    lines = heads("what happened", "outcome", "text")
-    query, denial = DENIAL
-    for what, act, request in cases:
-        runner.stub.acts.extend([act] if act else [writes(Piece(denial))] if request is own_provider else [])
-        result, _ = await runner.answer(query, **request)
-        outcome = result.outcome.value if result.outcome else f"- ({result.state.value})"
-        lines.append(row(what, f"`{outcome}`", result.response))
-    return "\n".join(lines)
-
-
 @example
 async def ungrounded(runner: ExampleRunner) -> str:
     parts = []
@@ -205,40 +172,6 @@ async def length(runner: ExampleRunner) -> str:
     return f"{block(result.response)}\n\n`reasoning`: {result.reasoning}"
 
 
-@example
-async def fallback(runner: ExampleRunner) -> str:
-    result, detail = await runner.answer(config={"provider": "gemini", "fallbacks": ["extractive"]})
-    assert detail.view.record is not None
-    assert result.provider_snapshot is not None
-    excerpt = {
-        "model_provider": detail.view.record.model_provider,
-        "fallback_from": result.provider_snapshot.fallback_from,
-        "warnings": result.warnings,
-    }
-    return as_json(excerpt)
-
-
-QUESTIONS = {
-    "de": ("Wie lang ist die Kündigungsfrist?", "Die Kündigungsfrist beträgt drei Monate. Die Miete steigt jährlich."),
-    "es": ("¿Cuánto dura el plazo de preaviso?", "El plazo de preaviso dura tres meses. La renta sube cada año."),
-    "fr": (
-        "Quelle est la durée du préavis ?",
-        "La durée du préavis est de trois mois. Le loyer augmente chaque année.",
-    ),
-    "zh": ("通知期限是多久？", "通知期限为三个月。租金每年上涨一次。"),  # noqa: RUF001 - Chinese punctuation
-    "ar": ("كم مدة الإشعار؟", "مدة الإشعار ثلاثة أشهر. يرتفع الإيجار كل سنة."),
-}
-
-
-@example
-async def languages(runner: ExampleRunner) -> str:
-    lines = heads("", "question", "source", "answer of `extractive`", "grounding")
-    for code, (query, source) in QUESTIONS.items():
-        result, _ = await runner.answer(query, [source])
-        lines.append(row(code, query, source, result.response, result.grounding_score))
-    return "\n".join(lines)
-
-
 RENT_ANSWER = (
     "The rent may rise once a year, by 4% at most [1]. The landlord must give notice 90 days before [1]. "
     "The deposit is two monthly rents."
@@ -252,8 +185,8 @@ RENT_SOURCES = (
     },
     {"content": "The porter keeps the keys of the cellar.", "title": "House rules", "relevance_score": 0.55},
 )
-VARYING = {"job_id", "batch_id", "message_id", "latency_ms", "timing_ms", "metadata", "values"}
-"""Fields of a result that differ from run to run, and those that are empty here."""
+HIDDEN = {"job_id", "batch_id", "message_id", "latency_ms", "timing_ms", "metadata", "values", "query", "response"}
+"""Fields of a result that differ from run to run, that are empty here, or that the page shows above."""
 
 
 def without_empty(value: Any) -> Any:
@@ -275,7 +208,8 @@ async def checked_answer(runner: ExampleRunner) -> str:
         response=RENT_ANSWER,
         custom_id="rent",
     )
-    fields = json.loads(result.model_dump_json(exclude=VARYING))
+    fields = json.loads(result.model_dump_json(exclude=HIDDEN))
+    del fields["citations"][1:]
     return as_json(without_empty(fields))
 
 

@@ -5,15 +5,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from pydantic.fields import FieldInfo
-
 from schemas.job import GenerationConfig
 from schemas.quality import QualityConstants
 from worker.settings import SECRETS, Settings
 
 CONFIGURE = Path(__file__).with_name("configure.md")
 QUALITY = Path(__file__).with_name("quality.md")
-CONSTANTS = "| constant | value | what it is | origin |\n"
+CONSTANTS = "| constant | value | what it is |\n"
 
 HEAD = (
     """# Configure
@@ -71,13 +69,6 @@ product_name, document_type and date.
 """
 
 
-def origin(constant: FieldInfo) -> str:
-    """The source of a constant's value, as its field says."""
-    noted = constant.json_schema_extra
-    assert isinstance(noted, dict)
-    return str(noted["origin"])
-
-
 def as_markdown(default: Any) -> str:
     """A default as the reader would write it."""
     match default:
@@ -130,12 +121,10 @@ def quality() -> str:
     text = QUALITY.read_text()
     start = text.index(CONSTANTS)
     rows = [
-        f"| `{name}` | {as_markdown(field.default)} | {field.description} | {origin(field)} |\n"
+        f"| `{name}` | {as_markdown(field.default)} | {field.description} |\n"
         for name, field in QualityConstants.model_fields.items()
     ]
-    return "".join(
-        [text[:start], CONSTANTS, "| --- | --- | --- | --- |\n", *rows, text[text.index("\n\n", start) + 1 :]]
-    )
+    return "".join([text[:start], CONSTANTS, "| --- | --- | --- |\n", *rows, text[text.index("\n\n", start) + 1 :]])
 
 
 if __name__ == "__main__":
