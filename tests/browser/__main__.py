@@ -34,8 +34,7 @@ FLAGS = [
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 SCHEMES = ("light", "dark")
 PICTURES = {
-    ("batches", "desktop", "light"), ("batch", "desktop", "dark"), ("job", "desktop", "light"), ("job", "phone", "dark"),
-    ("review", "desktop", "light"), ("compare", "phone", "light"), ("ended", "phone", "light"),
+    ("job", "desktop", "light"), ("job", "phone", "dark"), ("review", "desktop", "light"), ("compare", "phone", "light"),
 }  # fmt: skip
 """The pictures of the docs."""
 
