@@ -58,7 +58,7 @@ class GrowingOutput:
     results: int = 0
     _after: tuple[datetime, UUID] | None = None
     _positions: bytearray = field(default_factory=bytearray)
-    """A bit for each position that was written."""
+    """For each position, whether it was written."""
     _open: ExitStack = field(default_factory=ExitStack)
     _file: int | None = None
     _buffer: io.BytesIO = field(default_factory=io.BytesIO)
@@ -95,10 +95,11 @@ class GrowingOutput:
         if self._after is not None:
             self._after = (self._after[0] - OVERLAP, UUID(int=0))
         while page := await ledger.browsing.ended(self.batch_id, self._after, PAGE):
-            fresh = [row for row in page if not self._has(row.position)]
+            fresh = [row for row in page if not self._positions[row.position : row.position + 1].count(1)]
             await self._append(ledger, [row.id for row in fresh])
             for row in fresh:
-                self._mark(row.position)
+                self._positions.extend(bytes(max(0, row.position + 1 - len(self._positions))))
+                self._positions[row.position] = 1
             self._after = page[-1].finished_at, page[-1].id
             if len(page) < PAGE:
                 break
@@ -125,12 +126,3 @@ class GrowingOutput:
             os.ftruncate(self._file, end)
             raise
         self.results += len(lines)
-
-    def _has(self, position: int) -> bool:
-        byte, bit = divmod(position, 8)
-        return byte < len(self._positions) and bool(self._positions[byte] >> bit & 1)
-
-    def _mark(self, position: int) -> None:
-        byte, bit = divmod(position, 8)
-        self._positions.extend(bytes(max(0, byte + 1 - len(self._positions))))
-        self._positions[byte] |= 1 << bit

@@ -1,6 +1,6 @@
 """Shows one answer with its claims and sources, or everything known of a job: its answer, how it came about, what it cost, and the messages sent."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -59,11 +59,10 @@ def _indented(content: RenderableType) -> Padding:
 
 
 def _kind(result: JobResult) -> str:
-    parts = [(result.outcome or result.state).value]
-    if result.provider_snapshot is not None:
-        snapshot = result.provider_snapshot
-        parts.append(" ".join(filter(None, (snapshot.provider, snapshot.model_returned or snapshot.model_asked))))
-    return ", ".join(parts)
+    kind, snapshot = (result.outcome or result.state).value, result.provider_snapshot
+    if snapshot is None:
+        return kind
+    return f"{kind}, {' '.join(filter(None, (snapshot.provider, snapshot.model_returned or snapshot.model_asked)))}"
 
 
 def _response(result: JobResult) -> Text:
@@ -75,9 +74,7 @@ def _response(result: JobResult) -> Text:
 
 
 def _score(result: JobResult) -> Text:
-    scores = []
-    if result.grounding_score is not None:
-        scores.append(f"grounding {result.grounding_score:.2f}")
+    scores = [] if result.grounding_score is None else [f"grounding {result.grounding_score:.2f}"]
     if result.decided:
         layers = ", ".join(
             f"{count} by {WORDS if name == CheckerName.LEXICAL else name}" for name, count in result.decided.items()
@@ -267,14 +264,18 @@ def _asks(out: Console, asks: Sequence[Ask]) -> None:
         return
     table = table_of("round", "model", "outcome", "claims", "grounding", "cost", "asked on because")
     for ask in asks:
-        claims = f"{ask.supported} of {ask.supported + ask.ungrounded}" if ask.supported + ask.ungrounded else ""
+        checked = ask.supported + ask.ungrounded
         cells = (
-            f"{ask.round}{' won' if ask.won else ''}", ask.model or ask.provider or "", ask.outcome.value if ask.outcome else "none",
-            claims, "" if ask.grounding_score is None else f"{ask.grounding_score:.2f}",
-            cost(ask.cost_usd), ask.shortfall or "",
+            f"{ask.round}{' won' if ask.won else ''}", ask.model or ask.provider, ask.outcome.value if ask.outcome else "none",
+            f"{ask.supported} of {checked}" if checked else "", "" if ask.grounding_score is None else f"{ask.grounding_score:.2f}",
+            cost(ask.cost_usd), ask.shortfall,
         )  # fmt: skip
-        table.add_row(*(safe(cell, "green" if ask.won else "") for cell in cells))
+        _add_row(table, cells, "green" if ask.won else "")
     _titled(out, "Rounds", table)
+
+
+def _add_row(table: Table, cells: Iterable[Any], style: str = "") -> None:
+    table.add_row(*(safe(_words(cell), style) for cell in cells))
 
 
 def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Facts]) -> None:
@@ -295,7 +296,7 @@ def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Fac
             f"{usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)}" if usage else "",
             cost(attempt["cost_usd"]),
         )  # fmt: skip
-        table.add_row(*(safe(str(cell), "" if attempt["outcome"] == "ok" else "yellow") for cell in cells))
+        _add_row(table, cells, "" if attempt["outcome"] == "ok" else "yellow")
         if attempt["failure"]:
             failure = orjson.loads(attempt["failure"]) if isinstance(attempt["failure"], str) else attempt["failure"]
             table.add_row("", safe(str(failure.get("message", "")), "red"))
@@ -314,8 +315,7 @@ def _labels(out: Console, labels: Sequence[Facts], run: int) -> None:
     for label in labels:
         place = "the answer" if label["claim"] is None else f"claim {label['claim']}"
         earlier = f" of run {label['run']}" if label["run"] != run else ""
-        cells = (f"{place}{earlier}", label["verdict"], label["actor"], moment(_at(label["at"])), label["note"] or "")
-        table.add_row(*(safe(str(cell)) for cell in cells))
+        _add_row(table, (place + earlier, label["verdict"], label["actor"], _at(label["at"]), label["note"]))
     _titled(out, "Labels", table)
 
 
@@ -342,8 +342,7 @@ def _events(out: Console, events: Sequence[Facts]) -> None:
         return
     table = table_of("at", "run", "event", "by", "detail")
     for event in events:
-        cells = (moment(_at(event["at"])), event["run"], event["kind"], event["actor"], event["detail"])
-        table.add_row(*(safe(_words(cell)) for cell in cells))
+        _add_row(table, (_at(event["at"]), *(event[name] for name in ("run", "kind", "actor", "detail"))))
     _titled(out, "Events", table)
 
 
@@ -355,9 +354,10 @@ def _messages(out: Console, messages: Messages) -> None:
         out.print(safe(text), soft_wrap=True)
     out.print(Rule(style="dim"))
     if messages.proven:
-        out.print(safe(f"proven: SHA-256 {messages.sha256} of these messages is the one noted for the call", "green"))
+        text, style = f"proven: SHA-256 {messages.sha256} of these messages is the one noted for the call", "green"
     else:
-        out.print(safe(f"NOT proven: these messages do not give the SHA-256 {messages.sha256} noted", "bold red"))
+        text, style = f"NOT proven: these messages do not give the SHA-256 {messages.sha256} noted", "bold red"
+    out.print(safe(text, style))
 
 
 def _proven(proof: Proof) -> str:

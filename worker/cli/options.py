@@ -218,18 +218,27 @@ class Handover:
     @property
     def batch(self) -> dict[str, Any]:
         """The options on the batch, as ``BatchRequest`` takes them."""
-        return batch_fields(
-            self.name,
-            self.key,
-            self.max_cost_usd,
-            self.lane,
-            self.escalate,
-            config=self.config,
-            not_before=self.not_before,
-            deadline=self.deadline,
-            window=self.window,
-            callback_url=self.callback_url,
-        )
+        start = datetime.now(UTC)
+        if self.not_before is not None:
+            start = moment_of(self.not_before, start, "--not-before")
+        # A time of day is the next one after the batch may begin; one with a date is compared with the window by the submission.
+        after = start
+        if self.window is not None:
+            opening = _window_of(self.window).opening(start)
+            after = opening if _TIME_OF_DAY.fullmatch(self.deadline or "") else start
+        fields = {
+            "name": self.name,
+            "key": self.key,
+            "max_cost_usd": self.max_cost_usd,
+            "not_before": self.not_before and start.isoformat(),
+            "window": self.window,
+            "callback_url": self.callback_url,
+            "deadline": self.deadline and moment_of(self.deadline, after).isoformat(),
+        }
+        batch: dict[str, Any] = {option: value for option, value in fields.items() if value is not None}
+        defaults = {option: value for option, value in {"lane": self.lane, "escalate": self.escalate}.items() if value}
+        defaults |= self.config
+        return {**batch, "defaults": defaults} if defaults else batch
 
     @property
     def reading(self) -> "ColumnMap":
@@ -380,45 +389,6 @@ def _zone_of(name: str, option: str) -> ZoneInfo:
 
 
 _TIME_OF_DAY = re.compile(r"(\d{1,2}:\d\d)(?: +(\S+))?")
-
-
-def batch_fields(
-    name: str | None,
-    key: str | None,
-    max_cost_usd: str | None,
-    lane: str | None = None,
-    escalate: list[str] | None = None,
-    *,
-    config: dict[str, Any] | None = None,
-    not_before: str | None = None,
-    deadline: str | None = None,
-    window: str | None = None,
-    callback_url: str | None = None,
-) -> dict[str, Any]:
-    """The options on a batch, as ``BatchRequest`` takes them."""
-    start = datetime.now(UTC)
-    if not_before is not None:
-        start = moment_of(not_before, start, "--not-before")
-    opening = start if window is None else _window_of(window).opening(start)
-    fields = {
-        "name": name,
-        "key": key,
-        "max_cost_usd": max_cost_usd,
-        "not_before": None if not_before is None else start.isoformat(),
-        "window": window,
-        "callback_url": callback_url,
-        # A time of day is the next one after the batch may begin.
-        "deadline": None if deadline is None else moment_of(deadline, _begin_of(deadline, start, opening)).isoformat(),
-    }
-    batch: dict[str, Any] = {option: value for option, value in fields.items() if value is not None}
-    defaults = {option: value for option, value in {"lane": lane, "escalate": escalate}.items() if value}
-    defaults |= config or {}
-    return {**batch, "defaults": defaults} if defaults else batch
-
-
-def _begin_of(deadline: str, start: datetime, opening: datetime) -> datetime:
-    """The moment after which a deadline is looked for; one with a date is compared with the window by the submission."""
-    return opening if _TIME_OF_DAY.fullmatch(deadline) else start
 
 
 def _window_of(text: str) -> Window:

@@ -28,23 +28,6 @@ if TYPE_CHECKING:
     from worker.operations.result_lines import Tally
     from worker.operations.second_reading import Unchanged
 
-_RELEASES = {
-    HeldReason.BUDGET: (
-        "the batch's ceiling on cost is reached; raise it with: nightdesk release {batch} --max-cost-usd USD"
-    ),
-    HeldReason.KEY_BUDGET: "the key that submitted them has no money left: nightdesk budget list",
-    HeldReason.BATCH_PAUSED: "the batch is paused; let it go on with: nightdesk release {batch}",
-    HeldReason.LANE_PAUSED: "no calls are made to the provider; once that is fixed: nightdesk release {batch}",
-    HeldReason.PRICE_UNKNOWN: (
-        "the price of their model is not known, so no ceiling or budget could be kept; 'nightdesk budget remove' lets them go "
-        "on, and after another remedy: nightdesk release {batch}"
-    ),
-    HeldReason.TENANT_BUDGET: "a budget of their tenant has no room for them; when it has: nightdesk budget list",
-    HeldReason.UNKNOWN_OUTCOME: (
-        "a call was sent and its answer never came, so it may have been billed; to call again: nightdesk release {batch}"
-    ),
-}
-
 
 def money(status: BatchStatus) -> str:
     """Cost of a batch so far, with the sum that is reserved."""
@@ -71,8 +54,8 @@ def held_lines(
     if HeldReason.LANE_PAUSED in status.held:
         lines += [f"{lane.event}. To fix it: {lane.remedy}" for lane in lanes if lane.paused]
     for reason, count in status.held.items():
-        how = _RELEASES.get(HeldReason(reason), "release it with: nightdesk release {batch}")
-        lines.append(f"{count:,} held ({reason}): {how.format(batch=status.batch_id)}")
+        remedy = "; ".join(overview.RELEASES[HeldReason(reason)]).format(batch=status.batch_id)
+        lines.append(f"{count:,} held ({reason}): {remedy}")
     return lines
 
 

@@ -82,12 +82,11 @@ class Watch:
     _restarts: dict[str, int] = field(default_factory=dict)
     _noted: set[object] = field(default_factory=set)
     """What was reported once."""
-    _lanes_read_at: float = float("-inf")
+    _looked_at: dict[str, float] = field(default_factory=dict)
+    """The last look at each thing."""
     _settled_since: float | None = None
     _unserved_since: float | None = None
-    _batches_read_at: float = float("-inf")
     _full_since: float | None = None
-    _disk_read_at: float = float("-inf")
 
     async def staff(self) -> bool:
         """Starts workers where none are, and from now on expects those that run to go on; True if it started some."""
@@ -114,6 +113,14 @@ class Watch:
         if key not in self._noted:
             self._noted.add(key)
             self.reporter.note(message)
+
+    def _is_due(self, thing: str, every_s: float) -> bool:
+        """Tells that a look is due that is taken so often, and takes note of it."""
+        now = time.monotonic()
+        if now - self._looked_at.get(thing, float("-inf")) < every_s:
+            return False
+        self._looked_at[thing] = now
+        return True
 
     async def patiently(self, look: Callable[[], Awaitable[Answer]]) -> Answer:
         """Looks again while the ledger is away; a restart of the database is nothing to give up for.
@@ -217,16 +224,14 @@ class Watch:
             await asyncio.sleep(FASTEST_LOOK_S)
 
     async def _look_at_lanes(self) -> None:
-        now = time.monotonic()
-        if not self.lanes or now - self._lanes_read_at < LANES_EVERY_S:
+        if not self.lanes or not self._is_due("lanes", LANES_EVERY_S):
             return
-        self._lanes_read_at = now
         for lane in await self.patiently(self.ledger.fleet.lane_notices):
             self._note_once(
                 (lane.provider, lane.lane, lane.model, lane.paused),
                 f"{lane.event}. {lane.consequence.capitalize()}. To fix it: {lane.remedy}",
             )
-        await self._look_at_workers(now)
+        await self._look_at_workers(time.monotonic())
 
     async def _look_at_workers(self, now: float) -> None:
         """Reports a queue that has had jobs and no worker for a while, until it has one; workers take seconds to start."""
@@ -240,10 +245,8 @@ class Watch:
 
     async def _look_at_batches(self, status: BatchStatus) -> None:
         """Reports once each provider batch and background lane in which jobs wait, and its cancel."""
-        now = time.monotonic()
-        if not status.states.get(JobState.PENDING) or now - self._batches_read_at < BATCHES_EVERY_S:
+        if not status.states.get(JobState.PENDING) or not self._is_due("batches", BATCHES_EVERY_S):
             return
-        self._batches_read_at = now
         for notice in await self.patiently(lambda: self.ledger.remote_overview.notices(status.batch_id)):
             in_background = notice.lane in WINDOWS
             key = (notice.lane if in_background else notice.remote_id, notice.spilled_at is not None)
@@ -262,24 +265,18 @@ class Watch:
 
     def _look_at_disk(self) -> None:
         """Reports once that the disk is nearly full; raises ``DiskFull`` once it has been full for a while."""
-        now = time.monotonic()
-        if now - self._disk_read_at < DISK_EVERY_S:
+        if not self._is_due("disk", DISK_EVERY_S):
             return
-        self._disk_read_at = now
-        if line := full_disk_line(self.session.settings):
-            self._bear_full_disk(line, now)
-            return
-        self._full_since = None
-        if line := low_disk_line(self.session.settings):
-            self._note_once("disk", line)
-
-    def _bear_full_disk(self, line: str, now: float) -> None:
-        """Waits for room for a while: calls that are paid now could not be stored, so the workers have to end then."""
-        if self._full_since is None:
-            self._full_since = now
-            self.reporter.note(f"{line}. This command waits for it for {FULL_PATIENCE_S:.0f} s")
-        elif now - self._full_since >= FULL_PATIENCE_S:
-            raise DiskFull(line)
+        if not (full := full_disk_line(self.session.settings)):
+            self._full_since = None
+            if line := low_disk_line(self.session.settings):
+                self._note_once("disk", line)
+        elif self._full_since is None:
+            # Calls that are paid now could not be stored, so the workers have to end where it stays so.
+            self._full_since = time.monotonic()
+            self.reporter.note(f"{full}. This command waits for it for {FULL_PATIENCE_S:.0f} s")
+        elif time.monotonic() - self._full_since >= FULL_PATIENCE_S:
+            raise DiskFull(full)
 
     async def still_moving(self, ids: list[UUID]) -> list[UUID]:
         """The jobs that can still move; looks only as far as the first few that can."""

@@ -20,43 +20,12 @@ from worker.ledger.remote_overview import RemoteNotice
 from worker.limits.bucket import grown
 from worker.limits.rates import PERIOD_S
 from worker.operations.counts import count_of
+from worker.operations.overview import RELEASES
 
 LOWERED = 0.9
 """Share of a limit; a finding tells of a lower one."""
 
 BATCHES_NAMED = 3
-
-RELEASES = {
-    HeldReason.BUDGET: (
-        "the batch's budget is used up",
-        "'nightdesk release {batch} --reason budget --max-cost-usd USD' with a new ceiling for the whole batch",
-    ),
-    HeldReason.KEY_BUDGET: (
-        "the key that submitted them has no money left",
-        "'nightdesk budget list' shows what it may spend; more with 'nightdesk keys limit KEY --max-cost-usd USD' or '--max-cost-usd-per-day USD'",
-    ),
-    HeldReason.LANE_PAUSED: (
-        "no calls are made to their provider (see the paused lanes)",
-        "fix what the paused lane reports, then 'nightdesk release {batch} --reason lane_paused'",
-    ),
-    HeldReason.BATCH_PAUSED: (
-        "an operator paused the batch",
-        "'nightdesk release {batch} --reason batch_paused' lets it go on",
-    ),
-    HeldReason.PRICE_UNKNOWN: (
-        "the price of their model is not known, so no ceiling or budget could be kept",
-        "'nightdesk budget remove', or the name of a model whose price is known, then 'nightdesk release {batch} --reason price_unknown'",
-    ),
-    HeldReason.TENANT_BUDGET: (
-        "the budget of their tenant for the day or the night is used up",
-        "they go on by themselves in its next period ('nightdesk budget list'); sooner with 'nightdesk budget set'",
-    ),
-    HeldReason.UNKNOWN_OUTCOME: (
-        "their call may have been billed without an answer",
-        "'nightdesk release {batch} --reason unknown_outcome' may pay twice; else 'nightdesk cancel {batch}'",
-    ),
-}
-"""The cause of each hold, and its release; ``{batch}`` is a batch's id."""
 
 
 def check_moving(health: LedgerHealth) -> Iterator[Finding]:

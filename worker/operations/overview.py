@@ -66,6 +66,39 @@ async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
     return Overview([status.model_copy(update=further)], lanes, remote, unserved, budgets=budgets)
 
 
+RELEASES = {
+    HeldReason.BUDGET: (
+        "the batch's budget is used up",
+        "'nightdesk release {batch} --reason budget --max-cost-usd USD' with a new ceiling for the whole batch",
+    ),
+    HeldReason.KEY_BUDGET: (
+        "the key that submitted them has no money left",
+        "'nightdesk budget list' shows what it may spend; more with 'nightdesk keys limit KEY --max-cost-usd USD' or '--max-cost-usd-per-day USD'",
+    ),
+    HeldReason.LANE_PAUSED: (
+        "no calls are made to their provider (see the paused lanes)",
+        "fix what the paused lane reports, then 'nightdesk release {batch} --reason lane_paused'",
+    ),
+    HeldReason.BATCH_PAUSED: (
+        "an operator paused the batch",
+        "'nightdesk release {batch} --reason batch_paused' lets it go on",
+    ),
+    HeldReason.PRICE_UNKNOWN: (
+        "the price of their model is not known, so no ceiling or budget could be kept",
+        "'nightdesk budget remove', or the name of a model whose price is known, then 'nightdesk release {batch} --reason price_unknown'",
+    ),
+    HeldReason.TENANT_BUDGET: (
+        "the budget of their tenant for the day or the night is used up",
+        "they go on by themselves in its next period ('nightdesk budget list'); sooner with 'nightdesk budget set'",
+    ),
+    HeldReason.UNKNOWN_OUTCOME: (
+        "their call may have been billed without an answer",
+        "'nightdesk release {batch} --reason unknown_outcome' may pay twice; else 'nightdesk cancel {batch}'",
+    ),
+}
+"""The cause of each hold, and its release; ``{batch}`` is a batch's id."""
+
+
 _SCOPES = {HeldReason.TENANT_BUDGET: False, HeldReason.KEY_BUDGET: True}
 """Holds for budgets; True: of the key, not of the tenant."""
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from tasks.errors import InputError
-from worker.cli.options import batch_fields, describe_window, moment_of
+from worker.cli.options import Handover, describe_window, moment_of
 
 
 @pytest.fixture(autouse=True)
@@ -53,16 +53,16 @@ def test_a_deadline_is_to_come(now: str, text: str, moment: str) -> None:
 )
 def test_another_text_is_refused_with_its_reason(text: str, reason: str) -> None:
     with pytest.raises(InputError, match=f"--deadline '{text}' {reason}"):
-        batch_fields(None, None, None, deadline=text)
+        _ = Handover(deadline=text).batch
 
 
 def test_an_unknown_time_zone_is_named() -> None:
     with pytest.raises(InputError, match="--deadline: 'Zurich' is no time zone; give one such as Europe/Zurich"):
-        batch_fields(None, None, None, deadline="07:00 Zurich")
+        _ = Handover(deadline="07:00 Zurich").batch
 
 
 def test_a_time_of_day_for_the_end_is_the_next_one_after_the_beginning() -> None:
-    batch = batch_fields(None, None, None, not_before="22:00 Europe/Berlin", deadline="07:00 Europe/Berlin")
+    batch = Handover(not_before="22:00 Europe/Berlin", deadline="07:00 Europe/Berlin").batch
 
     begins, ends = (datetime.fromisoformat(batch[name]) for name in ("not_before", "deadline"))
     assert (begins.hour, ends.hour, ends.date() - begins.date()) == (22, 7, timedelta(days=1))
@@ -70,11 +70,11 @@ def test_a_time_of_day_for_the_end_is_the_next_one_after_the_beginning() -> None
 
 def test_a_batch_does_not_end_before_it_may_begin() -> None:
     with pytest.raises(InputError, match="--deadline '2031-01-01T07:00Z' is not after 2031-01-02"):
-        batch_fields(None, None, None, not_before="2031-01-02T07:00Z", deadline="2031-01-01T07:00Z")
+        _ = Handover(not_before="2031-01-02T07:00Z", deadline="2031-01-01T07:00Z").batch
 
 
 def test_a_window_is_told_in_the_time_of_this_machine() -> None:
-    batch = batch_fields(None, None, None, not_before="2031-01-01T22:00Z", deadline="2031-01-02T07:00Z")
+    batch = Handover(not_before="2031-01-01T22:00Z", deadline="2031-01-02T07:00Z").batch
 
     assert describe_window(batch) == (
         "no call before 2031-01-01 23:00 CET; jobs that are not final expire on 2031-01-02 08:00 CET"
@@ -82,18 +82,13 @@ def test_a_window_is_told_in_the_time_of_this_machine() -> None:
 
 
 def test_a_time_of_day_for_the_end_is_the_next_one_after_the_window_opens() -> None:
-    batch = batch_fields(
-        None,
-        None,
-        None,
-        not_before="2031-01-01T12:00Z",
-        deadline="07:00 Europe/Berlin",
-        window="22:00-6:00 Europe/Berlin",
-    )
+    batch = Handover(
+        not_before="2031-01-01T12:00Z", deadline="07:00 Europe/Berlin", window="22:00-6:00 Europe/Berlin"
+    ).batch
 
     assert batch["deadline"] == "2031-01-02T07:00:00+01:00"
     assert describe_window(batch).endswith(
         "; calls begin only in 22:00-06:00 Europe/Berlin, first on 2031-01-01 22:00 CET"
     )
     with pytest.raises(InputError, match="--window: 'at night' is no window: give hours and a time zone"):
-        batch_fields(None, None, None, window="at night")
+        _ = Handover(window="at night").batch

@@ -12,7 +12,7 @@ from schemas.states import HeldReason, Step
 from worker.cli.commands.diagnosis import exit_code, show_report, to_json
 from worker.cli.terminal import write_json
 from worker.doctor import Finding, Report, Severity
-from worker.doctor.backlog import RELEASES, BucketState, check_buckets, check_held, check_lanes
+from worker.doctor.backlog import BucketState, check_buckets, check_held, check_lanes
 from worker.doctor.consumers import check_consumers, check_local, check_urgent
 from worker.doctor.environment import (
     LEAST_FREE,
@@ -26,6 +26,7 @@ from worker.doctor.environment import (
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.inspection import MANY, Connected, HeldJobs, LedgerHealth
 from worker.ledger.schema_version import Standing, head_revision
+from worker.operations.overview import RELEASES
 from worker.settings import ProviderKind, ProviderSettings, Settings
 
 REPOSITORY = Path(__file__).parents[3]

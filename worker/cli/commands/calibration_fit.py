@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,8 +18,10 @@ from worker.cli import options
 from worker.cli.exits import OK
 from worker.cli.outfile import check_output, writing
 from worker.cli.terminal import tell, warn, write_json
+from worker.ledger.labels import LabelVerdict
 from worker.operations.counts import count_of
 from worker.operations.json_lines import check_files, display_name, parse_line, read_lines
+from worker.operations.label_changes import read_verdict
 from worker.scorers import scorer_of
 from worker.settings import load_settings
 
@@ -114,10 +116,6 @@ def _table(columns: Sequence[tuple[str, Metrics | None]]) -> None:
         tell(f"{name:<18}" + "".join(f"{getattr(metrics, metric):>{len(title) + 2}.3f}" for title, metrics in present))
 
 
-SUPPORTED = frozenset({1, "1", "true", "yes", "supported", "entailment"})
-UNSUPPORTED = frozenset({0, "0", "false", "no", "unsupported", "not supported", "contradicted", "hallucination"})
-
-
 @dataclass(slots=True)
 class Labels:
     """The good lines of a file."""
@@ -147,19 +145,12 @@ def _read(line: bytes | None) -> LabelledAnswer:
     raw = parse_line(line)
     if not isinstance(raw, dict):
         raise InputError("is not a JSON object")
-    label = _label(raw.pop("label", None))
+    verdict = read_verdict(raw.pop("label", None), "label")
+    if verdict is LabelVerdict.NOT_CHECKABLE:
+        raise InputError("not_checkable is nothing to learn from", field="label")
     for name in ("judge", "judge_verdict", "judge_probability"):
         raw.pop(name, None)
     if "claim" in raw and "response" not in raw and "answer" not in raw:
         raw["response"] = raw.pop("claim")
     request, _ = parse_request(as_check_only(raw))
-    return LabelledAnswer(request, label)
-
-
-def _label(value: Any) -> bool:
-    label = value.strip().lower() if isinstance(value, str) else value
-    if isinstance(label, str | int) and label in SUPPORTED:
-        return True
-    if isinstance(label, str | int) and label in UNSUPPORTED:
-        return False
-    raise InputError("must be 1 or 0 (or 'supported', 'unsupported')", field="label")
+    return LabelledAnswer(request, verdict is LabelVerdict.SUPPORTED)

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from schemas.states import Step
@@ -17,7 +16,7 @@ from tasks.estimate import LEAST_CALLS, ModelEstimate, Spread
 from tasks.ports import Refused
 from worker.cli import options
 from worker.cli.batch_run import warn_of
-from worker.cli.console import console
+from worker.cli.console import console, table_of
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import duration, reporting
 from worker.cli.session import session
@@ -78,9 +77,11 @@ def estimate(
     """
     if bool(files) == (batch is not None):
         raise InputError("give either FILE or --batch")
-    fields = options.batch_fields(
-        None, None, max_cost_usd, lane, escalate, not_before=not_before, window=window, deadline=deadline
-    )
+    handover = options.Handover(
+        max_cost_usd=max_cost_usd, lane=lane, escalate=escalate, not_before=not_before, window=window, deadline=deadline,
+        columns=columns, source_delimiter=source_delimiter, encoding=encoding,
+    )  # fmt: skip
+    fields = handover.batch
     if batch is not None and fields:
         raise InputError(
             "a batch has its ceiling, models, lane and times: leave --max-cost-usd, --escalate, --lane, --not-before, "
@@ -88,8 +89,7 @@ def estimate(
         )
     trial = None if like is None else options.batch_id(like)
     if batch is None:
-        reading = ColumnMap.parse(columns or (), source_delimiter, encoding)
-        return estimate_input(list(files or ()), fields, reading, as_json=as_json, trial=trial)
+        return estimate_input(list(files or ()), fields, handover.reading, as_json=as_json, trial=trial)
     batch_id = options.batch_id(batch)
 
     async def read(settings: Settings, ledger: PostgresLedger | None) -> Estimation:
@@ -210,9 +210,8 @@ def _facts(estimation: Estimation) -> list[str]:
 def _table(out: Console, estimation: Estimation) -> None:
     """Three lines a model: in 80 columns, with the truth beside where there is one."""
     truth = {_key(each): each for each in estimation.truth.calls} if estimation.truth else {}
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "estimate", "from", "to", *(("truth", "off by") if estimation.truth else ())):
-        table.add_column(heading, justify="right" if heading else "left", no_wrap=bool(heading), overflow="fold")
+    headings = ("estimate", "from", "to", *(("truth", "off by") if estimation.truth else ()))
+    table = table_of("", *headings, right=headings, whole=headings)
     for row in estimation.estimate.models:
         used = truth.pop(_key(row), None)
         table.add_row(Text(f"{row.provider}:{row.model or '?'} {row.lane} {row.purpose}", style="bold"))

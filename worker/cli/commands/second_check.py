@@ -51,7 +51,7 @@ class Snapshot:
     @classmethod
     def of(cls, view: JobView) -> Self:
         """The present run of a job."""
-        grounding = view.record.grounding if view.record is not None else None
+        grounding = view.record.grounding if view.record else None
         outcome = (view.outcome or view.state).value
         claims = {f"claims {verdict.value}": count for verdict, count in grounding.counts.items()} if grounding else {}
         return cls(
@@ -59,38 +59,13 @@ class Snapshot:
             outcome,
             Counter({f"jobs {outcome}": 1, **claims}),
             grounding.grounding_score if grounding else None,
-            whole=grounding is None or not grounding.failed_checkers,
+            whole=not (grounding and grounding.failed_checkers),
             cost_usd=view.cost_usd or Decimal(0),
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The jobs that were checked again, each before and after."""
-
-    pairs: Sequence[tuple[Snapshot, Snapshot]]
-
-    @property
-    def all_done(self) -> bool:
-        """Tells that every job is final again, with every layer that was asked for."""
-        return all(after.state in FINAL_STATES and after.whole for _, after in self.pairs)
-
-    @property
-    def changed(self) -> int:
-        """Jobs with a new outcome."""
-        return sum(before.outcome != after.outcome for before, after in self.pairs)
-
-    @property
-    def cost_usd(self) -> Decimal:
-        """Cost of the judge."""
-        return sum((after.cost_usd - before.cost_usd for before, after in self.pairs), Decimal(0))
-
-    def rows(self) -> list[tuple[str, ...]]:
-        """(name, before, after): claims by verdict, jobs by outcome, mean grounding score."""
-        sides = list(zip(*self.pairs, strict=True)) or [(), ()]
-        before, after = (sum((each.counts for each in side), Counter[str]()) for side in sides)
-        rows = [(name, str(before[name]), str(after[name])) for name in sorted(before | after)]
-        return [*rows, ("mean grounding score", *map(_mean, sides))]
+Pairs = Sequence[tuple[Snapshot, Snapshot]]
+"""The jobs that were checked again, each before and after."""
 
 
 def _mean(snapshots: Sequence[Snapshot]) -> str:
@@ -136,16 +111,17 @@ def recheck(
         job_pages("rechecked", reporter, again=again) as pages,
     ):
 
-        def work(operator: Operator) -> Coroutine[Any, Any, tuple[Comparison, Tally]]:
+        def work(operator: Operator) -> Coroutine[Any, Any, tuple[Pairs, Tally]]:
             watch = Watch(opened, operator.ledger, reporter, check_only=True)
             return _recheck(operator, BatchRun(watch, batch_id, lines=()), change, output, pages)
 
-        comparison, tally = as_operator(opened, work)
+        pairs, tally = as_operator(opened, work)
     if not quiet:
-        _show(comparison)
+        _show(pairs)
         if output is not None:
             tell(f"{count_of(tally.lines, 'result')} written to {output}")
-    return OK if comparison.all_done and not pages.refused else INCOMPLETE
+    all_done = all(after.state in FINAL_STATES and after.whole for _, after in pairs)
+    return OK if all_done and not pages.refused else INCOMPLETE
 
 
 def _layers(names: str | None, own: Sequence[str]) -> tuple[CheckerName | str, ...] | None:
@@ -161,7 +137,7 @@ def _layers(names: str | None, own: Sequence[str]) -> tuple[CheckerName | str, .
 
 async def _recheck(
     operator: Operator, run: BatchRun, change: Recheck, output: str | None, pages: JobPages
-) -> tuple[Comparison, Tally]:
+) -> tuple[Pairs, Tally]:
     batch_id = run.batch_id
     assert batch_id is not None
     await operator.ledger.reading.batch_status(batch_id)
@@ -179,15 +155,23 @@ async def _recheck(
     after = await snapshots(operator.ledger, batch_id)
     run.lines = None
     tally = await run.write(output) if output is not None else Tally()
-    return Comparison([(before[job_id], after[job_id]) for job_id in rechecked]), tally
+    return [(before[job_id], after[job_id]) for job_id in rechecked], tally
 
 
-def _show(comparison: Comparison) -> None:
+def _show(pairs: Pairs) -> None:
     """A row per verdict and outcome, before and after, and a line that sums it up; standard output is for results."""
     out = Console(stderr=True, highlight=False)
     table = table_of("", "before", "after", right={"before", "after"})
-    for row in comparison.rows():
-        table.add_row(*map(safe, row))
+    sides = list(zip(*pairs, strict=True)) or [(), ()]
+    first, second = (sum((each.counts for each in side), Counter[str]()) for side in sides)
+    for name in sorted(first | second):
+        table.add_row(safe(name), str(first[name]), str(second[name]))
+    table.add_row("mean grounding score", *map(_mean, sides))
     out.print(table)
-    text = f"{count_of(len(comparison.pairs), 'answer')} checked again: {comparison.changed:,} with another outcome"
-    out.print(safe(f"{text}; the judge cost {cost(comparison.cost_usd)}"))
+    changed = sum(before.outcome != after.outcome for before, after in pairs)
+    paid = sum((after.cost_usd - before.cost_usd for before, after in pairs), Decimal(0))
+    out.print(
+        safe(
+            f"{count_of(len(pairs), 'answer')} checked again: {changed:,} with another outcome; the judge cost {cost(paid)}"
+        )
+    )

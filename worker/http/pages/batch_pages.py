@@ -11,7 +11,6 @@ from fastapi.responses import Response
 from schemas.batch import BatchStatus, FailureCause
 from schemas.grounding import Verdict
 from schemas.states import FINAL_STATES, HeldReason, JobState, Outcome
-from worker.doctor.backlog import RELEASES
 from worker.http import batches as api
 from worker.http.dependencies import OwnBatch, ServiceOf
 from worker.http.pages.rendering import page
@@ -20,7 +19,7 @@ from worker.http.problems import invalid
 from worker.http.service import Service
 from worker.ledger.browsing import BatchFilter, BatchOrder, BatchSelection, JobSelection
 from worker.operations.failure_causes import remedy
-from worker.operations.overview import Overview, batch_overview, budget_line, budgets_in_short
+from worker.operations.overview import RELEASES, Overview, batch_overview, budget_line, budgets_in_short
 
 router = APIRouter(route_class=PageRoute)
 
