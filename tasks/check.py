@@ -37,7 +37,7 @@ from tasks.policy.asks import (
 from tasks.policy.outcome import (
     NO_ANSWER,
     CheckedAnswer,
-    Decision,
+    Ruling,
     amend,
     another_round,
     decide_outcome,
@@ -182,7 +182,7 @@ def _may_ask_again(job: Leased) -> bool:
     return job.given_up is None and (job.correction is not None or bool(job.request.config.escalate))
 
 
-def _final(answer: CheckedAnswer, amended: CheckedAnswer, ruling: Decision, clock: Clock) -> FinalJob:
+def _final(answer: CheckedAnswer, amended: CheckedAnswer, ruling: Ruling, clock: Clock) -> FinalJob:
     job, config = answer.job, answer.job.request.config
     processed = amended.processed
     if why := earlier_answer_reason(job):
@@ -382,7 +382,7 @@ class Check:
         assert self.desk is not None
         if lease.rescues > self.max_rescues:
             # It ends its workers: its answer is kept.
-            return await self._keep(lease, leased_at, worker_lost(lease).message)
+            return await self._leave_unchecked(lease, leased_at, worker_lost(lease).message)
         try:
             step = await self._compute(lease, partial(self.desk.begin, lease, leased_at))
             if not isinstance(step, ToJudge):
@@ -391,12 +391,12 @@ class Check:
             return None if case is None else await self._compute(lease, partial(self.desk.end, *case))
         except CheckEnded as error:
             log.warning("job %s is left unchecked: %s", lease.job_id, error)
-            return await self._keep(lease, leased_at, str(error))
+            return await self._leave_unchecked(lease, leased_at, str(error))
 
     async def _compute(self, lease: Lease, work: Callable[[], NextStep]) -> NextStep:
         return await self.executor.do(work, tenant=lease.tenant, urgent=lease.priority > 0)
 
-    async def _keep(self, lease: Lease, leased_at: float, reason: str) -> NextStep:
+    async def _leave_unchecked(self, lease: Lease, leased_at: float, reason: str) -> NextStep:
         """Ends a job without its check."""
         assert self.desk is not None
         try:

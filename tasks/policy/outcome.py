@@ -64,7 +64,7 @@ class CheckedAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Ruling:
     """The outcome of an answer with its reasons; a ``failure`` replaces the outcome."""
 
     outcome: Outcome
@@ -190,7 +190,7 @@ def refusal_message(completion: Completion) -> str:
 # ---- the outcome -----------------------------------------------------------------------------------------------
 
 
-def decide_outcome(answer: CheckedAnswer, remaining: Processed, amendments: tuple[str, ...] = ()) -> Decision:
+def decide_outcome(answer: CheckedAnswer, remaining: Processed, amendments: tuple[str, ...] = ()) -> Ruling:
     """The outcome of an answer.
 
     Args:
@@ -200,35 +200,35 @@ def decide_outcome(answer: CheckedAnswer, remaining: Processed, amendments: tupl
     """
     if answer.processed.abstained:
         speaker = "the model" if answer.completion is not None else "the supplied answer"
-        return Decision(Outcome.ABSTAINED, (f"{speaker} says that the sources do not answer",))
+        return Ruling(Outcome.ABSTAINED, (f"{speaker} says that the sources do not answer",))
     reasons = [*_of_the_form(answer), *_of_the_check(answer)]
     config = answer.job.request.config
     ungrounded = ungrounded_claims(answer.grounding, answer.job.request) or ungrounded_values(answer.grounding)
     if config.require_grounding and config.on_ungrounded is OnUngrounded.REJECT and ungrounded:
-        return Decision(Outcome.REJECTED, tuple(reasons))
+        return Ruling(Outcome.REJECTED, tuple(reasons))
     reasons.extend(amendments)
     if not remaining.statements and amendments:
-        return Decision(Outcome.ABSTAINED, tuple(reasons))
+        return Ruling(Outcome.ABSTAINED, tuple(reasons))
     if answer.completion is not None and answer.processed.empty and not has_object(answer):
         failure = Failure(
             kind=FailureKind.BAD_ANSWER, message=f"the model's answer holds no text: {_ending(answer.completion)}"
         )
-        return Decision(Outcome.PARTIAL, tuple(reasons), failure)
+        return Ruling(Outcome.PARTIAL, tuple(reasons), failure)
     if (shortfall := _missing_citations(answer, remaining)) is not None:
         reasons.append(shortfall)
         if config.missing_citations is MissingCitations.FAILED:
             failure = Failure(kind=FailureKind.MISSING_CITATIONS, message=f"the answer has {shortfall}")
-            return Decision(Outcome.PARTIAL, tuple(reasons), failure)
-    return Decision(Outcome.PARTIAL, tuple(reasons)) if reasons else _without_faults(answer)
+            return Ruling(Outcome.PARTIAL, tuple(reasons), failure)
+    return Ruling(Outcome.PARTIAL, tuple(reasons)) if reasons else _without_faults(answer)
 
 
-def _without_faults(answer: CheckedAnswer) -> Decision:
+def _without_faults(answer: CheckedAnswer) -> Ruling:
     """Answered, or unverified by a claim that words can't decide."""
     request = answer.job.request
     count = len(undecided_claims(answer.grounding, request)) if request.config.require_grounding else 0
     if not count:
-        return Decision(Outcome.ANSWERED, ())
-    return Decision(Outcome.UNVERIFIED, (f"words can't decide {count} of {_checkable(answer.grounding)} claims",))
+        return Ruling(Outcome.ANSWERED, ())
+    return Ruling(Outcome.UNVERIFIED, (f"words can't decide {count} of {_checkable(answer.grounding)} claims",))
 
 
 def _checkable(grounding: Grounding | None) -> int:

@@ -20,7 +20,7 @@ from worker.cli.growing_output import GrowingOutput
 from worker.cli.outfile import keep_previous
 from worker.ledger import submission
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.output_form import OutputForm
+from worker.operations.file_form import FileForm
 
 CHUNK = 200
 
@@ -60,9 +60,9 @@ async def test_a_batch_is_found_by_its_content_until_its_answers_are_gone(databa
         assert await ledger.contents.find("default", same) is None
 
 
-@pytest.mark.parametrize("form", [OutputForm.JSONL, OutputForm.CSV])
+@pytest.mark.parametrize("form", [FileForm.JSONL, FileForm.CSV])
 def test_a_growing_output_holds_each_result_once_in_whole_lines(
-    database_url: str, tmp_path: Path, form: OutputForm, monkeypatch: pytest.MonkeyPatch
+    database_url: str, tmp_path: Path, form: FileForm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(growing_output, "EVERY_S", 0.0)
     path, batch = tmp_path / f"answers.{form}", make_batch(name="tonight")
@@ -70,7 +70,7 @@ def test_a_growing_output_holds_each_result_once_in_whole_lines(
     jobs = make_jobs(*(make_request(f"Question {n}?") for n in range(5)))
 
     def positions() -> list[int]:
-        if form is OutputForm.CSV:
+        if form is FileForm.CSV:
             with path.open(newline="", encoding="utf-8-sig") as file:
                 return [int(row["position"]) for row in csv.DictReader(file)]
         return [json.loads(line)["position"] for line in path.read_text().splitlines()]

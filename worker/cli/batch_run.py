@@ -12,7 +12,7 @@ from tasks.ports import InputLine, JobView, Refused, Repeated
 from worker.cli.outfile import is_replaced, keep_previous, writing
 from worker.cli.terminal import warn
 from worker.cli.waiting import Watch
-from worker.operations.output_form import OutputForm
+from worker.operations.file_form import FileForm
 from worker.operations.result_lines import Tally, write_results
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class BatchRun:
         self,
         output: str,
         result: Callable[[JobView], JobResult] | None = None,
-        form: OutputForm = OutputForm.JSONL,
+        form: FileForm = FileForm.JSONL,
     ) -> Tally:
         """Writes the results; a file from its beginning when the ledger goes away meanwhile."""
         if not is_replaced(output):

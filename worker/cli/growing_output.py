@@ -12,7 +12,7 @@ from uuid import UUID
 
 from worker.cli.outfile import STDOUT, draft_of
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.output_form import OutputForm
+from worker.operations.file_form import FileForm
 from worker.operations.result_lines import job_lines, page_writer
 
 EVERY_S = 5.0
@@ -25,13 +25,13 @@ PAGE = 200
 """Results read and written at a time."""
 
 
-def grows(output: str, form: OutputForm) -> bool:
+def grows(output: str, form: FileForm) -> bool:
     """Tells an output that can be appended to: a file of lines or rows that is not packed."""
     path = Path(output)
     return (
         output != STDOUT
         and path.suffix != ".gz"
-        and form is not OutputForm.PARQUET
+        and form is not FileForm.PARQUET
         and (path.is_file() or not path.exists())
     )
 
@@ -50,7 +50,7 @@ class GrowingOutput:
     """
 
     path: Path
-    form: OutputForm
+    form: FileForm
     batch_id: UUID
     before: Callable[[Path], object]
     """Called before the file takes its name."""

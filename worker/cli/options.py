@@ -19,7 +19,7 @@ from schemas.job import GenerationConfig
 from schemas.window import Window, parse_window
 from tasks.errors import InputError
 from worker.cli.help import ANSWER, CHECK, FILES, MONEY, NIGHT, TERMINAL
-from worker.operations.output_form import OutputForm
+from worker.operations.file_form import FileForm
 
 if TYPE_CHECKING:
     from worker.operations.input_columns import ColumnMap
@@ -74,7 +74,7 @@ Output = Annotated[
     ),
 ]
 Form = Annotated[
-    OutputForm | None,
+    FileForm | None,
     typer.Option(
         "--format",
         help="Of the output: jsonl, csv or parquet; else by its suffix, else JSON lines.",

@@ -21,7 +21,7 @@ def style_of(text: str) -> Style:
     return config.citation_style
 
 
-CitationStyle = Annotated[
+CitationStyleOption = Annotated[
     Any,
     typer.Option(
         "--citation-style",

@@ -44,10 +44,10 @@ from worker.ledger.postgres import PostgresLedger
 from worker.local import LocalServerError
 from worker.operations.answerers import Answerers, find_answerers
 from worker.operations.counts import count_of
+from worker.operations.file_form import FileForm
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_columns import ColumnMap
 from worker.operations.input_content import SameInput, same_input_of
-from worker.operations.output_form import OutputForm
 from worker.operations.result_lines import Tally
 from worker.settings import Settings
 from worker.supervise.service_address import batch_address
@@ -80,7 +80,7 @@ class RunRequest:
     """Of the files' rows, beside those known by their names."""
     preflight: bool = True
     """Make sure of the provider's key and model before anything is submitted."""
-    form: OutputForm = OutputForm.JSONL
+    form: FileForm = FileForm.JSONL
     """Of the output."""
     same_input: SameInput | None = None
     """The way of files that were submitted before; None: they are always a batch of their own."""

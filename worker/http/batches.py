@@ -21,21 +21,21 @@ from worker.http.problems import invalid, line_errors, problem_of
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import batch_report
 from worker.operations.body_submission import LinesOrder, LinesOutcome, submit_lines
-from worker.operations.output_form import OutputForm
-from worker.operations.output_forms import form_of
+from worker.operations.file_form import FileForm
 from worker.operations.overview import budgets_in_short
 from worker.operations.report_page import page as report_page
 from worker.operations.result_lines import Wish, stream_results
 from worker.operations.result_tables import stream_table
+from worker.operations.row_files import form_of
 
 router = APIRouter(prefix="/v1/batches", tags=["batches"])
 
 LINES = "application/x-ndjson"
 HTML = "text/html"
 FORMS = {
-    OutputForm.JSONL: LINES,
-    OutputForm.CSV: "text/csv; charset=utf-8",
-    OutputForm.PARQUET: "application/vnd.apache.parquet",
+    FileForm.JSONL: LINES,
+    FileForm.CSV: "text/csv; charset=utf-8",
+    FileForm.PARQUET: "application/vnd.apache.parquet",
 }
 """Types of the forms of results."""
 
@@ -202,7 +202,7 @@ async def results(
     service: ServiceOf,
     caller: Reader,
     batch_id: OwnBatch,
-    form: Annotated[OutputForm, Query(alias="format", description="jsonl, csv or parquet")] = OutputForm.JSONL,
+    form: Annotated[FileForm, Query(alias="format", description="jsonl, csv or parquet")] = FileForm.JSONL,
     state: Annotated[JobState | None, Query(description="only lines in this state")] = None,
     outcome: Annotated[Outcome | None, Query(description="only lines of this outcome")] = None,
     after: Annotated[int, Query(ge=-1, lt=2**31, description="position of the last line that the caller has")] = -1,
@@ -210,7 +210,7 @@ async def results(
 ) -> Response:
     """The results as they stand now: one line or row for each line that was submitted, in that order, or those asked for."""
     wish = Wish(state, outcome, after, limit)
-    if form is OutputForm.JSONL:
+    if form is FileForm.JSONL:
         lines = service.bulk.stream(caller.tenant, lambda ledger: stream_results(ledger, batch_id, wish))
         return StreamingResponse(lines, headers=PRIVATE, media_type=LINES)
     name = f"{batch_id}.{form.value}"

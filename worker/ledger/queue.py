@@ -130,7 +130,7 @@ WITH locked_job AS (
     + LEASED_JOBS
 )
 
-_LEASE_IDLE = (
+_LEASE_UNHINTED = (
     FAIR_ORDER
     + """,
 candidate AS (
@@ -298,7 +298,7 @@ class PostgresQueue(Queue):
             try:
                 urgent = parameters["min_priority"] > 0
                 if ids is None:
-                    return await self._db.rows(_LEASE_IDLE, parameters, urgent=urgent, unread=unread)
+                    return await self._db.rows(_LEASE_UNHINTED, parameters, urgent=urgent, unread=unread)
                 hinted = {**parameters, "ids": list(ids)}
                 return await self._db.rows(_LEASE_HINTED, hinted, urgent=urgent, unread=unread)
             except Exception as error:

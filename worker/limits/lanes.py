@@ -161,7 +161,7 @@ def _scope(kind: FailureKind, model: str) -> str:
 # ---- paused lanes ----------------------------------------------------------------------------------------------------
 
 
-class Lane(NamedTuple):
+class PausedLane(NamedTuple):
     """A way to call a provider; an empty model means all of them."""
 
     provider: str
@@ -177,11 +177,11 @@ class Lanes:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self.pauses: frozenset[Lane] = frozenset()
+        self.pauses: frozenset[PausedLane] = frozenset()
         """The paused lanes, as far as this process knows."""
         self._refreshed_at = float("-inf")
         self._refreshing = asyncio.Lock()
-        self.writing: dict[Lane, asyncio.Task[None]] = {}
+        self.writing: dict[PausedLane, asyncio.Task[None]] = {}
         """The pauses that it is just writing."""
 
     def maybe_paused(self, provider: str, lane: str, model: str) -> bool:
@@ -203,23 +203,23 @@ class Lanes:
         async with self._refreshing:
             if since is None or self._refreshed_at < since:
                 began = monotonic()
-                self.pauses = frozenset(Lane(*row) for row in await self._fleet.paused_lanes())
+                self.pauses = frozenset(PausedLane(*row) for row in await self._fleet.paused_lanes())
                 self._refreshed_at = began
 
     def note(self, paused: Sequence[tuple[str, str, str]], *, since: float) -> None:
         """Takes over the paused lanes of a reply to a question of ``since``, unless there was a later one."""
         if self._refreshed_at < since and not self._refreshing.locked():
-            self.pauses = frozenset(Lane(*row) for row in paused)
+            self.pauses = frozenset(PausedLane(*row) for row in paused)
             self._refreshed_at = since
 
-    def pause(self, lane: Lane, kind: FailureKind, why: str) -> None:
+    def pause(self, lane: PausedLane, kind: FailureKind, why: str) -> None:
         """Pauses a lane for all workers; returns at once."""
         if lane not in self.pauses and lane not in self.writing:
             self.writing[lane] = asyncio.get_running_loop().create_task(
                 self._write(lane, kind, why), name="pause a lane"
             )
 
-    async def _write(self, lane: Lane, kind: FailureKind, why: str) -> None:
+    async def _write(self, lane: PausedLane, kind: FailureKind, why: str) -> None:
         try:
             await self._fleet.pause_lane(lane.provider, lane.lane, why, model=lane.model, kind=kind)
         except NightdeskError as error:
@@ -231,9 +231,9 @@ class Lanes:
         finally:
             self.writing.pop(lane, None)
 
-    async def retry(self, older_than: timedelta) -> Sequence[Lane]:
+    async def retry(self, older_than: timedelta) -> Sequence[PausedLane]:
         """Resumes lanes with a pause older than this; returns them."""
-        resumed = [Lane(*row) for row in await self._fleet.retry_lanes(older_than)]
+        resumed = [PausedLane(*row) for row in await self._fleet.retry_lanes(older_than)]
         for lane in resumed:
             log.warning("%s is tried again", lane)
         return resumed
@@ -244,6 +244,6 @@ class Lanes:
             await asyncio.wait(self.writing.values())
 
 
-def _covering(provider: str, lane: str, model: str) -> tuple[Lane, ...]:
+def _covering(provider: str, lane: str, model: str) -> tuple[PausedLane, ...]:
     """The lanes that a call belongs to: of its model, and of all models."""
-    return (Lane(provider, lane), Lane(provider, lane, model)) if model else (Lane(provider, lane),)
+    return (PausedLane(provider, lane), PausedLane(provider, lane, model)) if model else (PausedLane(provider, lane),)

@@ -11,12 +11,12 @@ from uuid import UUID
 from uuid_utils.compat import uuid7
 
 from schemas.failure import Failure, FailureKind
-from schemas.generation import Lane as CallLane
+from schemas.generation import Lane
 from schemas.model_call import Completion
 from tasks.ports import Call, Denied, DenyReason, Leased, Limits, Permit, Room
 from worker.cancellation import cancel
 from worker.limits.bucket import Acquire, Bucket, Release
-from worker.limits.lanes import REFUSALS, Lane, LaneHealth, Lanes, SlowStart, Unreachable
+from worker.limits.lanes import REFUSALS, LaneHealth, Lanes, PausedLane, SlowStart, Unreachable
 from worker.limits.permit_queue import SLOT_RENEWAL_S, PermitQueue, QueueEntry
 from worker.limits.presence import EVERY_S
 from worker.limits.rates import DIMENSIONS, INPUT, LONGEST_PAUSE_S, OUTPUT, PERIOD_S, REQUESTS, TOKENS, rates_of, read
@@ -129,7 +129,7 @@ class RateLimiter(Limits):
         if await self._paused(call):
             return Denied(DenyReason.LANE_PAUSED, timedelta(0))
         queue = self._queue(call.provider, call.model or "")
-        if call.lane == CallLane.PROVIDER_BATCH:
+        if call.lane == Lane.PROVIDER_BATCH:
             # Provider batches have limits of their own, and a provider says so when one is created.
             return Permit(uuid7(), call.provider, queue.model, call.lane, (), 0.0, 0.0)
         if not queue.limited and self._offline(call.provider):
@@ -191,7 +191,7 @@ class RateLimiter(Limits):
         """See ``tasks.ports.Limits``."""
         scope = self._health.failed(permit.provider, permit.model, failure)
         if scope is not None:
-            self._lanes.pause(Lane(permit.provider, permit.lane, scope), failure.kind, failure.message)
+            self._lanes.pause(PausedLane(permit.provider, permit.lane, scope), failure.kind, failure.message)
         if permit.reserved:
             self._note_failure(self._queue(permit.provider, permit.model), permit, failure, paused=scope is not None)
         return scope is not None

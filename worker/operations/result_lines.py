@@ -19,8 +19,8 @@ from tasks.answers.texts import INVALID
 from tasks.ports import InputLine, JobView, Refused, Repeated, ResultLine, StoredResult
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.views import PostgresReading
-from worker.operations.output_form import OutputForm
-from worker.operations.output_forms import JOB_COLUMNS, RESULT_COLUMNS, failed_row, result_row, writing_rows
+from worker.operations.file_form import FileForm
+from worker.operations.row_files import JOB_COLUMNS, RESULT_COLUMNS, failed_row, result_row, writing_rows
 
 PAGE = 200
 """Lines read at a time whose jobs stand in other batches."""
@@ -69,7 +69,7 @@ async def write_results(
     lines: Iterable[InputLine] | None = None,
     result: Callable[[JobView], JobResult] | None = None,
     *,
-    form: OutputForm = OutputForm.JSONL,
+    form: FileForm = FileForm.JSONL,
 ) -> Tally:
     """Writes one result for each line of a batch's input, as they stand now.
 
@@ -90,9 +90,9 @@ async def write_results(
 
 
 @contextmanager
-def page_writer(file: IO[bytes], form: OutputForm) -> Iterator[Callable[[Sequence[bytes]], object]]:
+def page_writer(file: IO[bytes], form: FileForm) -> Iterator[Callable[[Sequence[bytes]], object]]:
     """A function that writes results, which come as JSON, to a file of this form."""
-    if form is OutputForm.JSONL:
+    if form is FileForm.JSONL:
         # As they are: they need not be read for that.
         yield lambda contents: file.write(b"\n".join([*contents, b""]))
     else:
@@ -106,7 +106,7 @@ def page_writer(file: IO[bytes], form: OutputForm) -> Iterator[Callable[[Sequenc
 
 
 async def write_failed(
-    file: IO[bytes], ledger: PostgresLedger, batch_id: UUID, form: OutputForm = OutputForm.JSONL
+    file: IO[bytes], ledger: PostgresLedger, batch_id: UUID, form: FileForm = FileForm.JSONL
 ) -> Tally:
     """Writes the jobs of a batch that ended without an answer, as rows of input with the reason."""
     tally = Tally()

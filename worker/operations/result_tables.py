@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from uuid import UUID
 
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.output_form import OutputForm
-from worker.operations.output_forms import RESULT_COLUMNS, result_row, writing_rows
+from worker.operations.file_form import FileForm
 from worker.operations.result_lines import ALL, PIECE_BYTES, Wish, result_lines
+from worker.operations.row_files import RESULT_COLUMNS, result_row, writing_rows
 
 
 async def stream_table(
-    ledger: PostgresLedger, batch_id: UUID, form: OutputForm, wish: Wish = ALL
+    ledger: PostgresLedger, batch_id: UUID, form: FileForm, wish: Wish = ALL
 ) -> AsyncIterator[bytes]:
     """The results of a batch as they stand now, as pieces of a table of some hundred kilobytes."""
     pieces = _Pieces()

@@ -28,7 +28,7 @@ def make_app(settings: Settings, redis_url: str) -> Celery:
     app = Celery("nightdesk", broker=redis_url, backend=redis_url, include=list(INCLUDE), set_as_current=False)
     # A loader of its own has each application.
     loader: Any = app.loader
-    loader.override_backends = dict.fromkeys(("redis", "rediss"), "worker.process.answers_in_redis:TenantsBackend")
+    loader.override_backends = dict.fromkeys(("redis", "rediss"), "worker.process.message_replies:TenantsBackend")
     transport = _transport(settings)
     app.conf.update(
         # Messages carry ids and short JSON only; nothing that could execute.

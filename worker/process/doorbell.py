@@ -36,8 +36,8 @@ from tasks.ports.process import TokenSink
 from tasks.results import compact_final, publish_results
 from tasks.scheduling.batching import Batcher, OnError
 from tasks.scheduling.dispatch import MESSAGE_IDS
-from worker.process.answers_in_redis import result_key
 from worker.process.celery_app import make_app
+from worker.process.message_replies import result_key
 from worker.settings import SUBMIT_QUEUE, Settings
 
 log = logging.getLogger(__name__)

@@ -33,9 +33,9 @@ from tasks.scheduling.feed import Feed
 from tasks.scheduling.urgent_workers import UrgentWorkers
 from tasks.submit import new_batch, submit
 from worker.ledger.postgres import PostgresLedger
-from worker.process.answers_in_redis import answering
 from worker.process.celery_app import SubmitGate
 from worker.process.doorbell import Sender
+from worker.process.message_replies import replying
 from worker.public_address import refuse_private
 from worker.settings import SUBMIT_QUEUE
 
@@ -124,7 +124,7 @@ class GuardedConsumer(Consumer):
 
     def on_unknown_task(self, body: Any, message: Any, exc: Exception) -> None:
         """Answers a message that names no task."""
-        with answering(message.delivery_info.get("routing_key")):
+        with replying(message.delivery_info.get("routing_key")):
             super().on_unknown_task(body, message, exc)
 
     def _wait_after(self, error: Exception) -> None:

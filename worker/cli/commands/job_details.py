@@ -4,7 +4,7 @@ from worker.cli import options
 from worker.cli.exits import OK
 from worker.cli.job_view import show_job
 from worker.cli.session import on_ledger
-from worker.cli.styling import CitationStyle, Format, Styling, WithConfidence, WithSources
+from worker.cli.styling import CitationStyleOption, Format, Styling, WithConfidence, WithSources
 from worker.cli.terminal import write_json
 from worker.operations.audit import audit_of, find_job, to_json
 
@@ -12,7 +12,7 @@ from worker.operations.audit import audit_of, find_job, to_json
 def show(
     job: options.JobTarget,
     *,
-    citation_style: CitationStyle = None,
+    citation_style: CitationStyleOption = None,
     output_format: Format = None,
     with_sources: WithSources = False,
     with_confidence: WithConfidence = False,

@@ -7,7 +7,7 @@ import typer
 from tasks.errors import InputError
 from worker.cli import options
 from worker.cli.help import MONEY
-from worker.operations.output_form import OutputForm
+from worker.operations.file_form import FileForm
 from worker.settings import load_settings
 
 
@@ -87,13 +87,13 @@ def run(
 
 
 def _run(
-    handover: options.Handover, files: list[str], output: str, form: OutputForm | None, *, as_json: bool, **order: Any
+    handover: options.Handover, files: list[str], output: str, form: FileForm | None, *, as_json: bool, **order: Any
 ) -> int:
     settings = load_settings()
     # The help of the command needs none of these.
     from worker.cli.summary import sum_up  # noqa: PLC0415
     from worker.cli.whole_run import RunRequest, run_batch  # noqa: PLC0415
-    from worker.operations.output_forms import form_of  # noqa: PLC0415
+    from worker.operations.row_files import form_of  # noqa: PLC0415
 
     request = RunRequest.of(handover, files, output, form=form_of(output, form), **order)
     return sum_up(run_batch(settings, request), request.output, quiet=request.quiet, as_json=as_json)

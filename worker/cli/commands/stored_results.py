@@ -16,15 +16,15 @@ from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.outfile import STDOUT, check_output, writing
 from worker.cli.progress import reporting
 from worker.cli.session import on_ledger, session
-from worker.cli.styling import CitationStyle, Format, Styling, WithConfidence, WithSources
+from worker.cli.styling import CitationStyleOption, Format, Styling, WithConfidence, WithSources
 from worker.cli.summary import named_counts
 from worker.cli.terminal import tell
 from worker.cli.waiting import Watch
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.counts import count_of
-from worker.operations.output_form import OutputForm
-from worker.operations.output_forms import form_of
+from worker.operations.file_form import FileForm
 from worker.operations.result_lines import Tally, judged_rows, write_failed
+from worker.operations.row_files import form_of
 from worker.settings import load_settings
 
 
@@ -33,7 +33,7 @@ def results(
     *,
     output: options.Output = STDOUT,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until all jobs are final (or held).")] = False,
-    citation_style: CitationStyle = None,
+    citation_style: CitationStyleOption = None,
     output_format: Format = None,
     with_sources: WithSources = False,
     with_confidence: WithConfidence = False,
@@ -86,7 +86,7 @@ def results(
     return OK if tally.all_well else INCOMPLETE
 
 
-def _export_failed(batch_id: UUID, output: str, form: OutputForm, *, quiet: bool) -> int:
+def _export_failed(batch_id: UUID, output: str, form: FileForm, *, quiet: bool) -> int:
     async def export(ledger: PostgresLedger) -> tuple[Tally, int]:
         await ledger.reading.batch_status(batch_id)
         with writing(output) as file:

@@ -1,4 +1,4 @@
-"""Celery's result backend with a place for each tenant: an answer goes where the producer of its message may read it."""
+"""Celery's result backend with a place for each tenant: the reply to a message goes where its producer may read it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +9,12 @@ from celery.backends.redis import RedisBackend
 
 from worker.settings import SUBMIT_QUEUE
 
-_PREFIX: ContextVar[str] = ContextVar("prefix of the answers", default="")
+_PREFIX: ContextVar[str] = ContextVar("prefix of the replies", default="")
 
 
 @contextmanager
-def answering(queue: object) -> Iterator[None]:
-    """Lets answers go to the producers that write to this queue."""
+def replying(queue: object) -> Iterator[None]:
+    """Lets replies go to the producers that write to this queue."""
     token = _PREFIX.set(
         queue.removesuffix(SUBMIT_QUEUE) if isinstance(queue, str) and queue.endswith(SUBMIT_QUEUE) else ""
     )
@@ -32,11 +32,11 @@ class TenantsBackend(RedisBackend):
     def store_result(
         self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **rest: Any
     ) -> Any:
-        """Stores the answer to a message."""
+        """Stores the reply to a message."""
         delivery = getattr(request, "delivery_info", None)
         if not delivery:
             return super().store_result(task_id, result, state, traceback, request, **rest)
-        with answering(delivery.get("routing_key")):
+        with replying(delivery.get("routing_key")):
             return super().store_result(task_id, result, state, traceback, request, **rest)
 
     def get_key_for_task(self, task_id: Any, key: Any = "") -> Any:

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class OutputForm(StrEnum):
+class FileForm(StrEnum):
     """The form of an output file."""
 
     JSONL = "jsonl"

@@ -16,8 +16,8 @@ from schemas.record import JobResult
 from schemas.states import JobState
 from tasks.errors import InputError
 from tasks.ports import JobView
+from worker.operations.file_form import FileForm
 from worker.operations.input_columns import EXPORT_MARK, harmless
-from worker.operations.output_form import OutputForm
 
 PARQUET_ROWS = 500
 """Rows of a row group; a few megabytes."""
@@ -29,7 +29,7 @@ _OTHER_TABLES = frozenset({"ods", "tsv", "xls", "xlsm", "xlsx"})
 WriteRow = Callable[[dict[str, Any]], None]
 
 
-def form_of(output: str, form: OutputForm | None) -> OutputForm:
+def form_of(output: str, form: FileForm | None) -> FileForm:
     """The form of an output: as named, else by its suffix, else JSON lines.
 
     Raises: InputError for the suffix of a table that is not written, and for Parquet that can't be written there.
@@ -40,8 +40,8 @@ def form_of(output: str, form: OutputForm | None) -> OutputForm:
             f"{output!r}: no .{name} can be written; name a .csv, which spreadsheets open, or say --format"
         )
     if form is None:
-        form = OutputForm(name) if name in set(OutputForm) else OutputForm.JSONL
-    if form is OutputForm.PARQUET and (output == STDOUT or output.endswith(".gz")):
+        form = FileForm(name) if name in set(FileForm) else FileForm.JSONL
+    if form is FileForm.PARQUET and (output == STDOUT or output.endswith(".gz")):
         raise InputError(f"Parquet can't be written to {output!r}: name a file such as answers.parquet")
     return form
 
@@ -105,11 +105,11 @@ def failed_row(view: JobView) -> dict[str, Any] | None:
 
 
 @contextmanager
-def writing_rows(file: IO[bytes], form: OutputForm, columns: dict[str, type]) -> Iterator[WriteRow]:
+def writing_rows(file: IO[bytes], form: FileForm, columns: dict[str, type]) -> Iterator[WriteRow]:
     """A function that writes one row to a file; all are written when the block ends."""
-    if form is OutputForm.JSONL:
+    if form is FileForm.JSONL:
         yield lambda row: _write_line(file, row)
-    elif form is OutputForm.CSV:
+    elif form is FileForm.CSV:
         # With a byte order mark, by which spreadsheets know UTF-8.
         text = io.TextIOWrapper(file, "utf-8-sig", newline="", write_through=True)
         try:

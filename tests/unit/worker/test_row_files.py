@@ -16,10 +16,10 @@ from tasks.errors import InputError
 from tasks.ports import NewBatch, NewJob, Refused
 from tasks.submit import new_job, parse_request
 from tests.lent_ledger import LentLedger
+from worker.operations.file_form import FileForm
 from worker.operations.file_intake import Intake
-from worker.operations.output_form import OutputForm
-from worker.operations.output_forms import RESULT_COLUMNS, form_of
 from worker.operations.result_lines import write_failed, write_results
+from worker.operations.row_files import RESULT_COLUMNS, form_of
 
 
 def new(position: int, **fields: Any) -> NewJob:
@@ -48,7 +48,7 @@ def test_results_become_rows_with_json_in_cells_and_no_formula() -> None:
         refused=(Refused(1, "not valid", place="in.csv, row 3"),),
     )
     file = io.BytesIO()
-    tally = asyncio.run(write_results(file, ledger, batch_id, form=OutputForm.CSV))
+    tally = asyncio.run(write_results(file, ledger, batch_id, form=FileForm.CSV))
     first, refused = table_of(file.getvalue())
     assert tally.lines == 2
     assert list(first) == list(RESULT_COLUMNS)
@@ -59,8 +59,8 @@ def test_results_become_rows_with_json_in_cells_and_no_formula() -> None:
     assert refused["failure_message"] == "in.csv, row 3: not valid"
 
 
-@pytest.mark.parametrize("form", [OutputForm.CSV, OutputForm.JSONL])
-def test_jobs_without_an_answer_are_written_as_the_input_that_asks_them_again(tmp_path: Path, form: OutputForm) -> None:
+@pytest.mark.parametrize("form", [FileForm.CSV, FileForm.JSONL])
+def test_jobs_without_an_answer_are_written_as_the_input_that_asks_them_again(tmp_path: Path, form: FileForm) -> None:
     fields = {
         "query": "-5 or 'x'?", "custom_id": "a", "idempotency_key": "once", "metadata": {"n": 1}, "priority": 2,
         "context": [{"content": "=A1\nü", "title": "T", "relevance_score": 0.5}, "two"],
@@ -84,9 +84,9 @@ def test_jobs_without_an_answer_are_written_as_the_input_that_asks_them_again(tm
 def test_the_form_is_named_or_told_by_the_suffix() -> None:
     names = {"a.csv": "csv", "a.CSV.gz": "csv", "a.jsonl": "jsonl", "a": "jsonl", "-": "jsonl", "a.txt": "jsonl"}
     assert {name: form_of(name, None).value for name in names} == names
-    assert form_of("-", OutputForm.CSV) is OutputForm.CSV
+    assert form_of("-", FileForm.CSV) is FileForm.CSV
     with pytest.raises(InputError, match="name a file such as"):
-        form_of("-", OutputForm.PARQUET)
+        form_of("-", FileForm.PARQUET)
     with pytest.raises(InputError, match=r"no \.xlsx can be written"):
         form_of("a.xlsx", None)
-    assert form_of("a.xlsx", OutputForm.CSV) is OutputForm.CSV
+    assert form_of("a.xlsx", FileForm.CSV) is FileForm.CSV
