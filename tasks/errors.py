@@ -86,12 +86,14 @@ class Refused:
 
     @property
     def line(self) -> int | None:
-        """The number of its line in the body of a request, or in a file of lines."""
-        number = (self.place or "").rpartition(" ")[2]
-        return int(number) if number.isdecimal() else None
+        """The number of its line among those of its files or the body of a request, as in ``BATCH:lineN``."""
+        return self.position + 1 if self.place else None
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.message}" if self.place else self.message
+        if not self.place:
+            return self.message
+        line = f"line {self.line}"
+        return f"{self.place}{'' if self.place.endswith(line) else f' ({line} of the batch)'}: {self.message}"
 
 
 class JobsRefused(InputError):

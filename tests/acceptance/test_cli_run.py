@@ -1,11 +1,14 @@
 """``nightdesk run`` from files to results, with embedded servers that it starts and stops itself."""
 
+import csv
 import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tests.acceptance.cli_home import Home, new_home, question, read_lines, write_lines
 
@@ -69,6 +72,37 @@ def test_bad_lines_appear_in_the_output_at_their_position(home: Home, tmp_path: 
 
     later = home.run("results", results[0]["batch_id"])
     assert [json.loads(line) for line in later.out.splitlines()] == results
+
+
+def test_a_row_has_one_line_in_every_form_of_a_file_and_on_every_screen(home: Home, tmp_path: Path) -> None:
+    paths = [tmp_path / f"in.{form}" for form in ("csv", "jsonl", "json", "parquet")]
+    texts = [[f"What is due\nafter {number} days?", "", f"Who pays {number} rents?"] for number in range(len(paths))]
+    rows = [[{"query": text, "context": "The fee is due."} for text in each] for each in texts]
+    with paths[0].open("w", newline="") as table:
+        writer = csv.DictWriter(table, rows[0][0])
+        writer.writeheader()
+        writer.writerows(rows[0])
+    write_lines(paths[1], [rows[1][0], "", *rows[1][1:]])
+    paths[2].write_text(json.dumps(rows[2], indent=2))
+    parquet.write_table(pa.Table.from_pylist(rows[3]), paths[3])
+
+    done = home.run("run", *paths, "-o", tmp_path / "answers.jsonl")
+
+    results = read_lines(tmp_path / "answers.jsonl")
+    refused = {result["position"] + 1: result["failure"]["message"] for result in results if result["failure"]}
+    assert {line: message.partition(": ")[0].removeprefix(f"{tmp_path}/") for line, message in refused.items()} == {
+        3: "in.csv, line 3",
+        7: "in.jsonl, line 3 (line 7 of the batch)",
+        10: "in.json, element 2 (line 10 of the batch)",
+        13: "in.parquet, line 2 (line 13 of the batch)",
+    }
+    assert all(message in done.err for message in refused.values())
+    batch = results[0]["batch_id"]
+    assert home.run("results", batch).out == (tmp_path / "answers.jsonl").read_text()
+    for line, text in ((2, texts[0][0]), (8, texts[1][2]), (9, texts[2][0]), (14, texts[3][2])):
+        view = home.run("show", f"{batch}:line{line}").out
+        assert " ".join(text.split()) in " ".join(view.split())
+        assert f"{batch}, line {line}" in view
 
 
 def test_strict_submits_nothing_when_a_line_is_bad(home: Home, tmp_path: Path) -> None:

@@ -47,8 +47,9 @@ class InputBounds:
 class Intake:
     """The jobs of some files, in order; afterwards, what was refused on the way.
 
-    A job's position is that of its line or row over all files, and a blank line has one, too: so the line that screens and
-    ``BATCH:lineN`` name is the one that an editor shows. Line N of the output answers the Nth line that is not blank.
+    A job's position is that of its line over all files; a blank line has one, too, and so has the first row of a table: the line
+    that screens and ``BATCH:lineN`` name is the one that an editor or a spreadsheet shows. Line N of the output answers the Nth
+    line with a job.
     """
 
     files: Sequence[str]
@@ -175,8 +176,9 @@ class Intake:
         job = new_job(request, position=position, tenant=self.batch.tenant, place=place, unpriced=unpriced)
         for name, value in (("custom_id", job.custom_id), ("message_id", job.message_id)):
             if value is not None and (earlier := self._places.setdefault((name, value), place)) != place:
-                hint = "; a row is one job, with all of its sources" if ", row " in place else ""
-                raise InputError(f"{value!r} is already in {earlier}{hint}", field=name)
+                raise InputError(
+                    f"{value!r} is already in {earlier}; a line is one job, with all its sources", field=name
+                )
         if self.priority and "priority" not in request.model_fields_set:
             job = replace(job, priority=self.priority)
         if request.check_only and not self.check_only and self.bounds is None:

@@ -78,7 +78,7 @@ class Row(NamedTuple):
     value: Any
     error: InputError | None = None
     line: int = 0
-    """Its number in a file of lines, from 1, as an editor counts; else 0."""
+    """Its number as an editor counts lines, or a spreadsheet rows; 0 for an element of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,13 +412,13 @@ def _table(source: _Source) -> Generator[Row, None, None]:
         headings: list[str] = []
         for number, cells in _numbered(records, title):
             if isinstance(cells, InputError):
-                yield Row(f"{title}, row {number}", None, cells)
+                yield Row(f"{title}, line {number}", None, cells, number)
             elif not any(cells) or (number == 1 and _SEPARATOR.fullmatch(form.delimiter.join(cells))):
                 continue
             elif not headings:
                 headings = _headings(cells, title)
             else:
-                yield _record(f"{title}, row {number}", headings, cells)
+                yield _record(title, number, headings, cells)
     except UnicodeError:
         raise InputError(
             f"{title} is not {'UTF-8' if form.encoding == 'utf-8-sig' else form.encoding}; nothing was submitted. "
@@ -440,7 +440,7 @@ def _numbered(records: Iterator[list[str]], title: str) -> Iterator[tuple[int, l
             if "unexpected end" in str(error) or "field larger" in str(error):
                 # All rows after it are in that cell.
                 raise InputError(
-                    f"{title}, row {number}: a quote that opens there is never closed; nothing was submitted"
+                    f"{title}, line {number}: a quote that opens there is never closed; nothing was submitted"
                 ) from None
             yield (
                 number,
@@ -468,11 +468,12 @@ def _headings(cells: Sequence[str], title: str) -> list[str]:
     return headings
 
 
-def _record(place: str, headings: Sequence[str], cells: Sequence[str]) -> Row:
+def _record(title: str, number: int, headings: Sequence[str], cells: Sequence[str]) -> Row:
+    place = f"{title}, line {number}"
     if any(cells[len(headings) :]):
         message = f"the row has {len(cells)} cells, the first row only {len(headings)}: is a text with the delimiter not quoted?"
-        return Row(place, None, InputError(message))
-    return Row(place, {name: cell for name, cell in zip(headings, cells, strict=False) if name})
+        return Row(place, None, InputError(message), number)
+    return Row(place, {name: cell for name, cell in zip(headings, cells, strict=False) if name}, line=number)
 
 
 # ---- Parquet ---------------------------------------------------------------------------------------------------------
@@ -497,10 +498,10 @@ def _parquet(source: _Source) -> Generator[Row, None, None]:
             for batch in table.iter_batches(batch_size=PARQUET_ROWS, use_threads=False):
                 for value in batch.to_pylist(maps_as_pydicts="lossy"):
                     number += 1
-                    yield Row(f"{title}, row {number}", value)
+                    yield Row(f"{title}, line {number}", value, line=number)
         except (pa.ArrowException, OSError) as error:
             raise InputError(
-                f"{title} can't be read as Parquet after row {number}: {error}; nothing was submitted"
+                f"{title} can't be read as Parquet after line {number}: {error}; nothing was submitted"
             ) from error
 
 

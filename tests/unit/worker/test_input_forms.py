@@ -178,7 +178,7 @@ def test_answers_to_check_come_as_a_table_too(tmp_path: Path) -> None:
     path = file(tmp_path, "Answer,Sources\nIt closes at noon.,The archive closes at noon.\n,x\n")
     read = Read(path, check_only=True)
     assert [each["response"] for each in read.requests] == ["It closes at noon."]
-    assert read.refused == [f"{path}, row 3: response: is missing: put the answer to check there, or under 'answer'"]
+    assert read.refused == [f"{path}, line 3: response: is missing: put the answer to check there, or under 'answer'"]
     with pytest.raises(InputError, match="none is known as 'query'"):
         Read(path)
 
@@ -188,7 +188,7 @@ def test_a_broken_row_is_named_as_a_spreadsheet_counts_and_the_others_are_read(t
     read = Read(path := file(tmp_path, text))
     assert [each["query"] for each in read.requests] == ["A?", "E?"]
     assert [line.removeprefix(f"{path}, ").partition(":")[0] for line in read.refused] == [
-        "row 4", "row 5", "row 6", "row 7", "row 9",
+        "line 4", "line 5", "line 6", "line 7", "line 9",
     ]  # fmt: skip
     assert "config: the cell: not valid JSON" in read.refused[3]
     assert "config.x: unknown field" in read.refused[4]
@@ -214,7 +214,7 @@ RESULT = (
         ("job_id,batch_id,state,outcome,query\n", "it holds results"),
         ('[{"query": "A?"},\n{"query": }]', "element 2: not valid JSON: .* nothing was submitted"),
         ('[{"query": "A?"}', "element 2: not valid JSON: .* nothing was submitted"),
-        ('query,context\nA?,x\nB?,"open\nC?,x\n', "row 3: a quote that opens there is never closed"),
+        ('query,context\nA?,x\nB?,"open\nC?,x\n', "line 3: a quote that opens there is never closed"),
         ("query,a,a\nA?,1,2\n", "has two columns 'a'"),
         ("query,context\nWo ist der Schlüssel?,x\n".encode("latin-1"), "is not UTF-8; nothing was .*--encoding cp1252"),
     ],
@@ -449,7 +449,7 @@ def test_questions_about_the_paragraphs_of_articles_are_rows(tmp_path: Path) -> 
         assert [each["context"][0]["metadata"] for each in read.requests] == [{"title": "The desk"}] * 2
     paragraphs[0]["qas"][1]["question"] = ""
     (problem,) = Read(path := file(tmp_path, json.dumps([article]))).refused
-    assert problem.startswith(f"{path}, element 1, question 2: 'query' is missing")
+    assert problem.startswith(f"{path}, element 1, question 2 (line 2 of the batch): 'query' is missing")
 
 
 @pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])

@@ -45,7 +45,7 @@ def test_every_field_of_a_result_has_a_column() -> None:
 def test_results_become_rows_with_json_in_cells_and_no_formula() -> None:
     ledger, batch_id = ledger_of(
         new(0, query="=HYPERLINK(1)", custom_id="@a", metadata={"note": "=1"}),
-        refused=(Refused(1, "not valid", place="in.csv, row 3"),),
+        refused=(Refused(2, "not valid", place="in.csv, line 3"),),
     )
     file = io.BytesIO()
     tally = asyncio.run(write_results(file, ledger, batch_id, form=FileForm.CSV))
@@ -56,7 +56,7 @@ def test_results_become_rows_with_json_in_cells_and_no_formula() -> None:
     assert json.loads(first["metadata"]) == {"note": "=1"}
     assert (first["confidence"], first["truncated"], first["claims"]) == ("", "false", "")
     assert (refused["failure_kind"], refused["job_id"]) == ("invalid_request", "")
-    assert refused["failure_message"] == "in.csv, row 3: not valid"
+    assert refused["failure_message"] == "in.csv, line 3: not valid"
 
 
 @pytest.mark.parametrize("form", [FileForm.CSV, FileForm.JSONL])
