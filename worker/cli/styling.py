@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from schemas.generation import OutputFormat, Style
+from schemas.generation import CitationStyle, OutputFormat, Style
 from schemas.job import GenerationConfig
 from schemas.record import JobResult
 from tasks.errors import InputError
@@ -27,7 +27,7 @@ CitationStyleOption = Annotated[
         "--citation-style",
         parser=style_of,
         metavar="STYLE",
-        help="Render the citations anew, without a call: source, numbered, inline, footnote, endnote, or a marker of your own "
+        help=f"Render the citations anew, without a call: {', '.join(CitationStyle)}, or a marker of your own "
         "with {index} or {title}: '({index})'.",
     ),
 ]
