@@ -24,6 +24,7 @@ from tests.builders import (
     to_check,
 )
 from tests.databases import forget
+from tests.deadlines import until
 from tests.servers import Servers
 from worker.ledger.postgres import PostgresLedger
 
@@ -158,14 +159,13 @@ def _renewals(ids: Sequence[UUID]) -> Work:
 
 def _deadlocks(url: str) -> int:
     """Of this database since it was made; read once every session that counted is gone."""
-    statement = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
     other_sessions = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )
     forget(url)
     with psycopg.connect(url, autocommit=True) as connection:
-        while (row := connection.execute(other_sessions).fetchone()) is not None and row[0]:
-            connection.execute("SELECT pg_sleep(0.05)")
-        deadlocks = connection.execute(statement).fetchone()
-    assert deadlocks is not None
+        assert until(lambda: connection.execute(other_sessions).fetchone() == (0,), 30)
+        (deadlocks,) = connection.execute(
+            "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        ).fetchall()
     return int(deadlocks[0])

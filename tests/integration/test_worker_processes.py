@@ -64,7 +64,9 @@ def await_line(supervisor: Supervisor, spec: WorkerSpec, line: str) -> None:
     until(lambda: line in supervisor.log(spec.name).read_text(), f"{spec.name} has logged {line!r}")
 
 
-def test_workers_have_a_session_a_log_and_a_guard_of_their_own(settings: Settings, supervisor: Supervisor) -> None:
+def test_workers_have_a_session_a_log_and_a_guard_of_their_own_and_end_in_order(
+    settings: Settings, supervisor: Supervisor
+) -> None:
     specs = two_of(settings)
     workers = start(supervisor, *specs)
 
@@ -81,25 +83,10 @@ def test_workers_have_a_session_a_log_and_a_guard_of_their_own(settings: Setting
     await_line(supervisor, specs[0], f"{specs[0].slots:,} calls at once")
     assert not supervisor.start(specs[0], ephemeral=True)
 
-
-def test_a_worker_ends_in_order_on_sigterm(settings: Settings, supervisor: Supervisor) -> None:
-    first, _ = two_of(settings)
-    (worker,) = start(supervisor, first)
-    assert supervisor.await_exit(supervisor.terminate([first.name]), READY_S) == []
-    until(lambda: not psutil.pid_exists(worker.pid), "the system has collected the worker")
-    assert "Warm shutdown" in supervisor.log(first.name).read_text()
-
-
-def test_a_killed_worker_is_seen_and_started_again(settings: Settings, supervisor: Supervisor) -> None:
-    first, second = two_of(settings)
-    killed, other = start(supervisor, first, second)
-    killed.kill()
-    until(lambda: first.name not in supervisor.running(), "the death is seen")
-
-    (again,) = start(supervisor, first)
-
-    assert again.pid != killed.pid
-    assert supervisor.running()[second.name].pid == other.pid
+    assert supervisor.await_exit(supervisor.terminate([spec.name for spec in specs]), READY_S) == []
+    until(lambda: not any(psutil.pid_exists(worker.pid) for worker in workers), "the system has collected the workers")
+    for spec in specs:
+        assert "Warm shutdown" in supervisor.log(spec.name).read_text()
 
 
 def test_a_worker_that_can_not_start_says_why(

@@ -125,14 +125,10 @@ def _tests() -> str:
 
 
 def test_every_setting_is_set_by_a_test() -> None:
-    text = _tests()
-    unset = [
-        name
-        for name in Settings.model_fields
-        if not re.search(rf"\bNIGHTDESK_{name.upper()}\b|\b{name}=|\[\"{name}\"\]|\"{name}\":", text)
-    ]
+    pattern = r"\bNIGHTDESK_([A-Z_]+)\b|\b(\w+)=|\[\"(\w+)\"\]|\"(\w+)\":"
+    named = {name.lower() for names in re.findall(pattern, _tests()) for name in names}
 
-    assert unset == []
+    assert sorted(Settings.model_fields.keys() - named) == []
 
 
 def test_every_command_is_run_by_a_test() -> None:

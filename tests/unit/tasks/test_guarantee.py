@@ -1,17 +1,14 @@
 """The promise of ``calibrate --alpha``: of what words support, at most so many are false, or nothing is written."""
 
 import random
-from pathlib import Path
 
-import orjson
 import pytest
 
 from schemas.job import JobRequest
 from tasks.errors import InputError
 from tasks.grounding.guarantee import guarantee, labels_needed, tail
-from tasks.grounding.model import Calibration, shipped
+from tasks.grounding.model import shipped
 from tasks.grounding.recalibration import LabelledAnswer
-from worker import cli
 
 COPY = "The night desk of the harbour opens at nine in the evening."
 
@@ -54,23 +51,3 @@ def test_the_promise_is_broken_in_at_most_one_sample_in_twenty() -> None:
         wrong = sum(dice.random() < 0.0501 for _ in range(200))
         broken += tail(200, wrong, 0.05) <= 0.05
     assert broken / 2000 <= 0.05
-
-
-def test_the_command_writes_the_threshold_and_says_what_it_leaves(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path, out = tmp_path / "labels.jsonl", tmp_path / "mine.json"
-    rows = [
-        {"claim": request.response, "sources": [request.context[0].content], "label": int(right)}
-        for request, right in labels(80, 0)
-    ]
-    path.write_bytes(b"\n".join(map(orjson.dumps, rows)))
-    assert cli.run(["calibrate", str(path), "--alpha", "0.05", "-o", str(out)]) == 0
-    stderr = capsys.readouterr().err
-    assert "with 95% confidence at most 5.0% of what words call supported is false" in stderr
-    assert "80 of 80 labelled lines (100%) stay supported" in stderr
-    assert Calibration.load(out).metrics["guarantee"] == {"alpha": 0.05, "confidence": 0.95, "coverage": 1.0}
-
-    path.write_bytes(b"\n".join(map(orjson.dumps, rows[:40])))
-    assert cli.run(["calibrate", str(path), "--alpha", "0.05", "-o", str(out)]) == 2
-    assert "at least 59 must be" in capsys.readouterr().err

@@ -174,3 +174,21 @@ def test_an_uninformative_local_model_gets_no_weight(tmp_path: Path, monkeypatch
     blend = Calibration.load(out).local
     assert blend is not None
     assert (blend.slope, blend.source) == (0.0, "contrary-3")
+
+
+def test_a_threshold_that_is_promised_is_written_with_what_it_leaves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "labels.jsonl", tmp_path / "mine.json"
+    copies = [f"The night desk of the harbour opens at nine in the evening {number}." for number in range(80)]
+    rows = [{"claim": copy, "sources": [copy], "label": 1} for copy in copies]
+    path.write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    assert cli.run(["calibrate", str(path), "--alpha", "0.05", "-o", str(out)]) == 0
+    stderr = capsys.readouterr().err
+    assert "with 95% confidence at most 5.0% of what words call supported is false" in stderr
+    assert "80 of 80 labelled lines (100%) stay supported" in stderr
+    assert Calibration.load(out).metrics["guarantee"] == {"alpha": 0.05, "confidence": 0.95, "coverage": 1.0}
+
+    path.write_bytes(b"\n".join(map(orjson.dumps, rows[:40])))
+    assert cli.run(["calibrate", str(path), "--alpha", "0.05", "-o", str(out)]) == 2
+    assert "at least 59 must be" in capsys.readouterr().err
