@@ -125,8 +125,8 @@ def _tests() -> str:
 
 
 def test_every_setting_is_set_by_a_test() -> None:
-    pattern = r"\bNIGHTDESK_([A-Z_]+)\b|\b(\w+)=|\[\"(\w+)\"\]|\"(\w+)\":"
-    named = {name.lower() for names in re.findall(pattern, _tests()) for name in names}
+    names = re.findall(r"NIGHTDESK_([A-Z_]+)|(\w+)(?==|\"\]|\":)", _tests())
+    named = {name.lower() for pair in names for name in pair}
 
     assert sorted(Settings.model_fields.keys() - named) == []
 
