@@ -182,6 +182,15 @@ def new_home(*, seeded: bool = True, **settings: str) -> Iterator[Home]:
         shutil.rmtree(base)
 
 
+@contextmanager
+def new_running_home(**settings: str) -> Iterator[Home]:
+    """A home whose servers and workers stay up: commands start and stop none, which is most of their work."""
+    with new_home(**settings) as home:
+        done = home.run("up")
+        assert done.code == 0, done.err
+        yield home
+
+
 def question(number: int, **fields: Any) -> dict[str, Any]:
     """A question that the offline provider answers from its one source."""
     return {

@@ -1,16 +1,27 @@
 """``nightdesk recheck`` and ``nightdesk check --judge``: a judge over given answers, what it changes, and the rows to learn from."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acceptance.cli_home import new_home, read_lines, write_lines
+from tests.acceptance.cli_home import Home, new_running_home, read_lines, write_lines
 from tests.acceptance.test_judge_misbehaves import claim, quote, source
 from tests.forking import REPOSITORY
 from tests.providers import KEY
 from tests.stub.judge import JUDGE
-from tests.stub.server import running_stub
+from tests.stub.server import Stub, running_stub
+
+
+@contextmanager
+def judging_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Home, Stub]]:
+    with running_stub() as stub:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
+        with new_running_home(provider="extractive") as home:
+            yield home, stub
 
 
 def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
@@ -25,9 +36,7 @@ def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
         {"query": "When does desk 5 open?", "context": ["Desk 5 opens at nine in the evening."]},
     ]
     out, rows = tmp_path / "out.jsonl", tmp_path / "rows.jsonl"
-    with running_stub() as stub, new_home(provider="extractive") as home:
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
+    with judging_home(monkeypatch) as (home, stub):
         first = home.run("run", write_lines(tmp_path / "in.jsonl", lines), "-o", out)
         assert first.code == 0, first.err
         before = read_lines(out)
@@ -66,9 +75,7 @@ def test_a_judge_that_is_right_decides_what_words_leave_open_and_nothing_else(
     right = {"paraphrase": "Whoever is late loses the seat.", "derived value": "The subscription costs $15 a month."}
     monkeypatch.setattr(JUDGE, "truth", {line["response"]: right.get(line["custom_id"]) for line in examples})
     alone, judged = tmp_path / "alone.jsonl", tmp_path / "judged.jsonl"
-    with running_stub() as stub, new_home(provider="extractive") as home:
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
+    with judging_home(monkeypatch) as (home, _):
         by_words = home.run("check", answers, "-o", alone)
         with_judge = home.run("check", answers, "-o", judged, "--judge", "openai:gpt-6-luna")
     assert "words leave claims of 8 answers open" in by_words.err

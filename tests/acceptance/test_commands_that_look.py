@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,16 @@ LOOKS: dict[str, list[str]] = {
     "labels": ["export"],
     "keys": ["list"],
     "budget": ["list"],
+    "run": ["IN", "--dry-run"],
+    "replay": ["DONE", "--dry-run"],
+    "prune": ["--older-than", "1d", "--dry-run"],
 }
 """Arguments of a command that only looks."""
 
 FURTHER_LOOKS = (
-    ["status", "OPEN"], ["status", "--json"], ["results", "OPEN"], ["run", "IN", "--dry-run"], ["doctor", "--ping"], ["doctor", "--invariants"],
-    ["estimate", "--batch", "DONE"], ["replay", "DONE", "--dry-run"], ["replay", "DONE", "--offline"], ["results", "DONE", "--failed"],
-    ["prune", "--older-than", "1d", "--dry-run"], ["clean", "--older-than", "1d", "--dry-run"],
+    ["status", "OPEN"], ["status", "--json"], ["results", "OPEN"], ["doctor", "--ping"], ["doctor", "--invariants"],
+    ["estimate", "--batch", "DONE"], ["replay", "DONE", "--offline"], ["results", "DONE", "--failed"],
+    ["clean", "--older-than", "1d", "--dry-run"],
 )  # fmt: skip
 
 LEAVES_PROCESSES: dict[str, list[str]] = {
@@ -75,12 +79,12 @@ class Night:
         file, out = self.directory / "calls.jsonl", self.directory / f"{name}.jsonl"
         command = self.home.start("run", file, "--again", "-o", out, extractive_latency_s="600", drain_s="1")
         self.names["OPEN"] = command.batch()
-        with self.connected() as connection:
-            running = "SELECT count(*) = 3 FROM job WHERE state = 'running' AND batch_id = %s"
-            until(lambda: connection.execute(running, [self.names["OPEN"]]).fetchone() == (True,), "calls in flight")
+        running = "SELECT count(*) = 3 FROM job WHERE state = 'running' AND batch_id = %s"
+        until(lambda: self.connection.execute(running, [self.names["OPEN"]]).fetchone() == (True,), "calls in flight")
         return command
 
-    def connected(self) -> "psycopg.Connection[Any]":
+    @cached_property
+    def connection(self) -> "psycopg.Connection[Any]":
         return psycopg.connect(local.start(self.home.root).database_url, autocommit=True)
 
     def run(self, arguments: list[str]) -> Ended:
@@ -101,13 +105,12 @@ class Night:
         return {str(path) for path in paths if path.suffix not in {".guard", ".ready"}}
 
     def rows(self) -> list[Any]:
-        with self.connected() as connection:
-            return connection.execute(
-                "SELECT (SELECT json_agg(b ORDER BY id) FROM batch b)::text,"
-                " (SELECT json_agg(json_build_array(id, state, run, held_reason) ORDER BY id) FROM job)::text,"
-                " (SELECT json_agg(e ORDER BY e::text) FROM job_event e)::text, (SELECT count(*) FROM attempt),"
-                " (SELECT version_num FROM alembic_version)"
-            ).fetchall()
+        return self.connection.execute(
+            "SELECT (SELECT json_agg(b ORDER BY id) FROM batch b)::text,"
+            " (SELECT json_agg(json_build_array(id, state, run, held_reason) ORDER BY id) FROM job)::text,"
+            " (SELECT json_agg(e ORDER BY e::text) FROM job_event e)::text, (SELECT count(*) FROM attempt),"
+            " (SELECT version_num FROM alembic_version)"
+        ).fetchall()
 
 
 @pytest.fixture
@@ -125,17 +128,13 @@ def night(tmp_path: Path) -> Iterator[Night]:
         yield Night(home, tmp_path, names)
 
 
-ALL_LOOKS = [[name, *arguments] for name, arguments in LOOKS.items()] + [*FURTHER_LOOKS]
-
-
 def test_at_rest_a_look_leaves_nothing_running(night: Night) -> None:
     before = night.files()
-    for arguments in ALL_LOOKS:
-        if "OPEN" not in arguments:
-            night.run(arguments)
-            assert night.home.workers() == {}, arguments
-            assert not night.home.servers_run(), arguments
-            assert night.files() == before, arguments
+    for name, arguments in LOOKS.items():
+        night.run([name, *arguments])
+        assert night.home.workers() == {}, name
+        assert not night.home.servers_run(), name
+        assert night.files() == before, name
 
 
 def test_a_killed_run_goes_on_beside_other_commands_until_the_next_run(night: Night) -> None:
@@ -145,7 +144,7 @@ def test_a_killed_run_goes_on_beside_other_commands_until_the_next_run(night: Ni
     before = night.processes(), night.files(), night.rows()
     assert len(before[0]) > 3, "the workers go on"
 
-    for arguments in ALL_LOOKS:
+    for arguments in (*([name, *arguments] for name, arguments in LOOKS.items()), *FURTHER_LOOKS):
         done = night.run(arguments)
         assert (night.processes(), night.files(), night.rows()) == before, arguments
         if arguments[0] == "status" and "--json" not in arguments:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.cli_home import Home, new_home, question, read_lines, write_lines
+from tests.acceptance.cli_home import Home, new_home, new_running_home, question, read_lines, write_lines
 
 
 @pytest.fixture(scope="module")
@@ -63,32 +63,33 @@ def test_a_line_that_names_its_own_provider_is_at_fault_itself(home: Home, tmp_p
     assert [each["position"] for each in document["invalid_lines"]] == [0]
 
 
-def test_no_command_writes_over_a_file_of_anything_else(home: Home, tmp_path: Path) -> None:
-    lines = write_lines(tmp_path / "in.jsonl", [question(1)])
-    first = tmp_path / "first.jsonl"
-    assert home.run("run", lines, "-o", first).code == 0
-    batch = read_lines(first)[0]["batch_id"]
-    precious = tmp_path / "precious.jsonl"
-    for number, arguments in enumerate(
-        (
-            ["results", batch],
-            ["results", batch, "--failed"],
-            ["report", batch],
-            ["labels", "export"],
-            ["recheck", batch],
-            ["check", write_lines(tmp_path / "check.jsonl", [question(2, response="It lasts 4 years. [1]")])],
-            ["run", write_lines(tmp_path / "other.jsonl", [question(3)])],
-        ),
-        start=1,
-    ):
-        precious.write_text(f"{number}\n")
-        done = home.run(*arguments, "-o", precious)
-        assert done.code == 0, done.err
-        copy = tmp_path / f"precious.previous{f'-{number}' if number > 1 else ''}.jsonl"
-        assert copy.read_text() == f"{number}\n", (arguments, done.err)
-        assert copy.name in done.err, "it is said where the file is"
-    assert home.run("results", batch, "--judged", precious).code == 0
-    assert (tmp_path / "precious.previous-8.jsonl").exists()
-    before = sorted(tmp_path.iterdir())
-    assert home.run("results", batch, "-o", first).code == 0
-    assert sorted(tmp_path.iterdir()) == before, "the same batch takes the place of its own results"
+def test_no_command_writes_over_a_file_of_anything_else(tmp_path: Path) -> None:
+    with new_running_home() as home:
+        lines = write_lines(tmp_path / "in.jsonl", [question(1)])
+        first = tmp_path / "first.jsonl"
+        assert home.run("run", lines, "-o", first).code == 0
+        batch = read_lines(first)[0]["batch_id"]
+        precious = tmp_path / "precious.jsonl"
+        for number, arguments in enumerate(
+            (
+                ["results", batch],
+                ["results", batch, "--failed"],
+                ["report", batch],
+                ["labels", "export"],
+                ["recheck", batch],
+                ["check", write_lines(tmp_path / "check.jsonl", [question(2, response="It lasts 4 years. [1]")])],
+                ["run", write_lines(tmp_path / "other.jsonl", [question(3)])],
+            ),
+            start=1,
+        ):
+            precious.write_text(f"{number}\n")
+            done = home.run(*arguments, "-o", precious)
+            assert done.code == 0, done.err
+            copy = tmp_path / f"precious.previous{f'-{number}' if number > 1 else ''}.jsonl"
+            assert copy.read_text() == f"{number}\n", (arguments, done.err)
+            assert copy.name in done.err, "it is said where the file is"
+        assert home.run("results", batch, "--judged", precious).code == 0
+        assert (tmp_path / "precious.previous-8.jsonl").exists()
+        before = sorted(tmp_path.iterdir())
+        assert home.run("results", batch, "-o", first).code == 0
+        assert sorted(tmp_path.iterdir()) == before, "the same batch takes the place of its own results"
