@@ -31,7 +31,7 @@ PROGRAM = ("-m", "worker.cli")
 NAME = "forks"
 """Of the socket in the run's directory."""
 
-_READ_AT_EXECUTION = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_")
+_READ_AT_EXECUTION = ("PYTHON", "LD_", "LC_", "LANG")
 """Variables that have no effect on a process that runs already."""
 _SETTINGS = ("NIGHTDESK_", "OPENAI_", "ANTHROPIC_", "GEMINI_")
 _END_S = 60.0
