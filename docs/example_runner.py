@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from docs.formats import CONTEXT, QUESTION
+from docs.formats import CONTEXT
 from schemas.job import JobRequest
 from schemas.record import JobResult
 from schemas.states import FINAL_STATES, Step
@@ -27,6 +27,8 @@ from tests.stub.server import Stub
 from worker.ledger.journal import LedgerJournal
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
+
+QUESTION = "How long is the notice period for tenant and landlord, and how much may the rent rise?"
 
 KEY = "no-key-at-all"
 LEASE = timedelta(minutes=10)

@@ -13,7 +13,7 @@ from tasks.answers.styles import manner_of
 from tasks.prompting.messages import render
 from worker.providers.extractive import Extractive
 
-QUESTION = "How long is the notice period for tenant and landlord, and how much may the rent rise?"
+QUESTION = "How long is the notice period for tenant and landlord?"
 CONTEXT: tuple[dict[str, Any], ...] = (
     {
         "content": "The notice period for the tenant is three months. It begins with the month after the letter.",

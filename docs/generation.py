@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from docs.example_runner import ExampleRunner, scripted, spaced, writes
-from docs.formats import CONTEXT, QUESTION
+from docs.example_runner import QUESTION, ExampleRunner, scripted, spaced, writes
+from docs.formats import CONTEXT
 from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import JobRequest
 from tasks.ports import Unheard
@@ -185,7 +185,10 @@ RENT_SOURCES = (
     },
     {"content": "The porter keeps the keys of the cellar.", "title": "House rules", "relevance_score": 0.55},
 )
-HIDDEN = {"job_id", "batch_id", "message_id", "latency_ms", "timing_ms", "metadata", "values", "query", "response"}
+HIDDEN = {
+    *("job_id", "batch_id", "message_id", "latency_ms", "timing_ms", "metadata", "values", "query", "response"),
+    *("position", "output_format", "sources_used", "sources_provided", "truncated"),
+}
 """Fields of a result that differ from run to run, that are empty here, or that the page shows above."""
 
 
@@ -209,7 +212,9 @@ async def checked_answer(runner: ExampleRunner) -> str:
         custom_id="rent",
     )
     fields = json.loads(result.model_dump_json(exclude=HIDDEN))
-    del fields["citations"][1:]
+    (citation, _) = fields["citations"]
+    del citation["chunk_id"], citation["document_id"]
+    fields["citations"] = [citation]
     return as_json(without_empty(fields))
 
 

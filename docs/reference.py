@@ -1,5 +1,6 @@
 """Writes docs/configure.md, and the table in docs/quality.md, from the code, so that they can't fall behind: python docs/reference.py."""
 
+import re
 import typing
 from enum import Enum
 from pathlib import Path
@@ -16,7 +17,7 @@ CONSTANTS = "| constant | value | what it is |\n"
 HEAD = (
     """# Configure
 
-Written by `python -m docs.reference`.
+For whoever looks up a setting of a process or an option of a job. Written by `python -m docs.reference`.
 
 ## Settings of a process
 
@@ -59,8 +60,8 @@ passwords of their own, and stay up until `nightdesk down`. As root they run as 
 
 Fields of `config` in a job, or of `defaults` in a batch. An unknown field is an error.
 
-| field | default | values | meaning |
-| --- | --- | --- | --- |
+| field | default | meaning |
+| --- | --- | --- |
 """
 
 TAIL = """
@@ -96,7 +97,21 @@ def values(annotation: Any) -> list[str]:
 def _setting(name: str) -> str:
     field = Settings.model_fields[name]
     default = as_markdown(field.get_default(call_default_factory=True))
-    return f"| `NIGHTDESK_{name.upper()}` | {default} | {field.description} |\n"
+    return f"| `NIGHTDESK_{name.upper()}` | {default} | {linked(field.description or '')} |\n"
+
+
+def linked(description: str) -> str:
+    """A description whose paths of pages are links."""
+    return re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", description)
+
+
+def _option(name: str) -> str:
+    field = GenerationConfig.model_fields[name]
+    meaning = field.description or ""
+    allowed = values(field.annotation)
+    if any(value not in meaning for value in allowed):
+        meaning = f"{', '.join(allowed)}: {meaning}"
+    return f"| `{name}` | {as_markdown(field.default)} | {meaning} |\n"
 
 
 def configure() -> str:
@@ -109,11 +124,7 @@ def configure() -> str:
         for group, members in names.items()
         for part in (SETTINGS_TABLE.format(group=group), *(_setting(name) for name in members))
     ]
-    options = [
-        f"| `{name}` | {as_markdown(field.default)} | {', '.join(values(field.annotation))} | {field.description} |\n"
-        for name, field in GenerationConfig.model_fields.items()
-    ]
-    return "".join([HEAD, *settings, MIDDLE, *options, TAIL])
+    return "".join([HEAD, *settings, MIDDLE, *map(_option, GenerationConfig.model_fields), TAIL])
 
 
 def quality() -> str:

@@ -106,7 +106,9 @@ class GenerationConfig(Submitted):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
         default=None, description="sent where the provider has it, else recorded as dropped"
     )
-    sampling: Sampling | None = Field(default=None, description="top_p, top_k, seed, stop; as temperature")
+    sampling: Sampling | None = Field(
+        default=None, description="top_p, top_k, min_p, three penalties, seed, stop; as temperature"
+    )
     reasoning_effort: str | None = Field(default=None, description="passed through where the provider has it")
     stream: bool = Field(default=False, description="publish tokens as they come")
     share: bool = Field(
@@ -154,7 +156,7 @@ class GenerationConfig(Submitted):
     )
     strictness: Strictness | None = Field(
         default=None,
-        description="weight of undecided claims: unsupported, unverified or supported; none: from the settings",
+        description="undecided claims count as unsupported, unverified or supported; none: from the settings",
     )
     judge: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
