@@ -201,9 +201,9 @@ class Lexical:
         return [judged.reading.features for judged in self._judge(answer)]
 
     def _judge(self, answer: CheckInput) -> Iterator["_Judged"]:
-        texts = [read_claim(claim.text) for claim in answer.claims]
-        search = search_sources(answer.request.context, frozenset[str]().union(*(text.content for text in texts)))
         reader = _Reader(answer)
+        texts = [read_claim(claim.text, reader.code) for claim in answer.claims]
+        search = search_sources(answer.request.context, frozenset[str]().union(*(text.content for text in texts)))
         for claim, text in zip(answer.claims, texts, strict=True):
             yield self._judged(reader, search, claim, text)
 
@@ -298,7 +298,7 @@ class _Reader:
         self._answer = answer
 
     @cached_property
-    def _code(self) -> str | None:
+    def code(self) -> str | None:
         """Language of the answer: by its claims, or else by the question, or by the first source that shows one."""
         claims = " ".join(claim.text for claim in self._answer.claims)
         request = self._answer.request
@@ -309,7 +309,7 @@ class _Reader:
         """Decides a claim in the sources of a search; one clause of a copied sentence is a copy, too."""
         if (place := _copied_from(text, search) or _copied_with(text, sentence, search)) is not None:
             return _Reading(text, search, Decision(Verdict.SUPPORTED, place))
-        return _Reading(text, search, decide(text.raw, text.content, search, self._code))
+        return _Reading(text, search, decide(text.raw, text.content, search, self.code))
 
 
 _CLOSING = frozenset(".!?。！？")  # noqa: RUF001 - full-width marks

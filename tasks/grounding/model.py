@@ -23,21 +23,15 @@ from tasks.errors import ConfigurationError
 from tasks.grounding.weights import LocalWeights, RightShares
 from tasks.raw_jobs.refusals import problem_words
 from tasks.text.evidence import Match, SourceSearch
+from tasks.text.facts import Kind, read_facts
 from tasks.text.sentences import Span, words
 from tasks.text.time_limit import ensure_time
 from tasks.text.wording import content_words, readings, words_of
 
 # ---- features --------------------------------------------------------------------------------------------------------
 
-_CAPITALISED = r"[A-ZÀ-ÖØ-Þ][\w'-]+"
-_NAME = re.compile(rf"(?:(?<=[^\W\d_] )|(?<=[^\W\d_][,;] )){_CAPITALISED}|\b{_CAPITALISED}(?: {_CAPITALISED})+")
 _YEARS = re.compile(r"\b(1\d|20)\d\d[–/-](\d\d)\b")  # noqa: RUF001 - a dash between years
 """2018-19: the second year also reads as 2019."""
-_GERMAN = frozenset("der die das den dem des und ist ein eine einer wird nicht von mit auf für im zu".split())
-_LEAST_GERMAN = 2
-"""German function words in a claim from which it counts as German, where capitals mark nouns and not names."""
-_TITLE_CASE = 0.6
-"""Share of capitalised words from which capitals say nothing (a headline)."""
 _DIGIT_END = "9"
 AROUND = " \t\n.,;:!?…"
 
@@ -74,6 +68,7 @@ class ClaimText:
     words: tuple[str, ...]
     content: frozenset[str]
     """Content words, as stems."""
+    code: str | None
 
     @property
     def text(self) -> str:
@@ -93,31 +88,17 @@ class ClaimText:
         )
 
     @cached_property
-    def names(self) -> tuple[tuple[str, str], ...]:
-        """Words of names: surface form and stem."""
-        return tuple(_names(self.raw, self.words, self.content))
+    def names(self) -> frozenset[str]:
+        """The stems of the words of its names."""
+        facts = read_facts(self.raw, self.code).facts
+        listed = [self.raw[fact.start : fact.end] for fact in facts if fact.kind is Kind.NAME]
+        return frozenset(stem for stem in content_words(words(" ".join(listed))) & self.content if stem[0] > _DIGIT_END)
 
 
-def read_claim(text: str) -> ClaimText:
-    """Reads a claim without citation markers."""
+def read_claim(text: str, code: str | None = None) -> ClaimText:
+    """Reads a claim without citation markers; ``code`` is the language of its answer."""
     read = words_of(text)
-    return ClaimText(text, read.words, read.content)
-
-
-def _names(text: str, tokens: Sequence[str], content: frozenset[str]) -> list[tuple[str, str]]:
-    """Finds the words of names: capitalised inside the sentence, or a run of capitalised words anywhere."""
-    if "the" not in tokens and sum(map(_GERMAN.__contains__, tokens)) >= _LEAST_GERMAN:
-        return []
-    spaced = text.split()
-    if len(spaced) > 3 and sum(word[:1].isupper() for word in spaced) > _TITLE_CASE * len(spaced):  # noqa: PLR2004
-        return []
-    names: dict[str, str] = {}
-    for run in _NAME.finditer(text):
-        for word in run.group().split():
-            for stem in content_words(words(word)) & content:
-                if stem[0] > _DIGIT_END:
-                    names.setdefault(stem, word)
-    return [(word, stem) for stem, word in names.items()]
+    return ClaimText(text, read.words, read.content, code)
 
 
 class Measurement(NamedTuple):
@@ -136,7 +117,7 @@ def measure(search: SourceSearch, claim_text: ClaimText) -> Measurement:
     """
     recall, windows = _recall(search, claim_text)
     absent = tuple(word for word, values in claim_text.numbers if not search.holds_number(values))
-    names = tuple(word for word, stem in claim_text.names if not search.holds(stem))
+    names = [stem for stem in claim_text.names if not search.holds(stem)]
     features = Features(
         recall=recall,
         numbers_absent=_log_count(absent),
