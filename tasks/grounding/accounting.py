@@ -18,8 +18,6 @@ from tasks.text.facts import RELATIVE, Fact, FactText, Kind
 
 LEAST_FACTS = 2
 """Facts of a claim below which it states nothing: a heading, a name."""
-LEAST_NEAR = 4
-"""Facts that a claim shares with a place of which one noun differs."""
 MOST_LEFT_OUT = 3
 """Facts of a part of a sentence that a claim may leave out."""
 
@@ -277,8 +275,8 @@ class _Account:
         other = self.place[between[0]] if len(between) == 1 else None
         if other is None or not (fact.kind is other.kind is Kind.WORD) or other.role == ANY_ROLE:
             return None
-        is_near = bool(fact.led) and fact.led == other.led and len(self.pairs) >= LEAST_NEAR
-        return between[0] if is_near or self.elsewhere(fact) else None
+        # A word of no source may be another one for the same thing.
+        return between[0] if self.elsewhere(fact) else None
 
 
 _KINDS = {

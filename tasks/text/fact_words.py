@@ -52,8 +52,8 @@ class FactWords:
     """Conjunctions between the parts of a sentence: and, but."""
     relatives: frozenset[str]
     """Words that begin a clause about the noun before them: who, which."""
-    articles: frozenset[str]
-    """Words that stand before nouns: the, a."""
+    cases: Mapping[str, str]
+    """Articles that tell the case of their noun, where no preposition does: den Hund."""
     endings: tuple[str, ...]
     """Endings of inflected forms, longest first."""
     nouns_in_capitals: bool
@@ -101,7 +101,7 @@ def fact_words(code: str | None) -> FactWords:
         roles=frozenset(table.get("roles", {}).get("prepositions", "").split()),
         joins=frozenset(table.get("joins", "").split()),
         relatives=frozenset(table.get("relatives", "").split()),
-        articles=frozenset(table.get("determiners", "").split()),
+        cases={word: case for case, listed in table.get("cases_of_articles", {}).items() for word in listed.split()},
         endings=endings,
         nouns_in_capitals=bool(table.get("nouns_in_capitals", False)),
         spaced=bool(table.get("spaced", True)),

@@ -37,9 +37,7 @@ class Fact(NamedTuple):
     group: frozenset[Hashable]
     """What it is one of: facts of one group exclude one another, such as lengths, parts of dates, opposites."""
     role: str = ""
-    """The function word that leads it: from, to, by."""
-    led: str = ""
-    """The article or preposition just before it, which tells a noun."""
+    """The function word that leads it, from, to, by; or the case that its article tells."""
     clause: int = 0
     """The number of its part of the sentence, between commas and the like."""
     amounts: tuple[float, ...] = ()
@@ -127,9 +125,10 @@ class _Plain(NamedTuple):
 
     root: frozenset[Hashable] = frozenset()
     opposites: frozenset[Hashable] = frozenset()
-    leads: bool = False
-    """It tells the role of the words after it."""
-    is_article: bool = False
+    role: str = ""
+    """The role of the words after it that it tells."""
+    case: str = ""
+    """The same, unless a preposition tells another one."""
 
 
 class _PlainWords(dict[str, _Plain | None]):
@@ -156,9 +155,9 @@ class _PlainWords(dict[str, _Plain | None]):
         if any(low in table for table in varying):
             return None
         if low in words.roles:
-            return _Plain(leads=True)
-        if low in words.articles:
-            return _Plain(is_article=True)
+            return _Plain(role=low)
+        if (case := words.cases.get(low)) is not None:
+            return _Plain(case=case)
         if low in words.relatives or low in words.joins:
             return None
         if low in words.neutral:
@@ -187,7 +186,6 @@ class _Reader:
         self._tokens = _split(text)
         self._clause = 0
         self._role = ""
-        self._led = ""
         self._opens = True
         self._pending: tuple[int, int] | None = None
 
@@ -208,9 +206,9 @@ class _Reader:
         covers: frozenset[Hashable] | None = None,
         amounts: tuple[float, ...] = (),
     ) -> None:
-        fact = Fact(kind, start, end, keys, covers or keys, group, self._role, self._led, self._clause, amounts)
+        fact = Fact(kind, start, end, keys, covers or keys, group, self._role, self._clause, amounts)
         self._facts.append(fact)
-        self._opens, self._role, self._led = False, "", ""
+        self._opens, self._role = False, ""
 
     def _read(self, at: int) -> int:
         """Reads what begins with a token; returns the position behind it."""
@@ -240,10 +238,8 @@ class _Reader:
         if (plain := self._plain[token.text]) is not None:
             if plain.root:
                 self._add_word(token, plain.root, plain.opposites)
-            elif plain.leads:
-                self._role = self._led = token.low
-            elif plain.is_article:
-                self._led = token.low
+            else:
+                self._role = plain.role or self._role or plain.case
             return at + 1
         if self._is_label(at):
             self._add(Kind.NAME, token.start, token.end, frozenset({token.low}))
@@ -264,10 +260,10 @@ class _Reader:
         if token.low in words.articles_of_one and (unit := self._unit_behind(token.end)) is not None:
             return self._single_unit(at, *unit)
         if token.low in words.roles:
-            self._role = self._led = token.low
+            self._role = token.low
             return at + 1
-        if token.low in words.articles:
-            self._led = token.low
+        if (case := words.cases.get(token.low)) is not None:
+            self._role = self._role or case
             return at + 1
         if token.low in words.relatives and at and self._tokens[at - 1].kind == "break":
             self._role = RELATIVE
