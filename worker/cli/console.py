@@ -1,7 +1,7 @@
 """The console that things for people are written to, and text and times that are fit to be written there."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from rich.console import Console, JustifyMethod
@@ -28,6 +28,15 @@ def table_of(*headings: str, right: Collection[str] = (), whole: Collection[str]
     for heading in headings:
         justify: JustifyMethod = "right" if heading in right else "left"
         table.add_column(heading, justify=justify, no_wrap=heading in whole, overflow="fold")
+    return table
+
+
+def facts_of(facts: Mapping[str, str]) -> Table:
+    """A table of labels and values, without those that are empty."""
+    table = table_of("", "")
+    for label, value in facts.items():
+        if value:
+            table.add_row(safe(label, "dim"), safe(value))
     return table
 
 

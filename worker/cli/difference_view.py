@@ -7,8 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from schemas.answer import Citation
-from schemas.grounding import Claim, Verdict
+from schemas.grounding import Verdict
 from tasks.policy.difference import Difference, Side
 from worker.cli.console import safe, table_of
 from worker.operations.counts import amount, cost
@@ -117,16 +116,14 @@ def _middle_cut(text: str, *, at_start: bool, at_end: bool) -> str:
 
 def _claim_rows(difference: Difference) -> Iterator[Text]:
     for before, after in difference.claims:
-        if before is not None and after is not None:
-            yield _row("~", f"{before.verdict.value} -> {after.verdict.value}", before, "yellow")
-        elif before is not None:
-            yield _row("-", before.verdict.value, before, "red")
-        elif after is not None:
-            yield _row("+", after.verdict.value, after, "green")
+        mark, style = ("~", "yellow") if before and after else ("-", "red") if before else ("+", "green")
+        verdicts = " -> ".join(claim.verdict.value for claim in (before, after) if claim)
+        if claim := after or before:
+            yield _row(f"{mark} {verdicts}", style, _shortened(claim.text))
 
 
-def _row(mark: str, verdict: str, claim: Claim, style: str) -> Text:
-    return Text.assemble((f"{mark} {verdict}: ", style), safe(_shortened(claim.text)))
+def _row(head: str, style: str, text: str) -> Text:
+    return Text.assemble((f"{head}: ", style), safe(text))
 
 
 def _citation_rows(difference: Difference) -> Iterator[Text]:
@@ -135,11 +132,7 @@ def _citation_rows(difference: Difference) -> Iterator[Text]:
         ("+", "green", difference.new_citations),
     ):
         for citation in citations:
-            yield Text.assemble((f"{mark} source {citation.source_index + 1}: ", style), safe(_quote(citation)))
-
-
-def _quote(citation: Citation) -> str:
-    return f"“{_shortened(citation.quoted_text)}”"
+            yield _row(f"{mark} source {citation.source_index + 1}", style, f"“{_shortened(citation.quoted_text)}”")
 
 
 def _shortened(text: str) -> str:

@@ -18,7 +18,7 @@ from schemas.model_call import Ask, FinishReason, ProviderSnapshot
 from schemas.record import JobResult
 from schemas.states import JobState
 from tasks.ports import JobView, Purpose
-from worker.cli.console import WIDE, console, moment, safe, table_of
+from worker.cli.console import WIDE, console, facts_of, moment, safe, table_of
 from worker.operations.audit import Audit, Messages, Proof
 from worker.operations.counts import cost
 
@@ -365,10 +365,7 @@ def _proven(proof: Proof) -> str:
 
 
 def _facts(out: Console, title: str, facts: Facts) -> None:
-    table = Table.grid(padding=(0, 2))
-    for label, value in facts.items():
-        if words := _words(value):
-            table.add_row(safe(label, "dim"), safe(words))
+    table = facts_of({label: _words(value) for label, value in facts.items()})
     if table.row_count:
         _titled(out, title, table)
 

@@ -88,26 +88,22 @@ def make_application(settings: Settings, where: Endpoints, *, loopback: bool, pr
     app.add_middleware(RequestMetrics)
     if settings.access_log:
         app.add_middleware(AccessLog)
-    app.openapi = _Document(app).openapi  # type: ignore[method-assign]
+    _complete_document(app)
     return app
 
 
-class _Document:
-    """The OpenAPI document with the request that routes read by themselves."""
+def _complete_document(app: FastAPI) -> None:
+    """Adds the requests that routes read by themselves to the OpenAPI document, which is made once."""
+    make = app.openapi
 
-    def __init__(self, app: FastAPI) -> None:
-        self._make = app.openapi
-        self._document: dict[str, Any] | None = None
-
-    def openapi(self) -> dict[str, Any]:
-        """The document, made once."""
-        if self._document is None:
-            document = self._make()
-            schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schemas = make().setdefault("components", {}).setdefault("schemas", {})
             for model in (JobRequest, LabelOrder):
                 schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
                 for name, definition in schema.pop("$defs", {}).items():
                     schemas.setdefault(name, definition)
                 schemas[model.__name__] = schema
-            self._document = document
-        return self._document
+        return make()
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -72,8 +72,6 @@ class Access:
         self._open = loopback
         """No key ever existed, so whatever runs on this machine may call; until there is one."""
         self._open_until = float("-inf")
-        self._failure: ServiceUnavailable | LedgerError | None = None
-        self._failed_at = float("-inf")
         self._looks: OrderedDict[bytes, _Look] = OrderedDict()
         self._answered_at = float("-inf")
         """Time of the ledger's last answer about a key."""
@@ -145,27 +143,16 @@ class Access:
 
     async def is_open(self) -> bool:
         """Tells whether no key is needed. Once there was one, it stays so that one is."""
-        came_at = time.monotonic()
         if self._is_due():
             async with self._turn:
-                # Another request may have asked meanwhile; a ledger that hangs would keep them all, one after another.
+                # Another request may have asked meanwhile.
                 if self._is_due():
-                    await self._look_for_keys(came_at)
+                    self._open = not await self._keys.exist()
+                    self._open_until = time.monotonic() + VALID_S
         return self._open
 
     def _is_due(self) -> bool:
         return self._open and time.monotonic() > self._open_until
-
-    async def _look_for_keys(self, came_at: float) -> None:
-        """Asks the ledger; a failure is also that of every request which came before it."""
-        if self._failure is not None and came_at <= self._failed_at:
-            raise self._failure.with_traceback(None)
-        try:
-            self._open = not await self._keys.exist()
-        except (ServiceUnavailable, LedgerError) as error:
-            self._failure, self._failed_at = error, time.monotonic()
-            raise
-        self._failure, self._open_until = None, time.monotonic() + VALID_S
 
     async def _key(self, key_hash: bytes) -> ApiKey | None:
         look = self._looks.get(key_hash)
@@ -195,23 +182,21 @@ class Access:
     def _pace(self, key: ApiKey) -> None:
         """Lets a key's requests through at its paces, each with a burst; raises ``Problem`` beyond one."""
         now = time.monotonic()
-        paces = [
-            (requests, unit_s, burst_s, word)
-            for requests, unit_s, burst_s, word in (
-                (key.requests_per_second, 1.0, 1.0, "second"),
-                (key.requests_per_minute, 60.0, BURST_S, "minute"),
-            )
-            if requests is not None
-        ]
-        due = {unit_s: max(self._paces.get((key.id, unit_s), now), now) for _, unit_s, _, _ in paces}
+        paces = (
+            (key.requests_per_second, 1.0, 1.0, "second"),
+            (key.requests_per_minute, 60.0, BURST_S, "minute"),
+        )
+        after: dict[tuple[UUID, float], float] = {}
         for requests, unit_s, burst_s, word in paces:
-            apart_s = unit_s / requests
-            if due[unit_s] - now > max(burst_s, apart_s) - apart_s:
-                headers = {"Retry-After": str(max(1, round(due[unit_s] - now - burst_s + apart_s)))}
+            if requests is None:
+                continue
+            due, apart_s = max(self._paces.get((key.id, unit_s), now), now), unit_s / requests
+            if due - now > max(burst_s, apart_s) - apart_s:
+                headers = {"Retry-After": str(max(1, round(due - now - burst_s + apart_s)))}
                 detail = f"the key {key.name!r} may make {requests} requests a {word}; try again later"
                 raise Problem(429, "too-many-requests", "Too many requests", detail, headers=headers)
-        for requests, unit_s, _, _ in paces:
-            self._paces[key.id, unit_s] = due[unit_s] + unit_s / requests
+            after[key.id, unit_s] = due + apart_s
+        self._paces |= after
 
 
 def _caller_of(key: ApiKey, key_hash: bytes) -> Caller:

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import orjson
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel, Field
 
 from schemas.batch import BatchStatus
 from schemas.record import JobResult
@@ -59,42 +60,35 @@ _LINES_BODY = {
 }
 
 
-class BatchOptions:
+class BatchOptions(BaseModel):
     """The options of a new batch, as parameters of the address."""
 
-    def __init__(
-        self,
-        name: Annotated[str | None, Query(max_length=256, description="for people")] = None,
-        key: Annotated[str | None, Query(max_length=256, description="or the header Idempotency-Key")] = None,
-        not_before: Annotated[datetime | None, Query(description="no job begins before")] = None,
-        window: Annotated[
-            str | None, Query(description="hours in which calls begin, such as '22:00-06:00 Europe/Berlin'")
-        ] = None,
-        deadline: Annotated[datetime | None, Query(description="what is not final then expires")] = None,
-        max_cost_usd: Annotated[str | None, Query(description="ceiling on the cost of the batch")] = None,
-        callback_url: Annotated[str | None, Query(description="told by a signed POST when all jobs are final")] = None,
-        defaults: Annotated[str | None, Query(description="config of jobs that set none, a JSON object")] = None,
-        idempotency_key: Annotated[
-            str | None,
-            Header(alias="Idempotency-Key", min_length=1, max_length=256, description="the same batch again: its jobs"),
-        ] = None,
-    ) -> None:
-        if key is not None and idempotency_key not in {None, key}:
+    name: str | None = Field(default=None, max_length=256, description="for people")
+    key: str | None = Field(default=None, max_length=256, description="or the header Idempotency-Key")
+    not_before: datetime | None = Field(default=None, description="no job begins before")
+    window: str | None = Field(
+        default=None, description="hours in which calls begin, such as '22:00-06:00 Europe/Berlin'"
+    )
+    deadline: datetime | None = Field(default=None, description="what is not final then expires")
+    max_cost_usd: str | None = Field(default=None, description="ceiling on the cost of the batch")
+    callback_url: str | None = Field(default=None, description="told by a signed POST when all jobs are final")
+    defaults: str | None = Field(default=None, description="config of jobs that set none, a JSON object")
+    strict: bool = Field(default=False, description="accept all lines or none")
+
+    def fields(self, idempotency_key: str | None) -> dict[str, Any]:
+        """The fields of the batch; raises ``Problem``."""
+        if self.key is not None and idempotency_key not in {None, self.key}:
             raise invalid("differs from the header Idempotency-Key; send one of them", "key")
-        options: dict[str, Any] = {
-            "name": name,
-            "key": key or idempotency_key,
-            "not_before": not_before,
-            "window": window,
-            "deadline": deadline,
-            "max_cost_usd": max_cost_usd,
-            "callback_url": callback_url,
-            "defaults": json_object(defaults, "defaults") or None,
-        }
-        # No error: the same batch may be sent again after its deadline, to learn its id.
-        is_past = deadline is not None and deadline.tzinfo is not None and deadline < datetime.now(UTC)
-        self.warnings = ("the deadline is past: every job expires without an answer",) if is_past else ()
-        self.fields = {option: value for option, value in options.items() if value is not None}
+        further = {"key": self.key or idempotency_key, "defaults": json_object(self.defaults, "defaults") or None}
+        options = self.model_dump(exclude={"strict"}) | further
+        return {option: value for option, value in options.items() if value is not None}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """No error: the same batch may be sent again after its deadline, to learn its id."""
+        end = self.deadline
+        is_past = end is not None and end.tzinfo is not None and end < datetime.now(UTC)
+        return ("the deadline is past: every job expires without an answer",) if is_past else ()
 
 
 @router.post(
@@ -111,12 +105,16 @@ async def submit(
     request: Request,
     service: ServiceOf,
     caller: Submitter,
-    options: Annotated[BatchOptions, Depends()],
-    strict: Annotated[bool, Query(description="accept all lines or none")] = False,
+    options: Annotated[BatchOptions, Query()],
+    idempotency_key: Annotated[
+        str | None,
+        Header(alias="Idempotency-Key", min_length=1, max_length=256, description="the same batch again: its jobs"),
+    ] = None,
 ) -> Response:
     """Submit a batch, one job a line. Lines that are no valid job are refused alone, each with its line and field."""
+    fields = options.fields(idempotency_key)
     async with on_disk(request, service.uploads, service.settings.http_max_body_bytes) as body:
-        order = LinesOrder(body.name, options.fields, strict, caller.tenant, caller.submitter)
+        order = LinesOrder(body.name, fields, options.strict, caller.tenant, caller.submitter)
         outcome = await service.take_in(caller.tenant, submit_lines, order, size=body.size)
     _require_accepted(outcome)
     service.hint(outcome.hints)

@@ -188,10 +188,7 @@ class _Spool:
 
     def _unpack(self, piece: bytes) -> None:
         while piece:
-            unpacked = self._unpacker.decompress(piece, DISK_BYTES)
-            if not self.size and unpacked.startswith(GZIP):
-                raise Problem(400, "invalid-gzip", "Invalid gzip", "the body is gzip within gzip; pack it once")
-            self._keep(unpacked)
+            self._keep(self._unpacker.decompress(piece, DISK_BYTES))
             piece = self._unpacker.unconsumed_tail
             if self._unpacker.eof:
                 # Files that were joined: each has a head of its own.

@@ -17,7 +17,7 @@ from worker.http.dependencies import ServiceOf, Submitter, departure_of
 from worker.http.documents import OPENAI_PROBLEMS, PRIVATE, json_answer
 from worker.http.jobs import IdempotencyKey, TraceParent
 from worker.http.openai_responses import EVENT_HEADERS, EVENTS, final_view, submit_order, wait_for
-from worker.http.problems import Problem, invalid, problem_of
+from worker.http.problems import Problem, invalid, problem_from
 from worker.http.response_document import call_id, called_by, document_of, part_of
 from worker.http.response_events import pieces_of
 from worker.http.response_order import NO_LOGPROBS
@@ -63,7 +63,7 @@ class _Form:
 
     def renamed(self, error: InputError | Problem) -> Problem:
         """The problem, with its own name of the parameter at fault."""
-        problem = error if isinstance(error, Problem) else problem_of(error)
+        problem = problem_from(error)
         pattern = "|".join(map(re.escape, self.names))
 
         def name(text: str) -> str:
@@ -248,7 +248,7 @@ async def _lines(
             return
         problem = Problem(503, "unavailable", "Unavailable", "the service stops; the job goes on")
     except (NightdeskError, Problem) as error:
-        problem = error if isinstance(error, Problem) else problem_of(error)
+        problem = problem_from(error)
     yield b"data: %s\n\n" % bytes(problem.openai_response().body)
 
 

@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import time
+from collections import Counter as Tally
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import timedelta
 from math import isinf
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import Metric as Family
@@ -46,14 +48,11 @@ class LedgerFigures(Collector):
 
     def collect(self) -> Iterable[Family]:
         """All families, also those without a sample yet."""
-        for metric in names.LEDGER:
+        for metric in (*names.LEDGER, *names.TOTALS):
             family = Family(metric.name, metric.help, metric.kind.value)
             for values, number in self._samples.get(metric, ()):
                 family.add_sample(metric.name, dict(zip(metric.labels, values, strict=True)), number)
-            yield family
-        for metric in names.TOTALS:
-            family = Family(metric.name, metric.help, metric.kind.value)
-            for name, labels, value in self._totals_of(metric):
+            for name, labels, value in self._totals_of(metric) if metric in names.TOTALS else ():
                 family.add_sample(name, labels, value)
             yield family
 
@@ -130,10 +129,7 @@ def _text(bound: float) -> str:
 
 def _counted(rows: Iterable[tuple[str, ...]]) -> list[tuple[tuple[str, ...], float]]:
     """Rows with their numbers: lanes of several models are one series."""
-    counts: dict[tuple[str, ...], float] = {}
-    for row in rows:
-        counts[row] = counts.get(row, 0) + 1
-    return list(counts.items())
+    return [(row, float(count)) for row, count in Tally(rows).items()]
 
 
 class Metrics:
@@ -146,17 +142,17 @@ class Metrics:
         self._turn = asyncio.Lock()
         self._read_at = float("-inf")
         registry = self._registry = CollectorRegistry()
-        self.requests = Counter(
-            names.HTTP_REQUESTS.name, names.HTTP_REQUESTS.help, names.HTTP_REQUESTS.labels, registry=registry
-        )
-        self.seconds = Histogram(
-            names.HTTP_SECONDS.name, names.HTTP_SECONDS.help, names.HTTP_SECONDS.labels,
-            buckets=names.HTTP_SECONDS.buckets, registry=registry,
-        )  # fmt: skip
-        self.open_requests = Gauge(names.HTTP_OPEN.name, names.HTTP_OPEN.help, registry=registry)
-        self._up = Gauge(names.LEDGER_UP.name, names.LEDGER_UP.help, registry=registry)
-        self._read_seconds = Gauge(names.LEDGER_READ_SECONDS.name, names.LEDGER_READ_SECONDS.help, registry=registry)
-        self._redis_up = Gauge(names.REDIS_UP.name, names.REDIS_UP.help, registry=registry)
+
+        def metric_of(kind: Any, metric: Metric) -> Any:
+            options = {"buckets": metric.buckets} if metric.buckets else {}
+            return kind(metric.name, metric.help, metric.labels, registry=registry, **options)
+
+        self.requests = metric_of(Counter, names.HTTP_REQUESTS)
+        self.seconds = metric_of(Histogram, names.HTTP_SECONDS)
+        self.open_requests = metric_of(Gauge, names.HTTP_OPEN)
+        self._up = metric_of(Gauge, names.LEDGER_UP)
+        self._read_seconds = metric_of(Gauge, names.LEDGER_READ_SECONDS)
+        self._redis_up = metric_of(Gauge, names.REDIS_UP)
         self._figures = LedgerFigures()
         registry.register(self._figures)
 

@@ -1,6 +1,7 @@
 """The routes of single jobs: submit, poll, cancel, audit record."""
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -76,27 +77,38 @@ async def submit(
     traceparent: TraceParent = None,
 ) -> Response:
     """Submit one job. It is safe in the ledger when this answers."""
+    return _submitted(await submit_body(request, service, caller, idempotency_key, traceparent))
+
+
+async def submit_body(
+    request: Request,
+    service: Service,
+    caller: Caller,
+    key: str | None,
+    traceparent: str | None,
+    make: Callable[[Any], Any] = lambda raw: raw,
+) -> Submitted:
+    """Writes the job that ``make`` makes of a body, where that takes long on the bulk loop; raises ``Problem``, ``InputError``."""
     body = await read_body(request, MAX_LINE_BYTES)
 
     async def write(ledger: PostgresLedger) -> Submitted:
-        raw = with_trace(parse_json(body), traceparent)
         return await submit_job(
             ledger,
             service.settings,
             service.catalog,
-            raw,
+            _with_trace(make(parse_json(body)), traceparent),
             tenant=caller.tenant,
-            key=idempotency_key,
+            key=key,
             submitter=caller.submitter,
         )
 
     submitted = await (write(service.ledger) if is_quick(body) else service.bulk.run(caller.tenant, write))
     for job in submitted.available:
         service.hint({HintKey(job.step, job.priority > 0): [job.id]})
-    return _submitted(submitted)
+    return submitted
 
 
-def with_trace(raw: Any, traceparent: str | None) -> Any:
+def _with_trace(raw: Any, traceparent: str | None) -> Any:
     """A job with the trace context of its request, where it brings none; one that is none is passed over, as the standard has it."""
     if traceparent is None or not isinstance(raw, dict) or re.fullmatch(TRACEPARENT, traceparent) is None:
         return raw

@@ -109,16 +109,10 @@ async def cancel(batch: BatchId, service: ServiceOf, caller: Submitter) -> Respo
     return json_answer({**document, "status": "cancelling"} if document["status"] == "in_progress" else document)
 
 
-def _parse(text: str) -> UUID:
-    match = _BATCH.fullmatch(text)
-    if match is None:
-        raise not_found()
-    return UUID(match[1])
-
-
 async def _find(service: Service, batch: str, tenant: str) -> Upload:
-    upload = await service.ledger.uploads.find(_parse(batch), tenant)
-    if upload.submitted_at is None:
+    match = _BATCH.fullmatch(batch)
+    upload = None if match is None else await service.ledger.uploads.find(UUID(match[1]), tenant)
+    if upload is None or upload.submitted_at is None:
         raise not_found()
     return upload
 

@@ -10,25 +10,20 @@ from uuid import UUID
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
-from schemas.job import MAX_LINE_BYTES
 from schemas.states import FINAL_STATES
 from tasks.errors import InputError, NightdeskError
-from tasks.ports import HintKey, JobView
+from tasks.ports import JobView
 from tasks.results import result_of
-from tasks.submit import Submitted
-from worker.http.bodies import is_quick, parse_json, read_body
 from worker.http.dependencies import Reader, ServiceOf, Submitter, departure_of
 from worker.http.documents import OPENAI_PROBLEMS, PRIVATE, json_answer
-from worker.http.jobs import IdempotencyKey, TraceParent, with_trace
-from worker.http.problems import Problem, not_found, problem_of
+from worker.http.jobs import IdempotencyKey, TraceParent, submit_body
+from worker.http.problems import Problem, not_found, problem_from, problem_of
 from worker.http.response_document import document_of, response_id
 from worker.http.response_events import first_events, last_events, line_of
 from worker.http.response_order import CreateResponse, job_of, parse_order, require_answerable, source_places
 from worker.http.service import Service
 from worker.http.shares import Caller
-from worker.ledger.postgres import PostgresLedger
 from worker.operations import job_changes
-from worker.operations.job_submission import submit_job
 from worker.operations.operator import JobPages
 
 router = APIRouter(prefix="/openai/v1/responses", tags=["openai"], responses=OPENAI_PROBLEMS)
@@ -94,28 +89,22 @@ async def submit_order(
     read: Callable[[Any], Any] = lambda raw: raw,
 ) -> tuple[CreateResponse, JobView]:
     """Writes the job of the order in a body; ``read`` makes the order of a response of another form. Raises ``Problem``."""
-    body = await read_body(request, MAX_LINE_BYTES)
+    order: CreateResponse | None = None
 
-    async def write(ledger: PostgresLedger) -> tuple[CreateResponse, Submitted]:
-        order = parse_order(read(parse_json(body)))
-        job = with_trace(job_of(order, service.catalog.knows), traceparent)
+    def make(raw: Any) -> dict[str, Any]:
+        nonlocal order
+        order = parse_order(read(raw))
+        job = job_of(order, service.catalog.knows)
         require_answerable(job, order, service.catalog)
-        try:
-            return order, await submit_job(
-                ledger,
-                service.settings,
-                service.catalog,
-                job,
-                tenant=caller.tenant,
-                key=idempotency_key,
-                submitter=caller.submitter,
-            )
-        except InputError as error:
-            raise _renamed(error, order) from error
+        return job
 
-    order, submitted = await (write(service.ledger) if is_quick(body) else service.bulk.run(caller.tenant, write))
-    for job in submitted.available:
-        service.hint({HintKey(job.step, job.priority > 0): [job.id]})
+    try:
+        submitted = await submit_body(request, service, caller, idempotency_key, traceparent, make)
+    except InputError as error:
+        if order is None:
+            raise
+        raise _renamed(error, order) from error
+    assert order is not None
     (job_id,) = submitted.job_ids
     assert job_id is not None
     return order, await _view(service, job_id)
@@ -236,7 +225,7 @@ async def _lines(service: Service, caller: Caller, view: JobView, after: int) ->
             return
         detail = "the service stops"
     except (NightdeskError, Problem) as error:
-        detail = (error if isinstance(error, Problem) else problem_of(error)).detail
+        detail = problem_from(error).detail
     message = f"{detail}; the answer goes on: retrieve {response_id(view.job_id)}"
     event = {"type": "error", "code": "server_error", "message": message, "param": None}
     yield line_of(event, max(after + 1, len(beginning)))

@@ -88,8 +88,10 @@ class Problem(Exception):
     errors: Sequence[FieldError] = ()
     headers: Mapping[str, str] = default(default_factory=dict)
 
-    def response(self) -> Response:
-        """The answer."""
+    def answer(self, path: str) -> Response:
+        """The answer, in the form of the API that an address is part of."""
+        if path.startswith(OPENAI):
+            return self.openai_response()
         body = {
             "type": f"urn:nightdesk:problem:{self.kind}",
             "title": self.title,
@@ -200,7 +202,7 @@ async def answer_problem(request: Request, error: Exception) -> Response:
         problem = not_found(_NOUNS.get(named[1], named[1].removesuffix("_id")))
     if problem.status == 500:  # noqa: PLR2004 - the status itself
         log.error("the request %s ended with an error of this service", request.scope.get(REQUEST_ID))
-    return problem.openai_response() if request.url.path.startswith(OPENAI) else problem.response()
+    return problem.answer(request.url.path)
 
 
 _NAMED = re.compile(r".*\{(\w+)")

@@ -1,6 +1,5 @@
 """Callers of the HTTP service while no key exists: who is local, and how a ledger that hangs is asked."""
 
-import asyncio
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -15,38 +14,6 @@ from worker.http.problems import Problem
 from worker.ledger.database import Database
 from worker.ledger.stored_keys import ApiKey, ApiKeys, Use
 from worker.operations.api_keys import hash_of
-
-
-class HangingKeys(ApiKeys):
-    """Keys in a ledger that answers nothing until it is let go, and then fails."""
-
-    def __init__(self) -> None:
-        super().__init__(Database("postgresql://nobody@127.0.0.1:1/none"))
-        self.questions = 0
-        self.release = asyncio.Event()
-
-    async def exist(self) -> bool:
-        self.questions += 1
-        await self.release.wait()
-        raise LedgerUnavailable("the ledger hangs")
-
-
-def test_requests_that_wait_for_a_hanging_ledger_fail_together() -> None:
-    async def ask() -> tuple[list[bool | BaseException], list[int]]:
-        keys = HangingKeys()
-        access = Access(keys, "default", loopback=True)
-        waiting = [asyncio.create_task(access.is_open()) for _ in range(20)]
-        await asyncio.sleep(0)
-        keys.release.set()
-        answers = await asyncio.gather(*waiting, return_exceptions=True)
-        questions = [keys.questions]
-        with pytest.raises(LedgerUnavailable):
-            await access.is_open()
-        return answers, [*questions, keys.questions]
-
-    answers, questions = asyncio.run(ask())
-    assert [type(answer) for answer in answers] == [LedgerUnavailable] * 20
-    assert questions == [1, 2], "one look for all that waited, another for whoever comes later"
 
 
 class LostKeys(ApiKeys):

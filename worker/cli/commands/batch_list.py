@@ -12,7 +12,7 @@ from rich.text import Text
 from schemas.batch import BatchStatus
 from schemas.window import parse_window
 from worker.cli import options
-from worker.cli.console import WIDE, console, moment, safe, table_of, write_text
+from worker.cli.console import WIDE, console, facts_of, moment, safe, table_of, write_text
 from worker.cli.exits import OK
 from worker.cli.progress import all_wait, counts_of, window_text
 from worker.cli.session import queues_of, session
@@ -165,11 +165,8 @@ def _is_of(name: str, own: Collection[int]) -> bool:
 
 def _show_batch(status: BatchStatus, present: Overview, workers: Mapping[str, WorkerProcess]) -> None:
     """Everything on one batch."""
-    table = table_of("", "")
-    for label, value in _facts(status).items():
-        table.add_row(safe(label, "dim"), Text(value))
     out = console()
-    out.print(table)
+    out.print(facts_of(_facts(status)))
     for notice in present.remote:
         write_text(out, notice.event)
     lines = failure_lines(status.batch_id, status.failures or ())
@@ -197,7 +194,7 @@ def _callback_text(status: BatchStatus) -> str:
 
 
 def _facts(status: BatchStatus) -> dict[str, str]:
-    facts = {
+    return {
         "batch": str(status.batch_id),
         "name": status.name or "",
         "key": status.key or "",
@@ -220,4 +217,3 @@ def _facts(status: BatchStatus) -> dict[str, str]:
         "unpublished": str(status.unpublished or ""),
         "possibly billed twice": str(status.possibly_billed_twice or ""),
     }
-    return {label: value for label, value in facts.items() if value}

@@ -1,9 +1,9 @@
 """``nightdesk estimate``: tokens, cost and time of files before a call, or of a batch beside the truth."""
 
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 import typer
@@ -19,7 +19,7 @@ from worker.cli.batch_run import warn_of
 from worker.cli.console import console, table_of
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import duration, reporting
-from worker.cli.session import session
+from worker.cli.session import on_ledger
 from worker.cli.terminal import tell, warn, write_json
 from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
@@ -139,22 +139,12 @@ def estimate_input(
 
 
 def _with_ledger(
-    settings: Settings, read: Callable[[Settings, PostgresLedger | None], Awaitable[Estimation]]
+    settings: Settings, read: Callable[[Settings, PostgresLedger | None], Coroutine[Any, Any, Estimation]]
 ) -> Estimation:
     """Reads with the ledger of the settings; without one where none was made yet: an estimate makes nothing."""
-
-    async def without() -> Estimation:
-        return await read(settings, None)
-
     if settings.embedded() and not state_of(settings).has_servers:
-        return run_interruptible(without())
-    with session(settings, writes=False) as opened:
-
-        async def within() -> Estimation:
-            async with opened.ledger() as ledger:
-                return await read(settings, ledger)
-
-        return run_interruptible(within())
+        return run_interruptible(read(settings, None))
+    return on_ledger(lambda ledger: read(settings, ledger), settings)
 
 
 # ---- for people ------------------------------------------------------------------------------------------------------
@@ -212,23 +202,27 @@ def _table(out: Console, estimation: Estimation) -> None:
     truth = {_key(each): each for each in estimation.truth.calls} if estimation.truth else {}
     headings = ("estimate", "from", "to", *(("truth", "off by") if estimation.truth else ()))
     table = table_of("", *headings, right=headings, whole=headings)
+
+    def add(name: str, spread: Spread, real: float, write: Callable[[float], str] = "{:,.0f}".format) -> None:
+        off = f"{spread.usual / real - 1:+.1%}" if real else ""
+        beside = () if estimation.truth is None else (write(real), off)
+        table.add_row(name, *map(write, (spread.usual, spread.low, spread.high)), *beside)
+
+    def begin(each: ModelEstimate | UsedCalls) -> None:
+        table.add_row(Text(f"{each.provider}:{each.model or '?'} {each.lane} {each.purpose}", style="bold"))
+
     for row in estimation.estimate.models:
         used = truth.pop(_key(row), None)
-        table.add_row(Text(f"{row.provider}:{row.model or '?'} {row.lane} {row.purpose}", style="bold"))
-        for name, spread, real in (
-            ("  calls", row.calls, used.calls if used else 0),
-            ("  tokens in", row.input_tokens, used.input_tokens if used else 0),
-            ("  tokens out", row.output_tokens, used.output_tokens if used else 0),
-        ):
-            table.add_row(name, *(f"{value:,.0f}" for value in _values(spread)), *_truth(estimation, spread, real))
+        begin(row)
+        add("  calls", row.calls, used.calls if used else 0)
+        add("  tokens in", row.input_tokens, used.input_tokens if used else 0)
+        add("  tokens out", row.output_tokens, used.output_tokens if used else 0)
         if row.cost_usd is None:
             table.add_row("  USD", "unknown", "", "")
         else:
-            usd = float(used.cost_usd or 0) if used else 0.0
-            cells = _truth(estimation, row.cost_usd, usd, money=True)
-            table.add_row("  USD", *(amount(value) for value in _values(row.cost_usd)), *cells)
+            add("  USD", row.cost_usd, float(used.cost_usd or 0) if used else 0.0, amount)
     for used in truth.values():
-        table.add_row(Text(f"{used.provider}:{used.model or '?'} {used.lane} {used.purpose}", style="bold"))
+        begin(used)
         table.add_row("  calls", "0", "0", "0", f"{used.calls:,}", "")
     out.print(table)
     for row in estimation.estimate.models:
@@ -239,17 +233,6 @@ def _table(out: Console, estimation: Estimation) -> None:
 
 def _key(each: ModelEstimate | UsedCalls) -> tuple[str, str | None, str, str]:
     return each.provider, each.model, each.lane, each.purpose
-
-
-def _values(spread: Spread) -> tuple[float, float, float]:
-    return spread.usual, spread.low, spread.high
-
-
-def _truth(estimation: Estimation, spread: Spread, real: float, *, money: bool = False) -> tuple[str, ...]:
-    if estimation.truth is None:
-        return ()
-    off = f"{spread.usual / real - 1:+.1%}" if real else ""
-    return (amount(real) if money else f"{real:,.0f}"), off
 
 
 def _bounds(estimation: Estimation) -> list[str]:

@@ -38,33 +38,33 @@ def calls(view: JobView, attempts: Sequence[Mapping[str, Any]]) -> list[Bar]:
     """The present run as it went: from its acceptance, or its first call, to its end."""
     own = [attempt for attempt in attempts if attempt["run"] == view.run]
     opened = [_at(attempt["opened_at"]) for attempt in own]
-    begin = (
-        view.created_at
-        if view.run == 1
-        else min([*opened, *([view.started_at] if view.started_at else [])], default=view.created_at)
-    )
-    closes = [_at(attempt["closed_at"]) for attempt in own if attempt["closed_at"]]
-    end = max([*opened, *closes, view.finished_at or view.started_at or begin])
+    closed = [_at(attempt["closed_at"]) if attempt["closed_at"] else None for attempt in own]
+    begin = view.created_at
+    if view.run > 1:
+        begin = min(filter(None, [*opened, view.started_at]), default=begin)
+    end = max(filter(None, [*opened, *closed, view.finished_at or view.started_at or begin]))
     length = max(end - begin, timedelta(milliseconds=1))
-
-    def bar(name: str, detail: str, first: datetime, last: datetime, kind: str) -> Bar:
-        share = 100 * (first - begin) / length, 100 * (last - first) / length
-        return Bar(
-            name, detail, max(0.0, share[0]), max(0.3, share[1]), (last - first) / timedelta(milliseconds=1), kind
-        )
-
-    bars = []
+    spans: list[tuple[str, str, datetime, datetime, str]] = []
     if view.started_at is not None and view.started_at > begin:
-        bars.append(bar("waited", "until a worker took it", begin, view.started_at, "wait"))
-    for attempt, first in zip(own, opened, strict=True):
-        model = ":".join(name for name in (attempt["provider"], attempt["model"]) if name)
-        detail = f"{model}, {attempt['outcome'] or 'open'}"
-        last = _at(attempt["closed_at"]) if attempt["closed_at"] else end
+        spans.append(("waited", "until a worker took it", begin, view.started_at, "wait"))
+    for attempt, first, last in zip(own, opened, closed, strict=True):
+        name = f"{attempt['purpose']} {attempt['round']}.{attempt['number']}"
+        model = ":".join(filter(None, (attempt["provider"], attempt["model"])))
         kind = "call" if attempt["outcome"] == "ok" else "fault"
-        bars.append(bar(f"{attempt['purpose']} {attempt['round']}.{attempt['number']}", detail, first, last, kind))
+        spans.append((name, f"{model}, {attempt['outcome'] or 'open'}", first, last or end, kind))
     if view.finished_at is not None:
-        bars.append(bar("whole run", "to the final write", begin, view.finished_at, "whole"))
-    return bars
+        spans.append(("whole run", "to the final write", begin, view.finished_at, "whole"))
+    return [
+        Bar(
+            name,
+            detail,
+            max(0.0, 100 * (first - begin) / length),
+            max(0.3, 100 * (last - first) / length),
+            (last - first) / timedelta(milliseconds=1),
+            kind,
+        )
+        for name, detail, first, last, kind in spans
+    ]
 
 
 def phases(timing: TimingMs | None) -> list[Bar]:
@@ -77,16 +77,8 @@ def phases(timing: TimingMs | None) -> list[Bar]:
     for name, text in _PHASES.items():
         if name in values:
             width = 100 * values[name] / total
-            bars.append(
-                Bar(
-                    text,
-                    "",
-                    start,
-                    max(0.3, width),
-                    values[name],
-                    "call" if name == "llm" else "wait" if "wait" in name or name == "queue" else "whole",
-                )
-            )
+            kind = "call" if name == "llm" else "wait" if "wait" in name or name == "queue" else "whole"
+            bars.append(Bar(text, "", start, max(0.3, width), values[name], kind))
             start += width
     return bars
 
