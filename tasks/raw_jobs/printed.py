@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -15,7 +16,12 @@ _TEXTS = re.compile(rf"(?s)\[\s*{_TEXT}(?:\s*,?\s*{_TEXT})*+\s*,?\s*\]")
 """A list of texts; NumPy puts blanks and line breaks between them, which Python reads as one text."""
 
 _EACH = re.compile(rf"(?s){_TEXT}")
+_START = re.compile(r"[\[{(]\s*(?:['\"{\[(]|[\]})]|(?:None|nan)\b|[\w.]+\()|[\w.]+\(")
+"""What a print of Python begins with."""
+
 _BETWEEN_OBJECTS = re.compile(r"\}\s*\n\s*\{")
+_MEMBER = re.compile(r"<[\w.]+: ('[^'<>]*')>")
+"""The print of a member of an enum."""
 
 
 def structure_of(text: str) -> list[Any] | dict[str, Any] | None:
@@ -25,18 +31,16 @@ def structure_of(text: str) -> list[Any] | dict[str, Any] | None:
     (['a', 'b'], ['a'], None, None)
     """
     bare = text.strip()
-    if bare[:1] + bare[-1:] not in {"[]", "{}"} and not bare.startswith("array("):
-        return None
-    if len(bare) > MOST_CHARACTERS:
+    if bare[-1:] not in {"]", "}", ")"} or not _START.match(bare) or len(bare) > MOST_CHARACTERS:
         return None
     readers: tuple[Callable[[str], Any], ...] = (orjson.loads, _texts, _literal)
     for reader in readers:
         try:
             value = reader(bare)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except (ValueError, TypeError, ArithmeticError, SyntaxError, MemoryError, RecursionError):
             continue
-        if isinstance(value, dict) and value:
-            return value
+        if isinstance(value, dict):
+            return value or []
         if isinstance(value, list) and all(isinstance(each, str | dict | list) or each is None for each in value):
             return value
     return None
@@ -49,29 +53,35 @@ def _texts(text: str) -> list[str]:
 
 
 def _literal(text: str) -> Any:
-    if not re.match(r"[\[{(]\s*['\"{\[(]|\[\s*\]|\[\s*(?:None|nan|array|Document)\b|array\(", text):
-        raise ValueError("no print of Python")
     try:
         tree = ast.parse(text, mode="eval")
     except SyntaxError:
         # NumPy puts no comma between objects.
-        tree = ast.parse(_BETWEEN_OBJECTS.sub("}, {", text), mode="eval")
+        tree = ast.parse(_MEMBER.sub(r"\1", _BETWEEN_OBJECTS.sub("}, {", text)), mode="eval")
     return _value(tree.body)
 
 
 def _value(node: ast.expr) -> Any:
     """The value of a print; raises ``ValueError`` for anything that is none. Nothing of it is run."""
     match node:
+        case ast.Name(id="nan" | "inf" | "NaT") | ast.UnaryOp(operand=ast.Name(id="inf")):
+            return None
         case ast.Constant() | ast.UnaryOp():
             return ast.literal_eval(node)
-        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+        case ast.List(elts=elements) | ast.Tuple(elts=elements) | ast.Set(elts=elements):
             return [_value(each) for each in elements]
         case ast.Dict(keys=keys, values=values):
             return {str(_value(key)): _value(value) for key, value in zip(keys, values, strict=True) if key is not None}
-        case ast.Name(id="nan"):
-            return None
-        case ast.Call(func=ast.Name(id="array"), args=[inner, *_]):
-            return _value(inner)
-        case ast.Call(func=ast.Name(id="Document"), args=[], keywords=fields):
-            return {each.arg: _value(each.value) for each in fields if each.arg is not None}
+        case ast.Call(args=values, keywords=fields):
+            return _instance(list(map(_value, values)), fields)
     raise ValueError("no print of Python")
+
+
+def _instance(values: list[Any], fields: list[ast.keyword]) -> Any:
+    """The value of a print like ``Document(text='a')``, ``np.str_('a')``, ``array(['a'], dtype=object)`` or ``date(2026, 1, 2)``."""
+    match values:
+        case []:
+            return {each.arg: _value(each.value) for each in fields if each.arg is not None}
+        case [value]:
+            return value
+    return str(datetime(*values))  # noqa: DTZ001 - as it was printed

@@ -154,7 +154,7 @@ def text_of(value: Any) -> str | None:
 def _each(value: Any) -> Iterator[Any]:
     """The sources one by one, in the shapes that they have."""
     if isinstance(value, str):
-        value = structure_of(value) or value
+        value = value if (structure := structure_of(value)) is None else structure
     if isinstance(value, dict):
         yield from _inside(value) if value else [""]
     elif isinstance(value, list | tuple):
@@ -182,7 +182,8 @@ def _element(value: Any) -> Iterator[Any]:
 def _inside(value: Mapping[str, Any]) -> Iterator[Any]:
     """The sources of an object: rows of its columns, those of the list that it wraps, of its members, or itself."""
     value = _spelled(value)
-    texts = next((name for name in (*_TEXT_LISTS, *TEXTS) if isinstance(value.get(name), list)), None)
+    names = (*_TEXT_LISTS, *TEXTS, *filter(_names_text, value))
+    texts = next((name for name in names if isinstance(value.get(name), list)), None)
     if texts is not None:
         lists = {key: each for key, each in value.items() if isinstance(each, list)}
         if all(len(each) == 1 and isinstance(each[0], list) for each in lists.values()) and texts != "sentences":
@@ -234,9 +235,10 @@ def _source(value: dict[str, Any], number: int) -> dict[str, Any]:
     value = _unwrapped(value)
     abouts = [value[key] for key in _METADATA if isinstance(value.get(key), dict)]
     name = _text_name(value)
-    if name is None and (about := next((each for each in abouts if _text_name(each) is not None), None)) is not None:
+    inner = (each for each in value.values() if isinstance(each, dict) and _text_name(each) is not None)
+    if name is None and (about := next(inner, None)) is not None:
         # Stores that know only an id, a score and metadata have the text there.
-        value = {**value, **about}
+        value = {**{key: each for key, each in value.items() if each is not about}, **about}
         name = _text_name(value)
     if name is None:
         raise _no_text(value, number)
@@ -259,13 +261,20 @@ def _source(value: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 def _no_text(value: Mapping[str, Any], number: int) -> InputError:
-    texts = [key for key, each in value.items() if isinstance(each, str)]
-    hint = max(texts, key=lambda key: len(value[key]), default="NAME")
+    hint = max(_named_texts(value), default=(0, "NAME"))[1]
     return InputError(
         f"is missing: none of the keys {', '.join(map(repr, value))} is known as the text of a source; call it 'content', or "
         f"for a file say which it is: --map sources.content={hint}",
         field=f"context.{number}.content",
     )
+
+
+def _named_texts(value: Any) -> Iterator[tuple[int, str]]:
+    """The names of texts at any depth, each with its length."""
+    for key, each in value.items() if isinstance(value, Mapping) else ():
+        if isinstance(each, str):
+            yield len(each), key
+        yield from _named_texts(each)
 
 
 def _text_name(value: Mapping[str, Any]) -> str | None:

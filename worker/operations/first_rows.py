@@ -15,7 +15,6 @@ from tasks.raw_jobs.left_over import (
     structure,
     text_size,
 )
-from tasks.raw_jobs.sources import TEXTS
 from tasks.submit import FIRST
 from worker.operations.input_columns import JobMaker
 from worker.operations.input_rows import Row
@@ -157,8 +156,9 @@ def _keys_in(value: Any) -> set[str]:
 def _maps(name: str, value: Any) -> str:
     """The options that take sources from a column."""
     options = f"--map sources={name}"
-    first = value[0] if isinstance(value, list) and value else value
-    if isinstance(first, dict) and not first.keys() & {*TEXTS}:
-        texts = {key: len(each) for key, each in first.items() if isinstance(each, str)}
-        options += f" --map sources.content={max(texts, key=lambda key: texts[key])}" if texts else ""
+    try:
+        read_job({"query": "?", "context": value})
+    except InputError as error:
+        _, option, hint = str(error).rpartition(" --map ")
+        options += option + hint if option else ""
     return options

@@ -282,10 +282,20 @@ def restore(cell: str) -> str:
 # ---- cells -----------------------------------------------------------------------------------------------------------
 
 
+_PRINT = re.compile(r"\s*\[\s*\(?[\w.]+\(\w+=|[\[<(].* object at 0x|(?s:.*)\ndtype: \w+\s*\Z")
+"""A list of objects, or a Series of pandas, of which only a print is left."""
+
+
 def _sources(value: Any, delimiter: str | None) -> Any:
     """The sources in a value: a list, one that is printed into a text, texts between a delimiter, or one text."""
-    value = (structure_of(value) or value) if isinstance(value, str) else value
+    if isinstance(value, str) and (structure := structure_of(value)) is not None:
+        value = structure
     if isinstance(value, str):
+        if _PRINT.match(value):
+            raise InputError(
+                "the cell is a print of Python that can't be read back; write a list of texts as JSON (json.dumps)",
+                field="context",
+            )
         parts = [value] if delimiter is None else value.split(delimiter)
         return [part for each in parts if (part := each.strip())]
     return _plain(value)

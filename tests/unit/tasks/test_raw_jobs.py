@@ -269,6 +269,8 @@ def test_a_name_is_known_in_every_spelling(spelling: Callable[[str], str]) -> No
         {"question_text": "Why?", "paragraph_text": "Because."},
         {"question": "Why?", "evidence": [{"evidence_text": "Because.", "evidence_page_num": 5}]},
         {"user_question": "Why?", "retrieved_passages": [{"docid": "1", "contents": "Because."}]},
+        {"query": "Why?", "passages": {"is_selected": [1], "passage_text": ["Because."], "url": ["https://a.example"]}},
+        {"query": "Why?", "documents": [{"id": "d", "data": {"title": "T", "snippet": "Because."}}]},
     ],
 )
 def test_rows_of_public_sets_have_a_question_and_a_source(raw: dict[str, Any]) -> None:
@@ -296,6 +298,26 @@ def test_an_id_may_be_a_number(number: Any) -> None:
 def test_printed_lists_of_texts_are_read_as_they_were(texts: list[str]) -> None:
     assert structure_of(str(texts)) == texts
     assert structure_of(f"[{chr(10).join(map(repr, texts))}]") == texts
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *((empty, []) for empty in ("[]", "()", "{}", "set()", "array([], dtype=object)")),
+        ("('a',)", ["a"]),
+        ("{'a'}", ["a"]),
+        ("[np.str_('a'), np.str_(\"b's\")]", ["a", "b's"]),
+        ("array(['a', 'b'], dtype=object)", ["a", "b"]),
+        ("[{'a': np.float64(0.5), 'b': nan, 'c': -inf, 'd': Timestamp('2026-01-02'), 'e': datetime.date(2026, 1, 2)}]",
+         [{"a": 0.5, "b": None, "c": None, "d": "2026-01-02", "e": "2026-01-02 00:00:00"}]),
+        ("[(Document(metadata={}, page_content='a'), 0.5)]", [[{"metadata": {}, "page_content": "a"}, 0.5]]),
+        ("[Scored(node=Text(text='a', links={<Link.UP: '1'>: Other(id='x')}), score=0.5)]",
+         [{"node": {"text": "a", "links": {"1": {"id": "x"}}}, "score": 0.5}]),
+        *((text, None) for text in ("(see above)", "[see (a)]", "Fees (2026)", "[a]", "f(x)", "(1, 2)", "date(2026, 99)", f"[date({10**30}, 1)]")),
+    ],
+)  # fmt: skip
+def test_prints_of_python_are_read_and_other_texts_are_texts(text: str, value: Any) -> None:
+    assert structure_of(text) == value
 
 
 @given(st.text(alphabet="[]{}()'\" ,ab\\\n:1"))

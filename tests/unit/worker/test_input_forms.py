@@ -174,6 +174,14 @@ def test_sources_of_one_cell_are_a_list_texts_between_a_delimiter_or_one_text(tm
     assert sources == [["a", "b"], ["c"], ["d", "e"], ["[1] is a note, not JSON"]]
 
 
+def test_a_cell_that_python_printed_is_no_source_as_a_whole(tmp_path: Path) -> None:
+    series = "0    The fee is due.\n1    Rent.\ndtype: str"
+    cells = ["[]", "('a', 'b')", series, "[Document(id=1, content: 'a')]", "[<Document object at 0x7f>]", "[a]"]
+    read = Read(file(tmp_path, table([{"query": f"{number}?", "context": cell} for number, cell in enumerate(cells)])))
+    assert [job[1:] for job in read.jobs] == [("0?", []), ("1?", ["a", "b"]), ("5?", ["[a]"])]
+    assert ["can't be read back; write" in each for each in read.refused] == [True] * 3
+
+
 def test_answers_to_check_come_as_a_table_too(tmp_path: Path) -> None:
     path = file(tmp_path, "Answer,Sources\nIt closes at noon.,The archive closes at noon.\n,x\n")
     read = Read(path, check_only=True)
@@ -301,6 +309,7 @@ def lines(*rows: dict[str, Any]) -> str:
         ({"team": "a team of the archive", "belege": ["Because."]}, "--map sources=belege."),
         ({"documents": ["https://example.org/1"], "belege": ["Because."]}, "--map sources=belege."),
         ({"belege": [{"nr": "1", "absatz": "Because."}]}, "--map sources=belege --map sources.content=absatz."),
+        ({"belege": [{"id": "a-long-identifier", "values": {"text": "Because."}}]}, "--map sources=belege."),
     ],
 )
 @pytest.mark.parametrize("form", ["lines", "array", "table"])
