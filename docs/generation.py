@@ -165,13 +165,6 @@ async def ungrounded(runner: ExampleRunner) -> str:
     return "\n\n".join(parts)
 
 
-@example
-async def length(runner: ExampleRunner) -> str:
-    runner.stub.then(writes(TENANT, LANDLORD, RENT), writes(TENANT, LANDLORD, RENT))
-    result, _ = await runner.answer(config={"provider": "mine", "max_response_length": 100})
-    return f"{block(result.response)}\n\n`reasoning`: {result.reasoning}"
-
-
 RENT_ANSWER = (
     "The rent may rise once a year, by 4% at most [1]. The landlord must give notice 90 days before [1]. "
     "The deposit is two monthly rents."

@@ -22,7 +22,7 @@ For whoever looks up a setting of a process or an option of a job. Written by `p
 ## Settings of a process
 
 Environment variables, or keys of a TOML file named by `NIGHTDESK_CONFIG` (without the prefix, in lower case). The
-environment goes before the file. A wrong value stops the process, with the variable's name and the fault.
+environment goes before the file. Defaults stand in brackets. A wrong value stops the process, with the variable's name and the fault.
 
 `NAME_FILE` names a file that holds the secret `NAME`, as Docker and Kubernetes mount them: """
     f"""for {", ".join(f"`{name}`" for name in SECRETS)},
@@ -32,8 +32,6 @@ read at the start, and for [keys of providers](providers.md#keys-in-files).
 SETTINGS_TABLE = """
 ### {group}
 
-| variable | default | meaning |
-| --- | --- | --- |
 """
 GROUPS = {
     "Servers and home": "home database_url redis_url key_prefix tenant_prefixes tenant log_level log_format traces traces_ratio traces_content",
@@ -58,10 +56,8 @@ passwords of their own, and stay up until `nightdesk down`. As root they run as 
 
 ## Options of a job
 
-Fields of `config` in a job, or of `defaults` in a batch. An unknown field is an error.
+Fields of `config` in a job, or of `defaults` in a batch, with their defaults. An unknown field is an error.
 
-| field | default | meaning |
-| --- | --- | --- |
 """
 
 TAIL = """
@@ -97,7 +93,12 @@ def values(annotation: Any) -> list[str]:
 def _setting(name: str) -> str:
     field = Settings.model_fields[name]
     default = as_markdown(field.get_default(call_default_factory=True))
-    return f"| `NIGHTDESK_{name.upper()}` | {default} | {linked(field.description or '')} |\n"
+    return line(f"NIGHTDESK_{name.upper()}", default, linked(field.description or ""))
+
+
+def line(name: str, default: str, meaning: str) -> str:
+    """The line of a setting or an option, with its default if it has one."""
+    return f"- `{name}`{'' if default == 'none' else f' ({default})'}: {meaning}\n"
 
 
 def linked(description: str) -> str:
@@ -110,8 +111,8 @@ def _option(name: str) -> str:
     meaning = field.description or ""
     allowed = values(field.annotation)
     if any(value not in meaning for value in allowed):
-        meaning = f"{', '.join(allowed)}: {meaning}"
-    return f"| `{name}` | {as_markdown(field.default)} | {meaning} |\n"
+        meaning = f"{meaning}. Values: {', '.join(allowed)}"
+    return line(name, as_markdown(field.default), meaning)
 
 
 def configure() -> str:
