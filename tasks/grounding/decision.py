@@ -3,6 +3,7 @@
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from schemas.claim_error import ClaimError, ErrorKind
@@ -31,9 +32,11 @@ ROUGHLY = 0.06
 FACTORS = (7.0, 12.0, 52.0, 60.0, 100.0)
 """Numbers of which a derived one may be a multiple without a word: months of a year."""
 _MOST_NUMBERS = 40
-_RANGE = re.compile(r"\d\s?[%€$£]?\s?(?:[-–]|a|à|to|bis|tot|al|and|und|et|y|e|en)\s?[€$£]?\s?\d")  # noqa: RUF001 - a dash between the ends of a range
-_REACH = 8
-"""Characters before a number among which the other end of its range stands."""
+_TO = re.compile(r"[\s%€$£.]*(?:[-–]|a|à|al|au|bis|hasta|t/m|through|to|tot|until)\s*[€$£]?", re.IGNORECASE)  # noqa: RUF001 - a dash between the ends of a range
+"""What stands between the ends of a range."""
+_AND = re.compile(r"[\s%€$£.]*(?:and|e|en|et|und|y)\s*[€$£]?", re.IGNORECASE)
+"""The same, between figures and behind "between"; else it stands between members of a list."""
+_BETWEEN = re.compile(r"\b(?:between|entre|fra|tra|tussen|zwischen)\W*$", re.IGNORECASE)
 _QUOTED = re.compile(r"[\"“„«»]\s?([^\"“”„«»]{3,400}?)\s?[\"”“»«]")
 
 
@@ -115,7 +118,11 @@ class _Decider:
         if best is None:
             return Decision(Verdict.UNDECIDED, unaccounted=self._surfaces(self._claim.facts))
         _, result, place = best
-        if result.differs is not None and result.kind is not None and not self._is_in_range(place, result.differs[1]):
+        if (
+            result.differs is not None
+            and result.kind is not None
+            and not self._is_in_range(result.differs[0], place, result.differs[1])
+        ):
             return self._contradiction(place, *result.differs, result.kind)
         return self._rivalled() or Decision(
             Verdict.UNDECIDED, _evidence(place), unaccounted=self._surfaces(result.missing)
@@ -281,15 +288,18 @@ class _Decider:
             return True
         if "time" in fact.group and sum("clock" in other.group for other in facts) > 1:
             return True
-        return any(self._is_in_range(place, facts[at]) for at in rivals)
+        return any(self._is_in_range(fact, place, facts[at]) for at in rivals)
 
-    def _is_in_range(self, place: _Place, end: Fact | None) -> bool:
-        """Tells whether a number of a place is one end of a range."""
-        if end is None or end.kind not in {Kind.NUMBER, Kind.DATE}:
+    def _is_in_range(self, own: Fact | None, place: _Place, other: Fact | None) -> bool:
+        """Tells whether a number or date of a place is an end of a range, in which that of the claim may lie.
+
+        A weekday, an hour or a date does not where it is an end of a range itself, or beyond both.
+        """
+        if own is None or other is None or (ends := _range_of(place.facts, other)) is None:
             return False
-        text = place.facts.text
-        before = text[max(0, end.start - _REACH) : end.end]
-        return bool(_RANGE.search(before) or _RANGE.search(text, end.start, end.end + _REACH))
+        if own.kind is not Kind.DATE:
+            return True
+        return _range_of(self._claim, own) is None and not _is_beyond(own, *ends)
 
     def _follows(self, fact: Fact) -> bool:
         """Tells whether a number is the sum, difference, product or share of two remaining, or nearly one of them."""
@@ -324,6 +334,32 @@ class _Decider:
             )
             for target in targets
         )
+
+
+def _range_of(text: FactText, end: Fact) -> tuple[Fact, Fact] | None:
+    """The ends of the range of which a fact is one; None for other facts."""
+    facts = [fact for fact in text.facts if fact.kind in {Kind.NUMBER, Kind.DATE}]
+    for first, last in pairwise(facts):
+        between = text.text[first.end : last.start]
+        if end not in {first, last}:
+            continue
+        has_figures = text.text[first.end - 1].isdigit() and text.text[last.start].isdigit()
+        if _TO.fullmatch(between) or (
+            _AND.fullmatch(between) and (has_figures or _BETWEEN.search(text.text, 0, first.start))
+        ):
+            return first, last
+    return None
+
+
+def _is_beyond(own: Fact, first: Fact, last: Fact) -> bool:
+    """Tells whether a weekday, an hour or a date lies before a range of the same, or behind it."""
+    places = [key for fact in (first, own, last) for key in fact.keys if isinstance(key, tuple)]
+    if len(places) != 3 or len({place[0] for place in places}) > 1:  # noqa: PLR2004 - one for each fact
+        return False
+    # What one of them lacks, such as the year, tells nothing.
+    parts = [parts for parts in zip(*(place[1:] for place in places), strict=True) if all(parts)]
+    start, inside, end = zip(*parts, strict=True) if parts else ((), (), ())
+    return not start <= inside <= end if start <= end else end < inside < start
 
 
 _NAMING = frozenset({Kind.NUMBER, Kind.DATE, Kind.NAME})

@@ -318,7 +318,10 @@ class _Reader:
         return (
             token.low in self._words.months
             and token.text[0].isupper()
-            and any(other.text[0].isdigit() for other in beside)
+            and (
+                any(other.text[0].isdigit() for other in beside)
+                or (at > 0 and self._tokens[at - 1].low in self._words.roles)
+            )
         )
 
     # ---- numbers ----

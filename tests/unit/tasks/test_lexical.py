@@ -56,6 +56,22 @@ def test_verdicts_on_own_sentences(case: Case) -> None:
         assert case.sources[evidence.source_index][evidence.start : evidence.end].strip()
 
 
+OPENING_HOURS = "The pool in Harbour Street opens Tuesday to Friday from 9 am to 5 pm, between May and September."
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict"),
+    [
+        ("The pool in Harbour Street opens on Thursday.", Verdict.UNDECIDED),
+        ("The pool in Harbour Street opens on Sunday.", Verdict.CONTRADICTED),
+        ("The pool in Harbour Street opens in July.", Verdict.UNDECIDED),
+        ("The pool in Harbour Street opens Tuesday to Saturday.", Verdict.CONTRADICTED),
+    ],
+)
+def test_a_day_inside_a_range_contradicts_nothing(claim: str, verdict: Verdict) -> None:
+    assert only(claim, OPENING_HOURS).verdict is verdict
+
+
 @pytest.mark.parametrize(
     ("claim", "reason"),
     [
