@@ -221,6 +221,7 @@ def peer(client: socket.socket) -> int:
 
 def warm() -> None:
     """Import what commands will, and read what they read once: tables of words, and certificates."""
+    gc.disable()  # imports make objects that stay, and looking at them takes a second
     for module in MODULES:
         import_module(module)
     for model in _subclasses(Contract):
@@ -232,6 +233,7 @@ def warm() -> None:
     )
     gc.collect()
     gc.freeze()  # a collection in a forked process would touch, and so copy, every page
+    gc.enable()
 
 
 def _subclasses(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
