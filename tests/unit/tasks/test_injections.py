@@ -5,6 +5,8 @@ import json
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from schemas.generation import AnswerProtocol
 from schemas.job import JobRequest
@@ -13,6 +15,7 @@ from tasks.answers.markers import find_markers
 from tasks.answers.postprocess import Processed, postprocess
 from tasks.prompting.messages import render
 from tasks.prompting.sources.injection import undisguise
+from tasks.text.word_search import WordSearch
 from tests.builders import make_completion
 from tests.unit.tasks.injections import INJECTIONS, Injection
 
@@ -164,3 +167,13 @@ def test_honest_texts_are_not_suspected(honest: str) -> None:
     request = JobRequest(query="What?", context=[honest])
     kinds = {flag.kind for flag in render(request, AnswerProtocol.SEGMENTS).snapshot.flags}
     assert kinds <= {Flag.MARKER}
+
+
+@given(
+    st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=25),
+    st.text(st.characters(exclude_categories=()), max_size=30),
+)
+def test_words_are_found_wherever_they_stand(words: list[str], text: str) -> None:
+    search = WordSearch(*words)
+    assert search(text) == any(word in text for word in words)
+    assert search(text + words[-1])
