@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -73,6 +74,7 @@ class Night:
     home: Home
     directory: Path
     names: dict[str, str]
+    connections: ExitStack
 
     def start_run(self, name: str) -> Command:
         """A run whose calls are under way; ``OPEN`` is its batch."""
@@ -85,7 +87,8 @@ class Night:
 
     @cached_property
     def connection(self) -> "psycopg.Connection[Any]":
-        return psycopg.connect(local.start(self.home.root).database_url, autocommit=True)
+        connection = psycopg.connect(local.start(self.home.root).database_url, autocommit=True)
+        return self.connections.enter_context(connection)
 
     def run(self, arguments: list[str]) -> Ended:
         """Runs a command with what its words stand for."""
@@ -115,7 +118,7 @@ class Night:
 
 @pytest.fixture
 def night(tmp_path: Path) -> Iterator[Night]:
-    with new_home() as home:
+    with new_home() as home, ExitStack() as connections:
         done = write_lines(tmp_path / "done.jsonl", [question(0)])
         assert home.run("run", done, "-o", tmp_path / "out.jsonl").code == 0
         names = {
@@ -125,7 +128,7 @@ def night(tmp_path: Path) -> Iterator[Night]:
         # Longer than all looks take on a busy machine.
         patient = {"timeout_s": 600}
         write_lines(tmp_path / "calls.jsonl", [question(number, config=patient) for number in range(10, 13)])
-        yield Night(home, tmp_path, names)
+        yield Night(home, tmp_path, names, connections)
 
 
 def test_at_rest_a_look_leaves_nothing_running(night: Night) -> None:
