@@ -3,6 +3,7 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -209,12 +210,11 @@ class CallKind(NamedTuple):
     escalate: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedAnswer:
-    """The call that one job would make first, without its texts.
+class Forecast(NamedTuple):
+    """The way of one job through the first step: a call of a kind, no call by rule (``outcome``), or a problem.
 
     Attributes:
-        counted: tokens of its prompt in the count of its record.
+        counted: tokens of the prompt in the count of its record.
         tokens: tokens of the prompt and of the schema of the reply by the tokenizer; 0 where earlier calls tell what is billed
             for a count.
         cap: most tokens of the answer.
@@ -222,108 +222,15 @@ class PlannedAnswer:
         share_key: names identical calls whose answers are shared; None: it shares none.
     """
 
-    kind: CallKind
-    counted: int
-    tokens: int
-    cap: int
-    reserve_usd: Decimal | None
-    share_key: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """The way of one job through the first step: a call, no call by rule (``outcome``), or a problem."""
-
-    answer: PlannedAnswer | None = None
+    kind: CallKind | None = None
+    counted: int = 0
+    tokens: int = 0
+    cap: int = 0
+    reserve_usd: Decimal | None = None
+    share_key: bytes | None = None
     outcome: Outcome | None = None
     problem: str | None = None
     check_only: bool = False
-
-
-@dataclass(slots=True)
-class Forecaster:
-    """Plans the first call of a job by the code that makes it, and makes none."""
-
-    providers: Providers
-    history: History
-    sharing: SharePolicy = NO_SHARING
-    variants: Variants = field(default_factory=dict)
-    judge: str | None = None
-    """Judge of the settings."""
-    judge_share: Decimal = Decimal(0)
-    """Share of an answer's cost that a judge by default may add."""
-    judge_rides: bool = True
-    """The judge that a job asks for may ride in a provider batch."""
-    lanes: LaneChooser | None = None
-    """Chooses the lane of jobs that leave it open; None: they are called at once."""
-
-    def forecast(self, job: Leased) -> Forecast:
-        """Plans one job as if it was leased now."""
-        if job.request.check_only:
-            return Forecast(check_only=True)
-        if (ruling := ruled_out(job)) is not None:
-            return Forecast(outcome=ruling[0])
-        try:
-            plan = FallbackChain(job, self.providers, lambda _: None, self.variants, self.lanes).take()
-        except (ConfigurationError, InputError, ProviderError) as error:
-            return Forecast(problem=str(error))
-        call = plan.call
-        share = self.sharing.terms(job, call) if self.sharing.tenants else None
-        past = self.history.answers(call)
-        judge, by_default = self._judge_of(job.request.config, call)
-        counter = exact_counter(call.model)
-        kind = CallKind(
-            call.provider,
-            call.model,
-            call.lane,
-            past,
-            counter.name if counter else ESTIMATE,
-            judge,
-            by_default,
-            Lane.STANDARD.value if by_default else self._judge_lane(job, judge),
-            tuple(job.request.config.escalate),
-        )
-        return Forecast(
-            PlannedAnswer(
-                kind,
-                counted=call.prompt.snapshot.prompt_tokens or 0,
-                tokens=prompt_tokens(call, counter) if past is None or past.billed_share is None else 0,
-                cap=call.request.config.max_tokens,
-                reserve_usd=call.reserve_usd,
-                share_key=share.key if share is not None else None,
-            )
-        )
-
-    async def refresh_judge(self, config: GenerationConfig) -> None:
-        """Reads the times of the provider batches of the judge that a job asks for."""
-        judge = config.judge or self.judge
-        if self.lanes is None or not judge or CheckerName.JUDGE not in config.checkers:
-            return
-        try:
-            turn = Turn.parse(judge)
-            await self.lanes.refresh_times(turn.provider, model_of(self.lanes, turn) or "")
-        except ConfigurationError:
-            # The worker says what is missing.
-            return
-
-    def _judge_lane(self, job: Leased, judge: str) -> str:
-        if self.lanes is None or not judge or not self.judge_rides:
-            return Lane.STANDARD.value
-        try:
-            choice = choose_lane(self.lanes, job, Turn.parse(judge))
-        except ConfigurationError:
-            choice = None
-        return Lane.STANDARD.value if choice is None else choice.lane.value
-
-    def _judge_of(self, config: GenerationConfig, call: Call) -> tuple[str, bool]:
-        if CheckerName.JUDGE in config.checkers:
-            return config.judge or self.judge or "", False
-        if not self.judge_share or not wants_default(config):
-            return "", False
-        if self.judge:
-            return self.judge, True
-        cheap = self.providers.cheap_judge(call.provider, call.model)
-        return (f"{cheap.turn.provider}:{cheap.turn.model or ''}" if cheap else ""), True
 
 
 def prompt_tokens(call: Call, counter: TokenCounter | None) -> int:
@@ -379,8 +286,8 @@ def first_lease(
 # ---- all jobs --------------------------------------------------------------------------------------------------------
 
 
-class Tariff(Protocol):
-    """The prices of an installation."""
+class PricedProviders(Providers, Protocol):
+    """The providers of an installation with their prices."""
 
     def usage_usd(self, provider: str, model: str | None, usage: Usage, lane: str) -> Decimal | None:
         """The cost of one call with this usage; None: the price is unknown."""
@@ -423,6 +330,11 @@ class ModelEstimate:
     output_from: str
     latency_s: float | None = None
 
+    @property
+    def name(self) -> str:
+        """The provider and its model."""
+        return f"{self.provider}:{self.model or '?'}"
+
 
 @dataclass(frozen=True, slots=True)
 class TimeEstimate:
@@ -463,7 +375,7 @@ class Estimate:
     @property
     def unpriced(self) -> tuple[str, ...]:
         """``provider:model`` of each model without a known price."""
-        return tuple(dict.fromkeys(f"{row.provider}:{row.model or '?'}" for row in self.models if row.cost_usd is None))
+        return tuple(dict.fromkeys(row.name for row in self.models if row.cost_usd is None))
 
     def total(self, amount: Literal["calls", "input_tokens", "output_tokens"]) -> Spread:
         """The sum over all models."""
@@ -477,18 +389,25 @@ class Estimate:
 
 @dataclass(slots=True)
 class Estimator:
-    """Adds up forecasts; holds sums alone, whatever the number of jobs."""
+    """Plans the first call of each job by the code that makes it, and makes none; holds sums alone, whatever the number of jobs."""
 
-    tariff: Tariff
+    providers: PricedProviders
     history: History
     limits: Callable[[str, str | None], CallLimits]
+    sharing: SharePolicy = NO_SHARING
+    variants: Variants = field(default_factory=dict)
+    judge: str | None = None
+    """Judge of the settings."""
     judge_share: Decimal = Decimal(0)
+    """Share of an answer's cost that a judge by default may add."""
     judge_cap: int = 8_192
     """Most tokens of a judge's reply."""
+    judge_rides: bool = True
+    """The judge that a job asks for may ride in a provider batch."""
     slots: int = 1_000
     """Calls at once of all workers."""
-    lane_s: Callable[[str, str | None, str], tuple[float, str] | None] = lambda *_: None
-    """Seconds that a call waits in a cheaper lane of a model, and their basis; None for a call at once."""
+    lanes: LaneChooser | None = None
+    """Chooses the lane of jobs that leave it open; None: they are called at once."""
     jobs: int = 0
     stored: int = 0
     check_only: int = 0
@@ -496,6 +415,68 @@ class Estimator:
     problems: Counter[str] = field(default_factory=Counter)
     _reserve: Decimal = Decimal(0)
     _sums: dict[CallKind, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+    async def read_lanes(self, config: GenerationConfig) -> None:
+        """Reads the times of the provider batches that a job and its judge may take."""
+        if self.lanes is None or config.lane is Lane.STANDARD:
+            return
+        await self.lanes.refresh(config)
+        judge = config.judge or self.judge
+        if judge and CheckerName.JUDGE in config.checkers:
+            # What a configuration lacks is told by the worker.
+            with suppress(ConfigurationError):
+                turn = Turn.parse(judge)
+                await self.lanes.refresh_times(turn.provider, model_of(self.lanes, turn) or "")
+
+    def forecast(self, job: Leased) -> Forecast:
+        """Plans one job as if it was leased now."""
+        if job.request.check_only:
+            return Forecast(check_only=True)
+        if (ruling := ruled_out(job)) is not None:
+            return Forecast(outcome=ruling[0])
+        try:
+            call = FallbackChain(job, self.providers, lambda _: None, self.variants, self.lanes).take().call
+        except (ConfigurationError, InputError, ProviderError) as error:
+            return Forecast(problem=str(error))
+        share = self.sharing.terms(job, call) if self.sharing.tenants else None
+        past, counter = self.history.answers(call), exact_counter(call.model)
+        judge, by_default = self._judge_of(job.request.config, call)
+        kind = CallKind(
+            call.provider,
+            call.model,
+            call.lane,
+            past,
+            counter.name if counter else ESTIMATE,
+            judge,
+            by_default,
+            Lane.STANDARD.value if by_default else self._judge_lane(job, judge),
+            tuple(job.request.config.escalate),
+        )
+        return Forecast(
+            kind,
+            counted=call.prompt.snapshot.prompt_tokens or 0,
+            tokens=prompt_tokens(call, counter) if past is None or past.billed_share is None else 0,
+            cap=call.request.config.max_tokens,
+            reserve_usd=call.reserve_usd,
+            share_key=share.key if share is not None else None,
+        )
+
+    def _judge_lane(self, job: Leased, judge: str) -> str:
+        choice = None
+        if self.lanes is not None and judge and self.judge_rides:
+            with suppress(ConfigurationError):
+                choice = choose_lane(self.lanes, job, Turn.parse(judge))
+        return Lane.STANDARD.value if choice is None else choice.lane.value
+
+    def _judge_of(self, config: GenerationConfig, call: Call) -> tuple[str, bool]:
+        if CheckerName.JUDGE in config.checkers:
+            return config.judge or self.judge or "", False
+        if not self.judge_share or not wants_default(config):
+            return "", False
+        if self.judge:
+            return self.judge, True
+        cheap = self.providers.cheap_judge(call.provider, call.model)
+        return (f"{cheap.turn.provider}:{cheap.turn.model or ''}" if cheap else ""), True
 
     def add(self, forecast: Forecast, *, stored: bool = False) -> None:
         """Adds one job; ``stored``: it takes the answer of an identical call."""
@@ -508,10 +489,10 @@ class Estimator:
             self.problems[forecast.problem] += 1
         elif stored:
             self.stored += 1
-        elif (answer := forecast.answer) is not None:
-            amounts = {"calls": 1, "counted": answer.counted, "tokens": answer.tokens, "cap": answer.cap}
-            self._sums[answer.kind].update(amounts)
-            self._reserve = max(self._reserve, answer.reserve_usd or Decimal(0))
+        elif forecast.kind is not None:
+            sums = {"calls": 1, "counted": forecast.counted, "tokens": forecast.tokens, "cap": forecast.cap}
+            self._sums[forecast.kind].update(sums)
+            self._reserve = max(self._reserve, forecast.reserve_usd or Decimal(0))
 
     def result(self) -> Estimate:
         """The estimate of all jobs so far."""
@@ -567,33 +548,30 @@ class Estimator:
         past: Averages | None = None,
     ) -> ModelEstimate:
         """Calls with the tokens of each, at their price; ``sources`` name the bases of input and output."""
-        model = self.tariff.model_of(turn.provider, turn.model)
-        costs = [
-            self._cost(Turn(turn.provider, model), lane, *each, past) for each in zip(inputs, outputs, strict=True)
-        ]
+        costs = [self._cost(turn, lane, *each, past) for each in zip(inputs, outputs, strict=True)]
         prices = [cost for cost in costs if cost is not None]
         return ModelEstimate(
-            provider=turn.provider,
-            model=model,
-            lane=lane,
-            purpose=str(purpose),
-            calls=calls,
-            input_tokens=calls.times(*inputs),
-            output_tokens=calls.times(*outputs),
-            cost_usd=calls.times(*prices) if len(prices) == len(costs) else None,
-            counted_by=sources[0],
-            output_from=sources[1],
+            turn.provider,
+            self.providers.model_of(turn.provider, turn.model),
+            lane,
+            str(purpose),
+            calls,
+            calls.times(*inputs),
+            calls.times(*outputs),
+            calls.times(*prices) if len(prices) == len(costs) else None,
+            *sources,
             latency_s=past.latency_s if past is not None else None,
         )
 
-    def _cost(self, turn: Turn, lane: str, inputs: float, outputs: float, past: Averages | None) -> float | None:
+    def _cost(self, turn: Turn, lane: str, inputs: float, outputs: float, past: Averages | None = None) -> float | None:
         usage = Usage(
             input_tokens=round(inputs),
             output_tokens=round(outputs),
             cached_input_tokens=int(inputs * past.cache_reads) if past else 0,
             cache_write_tokens=int(inputs * past.cache_writes) if past else 0,
         )
-        usd = self.tariff.usage_usd(turn.provider, turn.model, usage, lane)
+        model = self.providers.model_of(turn.provider, turn.model)
+        usd = self.providers.usage_usd(turn.provider, model, usage, lane)
         return None if usd is None else float(usd)
 
     def _follow_ups(self, kind: CallKind, answers: ModelEstimate) -> Iterable[ModelEstimate]:
@@ -627,28 +605,23 @@ class Estimator:
 
     def _first_judge(self, kind: CallKind, answers: ModelEstimate, *, unneeded: bool) -> ModelEstimate:
         """A judge of which no call is known: it reads at most the prompt and the answer."""
-        jobs = answers.calls.usual
+        turn, jobs = Turn.parse(kind.judge), answers.calls.usual
         most_in = (answers.input_tokens.usual + answers.output_tokens.usual) / jobs
-        calls, source = Spread.only(jobs), "no earlier calls of this judge: a guess"
+        share, inputs = Spread.only(1.0), Spread(0.0, most_in / 2, most_in)
         outputs = Spread(0.0, min(JUDGE_TOKENS, self.judge_cap), self.judge_cap)
-        row = self._row(
-            Turn.parse(kind.judge),
-            kind.judge_lane,
-            Purpose.JUDGE,
-            calls,
-            Spread(0.0, most_in / 2, most_in),
-            outputs,
-            (source, source),
-        )
+        source = "no earlier calls of this judge: a guess"
+        each_usd = self._cost(turn, kind.judge_lane, inputs.usual, outputs.usual)
         if unneeded:
-            source = "the earlier answers, of which none needed a judge"
-            return _resized(row, Spread(0.0, 0.0, OTHER_JUDGES), source)
-        if not kind.by_default or row.cost_usd is None or answers.cost_usd is None:
-            return row
-        # It is not asked beyond this share of what the answers cost.
-        allowed = answers.cost_usd.times(float(self.judge_share) / (row.cost_usd.usual or 1.0))
-        source = f"at most {float(self.judge_share):.0%} of the answers' cost; no earlier calls"
-        return _resized(row, Spread(0.0, min(1.0, allowed.usual) / 2, min(1.0, allowed.high)), source)
+            share, source = Spread(0.0, 0.0, OTHER_JUDGES), "the earlier answers, of which none needed a judge"
+        elif kind.by_default and each_usd is not None and answers.cost_usd is not None:
+            # It is not asked beyond this share of what the answers cost.
+            allowed = answers.cost_usd.times(float(self.judge_share) / (jobs * each_usd or 1.0))
+            share = Spread(0.0, min(1.0, allowed.usual) / 2, min(1.0, allowed.high))
+            source = f"at most {float(self.judge_share):.0%} of the answers' cost; no earlier calls"
+        if share.low < 1:
+            inputs, outputs = Spread.only(inputs.usual), Spread.only(outputs.usual)
+        calls = share.times(jobs)
+        return self._row(turn, kind.judge_lane, Purpose.JUDGE, calls, inputs, outputs, (source, source))
 
     def _escalations(self, kind: CallKind, answers: ModelEstimate) -> Iterable[ModelEstimate]:
         """Further models of a cascade: a guess, because how often they are asked depends on the questions."""
@@ -678,8 +651,10 @@ class Estimator:
         """The time of the slowest cheaper lane, for each purpose one after the other: a judge reads what came back."""
         times: dict[str, tuple[float, str]] = {}
         for row in models:
-            if (time := self.lane_s(row.provider, row.model, row.lane)) is not None:
-                times[row.purpose] = max(time, times.get(row.purpose, time))
+            if self.lanes is not None and row.lane != Lane.STANDARD:
+                time, basis = self.lanes.expected_time(row.provider, row.model, Lane(row.lane))
+                bound = time.total_seconds(), basis
+                times[row.purpose] = max(bound, times.get(row.purpose, bound))
         if not times:
             return None
         return sum(seconds for seconds, _ in times.values()), max(times.values())[1]
@@ -701,23 +676,6 @@ class Estimator:
             latency_s = max(latency for _, latency in timed)
             busy = _sum(calls.times(latency / at_once) for calls, latency in timed)
             yield Spread(*(max(seconds, latency_s) for seconds in busy)), f"{at_once:,} calls at once of {name}"
-
-
-def _resized(row: ModelEstimate, share: Spread, source: str) -> ModelEstimate:
-    """The row with a share of its usual calls, whatever their own bounds."""
-    calls = Spread.only(row.calls.usual).times(*share)
-    inputs = Spread.only(row.input_tokens.usual).times(*share)
-    outputs = Spread.only(row.output_tokens.usual).times(*share)
-    cost_usd = row.cost_usd and Spread.only(row.cost_usd.usual).times(*share)
-    return replace(
-        row,
-        calls=calls,
-        input_tokens=inputs,
-        output_tokens=outputs,
-        cost_usd=cost_usd,
-        counted_by=source,
-        output_from=source,
-    )
 
 
 def _sum(spreads: Iterable[Spread]) -> Spread:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,8 +26,16 @@ from tests.builders import (
 from tests.contract.situations import open_one, submit, submit_and_take, take
 from worker.cli.commands.cost_estimate import show_estimation
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.estimation import estimate_batch, estimate_files, to_json
-from worker.operations.first_estimate import deviation_lines, estimate_line, first_estimate, with_estimate
+from worker.operations.estimation import (
+    batch_document,
+    deviation_lines,
+    estimate_batch,
+    estimate_line,
+    estimate_submission,
+    first_estimate,
+    to_json,
+)
+from worker.operations.file_submission import Submission
 from worker.settings import Settings
 
 CALLS = 30
@@ -62,6 +71,10 @@ async def answered(
     return receipt.batch_id
 
 
+def submission_of(path: Path, settings: Settings, **batch: Any) -> Submission:
+    return Submission([str(path)], batch, settings, strict=False)
+
+
 def test_averages_are_those_of_the_tenant_and_of_calls_before_a_moment(database_url: str) -> None:
     async def work(ledger: PostgresLedger) -> None:
         batch_id = await answered(ledger, "desk")
@@ -91,7 +104,7 @@ def test_a_file_is_estimated_by_earlier_answers_and_nothing_is_written(database_
         path = tmp_path / "in.jsonl"
         path.write_text("\n".join(lines))
         batches = len(await ledger.reading.batches(10))
-        done = to_json(await estimate_files([str(path)], {}, Settings(provider="extractive"), ledger))
+        done = to_json(await estimate_submission(submission_of(path, Settings(provider="extractive")), ledger))
         assert len(await ledger.reading.batches(10)) == batches
         assert (done["lines"], done["jobs"], done["calls"]) == (10, 9, 7)
         assert [line["where"] for line in done["refused"]] == [f"{path}, line 8"]
@@ -99,7 +112,7 @@ def test_a_file_is_estimated_by_earlier_answers_and_nothing_is_written(database_
         (row,) = done["models"]
         assert (row["output_tokens"]["usual"], row["output_from"]) == (7 * 40, f"{CALLS} earlier calls")
         await submit(ledger, make_request(idempotency_key="k"), batch=make_batch("default"))
-        again = to_json(await estimate_files([str(path)], {}, Settings(provider="extractive"), ledger))
+        again = to_json(await estimate_submission(submission_of(path, Settings(provider="extractive")), ledger))
         assert (again["jobs"], again["known_jobs"]) == (8, 1)
 
     scenario(database_url, work)
@@ -115,7 +128,8 @@ def test_a_lane_that_ends_beyond_the_deadline_is_named(
 
     def late_s(lane: str, deadline: datetime, **options: str) -> float | None:
         fields = {"defaults": {"lane": lane}, "deadline": deadline.isoformat(), **options}
-        estimation = asyncio.run(estimate_files([str(path)], fields, Settings(provider="openai"), None))
+        submission = submission_of(path, Settings(provider="openai"), **fields)
+        estimation = asyncio.run(estimate_submission(submission, None))
         show_estimation(estimation, as_json=False)
         return estimation.late_s
 
@@ -162,9 +176,8 @@ def test_the_estimate_of_a_submission_is_kept_with_its_batch_without_texts(datab
         path = tmp_path / "in.jsonl"
         path.write_text(json.dumps({"query": "Why?", "context": ["The desk takes the copy of the day."]}) + "\n{secret")
         settings = Settings(provider="extractive")
-        batch, estimation = await with_estimate(
-            make_batch("default"), [str(path)], {}, settings, ledger, same_input=None
-        )
+        estimation = await estimate_submission(submission_of(path, settings), ledger)
+        batch = replace(make_batch("default"), estimate=batch_document(estimation))
         await submit(ledger, batch=batch)
         assert "1 calls" in estimate_line(estimation)
         assert "secret" not in json.dumps(batch.estimate)

@@ -9,12 +9,10 @@ from typing import Any
 import psycopg
 
 from schemas.states import JobState
-from tests.builders import make_batch
 from tests.contract.situations import ACTOR, state
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.estimation import estimate_files
+from worker.operations.estimation import estimate_submission
 from worker.operations.file_submission import Accepted, Submission
-from worker.operations.first_estimate import with_estimate
 from worker.operations.input_content import SameInput
 from worker.operations.second_reading import Unchanged
 from worker.settings import Settings
@@ -77,14 +75,11 @@ async def test_lines_that_did_not_change_keep_their_jobs(database_url: str, tmp_
         assert second.batch_id is not None
         assert (await ledger.reading.batch_status(second.batch_id)).jobs == 3
 
-        files, settings = [str(path)], Settings(provider="extractive")
-        estimation = await estimate_files(files, {}, settings, ledger)
-        assert (estimation.lines, estimation.unchanged, estimation.estimate.jobs) == (31, 31, 0)
-        assert (await estimate_files(files, {}, settings, ledger, same_input=SameInput.PAY_ANEW)).estimate.jobs == 31
-        for same, jobs_asked in ((SameInput.TAKE_EARLIER, 0), (SameInput.PAY_ANEW, 31)):
-            stored, _ = await with_estimate(make_batch("default"), files, {}, settings, ledger, same_input=same)
-            assert stored.estimate is not None
-            assert stored.estimate["jobs"] == jobs_asked
+        for same, unchanged_lines in ((SameInput.TAKE_EARLIER, 31), (SameInput.PAY_ANEW, 0)):
+            again = Submission([str(path)], {}, Settings(provider="extractive"), strict=False, same_input=same)
+            estimation = await estimate_submission(again, ledger)
+            assert (estimation.lines, estimation.unchanged) == (31, unchanged_lines)
+            assert estimation.estimate.jobs == 31 - unchanged_lines
 
         # Taken back, from the batch that has each of them by now.
         unchanged, third, _ = await hand_in(ledger, path, [*reversed(LINES)])

@@ -178,7 +178,7 @@ def run_lines(report: Report, output: str) -> list[str]:
         if holds:
             lines.append(f"then go on with: nightdesk run --resume {status.batch_id} -o {output}")
     if report.estimate is not None:
-        from worker.operations.first_estimate import deviation_lines  # noqa: PLC0415 - a plain run has no use for it
+        from worker.operations.estimation import deviation_lines  # noqa: PLC0415 - a plain run has no use for it
 
         lines += deviation_lines(report.estimate, report.estimate["truth"])
     lines += _open_lines(status, output)

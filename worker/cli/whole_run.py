@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -271,20 +271,22 @@ class _WholeRun:
     async def _beside_truth(self, ledger: PostgresLedger, batch_id: UUID | None) -> dict[str, Any] | None:
         if not self.request.estimate or batch_id is None:
             return None
-        from worker.operations.first_estimate import first_estimate  # noqa: PLC0415 - as below
+        from worker.operations.estimation import first_estimate  # noqa: PLC0415 - as below
 
         return await first_estimate(ledger, batch_id)
 
     async def _estimate(self, ledger: PostgresLedger, submission: Submission, settings: Settings) -> None:
         """Estimates the files, says so and puts the estimate into the batch."""
         # Only a run that asks for an estimate pays for the planning of calls.
-        from worker.operations.first_estimate import estimate_line, with_estimate  # noqa: PLC0415
+        from worker.operations.estimation import batch_document, estimate_line, estimate_submission  # noqa: PLC0415
 
         request = self.request
-        submission.batch, estimation = await with_estimate(
-            submission.batch, request.files, request.batch, settings, ledger,
-            same_input=request.same_input, answerers=self.answerers, columns=request.columns, priority=request.priority,
+        again = Submission(
+            request.files, request.batch, settings, strict=False, answerers=self.answerers, columns=request.columns,
+            same_input=request.same_input, priority=request.priority,
         )  # fmt: skip
+        estimation = await estimate_submission(again, ledger)
+        submission.batch = replace(submission.batch, estimate=batch_document(estimation))
         if not request.quiet:
             tell(estimate_line(estimation))
 

@@ -13,8 +13,7 @@ from tasks.policy.comparison import Interval, Z, wilson
 from tasks.ports import JobView
 from worker.ledger.batch_figures import Figures
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.estimation import Estimation, estimate_batch, to_json
-from worker.operations.first_estimate import first_estimate
+from worker.operations.estimation import Estimation, estimate_batch, first_estimate, to_json
 from worker.settings import Settings
 
 MOST_CLAIMS = 12

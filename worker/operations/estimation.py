@@ -1,11 +1,12 @@
-"""Estimates a file or a stored batch by the code that plans its calls, without making one; streams the jobs in pages."""
+"""Estimates a submission or a stored batch by the code that plans its calls, without making one, and compares it with the truth."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -13,31 +14,17 @@ from schemas.batch import BatchStatus
 from schemas.generation import Lane
 from schemas.job import JobRequest
 from schemas.window import parse_window
-from tasks.estimate import (
-    CallLimits,
-    Estimate,
-    Estimator,
-    Forecast,
-    Forecaster,
-    History,
-    ModelEstimate,
-    Spread,
-    calls_in,
-    first_lease,
-)
+from tasks.errors import InputError
+from tasks.estimate import CallLimits, Estimate, Estimator, History, ModelEstimate, Spread, calls_in, first_lease
 from tasks.lanes.choice import LaneChooser
 from tasks.ports import NewBatch, NewJob, Refused, Replay
 from tasks.ports.remote_batches import BatchTimes
-from tasks.submit import new_batch
 from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
 from worker.limits.rates import lane_terms, rates_of
-from worker.operations.answerers import Answerer, Answerers
-from worker.operations.file_intake import CHUNK, Intake
-from worker.operations.input_columns import ColumnMap
-from worker.operations.input_content import ContentDigest, SameInput, basis_of, readable_twice
-from worker.operations.json_lines import check_files
-from worker.operations.second_reading import find_unchanged
+from worker.operations.answerers import Answerer
+from worker.operations.counts import amount, cost
+from worker.operations.file_submission import Submission
 from worker.settings import Settings
 
 PAGE = 200
@@ -111,60 +98,49 @@ class _Planner:
     repeats: int = 0
 
     def __post_init__(self) -> None:
-        settings = self.settings = self.answerer.settings
-        providers = self.answerer.providers
-        share = Decimal(str(settings.default_judge_share))
-        self._sharing = settings.share_policy
-        self._forecaster = Forecaster(providers, self.history, self._sharing, settings.prompts, settings.judge, share)
+        settings, providers = self.answerer.settings, self.answerer.providers
         times = _unobserved if self.ledger is None else self.ledger.remote_batches.times
-        self._forecaster.judge_rides = settings.judge_lane == "job"
-        self._lanes = self._forecaster.lanes = LaneChooser(providers, times, lane_terms(settings))
         self.estimator = Estimator(
             providers,
             self.history,
             self._limits,
-            judge_share=share,
-            judge_cap=settings.judge_max_tokens,
-            slots=settings.slots,
-            lane_s=self._lane_s,
+            settings.share_policy,
+            settings.prompts,
+            settings.judge,
+            Decimal(str(settings.default_judge_share)),
+            settings.judge_max_tokens,
+            settings.judge_lane == "job",
+            settings.slots,
+            LaneChooser(providers, times, lane_terms(settings)),
         )
         self._share_keys: set[bytes] = set()
 
-    def _lane_s(self, provider: str, model: str | None, lane: str) -> tuple[float, str] | None:
-        if lane == Lane.STANDARD:
-            return None
-        time, basis = self._lanes.expected_time(provider, model, Lane(lane))
-        return time.total_seconds(), basis
-
     def _limits(self, provider: str, model: str | None) -> CallLimits:
-        rates = rates_of(self.settings, provider, model or "")
+        rates = rates_of(self.answerer.settings, provider, model or "")
         requests, tokens_in, tokens_out, _ = rates.most
         return CallLimits(requests, tokens_in, tokens_out, rates.concurrency)
 
     async def add(self, page: Sequence[PlannedJob]) -> None:
         """Plans some jobs, asks the ledger once for what it knows of them, and adds them up."""
-        forecasts: list[Forecast] = []
-        keys = [job.key for job in page if job.key]
         repeats: set[str] = set()
         if self.ledger is not None and self.at is None:
+            keys = [job.key for job in page if job.key]
             repeats = await self.ledger.history.known_keys(self.batch.tenant, keys)
+        forecasts = []
         for job in page:
             if job.key in repeats:
                 self.repeats += 1
-            else:
-                if job.request.config.lane is not Lane.STANDARD:
-                    await self._lanes.refresh(job.request.config)
-                    await self._forecaster.refresh_judge(job.request.config)
-                lease = first_lease(job.job_id, job.request, self.batch, job.replay, self.at)
-                forecasts.append(self._forecaster.forecast(lease))
-        keys_of_answers = [each.answer.share_key for each in forecasts if each.answer and each.answer.share_key]
+                continue
+            await self.estimator.read_lanes(job.request.config)
+            lease = first_lease(job.job_id, job.request, self.batch, job.replay, self.at)
+            forecasts.append(self.estimator.forecast(lease))
         stored: set[bytes] = set()
         if self.ledger is not None:
-            stored = await self.ledger.history.stored_keys(
-                self.batch.tenant, keys_of_answers, self._sharing.within, self.at
-            )
+            keys_of_answers = [each.share_key for each in forecasts if each.share_key]
+            within = self.estimator.sharing.within
+            stored = await self.ledger.history.stored_keys(self.batch.tenant, keys_of_answers, within, self.at)
         for forecast in forecasts:
-            key = forecast.answer.share_key if forecast.answer else None
+            key = forecast.share_key
             # An identical job of the same input waits for the first one's answer.
             self.estimator.add(forecast, stored=key is not None and (key in stored or key in self._share_keys))
             if key is not None:
@@ -214,60 +190,29 @@ async def estimate_jobs(
     return Estimation(estimate, count + len(refused), refused, planner.repeats, batch.max_cost_usd)
 
 
-async def estimate_files(
-    files: Sequence[str],
-    options: dict[str, Any],
-    settings: Settings,
+async def estimate_submission(
+    submission: Submission,
     ledger: PostgresLedger | None,
     trial: UUID | None = None,
-    *,
-    columns: ColumnMap | None = None,
-    on_refused: Callable[[Refused], None] = lambda _: None,
-    tell: Callable[[str], None] = lambda _: None,
-    answerers: Answerers | None = None,
-    same_input: SameInput | None = SameInput.TAKE_EARLIER,
-    priority: int = 0,
     on_page: Callable[[int], None] = lambda _: None,
-    warn: Callable[[str], None] = lambda _: None,
 ) -> Estimation:
-    """Estimates files as they would be submitted; raises ``InputError``.
+    """Estimates the jobs of a submission in place of writing it; raises ``InputError``.
 
     Args:
-        files: names, ``-`` for standard input.
-        options: name, key and ceiling of the batch.
-        settings: of this process.
+        submission: of which nothing but the first lines was read.
         ledger: tells what earlier calls used and which jobs are known; None: nothing is known.
         trial: a batch whose calls alone are the basis; None: the newest calls.
-        columns: those of the rows, beside those known by their names.
-        on_refused: receives each line that would be refused.
-        tell: receives how a file is read, where that is not plain from its lines.
-        answerers: the processes that answer; None: those with these settings.
-        same_input: the way of lines that earlier batches have, with the same settings; None: they are paid for anew.
-        priority: of jobs that set none.
         on_page: receives the number of jobs so far, again and again.
-        warn: receives what the producer should know of accepted lines, as a submission tells it.
     """
-    check_files(files)
-    batch = new_batch(dict(options), tenant=settings.tenant)
-    answerers = answerers or Answerers([Answerer(settings)])
-    settings = answerers.first.settings
-    reading = columns or ColumnMap()
-    basis = basis_of(settings, check_only=False, environment=answerers.first.environment)
-    digest = ContentDigest(basis)
-    intake = Intake(
-        list(files), batch, strict=False, on_refused=on_refused, catalog=answerers.catalog, columns=reading, tell=tell,
-        digest=digest, priority=priority,
-    )  # fmt: skip
-    history = await ledger.history.past(settings.tenant, batch_id=trial) if ledger is not None else History()
+    intake, answerers, batch = submission.intake, submission.answerers, submission.batch
+    history = await ledger.history.past(batch.tenant, batch_id=trial) if ledger is not None else History()
+    if ledger is not None:
+        await submission.take_unchanged(ledger.contents)
     planner = _Planner(answerers.first, ledger, batch, history)
-    jobs = intake.jobs()
-    first, again = list(islice(jobs, CHUNK)), None
-    digest.end_head()
-    if ledger is not None and same_input is SameInput.TAKE_EARLIER and batch.key is None and readable_twice(files):
-        again = await find_unchanged(ledger.contents, intake, batch.tenant, basis, first)
-    unchanged = again.unchanged if again is not None else {}
-    await planner.add_all((job for job in chain(first, jobs) if job.position not in unchanged), on_page)
-    intake.warn_of_jobs(warn)
+    unchanged = submission.batch.unchanged
+    jobs = chain.from_iterable(submission.chunks())
+    await planner.add_all((job for job in jobs if job.position not in unchanged), on_page)
+    intake.warn_of_jobs(submission.warn)
     return Estimation(
         planner.estimator.result(),
         intake.lines,
@@ -395,3 +340,104 @@ def _whole(spread: Spread) -> dict[str, int]:
 
 def _usd(spread: Spread) -> dict[str, str]:
     return {name: f"{value:.6f}" for name, value in spread._asdict().items()}
+
+
+# ---- kept with a batch -----------------------------------------------------------------------------------------------
+
+_NOT_KEPT = ("refused", "problems", "truth", "first", "max_cost_usd")
+"""Texts that may quote a line, and facts that the batch has itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """An estimated amount beside the truth; ``off`` is the share of the truth by which it is too high, None for no truth."""
+
+    name: str
+    usual: float
+    low: float
+    high: float
+    truth: float | None
+
+    @property
+    def off(self) -> float | None:
+        """The deviation of the usual value."""
+        return self.usual / self.truth - 1 if self.truth else None
+
+    @property
+    def within(self) -> bool | None:
+        """True if the truth is within the bounds, as they are kept: to a millionth."""
+        return None if self.truth is None else self.low - 1e-6 <= self.truth <= self.high + 1e-6
+
+
+def check_readable_twice(files: Sequence[str]) -> None:
+    """Raises ``InputError`` for an input that can be read only once: an estimate reads it before the submission does."""
+    if bad := [name for name in files if not Path(name).is_file()]:
+        raise InputError(
+            f"{bad[0]} can be read only once, and an estimate reads it first: save it to a file", field="--estimate"
+        )
+
+
+def batch_document(estimation: Estimation) -> dict[str, Any]:
+    """The estimate as it is kept with the batch that is written then."""
+    return {name: value for name, value in to_json(estimation).items() if name not in _NOT_KEPT}
+
+
+async def first_estimate(ledger: PostgresLedger, batch_id: UUID) -> dict[str, Any] | None:
+    """The estimate that is kept with a batch, beside the truth so far; None where none is kept."""
+    first = await ledger.history.estimate_of(batch_id)
+    if first is None:
+        return None
+    status = await ledger.reading.batch_status(batch_id)
+    document = {**first, "truth": truth_document(await read_truth(ledger, status))}
+    off = {each.name: {"off": each.off, "within": each.within} for each in deviations(document, document["truth"])}
+    return {**document, "off": off}
+
+
+def deviations(first: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator[Deviation]:
+    """Tokens in and out and cost of a kept estimate, each beside the truth."""
+    models = truth["models"]
+    costs = [row["cost_usd"] for row in models]
+    for name, real in (
+        ("input_tokens", float(sum(row["input_tokens"] for row in models))),
+        ("output_tokens", float(sum(row["output_tokens"] for row in models))),
+        ("cost_usd", None if None in costs else float(sum(map(float, costs)))),
+    ):
+        usual, low, high = (float(first[name][part]) for part in ("usual", "low", "high"))
+        yield Deviation(name, usual, low, high, real)
+
+
+def estimate_line(estimation: Estimation) -> str:
+    """The estimate in one line, for people."""
+    estimate = estimation.estimate
+    spread = estimate.cost_usd
+    tokens = [round(estimate.total(name).usual) for name in ("input_tokens", "output_tokens")]
+    line = f"estimate: {estimate.calls:,} calls, {tokens[0]:,} tokens in, {tokens[1]:,} out"
+    unknown = f", without {', '.join(estimate.unpriced)}" if estimate.unpriced else ""
+    return f"{line}, {cost(spread.usual)} ({amount(spread.low)} to {amount(spread.high)}{unknown})"
+
+
+_WORDS = {
+    "input_tokens": ("tokens in", "used"),
+    "output_tokens": ("tokens out", "used"),
+    "cost_usd": ("USD", "cost"),
+}
+
+
+def deviation_lines(first: Mapping[str, Any], truth: Mapping[str, Any]) -> list[str]:
+    """The estimate beside the truth, for people: a line an amount, in 80 columns."""
+    lines = []
+    if truth["final"] < truth["jobs"]:
+        lines.append(f"so far, with {truth['final']:,} of {truth['jobs']:,} jobs final:")
+    for each in deviations(first, truth):
+        unit, verb = _WORDS[each.name]
+        real = "an unknown amount" if each.truth is None else _amount(each.truth, each.name)
+        line = f"estimated {_amount(each.usual, each.name)} {unit}, {verb} {real}"
+        if each.off is not None:
+            bounds = f"{_amount(each.low, each.name)} to {_amount(each.high, each.name)}"
+            line += f": off by {each.off:+.1%}, {'within' if each.within else 'OUTSIDE'} {bounds}"
+        lines.append(line)
+    return lines
+
+
+def _amount(value: float, name: str) -> str:
+    return amount(value) if name == "cost_usd" else f"{value:,.0f}"

@@ -1,7 +1,7 @@
 """Submits files as one batch: validates each line, streams the jobs into the ledger, wakes the workers."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
@@ -115,7 +115,7 @@ class Submission:
         )
         refuse_private(self.batch.callback_url, allowed=settings.callback_private)
         # With servers of somebody else's the workers may be anywhere, with other providers and keys.
-        answerers = answerers or Answerers([Answerer(settings)], certain=settings.embedded())
+        self.answerers = answerers = answerers or Answerers([Answerer(settings)], certain=settings.embedded())
         self.intake = Intake(
             files,
             self.batch,
@@ -134,12 +134,11 @@ class Submission:
         if self._same_input is not None:
             first = answerers.first
             self._basis = basis_of(first.settings, check_only=check_only, environment=first.environment)
-        if self._same_input is not None:
             self.intake.digest = ContentDigest(self._basis)
             self.batch = replace(self.batch, content=self._content)
         self.receipt: Receipt | None = None
         """Of the ledger, once something was written or known."""
-        self._warn = warn
+        self.warn = warn
         self._chunks = chunked(self.intake.jobs(), CHUNK)
         self._first = next(self._chunks, None)
         if self.intake.digest is not None:
@@ -148,9 +147,9 @@ class Submission:
             raise InputError(f"{', '.join(map(display_name, files))}: no job in there, only blank lines or nothing")
 
     @property
-    def first_jobs(self) -> Sequence[NewJob]:
+    def first_jobs(self) -> list[NewJob]:
         """The jobs of the first lines."""
-        return self._first or ()
+        return self._first or []
 
     @property
     def empty(self) -> bool:
@@ -187,6 +186,10 @@ class Submission:
         assert self.intake.digest is not None
         return self.intake.digest.content(lines=self.intake.lines, replaces=self._same_input is SameInput.PAY_ANEW)
 
+    def chunks(self) -> Iterator[list[NewJob]]:
+        """All jobs, some at a time; they can be read once."""
+        return chain([self.first_jobs], self._chunks)
+
     async def write(self, ledger: PostgresLedger, on_progress: Callable[[int], None] = lambda _: None) -> Accepted:
         """Writes the batch with all lines that can be accepted; ``on_progress`` receives the number of jobs read."""
         assert self._first is not None
@@ -196,7 +199,7 @@ class Submission:
             return jobs
 
         intake = self.intake
-        chunks = map(report, chain([self._first], self._chunks))
+        chunks = map(report, self.chunks())
         try:
             receipt = await ledger.submission.submit(self.batch, chunks, strict=intake.strict, refused=intake.refused)
         except JobsRefused as error:
@@ -206,7 +209,7 @@ class Submission:
                     f"{len(error.refused):,} of {count_of(intake.lines, 'line')} can't be accepted; nothing was submitted (strict)"
                 ) from error
             return Accepted(None, created=False, jobs=0, refused=tuple(intake.refused))
-        intake.warn_of_jobs(self._warn)
+        intake.warn_of_jobs(self.warn)
         intake.refuse(receipt.refused)
         self.receipt = receipt
         return Accepted(
@@ -237,7 +240,7 @@ class Submission:
         """Wakes the workers for a small submission; without Redis they find it by themselves a little later."""
         if not (hints := self.hints()):
             return
-        await wake(hints, settings, where, self._warn)
+        await wake(hints, settings, where, self.warn)
 
 
 async def wake(

@@ -1,7 +1,7 @@
 """The estimate of jobs by the planning code: tokens, cost, time, and jobs that make no call."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +13,8 @@ from schemas.job import JobRequest
 from schemas.model_call import Usage
 from schemas.states import Outcome
 from tasks.calls.response_cache import SharePolicy
-from tasks.estimate import CallLimits, Estimate, Estimator, Forecaster, History, PastCalls, first_lease
+from tasks.estimate import CallLimits, Estimate, Estimator, History, PastCalls, first_lease
+from tasks.lanes.choice import LaneChooser
 from tasks.ports import Leased, NewBatch
 from tests.builders import make_request
 from tests.scripted_provider import Registry, ScriptedProvider, answers
@@ -23,9 +24,8 @@ NO_HISTORY, NO_LIMITS = History(), CallLimits()
 IN_USD, OUT_USD = Decimal("0.000001"), Decimal("0.000004")
 
 
-class Tariff:
-    def __init__(self, *unpriced: str) -> None:
-        self.unpriced = unpriced
+class Priced(Registry):
+    unpriced: tuple[str, ...] = ()
 
     def usage_usd(self, provider: str, model: str | None, usage: Usage, lane: str) -> Decimal | None:
         if provider in self.unpriced:
@@ -50,25 +50,26 @@ def past(outputs: Sequence[float], *, latency_s: float = 2.0, inputs: float = 50
     return PastCalls(**{**fields, **changes})
 
 
+def priced(provider: ScriptedProvider | None = None) -> Priced:
+    return Priced(provider or ScriptedProvider(answers()))
+
+
 def estimate(
     *requests: JobRequest,
     history: History = NO_HISTORY,
-    registry: Registry | None = None,
+    registry: Priced | None = None,
     limits: CallLimits = NO_LIMITS,
-    tariff: Tariff | None = None,
     **options: Any,
 ) -> Estimate:
-    registry = registry or Registry(ScriptedProvider(answers()))
-    forecaster = Forecaster(registry, history, **options)
-    estimator = Estimator(tariff or Tariff(), history, lambda *_: limits)
+    estimator = Estimator(registry or priced(), history, lambda *_: limits, **options)
     for request in requests:
-        estimator.add(forecaster.forecast(leased(request)))
+        estimator.add(estimator.forecast(leased(request)))
     return estimator.result()
 
 
 def test_without_earlier_calls_the_cap_is_the_bound_and_no_call_is_made() -> None:
     provider = ScriptedProvider(answers())
-    done = estimate(*[make_request()] * 3, registry=Registry(provider))
+    done = estimate(*[make_request()] * 3, registry=priced(provider))
     (row,) = done.models
     assert provider.calls == []
     assert (done.jobs, done.calls, row.calls.usual) == (3, 3, 3)
@@ -117,17 +118,16 @@ def test_answers_of_another_lane_are_as_long_but_not_as_late() -> None:
 
 
 def test_a_lane_takes_the_time_that_is_expected_of_it() -> None:
-    lane_s = {"standard": None, "provider_batch": (7_200.0, "a batch takes two hours")}
-    estimator = Estimator(
-        Tariff(), NO_HISTORY, lambda *_: NO_LIMITS, lane_s=lambda _provider, _model, lane: lane_s[lane]
-    )
-    answer = Forecaster(Registry(ScriptedProvider(answers())), NO_HISTORY).forecast(leased(make_request()))
-    assert answer.answer is not None
-    kind = answer.answer.kind._replace(
-        lane="provider_batch", judge="scripted:judge-1", judge_lane=Lane.PROVIDER_BATCH.value
-    )
-    batch = replace(answer.answer, kind=kind)
-    estimator.add(replace(answer, answer=batch))
+    class Lanes(LaneChooser):
+        def expected_time(self, *_: object) -> tuple[timedelta, str]:
+            return timedelta(hours=2), "a batch takes two hours"
+
+    estimator = Estimator(priced(), NO_HISTORY, lambda *_: NO_LIMITS)
+    planned = estimator.forecast(leased(make_request()))
+    assert planned.kind is not None
+    estimator.lanes = Lanes.__new__(Lanes)
+    kind = planned.kind._replace(lane="provider_batch", judge="scripted:judge-1", judge_lane=Lane.PROVIDER_BATCH.value)
+    estimator.add(planned._replace(kind=kind))
     result = estimator.result()
     assert [(row.purpose, row.lane) for row in result.models] == [
         ("generate", "provider_batch"),
@@ -158,7 +158,9 @@ def test_jobs_without_a_call_are_counted_by_their_outcome() -> None:
 
 
 def test_an_unknown_price_is_named_and_is_no_zero() -> None:
-    done = estimate(make_request(), tariff=Tariff("scripted"))
+    registry = priced()
+    registry.unpriced = ("scripted",)
+    done = estimate(make_request(), registry=registry)
     assert done.unpriced == ("scripted:scripted-1",)
     assert done.models[0].cost_usd is None
 
@@ -232,8 +234,9 @@ def test_the_slowest_limit_tells_the_time(limits: CallLimits, seconds: float, ca
 
 
 def test_identical_jobs_of_a_tenant_that_shares_have_one_key() -> None:
-    forecaster = Forecaster(Registry(ScriptedProvider(answers())), History(), SharePolicy(frozenset({"desk"})))
-    keys = [forecaster.forecast(leased(make_request(query))).answer for query in ("Why?", "Why?", "Who?")]
-    first, same, other = (each.share_key if each else None for each in keys)
+    estimator = Estimator(priced(), NO_HISTORY, lambda *_: NO_LIMITS, SharePolicy(frozenset({"desk"})))
+    first, same, other = (
+        estimator.forecast(leased(make_request(query))).share_key for query in ("Why?", "Why?", "Who?")
+    )
     assert first is not None
     assert first == same != other

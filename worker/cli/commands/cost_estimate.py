@@ -12,7 +12,7 @@ from rich.text import Text
 
 from schemas.states import Step
 from tasks.errors import InputError
-from tasks.estimate import LEAST_CALLS, ModelEstimate, Spread
+from tasks.estimate import LEAST_CALLS, Estimate
 from tasks.ports import Refused
 from worker.cli import options
 from worker.cli.batch_run import warn_of
@@ -21,12 +21,18 @@ from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.progress import duration, reporting
 from worker.cli.session import on_ledger
 from worker.cli.terminal import tell, warn, write_json
-from worker.ledger.history import UsedCalls
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.answerers import find_answerers
 from worker.operations.counts import amount, cost, count_of
-from worker.operations.estimation import Estimation, estimate_batch, estimate_files, to_json, truth_document
-from worker.operations.first_estimate import deviation_lines
+from worker.operations.estimation import (
+    Estimation,
+    deviation_lines,
+    estimate_batch,
+    estimate_submission,
+    to_json,
+    truth_document,
+)
+from worker.operations.file_submission import Submission
 from worker.operations.input_columns import ColumnMap
 from worker.operations.input_content import SameInput
 from worker.settings import Settings, load_settings
@@ -114,21 +120,19 @@ def estimate_input(
     refused: list[Refused] = []
 
     async def read(settings: Settings, ledger: PostgresLedger | None) -> Estimation:
-        answerers = await find_answerers(settings, Step.GENERATE, starts=with_workers)
-        return await estimate_files(
+        submission = Submission(
             files,
             batch,
             settings,
-            ledger,
-            trial,
+            strict=False,
+            answerers=await find_answerers(settings, Step.GENERATE, starts=with_workers),
             columns=columns,
-            on_refused=refused.append,
-            tell=tell,
-            answerers=answerers,
             same_input=same_input,
-            on_page=lambda jobs: reporter.pages("reading", jobs, None),
+            on_refused=refused.append,
             warn=warn,
+            tell=tell,
         )
+        return await estimate_submission(submission, ledger, trial, lambda jobs: reporter.pages("reading", jobs, None))
 
     try:
         with reporting(quiet=as_json) as reporter:
@@ -164,7 +168,7 @@ def show_estimation(estimation: Estimation, *, as_json: bool, files: Sequence[st
         for line in (*_bounds(estimation), *_facts(estimation)):
             out.print(Text(line))
         if estimation.estimate.models:
-            _table(out, estimation)
+            _table(out, estimation.estimate)
         for line in _remarks(estimation, files):
             out.print(Text(line))
     if not estimation.estimate.jobs:
@@ -197,42 +201,25 @@ def _facts(estimation: Estimation) -> list[str]:
     return facts
 
 
-def _table(out: Console, estimation: Estimation) -> None:
-    """Three lines a model: in 80 columns, with the truth beside where there is one."""
-    truth = {_key(each): each for each in estimation.truth.calls} if estimation.truth else {}
-    headings = ("estimate", "from", "to", *(("truth", "off by") if estimation.truth else ()))
+def _table(out: Console, estimate: Estimate) -> None:
+    """Five lines a model, in 80 columns, and the bases of its figures."""
+    headings = ("estimate", "from", "to")
     table = table_of("", *headings, right=headings, whole=headings)
-
-    def add(name: str, spread: Spread, real: float, write: Callable[[float], str] = "{:,.0f}".format) -> None:
-        off = f"{spread.usual / real - 1:+.1%}" if real else ""
-        beside = () if estimation.truth is None else (write(real), off)
-        table.add_row(name, *map(write, (spread.usual, spread.low, spread.high)), *beside)
-
-    def begin(each: ModelEstimate | UsedCalls) -> None:
-        table.add_row(Text(f"{each.provider}:{each.model or '?'} {each.lane} {each.purpose}", style="bold"))
-
-    for row in estimation.estimate.models:
-        used = truth.pop(_key(row), None)
-        begin(row)
-        add("  calls", row.calls, used.calls if used else 0)
-        add("  tokens in", row.input_tokens, used.input_tokens if used else 0)
-        add("  tokens out", row.output_tokens, used.output_tokens if used else 0)
-        if row.cost_usd is None:
-            table.add_row("  USD", "unknown", "", "")
-        else:
-            add("  USD", row.cost_usd, float(used.cost_usd or 0) if used else 0.0, amount)
-    for used in truth.values():
-        begin(used)
-        table.add_row("  calls", "0", "0", "0", f"{used.calls:,}", "")
+    for row in estimate.models:
+        table.add_row(Text(f"{row.name} {row.lane} {row.purpose}", style="bold"))
+        for name, spread, show in (
+            ("calls", row.calls, "{:,.0f}".format),
+            ("tokens in", row.input_tokens, "{:,.0f}".format),
+            ("tokens out", row.output_tokens, "{:,.0f}".format),
+            ("USD", row.cost_usd, amount),
+        ):
+            cells = ("unknown",) if spread is None else map(show, (spread.usual, spread.low, spread.high))
+            table.add_row(f"  {name}", *cells)
     out.print(table)
-    for row in estimation.estimate.models:
-        name = f"{row.provider}:{row.model or '?'} {row.purpose}"
+    for row in estimate.models:
         basis = f"tokens in by {row.counted_by}; tokens out from {row.output_from}"
-        out.print(Text(f"{name}: {row.output_from if row.counted_by == row.output_from else basis}"))
-
-
-def _key(each: ModelEstimate | UsedCalls) -> tuple[str, str | None, str, str]:
-    return each.provider, each.model, each.lane, each.purpose
+        basis = row.output_from if row.counted_by == row.output_from else basis
+        out.print(Text(f"{row.name} {row.purpose}: {basis}"))
 
 
 def _bounds(estimation: Estimation) -> list[str]:
@@ -247,6 +234,7 @@ def _remarks(estimation: Estimation, files: Sequence[str]) -> list[str]:
     if estimation.truth is not None:
         truth = estimation.truth
         lines.append(f"it took {duration(truth.seconds)}; {truth.final:,} of {count_of(truth.jobs, 'job')} final")
+        lines += deviation_lines(to_json(estimation), truth_document(truth))
         if estimation.first is not None:
             lines.append("as it was estimated before the submission:")
             lines += deviation_lines(estimation.first, truth_document(truth))

@@ -119,7 +119,7 @@ def _estimate(
 
 def _check_readable_twice(files: list[str]) -> None:
     # Only an estimate reads its files before they are submitted.
-    from worker.operations.first_estimate import check_readable_twice  # noqa: PLC0415
+    from worker.operations.estimation import check_readable_twice  # noqa: PLC0415
     from worker.operations.json_lines import check_files  # noqa: PLC0415
 
     check_files(files)
