@@ -69,7 +69,7 @@ async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
 RELEASES = {
     HeldReason.BUDGET: (
         "the batch's budget is used up",
-        "'nightdesk release {batch} --reason budget --max-cost-usd USD' with a new ceiling for the whole batch",
+        "'nightdesk release {batch} --max-cost-usd USD' with a new ceiling for the whole batch",
     ),
     HeldReason.KEY_BUDGET: (
         "the key that submitted them has no money left",
@@ -93,7 +93,7 @@ RELEASES = {
     ),
     HeldReason.UNKNOWN_OUTCOME: (
         "their call may have been billed without an answer",
-        "'nightdesk release {batch} --reason unknown_outcome' may pay twice; else 'nightdesk cancel {batch}'",
+        "'nightdesk cancel {batch}', or, which may pay twice: nightdesk release {batch} --reason unknown_outcome",
     ),
 }
 """The cause of each hold, and its release; ``{batch}`` is a batch's id."""

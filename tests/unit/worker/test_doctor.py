@@ -202,7 +202,11 @@ def test_consumers_are_checked_without_a_ledger() -> None:
 
 def test_every_reason_to_hold_says_how_to_release() -> None:
     assert RELEASES.keys() == set(HeldReason)
-    with_money = {HeldReason.KEY_BUDGET: "nightdesk keys limit", HeldReason.TENANT_BUDGET: "nightdesk budget set"}
+    with_money = {
+        HeldReason.BUDGET: "--max-cost-usd",
+        HeldReason.KEY_BUDGET: "nightdesk keys limit",
+        HeldReason.TENANT_BUDGET: "nightdesk budget set",
+    }
     by_a_person = {reason: remedy for reason, (_, remedy) in RELEASES.items() if reason not in with_money}
     assert all(f"--reason {reason.value}" in remedy for reason, remedy in by_a_person.items())
     assert all(command in RELEASES[reason][1] for reason, command in with_money.items())
@@ -238,7 +242,7 @@ def test_many_held_batches_are_not_all_listed() -> None:
     (finding,) = check_held(health(holds=[HeldJobs(batch, HeldReason.BUDGET, 2) for batch in batches]))
     assert finding.what.startswith("10 jobs are held: ")
     assert finding.what.endswith(f"(batch {batches[0]}, {batches[1]}, {batches[2]} and others)")
-    assert "release BATCH --reason budget" in finding.remedy
+    assert "release BATCH --max-cost-usd" in finding.remedy
 
 
 def test_a_provider_without_its_key_is_a_finding() -> None:
