@@ -1,7 +1,7 @@
 """Jobs of the step generate in one process over a real ledger: their calls go to a stub, at once or in its batches."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -150,6 +150,19 @@ async def lane_harness(url: str, stub: Stub, *, provider: str = "openai", **term
             await harness.close()
         violations = await ledger.inspection.violations()
         assert violations == [], violations
+
+
+Scenario = Callable[[LaneHarness], Awaitable[None]]
+
+
+def over(url: str, stub: Stub, scenario: Scenario, **terms: Any) -> None:
+    """Run a scenario with a harness of its own."""
+
+    async def work() -> None:
+        async with lane_harness(url, stub, **{"unobserved": timedelta(hours=2), **terms}) as harness:
+            await scenario(harness)
+
+    asyncio.run(work())
 
 
 def lane_jobs(count: int, lane: Lane = Lane.AUTO, **config: Any) -> list[JobRequest]:

@@ -1,7 +1,7 @@
 """The lane ``background`` over PostgreSQL and the SDK against a stub on a sped-up clock: created once, collected, paid right."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -11,8 +11,7 @@ import pytest
 from schemas.generation import Lane
 from schemas.model_call import Usage
 from schemas.states import JobState
-from tests.lane_harness import LaneHarness, lane_harness, lane_jobs
-from tests.servers import Servers
+from tests.lane_harness import LaneHarness, lane_jobs, over
 from tests.stub.server import Stub, running_stub
 from worker.ledger.packing import reply_text
 from worker.providers.prices import Prices
@@ -20,28 +19,12 @@ from worker.providers.prices import Prices
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 STALLS_S = 10**6
 
-Scenario = Callable[[LaneHarness], Awaitable[None]]
-
-
-@pytest.fixture
-def url(servers: Servers) -> Iterator[str]:
-    with servers.database() as url:
-        yield url
-
 
 @pytest.fixture
 def stub() -> Iterator[Stub]:
     with running_stub() as stub:
         stub.background.ends_after_s = STALLS_S
         yield stub
-
-
-def over(url: str, stub: Stub, scenario: Scenario, **terms: Any) -> None:
-    async def work() -> None:
-        async with lane_harness(url, stub, **{"unobserved": 24 * HOUR, **terms}) as harness:
-            await scenario(harness)
-
-    asyncio.run(work())
 
 
 def finish(stub: Stub) -> None:
@@ -55,7 +38,7 @@ async def state_of(harness: LaneHarness) -> dict[str, int]:
     return {row.name: row.jobs for row in rows}
 
 
-def test_responses_are_created_once_collected_and_paid_by_their_window(url: str, stub: Stub) -> None:
+def test_responses_are_created_once_collected_and_paid_by_their_window(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         eight = await harness.submit(*lane_jobs(3, Lane.BACKGROUND))
         await harness.submit(*lane_jobs(2, Lane.BACKGROUND_2H))
@@ -77,7 +60,7 @@ def test_responses_are_created_once_collected_and_paid_by_their_window(url: str,
         assert stub.background.removed == set(stub.background.responses), "nothing stays at the provider"
         await check_records(harness)
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario, unobserved=24 * HOUR)
 
 
 async def check_records(harness: LaneHarness) -> None:
@@ -109,7 +92,9 @@ async def check_records(harness: LaneHarness) -> None:
         ("expired", "error:expired", "scheduled generate"),
     ],
 )
-def test_an_end_without_an_answer_is_of_its_kind(url: str, stub: Stub, fate: str, outcome: str, state: str) -> None:
+def test_an_end_without_an_answer_is_of_its_kind(
+    database_url: str, stub: Stub, fate: str, outcome: str, state: str
+) -> None:
     async def scenario(harness: LaneHarness) -> None:
         setattr(stub.background, fate, 1.0)
         await harness.submit(*lane_jobs(1, Lane.BACKGROUND))
@@ -121,10 +106,12 @@ def test_an_end_without_an_answer_is_of_its_kind(url: str, stub: Stub, fate: str
         assert (attempt.outcome, attempt.spent) == (outcome, fate == "failed")
         assert (attempt.cost_usd > 0) is (fate == "incomplete")
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario, unobserved=24 * HOUR)
 
 
-def test_a_response_that_its_provider_lost_is_an_unknown_outcome_at_its_worst_price(url: str, stub: Stub) -> None:
+def test_a_response_that_its_provider_lost_is_an_unknown_outcome_at_its_worst_price(
+    database_url: str, stub: Stub
+) -> None:
     async def scenario(harness: LaneHarness) -> None:
         await harness.submit(*lane_jobs(1, Lane.BACKGROUND))
         await harness.generate()
@@ -135,10 +122,10 @@ def test_a_response_that_its_provider_lost_is_an_unknown_outcome_at_its_worst_pr
         (attempt,) = await harness.rows("SELECT outcome, cost_usd = reserved_usd AS worst FROM attempt")
         assert (attempt.outcome, attempt.worst) == ("unknown", True)
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario, unobserved=24 * HOUR)
 
 
-def test_a_cancelled_job_cancels_its_response_and_pays_what_was_done(url: str, stub: Stub) -> None:
+def test_a_cancelled_job_cancels_its_response_and_pays_what_was_done(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         job_ids = await harness.submit(*lane_jobs(8, Lane.BACKGROUND))
         await harness.generate()
@@ -153,10 +140,10 @@ def test_a_cancelled_job_cancels_its_response_and_pays_what_was_done(url: str, s
         assert sum(stub.billed.values()) == tally["background", "ok"]
         assert await state_of(harness) == {"cancelled generate": 8}
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario, unobserved=24 * HOUR)
 
 
-def test_a_worker_that_ends_between_create_and_id_leaves_an_unknown_outcome(url: str, stub: Stub) -> None:
+def test_a_worker_that_ends_between_create_and_id_leaves_an_unknown_outcome(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         await harness.submit(*lane_jobs(1, Lane.BACKGROUND))
         stub.background.stalls.add("create")
@@ -168,10 +155,10 @@ def test_a_worker_that_ends_between_create_and_id_leaves_an_unknown_outcome(url:
         assert await state_of(harness) == {"available generate": 1}
         assert await harness.ledger.remote_responses.take_due(10, MINUTE) == []
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario, unobserved=24 * HOUR)
 
 
-def test_auto_moves_up_through_the_windows_and_pays_each_answer_once(url: str, stub: Stub) -> None:
+def test_auto_moves_up_through_the_windows_and_pays_each_answer_once(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         stub.remote.ends_after_s = STALLS_S
         await harness.submit(*lane_jobs(4), time_left=20 * HOUR)
@@ -199,10 +186,10 @@ def test_auto_moves_up_through_the_windows_and_pays_each_answer_once(url: str, s
         late = await harness.rows("SELECT id FROM job WHERE state <> 'available' OR deadline < nightdesk_now()")
         assert late == []
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario, unobserved=24 * HOUR)
 
 
-def test_auto_asks_at_once_where_the_model_has_no_window(url: str, stub: Stub) -> None:
+def test_auto_asks_at_once_where_the_model_has_no_window(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         stub.background.refuses = "background_options.completion_window is not supported with this model"
         await harness.submit(*lane_jobs(2), time_left=10 * HOUR)
@@ -213,10 +200,10 @@ def test_auto_asks_at_once_where_the_model_has_no_window(url: str, stub: Stub) -
         await harness.generate()
         assert (await harness.ledger.reading.job_detail(job_id)).view.state is JobState.FAILED
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario, unobserved=24 * HOUR)
 
 
-def test_many_responses_are_looked_after_in_pages(url: str, stub: Stub) -> None:
+def test_many_responses_are_looked_after_in_pages(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         # Long enough for all of them to be under way at once, also on a busy machine.
         stub.background.check_s = 0.5
@@ -238,4 +225,4 @@ def test_many_responses_are_looked_after_in_pages(url: str, stub: Stub) -> None:
         assert statements < 12, "no round trip a job"
         assert stub.background.most_at_once == 32
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario, unobserved=24 * HOUR)

@@ -1,7 +1,6 @@
 """Results of provider batches that can't be read, in part or at all: what can be is stored at once, the rest ends in time."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import cycle
 from typing import Any
@@ -12,8 +11,7 @@ import pytest
 from schemas.generation import Lane
 from schemas.job import JobRequest
 from tests.judge_harness import PARAPHRASE, QUOTE, SOURCE
-from tests.lane_harness import LaneHarness, lane_harness, lane_jobs
-from tests.servers import Servers
+from tests.lane_harness import LaneHarness, lane_jobs, over
 from tests.stub.judge import JUDGE
 from tests.stub.server import Stub, running_stub
 from worker.doctor.backlog import check_remote
@@ -22,7 +20,6 @@ from worker.operations.overview import Overview, batch_overview
 JOBS = 4
 MINUTE = timedelta(minutes=1)
 
-Scenario = Callable[[LaneHarness], Awaitable[None]]
 Damage = Callable[[bytes], bytes]
 
 PROVIDERS = ("openai", "anthropic")
@@ -66,26 +63,12 @@ HARMLESS: dict[str, Damage] = {
 
 
 @pytest.fixture
-def url(servers: Servers) -> Iterator[str]:
-    with servers.database() as url:
-        yield url
-
-
-@pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
     monkeypatch.setattr(JUDGE, "trusting", True)
     monkeypatch.setattr(JUDGE, "truth", {PARAPHRASE: QUOTE})
     with running_stub() as stub:
         stub.remote.ends_after_s = 10**6
         yield stub
-
-
-def over(url: str, stub: Stub, provider: str, scenario: Scenario) -> None:
-    async def work() -> None:
-        async with lane_harness(url, stub, provider=provider) as harness:
-            await scenario(harness)
-
-    asyncio.run(work())
 
 
 async def in_a_batch(harness: LaneHarness, stage: str) -> None:
@@ -140,7 +123,9 @@ async def overview_of(harness: LaneHarness) -> Overview:
         for column, stage in enumerate(STAGES)
     ],
 )
-def test_rows_that_can_be_read_are_stored_at_once(url: str, stub: Stub, stage: str, provider: str, how: str) -> None:
+def test_rows_that_can_be_read_are_stored_at_once(
+    database_url: str, stub: Stub, stage: str, provider: str, how: str
+) -> None:
     async def scenario(harness: LaneHarness) -> None:
         await in_a_batch(harness, stage)
         await look_once(harness)
@@ -157,12 +142,12 @@ def test_rows_that_can_be_read_are_stored_at_once(url: str, stub: Stub, stage: s
         assert cost.cost_usd == cost.reserved_usd, "it may have been billed"
 
     stub.remote.damage = ONE_ROW[how]
-    over(url, stub, provider, scenario)
+    over(database_url, stub, scenario, provider=provider)
 
 
 @pytest.mark.parametrize(("how", "provider"), [*zip([*NO_ROW, 404, 403], cycle(PROVIDERS), strict=False)])
 def test_results_that_stay_unreadable_end_as_unknown_and_are_told_at_once(
-    url: str, stub: Stub, provider: str, how: str | int
+    database_url: str, stub: Stub, provider: str, how: str | int
 ) -> None:
     async def scenario(harness: LaneHarness) -> None:
         await in_a_batch(harness, "answers")
@@ -185,11 +170,11 @@ def test_results_that_stay_unreadable_end_as_unknown_and_are_told_at_once(
         stub.remote.refuses_content = how
     else:
         stub.remote.damage = NO_ROW[how]
-    over(url, stub, provider, scenario)
+    over(database_url, stub, scenario, provider=provider)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_results_that_can_be_read_again_are_stored(url: str, stub: Stub, provider: str) -> None:
+def test_results_that_can_be_read_again_are_stored(database_url: str, stub: Stub, provider: str) -> None:
     async def scenario(harness: LaneHarness) -> None:
         await in_a_batch(harness, "answers")
         stub.remote.refuses_content = 500
@@ -201,22 +186,22 @@ def test_results_that_can_be_read_again_are_stored(url: str, stub: Stub, provide
         await look_once(harness)
         assert await harness.tally() == {("provider_batch", "ok"): JOBS}
 
-    over(url, stub, provider, scenario)
+    over(database_url, stub, scenario, provider=provider)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("how", HARMLESS)
-def test_what_is_only_written_otherwise_is_read(url: str, stub: Stub, provider: str, how: str) -> None:
+def test_what_is_only_written_otherwise_is_read(database_url: str, stub: Stub, provider: str, how: str) -> None:
     async def scenario(harness: LaneHarness) -> None:
         await in_a_batch(harness, "answers")
         await look_once(harness)
         assert await harness.tally() == {("provider_batch", "ok"): JOBS}
 
     stub.remote.damage = HARMLESS[how]
-    over(url, stub, provider, scenario)
+    over(database_url, stub, scenario, provider=provider)
 
 
-def test_an_outage_ends_the_calls_after_a_day(url: str, stub: Stub) -> None:
+def test_an_outage_ends_the_calls_after_a_day(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         await in_a_batch(harness, "answers")
         stub.remote.refuses_content = 500
@@ -225,7 +210,7 @@ def test_an_outage_ends_the_calls_after_a_day(url: str, stub: Stub) -> None:
         await look_once(harness)
         assert await harness.tally() == {("provider_batch", "unknown"): JOBS}
 
-    over(url, stub, "openai", scenario)
+    over(database_url, stub, scenario)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +220,9 @@ def test_an_outage_ends_the_calls_after_a_day(url: str, stub: Stub) -> None:
         "UPDATE provider_batch_call SET call = '{}' WHERE job_id = (SELECT id FROM job ORDER BY position LIMIT 1)",
     ],
 )
-def test_a_job_that_cannot_be_read_keeps_no_answer_of_its_batch_back(url: str, stub: Stub, damage: str) -> None:
+def test_a_job_that_cannot_be_read_keeps_no_answer_of_its_batch_back(
+    database_url: str, stub: Stub, damage: str
+) -> None:
     async def scenario(harness: LaneHarness) -> None:
         await in_a_batch(harness, "answers")
         await harness.rows(damage)
@@ -244,4 +231,4 @@ def test_a_job_that_cannot_be_read_keeps_no_answer_of_its_batch_back(url: str, s
         kinds = await harness.rows("SELECT failure_kind, count(*)::int AS n FROM job WHERE state = 'failed' GROUP BY 1")
         assert [(row.failure_kind, row.n) for row in kinds] == [("unreadable", 1)]
 
-    over(url, stub, "openai", scenario)
+    over(database_url, stub, scenario)

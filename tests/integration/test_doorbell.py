@@ -17,17 +17,9 @@ from tasks.ports import Rendered
 from tests.celery_client import celery_client
 from tests.deadlines import scale_to_load
 from tests.faults.proxy import running_proxy
-from tests.servers import Servers
 from worker.process import doorbell as doorbell_module
 from worker.process.doorbell import CeleryDoorbell, ring
 from worker.settings import Settings
-
-
-@pytest.fixture
-def redis_url(servers: Servers) -> str:
-    with redis.Redis.from_url(servers.redis_url) as client:
-        client.flushall()
-    return servers.redis_url
 
 
 def ringing(redis_url: str, work: Callable[[CeleryDoorbell], Awaitable[None]], **settings: Any) -> None:

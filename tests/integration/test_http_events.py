@@ -3,7 +3,6 @@
 import asyncio
 import re
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,15 +25,6 @@ from worker.token_streams import RedisTokens
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 JOB = {"query": "How long is it?", "context": ["It is two years."], "config": {"stream": True}}
-
-
-@pytest.fixture(scope="module")
-def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with (
-        servers.database() as url,
-        running_service(url, servers.redis_url, tmp_path_factory.mktemp("home")) as door,
-    ):
-        yield door
 
 
 def write_answer(door: Door, redis_url: str, begin: threading.Event) -> None:

@@ -15,22 +15,13 @@ from schemas.access import Role
 from schemas.states import JobState, Outcome, Step
 from tests.builders import make_final
 from tests.deadlines import until
-from tests.http_service import Door, running_service
+from tests.http_service import Door
 from tests.integration.test_http_tenants import make_key
-from tests.servers import Servers, advance_clock
+from tests.servers import advance_clock
 from worker.http import openai_batch_routes
 from worker.ledger.postgres import PostgresLedger
 
 LEASE = timedelta(minutes=10)
-
-
-@pytest.fixture(scope="module")
-def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with (
-        servers.database() as url,
-        running_service(url, servers.redis_url, tmp_path_factory.mktemp("home")) as door,
-    ):
-        yield door
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Orders over HTTP to what was accepted: a batch pauses and goes on, jobs run again, people judge answers and export it."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -17,12 +16,6 @@ from worker.operations import label_changes
 from worker.operations.label_changes import read_label
 
 LINES = [{"query": f"Question {n}?", "context": ["It opens at nine."], "custom_id": f"q{n}"} for n in range(3)]
-
-
-@pytest.fixture(scope="module")
-def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with servers.database() as url, running_service(url, servers.redis_url, tmp_path_factory.mktemp("home")) as door:
-        yield door
 
 
 def status(door: Door, batch: Any) -> dict[str, Any]:

@@ -90,15 +90,6 @@ async def night(ledger: PostgresLedger, tenant: str) -> Night:
 
 
 @pytest.fixture(scope="module")
-def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with (
-        servers.database() as url,
-        running_service(url, servers.redis_url, tmp_path_factory.mktemp("home")) as door,
-    ):
-        yield door
-
-
-@pytest.fixture(scope="module")
 def own(door: Door) -> Night:
     return asyncio.run(new_night(door, door.service.settings.tenant))
 

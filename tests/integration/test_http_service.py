@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -27,15 +26,6 @@ from tests.servers import Servers
 from worker.http import bulk_loop, server
 
 PROBLEM = "application/problem+json"
-
-
-@pytest.fixture(scope="module")
-def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with (
-        servers.database() as database_url,
-        running_service(database_url, servers.redis_url, tmp_path_factory.mktemp("home")) as door,
-    ):
-        yield door
 
 
 def question(number: int, **fields: Any) -> dict[str, Any]:

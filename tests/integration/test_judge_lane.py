@@ -1,18 +1,15 @@
 """Judges in provider batches over PostgreSQL, the SDK and a stub on a sped-up clock: half the price, and no answer lost."""
 
-import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from schemas.generation import Lane
 from schemas.job import JobRequest
-from tests.integration.test_lane_choice import STALLS_S, Scenario
+from tests.integration.test_lane_choice import STALLS_S
 from tests.judge_harness import PARAPHRASE, QUOTE, SOURCE
-from tests.lane_harness import LaneHarness, lane_harness
-from tests.servers import Servers
+from tests.lane_harness import LaneHarness, over
 from tests.stub.judge import JUDGE
 from tests.stub.server import Stub, running_stub
 
@@ -25,25 +22,11 @@ FROM attempt a WHERE a.purpose = 'judge' GROUP BY 1, 2 ORDER BY 1, 2
 
 
 @pytest.fixture
-def url(servers: Servers) -> Iterator[str]:
-    with servers.database() as url:
-        yield url
-
-
-@pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
     monkeypatch.setattr(JUDGE, "trusting", True)
     monkeypatch.setattr(JUDGE, "truth", {PARAPHRASE: QUOTE})
     with running_stub() as stub:
         yield stub
-
-
-def over(url: str, stub: Stub, scenario: Scenario, **terms: Any) -> None:
-    async def work() -> None:
-        async with lane_harness(url, stub, **{"unobserved": 2 * HOUR, **terms}) as harness:
-            await scenario(harness)
-
-    asyncio.run(work())
 
 
 def answers_to_judge(lane: Lane) -> list[JobRequest]:
@@ -77,7 +60,9 @@ async def judged(harness: LaneHarness) -> dict[tuple[str, str], int]:
     return {(row.lane, row.outcome): row.calls for row in calls}
 
 
-def test_judges_of_a_night_ride_in_a_batch_and_a_check_goes_on_with_their_verdicts(url: str, stub: Stub) -> None:
+def test_judges_of_a_night_ride_in_a_batch_and_a_check_goes_on_with_their_verdicts(
+    database_url: str, stub: Stub
+) -> None:
     async def scenario(harness: LaneHarness) -> None:
         await parked(harness)
         await harness.forward(HOUR)
@@ -89,10 +74,10 @@ def test_judges_of_a_night_ride_in_a_batch_and_a_check_goes_on_with_their_verdic
         assert [row.ms >= HOUR.total_seconds() * 1000 for row in waits] == [True] * JOBS, waits
 
     stub.remote.ends_after_s = 0
-    over(url, stub, scenario)
+    over(database_url, stub, scenario)
 
 
-def test_judges_leave_a_batch_that_stalls_before_the_deadline_of_their_jobs(url: str, stub: Stub) -> None:
+def test_judges_leave_a_batch_that_stalls_before_the_deadline_of_their_jobs(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         # A job that names its lane stays in it; its judge does not, for its answer is there.
         await parked(harness, time_left=8 * HOUR)
@@ -110,10 +95,10 @@ def test_judges_leave_a_batch_that_stalls_before_the_deadline_of_their_jobs(url:
         assert late.n == 0
 
     stub.remote.ends_after_s = STALLS_S
-    over(url, stub, scenario)
+    over(database_url, stub, scenario)
 
 
-def test_a_judge_that_failed_in_its_batch_is_asked_at_once(url: str, stub: Stub) -> None:
+def test_a_judge_that_failed_in_its_batch_is_asked_at_once(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         await parked(harness, Lane.AUTO)
         await harness.lane.turn()
@@ -122,4 +107,4 @@ def test_a_judge_that_failed_in_its_batch_is_asked_at_once(url: str, stub: Stub)
         assert await judged(harness) == {("provider_batch", "error:overloaded"): JOBS, ("standard", "ok"): JOBS}
 
     stub.remote.ends_after_s, stub.remote.errored = 0, 1.0
-    over(url, stub, scenario)
+    over(database_url, stub, scenario)

@@ -2,18 +2,16 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from schemas.generation import Lane
 from schemas.states import JobState
-from tests.lane_harness import LaneHarness, lane_harness, lane_jobs
-from tests.servers import Servers
+from tests.lane_harness import LaneHarness, lane_jobs, over
 from tests.stub.server import Stub, running_stub
 from worker.doctor.backlog import check_remote
 from worker.operations.overview import batch_overview
@@ -22,28 +20,12 @@ HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 JOBS = 6
 STALLS_S = 10**6
 
-Scenario = Callable[[LaneHarness], Awaitable[None]]
-
-
-@pytest.fixture
-def url(servers: Servers) -> Iterator[str]:
-    with servers.database() as url:
-        yield url
-
 
 @pytest.fixture
 def stub() -> Iterator[Stub]:
     with running_stub() as stub:
         stub.remote.ends_after_s = STALLS_S
         yield stub
-
-
-def over(url: str, stub: Stub, scenario: Scenario, **terms: Any) -> None:
-    async def work() -> None:
-        async with lane_harness(url, stub, **{"unobserved": 2 * HOUR, **terms}) as harness:
-            await scenario(harness)
-
-    asyncio.run(work())
 
 
 async def in_a_batch(harness: LaneHarness, count: int = JOBS, time_left: timedelta | None = 8 * HOUR) -> None:
@@ -76,7 +58,7 @@ async def check_moved(harness: LaneHarness) -> None:
     assert late == []
 
 
-def test_a_batch_that_stalls_is_left_in_time_and_its_answers_are_kept(url: str, stub: Stub) -> None:
+def test_a_batch_that_stalls_is_left_in_time_and_its_answers_are_kept(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         await in_a_batch(harness)
         await harness.forward(7 * HOUR + 30 * MINUTE)
@@ -97,10 +79,10 @@ def test_a_batch_that_stalls_is_left_in_time_and_its_answers_are_kept(url: str, 
         pattern = "1[0-9] min to the deadline; a batch is expected to take 7 h 4[0-9] min \\(as 1 of the last 1\\), .*"
         assert re.fullmatch(pattern, reasons[1].reason)
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario)
 
 
-def test_a_batch_that_stalls_is_left_before_the_last_window_ends(url: str, stub: Stub) -> None:
+def test_a_batch_that_stalls_is_left_before_the_last_window_ends(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         # It opens once more before the deadline: the batch is left at the end of that window.
         opened = await harness.now() - HOUR
@@ -118,10 +100,10 @@ def test_a_batch_that_stalls_is_left_before_the_last_window_ends(url: str, stub:
         await harness.look()
         await check_moved(harness)
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario)
 
 
-def test_a_worker_that_ends_between_cancel_and_move_loses_nothing(url: str, stub: Stub) -> None:
+def test_a_worker_that_ends_between_cancel_and_move_loses_nothing(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         await in_a_batch(harness)
         stub.remote.stalls.add("cancel")
@@ -135,10 +117,10 @@ def test_a_worker_that_ends_between_cancel_and_move_loses_nothing(url: str, stub
         await harness.look(harness.new_lane())
         await check_moved(harness)
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario)
 
 
-def test_calls_that_wait_for_a_batch_near_their_deadline_are_taken_back_unpaid(url: str, stub: Stub) -> None:
+def test_calls_that_wait_for_a_batch_near_their_deadline_are_taken_back_unpaid(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         await harness.submit(*lane_jobs(JOBS), time_left=8 * HOUR)
         await harness.submit(*lane_jobs(1, Lane.PROVIDER_BATCH), time_left=8 * HOUR)
@@ -157,10 +139,10 @@ def test_calls_that_wait_for_a_batch_near_their_deadline_are_taken_back_unpaid(u
         await harness.forward(HOUR)
         assert len(await harness.ledger.duties.expire(10)) == JOBS + 1
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario)
 
 
-def test_a_recalled_call_is_never_sent_and_its_close_moves_the_job_once(url: str, stub: Stub) -> None:
+def test_a_recalled_call_is_never_sent_and_its_close_moves_the_job_once(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         batches = harness.ledger.remote_batches
         (job_id,) = await harness.submit(*lane_jobs(1), time_left=8 * HOUR)
@@ -178,10 +160,10 @@ def test_a_recalled_call_is_never_sent_and_its_close_moves_the_job_once(url: str
         assert await harness.ledger.attempts.close_attempts([closed]) == set()
         assert (await harness.ledger.reading.job_detail(job_id)).view.state is JobState.PENDING
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario)
 
 
-def test_jobs_share_a_batch_only_with_deadlines_of_the_same_hour(url: str, stub: Stub) -> None:
+def test_jobs_share_a_batch_only_with_deadlines_of_the_same_hour(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         for time_left in (None, 8 * HOUR, 8 * HOUR, 11 * HOUR):
             await harness.submit(*lane_jobs(1), time_left=time_left)
@@ -192,10 +174,10 @@ def test_jobs_share_a_batch_only_with_deadlines_of_the_same_hour(url: str, stub:
         due = await harness.rows("SELECT due_at IS NULL AS open, calls FROM provider_batch ORDER BY 1 DESC")
         assert [row.calls for row in due if row.open] == [1]
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario)
 
 
-def test_the_times_of_batches_are_learned_and_the_next_jobs_choose_by_them(url: str, stub: Stub) -> None:
+def test_the_times_of_batches_are_learned_and_the_next_jobs_choose_by_them(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         times = harness.ledger.remote_batches.times
         await in_a_batch(harness, 1, None)
@@ -214,10 +196,10 @@ def test_the_times_of_batches_are_learned_and_the_next_jobs_choose_by_them(url: 
         await harness.forward(timedelta(days=8))
         assert (await times("openai", model, Lane.PROVIDER_BATCH)).ended_s == []
 
-    over(url, stub, scenario, unobserved=timedelta(days=1))
+    over(database_url, stub, scenario, unobserved=timedelta(days=1))
 
 
-def test_a_batch_that_no_job_waits_for_tells_nothing_of_times(url: str, stub: Stub) -> None:
+def test_a_batch_that_no_job_waits_for_tells_nothing_of_times(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         job_ids = await harness.submit(*lane_jobs(1), time_left=None)
         await harness.generate()
@@ -229,10 +211,10 @@ def test_a_batch_that_no_job_waits_for_tells_nothing_of_times(url: str, stub: St
         times = await harness.ledger.remote_batches.times("openai", rows[0].model, Lane.PROVIDER_BATCH)
         assert (times.ended_s, times.open_s) == ([], [])
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario)
 
 
-def test_operators_see_where_calls_wait_and_what_was_moved(url: str, stub: Stub) -> None:
+def test_operators_see_where_calls_wait_and_what_was_moved(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         ledger = harness.ledger
         (job_id, *_) = await harness.submit(*lane_jobs(JOBS), time_left=8 * HOUR)
@@ -265,10 +247,10 @@ def test_operators_see_where_calls_wait_and_what_was_moved(url: str, stub: Stub)
         overview = await batch_overview(ledger, batch_id)
         assert (overview.batches[0].spilled, overview.batches[0].provider_batches) == (JOBS, ())
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario)
 
 
-def test_money_of_a_batch_is_reserved_again_at_the_full_price(url: str, stub: Stub) -> None:
+def test_money_of_a_batch_is_reserved_again_at_the_full_price(database_url: str, stub: Stub) -> None:
     async def scenario(harness: LaneHarness) -> None:
         await in_a_batch(harness)
         await harness.forward(7 * HOUR + 41 * MINUTE)
@@ -281,4 +263,4 @@ def test_money_of_a_batch_is_reserved_again_at_the_full_price(url: str, stub: St
         )
         assert (batch.exact, batch.reserved_usd) == (True, Decimal(0))
 
-    over(url, stub, scenario)
+    over(database_url, stub, scenario)

@@ -1,7 +1,7 @@
 """A pooler between the ledger and PostgreSQL: options that do not arrive, and prepared statements of other sessions."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from struct import Struct
 from typing import Any
@@ -11,7 +11,6 @@ import pytest
 
 from schemas.states import Step
 from tests.contract.situations import finish, generate, submit_many, take
-from tests.servers import Servers
 from worker.ledger.database import Database
 from worker.ledger.postgres import PostgresLedger
 
@@ -21,12 +20,6 @@ STARTUP = 196_608
 """Version of the protocol in a startup message; other numbers ask for encryption."""
 
 _REFUSAL = b"SFATAL\0VFATAL\0C08P01\0Munsupported startup parameter: options\0\0"
-
-
-@pytest.fixture
-def url(servers: Servers) -> Iterator[str]:
-    with servers.database() as url:
-        yield url
 
 
 async def _startup(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> list[bytes]:
@@ -47,9 +40,9 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @asynccontextmanager
-async def without_options(url: str, *, refuse: bool) -> AsyncIterator[str]:
+async def without_options(database_url: str, *, refuse: bool) -> AsyncIterator[str]:
     """The URL of a server that drops the options of a connection, as a pooler does, or refuses a connection that has some."""
-    parts = urlsplit(url)
+    parts = urlsplit(database_url)
 
     tasks: set[asyncio.Task[None]] = set()
 
@@ -86,11 +79,11 @@ async def without_options(url: str, *, refuse: bool) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("refuse", [False, True])
 def test_where_options_do_not_arrive_nothing_is_prepared(
-    url: str, caplog: pytest.LogCaptureFixture, *, refuse: bool
+    database_url: str, caplog: pytest.LogCaptureFixture, *, refuse: bool
 ) -> None:
     async def work() -> None:
         async with (
-            without_options(url, refuse=refuse) as through,
+            without_options(database_url, refuse=refuse) as through,
             PostgresLedger(through, connections=3, repeats=True) as ledger,
         ):
             receipt = await submit_many(ledger, 3)
@@ -129,9 +122,11 @@ async def _lost_statements(database: Database) -> None:
 
 
 @pytest.mark.parametrize("meet", [_foreign_statements, _lost_statements])
-def test_statements_of_another_session_end_the_preparing(url: str, meet: Callable[[Database], Awaitable[None]]) -> None:
+def test_statements_of_another_session_end_the_preparing(
+    database_url: str, meet: Callable[[Database], Awaitable[None]]
+) -> None:
     async def work() -> list[Any]:
-        database = Database(url, size=1, repeats=True)
+        database = Database(database_url, size=1, repeats=True)
         await database.open()
         try:
             await meet(database)
@@ -142,9 +137,9 @@ def test_statements_of_another_session_end_the_preparing(url: str, meet: Callabl
     assert [row.x for row in asyncio.run(work())] == [7]
 
 
-def test_a_direct_connection_prepares_its_statements(url: str) -> None:
+def test_a_direct_connection_prepares_its_statements(database_url: str) -> None:
     async def work() -> int:
-        async with PostgresLedger(url, connections=1, repeats=True) as ledger:
+        async with PostgresLedger(database_url, connections=1, repeats=True) as ledger:
             (row,) = await ledger._database.rows("SELECT count(*) AS n FROM pg_prepared_statements")
             return int(row.n)
 

@@ -7,12 +7,10 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
-import redis
 
 from tasks.errors import BrokerUnavailable
 from tasks.ports import Permit
 from tests.deadlines import Deadline
-from tests.servers import Servers
 from tests.unit.worker.limits.test_rate_limiter import PausedLanes, completion, make_call, make_leased
 from worker.limits import redis_bucket
 from worker.limits.bucket import Acquire, Exchange, ExchangeReply
@@ -37,13 +35,6 @@ class Switched:
         if self.away:
             raise BrokerUnavailable("switched off")
         return await self.buckets.exchange(provider, model, order)
-
-
-@pytest.fixture
-def redis_url(servers: Servers) -> str:
-    with redis.Redis.from_url(servers.redis_url) as client:
-        client.flushall()
-    return servers.redis_url
 
 
 async def _work_on(seconds: float) -> None:

@@ -1,7 +1,7 @@
 """Parked calls and provider batches in PostgreSQL: who may park, what goes into a batch, and what it costs that nothing was sent."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -18,22 +18,16 @@ from tasks.ports.remote_batches import Gathering, Intent, ParkedCall
 from tests.builders import make_attempt, make_batch, make_request
 from tests.contract.situations import LEASE, submit, submit_and_take
 from tests.deadlines import until
-from tests.servers import Servers, advance_clock
+from tests.servers import advance_clock
 from worker.ledger.postgres import PostgresLedger
 
 DOCUMENT = b'{"protocol": "markers", "timeout_s": 60, "endpoint": null, "prompt": null}'
 KEEP = timedelta(seconds=60)
 
 
-@pytest.fixture
-def url(servers: Servers) -> Iterator[str]:
-    with servers.database() as url:
-        yield url
-
-
-def over(url: str, scenario: Callable[[PostgresLedger], Awaitable[None]]) -> None:
+def over(database_url: str, scenario: Callable[[PostgresLedger], Awaitable[None]]) -> None:
     async def work() -> None:
-        async with PostgresLedger(url, connections=2) as ledger:
+        async with PostgresLedger(database_url, connections=2) as ledger:
             await scenario(ledger)
             assert await ledger.inspection.violations() == []
 
@@ -71,7 +65,7 @@ async def attempt_row(ledger: PostgresLedger, attempt: NewAttempt) -> dict[str, 
     return next(row for row in rows if str(row["id"]) == str(attempt.id))
 
 
-def test_only_the_holder_of_the_lease_parks_and_a_repeated_try_finds_it_parked(url: str) -> None:
+def test_only_the_holder_of_the_lease_parks_and_a_repeated_try_finds_it_parked(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         _, attempt = await opened(ledger)
         assert await ledger.remote_batches.park([parked_call(attempt, token=uuid4())]) == set()
@@ -80,10 +74,10 @@ def test_only_the_holder_of_the_lease_parks_and_a_repeated_try_finds_it_parked(u
         assert await state(ledger, attempt.job_id) is JobState.PENDING
         assert await ledger.remote_batches.park([parked_call(attempt)]) == {attempt.id}
 
-    over(url, scenario)
+    over(database_url, scenario)
 
 
-def test_a_parked_job_counts_under_the_caps_on_jobs_that_are_not_final(url: str) -> None:
+def test_a_parked_job_counts_under_the_caps_on_jobs_that_are_not_final(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         key = Submitter(uuid4(), "night", jobs_waiting=1)
         _, attempt = await opened(ledger, make_batch(submitter=key))
@@ -95,10 +89,10 @@ def test_a_parked_job_counts_under_the_caps_on_jobs_that_are_not_final(url: str)
         await ledger.actions.cancel([attempt.job_id], "a person")
         assert (await submit(ledger, make_request("again?"), batch=make_batch(submitter=key, max_queued=1))).created
 
-    over(url, scenario)
+    over(database_url, scenario)
 
 
-def test_calls_are_gathered_until_none_comes_or_the_first_waits_too_long(url: str) -> None:
+def test_calls_are_gathered_until_none_comes_or_the_first_waits_too_long(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         attempt = await parked(ledger)
         minute, hour, many = timedelta(minutes=1), timedelta(hours=1), 100
@@ -109,14 +103,16 @@ def test_calls_are_gathered_until_none_comes_or_the_first_waits_too_long(url: st
         assert waiting.ripe(Gathering(minute, timedelta(0)), many)
         assert waiting.ripe(Gathering(timedelta(0), hour), many)
 
-    over(url, scenario)
+    over(database_url, scenario)
 
 
 @pytest.mark.parametrize(
     ("max_calls", "max_bytes", "sizes"),
     [(2, 10**6, [2, 1]), (100, 2 * (100 + 256), [2, 1]), (100, 50, [1, 1, 1]), (100, 10**6, [3])],
 )
-def test_a_batch_takes_as_many_calls_as_fit(url: str, max_calls: int, max_bytes: int, sizes: list[int]) -> None:
+def test_a_batch_takes_as_many_calls_as_fit(
+    database_url: str, max_calls: int, max_bytes: int, sizes: list[int]
+) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         attempts = [await parked(ledger, b"x" * 100) for _ in range(3)]
         provider = attempts[0].provider
@@ -126,10 +122,10 @@ def test_a_batch_takes_as_many_calls_as_fit(url: str, max_calls: int, max_bytes:
         ids = [call.attempt_id for intent in intents if intent async for call in ledger.remote_batches.calls(intent.id)]
         assert ids == sorted(attempt.id for attempt in attempts)
 
-    over(url, scenario)
+    over(database_url, scenario)
 
 
-def test_a_call_whose_job_was_cancelled_is_not_sent_and_costs_nothing(url: str) -> None:
+def test_a_call_whose_job_was_cancelled_is_not_sent_and_costs_nothing(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         attempt = await parked(ledger)
         assert await ledger.remote_batches.withdrawn(10) == []
@@ -142,22 +138,22 @@ def test_a_call_whose_job_was_cancelled_is_not_sent_and_costs_nothing(url: str) 
         assert (row["outcome"], Decimal(str(row["cost_usd"]))) == ("error:cancelled", 0)
         assert await ledger.remote_batches.waiting() == []
 
-    over(url, scenario)
+    over(database_url, scenario)
 
 
-def test_a_worker_that_dies_before_it_parks_leaves_nothing_paid(url: str) -> None:
+def test_a_worker_that_dies_before_it_parks_leaves_nothing_paid(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         _, attempt = await opened(ledger)
-        await asyncio.to_thread(advance_clock, url, 2 * LEASE)
+        await asyncio.to_thread(advance_clock, database_url, 2 * LEASE)
         assert await ledger.duties.rescue(10, None) == [attempt.job_id]
         row = await attempt_row(ledger, attempt)
         assert (row["outcome"], Decimal(str(row["cost_usd"]))) == ("error:cancelled", 0)
         assert await state(ledger, attempt.job_id) is JobState.AVAILABLE
 
-    over(url, scenario)
+    over(database_url, scenario)
 
 
-def test_one_worker_at_a_time_looks_after_a_batch(url: str) -> None:
+def test_one_worker_at_a_time_looks_after_a_batch(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         attempt = await parked(ledger)
         intent = await intend(ledger, attempt.provider)
@@ -168,7 +164,7 @@ def test_one_worker_at_a_time_looks_after_a_batch(url: str) -> None:
         assert batch is not None
         assert (batch.remote_id, batch.has_jobs, batch.cancelled, batch.looks) == ("batch_1", True, False, 1)
         assert await ledger.remote_batches.take_due(KEEP) is None
-        await asyncio.to_thread(advance_clock, url, 2 * KEEP)
+        await asyncio.to_thread(advance_clock, database_url, 2 * KEEP)
         await ledger.actions.cancel([attempt.job_id], "a person")
         again = await ledger.remote_batches.take_due(KEEP)
         assert again is not None
@@ -177,15 +173,15 @@ def test_one_worker_at_a_time_looks_after_a_batch(url: str) -> None:
         # Put off to now, it is left to others for so long by a worker that can't serve its provider.
         await ledger.remote_batches.put_off(intent.id, timedelta(0))
         assert await ledger.remote_batches.take_due(KEEP, [attempt.provider]) is None
-        await asyncio.to_thread(advance_clock, url, 3 * KEEP)
+        await asyncio.to_thread(advance_clock, database_url, 3 * KEEP)
         late = await ledger.remote_batches.take_due(KEEP, [attempt.provider])
         assert late is not None
         assert late.overdue >= KEEP
 
-    over(url, scenario)
+    over(database_url, scenario)
 
 
-def test_a_remote_id_is_noted_once_and_belongs_to_one_intent(url: str) -> None:
+def test_a_remote_id_is_noted_once_and_belongs_to_one_intent(database_url: str) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         first = await parked(ledger)
         intent = await intend(ledger, first.provider)
@@ -198,7 +194,7 @@ def test_a_remote_id_is_noted_once_and_belongs_to_one_intent(url: str) -> None:
         assert not await ledger.remote_batches.note_created(other.id, "batch_1", KEEP)
         assert await ledger.remote_batches.remote_ids(first.provider) == {"batch_1"}
 
-    over(url, scenario)
+    over(database_url, scenario)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +204,7 @@ def test_a_remote_id_is_noted_once_and_belongs_to_one_intent(url: str) -> None:
         (Advance(JobState.RUNNING, Step.GENERATE, 0), JobState.RUNNING),
     ],
 )
-def test_the_close_of_its_call_moves_a_pending_job_once(url: str, then: Advance, expected: JobState) -> None:
+def test_the_close_of_its_call_moves_a_pending_job_once(database_url: str, then: Advance, expected: JobState) -> None:
     async def scenario(ledger: PostgresLedger) -> None:
         attempt = await parked(ledger)
         intent = await intend(ledger, attempt.provider)
@@ -223,10 +219,10 @@ def test_the_close_of_its_call_moves_a_pending_job_once(url: str, then: Advance,
         assert await ledger.attempts.close_attempts([close]) == {attempt.job_id}
         assert await state(ledger, attempt.job_id) is expected
 
-    over(url, scenario)
+    over(database_url, scenario)
 
 
-def test_what_was_collected_is_passed_over_the_second_time(url: str) -> None:
+def test_what_was_collected_is_passed_over_the_second_time(database_url: str) -> None:
     async def close(ledger: PostgresLedger, attempt: NewAttempt, outcome: str) -> None:
         then = Advance(JobState.AVAILABLE, Step.GENERATE, 0)
         closed = ClosedAttempt(attempt.id, attempt.job_id, attempt.token, Step.GENERATE, outcome, spent=False)
@@ -244,7 +240,7 @@ def test_what_was_collected_is_passed_over_the_second_time(url: str) -> None:
         await ledger.remote_batches.end(intent.id, "abandoned")
         assert await ledger.remote_batches.pending(intent.id, ids) == []
 
-    over(url, scenario)
+    over(database_url, scenario)
 
 
 CALLS = 1_000
@@ -261,9 +257,9 @@ _ALL_ENDED = """SELECT 1 WHERE NOT EXISTS (
     SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'nightdesk')"""
 
 
-def _rows_read(url: str) -> int:
+def _rows_read(database_url: str) -> int:
     """Rows of jobs, attempts and parked calls that were read since the statistics began, once all backends have reported."""
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(database_url, autocommit=True) as connection:
         assert until(lambda: connection.execute(_ALL_ENDED).fetchone(), 30)
         row = connection.execute(
             "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::int FROM pg_stat_user_tables "
@@ -273,6 +269,6 @@ def _rows_read(url: str) -> int:
     return int(row[0])
 
 
-def execute(url: str, statement: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
+def execute(database_url: str, statement: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(statement.encode())

@@ -16,16 +16,8 @@ from tests.builders import make_attempt, make_batch, make_final, make_jobs, make
 from tests.contract.situations import LEASE
 from tests.deadlines import scale_to_load
 from tests.lent_ledger import LentLedger
-from tests.servers import Servers
 from worker import token_streams
 from worker.token_streams import Kind, RedisTokens, Token, TokenReader, forget, key_of
-
-
-@pytest.fixture
-def redis_url(servers: Servers) -> str:
-    with redis.Redis.from_url(servers.redis_url) as client:
-        client.flushall()
-    return servers.redis_url
 
 
 async def leased() -> Leased:
