@@ -102,8 +102,8 @@ def test_labels_are_replaced_by_person_shown_exported_and_read_by_the_calibratio
         path = tmp_path / "labels.jsonl"
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         faults: list[str] = []
-        read = read_labels(str(path), faults.append)
-        assert (faults, [answer.supported for answer in read.answers]) == ([], [True, False, False])
+        answers, _ = read_labels(str(path), faults.append)
+        assert (faults, [answer.supported for answer in answers]) == ([], [True, False, False])
         again = await import_labels(ledger, str(path), "eve")
         assert (again.lines, again.stored, again.refused) == (3, 3, [])
         assert len((await ledger.reading.job_detail(job)).labels) == 4

@@ -13,13 +13,13 @@ from rich.text import Text
 
 from schemas.generation import WINDOWS, CheckerName
 from schemas.grounding import Claim, Evidence, Verdict
-from schemas.job import JobRequest, SourceContext
+from schemas.job import JobRequest
 from schemas.model_call import Ask, FinishReason, ProviderSnapshot
 from schemas.record import JobResult
 from schemas.states import JobState
 from tasks.ports import JobView, Purpose
 from worker.cli.console import WIDE, console, facts_of, moment, safe, table_of
-from worker.operations.audit import Audit, Messages, Proof
+from worker.operations.audit import Audit, Messages, Proof, source_name
 from worker.operations.counts import cost
 
 COLOURS = {
@@ -123,20 +123,7 @@ def _sources(request: JobRequest, result: JobResult) -> Iterator[RenderableType]
     """The cited sources, by the number they have in the answer."""
     ranked = {citation.rank: citation.source_index for citation in result.citations}
     for rank, index in sorted(ranked.items()):
-        yield Text.assemble((f"[{rank}] ", "bold cyan"), safe(label(request.context[index], index + 1)))
-
-
-def label(source: SourceContext, number: int) -> str:
-    """A name for a source that people recognise; its number in the question where it came without one."""
-    metadata = source.metadata
-    derived = source.document_id == SourceContext(content=source.content).document_id
-    unnamed = f"source {number} of the question" if derived else source.document_id
-    name = next((str(metadata[key]) for key in ("title", "source_path") if metadata.get(key)), unnamed)
-    parts = [name]
-    parts += [str(metadata[key]) for key in ("article", "section") if metadata.get(key)]
-    if metadata.get("page") is not None:
-        parts.append(f"page {metadata['page']}")
-    return ", ".join(parts)
+        yield Text.assemble((f"[{rank}] ", "bold cyan"), safe(source_name(request.context[index], index + 1)))
 
 
 Facts = Mapping[str, Any]

@@ -249,24 +249,10 @@ class Handover:
         return ColumnMap.parse(self.columns or (), self.source_delimiter, self.encoding)
 
 
-def stored_tenant(name: str | None) -> str | None:
-    """The tenant of an option that looks for what is stored; raises ``InputError``, also for a variable that is empty."""
-    return None if name is None else named_tenant(name)
-
-
-def named_tenant(name: str) -> str:
-    """The same of a name that is there."""
-    return _tenant(name, check_stored_tenant)
-
-
-def new_tenant(name: str) -> str:
-    """The tenant of an option that may be new; raises ``InputError``."""
-    return _tenant(name, check_tenant)
-
-
-def _tenant(name: str, check: Callable[[str], str]) -> str:
+def tenant_of(name: str, *, new: bool = False) -> str:
+    """The tenant of an option, that is stored or may be ``new``; raises ``InputError``, also for a variable that is empty."""
     try:
-        return check(name)
+        return (check_tenant if new else check_stored_tenant)(name)
     except ValueError as error:
         raise InputError(str(error), field="--tenant") from None
 
@@ -315,12 +301,7 @@ def _config_option(name: str) -> inspect.Parameter:
 
 def batch_id(text: str) -> UUID:
     """Reads a batch's id, or finds the one batch of a name in the ledger; raises ``InputError``, ``NotFound``."""
-    try:
-        return UUID(text)
-    except ValueError:
-        return _batch_of_name(
-            text, f"{text!r} is neither a batch's id nor the name of one; 'nightdesk status' lists them"
-        )
+    return _id_of(text, f"{text!r} is neither a batch's id nor the name of one; 'nightdesk status' lists them")
 
 
 def job_target(text: str, kind: str) -> tuple[UUID, str]:
@@ -329,11 +310,14 @@ def job_target(text: str, kind: str) -> tuple[UUID, str]:
     The name of a batch stands for its id.
     """
     first, _, name = text.partition(":")
+    return _id_of(first, f"{first!r} is no id and no batch's name; give {kind}, BATCH:CUSTOM_ID or BATCH:lineN"), name
+
+
+def _id_of(text: str, message: str) -> UUID:
     try:
-        return UUID(first), name
+        return UUID(text)
     except ValueError:
-        message = f"{first!r} is no id and no batch's name; give {kind}, BATCH:CUSTOM_ID or BATCH:lineN"
-        return _batch_of_name(first, message), name
+        return _batch_of_name(text, message)
 
 
 def _batch_of_name(name: str, message: str) -> UUID:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from schemas.job import SourceContext
 from schemas.model_call import MessagesSnapshot, Prompt
 from schemas.record import JobResult
 from tasks.ports import JobDetail
@@ -108,3 +109,13 @@ def to_json(audit: Audit) -> dict[str, Any]:
         "labels": list(detail.labels),
         "replays": list(detail.replays),
     }  # fmt: skip
+
+
+def source_name(source: SourceContext, number: int) -> str:
+    """A name for a source that people recognise, with its place; its number in the question where it came without one."""
+    metadata = source.metadata
+    derived = source.document_id == SourceContext(content=source.content).document_id
+    unnamed = f"source {number} of the question" if derived else source.document_id
+    title = next((str(metadata[key]) for key in ("title", "source_path") if metadata.get(key)), unnamed)
+    places = [f"{key} {metadata[key]}" for key in ("article", "section", "page") if metadata.get(key) not in {None, ""}]
+    return ", ".join([title, *places])

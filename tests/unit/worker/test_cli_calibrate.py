@@ -103,8 +103,8 @@ def test_the_share_of_right_verdicts_is_fitted_to_labels() -> None:
 
 
 def test_a_calibration_that_is_no_better_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = calibration_fit.read_labels(str(labels(tmp_path / "labels.jsonl", count=24)), print)
-    better = recalibrate(lines.answers, "2026-11-23")
+    answers, _ = calibration_fit.read_labels(str(labels(tmp_path / "labels.jsonl", count=24)), print)
+    better = recalibrate(answers, "2026-11-23")
     warnings = []
     for result in (better, replace(better, after=better.before)):
         calibration_fit._report(result)

@@ -29,9 +29,10 @@ from worker.cli.commands.contract import MODELS, json_schema
 from worker.cli.console import write_text
 from worker.cli.exits import exit_code_of
 from worker.cli.help import ANSWER, ARGUMENTS, CHECK, FILES, MONEY, NIGHT, OPTIONS, TERMINAL
-from worker.cli.job_view import label, show_answer
+from worker.cli.job_view import show_answer
 from worker.cli.terminal import tell, wrap
 from worker.local import StartError
+from worker.operations.audit import source_name
 from worker.operations.counts import count_of
 from worker.settings import Settings
 from worker.supervise.state_directory import InUse
@@ -249,7 +250,7 @@ def test_a_number_has_the_noun_that_fits() -> None:
     ],
 )
 def test_a_source_is_shown_by_a_name_that_people_know(source: dict[str, Any], name: str) -> None:
-    assert label(JobRequest(query="Why?", context=(source,)).context[0], 1) == name
+    assert source_name(JobRequest(query="Why?", context=(source,)).context[0], 1) == name
 
 
 def test_an_answer_can_not_steer_a_terminal() -> None:

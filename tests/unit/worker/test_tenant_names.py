@@ -56,7 +56,7 @@ def test_nothing_is_looked_for_by_such_a_name(name: str) -> None:
 
 
 def test_a_name_of_old_can_be_looked_for_and_makes_no_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert options.stored_tenant("a\nb\x1b") == "a\nb\x1b"
+    assert options.tenant_of("a\nb\x1b") == "a\nb\x1b"
 
     write_line("a\nb\x1b[2J")
 

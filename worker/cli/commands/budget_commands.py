@@ -1,7 +1,6 @@
 """``nightdesk budget``: what a tenant may spend in a day or a night."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,16 +15,8 @@ from worker.operations.overview import dollars, key_words, next_period
 from worker.settings import load_settings
 
 
-class Action(StrEnum):
-    """The change to the budgets."""
-
-    SET = "set"
-    LIST = "list"
-    REMOVE = "remove"
-
-
 def budget(
-    action: Annotated[Action, typer.Argument(help="set, list or remove.")],
+    action: Annotated[Literal["set", "list", "remove"], typer.Argument(help="set, list or remove.")],
     period: Annotated[
         str | None,
         typer.Argument(
@@ -52,22 +43,22 @@ def budget(
         if word is not None and word.startswith("--"):
             raise InputError(f"no such option: {word}; 'nightdesk budget --help' names those there are")
     settings = load_settings()
-    if action is Action.LIST:
+    if action == "list":
         if period is not None:
             raise InputError("list takes no period: nightdesk budget list --tenant NAME", field="PERIOD")
-        owner = None if tenant is None else options.named_tenant(tenant)
+        owner = None if tenant is None else options.tenant_of(tenant)
         return _show(on_ledger(lambda ledger: ledger.budgets.all(owner), settings, makes=True), as_json=as_json)
-    shape = "nightdesk budget set PERIOD USD" if action is Action.SET else "nightdesk budget remove PERIOD"
+    shape = "nightdesk budget set PERIOD USD" if action == "set" else "nightdesk budget remove PERIOD"
     if period is None:
         raise InputError(f"is missing: {shape}", field="PERIOD")
-    if (usd is None) is (action is Action.SET):
+    if (usd is None) is (action == "set"):
         raise InputError(f"{'is missing' if usd is None else 'is one too many'}: {shape}", field="USD")
     owner = settings.tenant
     if tenant is not None:
         # A budget of an old name can still be removed.
-        owner = options.new_tenant(tenant) if action is Action.SET else options.named_tenant(tenant)
+        owner = options.tenant_of(tenant, new=action == "set")
     name = budget_changes.budget_name(owner, period)
-    if action is Action.REMOVE:
+    if action == "remove":
         on_ledger(lambda ledger: ledger.budgets.remove(name.tenant, name.period), settings, makes=True)
         tell(f"the tenant {name.tenant} has no budget for {name.period!r} any more")
         return 0

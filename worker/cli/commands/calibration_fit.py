@@ -1,7 +1,6 @@
 """``nightdesk calibrate``: fit the check's probabilities to an operator's own labels, or make a promise."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -58,16 +57,16 @@ def calibrate(
     check_files([labels])
     check_output(output, [labels])
     settings = load_settings()
-    lines = read_labels(labels, warn)
-    if lines.bad:
-        warn(f"{count_of(lines.bad, 'line was', 'lines were')} left out")
+    answers, bad = read_labels(labels, warn)
+    if bad:
+        warn(f"{count_of(bad, 'line was', 'lines were')} left out")
     today = datetime.now(UTC).date().isoformat()
     if alpha is None:
-        fitted = recalibrate(lines.answers, today, scorer_of(settings))
+        fitted = recalibrate(answers, today, scorer_of(settings))
         calibration = fitted.calibration
     else:
         base = Calibration.load(settings.calibration) if settings.calibration else None
-        promised = guarantee(lines.answers, alpha, today, base)
+        promised = guarantee(answers, alpha, today, base)
         calibration = promised.calibration
     with writing(output) as file:
         file.write(calibration.model_dump_json(indent=1).encode() + b"\n")
@@ -116,29 +115,22 @@ def _table(columns: Sequence[tuple[str, Metrics | None]]) -> None:
         tell(f"{name:<18}" + "".join(f"{getattr(metrics, metric):>{len(title) + 2}.3f}" for title, metrics in present))
 
 
-@dataclass(slots=True)
-class Labels:
-    """The good lines of a file."""
-
-    answers: list[LabelledAnswer] = field(default_factory=list)
-    bad: int = 0
-
-
-def read_labels(name: str, bad_line: Callable[[str], None]) -> Labels:
-    """Reads all lines; a bad one is reported and skipped.
+def read_labels(name: str, bad_line: Callable[[str], None]) -> tuple[list[LabelledAnswer], int]:
+    """Reads all lines, and counts the bad ones, which are reported and skipped.
 
     Args:
         name: the file, or ``-``.
         bad_line: receives a message about each bad line.
     """
-    labels = Labels()
+    answers: list[LabelledAnswer] = []
+    bad = 0
     for number, line in read_lines(name):
         try:
-            labels.answers.append(_read(line))
+            answers.append(_read(line))
         except InputError as error:
-            labels.bad += 1
+            bad += 1
             bad_line(f"{display_name(name)}, line {number} is left out: {error}")
-    return labels
+    return answers, bad
 
 
 def _read(line: bytes | None) -> LabelledAnswer:

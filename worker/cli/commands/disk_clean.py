@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.filesize import decimal
@@ -44,13 +44,8 @@ LEAST_SHOWN = 1 << 20
 """Bytes of a table that is named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The disk that a home and its ledger take."""
-
-    ledger: LedgerSize
-    folders: dict[str, int]
-    """Bytes of the folders of the home."""
+Usage = tuple[LedgerSize, dict[str, int]]
+"""The disk that a ledger takes, and the bytes of the folders of its home."""
 
 
 def clean(
@@ -111,7 +106,7 @@ def _measure(opened: Session) -> Usage:
         names += ("local/data/valkey", "local/data/postgres/pg_wal")
     folders = {name: folder_bytes(root / name) for name in names}
     ledger = opened.on_ledger(lambda ledger: ledger.space.measure())
-    return Usage(ledger, {name: size for name, size in folders.items() if size})
+    return ledger, {name: size for name, size in folders.items() if size}
 
 
 def folder_bytes(folder: Path) -> int:
@@ -142,10 +137,14 @@ def _jobs(removal: Removal, count: int | None = None) -> str:
     return f"{jobs} of {count_of(len(removal.batches), 'batch', 'batches')}"
 
 
+def _document(usage: Usage) -> dict[str, Any]:
+    return {"ledger": asdict(usage[0]), "folders": usage[1]}
+
+
 def _show(usage: Usage, removal: Removal | None, *, as_json: bool) -> None:
     if as_json:
         jobs = None if removal is None else {"jobs": removal.jobs, "batches": len(removal.batches)}
-        write_json({**asdict(usage), "would_delete": jobs})
+        write_json({**_document(usage), "would_delete": jobs})
         return
     table = table_of("", "")
     for text, size in _parts(usage):
@@ -159,23 +158,24 @@ def _show(usage: Usage, removal: Removal | None, *, as_json: bool) -> None:
 
 def _parts(usage: Usage) -> Iterator[tuple[str, int]]:
     """The parts of a home with their bytes: the database, its large tables, folders."""
-    yield "the ledger (database)", usage.ledger.database
-    for name, size in usage.ledger.tables.items():
+    ledger, folders = usage
+    yield "the ledger (database)", ledger.database
+    for name, size in ledger.tables.items():
         if name in _CONTENTS and size >= LEAST_SHOWN:
             yield f"  of it {_CONTENTS[name]} ({name})", size
-    for name, size in usage.folders.items():
+    for name, size in folders.items():
         yield f"{name}/ of the home", size
 
 
 def _sum_up(before: Usage, after: Usage, done: Removal, *, shrink: bool, as_json: bool) -> None:
-    given_back = max(0, before.ledger.database - after.ledger.database)
+    given_back = max(0, before[0].database - after[0].database)
     if as_json:
         write_json(
-            {"deleted": done.deleted, "batches": len(done.batches), "given_back_bytes": given_back, **asdict(after)}
+            {"deleted": done.deleted, "batches": len(done.batches), "given_back_bytes": given_back, **_document(after)}
         )
         return
     tell(f"{_jobs(done, done.deleted)} deleted")
-    tell(f"{decimal(given_back)} given back to the disk; the ledger takes {decimal(after.ledger.database)}")
+    tell(f"{decimal(given_back)} given back to the disk; the ledger takes {decimal(after[0].database)}")
     if done.deleted and not shrink:
         tell(
             "the rest of the freed space is used by new jobs first; to give it back to the disk: nightdesk clean --shrink"

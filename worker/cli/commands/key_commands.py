@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -24,17 +23,6 @@ from worker.operations.counts import cost, count_of
 from worker.operations.overview import OPTIONS, budget_line, dollars, words_of
 from worker.settings import load_settings
 
-
-class Action(StrEnum):
-    """The change to the keys."""
-
-    ADD = "add"
-    LIST = "list"
-    LIMIT = "limit"
-    ROTATE = "rotate"
-    REVOKE = "revoke"
-
-
 LIMITS = ("requests_per_second", "requests_per_minute", "jobs_waiting", "jobs_per_minute", "jobs_per_day")
 
 
@@ -43,7 +31,9 @@ def _limit(text: str) -> Any:
 
 
 def keys(
-    action: Annotated[Action, typer.Argument(help="add, list, limit, rotate or revoke.")],
+    action: Annotated[
+        Literal["add", "list", "limit", "rotate", "revoke"], typer.Argument(help="add, list, limit, rotate or revoke.")
+    ],
     name: Annotated[
         str | None,
         typer.Argument(metavar="[NAME]", help="Of the key to add, limit, rotate or revoke; to limit, its id, too."),
@@ -102,24 +92,24 @@ def keys(
         for period, usd in ((TOTAL, max_cost_usd), (DAY, max_cost_usd_per_day))
         if usd is not None
     }
-    if (name is None) is not (action is Action.LIST):
+    if (name is None) is not (action == "list"):
         raise InputError("list takes no name, the others take one: nightdesk keys add NAME", field="NAME")
     if name is None:
         _show(on_ledger(_all_keys, makes=True), as_json=as_json)
-    elif action is Action.REVOKE:
+    elif action == "revoke":
         key = on_ledger(lambda ledger: ledger.api_keys.revoke(name, actor()), makes=True)
         if as_json:
             write_json(asdict(key))
         else:
             tell(f"the key {key.name} is revoked; requests with it are refused within seconds")
-    elif action is Action.ROTATE:
+    elif action == "rotate":
         stays = _stretch(overlap, "overlap")
         key, secret = on_ledger(lambda ledger: rotate_key(ledger, name, stays, expires_in), makes=True)
         _tell_secret(key, secret, f"the secret before ends {_moment(key.previous_until)}", as_json=as_json)
-    elif action is Action.LIMIT:
+    elif action == "limit":
         _tell_limits(on_ledger(lambda ledger: _limited(ledger, name, limits, money), makes=True), as_json=as_json)
     else:
-        owner = load_settings().tenant if tenant is None else options.new_tenant(tenant)
+        owner = load_settings().tenant if tenant is None else options.tenant_of(tenant, new=True)
         request = KeyRequest(name, owner, role, limits, money, expires_in)
         key, secret = on_ledger(lambda ledger: add_key(ledger, request, actor()), makes=True)
         _tell_secret(key, secret, f"it may {key.role.value}", as_json=as_json)

@@ -44,7 +44,7 @@ def erase(
     scope = ErasureScope(
         tuple(dict.fromkeys(parse_job_ids(job or []))),
         options.batch_id(batch) if batch else None,
-        options.stored_tenant(tenant),
+        None if tenant is None else options.tenant_of(tenant),
     )
     with session(load_settings(), writes=False) as opened:
         count = as_operator(opened, lambda operator: content_removal.survey(operator, scope, cancel=cancel))
@@ -100,7 +100,12 @@ def prune(
     """
     if batch is not None and tenant is not None:
         raise InputError("give --batch or --tenant, not both")
-    scope = PruneScope(age(older_than), options.batch_id(batch) if batch else None, options.stored_tenant(tenant), rows)
+    scope = PruneScope(
+        age(older_than),
+        options.batch_id(batch) if batch else None,
+        None if tenant is None else options.tenant_of(tenant),
+        rows,
+    )
     verb = "deleted" if rows else "erased"
 
     async def operation(operator: Operator, pages: JobPages) -> Removal:

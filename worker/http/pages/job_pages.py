@@ -1,6 +1,5 @@
 """The page of a job, its sources, and two answers side by side."""
 
-import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -11,7 +10,6 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from schemas.grounding import Claim
-from schemas.job import SourceContext
 from schemas.states import FINAL_STATES
 from tasks.errors import NotFound
 from tasks.policy.difference import Difference
@@ -26,7 +24,7 @@ from worker.http.pages.review_pages import place_in_queue
 from worker.http.pages.visitors import PageRoute, Visitor, VisitorOf
 from worker.http.problems import not_found
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.audit import Audit, audit_of, find_job
+from worker.operations.audit import Audit, audit_of, find_job, source_name
 from worker.operations.failure_causes import remedy
 from worker.operations.job_difference import differences
 
@@ -37,9 +35,6 @@ CLAIMS = 40
 
 RAW_CHARACTERS = 20_000
 """Characters of a raw answer or a message that a page shows; the record has all of them."""
-
-_MADE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""An id that no person chose."""
 
 
 @router.get("/jobs/{job_id}")
@@ -99,7 +94,10 @@ class _ClaimList:
     def _evidence(self, claim: Claim) -> list[tuple[str, str]]:
         context = self.audit.detail.view.request.context
         return [
-            (name_of(context[each.source_index]), f"#{anchor(each.source_index, each.start, each.end)}")
+            (
+                source_name(context[each.source_index], each.source_index + 1),
+                f"#{anchor(each.source_index, each.start, each.end)}",
+            )
             for each in claim.evidence
             if each.source_index < len(context)
         ]
@@ -129,7 +127,7 @@ def _context(audit: Audit, visitor: Visitor, claims: "_ClaimList", queue: str) -
         "doubtful_count": sum(claim.verdict.is_doubtful for claim in result.claims),
         "following": f"?{urlencode({**choice, 'claims': later[0]})}{extra}#claims" if later else None,
         "sources": source_views(view.request.context, result),
-        "source_name": name_of,
+        "source_name": source_name,
         "anchor": anchor,
         "calls": waterfall.calls(view, detail.attempts),
         "phases": waterfall.phases(result.timing_ms),
@@ -173,15 +171,6 @@ def _pretty(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode()
 
 
-def name_of(source: SourceContext) -> str:
-    """A name for a source that people recognise, with its place."""
-    metadata = source.metadata
-    own_id = "a source without a title" if _MADE_ID.fullmatch(source.document_id) else source.document_id
-    title = next((str(metadata[key]) for key in ("title", "source_path") if metadata.get(key)), own_id)
-    places = [f"{key} {metadata[key]}" for key in ("article", "section", "page") if metadata.get(key) not in {None, ""}]
-    return ", ".join([title, *places])
-
-
 @router.get("/jobs/{job_id}/record")
 async def record(service: ServiceOf, visitor: VisitorOf, version: OwnJob) -> Response:
     """The record of the API, for the session of a person."""
@@ -205,7 +194,7 @@ async def source(
         shown_source = view.request.context[number - 1]
         spans = spans_of(result_of(view)).get(number - 1, [])
         context = {
-            "title": name_of(shown_source), "visitor": visitor, "view": view, "source": shown_source, "number": number,
+            "title": source_name(shown_source, number), "visitor": visitor, "view": view, "source": shown_source, "number": number,
             "stretches": stretches(shown_source.content, number - 1, spans, whole=True),
             "metadata": _pretty(shown_source.metadata) if shown_source.metadata else None,
         }  # fmt: skip
