@@ -25,6 +25,7 @@ from tasks.ports.attempt_rows import (
 )
 from tasks.ports.limits import Denied, DenyReason, Limits, Permit, Room, Unlimited
 from tasks.ports.process import (
+    FEW_JOBS,
     READ_FIRST_S,
     STALL_S,
     CheckExecutor,

@@ -24,6 +24,10 @@ READ_FIRST_S = 2.0
 Result = TypeVar("Result")
 
 
+FEW_JOBS = 50
+"""Most jobs of a submission that is hinted at once, and whose urgent jobs are written over the connection for urgent statements."""
+
+
 class HintKey(NamedTuple):
     """The jobs that one hint may name: of a step, and urgent or not, as these have a line of their own."""
 

@@ -25,7 +25,6 @@ from worker.ledger import schema_version, upgrade
 from worker.ledger.packing import decompress
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.schema_version import REVISIONS, Schema, Standing, head_revision, migrate, standing
-from worker.ledger.upgrade import script_revisions
 from worker.ledger.views import RECORD_COLUMNS
 
 _SCRIPT = """
@@ -75,7 +74,8 @@ def test_the_autoscaler_asks_what_the_tables_answer(database_url: str) -> None:
 
 
 def test_the_code_knows_the_revisions_of_the_scripts() -> None:
-    assert script_revisions() == REVISIONS
+    scripts = Path(upgrade.__file__).parent.glob("migrations/versions/0*.py")
+    assert tuple(sorted(script.name[:4] for script in scripts)) == REVISIONS
 
 
 def test_migrating_twice_changes_nothing(database_url: str) -> None:

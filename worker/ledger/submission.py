@@ -17,6 +17,7 @@ from schemas.states import JobState, Step
 from schemas.window import parse_window
 from tasks.errors import IdempotencyConflict, JobsRefused, MessageTaken, QueueFull
 from tasks.ports import (
+    FEW_JOBS,
     InputLine,
     NewBatch,
     NewJob,
@@ -32,7 +33,6 @@ from worker.ledger.call_windows import OPEN_WINDOWS, times_of
 from worker.ledger.database import CONFLICT_TRIES, Database
 from worker.ledger.key_limits import KeyRoom
 from worker.ledger.packing import split_request
-from worker.ledger.small_submission import FEW_JOBS, is_small, submit_small
 
 # ---- conflicts of ids ------------------------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ _COPY_INPUT_LINES = "COPY input_line (batch_id, position, job_id, place, field, 
 
 
 class PostgresSubmission(Submission):
-    """Batches written in one transaction each, by COPY, and those of a few new jobs in one statement."""
+    """Batches written in one transaction each, by COPY."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -254,10 +254,6 @@ class PostgresSubmission(Submission):
         # A stream of chunks is read once, one by one, inside the transaction.
         urgent = isinstance(chunks, list) and sum(map(len, chunks)) <= FEW_JOBS
         urgent = urgent and any(job.priority > 0 for chunk in chunks for job in chunk)
-        if is_small(batch, chunks, refused):
-            receipt = await submit_small(self._db, batch, list(chain.from_iterable(chunks)), urgent=urgent)
-            if receipt is not None:
-                return receipt
         async with self._db.connection(urgent=urgent) as connection, connection.transaction() as transaction:
             receipt = await _write(connection, batch, chunks, strict=strict)
             if receipt.created:

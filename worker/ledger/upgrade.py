@@ -39,12 +39,6 @@ def engine_of(database_url: str) -> Engine:
     )
 
 
-def script_revisions() -> tuple[str, ...]:
-    """Revisions of the migration scripts, oldest first."""
-    scripts = ScriptDirectory.from_config(_config()).walk_revisions()
-    return tuple(reversed([script.revision for script in scripts]))
-
-
 def upgrade(database_url: str, patience_s: float = PATIENCE_S) -> tuple[str | None, str]:
     """Apply all missing migrations; returns the revision before and after, raises as ``migrate`` does.
 

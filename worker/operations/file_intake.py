@@ -8,7 +8,7 @@ from uuid import UUID
 
 from tasks.errors import InputError
 from tasks.policy.relevance import without_threshold
-from tasks.ports import Catalog, Everything, HintKey, NewBatch, NewJob, Refused
+from tasks.ports import FEW_JOBS, Catalog, Everything, HintKey, NewBatch, NewJob, Refused
 from tasks.raw_jobs import as_check_only
 from tasks.submit import check_served, check_times, new_job, parse_request, unknown_price
 from worker.operations.counts import count_of
@@ -17,9 +17,6 @@ from worker.operations.input_columns import ColumnMap, JobMaker, kind_of_rows
 from worker.operations.input_content import ContentDigest
 from worker.operations.input_rows import LINES, Row, Rows, reading
 from worker.operations.json_lines import display_name
-
-SMALL = 50
-"""Jobs; a submission up to this size is hinted at once."""
 
 CHUNK = 20
 """Jobs read at a time, in a millisecond; then the ledger's connection is served, which writes those read before.
@@ -78,7 +75,7 @@ class Intake:
     refused: list[Refused] = field(default_factory=list)
     warnings: Counter[str] = field(default_factory=Counter)
     first: dict[UUID, HintKey] = field(default_factory=dict)
-    """The first ``SMALL`` jobs, and the hint that each belongs to."""
+    """The first ``FEW_JOBS`` jobs, and the hint that each belongs to."""
     _common_faults: Counter[str] = field(default_factory=Counter)
     """Lines by a fault that is none of theirs: of the batch's defaults, or of the settings."""
     _places: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -150,7 +147,7 @@ class Intake:
             # In strict mode the rest is read only to name all that is wrong.
             if not (self.strict and self.refused):
                 self.accepted += 1
-                if len(self.first) < SMALL:
+                if len(self.first) < FEW_JOBS:
                     self.first[job.id] = HintKey(job.step, job.priority > 0)
                 yield job
 

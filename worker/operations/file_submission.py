@@ -11,6 +11,7 @@ from uuid import UUID
 from schemas.states import Step
 from tasks.errors import BrokerUnavailable, InputError, JobsRefused
 from tasks.ports import (
+    FEW_JOBS,
     Content,
     HintKey,
     InputLine,
@@ -26,7 +27,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.local import Endpoints
 from worker.operations.answerers import Answerer, Answerers
 from worker.operations.counts import count_of
-from worker.operations.file_intake import CHUNK, SMALL, InputBounds, Intake
+from worker.operations.file_intake import CHUNK, InputBounds, Intake
 from worker.operations.input_columns import ColumnMap
 from worker.operations.input_content import ContentDigest, SameInput, basis_of, readable_twice
 from worker.operations.json_lines import check_files, display_name
@@ -226,7 +227,7 @@ class Submission:
     def hints(self) -> dict[HintKey, list[UUID]]:
         """The new jobs of a small submission by their hints; none of a large one, which is left to dispatch."""
         receipt = self.receipt
-        if receipt is None or not 0 < len(receipt.available) <= SMALL:
+        if receipt is None or not 0 < len(receipt.available) <= FEW_JOBS:
             return {}
         hints: dict[HintKey, list[UUID]] = {}
         for job_id in receipt.available:

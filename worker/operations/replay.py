@@ -19,11 +19,11 @@ from schemas.model_call import Prompt
 from schemas.record import GenerationRecord
 from schemas.states import FINAL_STATES, Step
 from tasks.errors import InputError, NotFound
-from tasks.ports import Catalog, HintKey, JobView, NewBatch, NewJob, Receipt, Refused, Replay, Submitter, Turn
+from tasks.ports import FEW_JOBS, Catalog, HintKey, JobView, NewBatch, NewJob, Receipt, Refused, Replay, Submitter, Turn
 from tasks.prompting.templates import load
 from tasks.submit import canonical, check_served, chunked, new_batch, unknown_price
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.file_intake import CHUNK, SMALL
+from worker.operations.file_intake import CHUNK
 from worker.providers.registry import Installation
 from worker.settings import Settings
 
@@ -289,7 +289,7 @@ async def write_replay(ledger: PostgresLedger, plan: ReplayPlan) -> ReplayReceip
     # The ledger knows more: the tenant may have a budget, under which a call needs a price.
     plan.refused += receipt.refused
     ids = receipt.ids_by_position(position for position, _ in plan.origins)
-    hint = 0 < len(receipt.available) <= SMALL
+    hint = 0 < len(receipt.available) <= FEW_JOBS
     return ReplayReceipt(
         batch_id=None if receipt.nothing_new else receipt.batch_id,
         pairs=[(origin, ids[position]) for position, origin in plan.origins if position in ids],

@@ -26,7 +26,7 @@ from kombu.utils.scheduling import round_robin_cycle
 
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable
-from tasks.ports import Catalog, NewJob, Runtime
+from tasks.ports import FEW_JOBS, Catalog, NewJob, Runtime
 from tasks.results import parse_job_id, parse_job_ids, poll
 from tasks.scheduling.dispatch import Dispatch
 from tasks.scheduling.feed import Feed
@@ -311,9 +311,6 @@ def trust_nothing(app: Celery) -> None:
 LEDGER_PATIENCE_S = 20.0
 """Seconds that a submission over Redis waits for the ledger before its message returns to the queue."""
 
-SMALL = 50
-"""Jobs of a message that are hinted by the worker which accepted it; more are left to dispatch."""
-
 
 class Intake(Runtime):
     """``tasks.ports.Runtime`` for the Celery tasks of this process: their threads wait for the event loop.
@@ -415,7 +412,7 @@ class Intake(Runtime):
 
     def _wake(self, jobs: Sequence[NewJob]) -> None:
         """Spares a few new jobs the time until dispatch looks; where others wait before them, it says whose turn it is."""
-        if len(jobs) > SMALL:
+        if len(jobs) > FEW_JOBS:
             return
         for job in jobs:
             urgent = job.priority > 0
