@@ -725,7 +725,7 @@ _LEAST_NEAR = 0.9
 
 
 def _nearest(name: str) -> str | None:
-    return next(iter(get_close_matches(name, _SETTINGS, 1, _LEAST_NEAR)), None)
+    return next(iter(get_close_matches(name, _SETTINGS | _NO_SETTINGS, 1, _LEAST_NEAR)), None)
 
 
 def use_own_templates(settings: Settings) -> None:

@@ -39,6 +39,8 @@ class Vendor(ThreadingHTTPServer):
         """Another program: what it answers is HTML, and it knows no POST."""
         self.chat_alone = False
         """A server without the Responses API: only a list of models, and chat completions."""
+        self.missing = b"{}"
+        """What it says of an address that it does not have."""
         self.paths: list[str] = []
 
     @property
@@ -55,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.paths.append(self.path)
         if self.server.chat_alone and not (self.path == "/v1/models" or b"gpt-6" in self.server.body):
-            self._send(404, b'{"detail": "Not Found"}')
+            self._send(404, self.server.missing)
             return
         self._send(self.server.status, self.server.body)
 
@@ -63,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.paths.append(self.path)
         assert self.rfile.read(int(self.headers["content-length"])) == b"{}", "no question is asked"
         if self.server.chat_alone and self.path != "/v1/chat/completions":
-            self._send(404, b'{"detail": "Not Found"}')
+            self._send(404, self.server.missing)
             return
         self._send(
             *((501, b"<p>Unsupported method</p>") if self.server.page else (400, b'{"error": {"message": "no model"}}'))
@@ -131,8 +133,8 @@ def test_what_every_call_would_meet_stops_the_submission(
         ("openai", 200, {"id": "gpt-6-luna", "object": "model", "created": 1, "owned_by": "x"}, 2),
         ("openai", 403, NO_SCOPE, 1),
         ("openai", 404, b"no such page", 2),
-        ("openai", 404, FILE_NOT_FOUND, 1),
-        ("anthropic", 404, FILE_NOT_FOUND, 1),
+        ("openai", 404, FILE_NOT_FOUND, 2),
+        ("anthropic", 404, FILE_NOT_FOUND, 2),
         ("anthropic", 500, b"busy", 1),
         ("ollama", 200, MODELS, 1),
         ("ollama", 200, {"object": "list", "data": None}, 1),
@@ -186,10 +188,12 @@ def test_the_port_of_another_program_stops_the_submission(
     ("models", "model"),
     [(MODELS, "qwen:latest"), ({"object": "list", "data": []}, "gpt-6-luna"), ({"id": "gpt-6-luna"}, "gpt-6-luna")],
 )
+@pytest.mark.parametrize("missing", [{"detail": "Not Found"}, FILE_NOT_FOUND])
 def test_a_server_of_chat_completions_alone_is_told_the_setting_to_type(
-    vendor: Vendor, models: Any, model: str, monkeypatch: pytest.MonkeyPatch
+    vendor: Vendor, models: Any, model: str, missing: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vendor.answer(200, models)
+    vendor.missing = json.dumps(missing).encode()
     monkeypatch.setattr(vendor, "chat_alone", True)
     own = {"local": {"preset": "vllm"}}
 

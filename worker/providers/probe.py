@@ -91,8 +91,8 @@ async def _certain(provider: Adapter, error: Exception) -> ProviderError | None:
     if other or problem.kind is FailureKind.INTERNAL:
         return await _other_program(provider)
     if problem.kind is FailureKind.NOT_FOUND:
-        # Not that of an address that the server does not have.
-        return problem if _names_model(getattr(error, "body", None)) else None
+        # Or it is that of an address that the server does not have.
+        return problem if _names_model(getattr(error, "body", None)) else await _other_program(provider)
     # A key may be limited to the calls that answer.
     return problem if problem.kind in _CERTAIN and "scope" not in str(problem) else None
 
@@ -108,6 +108,9 @@ async def _other_program(provider: Adapter) -> ProviderError | None:
         )
     except Exception as error:  # noqa: BLE001 - as above
         problem = provider.translate(error, provider.address)
+        if problem.kind is FailureKind.NOT_FOUND:
+            # An empty request names no model: the server lacks the address.
+            return provider.failures.no_api(error.response, provider.address)  # type: ignore[attr-defined]
         return problem if problem.kind is FailureKind.UNAVAILABLE else None
     is_page = response.headers.get("content-type", "").startswith("text/html")
     return provider.failures.no_api(response, provider.address) if is_page else None
