@@ -118,12 +118,11 @@ class _Decider:
         if best is None:
             return Decision(Verdict.UNDECIDED, unaccounted=self._surfaces(self._claim.facts))
         _, result, place = best
-        if (
-            result.differs is not None
-            and result.kind is not None
-            and not self._is_in_range(result.differs[0], place, result.differs[1])
-        ):
-            return self._contradiction(place, *result.differs, result.kind)
+        if result.differs is not None and result.kind is not None:
+            own, other = result.differs
+            is_derived = own is not None and own.kind is Kind.DATE and bool(own.amounts) and self._follows(own, ())
+            if not is_derived and not self._is_in_range(own, place, other):
+                return self._contradiction(place, own, other, result.kind)
         return self._rivalled() or Decision(
             Verdict.UNDECIDED, _evidence(place), unaccounted=self._surfaces(result.missing)
         )
@@ -301,7 +300,7 @@ class _Decider:
             return True
         return _range_of(self._claim, own) is None and not _is_beyond(own, *ends)
 
-    def _follows(self, fact: Fact) -> bool:
+    def _follows(self, fact: Fact, factors: Sequence[float] = FACTORS) -> bool:
         """Tells whether a number is the sum, difference, product or share of two remaining, or nearly one of them."""
         targets = [
             key[1] for key in fact.keys if isinstance(key, tuple) and key[0] != "unit" and isinstance(key[1], float)
@@ -314,7 +313,9 @@ class _Decider:
             for key in other.covers
             if isinstance(key, tuple) and isinstance(key[1], int | float) and key[1]
         )
-        values = [*list(listed)[:_MOST_NUMBERS], *FACTORS]
+        if fact.kind is Kind.DATE:
+            listed |= dict.fromkeys(amount for other in self._numbers for amount in other.amounts if amount)
+        values = [*list(listed)[:_MOST_NUMBERS], *factors]
         if fact.kind is Kind.NUMBER and any(
             abs(value - target) <= ROUGHLY * abs(value) for value in values for target in targets
         ):

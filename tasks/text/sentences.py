@@ -37,7 +37,7 @@ FILLED_LINE = 60
 
 _UNREADABLE = re.compile(r"[\ud800-\udfff]|[^\S\x00-\x7f](?=\.)")
 """Characters that break ``sentencex``: surrogates, and a wide space between a single letter and a full stop."""
-_MAY_SPLIT = re.compile(r"[.!?…][\"'”’»)\]*_]*(?:\s|[\[(【¹²³⁰⁴-⁹A-Z])|[。！？؟।۔]")
+_MAY_SPLIT = re.compile(r"[.!?…][\"'“”’»)\]*_]*(?:\s|[\[(【¹²³⁰⁴-⁹A-Z])|[。！？؟।۔]")
 _ONLY_MARKER = re.compile(
     rf"(?:(?:[-*+•>]|#{{1,6}})[ \t])?[*_]{{0,2}}(?:{_LIST_MARKER}|\d{{1,3}}(?:\.\d{{1,3}}){{1,3}}\.|(?:\[\d{{1,3}}\])+\.|#{{1,6}})\Z"
 )
@@ -54,6 +54,7 @@ _LEADING_MARKERS = re.compile(_MARKERS, re.IGNORECASE)
 _STOPS = frozenset(".!?…")
 _MISSED = re.compile(
     rf"[.!?](?:(?=(?i:{_MARKERS})\s*+[(\"“„«]?[A-ZÀ-ÖØ-Þ\d(])|\s++(?=[(\"“„«]?(?:[A-ZÀ-ÖØ-Þ(][\w)]|[AI]\s[a-z])))"
+    r"|[。！？](?=\d)"
 )
 _CLOSES_MARKER = frozenset("]】¹²³⁰⁴⁵⁶⁷⁸⁹")
 _CITED_STOP = re.compile(r"[\]】¹²³⁰⁴-⁹][.!?…]++\s++(?=\S)")

@@ -139,10 +139,13 @@ _PLACE = re.compile(
     r"(?:\(\s*(?:\d{1,3}|[a-z])\s*\)|(?:\d{1,3}(?:\.\d{1,3}){0,3}[.)]|[a-z][.)]|[A-Z]\))(?=[\s*_])|\d{1,3}、|[①-⑳])[*_]{0,3}\s*"
 )
 _POINT = re.compile(r"\d{1,2}\.\Z")
+_ANSWER_OF_OBJECT = re.compile(r'\s*\{\s*"(?:answer|response|result|summary|text)"\s*:\s*"', re.IGNORECASE)
 
 
 def without_place(text: str) -> str:
-    """The sentence without its list marker, its number in a list, and the marks of a heading."""
+    """The sentence without its list marker, its number in a list, the marks of a heading, and the object that has it as its answer."""
+    if (wrapped := _ANSWER_OF_OBJECT.match(text)) is not None:
+        return text[wrapped.end() :]
     if text[:2].isalpha():
         # No mark, and no number but behind a word for it.
         step = _step().match(text)

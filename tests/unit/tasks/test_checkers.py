@@ -105,6 +105,9 @@ def test_metadata_that_the_model_is_shown_counts() -> None:
         ("How often may it rise?", "a question"),
         ("Hello!", "a courtesy"),
         ("I hope this helps.", "a courtesy"),
+        ("Glad to help.", "a courtesy"),
+        ("Don't hesitate to ask.", "a courtesy"),
+        ("Einen schönen Tag noch!", "a courtesy"),
         ("The sources do not say anything about parking.", "it only says that the sources do not answer"),
         ("The provided documents contain no information on this.", "it only says that the sources do not answer"),
         (

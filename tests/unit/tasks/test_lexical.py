@@ -382,13 +382,23 @@ def test_a_citation_that_is_needed_together_with_another_is_precise() -> None:
         ("Trains to Lyon run more often than those to Nice.", "Trains to Nice run more often than those to Lyon."),
         ("Den Hund biss der Mann.", "Der Hund biss den Mann."),
         ("Dem Mieter zahlt der Vermieter die Kaution zurück.", "Der Mieter zahlt dem Vermieter die Kaution zurück."),
+        ("It was founded in 1990 and was sold ten years later.", "It was sold in 2000."),
         ("The car must be returned with a full tank.", "The vehicle must be returned with a full tank."),
     ],
 )
-def test_exchanged_phrases_and_words_that_may_be_synonyms_are_left_open(source: str, claim: str) -> None:
+def test_exchanged_phrases_synonyms_and_derived_years_are_left_open(source: str, claim: str) -> None:
     request = JobRequest(query="Which?", context=[{"content": source}], response=claim)
     (checked,) = ground(request, postprocess(request, None, None)).claims
     assert checked.verdict is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize("wrapping", ["Answer: {}", '{{"answer": "{}"}}', "According to the policy, {}", "{}"])
+def test_a_wrapping_changes_no_verdict(wrapping: str) -> None:
+    for excess, expected in (("250", Verdict.SUPPORTED), ("350", Verdict.CONTRADICTED)):
+        response = wrapping.format(f"the excess is {excess} euros for each claim.")
+        request = JobRequest(query="", context=["The excess is 250 euros for each claim."], response=response)
+        (checked,) = ground(request, postprocess(request, None, None)).claims
+        assert checked.verdict is expected
 
 
 @pytest.mark.parametrize(

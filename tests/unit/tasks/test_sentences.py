@@ -29,7 +29,8 @@ def split(text: str, language: str = "en") -> list[str]:
         ("# Heading\nText goes on.", ["# Heading", "Text goes on."]),
         ("| a | b. C |\n|---|---|\n| c | d |", ["| a | b. C |", "|---|---|", "| c | d |"]),
         ("(2) It shall. It is so. (3) Next.", ["(2) It shall.", "It is so.", "(3) Next."]),
-        ("你好。我是人。", ["你好。", "我是人。"]),
+        ("你好。我是人。3月走。", ["你好。", "我是人。", "3月走。"]),
+        ("Da steht: „Es ist fällig.“ Dann nichts.", ["Da steht: „Es ist fällig.“", "Dann nichts."]),
         # The library breaks down at a wide space between a single letter and a full stop.
         ("Take plan A\u00a0. It costs less.", ["Take plan A\u00a0.", "It costs less."]),
         ("Voir annexe B\u202f. Fin.", ["Voir annexe B\u202f.", "Fin."]),
