@@ -251,7 +251,7 @@ def _is_wrong(piece: str, after: str) -> bool:
         return True
     if len(last) <= _LONGEST_ABBREVIATION and after[:1].islower():
         return True
-    if last.isdigit() and len(last) <= 2 and _month().match(after):  # noqa: PLR2004 - a day of the month
+    if last.isdigit() and len(last) <= 2 and month_pattern().match(after):  # noqa: PLR2004 - a day of the month
         return True
     return len(piece) < _LONGEST_MARKER and bool(_ONLY_MARKER.match(piece))
 
@@ -262,7 +262,7 @@ def never_ends_sentence(word: str) -> bool:
 
 
 @cache
-def _month() -> re.Pattern[str]:
+def month_pattern() -> re.Pattern[str]:
     """A month after the full stop of its day; only German writes one there."""
     return re.compile(rf"(?:{'|'.join(word_set('months'))})[a-zäé]*\b")
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from tasks.text.language import SUPPORTED, language_of, language_tables
-from tasks.text.sentences import never_ends_sentence, plain_arabic, words
+from tasks.text.sentences import month_pattern, never_ends_sentence, plain_arabic, words
 from tasks.text.word_search import AsciiSearch
 from tasks.text.wording import (
     DENIAL,
@@ -153,7 +153,7 @@ def without_place(text: str) -> str:
     marks = _MARKS.match(text)
     position = marks.end() if marks else 0
     number = _PLACE.match(text, position) or _step().match(text, position)
-    if number and not (_POINT.match(number.group().rstrip(" *_")) and _month().match(text, number.end())):
+    if number and not (_POINT.match(number.group().rstrip(" *_")) and month_pattern().match(text, number.end())):
         position = number.end()
     return text[position:]
 
@@ -161,12 +161,6 @@ def without_place(text: str) -> str:
 @cache
 def _step() -> re.Pattern[str]:
     return re.compile(rf"(?:{'|'.join(of_tables('places'))})\s*\d{{1,3}}\s?[步部]?\s?[:：.)*–-]+\s*", re.IGNORECASE)
-
-
-@cache
-def _month() -> re.Pattern[str]:
-    months = " ".join(table.get("months", "") for table in language_tables().values()).split()
-    return re.compile(rf"(?:{'|'.join(months)})[a-zäé]*\b")
 
 
 def substance(text: str) -> frozenset[str]:

@@ -106,19 +106,17 @@ _NOTHING = frozenset({"", NEGATION})
 
 
 class TextWords(NamedTuple):
-    """The words of a short text, those of content as stems, and whether a negation is among them."""
+    """The words of a short text, and those of content as stems."""
 
     words: tuple[str, ...]
     content: frozenset[str]
-    negated: bool
 
 
 @lru_cache(maxsize=512)
 def words_of(text: str) -> TextWords:
     """Reads the words of a sentence; the latest are cached, because each step of a check reads it again."""
     tokens = words(text)
-    stems = frozenset(map(stem_of, tokens))
-    return TextWords(tuple(tokens), stems - _NOTHING, NEGATION in stems)
+    return TextWords(tuple(tokens), content_words(tokens))
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------
@@ -328,11 +326,6 @@ def _ready(text: str) -> tuple[str, Sequence[_Patterns]]:
 
 
 # ---- sentences -------------------------------------------------------------------------------------------------
-
-
-def is_denial(sentence: str) -> bool:
-    """Tells whether a sentence only says that the sources, or the writer, give no answer."""
-    return denied_part(sentence) is not None
 
 
 @lru_cache(maxsize=64)
