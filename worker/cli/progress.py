@@ -169,11 +169,7 @@ def status_line(status: BatchStatus, rate: Rate, columns: int, next_at: datetime
 
 def counts_of(status: BatchStatus) -> str:
     """Counts by outcome and state, without the zeros."""
-    return ", ".join(_counts(status)) or "no jobs"
-
-
-def _counts(status: BatchStatus) -> list[str]:
-    return [f"{count:,} {name}" for name, count in ending_counts(status)]
+    return ", ".join(f"{count:,} {name}" for name, count in ending_counts(status)) or "no jobs"
 
 
 def ending_counts(status: BatchStatus) -> list[tuple[str, int]]:

@@ -186,9 +186,13 @@ def run_lines(report: Report, output: str) -> list[str]:
         lines.append(f"wrong facts in claims: {error_counts(errors)}")
     if refused := report.refused:
         lines.append(f"{len(refused):,} of {count_of(report.tally.lines, 'line')} not valid: in the output as failed")
-    lines.append(f"{_result_counts(report)} written to {'standard output' if output == '-' else output}")
-    if report.tally.waiting and (status is None or status.final == status.jobs):
-        jobs = count_of(report.tally.waiting, "line waits for a job", "lines wait for jobs")
+    waiting = report.tally.waiting
+    counts = count_of(report.tally.lines - waiting, "result") + (
+        f" and {waiting:,} without an answer yet" if waiting else ""
+    )
+    lines.append(f"{counts} written to {'standard output' if output == '-' else output}")
+    if waiting and (status is None or status.final == status.jobs):
+        jobs = count_of(waiting, "line waits for a job", "lines wait for jobs")
         lines.append(f"{jobs} of other batches that are held: 'nightdesk status' names those, then run this again")
     if report.page is not None:
         lines.append(f"look at them: {report.page}")
@@ -224,16 +228,6 @@ def ending_lines(status: BatchStatus, seconds: float, width: int | None) -> list
 
 
 _BAR_CELLS = 50
-
-
-def _result_counts(report: Report) -> str:
-    """The lines of the output, those without an answer yet apart."""
-    total, waiting = report.tally.lines, report.tally.waiting
-    return (
-        count_of(total, "result")
-        if not waiting
-        else f"{count_of(total - waiting, 'result')} and {waiting:,} without an answer yet"
-    )
 
 
 def _document(report: Report, output: str) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Shows a job as a response of OpenAI's API: the answer with its citations, usage, and the verdicts on its claims."""
 
 from collections import Counter
-from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +10,7 @@ from schemas.answer import Citation
 from schemas.failure import FailureKind
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
-from schemas.model_call import Usage
+from schemas.model_call import Usage, plain_usd
 from schemas.record import JobResult
 from schemas.states import JobState, Outcome
 from tasks.answers.objects import violations
@@ -179,12 +178,8 @@ def _usage(result: JobResult) -> dict[str, Any]:
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.input_tokens + usage.output_tokens,
-        "cost_usd": _plain(result.cost_usd),
+        "cost_usd": None if result.cost_usd is None else plain_usd(result.cost_usd),
     }
-
-
-def _plain(amount: Decimal | None) -> str | None:
-    return None if amount is None else format(amount.normalize(), "f")
 
 
 def _metadata(own: dict[str, Any], result: JobResult) -> dict[str, str]:
@@ -199,6 +194,6 @@ def _metadata(own: dict[str, Any], result: JobResult) -> dict[str, str]:
         "grounding_score": result.grounding_score,
         "claims": len(result.claims),
         **{verdict.value: counts[verdict] for verdict in Verdict if counts[verdict]},
-        "cost_usd": _plain(result.cost_usd),
+        "cost_usd": None if result.cost_usd is None else plain_usd(result.cost_usd),
     }
     return {**pairs, **{f"{SUMMARY}{name}": str(value) for name, value in summary.items() if value is not None}}

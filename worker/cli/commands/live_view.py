@@ -54,7 +54,11 @@ def watch(
             tell(f"Interrupted; the work goes on. Look again with: nightdesk watch {target}")
             raise
     if as_json:
-        write_json(end.model_dump(mode="json") if isinstance(end, BatchStatus) else _document(end))
+        write_json(
+            end.model_dump(mode="json")
+            if isinstance(end, BatchStatus)
+            else {name: getattr(end, name) for name in _FIELDS}
+        )
     if isinstance(end, JobView):
         return OK if end.state is JobState.COMPLETED else INCOMPLETE
     if not quiet:
@@ -92,11 +96,8 @@ def _sum_up(status: BatchStatus) -> None:
         tell(f"{count_of(status.refused_lines, 'line of the input was', 'lines of the input were')} not valid")
 
 
-def _document(view: JobView) -> dict[str, object]:
-    return {
-        "job_id": view.job_id, "batch_id": view.batch_id, "state": view.state, "outcome": view.outcome,
-        "held_reason": view.held_reason, "run": view.run, "round": view.round, "cost_usd": view.cost_usd,
-    }  # fmt: skip
+_FIELDS = ("job_id", "batch_id", "state", "outcome", "held_reason", "run", "round", "cost_usd")
+"""Fields of a job, for programs."""
 
 
 def describe_state(view: JobView) -> str:

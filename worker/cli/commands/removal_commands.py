@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from schemas.model_call import plain_usd
 from tasks.errors import InputError
 from tasks.results import parse_job_ids
 from worker.cli import options
@@ -115,7 +116,7 @@ def prune(
 
     done, pages = operate(verb, operation, again=_REST)
     if as_json:
-        spent = None if done.cost_usd is None else format(done.cost_usd.normalize(), "f")
+        spent = None if done.cost_usd is None else plain_usd(done.cost_usd)
         write_json({
             "jobs": done.jobs, "batches": len(done.batches), "attempts": done.attempts,
             "input_tokens": done.input_tokens, "output_tokens": done.output_tokens, "cost_usd": spent,

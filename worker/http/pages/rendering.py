@@ -3,10 +3,9 @@
 import base64
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi.responses import Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -39,38 +38,26 @@ _TURNS = {
 """Characters that turn the direction of what follows, or that no font shows: text could pretend to be another."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
-    """A file that pages load."""
+class Asset(NamedTuple):
+    """A file that pages load, under a name with its hash."""
 
     name: str
     content: bytes
     media_type: str
-    digest: str
     integrity: str
 
 
-@dataclass(slots=True)
-class Assets:
-    """The style and the script, each under a name with its hash."""
-
-    by_name: dict[str, Asset] = field(default_factory=dict)
-
-    def add(self, file: str, media_type: str) -> Asset:
-        """Reads a file of this package."""
-        content = (_HERE / "static" / file).read_bytes()
-        digest = hashlib.sha256(content).hexdigest()[:16]
-        stem, _, suffix = file.rpartition(".")
-        integrity = "sha384-" + base64.b64encode(hashlib.sha384(content).digest()).decode()
-        asset = Asset(f"{stem}.{digest}.{suffix}", content, media_type, digest, integrity)
-        self.by_name[asset.name] = asset
-        return asset
+def _asset(file: str, media_type: str) -> Asset:
+    content = (_HERE / "static" / file).read_bytes()
+    stem, _, suffix = file.rpartition(".")
+    integrity = "sha384-" + base64.b64encode(hashlib.sha384(content).digest()).decode()
+    return Asset(f"{stem}.{hashlib.sha256(content).hexdigest()[:16]}.{suffix}", content, media_type, integrity)
 
 
-ASSETS = Assets()
-_STYLE = ASSETS.add("view.css", "text/css")
-_SCRIPT = ASSETS.add("view.js", "text/javascript")
-ICON = ASSETS.add("icon.svg", "image/svg+xml")
+_STYLE = _asset("view.css", "text/css")
+_SCRIPT = _asset("view.js", "text/javascript")
+_ICON = _asset("icon.svg", "image/svg+xml")
+ASSETS = {asset.name: asset for asset in (_STYLE, _SCRIPT, _ICON)}
 
 
 def visible(value: Any) -> Any:
@@ -137,7 +124,7 @@ def _make_environment() -> Environment:
         finalize=visible,
     )
     environment.filters.update(_FILTERS)
-    environment.globals.update(style=_STYLE, script=_SCRIPT, icon=ICON, verdicts=list(Verdict))
+    environment.globals.update(style=_STYLE, script=_SCRIPT, icon=_ICON, verdicts=list(Verdict))
     return environment
 
 
