@@ -160,6 +160,7 @@ _WORDS = {
     "unexpected end of data": "it ends too soon; a line break inside of a text is written as an escape",
     "unexpected control character in string": "a text holds a control character, which is written as an escape",
     "no low surrogate in string": "a text holds half of a surrogate pair, which is no character",
+    "unexpected character, expected a string key": "a key stands between quotation marks, which are double ones in JSON",
     "str is not valid UTF-8: surrogates not allowed": "it is not UTF-8",
 }
 """Words for faults that the parser names by its own kinds of values."""

@@ -59,6 +59,7 @@ def test_byte_order_mark_and_windows_line_ends_are_no_part_of_a_line(tmp_path: P
     ("line", "message"),
     [
         ("{", "not valid JSON"),
+        ("{'query': 'Why?'}", "column 2: a key stands between quotation marks, which are double"),
         ("[1]", "a job must be a JSON object, this is a list"),
         ('"text"', "this is a text"),
         ("null", "this is null"),
