@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +13,6 @@ from schemas.batch import BatchStatus
 from schemas.generation import Lane
 from schemas.job import JobRequest
 from schemas.window import parse_window
-from tasks.errors import InputError
 from tasks.estimate import CallLimits, Estimate, Estimator, History, ModelEstimate, Spread, calls_in, first_lease
 from tasks.lanes.choice import LaneChooser
 from tasks.ports import NewBatch, NewJob, Refused, Replay
@@ -367,14 +365,6 @@ class Deviation:
     def within(self) -> bool | None:
         """True if the truth is within the bounds, as they are kept: to a millionth."""
         return None if self.truth is None else self.low - 1e-6 <= self.truth <= self.high + 1e-6
-
-
-def check_readable_twice(files: Sequence[str]) -> None:
-    """Raises ``InputError`` for an input that can be read only once: an estimate reads it before the submission does."""
-    if bad := [name for name in files if not Path(name).is_file()]:
-        raise InputError(
-            f"{bad[0]} can be read only once, and an estimate reads it first: save it to a file", field="--estimate"
-        )
 
 
 def batch_document(estimation: Estimation) -> dict[str, Any]:

@@ -119,11 +119,15 @@ def _estimate(
 
 def _check_readable_twice(files: list[str]) -> None:
     # Only an estimate reads its files before they are submitted.
-    from worker.operations.estimation import check_readable_twice  # noqa: PLC0415
+    from worker.operations.input_content import readable_twice  # noqa: PLC0415
     from worker.operations.json_lines import check_files  # noqa: PLC0415
 
     check_files(files)
-    check_readable_twice(files)
+    if not readable_twice(files):
+        raise InputError(
+            "standard input and pipes can be read only once, and an estimate reads them first: save them to a file",
+            field="--estimate",
+        )
 
 
 def check(
