@@ -18,6 +18,8 @@ from tasks.text.facts import RELATIVE, Fact, FactText, Kind
 
 LEAST_FACTS = 2
 """Facts of a claim below which it states nothing: a heading, a name."""
+LEAST_NEAR = 4
+"""Facts that a claim shares with a place of which one noun differs, behind the same preposition."""
 MOST_LEFT_OUT = 3
 """Facts of a part of a sentence that a claim may leave out."""
 
@@ -146,7 +148,7 @@ class _Account:
             if not turned:
                 return Account(supported=self._leaves_nothing_out(left_out))
             remaining = [at for at in left_out if at != turned[0]]
-            if len(turned) == 1 and _is(self.place[turned[0]], "not") and self._is_whole(remaining):
+            if len(turned) == 1 and self._denies_stated(turned[0]) and self._is_whole(remaining):
                 return Account(False, (), (None, self.place[turned[0]]), ErrorKind.NEGATION)
             return Account(supported=False)
         fact = self.claim[missing[0]]
@@ -217,6 +219,12 @@ class _Account:
             return at == 0 or self.place[at - 1].clause != fact.clause
         return bool(fact.group & BINDING)
 
+    def _denies_stated(self, at: int) -> bool:
+        """Tells whether a fact is a negation, and of what the claim states: "five levels and no timer" has five levels."""
+        following = at + 1
+        is_last = following == len(self.place) or self.place[following].clause != self.place[at].clause
+        return _is(self.place[at], "not") and (is_last or following in self.pairs.values())
+
     def _leaves_nothing_out(self, left_out: Sequence[int]) -> bool:
         """Tells whether a claim has all facts of its parts of the sentence, but for the title of a name.
 
@@ -275,8 +283,9 @@ class _Account:
         other = self.place[between[0]] if len(between) == 1 else None
         if other is None or not (fact.kind is other.kind is Kind.WORD) or other.role == ANY_ROLE:
             return None
-        # A word of no source may be another one for the same thing.
-        return between[0] if self.elsewhere(fact) else None
+        # A word of no source may be another one for the same thing, but hardly where a preposition leads both and all else is the same.
+        is_near = bool(fact.role) and fact.role == other.role and len(self.pairs) >= LEAST_NEAR
+        return between[0] if is_near or self.elsewhere(fact) else None
 
 
 _KINDS = {

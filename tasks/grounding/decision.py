@@ -167,7 +167,7 @@ class _Decider:
     def _forged(self) -> Decision | None:
         """The decision on a claim that quotes what is in no source word for word; None for others.
 
-        It contradicts a source that has another quotation in that place. Titles of works are no quotations, and what has gaps can't be compared.
+        It contradicts a source that has another quotation in that place. Titles of works are no quotations; what has gaps, or the same words in another order, can't be compared.
         """
         sources = [" ".join(words(content)) for content in self._search.contents]
         for span in self._quotes:
@@ -177,11 +177,11 @@ class _Decider:
             around = [fact for fact in self._claim.facts if not span.start <= fact.start < span.end]
             for place in self._places:
                 rival = _QUOTED.search(place.facts.text)
-                if rival is None or any(gap in quoted for gap in _GAPS):
+                plain = self._plain(span).split()
+                if rival is None or any(gap in quoted for gap in _GAPS) or sorted(plain) == sorted(words(rival[1])):
                     continue
-                plain = set(self._plain(span).split())
-                alike = plain.intersection(words(rival[1]))
-                if max(len(alike) / len(plain), self._share_of_held(around, place)) >= LEAST_ALIKE:
+                alike = set(plain).intersection(words(rival[1]))
+                if max(len(alike) / len(set(plain)), self._share_of_held(around, place)) >= LEAST_ALIKE:
                     error = ClaimError(kind=ErrorKind.ABSENT, claim_words=quoted, source_words=rival[1])
                     return Decision(Verdict.CONTRADICTED, _evidence(place), error)
             return Decision(Verdict.UNDECIDED, unaccounted=(quoted,))

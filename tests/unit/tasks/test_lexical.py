@@ -73,6 +73,22 @@ def test_a_day_inside_a_range_contradicts_nothing(claim: str, verdict: Verdict) 
 
 
 @pytest.mark.parametrize(
+    ("claim", "source", "verdict"),
+    [
+        ("The kettle has a filter.", "The kettle has a filter but no timer.", Verdict.UNDECIDED),
+        ("The kettle has a filter.", "The kettle has no filter.", Verdict.CONTRADICTED),
+        (
+            "The notice says “dogs are on Sundays allowed on the beach”.",
+            "The notice says: “On Sundays dogs are allowed on the beach.” It hangs at the gate.",
+            Verdict.UNDECIDED,
+        ),
+    ],
+)
+def test_what_a_claim_leaves_out_or_moves_contradicts_nothing(claim: str, source: str, verdict: Verdict) -> None:
+    assert only(claim, source).verdict is verdict
+
+
+@pytest.mark.parametrize(
     ("claim", "reason"),
     [
         ("The vessel Northwind carries 420 passengers.", "the source says '240', not '420' (number)"),
