@@ -313,11 +313,6 @@ class SourceSearch:
         """The metadata of a source."""
         return self._words.sources[source_index].metadata
 
-    def passages(self, source_index: int) -> list[str]:
-        """The texts of the passages of a source."""
-        content = self.content(source_index)
-        return [content[start:end] for start, end in self._words.passages(source_index)]
-
     # ---- words and numbers ----
 
     def holds(self, word: str) -> bool:
@@ -434,20 +429,15 @@ class SourceSearch:
             if weight <= NEAR_BEST * best[0][0]
         ]
 
-    def several(self, statement: frozenset[str], source_index: int, most: int, near: float = 1.0) -> list[Match]:
-        """The best windows of one source without overlap, best first; words in its metadata do not count.
-
-        Those more than ``near`` below the best one may be left out.
-        """
+    def several(self, statement: frozenset[str], source_index: int, most: int) -> list[Match]:
+        """The best windows of one source without overlap, best first; words in its metadata do not count."""
         self.look_for(statement)
         counted = self._window_weights(statement, source_index)
         if not counted:
             return []
         total = self._total(statement)
         matches: list[Match] = []
-        least = min(total, max(counted.values())) - near * total - _EQUAL
-        windows = [window for window in counted.items() if window[1] >= least]
-        for start, weight in sorted(windows, key=lambda window: (-round(window[1], 6), window[0])):
+        for start, weight in sorted(counted.items(), key=lambda window: (-round(window[1], 6), window[0])):
             if len(matches) == most:
                 break
             if all(abs(start - other.window) >= WINDOW for other in matches):

@@ -275,9 +275,9 @@ def _emptiness(plain: str, statement: str) -> str | None:
     return None if words_of(statement).content else _NO_CONTENT
 
 
-def why_not_checkable(text: str, *, cited: bool = False, vocabulary: Vocabulary = NO_VOCABULARY) -> str | None:
+def why_not_checkable(text: str) -> str | None:
     """The reason that a sentence (without citation markers) cannot be checked; None if it can be checked."""
-    return read_statement(text, cited=cited, vocabulary=vocabulary).reason
+    return read_statement(text).reason
 
 
 def nothing_else(text: str) -> bool:

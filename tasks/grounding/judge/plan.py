@@ -229,18 +229,18 @@ REPLY_SCHEMA: dict[str, Any] = {
 """Schema of a judge's reply; strict enough for a provider that enforces schemas."""
 
 
-def render_judge(request: JobRequest, selection: Selection, version: str | None = None) -> Prompt:
+def render_judge(request: JobRequest, selection: Selection) -> Prompt:
     """Renders the messages for a judge that quotes; sources are references, as in every prompt, in tags they cannot close."""
-    prompt = _rendered(load_inner(WRITTEN_TEMPLATE, version), request, selection)
+    prompt = _rendered(load_inner(WRITTEN_TEMPLATE), request, selection)
     return prompt.model_copy(update={"reply_schema": REPLY_SCHEMA})
 
 
-def render_decision(request: JobRequest, selection: Selection, version: str | None = None) -> Prompt:
+def render_decision(request: JobRequest, selection: Selection) -> Prompt:
     """Renders the messages for a judge that gives probabilities: passages as messages, and a question per claim.
 
     A claim has tags of its own that it cannot close, because a question is an instruction to such a model.
     """
-    return _rendered(load_inner(DECIDED_TEMPLATE, version), request, selection)
+    return _rendered(load_inner(DECIDED_TEMPLATE), request, selection)
 
 
 def _rendered(template: PromptTemplate, request: JobRequest, selection: Selection) -> Prompt:
