@@ -16,7 +16,7 @@ from tasks.calls.paid_call import PaidCalls
 from tasks.calls.retry import RetryPolicy
 from tasks.check import Check
 from tasks.generate import Generate
-from tasks.ports import JobDetail, Leased, TokenSink, Unheard
+from tasks.ports import JobDetail, Leased, Unheard
 from tasks.results import result_of
 from tasks.submit import new_batch, new_job
 from tests.fakes.inline import Inline
@@ -59,7 +59,7 @@ class ExampleRunner:
         return ConfiguredProviders(settings, {**urls, "OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY})
 
     async def answer(
-        self, query: str = QUESTION, context: Sequence[Any] = CONTEXT, tokens: TokenSink | None = None, **request: Any
+        self, query: str = QUESTION, context: Sequence[Any] = CONTEXT, **request: Any
     ) -> tuple[JobResult, JobDetail]:
         """Takes one job from its submission to its end."""
         request_model = JobRequest(query=query, context=context, **request)
@@ -69,7 +69,7 @@ class ExampleRunner:
             )
         ).job_ids
         providers, journal = self.providers(), LedgerJournal(self.ledger)
-        calls = PaidCalls(journal, RetryPolicy(), lambda: 0.5, tokens=tokens or Unheard())
+        calls = PaidCalls(journal, RetryPolicy(), lambda: 0.5, tokens=Unheard())
         generate = Generate(
             self.ledger.queue, journal, calls, providers, to_check=lambda _: None, final=lambda *_: None
         )

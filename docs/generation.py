@@ -9,13 +9,11 @@ import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from docs.example_runner import QUESTION, ExampleRunner, scripted, spaced, writes
 from docs.formats import CONTEXT
 from schemas.generation import AnswerProtocol, GenerationMode
 from schemas.job import JobRequest
-from tasks.ports import Unheard
 from tasks.prompting.messages import render
 from tests.lent_ledger import lending
 from tests.servers import running_servers
@@ -109,44 +107,6 @@ async def objects(runner: ExampleRunner) -> str:
     runner.stub.then(writes(TENANT, LANDLORD, data=facts))
     result, _ = await runner.answer(config={"provider": "mine", "output_schema": "AnswerWithSources"})
     return as_json(result.structured)
-
-
-class StreamReader(Unheard):
-    """A reader of a stream that collects its pieces."""
-
-    def __init__(self) -> None:
-        self.pieces: list[str] = []
-
-    def text(self, attempt_id: UUID, piece: str) -> None:  # noqa: ARG002 - the port's signature
-        """Collects a piece."""
-        self.pieces.append(piece)
-
-
-@example
-async def stream(runner: ExampleRunner) -> str:
-    reader = StreamReader()
-    with scripted(*spaced(TENANT, LANDLORD)):
-        result, _ = await runner.answer(config={"provider": "openai", "stream": True}, tokens=reader)
-    return block("|".join(reader.pieces) + f"\n{result.response}")
-
-
-@example
-async def sub_queries(runner: ExampleRunner) -> str:
-    parts = ["notice period for tenant and landlord", "rise of the rent"]
-    context = [
-        {**CONTEXT[0], "sub_query": parts[0]},
-        {"content": "The landlord has a notice period of six months.", "title": "Terms", "sub_query": parts[0]},
-        {"content": "The rent may rise once a year, by 4% at most.", "title": "Terms", "sub_query": parts[1]},
-    ]
-    result, detail = await runner.answer(context=context, aggregate=True)
-    assert detail.view.record is not None
-    assert detail.view.record.messages_snapshot is not None
-    texts = detail.view.record.messages_snapshot.texts([source["content"] for source in context])
-    (merge,) = [line for line in texts[0][1].splitlines() if line.startswith("Merge")]
-    _, _, question = texts[-1][1].rpartition("\n\n")
-    return (
-        f"{block(f'{merge}{chr(10)}...{chr(10)}{question}')}\n\nThe answer (`extractive`):\n\n{block(result.response)}"
-    )
 
 
 @example

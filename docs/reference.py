@@ -103,7 +103,8 @@ def line(name: str, default: str, meaning: str) -> str:
 
 def linked(description: str) -> str:
     """A description whose paths of pages are links."""
-    return re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", description)
+    pages = re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", description)
+    return re.sub(r"; see (\[[^\]]+\]\([^)]+\))(?=$|\. )", r" (\1)", pages)
 
 
 def _option(name: str) -> str:
