@@ -372,8 +372,12 @@ def test_held_jobs_are_named_with_how_to_release_them(installation: Installation
     installation.use(hold)
     finding = installation.finding(f"held_{reason.value}")
     assert finding.what.startswith("2 jobs are held: ")
-    # Jobs that a budget of a tenant or a key holds go on by themselves; a person can only give it more.
-    with_money = {HeldReason.KEY_BUDGET: "keys limit", HeldReason.TENANT_BUDGET: "budget set"}
+    # Jobs that a budget holds go on where it has more.
+    with_money = {
+        HeldReason.KEY_BUDGET: "keys limit",
+        HeldReason.TENANT_BUDGET: "budget set",
+        HeldReason.BUDGET: f"release {batch.id} --max-cost-usd",
+    }
     sooner = with_money.get(reason, f"release {batch.id} --reason {reason.value}")
     assert f"nightdesk {sooner}" in finding.remedy
 

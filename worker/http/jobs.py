@@ -96,7 +96,7 @@ async def submit_body(
             ledger,
             service.settings,
             service.catalog,
-            _with_trace(make(parse_json(body)), traceparent),
+            with_trace(make(parse_json(body)), traceparent),
             tenant=caller.tenant,
             key=key,
             submitter=caller.submitter,
@@ -108,7 +108,7 @@ async def submit_body(
     return submitted
 
 
-def _with_trace(raw: Any, traceparent: str | None) -> Any:
+def with_trace(raw: Any, traceparent: str | None) -> Any:
     """A job with the trace context of its request, where it brings none; one that is none is passed over, as the standard has it."""
     if traceparent is None or not isinstance(raw, dict) or re.fullmatch(TRACEPARENT, traceparent) is None:
         return raw
