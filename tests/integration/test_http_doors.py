@@ -60,9 +60,9 @@ class Wire:
 
 
 @asynccontextmanager
-async def wire(door: Door) -> AsyncIterator[Wire]:
+async def wire(door: Door, address: str = "127.0.0.1") -> AsyncIterator[Wire]:
     host, port = door.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await asyncio.open_connection(host, int(port), local_addr=(address, 0))
     try:
         yield Wire(reader, writer)
     finally:
@@ -187,6 +187,20 @@ async def test_idle_connections_give_way_to_a_caller(door: Door) -> None:
         for _ in range(PLACES):
             assert (await ask(door, "/v1/batches", bearer(key)))[0] == 200
         assert (await ask(door, "/view/", bearer(key)))[0] == 200
+
+
+async def test_connections_of_one_address_end_none_of_another(door: Door) -> None:
+    key = await key_of(door, "mine", "mine", Role.READ)
+    async with AsyncExitStack() as stack:
+        idle_wire = await stack.enter_async_context(wire(door, "127.0.0.2"))
+        await idle_wire.send(request("/v1/batches", bearer(key)))
+        assert (await idle_wire.answer())[0] == 200
+        for _ in range(CONNECTIONS):
+            other = await stack.enter_async_context(wire(door))
+            await other.send(request("/v1/batches", bearer("nobody")))
+            assert (await other.answer())[0] == 401
+        await idle_wire.send(request("/v1/batches", bearer(key)))
+        assert (await idle_wire.answer())[0] == 200
 
 
 async def test_half_a_request_is_idle_too(door: Door) -> None:

@@ -5,8 +5,10 @@ import logging
 import re
 import resource
 import socket
+from collections import Counter
 from collections.abc import Callable
 from http import HTTPStatus
+from ipaddress import IPv4Address, IPv6Network, ip_address
 from typing import Any, cast
 from uuid import uuid4
 
@@ -78,6 +80,7 @@ class GuardedProtocol(HttpToolsProtocol):
     """Requests, those too whose caller is not known yet."""
 
     _departure: asyncio.Future[None]
+    address = ""
     has_asked = False
     idle_since = 0.0
     _header_bytes = 0
@@ -87,16 +90,19 @@ class GuardedProtocol(HttpToolsProtocol):
         """Begins to wait for the first request."""
         super().connection_made(transport)
         self.idle_since = self.loop.time()
+        self.address = _address_of(self.client[0]) if self.client else ""
         self._departure = self.loop.create_future()
         self._wait(HEADERS_S)
         if len(self.connections) - len(self.tasks) > self.most_idle:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Ends an idle connection: one that never sent a request if there is such, the oldest."""
+        """Ends an idle connection: one of the address that has most of them, which never sent a request if there is such, the oldest."""
         idle = [c for c in self.connections if isinstance(c, GuardedProtocol) and c is not self and c.is_idle()]
-        if idle:
-            min(idle, key=lambda each: (each.has_asked, each.idle_since)).transport.abort()
+        if not idle:
+            return
+        by_address = Counter(each.address for each in idle)
+        min(idle, key=lambda each: (-by_address[each.address], each.has_asked, each.idle_since)).transport.abort()
 
     def is_idle(self) -> bool:
         """Tells that no request is in progress: none came yet, or all are answered."""
@@ -190,6 +196,14 @@ def _id_of(headers: list[tuple[bytes, bytes]]) -> bytes:
     return value if _SANE_ID.fullmatch(value) else f"req_{uuid4().hex}".encode()
 
 
+def _address_of(host: str) -> str:
+    """The address of a peer; of IPv6 the network alone, as one machine has all addresses of that."""
+    address = ip_address(host.partition("%")[0])
+    if isinstance(address, IPv4Address) or address.ipv4_mapped is not None:
+        return host
+    return str(IPv6Network((address, 64), strict=False))
+
+
 async def _answer_busy(scope: Any, receive: Any, send: Any) -> None:
     await busy().answer(scope["path"])(scope, receive, send)
 
@@ -252,13 +266,21 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _raise_file_limit(connections: int) -> None:
-    """Lets the process have a file for each connection, idle or in use, as far as the system does."""
+def _raise_file_limit(connections: int) -> int:
+    """Lets the process have a file for each connection, idle or in use; returns as many connections as it may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 3 * connections + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return connections
+    fitting = max(1, (soft - OTHER_FILES) // 3)
+    log.warning(
+        "this process may have %d files open, so it takes %d connections, not the %d of NIGHTDESK_HTTP_MAX_CONNECTIONS; raise "
+        "'ulimit -n'", soft, fitting, connections,
+    )  # fmt: skip
+    return fitting
 
 
 def serve(app: FastAPI, settings: Settings, listener: socket.socket, on_started: Callable[[], None]) -> None:
@@ -269,7 +291,7 @@ def serve(app: FastAPI, settings: Settings, listener: socket.socket, on_started:
         switch_threads_soon()
         on_started()
 
-    _raise_file_limit(settings.http_max_connections)
-    server = make_server(app, settings, begin)
+    most = _raise_file_limit(settings.http_max_connections)
+    server = make_server(app, settings.model_copy(update={"http_max_connections": most}), begin)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(server.serve([listener]))
