@@ -134,7 +134,8 @@ def _text(value: Any, number: int) -> dict[str, Any]:
 
 def _is_nothing(value: Any) -> bool:
     """Tells a print of nothing, and an address in the place of the text that it leads to."""
-    return isinstance(value, str) and (value.lower() in _NOTHING or _ADDRESS.fullmatch(value) is not None)
+    # All of a short text, and more of a long one than any of the prints has.
+    return isinstance(value, str) and (value[:6].lower() in _NOTHING or _ADDRESS.fullmatch(value) is not None)
 
 
 def text_of(value: Any) -> str | None:
