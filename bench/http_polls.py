@@ -219,6 +219,7 @@ def compare_submission(url: str, service: psutil.Process, environment: dict[str,
     before = service.memory_info().rss
     over_http = asyncio.run(submit_large(url, body))
     grown = (_peak(service) - before) / 1e6
+    children = sum(_peak(child) for child in service.children()) / 1e6
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         file.write(body)
         file.flush()
@@ -228,7 +229,7 @@ def compare_submission(url: str, service: psutil.Process, environment: dict[str,
         by_command = time.perf_counter() - began
     print(
         f"{count:,} jobs ({len(body) / 1e6:,.0f} MB): {count / over_http:,.0f} a second over HTTP, {count / by_command:,.0f} with the command "
-        f"({by_command / over_http:.2f} times); the service grew by at most {grown:,.0f} MB"
+        f"({by_command / over_http:.2f} times); the service grew by at most {grown:,.0f} MB, its process for submissions took {children:,.0f} MB"
     )
 
 

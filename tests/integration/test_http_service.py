@@ -4,12 +4,14 @@ import contextlib
 import csv
 import gzip
 import http.client
+import multiprocessing
 import re
 import resource
 import socket
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -23,9 +25,21 @@ from tests.deadlines import scale_to_load, until
 from tests.faults.proxy import running_proxy
 from tests.http_service import LINES, Door, body_of, running_service
 from tests.servers import Servers
-from worker.http import bulk_loop, server
+from worker.http import server, service
 
+TEMPLATES = Path(__file__).parents[2] / "examples" / "extensions" / "templates"
 PROBLEM = "application/problem+json"
+
+
+@pytest.fixture(scope="module")
+def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with (
+        servers.database() as database_url,
+        running_service(
+            database_url, servers.redis_url, tmp_path_factory.mktemp("home"), templates_dir=TEMPLATES
+        ) as door,
+    ):
+        yield door
 
 
 def question(number: int, **fields: Any) -> dict[str, Any]:
@@ -194,16 +208,21 @@ def test_a_batch_comes_in_pieces_and_packed(door: Door) -> None:
     assert (broken.status_code, broken.json()["title"]) == (400, "Invalid gzip")
 
 
+@pytest.fixture
+def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a small body have a process of its own."""
+    monkeypatch.setattr(service, "LARGE_BYTES", 1_000)
+
+
 def large_body(count: int = 11) -> bytes:
-    """Lines that count as large; the last one is bad."""
-    lines = [question(number, custom_id=f"large {number}") for number in range(count)]
+    """Lines that count as large, with a template of the installation's own; the last one is bad."""
+    config = {"prompt_name": "terse"}
+    lines = [question(number, custom_id=f"large {number}", config=config) for number in range(count)]
     return body_of([*lines, {"query": 7, "custom_id": "bad"}])
 
 
-def test_a_large_batch_is_taken_in_once_with_the_errors_of_its_lines(
-    door: Door, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bulk_loop, "LARGE_BYTES", 1_000)
+@pytest.mark.usefixtures("small_is_large")
+def test_a_large_batch_is_taken_in_by_another_process_with_the_same_answers(door: Door) -> None:
     body, key = large_body(), {**LINES, "Idempotency-Key": "large"}
     answer = door.http.post("/v1/batches", content=body, headers=key)
     again = door.http.post("/v1/batches", content=gzip.compress(body), headers=key)
@@ -224,6 +243,65 @@ def test_a_large_batch_is_taken_in_once_with_the_errors_of_its_lines(
         "bad",
     ]
     assert not list(door.service.uploads.iterdir())
+
+
+@pytest.mark.usefixtures("small_is_large")
+def test_where_no_process_for_a_large_batch_can_start_a_thread_takes_it_in(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(multiprocessing.context.ForkServerProcess, "start", fail)
+    assert door.submit(*(question(number) for number in range(11)))["jobs"] == 11
+
+
+def send_lines(door: Door) -> Callable[[], httpx2.Response]:
+    key = {**LINES, "Idempotency-Key": "cut off"}
+    return lambda: door.http.post("/v1/batches", content=large_body(), headers=key)
+
+
+def send_file(door: Door) -> Callable[[], httpx2.Response]:
+    """Upload a file as OpenAI's client does; make its batch."""
+    lines = [
+        {"custom_id": f"f{number}", "method": "POST", "url": "/v1/answers", "body": question(number)}
+        for number in range(11)
+    ]
+    file = door.http.post(
+        "/openai/v1/files", files={"file": ("night.jsonl", body_of(lines))}, data={"purpose": "batch"}
+    )
+    order = {"input_file_id": file.json()["id"], "endpoint": "/v1/answers", "completion_window": "24h"}
+    return lambda: door.http.post("/openai/v1/batches", json=order)
+
+
+@pytest.mark.usefixtures("small_is_large")
+@pytest.mark.parametrize(
+    ("make_sender", "remedy"),
+    [(send_lines, "same Idempotency-Key"), (send_file, "Create the batch of the same file again")],
+)
+def test_a_large_batch_cut_off_by_the_end_of_its_process_is_not_there_and_can_be_sent_again(
+    door: Door, make_sender: Callable[[Door], Callable[[], httpx2.Response]], remedy: str
+) -> None:
+    send = make_sender(door)
+    answers: list[httpx2.Response] = []
+    with psycopg.connect(door.database_url) as holder:
+        holder.execute("LOCK TABLE batch IN SHARE MODE")
+        sender = threading.Thread(target=lambda: answers.append(send()))
+        sender.start()
+        waits = "SELECT count(*) FROM pg_locks WHERE relation = 'batch'::regclass AND NOT granted"
+        assert until(lambda: holder.execute(waits).fetchone() == (1,), 30)
+        (process,) = multiprocessing.active_children()
+        process.kill()
+        sender.join(30)
+    assert not list(door.service.uploads.iterdir())
+    again = send()
+
+    assert [answer.status_code for answer in answers] == [503]
+    assert remedy in answers[0].text
+    if make_sender is send_lines:
+        assert (again.status_code, again.json()["created"]) == (202, True)
+    else:
+        assert (again.status_code, again.json()["request_counts"]["total"]) == (200, 11)
 
 
 def test_a_batch_without_a_good_line_or_with_strict_is_refused_whole(door: Door) -> None:

@@ -5,5 +5,5 @@
 (``response_order`` comes in, ``response_document`` and ``response_events`` go out), ``health``; ``pages`` are for people.
 ``authentication`` knows the callers, ``exposition`` shows the metrics. ``bodies`` reads requests within limits, ``problems`` turns
 errors into answers, ``job_watch`` lets requests wait for jobs, ``bulk_loop`` computes what takes long beside the loop that
-answers.
+answers. ``submission_process`` takes large submissions in by processes of their own.
 """

@@ -230,6 +230,12 @@ def remove_stale(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+def remove_files(stem: Path) -> None:
+    """Removes the files whose names begin so."""
+    for path in stem.parent.glob(f"{stem.name}*{UPLOAD_SUFFIX}"):
+        path.unlink(missing_ok=True)
+
+
 def json_object(text: str | None, name: str) -> dict[str, Any]:
     """The object that a parameter holds as JSON."""
     if text is None:

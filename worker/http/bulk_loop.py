@@ -2,82 +2,29 @@
 
 import asyncio
 import threading
-from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import uvloop
 
+from worker.http.turns import Turns
 from worker.ledger.outage import Outage
 from worker.ledger.postgres import PostgresLedger
 
 Result = TypeVar("Result")
 
-CONNECTIONS = 9
-"""To PostgreSQL; twice ``UPLOADS`` of them at most are held by submissions, the others by short statements."""
+CONNECTIONS = 6
+"""To PostgreSQL; ``UPLOADS`` of them at most are held by submissions, the others by short statements."""
 
 UPLOADS = 3
-"""Small submissions, and large ones, written at once; further ones wait on disk."""
-
-LARGE_BYTES = 1_000_000
-"""Body from which a submission counts as large: no small one waits behind it."""
+"""Submissions written at once; further ones wait on disk."""
 
 AT_ONCE = 12
 """Pieces of other work under way at once: between two of its statements each leaves its connection to others."""
 
 OF_ONE = 2
 """Submissions, and pieces of other work, that one tenant has under way; further ones wait for their turn."""
-
-
-class Turns:
-    """A semaphore that no tenant takes whole; belongs to one event loop."""
-
-    def __init__(self, at_once: int, of_one: int) -> None:
-        self._free = at_once
-        self._of_one = of_one
-        self._busy: Counter[str] = Counter()
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        """The tenant that was served last stands last."""
-
-    @asynccontextmanager
-    async def take(self, tenant: str) -> AsyncIterator[None]:
-        """Waits for a turn of the tenant, and ends it with the block."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(tenant, deque()).append(turn)
-        self._pass_on()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():
-                self._end(tenant)
-            raise
-        try:
-            yield
-        finally:
-            self._end(tenant)
-
-    def _end(self, tenant: str) -> None:
-        self._free += 1
-        self._busy[tenant] -= 1
-        if not self._busy[tenant]:
-            del self._busy[tenant]
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        while self._free:
-            tenant = next((each for each in self._waiting if self._busy[each] < self._of_one), None)
-            if tenant is None:
-                return
-            turn = self._waiting[tenant].popleft()
-            if self._waiting[tenant]:
-                self._waiting.move_to_end(tenant)
-            else:
-                del self._waiting[tenant]
-            if not turn.cancelled():
-                self._free -= 1
-                self._busy[tenant] += 1
-                turn.set_result(None)
 
 
 class BulkLoop:
@@ -90,7 +37,7 @@ class BulkLoop:
         self._ledger = PostgresLedger(database_url, connections=CONNECTIONS, outage=outage)
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="bulk loop", daemon=True)
-        self._small, self._large = Turns(UPLOADS, OF_ONE), Turns(UPLOADS, OF_ONE)
+        self._uploads = Turns(UPLOADS, OF_ONE)
         self._turns = Turns(AT_ONCE, OF_ONE)
 
     def _run(self) -> None:
@@ -119,11 +66,9 @@ class BulkLoop:
     async def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    async def submit(
-        self, tenant: str, work: Callable[[PostgresLedger], Coroutine[Any, Any, Result]], *, size: int
-    ) -> Result:
-        """Runs a tenant's submission of so many bytes in its turn, with a ledger of that loop; cancelled with its caller."""
-        async with (self._large if size >= LARGE_BYTES else self._small).take(tenant):
+    async def submit(self, tenant: str, work: Callable[[PostgresLedger], Coroutine[Any, Any, Result]]) -> Result:
+        """Runs the submission of a tenant in its turn, with a ledger of that loop; cancelled with its caller."""
+        async with self._uploads.take(tenant):
             return await self._call(work(self._ledger))
 
     async def run(self, tenant: str, work: Callable[[PostgresLedger], Coroutine[Any, Any, Result]]) -> Result:

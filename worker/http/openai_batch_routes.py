@@ -4,7 +4,7 @@ import asyncio
 import re
 from datetime import timedelta
 from typing import Annotated, Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
@@ -14,14 +14,15 @@ from schemas.batch import BatchStatus
 from schemas.states import JobState
 from tasks.errors import NotFound
 from tasks.submit import validated
-from worker.http.bodies import parse_json, read_body
+from worker.http.bodies import parse_json, read_body, remove_files
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import OPENAI_PROBLEMS, json_answer, page_of
 from worker.http.openai_files import file_id, parse_file_id
 from worker.http.openai_lines import READERS, endpoint_of, show_of
 from worker.http.openai_metadata import Metadata
-from worker.http.problems import Problem, invalid, not_found
+from worker.http.problems import Problem, invalid, not_found, problem_of
 from worker.http.service import Service
+from worker.http.submission_process import ProcessEnded
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.uploads import Upload
 from worker.operations import job_changes
@@ -36,6 +37,11 @@ _BATCH = re.compile(r"batch_([0-9a-f]{32})")
 
 END_S = 2.0
 """Seconds that a request waits for the sizes of the results of a batch that ended."""
+
+_CUT_OFF = (
+    "the process of the service that takes large files in ended before its answer. Create the batch of the same file "
+    "again: nothing is done twice"
+)
 
 BatchId = Annotated[str, Path(max_length=100)]
 
@@ -70,8 +76,19 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
     window = timedelta(hours=int(order.completion_window.removesuffix("h")))
     read = READERS[order.endpoint]
     wish = BatchOrder(window, order.metadata or {}, caller.submitter, order.endpoint, read)
-    upload = await service.take_in(caller.tenant, submit_upload, upload, wish, service.uploads, size=upload.bytes)
-    return json_answer(await _document(service, upload))
+    return json_answer(await _document(service, await _take_in(service, upload, wish)))
+
+
+async def _take_in(service: Service, upload: Upload, wish: BatchOrder) -> Upload:
+    """Makes the batch; what a killed process leaves of it on disk is removed."""
+    files = service.uploads / uuid4().hex
+    try:
+        return await service.take_in(upload.tenant, submit_upload, upload, wish, files, size=upload.bytes)
+    except ProcessEnded as error:
+        await asyncio.to_thread(remove_files, files)
+        problem = problem_of(error)
+        problem.detail = _CUT_OFF
+        raise problem from error
 
 
 @router.get("", response_model=None)

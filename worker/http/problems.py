@@ -31,6 +31,7 @@ from tasks.errors import (
 )
 from tasks.ports import Refused
 from tasks.raw_jobs.refusals import named_problems
+from worker.http.submission_process import ProcessEnded
 from worker.ledger.outage import OutageLasts
 from worker.operations.body_submission import MOST_NAMED
 
@@ -140,6 +141,11 @@ _LOST = (
     "Idempotency-Key, because this one may have been accepted"
 )
 
+_CUT_OFF = (
+    "the process of the service that takes large submissions ended; no accepted job is lost. Send the submission again "
+    "with the same Idempotency-Key, because it may have been accepted"
+)
+
 
 _LIMITS: dict[type[TooManyJobs], str] = {QueueFull: "queue-full", UploadsFull: "storage-full"}
 
@@ -169,7 +175,8 @@ def problem_of(error: NightdeskError) -> Problem:
             problem = Problem(503, "unavailable", "Unavailable", _AWAY, headers=retry)
         case ServiceUnavailable():
             log.warning("a request can't be served now: %s", error)
-            problem = Problem(503, "unavailable", "Unavailable", _LOST, headers=retry)
+            detail = _CUT_OFF if isinstance(error, ProcessEnded) else _LOST
+            problem = Problem(503, "unavailable", "Unavailable", detail, headers=retry)
         case LedgerError():
             log.error("a request can't be served: %s", error)
             detail = "the ledger did not answer as it should; the log of the service says more"

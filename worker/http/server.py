@@ -21,7 +21,7 @@ from tasks.errors import ConfigurationError
 from worker.http.dependencies import DEPARTURE
 from worker.http.problems import REQUEST_ID, Problem
 from worker.http.shares import busy
-from worker.process.garbage import spare_the_modules, switch_threads_soon
+from worker.process.garbage import spare_the_modules
 from worker.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -288,7 +288,6 @@ def serve(app: FastAPI, settings: Settings, listener: socket.socket, on_started:
 
     def begin() -> None:
         spare_the_modules()
-        switch_threads_soon()
         on_started()
 
     most = _raise_file_limit(settings.http_max_connections)

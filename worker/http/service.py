@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -26,6 +26,7 @@ from worker.http.exposition import Metrics
 from worker.http.job_watch import JobWatch
 from worker.http.readiness import Lookout
 from worker.http.shares import Caller, Shares
+from worker.http.submission_process import LARGE_BYTES, NotStarted, SubmissionProcesses, Work
 from worker.ledger.outage import PROBE_S, Outage
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.tenancy import JobVersion
@@ -65,6 +66,7 @@ class Service:
     shares: Shares
     ledger: PostgresLedger
     bulk: BulkLoop
+    large: SubmissionProcesses
     watch: JobWatch
     catalog: Installation
     doorbell: CeleryDoorbell
@@ -92,11 +94,12 @@ class Service:
             raise NotFound(f"no job {job_id}")
         return version
 
-    async def take_in(
-        self, tenant: str, work: Callable[..., Coroutine[Any, Any, Result]], *arguments: Any, size: int
-    ) -> Result:
-        """Writes a tenant's submission of so many bytes on the bulk loop."""
-        return await self.bulk.submit(tenant, lambda ledger: work(ledger, self.settings, *arguments), size=size)
+    async def take_in(self, tenant: str, work: Work[Result], *arguments: Any, size: int) -> Result:
+        """Writes a tenant's submission of so many bytes: a large one in a process of its own, another one on the bulk loop."""
+        if size >= LARGE_BYTES:
+            with suppress(NotStarted):
+                return await self.large.run(tenant, work, *arguments)
+        return await self.bulk.submit(tenant, lambda ledger: work(ledger, self.settings, *arguments))
 
     def operator(self, name: str, ledger: PostgresLedger) -> Operator:
         """The caller of a request as the one who gives an order."""
@@ -178,6 +181,7 @@ async def open_service(
             Shares(settings.http_max_connections, settings.http_max_body_bytes + FORM_BYTES),
             ledger,
             bulk,
+            SubmissionProcesses(settings, where, probe_s=probe_s),
             watch,
             Installation(settings, same_for_workers=settings.embedded()),
             doorbell,

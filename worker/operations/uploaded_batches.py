@@ -1,6 +1,5 @@
 """Makes batches of uploaded files whose lines are in the form of OpenAI's Batch API: an envelope around each job."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -56,22 +55,22 @@ async def submit_upload(
     settings: Settings,
     upload: Upload,
     order: BatchOrder,
-    folder: Path,
+    files: Path,
 ) -> Upload:
     """Makes the batch of a file; again for the same file it is the same batch.
 
     Its window counts from the first order that was accepted. A file with a line whose envelope is wrong makes no batch: its errors are noted. A job that is not valid in a right
-    envelope is refused alone. ``folder``: of the files that it needs meanwhile.
+    envelope is refused alone. ``files``: the folder and the beginning of the names of those that it needs meanwhile.
     """
     if upload.submitted_at is not None:
         return upload
     window_s = int(order.window.total_seconds())
-    with _file(folder) as content, _file(folder) as jobs:
+    with _file(files) as content, _file(files) as jobs:
         async for piece in ledger.uploads.content(upload.id):
             content.write(piece)
         content.flush()
         envelopes = _Envelopes(order, Installation(settings, same_for_workers=settings.embedded()))
-        await asyncio.to_thread(envelopes.unwrap, content.name, jobs)
+        envelopes.unwrap(content.name, jobs)
         own = {} if order.endpoint == ENDPOINT else {ENDPOINT_KEY: order.endpoint}
         metadata = {**order.metadata, **own}
         note = partial(ledger.uploads.submit, upload, window_s=window_s, metadata=metadata, lines=envelopes.lines)
@@ -108,9 +107,9 @@ async def submit_upload(
     return await note(batch_id=accepted.batch_id)
 
 
-def _file(folder: Path) -> Any:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return NamedTemporaryFile(dir=folder, suffix=UPLOAD_SUFFIX)
+def _file(stem: Path) -> Any:
+    stem.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return NamedTemporaryFile(dir=stem.parent, prefix=stem.name, suffix=UPLOAD_SUFFIX)
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -34,7 +35,7 @@ from worker.local import Endpoints
 from worker.process.alive_file import prepare
 from worker.process.celery_app import QUEUES, make_app
 from worker.process.check_processes import ForkServer
-from worker.process.garbage import spare_the_modules, switch_threads_soon
+from worker.process.garbage import spare_the_modules
 from worker.process.intake import consumer_reads, take_by, trust_nothing
 from worker.process.logs import configure_logging, passwords_of
 from worker.process.runtime import WorkerRuntime, judge_options
@@ -51,6 +52,11 @@ URGENT_QUEUE = "urgent"
 """Stands for the urgent jobs of ``URGENT_QUEUES`` and their submissions; no messages go by this name."""
 
 URGENT_QUEUES = ("generate", "check", "submit")
+
+SWITCH_S = 0.0005
+"""Longest time that a thread of the process computes while another wants to go on; Python's own is 5 ms. The threads that take
+messages and renew leases make many short steps, and so does the loop beside a provider that computes on a thread: each step after a
+system call waited for the whole of that time."""
 
 WATCH_EVERY_S = 30.0
 DEAF_PINGS = 4
@@ -112,7 +118,7 @@ def _run(settings: Settings, where: Endpoints, queues: Sequence[str], urgent_wor
         take_by(urgent_workers)
     # Before anything begins a thread, which would be missing in the processes that compute.
     fork_servers = dict(_fork_servers(settings, queues, providers)) if checks else {}
-    switch_threads_soon()
+    sys.setswitchinterval(SWITCH_S)
     runtime = WorkerRuntime(
         settings,
         app,

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from worker.http.bulk_loop import Turns
+from worker.http.turns import Turns
 
 
 def test_tenants_that_wait_are_served_one_after_another() -> None:
