@@ -1,6 +1,5 @@
 """Writes the questions of a comparison, and the answer that the stand-in provider gives to each."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,10 @@ from typing import Any
 import orjson
 
 from bench.throughput import requests
+from tasks.text.sentences import sentence_spans
 
-_SENTENCE = re.compile(r"[^\s#|*`-][^\n|]{30,190}?[.!?](?=\s|$)")
+QUOTED = range(40, 200)
+"""Characters of a quoted sentence."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,18 @@ def _texts(job: dict[str, object]) -> list[str]:
 
 
 def _quotes(context: list[str]) -> list[tuple[int, str]]:
-    matches = (
-        (number, _SENTENCE.search(content, content.index(". ") + 2)) for number, content in enumerate(context, 1)
-    )
-    return [(number, match[0]) for number, match in matches if match]
+    """The first sentence of prose of each source that is neither short nor long; a part of one would be no quotation."""
+    quotes = []
+    for number, content in enumerate(context, 1):
+        sentences = (content[start:end].strip() for start, end in sentence_spans(content)[1:])
+        if (prose := next(filter(_is_prose, sentences), None)) is not None:
+            quotes.append((number, prose))
+    return quotes
+
+
+def _is_prose(sentence: str) -> bool:
+    starts_and_ends = sentence[:1].isupper() and sentence[-1:] in {".", "!", "?"}
+    return starts_and_ends and len(sentence) in QUOTED and "\n" not in sentence and "|" not in sentence
 
 
 def prompt_of(job: dict[str, Any]) -> str:
