@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from bench.eval.fitting import HeldOut, Table, fit
-from tasks.grounding.fitting import LocalScore, fit_local
+from tasks.calibration.fitting import LocalScore, fit_local
+from tasks.calibration.recalibration import claims_of
 from tasks.grounding.local import Local, identity_of, is_sure
-from tasks.grounding.recalibration import claims_of
 from tasks.ports.provider import ClaimScorer
 
 

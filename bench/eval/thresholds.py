@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tasks.grounding.calibration import LabelledScore, label_weights
+from tasks.calibration.curves import LabelledScore, label_weights
 
 
 def best_threshold(rows: Sequence[LabelledScore]) -> float:

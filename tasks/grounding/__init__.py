@@ -7,8 +7,6 @@ local          reads the claims that the lexical check leaves open with a model 
 judge          asks a model about the claims that all these leave open; the check step makes the call
 values         locates the values of an object in the quoted evidence; ``object_sentences`` checks those of a ready-made one
 weights        weigh a local model against the lexical score
-calibration    fits curves from scores to probabilities, thresholds and metrics
-fitting        fits weights to labels; ``recalibration`` fits all to an operator's labels
 """
 
 import logging

@@ -16,9 +16,9 @@ from schemas.states import Outcome
 from tasks.answers.postprocess import Processed
 from tasks.answers.rendered import strip_markers
 from tasks.policy.relevance import mean_relevance, relevance_scores
+from tasks.questions.subject_evidence import is_about
 from tasks.text.language import language_of
 from tasks.text.sentences import Span, words
-from tasks.text.subject_evidence import is_about
 from tasks.text.wording import DENIAL, content_words, figures, hedging, is_factual
 
 DEFAULTS = QualityConstants()

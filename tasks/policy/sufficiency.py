@@ -6,8 +6,7 @@ from operator import or_
 from schemas.job import JobRequest
 from tasks.policy.relevance import mean_relevance
 from tasks.policy.scores import DEFAULTS, least_relevance
-from tasks.text.source_index import index_source
-from tasks.text.subject import (
+from tasks.questions.subject import (
     EXPECTED,
     UNKNOWN_SUBJECT,
     Masks,
@@ -18,6 +17,7 @@ from tasks.text.subject import (
     mask_source,
     read_question,
 )
+from tasks.text.source_index import index_source
 
 
 def sources_suffice(request: JobRequest) -> bool:

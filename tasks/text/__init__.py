@@ -7,7 +7,4 @@ word_search     searches for words and patterns with Rust's regular expressions
 statements      reads a sentence: its claim, its denial, or the reason that it states nothing
 clauses         splits a sentence into the clauses that state something each
 evidence        finds the window of a source that fits a claim best, in bounded time
-question_words  reads the words and patterns of questions in all languages
-subject         measures how well a passage fits the subject of a question; ``subject_evidence`` that of an answer's evidence
-quotable        reads a sentence, a table row or a list item of a source as a quote that stands alone
 """

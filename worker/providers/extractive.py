@@ -18,10 +18,7 @@ from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Completion, FinishReason, Prompt, ProviderSnapshot, SourcePart, Usage
 from tasks.ports import Answered, Call, Listener
-from tasks.text.language import SUPPORTED, language_tables
-from tasks.text.quotable import Piece, Reader, steps_around
-from tasks.text.source_index import SourceIndex, index_source
-from tasks.text.subject import (
+from tasks.questions.subject import (
     EXPECTED,
     UNKNOWN_SUBJECT,
     Masks,
@@ -34,7 +31,10 @@ from tasks.text.subject import (
     numbers_in_range,
     read_question,
 )
+from tasks.text.language import SUPPORTED, language_tables
+from tasks.text.source_index import SourceIndex, index_source
 from worker.presets import OFFLINE_MODEL
+from worker.providers.quotable import Piece, Reader, steps_around
 
 # ---- choosing the excerpts -------------------------------------------------------------------------------------------
 

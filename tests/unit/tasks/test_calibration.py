@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.eval.thresholds import best_threshold
-from tasks.grounding.calibration import LabelledScore, isotonic, platt_scale, score_at, shift_threshold
+from tasks.calibration.curves import LabelledScore, isotonic, platt_scale, score_at, shift_threshold
 from tasks.grounding.model import probability
 
 KNOTS = ((-2.0, 0.1), (0.0, 0.5), (2.0, 0.8))

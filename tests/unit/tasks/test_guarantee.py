@@ -5,10 +5,10 @@ import random
 import pytest
 
 from schemas.job import JobRequest
+from tasks.calibration.guarantee import guarantee, labels_needed, tail
+from tasks.calibration.recalibration import LabelledAnswer
 from tasks.errors import InputError
-from tasks.grounding.guarantee import guarantee, labels_needed, tail
 from tasks.grounding.model import shipped
-from tasks.grounding.recalibration import LabelledAnswer
 
 COPY = "The night desk of the harbour opens at nine in the evening."
 

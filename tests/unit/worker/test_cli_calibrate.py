@@ -11,10 +11,10 @@ import pytest
 from schemas.grounding import Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
+from tasks.calibration.recalibration import LabelledAnswer, claims_of, recalibrate
 from tasks.errors import InputError
 from tasks.grounding import CHECKERS, ground, use_calibration, use_local_model
 from tasks.grounding.model import Calibration, shipped
-from tasks.grounding.recalibration import LabelledAnswer, claims_of, recalibrate
 from tests.scorers import NamedScorer
 from worker import cli
 from worker.cli.commands import calibration_fit

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from tasks.calibration.curves import Metrics
+from tasks.calibration.guarantee import CONFIDENCE, Guarantee, guarantee
+from tasks.calibration.recalibration import LabelledAnswer, Recalibrated, recalibrate
 from tasks.errors import InputError
-from tasks.grounding.calibration import Metrics
-from tasks.grounding.guarantee import CONFIDENCE, Guarantee, guarantee
 from tasks.grounding.model import Calibration
-from tasks.grounding.recalibration import LabelledAnswer, Recalibrated, recalibrate
 from tasks.raw_jobs import as_check_only
 from tasks.submit import parse_request
 from worker.cli import options

@@ -14,7 +14,7 @@ from functools import lru_cache, reduce
 from operator import and_, or_
 from typing import Any
 
-from tasks.text.question_words import (
+from tasks.questions.question_words import (
     Expected,
     asks_for,
     form_words,

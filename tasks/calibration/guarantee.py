@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from schemas.grounding import Verdict
+from tasks.calibration.recalibration import LabelledAnswer, claims_of, digest_of
 from tasks.errors import InputError
 from tasks.grounding.checkers import Lexical
 from tasks.grounding.model import Calibration, shipped
-from tasks.grounding.recalibration import LabelledAnswer, claims_of, digest_of
 
 CONFIDENCE = 0.95
 """Share of the samples of labels with which the promise holds."""

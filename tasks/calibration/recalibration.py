@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from schemas.job import JobRequest
 from tasks.answers.postprocess import postprocess
-from tasks.errors import InputError
-from tasks.grounding.calibration import (
+from tasks.calibration.curves import (
     LabelledScore,
     Metrics,
     Prediction,
@@ -18,14 +17,15 @@ from tasks.grounding.calibration import (
     platt_scale,
     score_at,
 )
-from tasks.grounding.checkers import CheckInput, Lexical, checkable_claims
-from tasks.grounding.fitting import (
+from tasks.calibration.fitting import (
     FOLDS,
     LEAST_OF_EACH,
     LocalScore,
     fit_local,
     fold_of,
 )
+from tasks.errors import InputError
+from tasks.grounding.checkers import CheckInput, Lexical, checkable_claims
 from tasks.grounding.local import Local, identity_of, is_sure
 from tasks.grounding.model import Calibration, Features, Knots, LexicalModel, probability, shipped
 from tasks.grounding.weights import LocalWeights, RightShares

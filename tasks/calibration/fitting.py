@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tasks.grounding.calibration import Coefficient, LabelledScore, regression, shift_threshold
+from tasks.calibration.curves import Coefficient, LabelledScore, regression, shift_threshold
 from tasks.grounding.local import is_sure
 from tasks.grounding.weights import LocalWeights, log_odds, sigmoid
 

@@ -7,9 +7,9 @@ from functools import reduce
 from operator import itemgetter, or_
 
 from schemas.job import SourceContext
+from tasks.questions.subject import EXPECTED, Masks, SubjectScore, is_expected, mask_source, read_question
 from tasks.text.sentences import Span
 from tasks.text.source_index import index_in_time
-from tasks.text.subject import EXPECTED, Masks, SubjectScore, is_expected, mask_source, read_question
 
 _LEAST_WORDS = 2
 """Words of content; a shorter question names no subject."""
