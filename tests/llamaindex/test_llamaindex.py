@@ -156,10 +156,10 @@ def test_an_llm_with_calls_of_its_own_is_awaited() -> None:
     ("settings", "message"),
     [
         ({"llm": None}, "needs 'llm'"),
-        ({"llm": "no_such_module:Name"}, "can't find 'no_such_module:Name'"),
-        ({"llm": "llama_index.core.llms.mock:Nobody"}, "can't find"),
+        ({"llm": "no_such_module:Name"}, "names 'no_such_module:Name', which can't be loaded"),
+        ({"llm": "llama_index.core.llms.mock:Nobody"}, "can't be loaded"),
         ({"llm": "builtins:dict"}, "made a dict, which is no LLM"),
-        ({"options": {"no_such": 1}}, "can't build"),
+        ({"options": {"no_such": 1}}, "can't be built"),
     ],
 )
 def test_an_error_in_its_settings_is_named(settings: dict[str, Any], message: str) -> None:

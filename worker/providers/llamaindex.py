@@ -1,31 +1,26 @@
 """Calls any LLM class of LlamaIndex, and so every server of its integrations (extra ``llamaindex``)."""
 
 import asyncio
-import hashlib
 import json
-from collections.abc import Callable, Mapping
-from importlib import import_module, metadata
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import metadata
 from typing import Any
 
-import orjson
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
 from llama_index.core.llms import LLM, CustomLLM
 
 from schemas.failure import FailureKind
 from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
-from schemas.model_call import Completion, FinishReason, Prompt, ProviderSnapshot, Usage
-from tasks.answers.parse import storable
-from tasks.errors import ConfigurationError, ProviderError
-from tasks.ports import Answered, Call, Listener
-from worker.providers.adapter import choose_protocol, messages_of, sampling_of, standard_lane
-from worker.providers.failures import Failures
-from worker.providers.whole_calls import CallLimit
+from schemas.model_call import FinishReason, Prompt
+from tasks.errors import ProviderError
+from tasks.ports import Call
+from worker.plugins import Plugin
+from worker.providers.plugin import ModelCall, PluginProvider, PluginTarget, Reply, parameters_of
 
 SDK = f"llama-index-core {metadata.version('llama-index-core')}"
-
 _DECIDED_BY_CLASS = "set for the class in 'options' of its settings, not with a call"
-
 _NO_MODEL = "unknown"
 """Model name of a class that names none (``LLMMetadata``)."""
 
@@ -39,187 +34,71 @@ _FINISH = {
 }
 
 
-def connect(
-    *,
-    name: str,
-    path: str,
-    options: Mapping[str, Any],
-    api_key: str | None,
-    model: str | None,
-    json_schema: bool,
-    answer_protocol: AnswerProtocol | None,
-) -> "LlamaIndex":
-    """Builds the LLM that the settings name.
-
-    Args:
-        name: of the provider in settings and jobs.
-        path: ``package.module:Name`` of a class or factory.
-        options: its arguments.
-        api_key: handed over as ``api_key``; None: the class finds its own.
-        model: handed over as ``model``; None: the class's own.
-        json_schema: the model keeps to a JSON form that is asked for in words.
-        answer_protocol: of jobs that name none.
-
-    Raises: ConfigurationError naming what is missing or refused.
-    """
-    arguments = {**options, **({"api_key": api_key} if api_key else {}), **({"model": model} if model else {})}
-    failures = Failures(name, (api_key,) if api_key else ())
-    try:
-        llm = _factory(path)(**arguments)
-    except ConfigurationError:
-        raise
-    except Exception as error:  # noqa: BLE001 - a class may raise anything about its arguments
-        reason = failures.error(FailureKind.CONFIGURATION, f"can't build {path}: {type(error).__name__}: {error}")
-        raise ConfigurationError(str(reason)) from None
-    if not isinstance(llm, LLM):
-        raise ConfigurationError(f"the provider {name!r}: {path} made a {type(llm).__name__}, which is no LLM")
-    return LlamaIndex(name, llm, failures, json_schema=json_schema, answer_protocol=answer_protocol)
-
-
-def _factory(path: str) -> Callable[..., Any]:
-    module, _, attribute = path.partition(":")
-    try:
-        factory = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(f"can't find {path!r} ({error}); it is written 'package.module:Name'") from None
-    if not callable(factory):
-        raise ConfigurationError(f"{path!r} is neither a class nor a factory")
-    typed: Callable[..., Any] = factory
-    return typed
-
-
-class LlamaIndex:
+class LlamaIndex(PluginProvider):
     """One call is one ``achat`` (or ``chat`` in a thread, where the class has no other); what the class retries by itself is set by its own ``options`` (``max_retries``)."""
 
-    def __init__(
-        self,
-        name: str,
-        llm: LLM,
-        failures: Failures,
-        *,
-        json_schema: bool = False,
-        answer_protocol: AnswerProtocol | None = None,
-    ) -> None:
-        self.name = name
-        self._llm = llm
-        self._failures = failures
-        self._json_schema = json_schema
-        self._answer_protocol = answer_protocol
+    def __init__(self, target: PluginTarget, plugin: Plugin) -> None:
+        super().__init__(target, replace(plugin, identity=SDK))
 
-    def protocol(self, config: GenerationConfig) -> AnswerProtocol:
-        """See ``tasks.ports.Provider``: running text with markers, for nothing enforces a schema here."""
-        segments = config.output_schema is not None or self._json_schema
-        best = AnswerProtocol.SEGMENTS if segments else AnswerProtocol.MARKERS
-        serves = (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS)
-        return choose_protocol(config, best, serves, self._answer_protocol, self._failures)
+    def arguments(self) -> dict[str, Any]:
+        """See ``PluginProvider``; without a model the class has its own."""
+        return {**super().arguments(), **({"model": self.target.model} if self.target.model else {})}
+
+    def unfit(self) -> str | None:
+        """See ``PluginProvider``."""
+        return None if isinstance(self.model, LLM) else f"made a {type(self.model).__name__}, which is no LLM"
 
     def model_of(self, config: GenerationConfig) -> str | None:  # noqa: ARG002 - the port's signature
         """See ``tasks.ports.Provider``; it is built with one."""
-        model = self._llm.metadata.model_name
+        model: str = self.model.metadata.model_name
         return None if model == _NO_MODEL else model
 
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
-        """See ``tasks.ports.Provider``; the body is the messages, for the class alone knows what goes on its wire."""
-        config = request.config
-        lane = standard_lane(config, self._failures)
-        model = self.model_of(config)
-        if config.model not in {None, model}:
-            reason = f"is built with one model and can't call {config.model!r}: name that in its settings"
-            raise self._failures.error(FailureKind.CONFIGURATION, reason)
-        body = orjson.dumps({"model": model, "messages": messages_of(request, prompt)})
-        return Call(
-            provider=self.name,
-            model=model,
-            lane=lane.value,
-            protocol=prompt.snapshot.protocol,
-            body=body,
-            request_hash=hashlib.sha256(body).digest(),
-            timeout_s=config.timeout_s,
-            reserve_usd=None,
-            prompt=prompt,
-            request=request,
-            parameters_sent={"class": self._llm.class_name()},
-            parameters_dropped=_dropped(config, prompt),
-        )
-
-    def expected_usd(self, call: Call) -> None:
-        """Always unknown."""
-
-    async def call(self, call: Call, listener: Listener | None = None) -> Answered:  # noqa: ARG002 - fetched whole
         """See ``tasks.ports.Provider``."""
-        messages = [
-            ChatMessage(role=MessageRole(message["role"]), content=message["content"])
-            for message in orjson.loads(call.take_body())["messages"]
-        ]
-        try:
-            async with CallLimit(call.timeout_s):
-                response = await self._chat(messages)
-        except Exception as error:  # noqa: BLE001 - each integration lets errors of its own SDK through
-            raise self._error(error) from None
-        try:
-            return self._answered(call, response)
-        except (AttributeError, TypeError, ValueError) as error:
-            reason = f"answered with an unknown shape ({type(error).__name__}: {error})"
-            raise self._failures.error(FailureKind.BAD_ANSWER, reason) from None
+        if request.config.model not in {None, self.model_of(request.config)}:
+            reason = f"is built with one model and can't call {request.config.model!r}: name that in its settings"
+            raise self.failures.error(FailureKind.CONFIGURATION, reason)
+        return super().plan(request, prompt)
 
-    async def _chat(self, messages: list[ChatMessage]) -> ChatResponse:
-        if isinstance(self._llm, CustomLLM):
+    def parameters(self, config: GenerationConfig, prompt: Prompt) -> tuple[dict[str, Any], dict[str, str]]:
+        """See ``PluginProvider``: the class alone knows what goes on its wire."""
+        dropped = dict.fromkeys(parameters_of(config), _DECIDED_BY_CLASS)
+        if prompt.snapshot.protocol is AnswerProtocol.SEGMENTS:
+            dropped["response_format"] = "nothing enforces a schema: the form is asked for in words"
+        if config.stream:
+            dropped["stream"] = "the answer is fetched whole"
+        return {"class": self.model.class_name()}, dropped
+
+    async def complete(self, call: ModelCall) -> Reply:
+        """See ``PluginProvider``."""
+        messages = [ChatMessage(role=MessageRole(each["role"]), content=each["content"]) for each in call.messages]
+        if isinstance(self.model, CustomLLM):
             # Its ``achat`` is its ``chat``, and would hold up every other call of the process.
-            return await asyncio.to_thread(self._llm.chat, messages)
-        return await self._llm.achat(messages)
+            return _reply(await asyncio.to_thread(self.model.chat, messages))
+        return _reply(await self.model.achat(messages))
 
-    async def close(self) -> None:
-        """Nothing: the classes keep their connections to themselves."""
-
-    def _error(self, error: Exception) -> ProviderError:
-        """The SDKs behind most classes carry the response; whatever does not may have been served and billed."""
-        response = getattr(error, "response", None)
+    def broken(self, error: BaseException) -> ProviderError:
+        """See ``PluginProvider``; the SDKs behind most classes carry the response."""
+        response: Any = getattr(error, "response", None)
         if isinstance(getattr(response, "status_code", None), int) and hasattr(response, "headers"):
-            return self._failures.of_status(response, getattr(error, "body", None) or str(error))  # type: ignore[arg-type]
-        failure = self._failures.of_connection(error)
-        if failure.kind is not FailureKind.INTERNAL:
-            return failure
-        reason = f"broke off the call: {type(error).__name__}: {error}"
-        return self._failures.error(FailureKind.UNKNOWN_OUTCOME, reason)
-
-    def _answered(self, call: Call, response: ChatResponse) -> Answered:
-        content = response.message.content or ""
-        text = storable(content)
-        raw = _plain(response.raw)
-        returned = raw.get("model")
-        snapshot = ProviderSnapshot(
-            provider=self.name,
-            model_asked=call.model,
-            model_returned=returned if isinstance(returned, str) else None,
-            lane=call.lane,
-            protocol=call.protocol,
-            request_id=raw["id"] if isinstance(raw.get("id"), str) else None,
-            parameters_sent=call.parameters_sent,
-            parameters_dropped=call.parameters_dropped,
-            sdk=SDK,
-        )
-        completion = Completion(
-            text=text,
-            finish_reason=_finish_reason(response, raw),
-            protocol=call.protocol,
-            sanitised=text != content,
-            usage=_usage(raw.get("usage")),
-            cost_usd=None,
-            snapshot=snapshot,
-        )
-        return Answered(json.dumps({"text": content, "raw": raw}).encode(), completion)
+            return self.failures.of_status(response, getattr(error, "body", None) or str(error))
+        return super().broken(error)
 
 
-def _dropped(config: GenerationConfig, prompt: Prompt) -> dict[str, str]:
-    parameters: dict[str, Any] = {**sampling_of(config), "max_tokens": config.max_tokens}
-    if config.reasoning_effort is not None:
-        parameters["reasoning_effort"] = config.reasoning_effort
-    dropped = dict.fromkeys(parameters, _DECIDED_BY_CLASS)
-    if prompt.snapshot.protocol is AnswerProtocol.SEGMENTS:
-        dropped["response_format"] = "nothing enforces a schema: the form is asked for in words"
-    if config.stream:
-        dropped["stream"] = "the answer is fetched whole"
-    return dropped
+def _reply(response: ChatResponse) -> Reply:
+    content = response.message.content or ""
+    raw = _plain(response.raw)
+    tokens_in, tokens_out = _usage(raw.get("usage"))
+    model, request_id = (value if isinstance(value := raw.get(name), str) else None for name in ("model", "id"))
+    return Reply(
+        content,
+        _finish_reason(response, raw),
+        tokens_in,
+        tokens_out,
+        model=model,
+        request_id=request_id,
+        raw=json.dumps({"text": content, "raw": raw}).encode(),
+    )
 
 
 def _plain(raw: Any) -> dict[str, Any]:
@@ -241,12 +120,10 @@ def _finish_reason(response: ChatResponse, raw: Mapping[str, Any]) -> FinishReas
     return FinishReason.STOP if reason is None else _FINISH.get(str(reason).lower(), FinishReason.OTHER)
 
 
-def _usage(fields: Any) -> Usage | None:
-    """Parses token counts by the field names of OpenAI or Anthropic."""
-    if not isinstance(fields, Mapping):
-        return None
-    prompt = fields.get("prompt_tokens", fields.get("input_tokens"))
-    if not isinstance(prompt, int):
-        return None
-    answer = fields.get("completion_tokens", fields.get("output_tokens"))
-    return Usage(input_tokens=prompt, output_tokens=answer if isinstance(answer, int) else 0)
+def _usage(fields: Any) -> tuple[int | None, int]:
+    """The tokens in and out by the field names of OpenAI or Anthropic; None where they were not counted."""
+    fields = fields if isinstance(fields, Mapping) else {}
+    prompt, answer = (
+        fields.get(f"{a}_tokens", fields.get(f"{b}_tokens")) for a, b in (("prompt", "input"), ("completion", "output"))
+    )
+    return prompt if isinstance(prompt, int) else None, answer if isinstance(answer, int) else 0

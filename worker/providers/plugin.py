@@ -18,7 +18,7 @@ from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered, Call, Listener
 from worker.plugins import Plugin, describe
 from worker.providers.adapter import choose_protocol, messages_of, sampling_of, standard_lane
-from worker.providers.failures import Failures
+from worker.providers.failures import Failures, mask
 from worker.providers.whole_calls import CallLimit
 
 
@@ -52,6 +52,8 @@ class Reply:
     cost_usd: Decimal | None = None
     model: str | None = None
     request_id: str | None = None
+    raw: bytes | None = None
+    """The answer as it came; None: its text."""
 
 
 class Model(Protocol):
@@ -95,39 +97,65 @@ class PluginProvider:
 
     def __init__(self, target: PluginTarget, plugin: Plugin) -> None:
         self.name = target.name
-        self._target = target
+        self.target = target
+        self.failures = Failures(target.name, (target.api_key,) if target.api_key else ())
         self._identity = plugin.identity
-        self._failures = Failures(target.name, (target.api_key,) if target.api_key else ())
-        arguments = {**target.options, **({"api_key": target.api_key} if target.api_key else {})}
         where = f"the provider {target.name!r}"
         try:
-            model = plugin.build(where, **arguments)
+            self.model = plugin.build(where, **self.arguments())
         except ConfigurationError as error:
-            raise ConfigurationError(str(self._failures.error(FailureKind.CONFIGURATION, str(error)))) from None
-        if not inspect.iscoroutinefunction(getattr(model, "complete", None)):
-            raise ConfigurationError(f"{where} ({plugin.identity}) has no 'async def complete(self, call)'")
-        self._model: Model = model
+            raise ConfigurationError(mask(str(error), self.failures.secrets)) from None
+        if (problem := self.unfit()) is not None:
+            raise ConfigurationError(f"{where} ({plugin.identity}) {problem}")
+
+    # ---- what other code of others does in its own way ----
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the factory."""
+        key = {"api_key": self.target.api_key} if self.target.api_key else {}
+        return {**self.target.options, **key}
+
+    def unfit(self) -> str | None:
+        """The reason that what the factory made can't be called; None where it can."""
+        has_call = inspect.iscoroutinefunction(getattr(self.model, "complete", None))
+        return None if has_call else "has no 'async def complete(self, call)'"
+
+    def parameters(self, config: GenerationConfig, prompt: Prompt) -> tuple[dict[str, Any], dict[str, str]]:  # noqa: ARG002
+        """The parameters that are sent, and those that are not, with the reason."""
+        sent = parameters_of(config)
+        return sent, {"stream": "a plugin's answer is fetched whole"} if config.stream else {}
+
+    async def complete(self, call: ModelCall) -> Reply:
+        """Makes the call once."""
+        reply: Reply = await self.model.complete(call)
+        return reply
+
+    def broken(self, error: BaseException) -> ProviderError:
+        """The error of a call that broke: it may have been served and billed."""
+        failure = self.failures.of_connection(error)
+        if failure.kind is not FailureKind.INTERNAL:
+            return failure
+        return self.failures.error(FailureKind.UNKNOWN_OUTCOME, f"({self._identity}) broke: {describe(error)}")
+
+    # ---- the port ----
 
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """See ``tasks.ports.Provider``: running text with markers, unless the plugin takes a schema."""
-        segments = config.output_schema is not None or self._target.json_schema
+        segments = config.output_schema is not None or self.target.json_schema
         best = AnswerProtocol.SEGMENTS if segments else AnswerProtocol.MARKERS
         serves = (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS)
-        return choose_protocol(config, best, serves, self._target.answer_protocol, self._failures)
+        return choose_protocol(config, best, serves, self.target.answer_protocol, self.failures)
 
     def model_of(self, config: GenerationConfig) -> str | None:
         """See ``tasks.ports.Provider``."""
-        return config.model or self._target.model
+        return config.model or self.target.model
 
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         """See ``tasks.ports.Provider``; the body is the messages and parameters, for the plugin alone knows its wire."""
-        config = request.config
-        lane, model = standard_lane(config, self._failures), self.model_of(config)
-        parameters: dict[str, Any] = {"max_tokens": config.max_tokens, **sampling_of(config)}
-        if config.reasoning_effort is not None:
-            parameters["reasoning_effort"] = config.reasoning_effort
+        lane, model = standard_lane(request.config, self.failures), self.model_of(request.config)
+        sent, dropped = self.parameters(request.config, prompt)
         content = {"messages": messages_of(request, prompt), "reply_schema": prompt.reply_schema}
-        body = orjson.dumps({"model": model, "parameters": parameters, **content})
+        body = orjson.dumps({"model": model, "parameters": sent, **content})
         return Call(
             provider=self.name,
             model=model,
@@ -135,12 +163,12 @@ class PluginProvider:
             protocol=prompt.snapshot.protocol,
             body=body,
             request_hash=hashlib.sha256(body).digest(),
-            timeout_s=config.timeout_s,
+            timeout_s=request.config.timeout_s,
             reserve_usd=None,
             prompt=prompt,
             request=request,
-            parameters_sent=parameters,
-            parameters_dropped={"stream": "a plugin's answer is fetched whole"} if config.stream else {},
+            parameters_sent=sent,
+            parameters_dropped=dropped,
         )
 
     def expected_usd(self, call: Call) -> None:
@@ -154,29 +182,23 @@ class PluginProvider:
         )
         try:
             async with CallLimit(call.timeout_s):
-                reply = await self._model.complete(model_call)
+                reply = await self.complete(model_call)
         except ProviderError as error:
-            raise self._failures.error(
+            raise self.failures.error(
                 error.kind, str(error), retry_after_s=error.retry_after_s, status_code=error.status_code
             ) from None
         except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others may raise anything
-            raise self._broken(error) from None
+            raise self.broken(error) from None
         try:
             return self._answered(call, reply)
         except (AttributeError, TypeError, ValueError) as error:
             reason = f"({self._identity}) returned no Reply: {type(error).__name__}: {error}"
-            raise self._failures.error(FailureKind.BAD_ANSWER, reason) from None
+            raise self.failures.error(FailureKind.BAD_ANSWER, reason) from None
 
     async def close(self) -> None:
         """See ``tasks.ports.Provider``."""
-        if inspect.iscoroutinefunction(close := getattr(self._model, "close", None)):
+        if inspect.iscoroutinefunction(close := getattr(self.model, "close", None)):
             await close()
-
-    def _broken(self, error: BaseException) -> ProviderError:
-        failure = self._failures.of_connection(error)
-        if failure.kind is not FailureKind.INTERNAL:
-            return failure
-        return self._failures.error(FailureKind.UNKNOWN_OUTCOME, f"({self._identity}) broke: {describe(error)}")
 
     def _answered(self, call: Call, reply: Reply) -> Answered:
         text = storable(reply.text)
@@ -203,4 +225,10 @@ class PluginProvider:
             cost_usd=reply.cost_usd,
             snapshot=snapshot,
         )
-        return Answered(reply.text.encode(errors="replace"), completion)
+        return Answered(reply.text.encode(errors="replace") if reply.raw is None else reply.raw, completion)
+
+
+def parameters_of(config: GenerationConfig) -> dict[str, Any]:
+    """What a job asks of its model, by name."""
+    effort = {} if config.reasoning_effort is None else {"reasoning_effort": config.reasoning_effort}
+    return {"max_tokens": config.max_tokens, **sampling_of(config), **effort}

@@ -46,7 +46,10 @@ _ADAPTERS = {
 }
 
 
-_UNKNOWN_COST = frozenset({ProviderKind.LLAMAINDEX, ProviderKind.PLUGIN})
+_OF_OTHERS = {
+    ProviderKind.LLAMAINDEX: ("worker.providers.llamaindex", "LlamaIndex"),
+    ProviderKind.PLUGIN: ("worker.providers.plugin", "PluginProvider"),
+}
 """Kinds whose own code knows the model and its price."""
 
 MOST_REMEMBERED = 1_000
@@ -142,7 +145,7 @@ class ConfiguredProviders:
         """The plugin of a provider; raises ``ConfigurationError`` where it can't be loaded."""
         plugin = self._plugins.get(name)
         if plugin is None:
-            path = self._entries[name].plugin
+            path = self._entries[name].plugin or self._entries[name].llm
             assert path is not None
             plugins = import_module("worker.plugins")
             where = f"NIGHTDESK_PROVIDERS: the provider {name!r}"
@@ -242,7 +245,7 @@ class ConfiguredProviders:
     def needs_model(self, name: str) -> bool:
         """True for a provider without a default model."""
         entry = self._entries[name]
-        named = entry.kind not in {ProviderKind.EXTRACTIVE, *_UNKNOWN_COST}
+        named = entry.kind not in {ProviderKind.EXTRACTIVE, *_OF_OTHERS}
         return named and self._model(name, entry) is None
 
     def has_price(self, name: str, model: str | None) -> bool:
@@ -251,7 +254,7 @@ class ConfiguredProviders:
         model = self.model_of(name, model)
         if entry.kind is ProviderKind.EXTRACTIVE:
             return True
-        if entry.kind in _UNKNOWN_COST or model is None:
+        if entry.kind in _OF_OTHERS or model is None:
             return False
         # The tables of prices take a moment to load, and most batches have no ceiling.
         return self._prices(name, entry).reserve_usd(model, 1, 1, _tier(entry)) is not None
@@ -324,10 +327,8 @@ class ConfiguredProviders:
             case ProviderKind.EXTRACTIVE:
                 extractive: Callable[..., Provider] = import_module("worker.providers.extractive").Extractive
                 return extractive(latency_s=self._settings.extractive_latency_s, name=name)
-            case ProviderKind.LLAMAINDEX:
-                return self._build_llamaindex(name, entry)
-            case ProviderKind.PLUGIN:
-                return self._build_plugin(name, entry)
+            case ProviderKind.LLAMAINDEX | ProviderKind.PLUGIN:
+                return self._build_of_others(name, entry)
             case ProviderKind.OPENAI | ProviderKind.OPENAI_CHAT | ProviderKind.OPENAI_DECISIONS:
                 return self._build_adapter(name, entry, *_ADAPTERS[entry.kind])
             case ProviderKind.AZURE_OPENAI | ProviderKind.ANTHROPIC | ProviderKind.BEDROCK | ProviderKind.VERTEX:
@@ -355,28 +356,17 @@ class ConfiguredProviders:
         build: _Adapter = getattr(import_module(module), adapter)
         return build(target)
 
-    def _build_llamaindex(self, name: str, entry: ProviderSettings) -> Provider:
-        if entry.llm is None:
+    def _build_of_others(self, name: str, entry: ProviderSettings) -> Provider:
+        """A provider whose calls are made by code of others."""
+        module, kind = _OF_OTHERS[entry.kind]
+        if entry.kind is ProviderKind.LLAMAINDEX and entry.llm is None:
             raise ConfigurationError(f"the provider {name!r} needs 'llm' in NIGHTDESK_PROVIDERS: 'package.module:Name'")
         try:
-            adapter = import_module("worker.providers.llamaindex")
+            adapter = import_module(module)
         except ModuleNotFoundError as error:
-            problem = f"the provider {name!r} needs the extra 'llamaindex' of nightdesk: {error}"
+            problem = f"the provider {name!r} needs the extra {entry.kind.value!r} of nightdesk: {error}"
             raise ConfigurationError(problem) from error
-        provider: Provider = adapter.connect(
-            name=name,
-            path=entry.llm,
-            options=entry.options,
-            api_key=self._key(name, entry),
-            model=self._model(name, entry),
-            json_schema="json_schema" in entry.model_fields_set and entry.json_schema,
-            answer_protocol=entry.answer_protocol,
-        )
-        return provider
-
-    def _build_plugin(self, name: str, entry: ProviderSettings) -> Provider:
-        adapter = import_module("worker.providers.plugin")
-        target = adapter.PluginTarget(
+        target = import_module("worker.providers.plugin").PluginTarget(
             name=name,
             options=entry.options,
             api_key=self._key(name, entry),
@@ -384,7 +374,7 @@ class ConfiguredProviders:
             json_schema="json_schema" in entry.model_fields_set and entry.json_schema,
             answer_protocol=entry.answer_protocol,
         )
-        provider: Provider = adapter.PluginProvider(target, self.plugin(name))
+        provider: Provider = getattr(adapter, kind)(target, self.plugin(name))
         return provider
 
     def _key(self, name: str, entry: ProviderSettings) -> str | None:
