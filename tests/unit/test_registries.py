@@ -28,7 +28,6 @@ PARTIAL = {
     "worker.operations.failure_causes._REMEDIES": "causes that went away by themselves have none",
     "worker.operations.overview._SCOPES": "holds for a budget",
     "worker.providers.adapter._HAS_NOT": "lanes with fewer parameters",
-    "worker.providers.registry._ADAPTERS": "kinds with an adapter of ours",
     "worker.providers.vendors.VENDORS": "kinds of one vendor",
     "worker.settings.CLOUD_OPTIONS": "kinds of a cloud",
 }

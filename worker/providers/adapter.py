@@ -4,7 +4,8 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from codecs import BOM_UTF8
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, assert_never
@@ -189,6 +190,17 @@ class Adapter(ABC):
             return self.failures.error(FailureKind.CONFIGURATION, f"could not be called: {error}")
         return self.failures.of_connection(error)
 
+    @contextmanager
+    def translating(self, address: str | None = None) -> Iterator[None]:
+        """Translates whatever a block raises but our own errors; ``address``: see ``Failures.of_status``."""
+        try:
+            yield
+        except ProviderError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the SDKs let errors of three libraries through
+            # Not chained: what lies behind may hold what the message must not.
+            raise self.translate(error, address) from None
+
     # ---- planning ----
 
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
@@ -245,12 +257,9 @@ class Adapter(ABC):
 
     async def call(self, call: Call, listener: Listener | None = None) -> Answered:  # noqa: ARG002 - streams hear
         """Fetches an answer whole; see ``tasks.ports.Provider``."""
-        try:
+        with self.translating(self.address):
             async with CallLimit(call.timeout_s):
                 response = await self._whole_calls.post(call)
-        except Exception as error:  # noqa: BLE001 - the SDKs let errors of three libraries through
-            # Not chained: what lies behind may hold what the message must not.
-            raise self.translate(error, self.address) from None
         if not response.is_success:
             raise self.failures.of_status(response, _error_body(response), self.address) from None
         return self.answered(self.received(call, response))

@@ -1,6 +1,5 @@
 """Makes calls in Anthropic's Message Batches."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +7,7 @@ import anthropic
 import orjson
 
 from schemas.failure import FailureKind
-from tasks.errors import ProviderError, failure_of
+from tasks.errors import failure_of
 from tasks.ports import Answered, Call
 from tasks.ports.remote_batches import (
     Candidates,
@@ -46,20 +45,16 @@ class AnthropicBatches(RemoteCalls):
         rows = [b'{"custom_id":"%s","params":%s}' % (str(call.attempt_id).encode(), call.body) async for call in calls]
         content = b'{"requests":[' + b",".join(rows) + b"]}"
         options = {"headers": {"content-type": "application/json"}, "timeout": TRANSFER_S, "follow_redirects": False}
-        try:
+        with self._adapter.translating():
             batch = await self._client.post(
                 PATH, cast_to=anthropic.types.messages.MessageBatch, content=content, options=options
             )
-        except Exception as error:  # noqa: BLE001 - the SDKs let errors of three libraries through
-            raise self._adapter.translate(error) from None
         return str(batch.id)
 
     async def check(self, remote_id: str) -> RemoteStatus:
         """See the port. The counts are 0 until the whole batch ended."""
-        try:
+        with self._adapter.translating():
             batch = await self._client.messages.batches.retrieve(remote_id)
-        except Exception as error:  # noqa: BLE001
-            raise self._adapter.translate(error) from None
         detail = {"status": batch.processing_status, **batch.request_counts.model_dump()}
         return RemoteStatus(batch.processing_status == "ended", detail)
 
@@ -70,14 +65,10 @@ class AnthropicBatches(RemoteCalls):
 
     async def _pieces(self, remote_id: str) -> AsyncIterator[bytes]:
         batches = self._client.messages.batches.with_streaming_response
-        try:
+        with self._adapter.translating():
             async with batches.results(remote_id, timeout=TRANSFER_S) as response:
                 async for piece in response.iter_bytes():
                     yield piece
-        except (ProviderError, GeneratorExit, asyncio.CancelledError):
-            raise
-        except Exception as error:  # noqa: BLE001
-            raise self._adapter.translate(error) from None
 
     def _result(self, custom_id: str, row: dict[str, Any]) -> RemoteResult:
         result = row["result"]
@@ -101,10 +92,8 @@ class AnthropicBatches(RemoteCalls):
 
     async def cancel(self, remote_id: str) -> None:
         """See the port."""
-        try:
+        with self._adapter.translating():
             await self._client.messages.batches.cancel(remote_id)
-        except Exception as error:  # noqa: BLE001
-            raise self._adapter.translate(error) from None
 
     async def find(self, intent: Intent, taken_ids: frozenset[str], attempt_ids: frozenset[str]) -> Candidates:
         """See the port. Nothing in the list names the intent: its time and count do, and in the end its results."""
@@ -112,10 +101,8 @@ class AnthropicBatches(RemoteCalls):
         oldest = intent.intended_at.timestamp() - CLOCKS_APART_S
         running: list[str] = []
         while True:
-            try:
+            with self._adapter.translating():
                 page = await self._client.messages.batches.list(limit=PAGE, **after)
-            except Exception as error:  # noqa: BLE001
-                raise self._adapter.translate(error) from None
             for batch in page.data:
                 counts = batch.request_counts
                 total = counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired

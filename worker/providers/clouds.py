@@ -20,7 +20,7 @@ import openai
 from schemas.failure import FailureKind
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Call
-from worker.providers.adapter import Reading, Target
+from worker.providers.adapter import Adapter, Reading, Target
 from worker.providers.anthropic import Anthropic
 from worker.providers.openai import OpenAI, build_client
 from worker.providers.prices import PriceList
@@ -66,25 +66,28 @@ def _library(name: str, extra: str, target: Target, key: str) -> ModuleType:
         raise ConfigurationError(problem) from None
 
 
-def _of_credentials(adapter: Any, error: Exception) -> ProviderError | None:
-    """The failure to get credentials, before anything was sent; None for another error."""
-    names = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
-    if not (
-        isinstance(error, RuntimeError) or any(name.startswith(("azure.", "botocore.", "google.")) for name in names)
-    ):
-        return None
-    passing = getattr(error, "retryable", False) or any(
-        word in type(error).__name__ for word in ("Transport", "Connect", "Timeout", "ServiceRequest")
-    )
-    kind = FailureKind.UNAVAILABLE if passing else FailureKind.AUTHENTICATION
-    failure: ProviderError = adapter.failures.error(kind, f"could not get credentials: {error}")
-    return failure
+class _InCloud(Adapter):
+    """Tells a failure to get credentials, before anything was sent, from the errors of a call."""
+
+    def translate(self, error: Exception, address: str | None = None) -> ProviderError:
+        """See ``Adapter.translate``."""
+        names = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
+        if not (
+            isinstance(error, RuntimeError)
+            or any(name.startswith(("azure.", "botocore.", "google.")) for name in names)
+        ):
+            return super().translate(error, address)
+        passing = getattr(error, "retryable", False) or any(
+            word in type(error).__name__ for word in ("Transport", "Connect", "Timeout", "ServiceRequest")
+        )
+        kind = FailureKind.UNAVAILABLE if passing else FailureKind.AUTHENTICATION
+        return self.failures.error(kind, f"could not get credentials: {error}")
 
 
 # ---- Azure -----------------------------------------------------------------------------------------------------------
 
 
-class AzureOpenAI(OpenAI):
+class AzureOpenAI(_InCloud, OpenAI):
     """Answers by the Responses API of an Azure resource, by its key or a token of Entra ID; a model is a deployment."""
 
     has_batches: ClassVar[bool] = False
@@ -114,10 +117,6 @@ class AzureOpenAI(OpenAI):
         token = await self._credential.get_token(self._scope)
         return token.token, token.expires_on
 
-    def translate(self, error: Exception, address: str | None = None) -> ProviderError:
-        """See ``Adapter.translate``."""
-        return _of_credentials(self, error) or super().translate(error, address)
-
     async def close(self) -> None:
         """See ``tasks.ports.Provider``."""
         await super().close()
@@ -140,7 +139,7 @@ def _versioned(target: Target, endpoint: str, version: str, token: Token | None)
 # ---- Anthropic's models at other clouds ------------------------------------------------------------------------------
 
 
-class _AnthropicElsewhere(Anthropic):
+class _AnthropicElsewhere(_InCloud, Anthropic):
     """Common part of Bedrock and Vertex: the answer comes whole, at once, and costs what the model asked for costs."""
 
     streams: ClassVar[bool] = False
@@ -151,10 +150,6 @@ class _AnthropicElsewhere(Anthropic):
         self._whole_calls = SignedCalls(client, self.path, token)
         # The SDK writes the rest of the address, with the model in it.
         self._endpoint = self._endpoint.removesuffix(self.path)
-
-    def translate(self, error: Exception, address: str | None = None) -> ProviderError:
-        """See ``Adapter.translate``."""
-        return _of_credentials(self, error) or super().translate(error, address)
 
     def _cost(self, call: Call, model: str | None, reading: Reading) -> Decimal | None:  # noqa: ARG002 - as the base has it
         # An answer names the model without the region by which it is priced.

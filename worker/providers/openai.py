@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, ClassVar
 
 import openai
@@ -19,7 +19,7 @@ from tasks.errors import ProviderError
 from tasks.ports import Answered
 from tasks.ports.remote_batches import RemoteCalls
 from tasks.ports.remote_responses import RemoteResponses
-from tasks.prompting.messages import ANSWER_SCHEMA, stable_prefix
+from tasks.prompting.messages import stable_prefix
 from worker.presets import why_no_sampling
 from worker.providers.adapter import (
     NO_KEY,
@@ -122,16 +122,6 @@ def is_strict(schema: Any) -> bool:
     return all(map(is_strict, schema.values()))
 
 
-@cache
-def _answer_schema_is_strict() -> bool:
-    return is_strict(ANSWER_SCHEMA)
-
-
-def reply_is_strict(schema: dict[str, Any]) -> bool:
-    """``is_strict`` of a job's reply schema; the walk through the schema of nearly all jobs is made once."""
-    return _answer_schema_is_strict() if schema == ANSWER_SCHEMA else is_strict(schema)
-
-
 _INCOMPLETE = {
     "max_output_tokens": FinishReason.LENGTH,
     "content_filter": FinishReason.CONTENT_FILTER,
@@ -192,7 +182,7 @@ class OpenAI(OpenAIAdapter):
             draft, config, model, lambda name: _OF_RESPONSES.get(name, "the Responses API has no such parameter")
         )
         if (schema := prompt.reply_schema) is not None and self.target.json_schema:
-            strict = reply_is_strict(schema)
+            strict = is_strict(schema)
             form = {"type": "json_schema", "name": "answer", "strict": strict, "schema": schema}
             draft.content["text"] = {"format": form}
             draft.notes["text.format"] = f"json_schema, strict: {str(strict).lower()}"

@@ -40,10 +40,8 @@ class OpenAIBackground(RemoteResponses):
             return await self.check(remote_id)
 
     async def _fetch(self, request: Any, remote_id: str) -> RemoteResult | None:
-        try:
+        with self._adapter.translating():
             fetched = await request(remote_id, timeout=WITHIN_S)
-        except Exception as error:  # noqa: BLE001 - the SDKs let errors of three libraries through
-            raise self._adapter.translate(error) from None
         response = fetched.http_response
         try:
             return self._result(remote_id, response.content, fetched.headers.get("x-request-id"))
@@ -70,10 +68,8 @@ class OpenAIBackground(RemoteResponses):
 
     async def forget(self, remote_id: str) -> None:
         """See the port."""
-        try:
+        with self._adapter.translating():
             await self._client.responses.delete(remote_id, timeout=WITHIN_S)
-        except Exception as error:  # noqa: BLE001
-            raise self._adapter.translate(error) from None
 
     def answer(self, call: Call, result: RemoteResult) -> Answered:
         """See the port."""

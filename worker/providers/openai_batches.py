@@ -67,15 +67,13 @@ class OpenAIBatches(RemoteCalls):
                 file.write(self._row(call))
             file.seek(0)
             file_id = await self._upload(intent, file)
-        try:
+        with self._adapter.translating():
             batch = await self._client.batches.create(
                 input_file_id=file_id,
                 endpoint=self._url.decode(),
                 completion_window="24h",
                 metadata={INTENT: str(intent.id)},
             )
-        except Exception as error:  # noqa: BLE001 - the SDKs let errors of three libraries through
-            raise self._adapter.translate(error) from None
         return str(batch.id)
 
     def _row(self, call: RemoteCall) -> bytes:
@@ -89,7 +87,7 @@ class OpenAIBatches(RemoteCalls):
             uploaded = await self._client.files.create(
                 file=(f"nightdesk-{intent.id}.jsonl", content, "application/jsonl"), purpose="batch", timeout=UPLOAD_S
             )
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - the SDKs let errors of three libraries through
             failed = self._adapter.translate(error)
             if failed.kind is FailureKind.UNKNOWN_OUTCOME:
                 raise self._adapter.failures.error(
@@ -114,10 +112,8 @@ class OpenAIBatches(RemoteCalls):
         return RemoteStatus(batch.status in ENDED, detail, refused, undone)
 
     async def _retrieve(self, remote_id: str) -> Any:
-        try:
+        with self._adapter.translating():
             return await self._client.batches.retrieve(remote_id)
-        except Exception as error:  # noqa: BLE001
-            raise self._adapter.translate(error) from None
 
     async def collect(self, remote_id: str) -> AsyncIterator[RemoteResult | UnreadableResult]:
         """See the port. Answers are in one file and errors in another; either may be absent."""
@@ -133,15 +129,11 @@ class OpenAIBatches(RemoteCalls):
             raise failed
 
     async def _pieces(self, file_id: str) -> AsyncIterator[bytes]:
-        try:
-            timeout = httpx2.Timeout(UPLOAD_S, connect=10.0)
+        timeout = httpx2.Timeout(UPLOAD_S, connect=10.0)
+        with self._adapter.translating():
             async with self._client.files.with_streaming_response.content(file_id, timeout=timeout) as response:
                 async for piece in response.iter_bytes():
                     yield piece
-        except (ProviderError, GeneratorExit, asyncio.CancelledError):
-            raise
-        except Exception as error:  # noqa: BLE001
-            raise self._adapter.translate(error) from None
 
     def _result(self, custom_id: str, row: dict[str, Any]) -> RemoteResult:
         error, response = row.get("error"), row.get("response") or {}
@@ -157,10 +149,8 @@ class OpenAIBatches(RemoteCalls):
 
     async def cancel(self, remote_id: str) -> None:
         """See the port."""
-        try:
+        with self._adapter.translating():
             await self._client.batches.cancel(remote_id)
-        except Exception as error:  # noqa: BLE001
-            raise self._adapter.translate(error) from None
 
     async def find(
         self,
@@ -173,10 +163,8 @@ class OpenAIBatches(RemoteCalls):
         oldest = intent.intended_at.timestamp() - CLOCKS_APART_S
         matches: list[str] = []
         while True:
-            try:
+            with self._adapter.translating():
                 page = await self._client.batches.list(limit=PAGE, **after)
-            except Exception as error:  # noqa: BLE001
-                raise self._adapter.translate(error) from None
             matches += [
                 batch.id
                 for batch in page.data

@@ -7,7 +7,7 @@ from schemas.job import JobRequest
 from schemas.model_call import FinishReason, Prompt, Usage
 from tasks.prompting.messages import stable_prefix
 from worker.providers.adapter import Draft, Reading, Received, Target, messages_of
-from worker.providers.openai import OpenAIAdapter, add_sampling, build_client, reply_is_strict
+from worker.providers.openai import OpenAIAdapter, add_sampling, build_client, is_strict
 from worker.providers.streaming import Collector
 
 _FINISH = {
@@ -62,7 +62,7 @@ class OpenAIChat(OpenAIAdapter):
         missing = dict.fromkeys(BEYOND_CHAT - self.target.takes, "chat completions have no such parameter")
         add_sampling(draft, config, model, missing.get)
         if (schema := prompt.reply_schema) is not None and self.target.json_schema:
-            strict = reply_is_strict(schema)
+            strict = is_strict(schema)
             form = {"name": "answer", "strict": strict, "schema": schema}
             draft.content["response_format"] = {"type": "json_schema", "json_schema": form}
             draft.notes["response_format"] = f"json_schema, strict: {str(strict).lower()}"

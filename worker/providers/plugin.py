@@ -122,8 +122,7 @@ class PluginProvider:
 
     def parameters(self, config: GenerationConfig, prompt: Prompt) -> tuple[dict[str, Any], dict[str, str]]:  # noqa: ARG002
         """The parameters that are sent, and those that are not, with the reason."""
-        sent = parameters_of(config)
-        return sent, {"stream": "a plugin's answer is fetched whole"} if config.stream else {}
+        return parameters_of(config), {"stream": "a plugin's answer is fetched whole"} if config.stream else {}
 
     async def complete(self, call: ModelCall) -> Reply:
         """Makes the call once."""
@@ -153,9 +152,9 @@ class PluginProvider:
     def plan(self, request: JobRequest, prompt: Prompt) -> Call:
         """See ``tasks.ports.Provider``; the body is the messages and parameters, for the plugin alone knows its wire."""
         lane, model = standard_lane(request.config, self.failures), self.model_of(request.config)
-        sent, dropped = self.parameters(request.config, prompt)
+        parameters, reasons = self.parameters(request.config, prompt)
         content = {"messages": messages_of(request, prompt), "reply_schema": prompt.reply_schema}
-        body = orjson.dumps({"model": model, "parameters": sent, **content})
+        body = orjson.dumps({"model": model, "parameters": parameters, **content})
         return Call(
             provider=self.name,
             model=model,
@@ -167,8 +166,8 @@ class PluginProvider:
             reserve_usd=None,
             prompt=prompt,
             request=request,
-            parameters_sent=sent,
-            parameters_dropped=dropped,
+            parameters_sent=parameters,
+            parameters_dropped=reasons,
         )
 
     def expected_usd(self, call: Call) -> None:
@@ -229,6 +228,6 @@ class PluginProvider:
 
 
 def parameters_of(config: GenerationConfig) -> dict[str, Any]:
-    """What a job asks of its model, by name."""
+    """The parameters of a job's call, by name."""
     effort = {} if config.reasoning_effort is None else {"reasoning_effort": config.reasoning_effort}
     return {"max_tokens": config.max_tokens, **sampling_of(config), **effort}

@@ -27,9 +27,6 @@ BYTES_PER_TOKEN = 2
 USUAL_BYTES_PER_TOKEN = 3.5
 """For likely costs: a prompt in a European language has more, so that its cost is rather overestimated."""
 
-_STEP = 512
-"""Tokens; estimates are rounded up to it, so that neighbouring jobs share one look-up."""
-
 PRICE_TIERS: dict[str, str] = {"provider_batch": "batch", "background": "background", "background_2h": "background_2h"}
 """The tier by which the calls of a lane are priced; those of the lane ``standard`` have the tier that was asked for."""
 
@@ -61,11 +58,11 @@ class Prices:
 
         None: the price is unknown.
         """
-        tokens = ceil(prompt_bytes / BYTES_PER_TOKEN / _STEP) * _STEP
-        if (own := self._own_price(model)) is not None:
-            usages = _worst(tokens, max_tokens)
-            return max(cost for usage in usages if (cost := _own_cost(own, usage, tier)) is not None)
-        return _reserve(self._vendor, self._url, model, tokens, max_tokens, tier)
+        tokens = ceil(prompt_bytes / BYTES_PER_TOKEN)
+        usages = [
+            Usage(input_tokens=tokens, output_tokens=max_tokens, cache_write_tokens=writes) for writes in (0, tokens)
+        ]
+        return max((cost for usage in usages if (cost := self._usd(model, usage, tier)) is not None), default=None)
 
     def expected_usd(self, model: str, prompt_bytes: int, max_tokens: int, tier: str | None) -> Decimal | None:
         """The likely cost of a call with nothing cached whose answer fills its limit; None: the price is unknown."""
@@ -100,26 +97,6 @@ def _own_cost(price: "TokenPrice", usage: Usage, tier: str | None) -> Decimal | 
     rates = _Rates(price.input, price.output, price.cached, price.cache_write, requests=None)
     cost = rates.cost_usd(usage)
     return None if cost is None else cost * share
-
-
-def _worst(tokens: int, max_tokens: int) -> tuple[Usage, Usage]:
-    """The usages of which one costs the most that a call may."""
-    return (
-        Usage(input_tokens=tokens, output_tokens=max_tokens),
-        Usage(input_tokens=tokens, output_tokens=max_tokens, cache_write_tokens=tokens),
-    )
-
-
-@lru_cache(maxsize=4096)
-def _reserve(  # noqa: PLR0917 - the key of a cache
-    vendor: str | None, url: str, model: str, tokens: int, max_tokens: int, tier: str | None
-) -> Decimal | None:
-    costs = [
-        cost
-        for usage in _worst(tokens, max_tokens)
-        if (cost := _calculated(vendor, url, model, usage, tier)) is not None
-    ]
-    return max(costs, default=None)
 
 
 LANE_SHARES = {"background": Decimal("0.6"), "background_2h": Decimal("0.7")}

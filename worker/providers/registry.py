@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, assert_never
+from typing import TYPE_CHECKING, Any
 
 from schemas.generation import WINDOWS, CheckerName, Lane
 from schemas.job import GenerationConfig
@@ -43,21 +44,17 @@ _ADAPTERS = {
     ProviderKind.AZURE_OPENAI: ("worker.providers.clouds", "AzureOpenAI"),
     ProviderKind.BEDROCK: ("worker.providers.clouds", "Bedrock"),
     ProviderKind.VERTEX: ("worker.providers.clouds", "Vertex"),
-}
-
-
-_OF_OTHERS = {
+    ProviderKind.EXTRACTIVE: ("worker.providers.extractive", "Extractive"),
     ProviderKind.LLAMAINDEX: ("worker.providers.llamaindex", "LlamaIndex"),
     ProviderKind.PLUGIN: ("worker.providers.plugin", "PluginProvider"),
 }
+
+
+_OF_OTHERS = frozenset({ProviderKind.LLAMAINDEX, ProviderKind.PLUGIN})
 """Kinds whose own code knows the model and its price."""
 
 MOST_REMEMBERED = 1_000
 """Configs whose objections are kept, and models whose judge is: a file's jobs share few."""
-
-
-class _Adapter(Protocol):
-    def __call__(self, target: Any) -> Provider: ...
 
 
 class ConfiguredProviders:
@@ -76,7 +73,7 @@ class ConfiguredProviders:
         self._stamps: dict[str, tuple[str, object]] = {}
         self._replaced: list[Provider] = []
         self._plugins: dict[str, Plugin] = {}
-        self._cheap_judges: dict[tuple[str, str | None], CheapJudge | None] = {}
+        self.cheap_judge = lru_cache(MOST_REMEMBERED)(self._find_cheap_judge)
         for turn in settings.fallbacks:
             name = turn.partition(":")[0]
             if name not in self._entries:
@@ -132,8 +129,8 @@ class ConfiguredProviders:
         judge = self._settings.judge or (self.default if self._settings.default_judge_share else None)
         for name in (*turns, *([judge] if judges and judge else [])):
             entry = self._entries.get(name.partition(":")[0])
-            if entry is not None and entry.kind in _ADAPTERS:
-                import_module(_ADAPTERS[entry.kind][0])
+            if entry is not None:
+                _adapter_of(name, entry.kind)
                 if entry.kind in VENDORS:
                     import_module("worker.providers.prices").load_tables()
         for name, entry in self._entries.items() if answers or judges else ():
@@ -278,16 +275,8 @@ class ConfiguredProviders:
         price_name = vendor.prices if vendor else None
         return import_module("worker.providers.prices").Prices(price_name, self._base_url(name, entry), entry.prices)
 
-    def cheap_judge(self, provider: str, model: str | None) -> CheapJudge | None:
-        """See ``tasks.ports.Providers``; the same name, so that no text goes to another vendor than the answer's."""
-        key = (provider, model)
-        if key not in self._cheap_judges:
-            if len(self._cheap_judges) >= MOST_REMEMBERED:
-                self._cheap_judges.clear()
-            self._cheap_judges[key] = self._find_cheap_judge(provider, model)
-        return self._cheap_judges[key]
-
     def _find_cheap_judge(self, provider: str, model: str | None) -> CheapJudge | None:
+        """See ``tasks.ports.Providers``; of the same name, so that no text goes to another vendor than the answer's."""
         entry = self._entries.get(provider)
         if entry is None or self.missing_key(provider) is not None:
             return None
@@ -323,59 +312,37 @@ class ConfiguredProviders:
             await provider.close()
 
     def _build(self, name: str, entry: ProviderSettings) -> Provider:
-        match entry.kind:
-            case ProviderKind.EXTRACTIVE:
-                extractive: Callable[..., Provider] = import_module("worker.providers.extractive").Extractive
-                return extractive(latency_s=self._settings.extractive_latency_s, name=name)
-            case ProviderKind.LLAMAINDEX | ProviderKind.PLUGIN:
-                return self._build_of_others(name, entry)
-            case ProviderKind.OPENAI | ProviderKind.OPENAI_CHAT | ProviderKind.OPENAI_DECISIONS:
-                return self._build_adapter(name, entry, *_ADAPTERS[entry.kind])
-            case ProviderKind.AZURE_OPENAI | ProviderKind.ANTHROPIC | ProviderKind.BEDROCK | ProviderKind.VERTEX:
-                return self._build_adapter(name, entry, *_ADAPTERS[entry.kind])
-            case _:
-                assert_never(entry.kind)
-
-    def _build_adapter(self, name: str, entry: ProviderSettings, module: str, adapter: str) -> Provider:
-        key, base_url = self._key(name, entry), self._base_url(name, entry)
-        target = import_module("worker.providers.adapter").Target(
-            name=name,
-            base_url=base_url,
-            api_key=key,
-            model=self._model(name, entry),
-            json_schema=entry.json_schema,
-            service_tier=entry.service_tier,
-            official=entry.base_url is None,
-            answer_protocol=entry.answer_protocol,
-            takes=frozenset(entry.takes),
-            drops=frozenset(entry.drops),
-            extra_body=entry.extra_body,
-            prices=entry.prices,
-            options=entry.options if entry.kind in CLOUDS else {},
+        adapter: Callable[..., Provider] = _adapter_of(name, entry.kind)
+        if entry.kind is ProviderKind.EXTRACTIVE:
+            return adapter(latency_s=self._settings.extractive_latency_s, name=name)
+        facts: dict[str, Any] = {
+            "name": name,
+            "api_key": self._key(name, entry),
+            "model": self._model(name, entry),
+            "answer_protocol": entry.answer_protocol,
+        }
+        if entry.kind in _OF_OTHERS:
+            if entry.kind is ProviderKind.LLAMAINDEX and entry.llm is None:
+                problem = f"the provider {name!r} needs 'llm' in NIGHTDESK_PROVIDERS: 'package.module:Name'"
+                raise ConfigurationError(problem)
+            writes_json = "json_schema" in entry.model_fields_set and entry.json_schema
+            target = import_module("worker.providers.plugin").PluginTarget
+            return adapter(target(**facts, options=entry.options, json_schema=writes_json), self.plugin(name))
+        target = import_module("worker.providers.adapter").Target
+        return adapter(
+            target(
+                **facts,
+                base_url=self._base_url(name, entry),
+                json_schema=entry.json_schema,
+                service_tier=entry.service_tier,
+                official=entry.base_url is None,
+                takes=frozenset(entry.takes),
+                drops=frozenset(entry.drops),
+                extra_body=entry.extra_body,
+                prices=entry.prices,
+                options=entry.options if entry.kind in CLOUDS else {},
+            )
         )
-        build: _Adapter = getattr(import_module(module), adapter)
-        return build(target)
-
-    def _build_of_others(self, name: str, entry: ProviderSettings) -> Provider:
-        """A provider whose calls are made by code of others."""
-        module, kind = _OF_OTHERS[entry.kind]
-        if entry.kind is ProviderKind.LLAMAINDEX and entry.llm is None:
-            raise ConfigurationError(f"the provider {name!r} needs 'llm' in NIGHTDESK_PROVIDERS: 'package.module:Name'")
-        try:
-            adapter = import_module(module)
-        except ModuleNotFoundError as error:
-            problem = f"the provider {name!r} needs the extra {entry.kind.value!r} of nightdesk: {error}"
-            raise ConfigurationError(problem) from error
-        target = import_module("worker.providers.plugin").PluginTarget(
-            name=name,
-            options=entry.options,
-            api_key=self._key(name, entry),
-            model=self._model(name, entry),
-            json_schema="json_schema" in entry.model_fields_set and entry.json_schema,
-            answer_protocol=entry.answer_protocol,
-        )
-        provider: Provider = getattr(adapter, kind)(target, self.plugin(name))
-        return provider
 
     def _key(self, name: str, entry: ProviderSettings) -> str | None:
         variable = self._key_variable(entry)
@@ -420,6 +387,17 @@ class ConfiguredProviders:
         return entry.model or DEFAULT_MODELS.get(entry.kind.value)
 
 
+def _adapter_of(name: str, kind: ProviderKind) -> Any:
+    """The class of a kind; raises ``ConfigurationError`` without the extra that it needs."""
+    module, adapter = _ADAPTERS[kind]
+    try:
+        return getattr(import_module(module), adapter)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"the provider {name!r} needs the extra {kind.value!r} of nightdesk: {error}"
+        ) from error
+
+
 def _finds_credentials(entry: ProviderSettings) -> bool:
     """True for a provider that does without a key of its own."""
     return entry.kind in CLOUDS and entry.api_key_env is None
@@ -432,9 +410,6 @@ def _tier(entry: ProviderSettings) -> str | None:
 
 HAVE_BATCHES = frozenset({ProviderKind.OPENAI, ProviderKind.OPENAI_CHAT, ProviderKind.ANTHROPIC})
 """Kinds of providers with the lane ``provider_batch``."""
-
-
-_Key = tuple[str | None, str | None, tuple[str, ...], tuple[str, ...], Lane, str | None, tuple[str, ...], bool, bool]
 
 
 def _further_turns(config: GenerationConfig) -> Iterator[tuple[str, Turn]]:
@@ -460,7 +435,7 @@ class Installation(Catalog):
         self._providers = ConfiguredProviders(settings, environment)
         self._certain = same_for_workers
         self._own_checkers = tuple(settings.checkers)
-        self._cache: dict[_Key, tuple[Objection, ...]] = {}
+        self._cache: dict[object, tuple[Objection, ...]] = {}
 
     def objections(self, config: GenerationConfig, *, generates: bool, priced: bool) -> tuple[Objection, ...]:
         """See ``tasks.ports.Catalog``."""
