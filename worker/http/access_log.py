@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from worker.http.problems import REQUEST_ID
 from worker.http.shares import SHARE
@@ -54,34 +54,21 @@ def address_of(request: HTTPConnection) -> str:
     return f"{address} (for {forwarded[:_LONGEST]!r})" if forwarded else address
 
 
-class AccessLog:
-    """Logs each answered request of a caller: key, tenant, address, route, ids, status. Part of the application only by a setting."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, and logs it once its answer has begun."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def note(message: Message) -> None:
-            if message["type"] == "http.response.start" and (caller := scope.get(SHARE)) is not None:
-                request = HTTPConnection(scope)
-                fields = {
-                    "key": caller.name,
-                    "tenant": caller.tenant,
-                    "address": address_of(request),
-                    "method": scope["method"],
-                    "path": request.url.path[:_LONGEST],
-                    "query": request.url.query[:_LONGEST],
-                    "route": getattr(scope.get("route"), "path", "none"),
-                    "status": message["status"],
-                    "request_id": scope.get(REQUEST_ID),
-                }
-                words = "key %(key)s of %(tenant)s from %(address)s: %(method)s %(path)s %(query)s %(status)s (%(request_id)s)"
-                reads.info(words, fields, extra=fields)
-            await send(message)
-
-        await self._app(scope, receive, note)
+def note_read(scope: Scope, status: int) -> None:
+    """Logs an answered request of a caller: key, tenant, address, route, ids, status."""
+    if (caller := scope.get(SHARE)) is None:
+        return
+    request = HTTPConnection(scope)
+    fields = {
+        "key": caller.name,
+        "tenant": caller.tenant,
+        "address": address_of(request),
+        "method": scope["method"],
+        "path": request.url.path[:_LONGEST],
+        "query": request.url.query[:_LONGEST],
+        "route": getattr(scope.get("route"), "path", "none"),
+        "status": status,
+        "request_id": scope.get(REQUEST_ID),
+    }
+    words = "key %(key)s of %(tenant)s from %(address)s: %(method)s %(path)s %(query)s %(status)s (%(request_id)s)"
+    reads.info(words, fields, extra=fields)

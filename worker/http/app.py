@@ -24,11 +24,9 @@ from worker.http import (
     openai_responses,
     orders,
 )
-from worker.http.access_log import AccessLog
 from worker.http.dependencies import KnownParameters
 from worker.http.documents import LabelOrder
 from worker.http.entrance import Entrance
-from worker.http.exposition import RequestMetrics
 from worker.http.pages import viewer
 from worker.http.problems import Problem, answer_problem
 from worker.http.service import open_service
@@ -84,10 +82,7 @@ def make_application(settings: Settings, where: Endpoints, *, loopback: bool, pr
         openai_responses.router,
     ):
         app.include_router(router, dependencies=[KnownParameters])
-    app.add_middleware(Entrance)
-    app.add_middleware(RequestMetrics)
-    if settings.access_log:
-        app.add_middleware(AccessLog)
+    app.add_middleware(Entrance, access_log=settings.access_log)
     _complete_document(app)
     return app
 

@@ -15,7 +15,7 @@ from schemas.record import JobResult
 from schemas.states import JobState, Outcome
 from worker.http.bodies import json_object, on_disk
 from worker.http.dependencies import OwnBatch, Reader, ServiceOf, Submitter
-from worker.http.documents import PRIVATE, BatchPage, Cancelled, SubmittedBatch, json_answer, problems
+from worker.http.documents import PRIVATE, BatchPage, Cancelled, SubmittedBatch, body_of, json_answer, problems
 from worker.http.jobs import Tag, Wait, poll_job
 from worker.http.orders import changed, going_on, order_batch
 from worker.http.problems import invalid, line_errors, problem_of
@@ -50,14 +50,6 @@ WORST = 20
 """Answers that a report shows."""
 
 PAGE_POLICY = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:"}
-
-_LINES_BODY = {
-    "requestBody": {
-        "required": True,
-        "description": "one job a line; gzip is unpacked",
-        "content": {LINES: {"schema": {"type": "string", "description": "each line a JobRequest"}}},
-    }
-}
 
 
 class BatchOptions(BaseModel):
@@ -99,7 +91,9 @@ class BatchOptions(BaseModel):
         200: {"model": SubmittedBatch, "description": "known from before"},
         **problems(400, 408, 409, 413, 415, 429),
     },
-    openapi_extra=_LINES_BODY,
+    openapi_extra=body_of(
+        {"type": "string", "description": "one job a line, each a JobRequest; gzip is unpacked"}, LINES
+    ),
 )
 async def submit(
     request: Request,

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi.responses import Response, StreamingResponse
 
 from schemas.job import Sampling
 from tasks.errors import InputError, NightdeskError
 from tasks.ports import JobView
 from tasks.results import result_of
-from worker.http.dependencies import ServiceOf, Submitter, departure_of
-from worker.http.documents import OPENAI_PROBLEMS, PRIVATE, json_answer
-from worker.http.jobs import IdempotencyKey, TraceParent
+from worker.http.documents import OPENAI_PROBLEMS, PRIVATE, body_of, json_answer
+from worker.http.jobs import Envelope, EnvelopeOf
 from worker.http.openai_responses import EVENT_HEADERS, EVENTS, final_view, submit_order, wait_for
 from worker.http.problems import Problem, invalid, problem_from
 from worker.http.response_document import call_id, called_by, document_of, part_of
@@ -40,12 +39,7 @@ _SAME = (
 )
 """Parameters that a response has, too."""
 
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"type": "object", "properties": {"model": {}}}}},
-    }
-}
+_BODY = body_of({"type": "object", "properties": {"model": {}}})
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,32 +125,18 @@ def _order_of_text(raw: Any) -> Any:
 
 
 @router.post("/chat/completions", response_model=None, openapi_extra=_BODY)
-async def create(
-    request: Request,
-    service: ServiceOf,
-    caller: Submitter,
-    idempotency_key: IdempotencyKey = None,
-    traceparent: TraceParent = None,
-) -> Response:
+async def create(envelope: EnvelopeOf) -> Response:
     """Answer one question from its sources, as `/openai/v1/responses` does. The answer comes when it is checked."""
-    return await _answer(_CHAT, request, service, caller, idempotency_key, traceparent)
+    return await _answer(_CHAT, envelope)
 
 
 @router.post("/completions", response_model=None, openapi_extra=_BODY)
-async def complete(
-    request: Request,
-    service: ServiceOf,
-    caller: Submitter,
-    idempotency_key: IdempotencyKey = None,
-    traceparent: TraceParent = None,
-) -> Response:
+async def complete(envelope: EnvelopeOf) -> Response:
     """Answer a prompt that is one question, from `sources`; for clients that know no chat."""
-    return await _answer(_TEXT, request, service, caller, idempotency_key, traceparent)
+    return await _answer(_TEXT, envelope)
 
 
-async def _answer(
-    form: _Form, request: Request, service: Service, caller: Caller, key: str | None, trace: str | None
-) -> Response:
+async def _answer(form: _Form, envelope: Envelope) -> Response:
     with_usage = False
 
     def read(raw: Any) -> Any:
@@ -166,14 +146,13 @@ async def _answer(
         return form.read(raw)
 
     try:
-        order, view = await submit_order(request, service, caller, key, trace, read)
+        order, view = await submit_order(envelope, read)
     except (InputError, Problem) as error:
         raise form.renamed(error) from error
     if order.stream:
-        lines = _lines(form, service, caller, view, with_usage=with_usage)
+        lines = _lines(form, envelope.service, envelope.caller, view, with_usage=with_usage)
         return StreamingResponse(lines, headers=EVENT_HEADERS, media_type=EVENTS)
-    view = await final_view(service, caller, view, departure_of(request))
-    return json_answer(form.show(view), headers=PRIVATE)
+    return json_answer(form.show(await final_view(envelope, view)), headers=PRIVATE)
 
 
 def completion_of(view: JobView) -> dict[str, Any]:

@@ -28,6 +28,11 @@ def page_of(data: list[dict[str, Any]], *, has_more: bool) -> Response:
     return json_answer({"object": "list", "data": data, **ends, "has_more": has_more})
 
 
+def body_of(schema: dict[str, Any], media_type: str = "application/json") -> dict[str, Any]:
+    """The body of a route that reads it itself, for the OpenAPI document."""
+    return {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}
+
+
 class SubmittedJob(BaseModel):
     """A job that was accepted, or was known by its idempotency key."""
 

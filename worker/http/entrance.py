@@ -1,10 +1,11 @@
 """Guards every address alike: one ``Host``, nothing through a proxy while no key is needed, a share of the requests for each key."""
 
-from typing import Any
+import time
 
 from fastapi import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from worker.http.access_log import note_read
 from worker.http.authentication import Access
 from worker.http.problems import Problem, answer_problem
 from worker.http.shares import BYTES, SHARE
@@ -14,29 +15,40 @@ PROBES = ("/healthz", "/readyz")
 
 
 class Entrance:
-    """Lets requests in, and gives the share of each back at its end."""
+    """Lets requests in, counts them, and gives the share of each back at its end; logs the callers' where a setting asks for it."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, access_log: bool) -> None:
         self._app = app
+        self._access_log = access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or answers it with a problem."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request = Request(scope)
-        service: Any = scope["app"].state.service
-        try:
-            await _check(request, service.access)
-        except Problem as problem:
-            answer = await answer_problem(request, problem)
-            await answer(scope, receive, send)
-            return
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            if SHARE in scope:
-                service.shares.give_back(scope[SHARE], scope.get(BYTES, 0))
+        request, service = Request(scope), scope["app"].state.service
+        status, began = 500, time.perf_counter()
+
+        async def note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if self._access_log:
+                    note_read(scope, status)
+            await send(message)
+
+        with service.metrics.open_requests.track_inprogress():
+            try:
+                await _check(request, service.access)
+            except Problem as problem:
+                answer = await answer_problem(request, problem)
+                await answer(scope, receive, note)
+            else:
+                await self._app(scope, receive, note)
+            finally:
+                if SHARE in scope:
+                    service.shares.give_back(scope[SHARE], scope.get(BYTES, 0))
+                service.metrics.note(scope, status, time.perf_counter() - began)
 
 
 async def _check(request: Request, access: Access) -> None:

@@ -4,15 +4,16 @@ import asyncio
 import logging
 import time
 from collections import Counter as Tally
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
-from math import isinf
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from prometheus_client.utils import floatToGoString
+from starlette.types import Scope
 
 from schemas.failure import FailureKind
 from tasks.errors import LedgerError, ServiceUnavailable
@@ -36,7 +37,11 @@ METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"}
 
 FINDINGS = ("stuck", "overdue", "unpublished", "billed_twice", "left_open")
 
-_NO_BOUND = "+Inf"
+_FAMILIES: dict[Kind, Any] = {
+    Kind.GAUGE: GaugeMetricFamily,
+    Kind.COUNTER: CounterMetricFamily,
+    Kind.HISTOGRAM: HistogramMetricFamily,
+}
 
 
 class LedgerFigures(Collector):
@@ -49,11 +54,13 @@ class LedgerFigures(Collector):
     def collect(self) -> Iterable[Family]:
         """All families, also those without a sample yet."""
         for metric in (*names.LEDGER, *names.TOTALS):
-            family = Family(metric.name, metric.help, metric.kind.value)
+            family = _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
             for values, number in self._samples.get(metric, ()):
-                family.add_sample(metric.name, dict(zip(metric.labels, values, strict=True)), number)
-            for name, labels, value in self._totals_of(metric) if metric in names.TOTALS else ():
-                family.add_sample(name, labels, value)
+                family.add_metric(values, number)
+            if metric.kind is Kind.HISTOGRAM:
+                self._add_histogram(family, metric)
+            elif metric in names.TOTALS:
+                self._add_totals(family, metric)
             yield family
 
     def forget(self) -> None:
@@ -95,36 +102,28 @@ class LedgerFigures(Collector):
         for total in sums:
             self._totals.setdefault(total.name, []).append(total)
 
-    def _totals_of(self, metric: Metric) -> Iterator[tuple[str, dict[str, str], float]]:
-        if metric.kind is Kind.HISTOGRAM:
-            yield from self._histogram(metric)
-            return
-        name = f"{metric.name}_total"
-        if not metric.labels and name not in self._totals:
+    def _add_totals(self, family: Any, metric: Metric) -> None:
+        totals = self._totals.get(f"{metric.name}_total", ())
+        if not metric.labels and not totals:
             # Prometheus sees the growth of what it has seen before.
-            yield name, {}, 0.0
-        for total in self._totals.get(name, ()):
+            family.add_metric((), 0.0)
+        for total in totals:
             if len(total.labels) == len(metric.labels):
-                yield name, dict(zip(metric.labels, total.labels, strict=True)), total.value
+                family.add_metric(total.labels, total.value)
 
-    def _histogram(self, metric: Metric) -> Iterator[tuple[str, dict[str, str], float]]:
-        """Buckets with those below, as Prometheus wants them; bounds of another version count where they belong."""
+    def _add_histogram(self, family: Any, metric: Metric) -> None:
+        """Adds buckets with those below, as Prometheus wants them; bounds of another version count where they belong."""
         counts: dict[tuple[str, ...], dict[float, float]] = {}
         for total in self._totals.get(f"{metric.name}_bucket", ()):
             if len(total.labels) == len(metric.labels) + 1:
                 counts.setdefault(total.labels[:-1], {})[float(total.labels[-1])] = total.value
         sums = {total.labels: total.value for total in self._totals.get(f"{metric.name}_sum", ())}
         for values, by_bound in counts.items():
-            labels = dict(zip(metric.labels, values, strict=True))
-            for bound in (*metric.buckets, float("inf")):
-                below = sum(count for at, count in by_bound.items() if at <= bound)
-                yield f"{metric.name}_bucket", {**labels, "le": _text(bound)}, below
-            yield f"{metric.name}_sum", labels, sums.get(values, 0.0)
-            yield f"{metric.name}_count", labels, sum(by_bound.values())
-
-
-def _text(bound: float) -> str:
-    return _NO_BOUND if isinf(bound) else str(float(bound))
+            buckets = [
+                (floatToGoString(bound), sum(count for at, count in by_bound.items() if at <= bound))  # type: ignore[no-untyped-call]
+                for bound in (*metric.buckets, float("inf"))
+            ]
+            family.add_metric(values, buckets, sums.get(values, 0.0))
 
 
 def _counted(rows: Iterable[tuple[str, ...]]) -> list[tuple[tuple[str, ...], float]]:
@@ -156,6 +155,13 @@ class Metrics:
         self._figures = LedgerFigures()
         registry.register(self._figures)
 
+    def note(self, scope: Scope, status: int, seconds: float) -> None:
+        """Counts a request and its time, by the pattern of its route."""
+        route = getattr(scope.get("route"), "path", "none")
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        self.requests.labels(route, method, str(status)).inc()
+        self.seconds.labels(route).observe(seconds)
+
     async def exposition(self) -> bytes:
         """All metrics as text."""
         async with self._turn:
@@ -181,34 +187,3 @@ class Metrics:
         self._up.set(1)
         self._read_seconds.set(time.monotonic() - began)
         self._figures.take(health, totals, reading, sums)
-
-
-class RequestMetrics:
-    """Counts requests and their time, by the pattern of their route."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        metrics: Metrics = scope["app"].state.service.metrics
-        status, began = 500, time.perf_counter()
-
-        async def note(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        metrics.open_requests.inc()
-        try:
-            await self._app(scope, receive, note)
-        finally:
-            metrics.open_requests.dec()
-            route = getattr(scope.get("route"), "path", "none")
-            method = scope["method"] if scope["method"] in METHODS else "other"
-            metrics.requests.labels(route, method, str(status)).inc()
-            metrics.seconds.labels(route).observe(time.perf_counter() - began)

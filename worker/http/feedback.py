@@ -9,7 +9,7 @@ from fastapi.responses import Response, StreamingResponse
 from tasks.errors import InputError
 from worker.http.bodies import parse_json, read_body
 from worker.http.dependencies import OwnBatch, OwnJob, Reader, Reviewer, ServiceOf
-from worker.http.documents import PRIVATE, StoredLabel, json_answer, problems
+from worker.http.documents import PRIVATE, StoredLabel, body_of, json_answer, problems
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.label_changes import Exported, add_label, exported_labels, read_label
 
@@ -22,19 +22,12 @@ MOST_BYTES = 100_000
 
 MOST_PERSON_CHARACTERS = 100
 
-_LABEL_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/LabelOrder"}}},
-    }
-}
-
 
 @router.post(
     "/jobs/{job_id}/labels",
     response_model=StoredLabel,
     responses=problems(400, 404, 408, 413, 415),
-    openapi_extra=_LABEL_BODY,
+    openapi_extra=body_of({"$ref": "#/components/schemas/LabelOrder"}),
 )
 async def label(request: Request, service: ServiceOf, caller: Reviewer, job: OwnJob) -> Response:
     """Store the verdict of a person on the answer of a final job, or on one claim of it; the person's newer one replaces it."""

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
 
 from schemas.job import MAX_LINE_BYTES, TRACEPARENT
@@ -15,7 +16,7 @@ from tasks.results import result_of
 from tasks.submit import Submitted
 from worker.http.bodies import is_quick, parse_json, read_body
 from worker.http.dependencies import OwnJob, Reader, ServiceOf, Submitter, departure_of
-from worker.http.documents import PRIVATE, Cancelled, SubmittedJob, json_answer, problems
+from worker.http.documents import PRIVATE, Cancelled, SubmittedJob, body_of, json_answer, problems
 from worker.http.problems import not_found
 from worker.http.service import Service
 from worker.http.shares import Caller
@@ -37,26 +38,40 @@ Wait = Annotated[
     float, Query(ge=0, le=LONGEST_WAIT_S, description="seconds to wait for the end, or for another version")
 ]
 Tag = Annotated[str | None, Header(alias="If-None-Match", description="ETag of the version that the caller has")]
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=256,
-        description="the same key and content again: the same job; the same key with other content: 409",
-    ),
-]
 
-TraceParent = Annotated[
-    str | None, Header(description="W3C trace context; the spans of the job join that trace (docs/traces.md)")
-]
 
-_JOB_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobRequest"}}},
-    }
-}
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A request that brings a job: its caller, and the headers that go with the job."""
+
+    request: Request
+    service: Service
+    caller: Caller
+    key: str | None
+    traceparent: str | None
+
+
+async def _envelope(
+    request: Request,
+    service: ServiceOf,
+    caller: Submitter,
+    key: Annotated[
+        str | None,
+        Header(
+            alias="Idempotency-Key",
+            min_length=1,
+            max_length=256,
+            description="the same key and content again: the same job; the same key with other content: 409",
+        ),
+    ] = None,
+    traceparent: Annotated[
+        str | None, Header(description="W3C trace context; the spans of the job join that trace (docs/traces.md)")
+    ] = None,
+) -> Envelope:
+    return Envelope(request, service, caller, key, traceparent)
+
+
+EnvelopeOf = Annotated[Envelope, Depends(_envelope)]
 
 
 @router.post(
@@ -67,38 +82,26 @@ _JOB_BODY = {
         200: {"model": SubmittedJob, "description": "known by its key"},
         **problems(400, 408, 409, 413, 415, 429),
     },
-    openapi_extra=_JOB_BODY,
+    openapi_extra=body_of({"$ref": "#/components/schemas/JobRequest"}),
 )
-async def submit(
-    request: Request,
-    service: ServiceOf,
-    caller: Submitter,
-    idempotency_key: IdempotencyKey = None,
-    traceparent: TraceParent = None,
-) -> Response:
+async def submit(envelope: EnvelopeOf) -> Response:
     """Submit one job. It is safe in the ledger when this answers."""
-    return _submitted(await submit_body(request, service, caller, idempotency_key, traceparent))
+    return _submitted(await submit_body(envelope))
 
 
-async def submit_body(
-    request: Request,
-    service: Service,
-    caller: Caller,
-    key: str | None,
-    traceparent: str | None,
-    make: Callable[[Any], Any] = lambda raw: raw,
-) -> Submitted:
+async def submit_body(envelope: Envelope, make: Callable[[Any], Any] = lambda raw: raw) -> Submitted:
     """Writes the job that ``make`` makes of a body, where that takes long on the bulk loop; raises ``Problem``, ``InputError``."""
-    body = await read_body(request, MAX_LINE_BYTES)
+    service, caller = envelope.service, envelope.caller
+    body = await read_body(envelope.request, MAX_LINE_BYTES)
 
     async def write(ledger: PostgresLedger) -> Submitted:
         return await submit_job(
             ledger,
             service.settings,
             service.catalog,
-            with_trace(make(parse_json(body)), traceparent),
+            with_trace(make(parse_json(body)), envelope.traceparent),
             tenant=caller.tenant,
-            key=key,
+            key=envelope.key,
             submitter=caller.submitter,
         )
 

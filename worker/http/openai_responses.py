@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response, StreamingResponse
 
 from schemas.states import FINAL_STATES
@@ -15,8 +15,8 @@ from tasks.errors import InputError, NightdeskError
 from tasks.ports import JobView
 from tasks.results import result_of
 from worker.http.dependencies import Reader, ServiceOf, Submitter, departure_of
-from worker.http.documents import OPENAI_PROBLEMS, PRIVATE, json_answer
-from worker.http.jobs import IdempotencyKey, TraceParent, submit_body
+from worker.http.documents import OPENAI_PROBLEMS, PRIVATE, body_of, json_answer
+from worker.http.jobs import Envelope, EnvelopeOf, submit_body
 from worker.http.problems import Problem, not_found, problem_from, problem_of
 from worker.http.response_document import document_of, response_id
 from worker.http.response_events import first_events, last_events, line_of
@@ -55,51 +55,34 @@ _SOURCE_FIELD = re.compile(r"context\.(\d+)(.*)")
 
 ResponseId = Annotated[str, Path(max_length=100)]
 
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"type": "object", "properties": {"input": {}, "model": {}}}}},
-    }
-}
 
-
-@router.post("", response_model=None, openapi_extra=_BODY)
-async def create(
-    request: Request,
-    service: ServiceOf,
-    caller: Submitter,
-    idempotency_key: IdempotencyKey = None,
-    traceparent: TraceParent = None,
-) -> Response:
+@router.post(
+    "", response_model=None, openapi_extra=body_of({"type": "object", "properties": {"input": {}, "model": {}}})
+)
+async def create(envelope: EnvelopeOf) -> Response:
     """Answer one question from its sources. The answer comes when it is checked; with `background` the response at once."""
-    order, view = await submit_order(request, service, caller, idempotency_key, traceparent)
+    order, view = await submit_order(envelope)
     if order.stream:
-        return _stream(service, caller, view, -1)
-    if not order.background:
-        view = await final_view(service, caller, view, departure_of(request))
-    return _json(view)
+        return _stream(envelope.service, envelope.caller, view, -1)
+    return _json(view if order.background else await final_view(envelope, view))
 
 
 async def submit_order(
-    request: Request,
-    service: Service,
-    caller: Caller,
-    idempotency_key: str | None,
-    traceparent: str | None,
-    read: Callable[[Any], Any] = lambda raw: raw,
+    envelope: Envelope, read: Callable[[Any], Any] = lambda raw: raw
 ) -> tuple[CreateResponse, JobView]:
     """Writes the job of the order in a body; ``read`` makes the order of a response of another form. Raises ``Problem``."""
     order: CreateResponse | None = None
+    catalog = envelope.service.catalog
 
     def make(raw: Any) -> dict[str, Any]:
         nonlocal order
         order = parse_order(read(raw))
-        job = job_of(order, service.catalog.knows)
-        require_answerable(job, order, service.catalog)
+        job = job_of(order, catalog.knows)
+        require_answerable(job, order, catalog)
         return job
 
     try:
-        submitted = await submit_body(request, service, caller, idempotency_key, traceparent, make)
+        submitted = await submit_body(envelope, make)
     except InputError as error:
         if order is None:
             raise
@@ -107,7 +90,7 @@ async def submit_order(
     assert order is not None
     (job_id,) = submitted.job_ids
     assert job_id is not None
-    return order, await _view(service, job_id)
+    return order, await _view(envelope.service, job_id)
 
 
 def _renamed(error: InputError, order: CreateResponse) -> Problem:
@@ -169,11 +152,10 @@ def _json(view: JobView) -> Response:
     return json_answer(document_of(view, result_of(view)), headers=PRIVATE)
 
 
-async def final_view(
-    service: Service, caller: Caller, view: JobView, departure: "asyncio.Future[None] | None"
-) -> JobView:
+async def final_view(envelope: Envelope, view: JobView) -> JobView:
     """Waits for the end of a job; raises ``Problem`` where it does not come in time."""
-    async for final in wait_for(service, caller, view.job_id, LONGEST_S, departure):
+    departure = departure_of(envelope.request)
+    async for final in wait_for(envelope.service, envelope.caller, view.job_id, LONGEST_S, departure):
         if final is not None:
             return final
     # An order that is sent again would be another one, and paid for again.
