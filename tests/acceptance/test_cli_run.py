@@ -27,6 +27,10 @@ BAD: list[tuple[Any, str]] = [
         "config.provider: no provider 'nobody' is configured; there is anthropic, ",
     ),
     ({"query": "Why?", "context": ["a\x00b"]}, "context.0.content: holds the character U+0000 at position 1"),
+    (
+        question(1, config={"model": "nosuch"}),
+        "config.model: the provider 'extractive' quotes the sources offline, and has no model",
+    ),
     # Half of a surrogate pair, as the escape that JSON allows and Unicode does not.
     ('{"query": "Why?", "context": ["a\\ud800b"]}', "not valid JSON"),
     ({"query": "Why?", "context": ["x" * 5_000_000]}, "context.0.content: "),
@@ -192,6 +196,11 @@ def test_a_file_without_a_valid_job_needs_no_server(tmp_path: Path) -> None:
         done = fresh.run("run", write_lines(tmp_path / "blank.jsonl", ["", "  "]), "-o", tmp_path / "out")
         assert done.code == 2
         assert "no job in there" in done.err
+
+        good = write_lines(tmp_path / "good.jsonl", [question(0)])
+        done = fresh.run("run", good, "-o", tmp_path / "out", "--model", "nosuch")
+        assert done.code == 2
+        assert "has no model 'nosuch': name the provider of the model" in done.err
 
         assert not fresh.place.has_servers
 

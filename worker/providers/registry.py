@@ -53,6 +53,11 @@ _ADAPTERS = {
 _OF_OTHERS = frozenset({ProviderKind.LLAMAINDEX, ProviderKind.PLUGIN})
 """Kinds whose own code knows the model and its price."""
 
+_NO_SUCH_MODEL = (
+    "the provider {0!r} quotes the sources offline, and has no model {1!r}{2}: name the provider of the model "
+    "(--provider, 'provider' of a job, or NIGHTDESK_PROVIDER) and give it its key, or leave the model out"
+)
+
 MOST_REMEMBERED = 1_000
 """Configs whose objections are kept, and models whose judge is: a file's jobs share few."""
 
@@ -74,11 +79,14 @@ class ConfiguredProviders:
         self._replaced: list[Provider] = []
         self._plugins: dict[str, Plugin] = {}
         self.cheap_judge = lru_cache(MOST_REMEMBERED)(self._find_cheap_judge)
-        for turn in settings.fallbacks:
-            name = turn.partition(":")[0]
-            if name not in self._entries:
-                raise ConfigurationError(f"NIGHTDESK_FALLBACKS names {turn!r}, which is no provider; {self._listing}")
-            self._can_answer("NIGHTDESK_FALLBACKS", name)
+        for text in settings.fallbacks:
+            turn = Turn.parse(text)
+            if turn.provider not in self._entries:
+                raise ConfigurationError(f"NIGHTDESK_FALLBACKS names {text!r}, which is no provider; {self._listing}")
+            self._can_answer("NIGHTDESK_FALLBACKS", turn.provider)
+            if turn.model is not None and self.lacks_model(turn.provider, turn.model) is not None:
+                reason = _NO_SUCH_MODEL.format(turn.provider, turn.model, "")
+                raise ConfigurationError(f"NIGHTDESK_FALLBACKS: {reason}")
         self._can_answer("NIGHTDESK_PROVIDER", settings.provider)
         judge = (settings.judge or "").partition(":")[0]
         if judge and judge not in self._entries:
@@ -244,6 +252,13 @@ class ConfiguredProviders:
         entry = self._entries[name]
         named = entry.kind not in {ProviderKind.EXTRACTIVE, *_OF_OTHERS}
         return named and self._model(name, entry) is None
+
+    def lacks_model(self, name: str, model: str | None) -> str | None:
+        """The model that would be asked of a provider which quotes, and has none but its own; None: nothing is missing."""
+        if self.kind_of(name) is not ProviderKind.EXTRACTIVE:
+            return None
+        model = self.model_of(name, model)
+        return None if model in {None, OFFLINE_MODEL} else model
 
     def has_price(self, name: str, model: str | None) -> bool:
         """True if the cost of a call is known beforehand."""
@@ -471,10 +486,10 @@ class Installation(Catalog):
 
         Without the workers' settings a default that is not set here may be another one there.
         """
-        first, _, rest = model.partition(":")
-        if self._providers.kind_of(first) is None:
-            return self.only_quotes(None) and model != OFFLINE_MODEL
-        return self._refused(first) or (self.only_quotes(first) and rest not in {"", OFFLINE_MODEL})
+        providers, turn = self._providers, Turn.parse(model)
+        if providers.kind_of(turn.provider) is None:
+            return self.only_quotes(None) and providers.lacks_model(providers.default, model) is not None
+        return self._refused(turn.provider) or providers.lacks_model(turn.provider, turn.model) is not None
 
     def _refused(self, name: str) -> bool:
         return self._providers.decides(name) or self._unusable(name) is not None
@@ -536,6 +551,9 @@ class Installation(Catalog):
             yield Objection("config.provider", unusable, self._certain)
         elif providers.decides(turn.provider):
             yield Objection("config.provider", f"{turn.provider!r} only judges, it writes no answer", self._certain)
+        elif (model := providers.lacks_model(turn.provider, turn.model)) is not None:
+            by = "" if turn.model else " of NIGHTDESK_MODEL"
+            yield Objection("config.model", _NO_SUCH_MODEL.format(turn.provider, model, by), self._certain)
         elif providers.needs_model(turn.provider) and turn.model is None and self._certain:
             yield Objection("config.model", f"{turn.provider!r} has no default model: name one here or in its settings")
         elif priced and not providers.has_price(turn.provider, turn.model):

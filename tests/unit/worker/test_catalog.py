@@ -43,6 +43,13 @@ def fields(catalog: Installation, *, generates: bool = True, priced: bool = Fals
         ({"provider": "openai"}, True, []),
         ({"provider": "openai", "model": "gpt-of-tomorrow"}, True, ["config.model"]),
         ({"provider": "extractive"}, True, []),
+        ({"provider": "extractive", "model": "extractive-4"}, True, []),
+        ({"provider": "extractive", "model": "nosuch"}, False, ["config.model"]),
+        (
+            {"fallbacks": ("extractive:nosuch",), "escalate": ("extractive:m",)},
+            False,
+            ["config.fallbacks.0", "config.escalate.0"],
+        ),
         ({"fallbacks": ("openai", "nobody:m")}, False, ["config.fallbacks.1"]),
         ({"fallbacks": ("local:m",)}, True, ["config.fallbacks.0"]),
         ({"provider": "openai", "escalate": ("local:m", "openai:gpt-6-sol")}, False, []),
