@@ -35,6 +35,7 @@ from worker.operations.estimation import (
     first_estimate,
     to_json,
 )
+from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Submission
 from worker.settings import Settings
 
@@ -72,7 +73,7 @@ async def answered(
 
 
 def submission_of(path: Path, settings: Settings, **batch: Any) -> Submission:
-    return Submission([str(path)], batch, settings, strict=False)
+    return Submission(InputOrder([str(path)], batch), settings)
 
 
 def test_averages_are_those_of_the_tenant_and_of_calls_before_a_moment(database_url: str) -> None:

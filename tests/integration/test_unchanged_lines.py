@@ -12,6 +12,7 @@ from schemas.states import JobState
 from tests.contract.situations import ACTOR, state
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.estimation import estimate_submission
+from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.input_content import SameInput
 from worker.operations.second_reading import Unchanged
@@ -32,7 +33,7 @@ async def look(
     """Looks for the lines of an input that is not known as a whole, before it is written."""
     await asyncio.to_thread(path.write_text, "\n".join(map(json.dumps, lines)))
     chosen = Settings(**{"provider": "extractive", **settings})
-    submission = Submission([str(path)], batch or {}, chosen, strict=False, same_input=same, priority=priority)
+    submission = Submission(InputOrder([str(path)], batch or {}, same_input=same, priority=priority), chosen)
     assert await submission.known_batch(ledger.contents) is None
     return await submission.take_unchanged(ledger.contents), submission
 
@@ -76,7 +77,7 @@ async def test_lines_that_did_not_change_keep_their_jobs(database_url: str, tmp_
         assert (await ledger.reading.batch_status(second.batch_id)).jobs == 3
 
         for same, unchanged_lines in ((SameInput.TAKE_EARLIER, 31), (SameInput.PAY_ANEW, 0)):
-            again = Submission([str(path)], {}, Settings(provider="extractive"), strict=False, same_input=same)
+            again = Submission(InputOrder([str(path)], same_input=same), Settings(provider="extractive"))
             estimation = await estimate_submission(again, ledger)
             assert (estimation.lines, estimation.unchanged) == (31, unchanged_lines)
             assert estimation.estimate.jobs == 31 - unchanged_lines

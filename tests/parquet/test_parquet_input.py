@@ -11,7 +11,7 @@ import pytest
 
 from tasks.errors import InputError
 from tasks.ports import NewBatch
-from worker.operations.file_intake import Intake
+from worker.operations.file_intake import InputOrder, Intake
 from worker.operations.input_columns import ColumnMap
 
 
@@ -25,7 +25,7 @@ def write(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
 
 def requests_of(path: Path, *maps: str) -> list[dict[str, Any]]:
     batch = NewBatch(id=uuid4(), tenant="default")
-    intake = Intake([str(path)], batch, strict=True, on_refused=lambda _: None, columns=ColumnMap.parse(maps))
+    intake = Intake(InputOrder([str(path)], strict=True, columns=ColumnMap.parse(maps)), batch)
     return [json.loads(job.request) for job in intake.jobs()]
 
 

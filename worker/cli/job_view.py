@@ -1,6 +1,6 @@
 """Shows one answer with its claims and sources, or everything known of a job: its answer, how it came about, what it cost, and the messages sent."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ from schemas.record import JobResult
 from schemas.states import JobState
 from tasks.ports import JobView, Purpose
 from worker.cli.console import WIDE, console, facts_of, moment, safe, table_of
-from worker.operations.audit import Audit, Messages, Proof, source_name
+from worker.operations.audit import Audit, Messages, source_name
 from worker.operations.counts import cost
 
 COLOURS = {
@@ -127,6 +127,7 @@ def _sources(request: JobRequest, result: JobResult) -> Iterator[RenderableType]
 
 
 Facts = Mapping[str, Any]
+Row = Sequence[Any]
 
 
 def show_job(audit: Audit) -> None:
@@ -155,24 +156,33 @@ def show_job(audit: Audit) -> None:
         },
     )
     _facts(out, "Judge verdicts reused, without a call", _reused_verdicts(result.claims))
-    _labels(out, detail.labels, view.run)
-    _asks(out, result.asks)
+    labels = ((_label(label, view.run), "") for label in detail.labels)
+    _table(out, "Labels", ("on", "verdict", "by", "at", "note"), labels)
+    if len(result.asks) > 1:
+        asks = ((_ask(ask), "green" if ask.won else "") for ask in result.asks)
+        _table(out, "Rounds", ("round", "model", "outcome", "claims", "grounding", "cost", "asked on because"), asks)
     _attempts(out, detail.attempts, detail.completions)
     _facts(out, "Waits for a provider batch", _parked(view, detail.attempts))
-    _events(out, detail.events)
+    events = (
+        ((_at(event["at"]), *(event[name] for name in ("run", "kind", "actor", "detail"))), "")
+        for event in detail.events
+    )
+    _table(out, "Events", ("at", "run", "event", "by", "detail"), events)
     if result.timing_ms is not None:
         timings = {name: f"{value:.1f} ms" for name, value in result.timing_ms.model_dump().items() if value}
         _facts(out, "Timings", timings)
     if result.provider_snapshot is not None:
         _facts(out, "Provider", _provider(result.provider_snapshot))
-    if view.record is not None:
-        record = view.record
+    if (record := view.record) is not None and record.prompt_name:
         prompt = f"{record.prompt_name} {record.prompt_version}, template {record.prompt_hash}"
-        _facts(out, "Prompt", {"prompt": prompt if record.prompt_name else None})
+        _facts(out, "Prompt", {"prompt": prompt})
     if audit.messages is not None:
         _messages(out, audit.messages)
     if len(audit.proofs) > 1:
-        _facts(out, "Messages of every answer", {proof.call: _proven(proof) for proof in audit.proofs})
+        proofs = {
+            call: f"{'proven' if proven else 'NOT proven'}: SHA-256 {sha256}" for call, sha256, proven in audit.proofs
+        }
+        _facts(out, "Messages of every answer", proofs)
 
 
 def _job(view: JobView) -> Facts:
@@ -204,12 +214,10 @@ def _job(view: JobView) -> Facts:
 def _default_judge(audit: Audit) -> str | None:
     """The cost of a judge that the job does not ask for; None where it was not asked."""
     view = audit.detail.view
-    if view.erased_at or CheckerName.JUDGE in view.request.config.checkers:
-        return None
     calls = [attempt for attempt in audit.detail.attempts if attempt["purpose"] == Purpose.JUDGE]
-    if not calls:
+    if not calls or view.erased_at or CheckerName.JUDGE in view.request.config.checkers:
         return None
-    costs = [attempt["cost_usd"] for attempt in calls]
+    costs = [call["cost_usd"] for call in calls]
     total = cost(None if None in costs else sum(map(float, costs)))
     models = ", ".join(sorted({f"{call['provider']}:{call['model']}" for call in calls}))
     return f"{models}, asked about what words leave open; cost {total} (NIGHTDESK_DEFAULT_JUDGE_SHARE=0 turns it off)"
@@ -245,65 +253,49 @@ def _parked(view: JobView, attempts: Sequence[Facts]) -> Facts:
     }
 
 
-def _asks(out: Console, asks: Sequence[Ask]) -> None:
-    """The rounds of a job with several: each model's answer by its verdicts, and the one that won."""
-    if len(asks) < 2:  # noqa: PLR2004 - a single round is the answer itself
-        return
-    table = table_of("round", "model", "outcome", "claims", "grounding", "cost", "asked on because")
-    for ask in asks:
-        checked = ask.supported + ask.ungrounded
-        cells = (
-            f"{ask.round}{' won' if ask.won else ''}", ask.model or ask.provider, ask.outcome.value if ask.outcome else "none",
-            f"{ask.supported} of {checked}" if checked else "", "" if ask.grounding_score is None else f"{ask.grounding_score:.2f}",
-            cost(ask.cost_usd), ask.shortfall,
-        )  # fmt: skip
-        _add_row(table, cells, "green" if ask.won else "")
-    _titled(out, "Rounds", table)
-
-
-def _add_row(table: Table, cells: Iterable[Any], style: str = "") -> None:
-    table.add_row(*(safe(_words(cell), style) for cell in cells))
+def _ask(ask: Ask) -> Row:
+    """One round of a job with several: a model's answer by its verdicts."""
+    checked = ask.supported + ask.ungrounded
+    score = "" if ask.grounding_score is None else f"{ask.grounding_score:.2f}"
+    return (
+        f"{ask.round}{' won' if ask.won else ''}", ask.model or ask.provider, ask.outcome.value if ask.outcome else "none",
+        f"{ask.supported} of {checked}" if checked else "", score, cost(ask.cost_usd), ask.shortfall,
+    )  # fmt: skip
 
 
 def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Facts]) -> None:
-    if not attempts:
-        return
     interrupted = FinishReason.INTERRUPTED
     broken = {row["attempt_id"]: row for row in completions if row["finish_reason"] == interrupted}
     wide = out.width >= WIDE
-    headings = ("attempt", "asked of", *(["opened"] if wide else []), "took", "outcome", "tokens", "cost")
-    table = table_of(*headings, whole={"attempt", "took", "tokens", "cost"})
-    parts: list[tuple[str, str]] = []
+    rows: list[tuple[Row, str]] = []
+    parts: dict[str, str] = {}
     for attempt in attempts:
-        usage = attempt["usage"] or {}
+        usage, outcome = attempt["usage"] or {}, attempt["outcome"]
         cells = (
             f"{attempt['run']}.{attempt['round']} {attempt['purpose']} {attempt['number']}",
             ":".join(name for name in (attempt["provider"], attempt["model"]) if name),
-            *([_clock(attempt["opened_at"])] if wide else []), _took(attempt), _outcome(attempt),
+            *([_clock(attempt["opened_at"])] if wide else []), _took(attempt),
+            "shared, no call" if attempt.get("shared_from") else outcome or "open",
             f"{usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)}" if usage else "",
             cost(attempt["cost_usd"]),
         )  # fmt: skip
-        _add_row(table, cells, "" if attempt["outcome"] == "ok" else "yellow")
-        if attempt["failure"]:
-            failure = orjson.loads(attempt["failure"]) if isinstance(attempt["failure"], str) else attempt["failure"]
-            table.add_row("", safe(str(failure.get("message", "")), "red"))
-        if attempt["outcome"] != "ok" and attempt["id"] in broken:
+        rows.append((cells, "" if outcome == "ok" else "yellow"))
+        if failure := attempt["failure"]:
+            failure = orjson.loads(failure) if isinstance(failure, str) else failure
+            rows.append((("", failure.get("message", "")), "red"))
+        if outcome != "ok" and attempt["id"] in broken:
             text = (broken[attempt["id"]].get("parsed") or {}).get("text", "")
-            parts.append((f"{attempt['run']}.{attempt['round']}, no. {attempt['number']}", str(text)))
-    _titled(out, "Attempts", table)
-    _facts(out, "Came before the stream broke", dict(parts))
+            parts[f"{attempt['run']}.{attempt['round']}, no. {attempt['number']}"] = str(text)
+    headings = ("attempt", "asked of", *(["opened"] if wide else []), "took", "outcome", "tokens", "cost")
+    _table(out, "Attempts", headings, rows, whole={"attempt", "took", "tokens", "cost"})
+    _facts(out, "Came before the stream broke", parts)
 
 
-def _labels(out: Console, labels: Sequence[Facts], run: int) -> None:
-    """The labels of people; of an earlier run with its number."""
-    if not labels:
-        return
-    table = table_of("on", "verdict", "by", "at", "note")
-    for label in labels:
-        place = "the answer" if label["claim"] is None else f"claim {label['claim']}"
-        earlier = f" of run {label['run']}" if label["run"] != run else ""
-        _add_row(table, (place + earlier, label["verdict"], label["actor"], _at(label["at"]), label["note"]))
-    _titled(out, "Labels", table)
+def _label(label: Facts, run: int) -> Row:
+    """A label of a person; of an earlier run with its number."""
+    place = "the answer" if label["claim"] is None else f"claim {label['claim']}"
+    earlier = f" of run {label['run']}" if label["run"] != run else ""
+    return place + earlier, label["verdict"], label["actor"], _at(label["at"]), label["note"]
 
 
 def _at(value: Any) -> datetime:
@@ -314,23 +306,10 @@ def _clock(value: Any) -> str:
     return _at(value).astimezone().strftime("%H:%M:%S.%f")[:-3]
 
 
-def _outcome(attempt: Facts) -> str:
-    return "shared, no call" if attempt.get("shared_from") else attempt["outcome"] or "open"
-
-
 def _took(attempt: Facts) -> str:
     if attempt["closed_at"] is None:
         return ""
     return f"{(_at(attempt['closed_at']) - _at(attempt['opened_at'])).total_seconds():.3f} s"
-
-
-def _events(out: Console, events: Sequence[Facts]) -> None:
-    if not events:
-        return
-    table = table_of("at", "run", "event", "by", "detail")
-    for event in events:
-        _add_row(table, (_at(event["at"]), *(event[name] for name in ("run", "kind", "actor", "detail"))))
-    _titled(out, "Events", table)
 
 
 def _messages(out: Console, messages: Messages) -> None:
@@ -347,14 +326,8 @@ def _messages(out: Console, messages: Messages) -> None:
     out.print(safe(text, style))
 
 
-def _proven(proof: Proof) -> str:
-    return f"{'proven' if proof.proven else 'NOT proven'}: SHA-256 {proof.sha256}"
-
-
 def _facts(out: Console, title: str, facts: Facts) -> None:
-    table = facts_of({label: _words(value) for label, value in facts.items()})
-    if table.row_count:
-        _titled(out, title, table)
+    _titled(out, title, facts_of({label: _words(value) for label, value in facts.items()}))
 
 
 def _words(value: Any) -> str:
@@ -371,7 +344,18 @@ def _words(value: Any) -> str:
     return str(value)
 
 
+def _table(
+    out: Console, title: str, headings: Sequence[str], rows: Iterable[tuple[Row, str]], whole: Collection[str] = ()
+) -> None:
+    """Writes rows, each with its style, under a title; nothing without rows."""
+    table = table_of(*headings, whole=whole)
+    for cells, style in rows:
+        table.add_row(*(safe(_words(cell), style) for cell in cells))
+    _titled(out, title, table)
+
+
 def _titled(out: Console, title: str, table: Table) -> None:
-    out.print(Rule(safe(title, "bold"), align="left", style="dim"))
-    out.print(table)
-    out.print()
+    if table.row_count:
+        out.print(Rule(safe(title, "bold"), align="left", style="dim"))
+        out.print(table)
+        out.print()

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, time, timedelta
 from functools import wraps
@@ -22,7 +22,7 @@ from worker.cli.help import ANSWER, CHECK, FILES, MONEY, NIGHT, TERMINAL
 from worker.operations.file_form import FileForm
 
 if TYPE_CHECKING:
-    from worker.operations.input_columns import ColumnMap
+    from worker.operations.file_intake import InputOrder
 
 Json = Annotated[
     bool, typer.Option("--json", help="Write JSON to standard output, and nothing else.", rich_help_panel=TERMINAL)
@@ -240,13 +240,22 @@ class Handover:
         defaults |= self.config
         return {**batch, "defaults": defaults} if defaults else batch
 
-    @property
-    def reading(self) -> "ColumnMap":
-        """The columns of the files."""
+    def order(self, files: list[str], *, check_only: bool = False) -> "InputOrder":
+        """The order to submit files."""
         # Only commands with files pay for it.
+        from worker.operations.file_intake import InputOrder  # noqa: PLC0415
         from worker.operations.input_columns import ColumnMap  # noqa: PLC0415
+        from worker.operations.input_content import SameInput  # noqa: PLC0415
 
-        return ColumnMap.parse(self.columns or (), self.source_delimiter, self.encoding)
+        return InputOrder(
+            files,
+            self.batch,
+            strict=self.strict,
+            check_only=check_only,
+            columns=ColumnMap.parse(self.columns or (), self.source_delimiter, self.encoding),
+            same_input=SameInput.PAY_ANEW if self.again else SameInput.TAKE_EARLIER,
+            priority=self.priority or 0,
+        )
 
 
 def tenant_of(name: str, *, new: bool = False) -> str:
@@ -382,7 +391,7 @@ def _window_of(text: str) -> Window:
         raise InputError(f"--window: {error}") from None
 
 
-def describe_window(batch: dict[str, Any]) -> str:
+def describe_window(batch: Mapping[str, Any]) -> str:
     """The window of a batch in this machine's time, for people; empty without one.
 
     >>> describe_window({})

@@ -70,7 +70,11 @@ class Rate:
         if remaining <= 0 or self.per_s <= 0 or (status.window is None and all_wait(status)):
             return ""
         affordable = _affordable(status)
-        seconds = _with_closed_hours(status, min(remaining, affordable) / self.per_s)
+        seconds = min(remaining, affordable) / self.per_s
+        if status.window is not None:
+            # Work goes on only in its hours.
+            now = datetime.now(UTC)
+            seconds = (parse_window(status.window).finish(now, timedelta(seconds=seconds)) - now).total_seconds()
         if affordable < remaining or HeldReason.BUDGET in status.held:
             return f"{self.per_s:.1f}/s, {duration(seconds)} until the ceiling"
         return f"{self.per_s:.1f}/s, {duration(seconds)} left{_lateness(status, seconds)}"
@@ -90,23 +94,13 @@ def all_wait(status: BatchStatus) -> bool:
     return waiting > 0 and not any(status.states.get(state) for state in moving)
 
 
-def _with_closed_hours(status: BatchStatus, seconds: float) -> float:
-    """The time until work is done that goes on only in the window of its batch."""
-    if status.window is None:
-        return seconds
-    now = datetime.now(UTC)
-    return (parse_window(status.window).finish(now, timedelta(seconds=seconds)) - now).total_seconds()
-
-
 def window_text(status: BatchStatus) -> str:
     """The window of a batch with its present state; empty without one."""
-    if status.window is None:
-        return ""
-    return f"{status.window}, {_window_state(status)}"
+    return f"{status.window}, {_window_state(status.window)}" if status.window else ""
 
 
-def _window_state(status: BatchStatus) -> str:
-    window, now = parse_window(status.window or ""), datetime.now(UTC)
+def _window_state(text: str) -> str:
+    window, now = parse_window(text), datetime.now(UTC)
     interval = window.interval(now)
     state, at = ("open until", interval.ends_at) if interval.holds(now) else ("goes on at", interval.begins_at)
     return f"{state} {at.astimezone(window.zone):%Y-%m-%d %H:%M %Z}"
@@ -147,11 +141,12 @@ def status_line(status: BatchStatus, rate: Rate, columns: int, next_at: datetime
     """
     running = status.states.get(JobState.RUNNING)
     parts = [f"{status.final:,} of {status.jobs:,} final"]
-    waits = _window_state(status) if status.window is not None and status.states.get(JobState.SCHEDULED) else ""
-    if next_at is not None and not waits:
+    waits = ""
+    if status.window is not None and status.states.get(JobState.SCHEDULED):
+        waits = _window_state(status.window)
+    elif next_at is not None:
         waits = _next_text(status, next_at)
-    parts += [rate.describe(status), waits, money_line(status)]
-    parts = list(filter(None, parts))
+    parts += filter(None, (rate.describe(status), waits, money_line(status)))
     under_way = [*parts[:1], f"{running:,} running", *parts[1:]] if running else parts
     line = next((line for each in (under_way, parts) if len(line := ", ".join(each)) <= columns), ", ".join(parts))
     separator = ": "
@@ -196,18 +191,33 @@ def duration(seconds: float) -> str:
 class Reporter:
     """Reports only what a person must know."""
 
+    def __init__(self) -> None:
+        self._rate = Rate()
+
     def submitting(self, jobs: int) -> None:
         """Reports how many jobs have been read."""
+        self.show(f"submitting: {count_of(jobs, 'job')} so far")
 
     def status(self, status: BatchStatus, next_at: datetime | None = None) -> None:
         """Reports the counts of a batch, its rate and the remaining time; ``next_at`` as ``status_line`` has it."""
+        self._rate.update(status.final, idle=all_wait(status))
+        self.show(status_line(status, self._rate, self.columns, next_at))
 
     def pages(self, verb: str, jobs: int, total: int | None) -> None:
         """Reports how many jobs a command has gone through."""
+        self.show(f"{verb}: {jobs:,}{'' if total is None else f' of {total:,}'} jobs so far")
 
     def note(self, message: str) -> None:
         """Writes a message."""
         tell(message)
+
+    @property
+    def columns(self) -> int:
+        """The columns for a line."""
+        return LOG_COLUMNS
+
+    def show(self, line: str) -> None:
+        """Shows a line on the progress."""
 
     def end(self) -> None:
         """Takes a live line away, before results go to the same terminal."""
@@ -217,13 +227,14 @@ class LineReporter(Reporter):
     """Writes a line every few seconds, without colours or control characters: for logs."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate = Rate()
+        super().__init__()
         self._clock = clock
         self._written_at = clock()
         self._line = ""
         self._pause_s = LINE_EVERY_S
 
-    def _write(self, line: str) -> None:
+    def show(self, line: str) -> None:
+        """Writes the line when it is time for one."""
         now, same = self._clock(), line == self._line
         if now - self._written_at >= (self._pause_s if same else LINE_EVERY_S):
             # A night of waiting is no reason for thousands of lines that say the same.
@@ -231,46 +242,23 @@ class LineReporter(Reporter):
             self._line, self._written_at = line, now
             tell(line)
 
-    def submitting(self, jobs: int) -> None:
-        """See ``Reporter``."""
-        self._write(f"submitting: {count_of(jobs, 'job')} so far")
-
-    def status(self, status: BatchStatus, next_at: datetime | None = None) -> None:
-        """See ``Reporter``."""
-        self._rate.update(status.final, idle=all_wait(status))
-        self._write(status_line(status, self._rate, LOG_COLUMNS, next_at))
-
-    def pages(self, verb: str, jobs: int, total: int | None) -> None:
-        """See ``Reporter``."""
-        self._write(f"{verb}: {jobs:,}{'' if total is None else f' of {total:,}'} jobs so far")
-
 
 class BarReporter(Reporter):
-    """Rewrites a live line with rate, remaining time, cost and counts; messages appear above it."""
+    """Rewrites a live line; messages appear above it."""
 
     def __init__(self, progress: "Progress") -> None:
+        super().__init__()
         self._progress = progress
-        self._rate = Rate()
-        self._task = progress.add_task("starting", total=None, counts="")
+        self._task = progress.add_task("starting", total=None)
 
-    def submitting(self, jobs: int) -> None:
-        """See ``Reporter``."""
-        self._progress.update(self._task, description="submitting", counts=count_of(jobs, "job"))
+    @property
+    def columns(self) -> int:
+        """The columns beside the spinner."""
+        return self._progress.console.width - SPINNER_COLUMNS
 
-    def status(self, status: BatchStatus, next_at: datetime | None = None) -> None:
-        """See ``Reporter``."""
-        self._rate.update(status.final, idle=all_wait(status))
-        self._progress.update(
-            self._task,
-            description=status_line(status, self._rate, self._progress.console.width - SPINNER_COLUMNS, next_at),
-            total=status.jobs,
-            completed=status.final,
-            counts="",
-        )
-
-    def pages(self, verb: str, jobs: int, total: int | None) -> None:
-        """See ``Reporter``."""
-        self._progress.update(self._task, description=verb, total=total, completed=jobs, counts=count_of(jobs, "job"))
+    def show(self, line: str) -> None:
+        """Puts the line in the place of the one before."""
+        self._progress.update(self._task, description=line)
 
     def end(self) -> None:
         """See ``Reporter``."""
@@ -286,7 +274,7 @@ def reporting(*, quiet: bool) -> Iterator[Reporter]:
         rich: Any = import_module("rich.progress")
         console = import_module("rich.console").Console(stderr=True)
         # No bar: at 80 columns it would take the place of what the line says.
-        columns = rich.SpinnerColumn(), *map(rich.TextColumn, ("{task.description}", "{task.fields[counts]}"))
+        columns = rich.SpinnerColumn(), rich.TextColumn("{task.description}")
         with rich.Progress(*columns, console=console, transient=True) as live:
             yield BarReporter(live)
     else:

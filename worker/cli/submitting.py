@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 from uuid import UUID
 
 from schemas.batch import BatchStatus
@@ -17,6 +16,7 @@ from worker.ledger.database import HOT_S
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.answerers import Answerers
 from worker.operations.counts import count_of
+from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Submission
 from worker.operations.preflight import NOTHING, check_models, disk_line, first_jobs, judges_line, models_line
 from worker.settings import Settings
@@ -44,17 +44,15 @@ async def known_batch(ledger: PostgresLedger, submission: Submission) -> BatchSt
 
 
 def new_submission(
-    files: list[str], batch: dict[str, Any], settings: Settings, answerers: Answerers | None = None, **options: Any
+    order: InputOrder, settings: Settings, answerers: Answerers | None = None, **hear: Callable[[str], None]
 ) -> Submission:
-    """Files that are to be submitted, with warnings of the lines refused so far.
+    """Files that are to be submitted, with warnings of the lines refused so far; ``hear``: as ``Submission`` has it.
 
     Raises: InputError, also for a fault of the command or the settings that leaves no line valid.
     """
     refused: list[Refused] = []
     try:
-        submission = Submission(
-            files, batch, settings, answerers=answerers, on_refused=refused.append, warn=warn, **options
-        )
+        submission = Submission(order, settings, answerers, on_refused=refused.append, warn=warn, **hear)
         if (fault := submission.intake.common_fault) is not None:
             refused.clear()
             raise InputError(f"{fault}; nothing was submitted")
@@ -66,22 +64,19 @@ def new_submission(
 # ---- who answers ----
 
 
-def announce(
-    settings: Settings, submission: Submission, files: Sequence[str], answerers: Answerers, *, quiet: bool
-) -> None:
+def announce(settings: Settings, submission: Submission, answerers: Answerers, *, quiet: bool) -> None:
     """Says who answers the first jobs of some files at what price, and warns of a disk that is too full for them.
 
     Args:
         settings: of this process.
         submission: with at least one valid job.
-        files: of the submission.
         answerers: of its jobs.
         quiet: say nothing but warnings.
 
     Raises: ConfigurationError for what every call would meet.
     """
     jobs = first_jobs(submission.first_jobs)
-    if line := disk_line(settings, files, jobs):
+    if line := disk_line(settings, submission.intake.order.files, jobs):
         warn(line)
     if quiet or not (jobs.configs or jobs.judges):
         return

@@ -7,9 +7,9 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 from uuid import UUID
 
 from schemas.batch import BatchStatus
@@ -45,16 +45,11 @@ from worker.local import LocalServerError
 from worker.operations.answerers import Answerers, find_answerers
 from worker.operations.counts import count_of
 from worker.operations.file_form import FileForm
+from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Accepted, Submission
-from worker.operations.input_columns import ColumnMap
-from worker.operations.input_content import SameInput, same_input_of
 from worker.operations.result_lines import Tally
 from worker.settings import Settings
 from worker.supervise.service_address import batch_address
-
-if TYPE_CHECKING:
-    # It brings the parser along.
-    from worker.cli.options import Handover
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,49 +57,29 @@ class RunRequest:
     """The order for a whole run."""
 
     output: str
-    files: list[str] = field(default_factory=list)
-    batch: dict[str, Any] = field(default_factory=dict)
-    """Name, key, ceiling and defaults of the batch."""
+    order: InputOrder | None = None
+    """The files."""
     resume: UUID | None = None
     """A batch to go on with, instead of files."""
     waits: bool = True
     """False: the files are handed in, and nothing is written."""
-    strict: bool = False
     quiet: bool = False
     with_workers: bool = True
-    check_only: bool = False
-    """Each line holds an answer: nothing is generated, and only workers that check are needed."""
     estimate: bool = False
     """Estimate before the submission, keep that with the batch, and compare it with the truth at the end."""
-    columns: ColumnMap = field(default_factory=ColumnMap)
-    """Of the files' rows, beside those known by their names."""
     preflight: bool = True
     """Make sure of the provider's key and model before anything is submitted."""
     form: FileForm = FileForm.JSONL
     """Of the output."""
-    same_input: SameInput | None = None
-    """The way of files that were submitted before; None: they are always a batch of their own."""
-    priority: int = 0
-    """Of jobs that set none."""
     force: bool = False
     """Replace results of another batch in the output, instead of keeping them beside."""
     afterwards: Callable[[PostgresLedger], Awaitable[None]] | None = None
     """Done with the ledger still open, when all is written."""
 
-    @classmethod
-    def of(cls, handover: "Handover", files: list[str], output: str = "", **options: Any) -> Self:
-        """The order of a command with the options of a handover."""
-        return cls(
-            output,
-            files,
-            handover.batch,
-            strict=handover.strict,
-            columns=handover.reading,
-            preflight=handover.preflight,
-            same_input=same_input_of(again=handover.again),
-            priority=handover.priority or 0,
-            **options,
-        )
+    @property
+    def check_only(self) -> bool:
+        """Tells that nothing is generated, and only workers that check are needed."""
+        return self.order is not None and self.order.check_only
 
 
 def run_batch(settings: Settings, request: RunRequest) -> Report:
@@ -119,29 +94,18 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
 
 def _run_batch(settings: Settings, request: RunRequest, interruption: Interruption) -> Report:
     began = time.monotonic()
+    order, submission = request.order, None
     if request.waits:
-        check_output(request.output, request.files)
-    submission = None
+        check_output(request.output, order.files if order is not None else ())
     first_step = Step.CHECK if request.check_only else Step.GENERATE
     answerers = run_interruptible(find_answerers(settings, first_step, starts=request.with_workers))
-    if request.resume is None:
-        submission = new_submission(
-            request.files,
-            request.batch,
-            settings,
-            answerers,
-            strict=request.strict,
-            check_only=request.check_only,
-            columns=request.columns,
-            same_input=request.same_input,
-            priority=request.priority,
-            **({} if request.quiet else {"tell": tell}),
-        )
+    if order is not None:
+        submission = new_submission(order, settings, answerers, **({} if request.quiet else {"tell": tell}))
         if submission.empty:
             return _nothing_submitted(submission.intake.refused, began)
     looks = submission is not None and submission.may_be_known and (not settings.embedded() or has_ledger(settings))
     if submission is not None:
-        announce(settings, submission, request.files, answerers, quiet=request.quiet)
+        announce(settings, submission, answerers, quiet=request.quiet)
     whole_run = _WholeRun(request, submission, answerers, began, request.resume)
     if submission is not None and not looks:
         whole_run.ask(settings, submission)
@@ -280,14 +244,10 @@ class _WholeRun:
         # Only a run that asks for an estimate pays for the planning of calls.
         from worker.operations.estimation import batch_document, estimate_line, estimate_submission  # noqa: PLC0415
 
-        request = self.request
-        again = Submission(
-            request.files, request.batch, settings, strict=False, answerers=self.answerers, columns=request.columns,
-            same_input=request.same_input, priority=request.priority,
-        )  # fmt: skip
+        again = Submission(replace(submission.intake.order, strict=False), settings, self.answerers)
         estimation = await estimate_submission(again, ledger)
         submission.batch = replace(submission.batch, estimate=batch_document(estimation))
-        if not request.quiet:
+        if not self.request.quiet:
             tell(estimate_line(estimation))
 
     async def _submit(self, run: BatchRun, submission: Submission) -> Accepted | None:

@@ -21,13 +21,12 @@ from worker.http.orders import changed, going_on, order_batch
 from worker.http.problems import invalid, line_errors, problem_of
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import batch_report
-from worker.operations.body_submission import LinesOrder, LinesOutcome, submit_lines
+from worker.operations.body_submission import LinesOutcome, submit_lines
 from worker.operations.file_form import FileForm
+from worker.operations.file_intake import InputOrder
 from worker.operations.overview import budgets_in_short
 from worker.operations.report_page import page as report_page
 from worker.operations.result_lines import Wish, stream_results
-from worker.operations.result_tables import stream_table
-from worker.operations.row_files import form_of
 
 router = APIRouter(prefix="/v1/batches", tags=["batches"])
 
@@ -108,7 +107,7 @@ async def submit(
     """Submit a batch, one job a line. Lines that are no valid job are refused alone, each with its line and field."""
     fields = options.fields(idempotency_key)
     async with on_disk(request, service.uploads, service.settings.http_max_body_bytes) as body:
-        order = LinesOrder(body.name, fields, options.strict, caller.tenant, caller.submitter)
+        order = InputOrder([body.name], fields, strict=options.strict, tenant=caller.tenant, submitter=caller.submitter)
         outcome = await service.take_in(caller.tenant, submit_lines, order, size=body.size)
     _require_accepted(outcome)
     service.hint(outcome.hints)
@@ -202,14 +201,11 @@ async def results(
 ) -> Response:
     """The results as they stand now: one line or row for each line that was submitted, in that order, or those asked for."""
     wish = Wish(state, outcome, after, limit)
-    if form is FileForm.JSONL:
-        lines = service.bulk.stream(caller.tenant, lambda ledger: stream_results(ledger, batch_id, wish))
-        return StreamingResponse(lines, headers=PRIVATE, media_type=LINES)
-    name = f"{batch_id}.{form.value}"
-    form_of(name, form)
-    rows = service.bulk.stream(caller.tenant, lambda ledger: stream_table(ledger, batch_id, form, wish))
-    headers = {**PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(rows, headers=headers, media_type=FORMS[form])
+    headers = dict(PRIVATE)
+    if form is not FileForm.JSONL:
+        headers["Content-Disposition"] = f'attachment; filename="{batch_id}.{form.value}"'
+    pieces = service.bulk.stream(caller.tenant, lambda ledger: stream_results(ledger, batch_id, wish, form))
+    return StreamingResponse(pieces, headers=headers, media_type=FORMS[form])
 
 
 @router.get(

@@ -89,6 +89,18 @@ def paged(ids: Sequence[UUID], size: int = PAGE_ROWS) -> Iterator[Sequence[UUID]
         yield ordered[at : at + size]
 
 
+async def in_pages(rows: AsyncIterator[Row], size: int) -> AsyncIterator[list[Row]]:
+    """Collect the rows of a stream into pages; none is empty."""
+    page: list[Row] = []
+    async for row in rows:
+        page.append(row)
+        if len(page) == size:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
 async def isolate(ids: Sequence[UUID], change: Change[Row], refuse: Refuse) -> list[Row]:
     """Change jobs in one transaction; after an error halve it until the row at fault is alone, and refuse that row.
 

@@ -342,8 +342,10 @@ class PostgresReading(Reading):
     async def locate(self, batch_id: UUID, name: str) -> UUID:
         """The id of the job of a batch with this custom id, else of this line or position; raises ``NotFound``.
 
-        ``line42`` is the line that screens and pages call so, at the position 41.
+        ``line42`` is the line that screens and pages call so, at the position 41. Without a name the id is the job's own.
         """
+        if not name:
+            return batch_id
         rows = await self._db.rows(_BY_CUSTOM_ID, {"batch_id": batch_id, "name": name})
         if not rows and (place := _PLACE.fullmatch(name)) is not None:
             position = int(place["number"]) - (1 if place["line"] else 0)

@@ -1,12 +1,13 @@
 """Puts together everything known of one job, for an audit."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from schemas.job import SourceContext
 from schemas.model_call import MessagesSnapshot, Prompt
 from schemas.record import JobResult
+from tasks.errors import NotFound
 from tasks.ports import JobDetail
 from worker.ledger.postgres import PostgresLedger
 
@@ -22,8 +23,7 @@ class Messages:
     """Role and text of each; the questions to a judge have the role ``question``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(NamedTuple):
     """Proof that the messages kept with an answer are those noted before its call, or its failure."""
 
     call: str
@@ -53,7 +53,21 @@ def audit_of(detail: JobDetail, result: JobResult) -> Audit:
 
 async def find_job(ledger: PostgresLedger, job_or_batch: UUID, name: str) -> JobDetail:
     """Everything known of a job: by its id, or by its custom id or position (``name``) in a batch; raises ``NotFound``."""
-    return await ledger.reading.job_detail(await ledger.reading.locate(job_or_batch, name) if name else job_or_batch)
+    return await ledger.reading.job_detail(await ledger.reading.locate(job_or_batch, name))
+
+
+async def job_of(ledger: PostgresLedger, job_or_batch: UUID, name: str = "") -> UUID | None:
+    """The job of an id, or of a name in a batch; None where the id is a batch's, ``NotFound`` when it is neither's."""
+    job_id = await ledger.reading.locate(job_or_batch, name)
+    if name or await ledger.reading.views([job_id]):
+        return job_id
+    try:
+        await ledger.reading.batch_status(job_id)
+    except NotFound:
+        raise NotFound(
+            f"{job_id} is neither a batch nor a job of this ledger; 'nightdesk status' lists batches"
+        ) from None
+    return None
 
 
 def _snapshot(detail: JobDetail) -> MessagesSnapshot | None:
@@ -87,28 +101,23 @@ def to_json(audit: Audit) -> dict[str, Any]:
     detail, view, messages = audit.detail, audit.detail.view, audit.messages
     return {
         "result": audit.result.model_dump(mode="json"),
-        "job": {
-            "job_id": view.job_id, "batch_id": view.batch_id, "tenant": view.tenant, "position": view.position,
-            "custom_id": view.custom_id, "state": view.state, "step": view.step, "run": view.run, "round": view.round,
-            "outcome": view.outcome, "held_reason": view.held_reason, "created_at": view.created_at,
-            "scheduled_at": view.scheduled_at, "started_at": view.started_at, "finished_at": view.finished_at,
-            "published_at": view.published_at, "erased_at": view.erased_at, "cost_usd": view.cost_usd,
-            "replay_of": view.replay_of,
-        },
+        "job": {name: getattr(view, name) for name in _JOB_FIELDS},
         "request": view.request.model_dump(mode="json"),
         "messages": messages and {
             "sha256": messages.sha256,
             "proven_by_hash": messages.proven,
             "messages": [{"role": role, "text": text} for role, text in messages.texts],
         },
-        "proofs": [{"call": proof.call, "sha256": proof.sha256, "proven_by_hash": proof.proven} for proof in audit.proofs],
+        "proofs": [{"call": call, "sha256": sha256, "proven_by_hash": proven} for call, sha256, proven in audit.proofs],
         "records": [record.model_dump(mode="json") for record in detail.records],
-        "attempts": list(detail.attempts),
-        "completions": list(detail.completions),
-        "events": list(detail.events),
-        "labels": list(detail.labels),
-        "replays": list(detail.replays),
+        **{name: list(getattr(detail, name)) for name in ("attempts", "completions", "events", "labels", "replays")},
     }  # fmt: skip
+
+
+_JOB_FIELDS = (
+    "job_id batch_id tenant position custom_id state step run round outcome held_reason created_at scheduled_at started_at "
+    "finished_at published_at erased_at cost_usd replay_of"
+).split()
 
 
 def source_name(source: SourceContext, number: int) -> str:

@@ -1,15 +1,14 @@
 """Submits the lines of one request's body, and tells of it no more than an answer takes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from tasks.errors import InputError
-from tasks.ports import HintKey, Refused, Submitter
+from tasks.ports import HintKey, Refused
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.file_intake import InputBounds
+from worker.operations.file_intake import InputBounds, InputOrder
 from worker.operations.file_submission import Submission
 from worker.settings import Settings
 
@@ -20,18 +19,6 @@ MOST_NAMED = 1_000
 """Refused lines that an answer names one by one."""
 
 MOST_WARNINGS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class LinesOrder:
-    """A body of lines on disk, with the options of its batch."""
-
-    name: str
-    """Of the file."""
-    options: Mapping[str, Any]
-    strict: bool
-    tenant: str
-    submitter: Submitter | None
 
 
 @dataclass(slots=True)
@@ -53,30 +40,17 @@ class LinesOutcome:
     error: InputError | None = None
 
 
-async def submit_lines(ledger: PostgresLedger, settings: Settings, order: LinesOrder) -> LinesOutcome:
+async def submit_lines(ledger: PostgresLedger, settings: Settings, order: InputOrder) -> LinesOutcome:
     """Writes the jobs of a body in one transaction."""
     refused: list[Refused] = []
     warnings: list[str] = []
-    outcome = LinesOutcome()
     try:
-        submission = Submission(
-            [order.name],
-            dict(order.options),
-            settings,
-            strict=order.strict,
-            tenant=order.tenant,
-            submitter=order.submitter,
-            bounds=InputBounds(settings.http_max_lines, MOST_REFUSED),
-            on_refused=refused.append,
-            warn=warnings.append,
-        )
+        order = replace(order, bounds=InputBounds(settings.http_max_lines, MOST_REFUSED))
+        submission = Submission(order, settings, on_refused=refused.append, warn=warnings.append)
         accepted = None if submission.empty else await submission.write(ledger)
     except InputError as error:
-        outcome.error = error
-        outcome.refused_lines = tuple(refused[:MOST_NAMED])
-        return outcome
-    outcome.lines = submission.intake.lines
-    outcome.refused_lines = tuple(refused[:MOST_NAMED])
+        return LinesOutcome(error=error, refused_lines=tuple(refused[:MOST_NAMED]))
+    outcome = LinesOutcome(submission.intake.lines, refused_lines=tuple(refused[:MOST_NAMED]))
     if accepted is not None and accepted.jobs:
         outcome.batch_id, outcome.created, outcome.jobs = accepted.batch_id, accepted.created, accepted.jobs
         outcome.refused, outcome.refused_lines = len(accepted.refused), accepted.refused[:MOST_NAMED]

@@ -1,12 +1,12 @@
 """Estimates a submission or a stored batch by the code that plans its calls, without making one, and compares it with the truth."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from schemas.batch import BatchStatus
@@ -17,7 +17,7 @@ from tasks.estimate import CallLimits, Estimate, Estimator, History, ModelEstima
 from tasks.lanes.choice import LaneChooser
 from tasks.ports import NewBatch, NewJob, Refused, Replay
 from tasks.ports.remote_batches import BatchTimes
-from worker.ledger.history import UsedCalls
+from worker.ledger.pages import in_pages
 from worker.ledger.postgres import PostgresLedger
 from worker.limits.rates import lane_terms, rates_of
 from worker.operations.answerers import Answerer
@@ -27,16 +27,6 @@ from worker.settings import Settings
 
 PAGE = 200
 """Jobs planned at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """The use of a batch so far; ``final`` of its jobs are final."""
-
-    jobs: int
-    final: int
-    calls: Sequence[UsedCalls]
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +41,8 @@ class Estimation:
     max_cost_usd: Decimal | None = None
     history: bool = True
     """A ledger was there to learn from."""
-    truth: Truth | None = None
+    truth: dict[str, Any] | None = None
+    """The use of the stored batch so far, for programs; amounts in USD are strings."""
     first: dict[str, Any] | None = None
     """The estimate that was made when the batch was submitted, if it was asked for."""
     trial_calls: int | None = None
@@ -146,18 +137,18 @@ class _Planner:
 
     async def add_all(self, jobs: Iterable[NewJob], on_page: Callable[[int], None] = lambda _: None) -> int:
         """Plans new jobs page by page, each followed by their number so far; returns their number."""
-        stream, count = iter(jobs), 0
-        while page := [_planned(job) for job in islice(stream, PAGE)]:
+        planned = (
+            PlannedJob(job.id, JobRequest.model_validate_json(job.request), job.idempotency_key, job.replay)
+            for job in jobs
+        )
+        count = 0
+        while page := list(islice(planned, PAGE)):
             await self.add(page)
             count += len(page)
             on_page(count)
             # A signal that ends the command is seen between pages.
             await asyncio.sleep(0)
         return count
-
-
-def _planned(job: NewJob) -> PlannedJob:
-    return PlannedJob(job.id, JobRequest.model_validate_json(job.request), job.idempotency_key, job.replay)
 
 
 def _time_left_s(batch: NewBatch) -> float | None:
@@ -170,8 +161,8 @@ def _time_left_s(batch: NewBatch) -> float | None:
     return (end - begin).total_seconds()
 
 
-def _answered(history: History) -> int:
-    return calls_in([past for past in history.calls if past.answer is None])
+def _trial_calls(history: History) -> int | None:
+    return calls_in([past for past in history.calls if past.answer is None]) if history.trial else None
 
 
 async def _unobserved(provider: str, model: str, lane: Lane) -> BatchTimes:  # noqa: ARG001 - as the ledger's
@@ -218,7 +209,7 @@ async def estimate_submission(
         planner.repeats,
         batch.max_cost_usd,
         history=ledger is not None,
-        trial_calls=None if trial is None else _answered(history),
+        trial_calls=_trial_calls(history),
         time_left_s=_time_left_s(batch),
         unchanged=len(unchanged),
         default=answerers.first.providers.default,
@@ -237,38 +228,39 @@ async def estimate_batch(
         max_cost_usd=status.max_cost_usd,
     )  # fmt: skip
     planner = _Planner(Answerer(settings), ledger, batch, history, status.created_at)
-    async for page in _pages(ledger, batch_id):
+    stored = (
+        PlannedJob(view.job_id, view.request)
+        async for view in ledger.reading.batch_views(batch_id)
+        if view.unreadable is None
+    )
+    async for page in in_pages(stored, PAGE):
         await planner.add(page)
-    truth = await read_truth(ledger, status)
-    first = await ledger.history.estimate_of(batch_id)
     estimate = planner.estimator.result()
-    trial_calls = None if trial is None else _answered(history)
     return Estimation(
-        estimate, estimate.jobs, max_cost_usd=status.max_cost_usd, truth=truth, first=first, trial_calls=trial_calls
+        estimate,
+        estimate.jobs,
+        max_cost_usd=status.max_cost_usd,
+        truth=await _truth(ledger, status),
+        first=await ledger.history.estimate_of(batch_id),
+        trial_calls=_trial_calls(history),
     )
 
 
-async def read_truth(ledger: PostgresLedger, status: BatchStatus) -> Truth:
-    """The use of a batch so far."""
+async def _truth(ledger: PostgresLedger, status: BatchStatus) -> dict[str, Any]:
     calls = await ledger.history.used(status.batch_id)
-    return Truth(status.jobs, status.final, calls, max((each.seconds for each in calls), default=0.0))
-
-
-async def _pages(ledger: PostgresLedger, batch_id: UUID) -> AsyncIterator[list[PlannedJob]]:
-    page: list[PlannedJob] = []
-    async for view in ledger.reading.batch_views(batch_id):
-        if view.unreadable is None:
-            page.append(PlannedJob(view.job_id, view.request))
-        if len(page) == PAGE:
-            yield page
-            page = []
-    if page:
-        yield page
+    return {
+        "jobs": status.jobs,
+        "final": status.final,
+        "seconds": round(max((each.seconds for each in calls), default=0.0), 3),
+        "models": [
+            {**asdict(each), "cost_usd": None if each.cost_usd is None else f"{each.cost_usd:f}"} for each in calls
+        ],
+    }
 
 
 def to_json(estimation: Estimation) -> dict[str, Any]:
     """The estimate, for programs; amounts in USD are strings."""
-    estimate, truth = estimation.estimate, estimation.truth
+    estimate = estimation.estimate
     seconds = estimate.time.seconds
     return {
         "lines": estimation.lines,
@@ -298,21 +290,8 @@ def to_json(estimation: Estimation) -> dict[str, Any]:
         "history": estimation.history,
         "default_provider": estimation.default,
         "told_by": estimation.why or None,
-        "truth": truth and truth_document(truth),
+        "truth": estimation.truth,
         "first": estimation.first,
-    }
-
-
-def truth_document(truth: Truth) -> dict[str, Any]:
-    """The use of a batch, for programs; amounts in USD are strings."""
-    return {
-        "jobs": truth.jobs,
-        "final": truth.final,
-        "seconds": round(truth.seconds, 3),
-        "models": [
-            {**asdict(each), "cost_usd": None if each.cost_usd is None else f"{each.cost_usd:f}"}
-            for each in truth.calls
-        ],
     }
 
 
@@ -346,25 +325,26 @@ _NOT_KEPT = ("refused", "problems", "truth", "first", "max_cost_usd")
 """Texts that may quote a line, and facts that the batch has itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deviation:
-    """An estimated amount beside the truth; ``off`` is the share of the truth by which it is too high, None for no truth."""
+class Deviation(NamedTuple):
+    """An estimated amount beside the truth, None where one is unknown."""
 
     name: str
-    usual: float
-    low: float
-    high: float
+    usual: float | None
+    low: float | None
+    high: float | None
     truth: float | None
 
     @property
     def off(self) -> float | None:
-        """The deviation of the usual value."""
-        return self.usual / self.truth - 1 if self.truth else None
+        """The share of the truth by which the usual value is too high."""
+        return None if self.usual is None or not self.truth else self.usual / self.truth - 1
 
     @property
     def within(self) -> bool | None:
         """True if the truth is within the bounds, as they are kept: to a millionth."""
-        return None if self.truth is None else self.low - 1e-6 <= self.truth <= self.high + 1e-6
+        if self.truth is None or self.low is None or self.high is None:
+            return None
+        return self.low - 1e-6 <= self.truth <= self.high + 1e-6
 
 
 def batch_document(estimation: Estimation) -> dict[str, Any]:
@@ -378,22 +358,17 @@ async def first_estimate(ledger: PostgresLedger, batch_id: UUID) -> dict[str, An
     if first is None:
         return None
     status = await ledger.reading.batch_status(batch_id)
-    document = {**first, "truth": truth_document(await read_truth(ledger, status))}
-    off = {each.name: {"off": each.off, "within": each.within} for each in deviations(document, document["truth"])}
-    return {**document, "off": off}
+    truth = await _truth(ledger, status)
+    off = {each.name: {"off": each.off, "within": each.within} for each in deviations(first, truth)}
+    return {**first, "truth": truth, "off": off}
 
 
 def deviations(first: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator[Deviation]:
     """Tokens in and out and cost of a kept estimate, each beside the truth."""
-    models = truth["models"]
-    costs = [row["cost_usd"] for row in models]
-    for name, real in (
-        ("input_tokens", float(sum(row["input_tokens"] for row in models))),
-        ("output_tokens", float(sum(row["output_tokens"] for row in models))),
-        ("cost_usd", None if None in costs else float(sum(map(float, costs)))),
-    ):
+    for name in _WORDS:
+        used = [row[name] for row in truth["models"]]
         usual, low, high = (float(first[name][part]) for part in ("usual", "low", "high"))
-        yield Deviation(name, usual, low, high, real)
+        yield Deviation(name, usual, low, high, None if None in used else float(sum(map(float, used))))
 
 
 def estimate_line(estimation: Estimation) -> str:
@@ -420,14 +395,10 @@ def deviation_lines(first: Mapping[str, Any], truth: Mapping[str, Any]) -> list[
         lines.append(f"so far, with {truth['final']:,} of {truth['jobs']:,} jobs final:")
     for each in deviations(first, truth):
         unit, verb = _WORDS[each.name]
-        real = "an unknown amount" if each.truth is None else _amount(each.truth, each.name)
-        line = f"estimated {_amount(each.usual, each.name)} {unit}, {verb} {real}"
+        show = amount if each.name == "cost_usd" else "{:,.0f}".format
+        usual, low, high, real = ("an unknown amount" if value is None else show(value) for value in each[1:])
+        line = f"estimated {usual} {unit}, {verb} {real}"
         if each.off is not None:
-            bounds = f"{_amount(each.low, each.name)} to {_amount(each.high, each.name)}"
-            line += f": off by {each.off:+.1%}, {'within' if each.within else 'OUTSIDE'} {bounds}"
+            line += f": off by {each.off:+.1%}, {'within' if each.within else 'OUTSIDE'} {low} to {high}"
         lines.append(line)
     return lines
-
-
-def _amount(value: float, name: str) -> str:
-    return amount(value) if name == "cost_usd" else f"{value:,.0f}"

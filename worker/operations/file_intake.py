@@ -1,21 +1,21 @@
 """Reads files line by line and makes a job of each; tells which lines are no valid jobs."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
 from tasks.errors import InputError
 from tasks.policy.relevance import without_threshold
-from tasks.ports import FEW_JOBS, Catalog, Everything, HintKey, NewBatch, NewJob, Refused
+from tasks.ports import FEW_JOBS, Catalog, Everything, HintKey, NewBatch, NewJob, Refused, Submitter
 from tasks.raw_jobs import as_check_only
 from tasks.submit import check_served, check_times, new_job, parse_request, unknown_price
 from worker.operations.counts import count_of
 from worker.operations.first_rows import FirstRows
 from worker.operations.input_columns import ColumnMap, JobMaker, kind_of_rows
-from worker.operations.input_content import ContentDigest
-from worker.operations.input_rows import LINES, Row, Rows, reading
+from worker.operations.input_content import ContentDigest, SameInput
+from worker.operations.input_rows import LINES, Rows, reading
 from worker.operations.json_lines import display_name
 
 CHUNK = 20
@@ -40,6 +40,32 @@ class InputBounds:
             raise InputError(f"more than {self.refused:,} lines are not valid; nothing was accepted")
 
 
+@dataclass(frozen=True, slots=True)
+class InputOrder:
+    """The files of one batch, and how they are read."""
+
+    files: Sequence[str]
+    """Names; ``-`` is standard input."""
+    batch: Mapping[str, Any] = field(default_factory=dict)
+    """Name, key, ceiling and defaults of the batch, as ``BatchRequest`` takes them."""
+    strict: bool = False
+    """Accept all lines or none."""
+    check_only: bool = False
+    """Each line holds an answer to check."""
+    columns: ColumnMap = field(default_factory=ColumnMap)
+    """Of the rows, beside those known by their names."""
+    same_input: SameInput | None = None
+    """The way of an input that was submitted before; None: each submission is a batch of its own."""
+    priority: int = 0
+    """Of jobs that set none; no part of their request, so that the same input stays the same."""
+    tenant: str | None = None
+    """The tenant whose jobs they are; None: that of the settings."""
+    submitter: Submitter | None = None
+    """The key of the HTTP service that they came with."""
+    bounds: InputBounds | None = None
+    """None: any number of lines."""
+
+
 @dataclass(slots=True)
 class Intake:
     """The jobs of some files, in order; afterwards, what was refused on the way.
@@ -49,22 +75,14 @@ class Intake:
     line with a job.
     """
 
-    files: Sequence[str]
+    order: InputOrder
     batch: NewBatch
-    strict: bool
-    on_refused: Callable[[Refused], None]
+    on_refused: Callable[[Refused], None] = lambda _: None
     """Receives each refused line at once."""
-    check_only: bool = False
-    """Each line holds an answer to check."""
     catalog: Catalog = field(default_factory=Everything)
     """The models and prompts that the installation serves."""
-    bounds: InputBounds | None = None
-    columns: ColumnMap = field(default_factory=ColumnMap)
-    """Of the rows, beside those known by their names."""
     tell: Callable[[str], None] = lambda _: None
     """Receives how a file is read, where that is not plain from its lines."""
-    priority: int = 0
-    """Of jobs that set none; no part of their request, so that the same input stays the same."""
     digest: ContentDigest | None = None
     """Of what was read; None: nobody asks for it."""
     lines: int = 0
@@ -86,10 +104,12 @@ class Intake:
 
         Raises: InputError when a file can't be read, and at the end in strict mode when a line was refused.
         """
-        for name in self.files:
-            with reading(name, kind_of_rows(self.columns, check_only=self.check_only), self.columns.encoding) as file:
+        order = self.order
+        kind = kind_of_rows(order.columns, check_only=order.check_only)
+        for name in order.files:
+            with reading(name, kind, order.columns.encoding) as file:
                 yield from self._jobs_of(name, file)
-        if self.strict and self.refused:
+        if order.strict and self.refused:
             raise InputError(
                 self.common_fault
                 or f"{len(self.refused):,} of {count_of(self.lines, 'line')} not valid; nothing was submitted (strict)"
@@ -117,25 +137,27 @@ class Intake:
         self.on_refused(line)
 
     def _jobs_of(self, name: str, file: Rows) -> Iterator[NewJob]:
-        title = display_name(name)
+        title, order = display_name(name), self.order
 
         def tell(message: str) -> None:
             self.tell(f"{title}: {message}" if file.form is LINES else f"{title} is {file.form.name}: {message}")
 
-        maker = JobMaker(self.columns, self.check_only, tell, cells=file.form.cells, text=bool(file.form.delimiter))
+        maker = JobMaker(order.columns, order.check_only, tell, cells=file.form.cells, text=bool(file.form.delimiter))
         first_rows = FirstRows(maker)
-        rows = first_rows.read(file.rows, title, by_person=self.bounds is None)
+        rows = first_rows.read(file.rows, title, by_person=order.bounds is None)
         defaults, about_scores = without_threshold(first_rows.scores, self.batch.defaults)
         first = self.position
         for row in rows:
             # A line may hold several questions, each of which takes a position; without lines rows follow each other.
             position = max(self.position, first + row.line - 1)
             self.lines, self.position = self.lines + 1, position + 1
-            if self.bounds is not None:
-                self.bounds.check(self.lines, len(self.refused))
+            if order.bounds is not None:
+                order.bounds.check(self.lines, len(self.refused))
             raw: Any = None
             try:
-                raw = _raw_job(row, maker)
+                if row.error is not None:
+                    raise row.error
+                raw = maker.job(row.value)
                 job = self._job(raw, position, row.place, defaults)
             except InputError as error:
                 if (fault := self._common_fault(raw, error)) is not None:
@@ -145,7 +167,7 @@ class Intake:
             if about_scores is not None:
                 self.warnings[about_scores] += 1
             # In strict mode the rest is read only to name all that is wrong.
-            if not (self.strict and self.refused):
+            if not (order.strict and self.refused):
                 self.accepted += 1
                 if len(self.first) < FEW_JOBS:
                     self.first[job.id] = HintKey(job.step, job.priority > 0)
@@ -164,7 +186,8 @@ class Intake:
         return f"{name}: {message}" if name in (self.batch.defaults or {}) else message
 
     def _job(self, raw: Any, position: int, place: str, defaults: dict[str, Any] | None) -> NewJob:
-        if self.check_only:
+        order = self.order
+        if order.check_only:
             raw = as_check_only(raw)
         request, warnings = parse_request(raw, defaults)
         warnings += check_served(request, self.catalog, priced=self.batch.max_cost_usd is not None)
@@ -176,20 +199,14 @@ class Intake:
                 raise InputError(
                     f"{value!r} is already in {earlier}; a line is one job, with all its sources", field=name
                 )
-        if self.priority and "priority" not in request.model_fields_set:
-            job = replace(job, priority=self.priority)
-        if request.check_only and not self.check_only and self.bounds is None:
+        if order.priority and "priority" not in request.model_fields_set:
+            job = replace(job, priority=order.priority)
+        if request.check_only and not order.check_only and order.bounds is None:
             warnings.append("a line with 'response' holds an answer: it is checked, and none is made")
         self.warnings.update(warnings)
         if self.digest is not None:
             self.digest.add(job, request)
         return job
-
-
-def _raw_job(row: Row, maker: JobMaker) -> Any:
-    if row.error is not None:
-        raise row.error
-    return maker.job(row.value)
 
 
 def _custom_id(raw: Any) -> str | None:

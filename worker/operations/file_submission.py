@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from schemas.states import Step
@@ -20,15 +20,13 @@ from tasks.ports import (
     Receipt,
     Refused,
     Repeated,
-    Submitter,
 )
 from tasks.submit import chunked, new_batch
 from worker.ledger.postgres import PostgresLedger
 from worker.local import Endpoints
 from worker.operations.answerers import Answerer, Answerers
 from worker.operations.counts import count_of
-from worker.operations.file_intake import CHUNK, InputBounds, Intake
-from worker.operations.input_columns import ColumnMap
+from worker.operations.file_intake import CHUNK, InputOrder, Intake
 from worker.operations.input_content import ContentDigest, SameInput, basis_of, readable_twice
 from worker.operations.json_lines import check_files, display_name
 from worker.operations.second_reading import Unchanged, find_unchanged, read_again
@@ -70,19 +68,10 @@ class Submission:
 
     def __init__(
         self,
-        files: list[str],
-        batch: dict[str, Any],
+        order: InputOrder,
         settings: Settings,
-        *,
-        strict: bool,
-        check_only: bool = False,
         answerers: Answerers | None = None,
-        tenant: str | None = None,
-        submitter: Submitter | None = None,
-        bounds: InputBounds | None = None,
-        columns: ColumnMap | None = None,
-        same_input: SameInput | None = None,
-        priority: int = 0,
+        *,
         on_refused: Callable[[Refused], None] = lambda _: None,
         warn: Callable[[str], None] = lambda _: None,
         tell: Callable[[str], None] = lambda _: None,
@@ -90,51 +79,28 @@ class Submission:
         """Reads the first lines; raises ``InputError``.
 
         Args:
-            files: names, ``-`` for standard input.
-            batch: name, key, ceiling and defaults of the batch, as ``BatchRequest`` takes them.
+            order: of the files.
             settings: tell what is served, to whom, and how much may be queued.
-            strict: accept all lines or none.
-            check_only: each line holds an answer to check.
             answerers: of the jobs; None: workers that may have other settings.
-            tenant: whose jobs they are; None: the tenant of the settings.
-            submitter: the key of the HTTP service that they came with.
-            bounds: of the input; None: any number of lines.
-            columns: those of the rows, beside those known by their names.
-            same_input: the way of an input that was submitted before; None: each submission is a batch of its own.
-            priority: of jobs that set none.
             on_refused: receives each refused line at once.
             warn: receives what the producer should know of accepted lines.
             tell: receives how a file is read, where that is not plain from its lines.
         """
+        files, owner = order.files, order.tenant or settings.tenant
         check_files(files)
-        owner = settings.tenant if tenant is None else tenant
         self.batch: NewBatch = new_batch(
-            dict(batch),
-            tenant=owner,
-            max_queued=settings.most_queued(owner),
-            submitter=submitter,
+            dict(order.batch), tenant=owner, max_queued=settings.most_queued(owner), submitter=order.submitter
         )
         refuse_private(self.batch.callback_url, allowed=settings.callback_private)
         # With servers of somebody else's the workers may be anywhere, with other providers and keys.
         self.answerers = answerers = answerers or Answerers([Answerer(settings)], certain=settings.embedded())
-        self.intake = Intake(
-            files,
-            self.batch,
-            strict,
-            on_refused,
-            check_only,
-            answerers.catalog,
-            bounds,
-            columns or ColumnMap(),
-            tell,
-            priority,
-        )
+        self.intake = Intake(order, self.batch, on_refused, answerers.catalog, tell)
         # A key of the producer's own says which submissions are the same.
-        self._same_input = same_input if self.batch.key is None and readable_twice(files) else None
+        self._same_input = order.same_input if self.batch.key is None and readable_twice(files) else None
         self._basis = b""
         if self._same_input is not None:
             first = answerers.first
-            self._basis = basis_of(first.settings, check_only=check_only, environment=first.environment)
+            self._basis = basis_of(first.settings, check_only=order.check_only, environment=first.environment)
             self.intake.digest = ContentDigest(self._basis)
             self.batch = replace(self.batch, content=self._content)
         self.receipt: Receipt | None = None
@@ -202,10 +168,12 @@ class Submission:
         intake = self.intake
         chunks = map(report, self.chunks())
         try:
-            receipt = await ledger.submission.submit(self.batch, chunks, strict=intake.strict, refused=intake.refused)
+            receipt = await ledger.submission.submit(
+                self.batch, chunks, strict=intake.order.strict, refused=intake.refused
+            )
         except JobsRefused as error:
             intake.refuse(error.refused)
-            if intake.strict:
+            if intake.order.strict:
                 raise InputError(
                     f"{len(error.refused):,} of {count_of(intake.lines, 'line')} can't be accepted; nothing was submitted (strict)"
                 ) from error

@@ -33,11 +33,6 @@ class SameInput(StrEnum):
     PAY_ANEW = "pay_anew"
 
 
-def same_input_of(*, again: bool) -> SameInput:
-    """The way that a person chose."""
-    return SameInput.PAY_ANEW if again else SameInput.TAKE_EARLIER
-
-
 class ContentDigest:
     """SHA-256 over the jobs of an input in their order, and over what decides their answers; grows as they are read."""
 

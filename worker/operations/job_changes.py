@@ -10,6 +10,7 @@ from schemas.job import Recheck
 from schemas.states import FINAL_STATES, HeldReason, JobState
 from tasks.errors import InputError, NotFound
 from worker.ledger.pages import paged
+from worker.operations.audit import job_of
 from worker.operations.operator import JobPages, Operator, published_results
 
 _RETRIED = FINAL_STATES - {JobState.COMPLETED}
@@ -21,12 +22,9 @@ _OLD_RESULT = "until the new run ends the result backend may still answer with t
 async def cancel(operator: Operator, job_or_batch: UUID, pages: JobPages) -> list[UUID]:
     """Cancels a job, or all jobs of a batch that are not final; returns the ids changed. Raises ``NotFound``."""
     ledger = operator.ledger
-    if await ledger.reading.views([job_or_batch]):
+    if await job_of(ledger, job_or_batch) is not None:
         return await ledger.actions.cancel([job_or_batch], operator.name, pages.add)
-    try:
-        status = await ledger.reading.batch_status(job_or_batch)
-    except NotFound:
-        raise NotFound(f"no batch or job {job_or_batch}") from None
+    status = await ledger.reading.batch_status(job_or_batch)
     pages.total = status.jobs - status.final
     return await ledger.actions.cancel_batch(job_or_batch, operator.name, pages.add)
 

@@ -86,7 +86,7 @@ def label_of(request: LabelRequest, view: JobView) -> Label:
 
 async def add_label(ledger: PostgresLedger, request: LabelRequest) -> tuple[Label, JobView]:
     """Stores one label; raises ``NotFound``, ``InputError``."""
-    job_id = await ledger.reading.locate(request.target, request.name) if request.name else request.target
+    job_id = await ledger.reading.locate(request.target, request.name)
     views = await ledger.reading.views([job_id])
     if not views:
         raise NotFound(f"no job {job_id}")
@@ -166,9 +166,7 @@ async def _store(
     jobs: dict[str, UUID] = {}
     for request in requests:
         try:
-            jobs[request.place] = (
-                await ledger.reading.locate(request.target, request.name) if request.name else request.target
-            )
+            jobs[request.place] = await ledger.reading.locate(request.target, request.name)
         except NotFound as error:
             refuse(request.place, error)
     views = {view.job_id: view for view in await ledger.reading.views(list(dict.fromkeys(jobs.values())))}

@@ -1,7 +1,7 @@
 """Renders the prompts of stored requests again, and proves by hash that they are what was sent; makes no call."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from itertools import zip_longest
 from typing import Any
@@ -16,6 +16,7 @@ from tasks.ports import Call, JobView, Providers
 from tasks.prompting.messages import render_recorded, stored_prompt
 from tasks.prompting.templates import load
 from worker.ledger.answer_calls import AnswerCall
+from worker.ledger.pages import in_pages
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.replay import ReplayOrder, record_with_messages, stored_prompt_of, views_of
 
@@ -80,20 +81,10 @@ class PromptProof:
 
 async def proofs(ledger: PostgresLedger, order: ReplayOrder, providers: Providers) -> AsyncIterator[PromptProof]:
     """The proof of each job of an order, by position; raises ``NotFound``."""
-    page: list[JobView] = []
-    async for view in views_of(ledger, order):
-        page.append(view)
-        if len(page) == PAGE:
-            for proof in await _proofs_of(ledger, page, providers):
-                yield proof
-            page = []
-    for proof in await _proofs_of(ledger, page, providers):
-        yield proof
-
-
-async def _proofs_of(ledger: PostgresLedger, page: Sequence[JobView], providers: Providers) -> list[PromptProof]:
-    calls = await ledger.answer_calls.read([view.job_id for view in page]) if page else {}
-    return [prove(view, calls.get(view.job_id), providers) for view in page]
+    async for page in in_pages(views_of(ledger, order), PAGE):
+        calls = await ledger.answer_calls.read([view.job_id for view in page])
+        for view in page:
+            yield prove(view, calls.get(view.job_id), providers)
 
 
 def prove(view: JobView, call: AnswerCall | None, providers: Providers) -> PromptProof:
@@ -207,22 +198,6 @@ def _value(parameters: dict[str, Any], name: str) -> str:
 
 def document(proof: PromptProof) -> dict[str, Any]:
     """The proof, for programs."""
-    place = proof.place
-    return {
-        "job_id": proof.job_id,
-        "position": proof.position,
-        "custom_id": proof.custom_id,
-        "proven": proof.proven,
-        "messages": proof.messages,
-        "messages_sha256": proof.sha256,
-        "body": proof.body,
-        "body_sha256": proof.body_sha256,
-        "reasons": list(proof.reasons),
-        "first_difference": place and {
-            "message": place.message,
-            "role": place.role,
-            "character": place.character,
-            "before": place.before,
-            "now": place.now,
-        },
-    }  # fmt: skip
+    content = asdict(proof)
+    renamed = {"messages_sha256": content.pop("sha256"), "first_difference": content.pop("place")}
+    return {**content, **renamed, "proven": proof.proven}

@@ -18,11 +18,12 @@ from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Prompt
 from schemas.record import GenerationRecord
 from schemas.states import FINAL_STATES, Step
-from tasks.errors import InputError, NotFound
+from tasks.errors import InputError
 from tasks.ports import FEW_JOBS, Catalog, HintKey, JobView, NewBatch, NewJob, Receipt, Refused, Replay, Submitter, Turn
 from tasks.prompting.templates import load
 from tasks.submit import canonical, check_served, chunked, new_batch, unknown_price
 from worker.ledger.postgres import PostgresLedger
+from worker.operations.audit import job_of
 from worker.operations.file_intake import CHUNK
 from worker.providers.registry import Installation
 from worker.settings import Settings
@@ -63,15 +64,11 @@ class ReplayOrder:
 
 async def views_of(ledger: PostgresLedger, order: ReplayOrder) -> AsyncIterator[JobView]:
     """The jobs of an order, by position; raises ``NotFound``."""
-    job_id = await ledger.reading.locate(order.target, order.name) if order.name else order.target
-    if views := await ledger.reading.views([job_id]):
-        yield views[0]
+    job_id = await job_of(ledger, order.target, order.name)
+    if job_id is not None:
+        yield (await ledger.reading.views([job_id]))[0]
         return
-    try:
-        await ledger.reading.batch_status(job_id)
-    except NotFound:
-        raise NotFound(f"no batch or job {job_id}") from None
-    async for view in ledger.reading.batch_views(job_id):
+    async for view in ledger.reading.batch_views(order.target):
         yield view
 
 

@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from schemas.batch import BatchStatus
 from schemas.states import JobState, Outcome
 from worker.ledger.batch_figures import BINS, BUCKETS
 from worker.operations.counts import amount, cost, spent_of
+from worker.operations.estimation import Deviation, deviations
 
 ENDINGS = (
     *Outcome,
@@ -151,34 +152,16 @@ _SUMS = ("calls", "errors", "unknown", "input_tokens", "cached_tokens", "output_
 
 def _estimates(estimate: dict[str, Any] | None) -> list[dict[str, Any]]:
     """A row for tokens, cost and time: the estimate with its bounds, and the truth."""
-    truth = estimate and estimate["truth"]
-    if not estimate or not truth:
+    if not estimate or not (truth := estimate["truth"]):
         return []
-    models = truth["models"]
-    costs = [row["cost_usd"] for row in models]
-
-    def row(name: str, spread: dict[str, Any] | None, real: float | None, show: Callable[[Any], str]) -> dict[str, Any]:
-        usual, low, high = (float(spread[part]) for part in ("usual", "low", "high")) if spread else (None, None, None)
-        off = f"{usual / real - 1:+.1%}" if usual is not None and real else ""
-        return {
-            "name": name,
-            "usual": show(usual),
-            "low": show(low),
-            "high": show(high),
-            "truth": show(real),
-            "off": off,
-        }
-
-    return [
-        row("tokens in", estimate["input_tokens"], _sum(each["input_tokens"] for each in models), _count),
-        row("tokens out", estimate["output_tokens"], _sum(each["output_tokens"] for each in models), _count),
-        row("cost", estimate["cost_usd"], None if None in costs else _sum(costs), cost),
-        row("time", estimate["seconds"], truth["seconds"], _span),
-    ]
-
-
-def _sum(values: Iterable[Any]) -> float:
-    return float(sum(float(value) for value in values))
+    time = estimate["seconds"] or {}
+    took = Deviation("seconds", time.get("usual"), time.get("low"), time.get("high"), truth["seconds"])
+    rows = []
+    for each in (*deviations(estimate, truth), took):
+        name, show = _AMOUNTS[each.name]
+        cells = {part: show(getattr(each, part)) for part in ("usual", "low", "high", "truth")}
+        rows.append({"name": name, **cells, "off": "" if each.off is None else f"{each.off:+.1%}"})
+    return rows
 
 
 # ---- text ------------------------------------------------------------------------------------------------------------
@@ -204,6 +187,15 @@ def _span(seconds: float | None) -> str:
     if seconds < 2 * HOUR_S:
         return f"{seconds / MINUTE_S:.0f} min"
     return f"{seconds // HOUR_S:.0f} h {seconds % HOUR_S / MINUTE_S:02.0f} min"
+
+
+_AMOUNTS: dict[str, tuple[str, Callable[[float | None], str]]] = {
+    "input_tokens": ("tokens in", _count),
+    "output_tokens": ("tokens out", _count),
+    "cost_usd": ("cost", cost),
+    "seconds": ("time", _span),
+}
+"""Name and writing of an estimated amount."""
 
 
 def _moment(at: datetime | str | None) -> str:

@@ -1,5 +1,6 @@
 """Writes results as JSON lines: one per line of input, in its order; and the claims that judges decided, as rows."""
 
+import io
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,8 +18,8 @@ from schemas.record import JobResult
 from schemas.states import FINAL_STATES, JobState, Outcome
 from tasks.answers.texts import INVALID
 from tasks.ports import InputLine, JobView, Refused, Repeated, ResultLine, StoredResult
+from worker.ledger.pages import in_pages
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.views import PostgresReading
 from worker.operations.file_form import FileForm
 from worker.operations.row_files import JOB_COLUMNS, RESULT_COLUMNS, failed_row, result_row, writing_rows
 
@@ -140,55 +141,75 @@ class Wish:
 ALL = Wish()
 
 
-async def result_lines(ledger: PostgresLedger, batch_id: UUID, wish: Wish = ALL) -> AsyncIterator["ResultLine"]:
+async def result_lines(ledger: PostgresLedger, batch_id: UUID, wish: Wish = ALL) -> AsyncIterator[ResultLine]:
     """The results of a batch as they stand now, one by one."""
     count = 0
-    async for line in _Results(ledger, batch_id, None, wish.after).lines(None):
-        if wish.matches(line):
-            yield line
-            count += 1
-            if count == wish.limit:
-                return
+    async for page in _Results(ledger, batch_id, after=wish.after).pages():
+        for line in page:
+            if wish.matches(line):
+                yield line
+                count += 1
+                if count == wish.limit:
+                    return
 
 
-async def job_lines(ledger: PostgresLedger, job_ids: Sequence[UUID]) -> list["ResultLine"]:
+async def job_lines(ledger: PostgresLedger, job_ids: Sequence[UUID]) -> list[ResultLine]:
     """The results of some jobs as they stand now, in this order."""
     by_id = {stored.result.job_id: stored for stored in await ledger.reading.results(job_ids)}
     return [_of_job(by_id[job_id], by_id[job_id].result.position) for job_id in job_ids if job_id in by_id]
 
 
-async def stream_results(ledger: PostgresLedger, batch_id: UUID, wish: Wish = ALL) -> AsyncIterator[bytes]:
-    """The results of a batch as they stand now, as pieces of JSON lines of some hundred kilobytes."""
-    piece = bytearray()
-    async for line in result_lines(ledger, batch_id, wish):
-        piece += line.content + b"\n"
-        if len(piece) >= PIECE_BYTES:
-            yield bytes(piece)
-            piece.clear()
-    if piece:
-        yield bytes(piece)
+async def stream_results(
+    ledger: PostgresLedger, batch_id: UUID, wish: Wish = ALL, form: FileForm = FileForm.JSONL
+) -> AsyncIterator[bytes]:
+    """The results of a batch as they stand now, as pieces of a file of some hundred kilobytes."""
+    pieces = _Pieces()
+    with page_writer(pieces, form) as write:
+        async for line in result_lines(ledger, batch_id, wish):
+            write([line.content])
+            if pieces.waiting >= PIECE_BYTES:
+                yield pieces.take()
+    if pieces.waiting:
+        yield pieces.take()
+
+
+class _Pieces(io.BytesIO):
+    """A file that hands out what was written: its place goes on, its content does not stay."""
+
+    _total = 0
+
+    @property
+    def waiting(self) -> int:
+        return super().tell()
+
+    def tell(self) -> int:
+        return self._total + super().tell()
+
+    def take(self) -> bytes:
+        piece = self.getvalue()
+        self._total += len(piece)
+        self.seek(0)
+        self.truncate()
+        return piece
+
+    def close(self) -> None:
+        """Stays open for the last piece; the writer of Parquet closes what it was given."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Results:
     ledger: PostgresLedger
     batch_id: UUID | None
-    result: Callable[[JobView], JobResult] | None
+    result: Callable[[JobView], JobResult] | None = None
     after: int = -1
     """Position of the last line before those wanted."""
 
-    async def lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[ResultLine]:
-        """By position: the jobs of the batch, and the ``extra`` lines of its input."""
-        async for page in self.pages(extra):
-            for line in page:
-                yield line
-
-    async def pages(self, extra: Iterable[InputLine] | None) -> AsyncIterator[list[ResultLine]]:
-        """The same as pages, none of them empty."""
+    async def pages(self, extra: Iterable[InputLine] | None = None) -> AsyncIterator[list[ResultLine]]:
+        """By position: the jobs of the batch, and the ``extra`` lines of its input; no page is empty."""
         extra_lines = self._extra_lines(extra)
         next_extra = await anext(extra_lines, None)
         if self.batch_id is not None:
-            async for page in self._of_batch(self.ledger.reading, self.batch_id):
+            async for page in self._of_batch(self.batch_id):
                 between: list[ResultLine] = []
                 while next_extra is not None and next_extra.position < page[-1].position:
                     if next_extra.position < page[0].position:
@@ -202,50 +223,36 @@ class _Results:
             next_extra = await anext(extra_lines, None)
 
     async def _extra_lines(self, extra: Iterable[InputLine] | None) -> AsyncIterator[ResultLine]:
-        async for page in self._pages(extra):
-            ids = [line.job_id for line in page if isinstance(line, Repeated)]
-            results = await self._of_jobs(self.ledger.reading, ids) if ids else {}
+        async for page in in_pages(self._listed(extra), PAGE):
+            results = await self._of_jobs([line.job_id for line in page if isinstance(line, Repeated)])
             for line in page:
                 if isinstance(line, Refused):
                     yield self._of_refused(line)
                 elif (stored := results.get(line.job_id)) is not None:
                     yield _of_job(stored, line.position)
 
-    def _of_batch(self, reading: PostgresReading, batch_id: UUID) -> AsyncIterator[list[ResultLine]]:
-        return (
-            reading.batch_results(batch_id, self.after)
-            if self.result is None
-            else self._rendered(reading, batch_id, self.result)
-        )
+    async def _of_batch(self, batch_id: UUID) -> AsyncIterator[list[ResultLine]]:
+        reading = self.ledger.reading
+        if self.result is None:
+            async for page in reading.batch_results(batch_id, self.after):
+                yield page
+        else:
+            # A new rendering needs the sources and the messages.
+            async for view in reading.batch_views(batch_id):
+                yield [_render(view, self.result).line()]
 
-    async def _rendered(
-        self, reading: PostgresReading, batch_id: UUID, render: Callable[[JobView], JobResult]
-    ) -> AsyncIterator[list[ResultLine]]:
-        # A new rendering needs the sources and the messages.
-        async for view in reading.batch_views(batch_id):
-            yield [_render(view, render).line()]
-
-    async def _of_jobs(self, reading: PostgresReading, ids: Sequence[UUID]) -> dict[UUID, StoredResult]:
+    async def _of_jobs(self, ids: Sequence[UUID]) -> dict[UUID, StoredResult]:
+        reading = self.ledger.reading
         if self.result is None:
             stored_results = await reading.results(ids)
         else:
             stored_results = [_render(view, self.result) for view in await reading.views(ids)]
         return {stored.result.job_id: stored for stored in stored_results}
 
-    async def _pages(self, extra: Iterable[InputLine] | None) -> AsyncIterator[list[InputLine]]:
-        page: list[InputLine] = []
-        async for line in self._listed(extra):
-            page.append(line)
-            if len(page) == PAGE:
-                yield page
-                page = []
-        yield page
-
     async def _listed(self, extra: Iterable[InputLine] | None) -> AsyncIterator[InputLine]:
-        if extra is not None:
-            for line in extra:
-                yield line
-        elif self.ledger is not None and self.batch_id is not None:
+        for line in extra or ():
+            yield line
+        if extra is None and self.batch_id is not None:
             async for line in self.ledger.reading.input_lines(self.batch_id, self.after):
                 yield line
 
@@ -295,17 +302,16 @@ def judged_rows(view: JobView) -> Iterator[dict[str, Any]]:
         return
     for claim in grounding.claims:
         if claim.checker == "judge":
+            decision = claim.judge
             yield {
                 "claim": claim.text,
                 "evidence": _quotes(claim, view.request),
                 "verdict": claim.verdict.value,
                 "probability": claim.score,
-                "judge": grounding.checkers.get("judge"),
-                "judge_verdict": claim.judge.verdict.value if claim.judge else None,
-                "judge_probability": claim.judge.probability if claim.judge else None,
-                "before": claim.judge.before if claim.judge else None,
-                "lexical": grounding.checkers.get("lexical"),
-                "local": grounding.checkers.get("local"),
+                "judge_verdict": decision and decision.verdict.value,
+                "judge_probability": decision and decision.probability,
+                "before": decision and decision.before,
+                **{name: grounding.checkers.get(name) for name in ("judge", "lexical", "local")},
                 "reused_from": str(claim.reused_from.attempt_id) if claim.reused_from else None,
                 "job_id": str(view.job_id),
                 "run": view.run,

@@ -65,8 +65,8 @@ def read_again(intake: Intake, basis: bytes, earlier: Iterable[UnchangedJob] = (
     foreign_positions: set[int] = set()
     reading.digest.foreign_positions = foreign_positions
     again = replace(
-        intake, on_refused=lambda _: None, tell=lambda _: None, digest=reading.digest, strict=False,
-        lines=0, position=0, accepted=0, refused=[], warnings=Counter(), first={}, _places={},
+        intake, order=replace(intake.order, strict=False), on_refused=lambda _: None, tell=lambda _: None,
+        digest=reading.digest, lines=0, position=0, accepted=0, refused=[], warnings=Counter(), first={}, _places={},
     )  # fmt: skip
     jobs_by_hash: dict[bytes, deque[UnchangedJob]] = defaultdict(deque)
     for each in earlier:

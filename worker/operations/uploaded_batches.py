@@ -14,7 +14,7 @@ from tasks.errors import InputError
 from tasks.ports import Refused, Submitter
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.uploads import Upload
-from worker.operations.file_intake import InputBounds
+from worker.operations.file_intake import InputBounds, InputOrder
 from worker.operations.file_submission import Submission
 from worker.operations.json_lines import UPLOAD_SUFFIX, parse_line, read_lines
 from worker.providers.registry import Installation
@@ -84,26 +84,15 @@ async def submit_upload(
             "deadline": await ledger.uploads.now() + order.window,
         }
         bounds = InputBounds(settings.http_max_lines, settings.http_max_lines)
-        submission = Submission(
-            [jobs.name],
-            batch,
-            settings,
-            strict=False,
-            tenant=upload.tenant,
-            submitter=order.submitter,
-            bounds=bounds,
-            on_refused=refused.append,
-        )
+        jobs_order = InputOrder([jobs.name], batch, tenant=upload.tenant, submitter=order.submitter, bounds=bounds)
+        submission = Submission(jobs_order, settings, on_refused=refused.append)
         accepted = None if submission.empty else await submission.write(ledger)
     if accepted is None or accepted.batch_id is None:
         errors = [
-            {
-                **_error(line.line, "invalid_request", line.message, line.field),
-                "custom_id": line.custom_id,
-            }
-            for line in refused
+            {**_error(line.line, "invalid_request", line.message, line.field), "custom_id": line.custom_id}
+            for line in refused[:MOST_ERRORS]
         ]
-        return await note(errors=errors[:MOST_ERRORS])
+        return await note(errors=errors)
     return await note(batch_id=accepted.batch_id)
 
 

@@ -9,6 +9,7 @@ import orjson
 from schemas.failure import FailureKind
 from schemas.states import JobState
 from tasks.ports import JobView
+from worker.ledger.pages import in_pages
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.uploads import Upload
 from worker.operations.result_lines import PIECE_BYTES, result_lines
@@ -49,13 +50,18 @@ async def result_rows(
 ) -> AsyncIterator[bytes]:
     """The rows of the output, or those of the errors; ``show`` makes the bodies of the output, by default the results."""
     piece = bytearray()
-    async for contents in _pages(ledger, batch_id, completed=completed):
+    wanted = (
+        line.content
+        async for line in result_lines(ledger, batch_id)
+        if (line.state == JobState.COMPLETED.value) is completed
+    )
+    async for contents in in_pages(wanted, VIEWS):
         bodies: dict[str, tuple[int, Any]] = {}
         if show is not None and completed:
             views = await ledger.reading.views([UUID(orjson.loads(content)["job_id"]) for content in contents])
             bodies = {str(view.job_id): show(view) for view in views}
         for content in contents:
-            piece += _row(content, bodies)
+            piece += orjson.dumps(_fields(content, bodies), option=orjson.OPT_APPEND_NEWLINE)
         if len(piece) >= PIECE_BYTES:
             yield bytes(piece)
             piece.clear()
@@ -63,23 +69,8 @@ async def result_rows(
         yield bytes(piece)
 
 
-async def _pages(ledger: PostgresLedger, batch_id: UUID, *, completed: bool) -> AsyncIterator[list[bytes]]:
-    page: list[bytes] = []
-    async for line in result_lines(ledger, batch_id):
-        if (line.state == JobState.COMPLETED.value) is completed:
-            page.append(line.content)
-        if len(page) == VIEWS:
-            yield page
-            page = []
-    yield page
-
-
-def _row(content: bytes, bodies: Mapping[str, tuple[int, Any]]) -> bytes:
-    """A result as a line of OpenAI's files."""
-    return orjson.dumps(_fields(content, bodies), option=orjson.OPT_APPEND_NEWLINE)
-
-
 def _fields(content: bytes, bodies: Mapping[str, tuple[int, Any]]) -> dict[str, Any]:
+    """A result as a line of OpenAI's files."""
     result = orjson.loads(content)
     # A line that was refused has no job, so its batch and place name it.
     request_id = result["job_id"] or f"{result['batch_id']}_{result['position']}"

@@ -13,6 +13,7 @@ from tasks.errors import InputError
 from tasks.submit import check_served, parse_request
 from worker.cli.submitting import new_submission
 from worker.ledger.fleet import LaneNotice
+from worker.operations.file_intake import InputOrder
 from worker.providers.registry import Installation
 from worker.settings import ProviderSettings, Settings
 
@@ -107,7 +108,7 @@ def test_a_file_names_the_line_and_the_field(tmp_path: Path, capsys: pytest.Capt
     path = tmp_path / "in.jsonl"
     jobs = [{"query": "A?", "context": ["A."]}, {"query": "B?", "config": {"provider": "opanai"}}]
     path.write_text("\n".join(map(json.dumps, jobs)))
-    submission = new_submission([str(path)], {}, Settings(provider="extractive"), strict=False)
+    submission = new_submission(InputOrder([str(path)]), Settings(provider="extractive"))
     assert not submission.empty
     (bad,) = submission.intake.refused
     assert (bad.position, bad.place) == (1, f"{path}, line 2")
@@ -118,7 +119,7 @@ def test_a_file_names_the_line_and_the_field(tmp_path: Path, capsys: pytest.Capt
 def test_a_fault_that_every_line_has_is_warned_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text('{"query": "A?", "context": ["A."], "config": {"prompt_name": "poem"}}\n' * 30 + "no JSON\n")
-    submission = new_submission([str(path)], {}, Settings(provider="extractive"), strict=False)
+    submission = new_submission(InputOrder([str(path)]), Settings(provider="extractive"))
     assert submission.empty
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith(f"warning: {path}, lines 1, 2, 3, 4, 5, ... (30 lines): config.prompt_name: ")

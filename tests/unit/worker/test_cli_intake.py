@@ -17,13 +17,13 @@ from schemas.states import Step
 from tasks.errors import InputError
 from tasks.ports import FEW_JOBS, HintKey, NewBatch, Refused
 from tasks.submit import canonical
-from worker.operations.file_intake import Intake
+from worker.operations.file_intake import InputOrder, Intake
 from worker.operations.json_lines import check_files
 
 
 def intake(*files: Path | str, strict: bool = False, **batch: Any) -> Intake:
     new = NewBatch(id=uuid4(), tenant="default", **batch)
-    return Intake([str(file) for file in files], new, strict=strict, on_refused=lambda _: None)
+    return Intake(InputOrder([str(file) for file in files], strict=strict), new)
 
 
 def job(**fields: Any) -> str:

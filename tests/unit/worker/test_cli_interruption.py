@@ -11,6 +11,7 @@ import pytest
 from tasks.errors import LedgerUnavailable
 from tests.lent_ledger import LentLedger
 from worker.cli.submitting import NOTHING_SUBMITTED, Interruption, fate_of
+from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Submission
 from worker.settings import Settings
 
@@ -30,7 +31,7 @@ def opened(ledger: LentLedger | None) -> Any:
 def submission(tmp_path: Path) -> Submission:
     path = tmp_path / "in.jsonl"
     path.write_text(json.dumps({"query": "When?", "context": ["At nine."]}) + "\n")
-    return Submission([str(path)], {}, Settings(provider="extractive"), strict=False)
+    return Submission(InputOrder([str(path)]), Settings(provider="extractive"))
 
 
 def test_a_submission_that_was_written_is_named_with_its_jobs(submission: Submission) -> None:

@@ -13,6 +13,7 @@ from tasks.ports import HintKey
 from tests.lent_ledger import LentLedger
 from worker.cli.summary import describe
 from worker.cli.terminal import warn
+from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Accepted, Submission
 from worker.operations.result_lines import write_results
 from worker.settings import Settings
@@ -32,10 +33,8 @@ class SubmitHarness:
         # A blank line before each, which counts: a position is that of the line as an editor shows it.
         path.write_text("".join(f"\n{json.dumps(job)}\n" for job in jobs))
         submission = Submission(
-            [str(path)],
-            options,
+            InputOrder([str(path)], options, strict=strict),
             Settings(provider="extractive"),
-            strict=strict,
             on_refused=lambda line: warn(str(line)),
         )
         return asyncio.run(submission.write(self.ledger))
@@ -138,7 +137,7 @@ def test_few_jobs_are_hinted_by_step_and_urgency(tmp_path: Path) -> None:
     ]
     path = tmp_path / "in.jsonl"
     path.write_text("\n".join(map(json.dumps, jobs)))
-    submission = Submission([str(path)], {}, Settings(provider="extractive"), strict=False)
+    submission = Submission(InputOrder([str(path)]), Settings(provider="extractive"))
     asyncio.run(submission.write(LentLedger()))
     assert submission.receipt is not None
     ids = submission.receipt.job_ids

@@ -9,7 +9,7 @@ import pytest
 
 from tasks.ports import NewBatch
 from tasks.submit import parse_request
-from worker.operations.file_intake import Intake
+from worker.operations.file_intake import InputOrder, Intake
 
 EXPORTS = Path(__file__).parents[2] / "exports"
 TERM = "The notice period is three months."
@@ -49,7 +49,7 @@ def test_messages_of_langchain_are_earlier_turns(name: str) -> None:
 
 
 def contents_of(path: Path) -> list[list[str]]:
-    intake = Intake([str(path)], NewBatch(id=uuid4(), tenant="default"), strict=True, on_refused=lambda _: None)
+    intake = Intake(InputOrder([str(path)], strict=True), NewBatch(id=uuid4(), tenant="default"))
     return [[source["content"] for source in json.loads(job.request)["context"]] for job in intake.jobs()]
 
 

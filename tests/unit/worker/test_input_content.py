@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tasks.ports import Content
+from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Submission
 from worker.operations.input_content import SameInput, basis_of
 from worker.settings import Settings
@@ -20,11 +21,8 @@ def content(
     """The digests by which a submission of these jobs is found."""
     path.write_text("\n".join(json.dumps(job) for job in jobs))
     submission = Submission(
-        [str(path)],
-        batch or {},
+        InputOrder([str(path)], batch or {}, same_input=SameInput.TAKE_EARLIER),
         Settings(**{"provider": "extractive", **settings}),
-        strict=False,
-        same_input=SameInput.TAKE_EARLIER,
     )
     for _ in submission._chunks:
         pass

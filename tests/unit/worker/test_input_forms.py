@@ -18,7 +18,7 @@ import pytest
 from tasks.errors import InputError
 from tasks.ports import NewBatch, NewJob
 from worker.operations import json_lines
-from worker.operations.file_intake import Intake
+from worker.operations.file_intake import InputOrder, Intake
 from worker.operations.input_columns import ColumnMap, harmless, restore
 from worker.operations.input_rows import RowKind, reading
 
@@ -36,12 +36,8 @@ class Read:
         self.messages: list[str] = []
         batch = NewBatch(id=uuid4(), tenant="default")
         self.intake = Intake(
-            [str(path)],
+            InputOrder([str(path)], check_only=check_only, columns=ColumnMap.parse(maps, **options)),
             batch,
-            strict=False,
-            on_refused=lambda _: None,
-            check_only=check_only,
-            columns=ColumnMap.parse(maps, **options),
             tell=self.messages.append,
         )
         self.requests = [json.loads(job.request) for job in self.intake.jobs()]
@@ -269,7 +265,7 @@ def test_a_long_array_is_streamed_and_one_element_without_end_is_refused(
     def jobs_of(pieces: Iterator[bytes]) -> Iterator[NewJob]:
         opened = nullcontext(io.BufferedReader(Array(pieces)))
         monkeypatch.setattr(json_lines, "opened", lambda _: opened)
-        return Intake(["in"], NewBatch(id=uuid4(), tenant="default"), strict=False, on_refused=lambda _: None).jobs()
+        return Intake(InputOrder(["in"]), NewBatch(id=uuid4(), tenant="default")).jobs()
 
     element = json.dumps({"query": "Why?", "context": ["x" * 7_000]}).encode()
     tracemalloc.start()

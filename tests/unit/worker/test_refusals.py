@@ -15,7 +15,7 @@ from tasks.ports import NewBatch
 from tests.unit.tasks.test_refusals import ALLOWED, BAD, PROGRAM
 from worker.cli.commands import COMMANDS, load
 from worker.cli.terminal import complain
-from worker.operations.file_intake import Intake
+from worker.operations.file_intake import InputOrder, Intake
 from worker.settings import Settings, load_settings
 
 SHELL = r"whsec_\$\(openssl rand -base64 32\)"
@@ -85,9 +85,8 @@ def test_no_refusal_of_a_file_speaks_of_the_program(tmp_path: Path, content: byt
     path.write_bytes(content)
     refused: list[str] = []
     intake = Intake(
-        [str(path)],
+        InputOrder([str(path)]),
         NewBatch(id=uuid4(), tenant="default"),
-        strict=False,
         on_refused=lambda line: refused.append(str(line)),
     )
     try:

@@ -17,7 +17,7 @@ from tasks.ports import NewBatch, NewJob, Refused
 from tasks.submit import new_job, parse_request
 from tests.lent_ledger import LentLedger
 from worker.operations.file_form import FileForm
-from worker.operations.file_intake import Intake
+from worker.operations.file_intake import InputOrder, Intake
 from worker.operations.result_lines import write_failed, write_results
 from worker.operations.row_files import RESULT_COLUMNS, form_of
 
@@ -72,7 +72,7 @@ def test_jobs_without_an_answer_are_written_as_the_input_that_asks_them_again(tm
     with path.open("wb") as file:
         assert asyncio.run(write_failed(file, ledger, batch_id, form)).lines == 2
 
-    intake = Intake([str(path)], NewBatch(id=uuid4(), tenant="default"), strict=True, on_refused=lambda _: None)
+    intake = Intake(InputOrder([str(path)], strict=True), NewBatch(id=uuid4(), tenant="default"))
     again, second = (orjson.loads(job.request) for job in intake.jobs())
 
     first = orjson.loads(new(0, **fields).request)

@@ -16,9 +16,9 @@ from worker.cli.console import console, table_of
 from worker.cli.difference_view import show_difference
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
 from worker.cli.session import on_ledger
-from worker.cli.targets import job_of
 from worker.cli.terminal import tell, warn, write_json
 from worker.ledger.postgres import PostgresLedger
+from worker.operations.audit import job_of
 from worker.operations.counts import amount, cost, count_of
 from worker.operations.job_difference import document
 

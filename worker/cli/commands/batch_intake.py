@@ -24,14 +24,17 @@ def submit(
     Workers take it from there: those of 'nightdesk up', or any that use the same database.
     """
     settings = load_settings()
-    request = RunRequest.of(handover, files, waits=False, quiet=as_json, with_workers=False)
-    report = run_batch(settings, request)
+    order = handover.order(files)
+    report = run_batch(
+        settings,
+        RunRequest("", order, waits=False, quiet=as_json, with_workers=False, preflight=handover.preflight),
+    )
     if (accepted := report.accepted) is None:
         return BAD_INPUT
     if as_json:
         write_json(_document(accepted))
     else:
-        _tell(accepted, report.status, options.describe_window(request.batch), settings)
+        _tell(accepted, report.status, options.describe_window(order.batch), settings)
     if not accepted.jobs:
         return BAD_INPUT
     return INCOMPLETE if accepted.refused else OK

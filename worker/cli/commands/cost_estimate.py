@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, Any
 from uuid import UUID
@@ -30,11 +31,9 @@ from worker.operations.estimation import (
     estimate_batch,
     estimate_submission,
     to_json,
-    truth_document,
 )
+from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Submission
-from worker.operations.input_columns import ColumnMap
-from worker.operations.input_content import SameInput
 from worker.settings import Settings, load_settings
 from worker.supervise.state_directory import state_of
 
@@ -95,7 +94,7 @@ def estimate(
         )
     trial = None if like is None else options.batch_id(like)
     if batch is None:
-        return estimate_input(list(files or ()), fields, handover.reading, as_json=as_json, trial=trial)
+        return estimate_input(handover.order(list(files or ())), as_json=as_json, trial=trial)
     batch_id = options.batch_id(batch)
 
     async def read(settings: Settings, ledger: PostgresLedger | None) -> Estimation:
@@ -106,28 +105,15 @@ def estimate(
     return show_estimation(_with_ledger(load_settings(), read), as_json=as_json)
 
 
-def estimate_input(
-    files: list[str],
-    batch: dict[str, str],
-    columns: ColumnMap,
-    *,
-    as_json: bool,
-    with_workers: bool = True,
-    trial: UUID | None = None,
-    same_input: SameInput = SameInput.TAKE_EARLIER,
-) -> int:
-    """Estimates files that would be submitted as one batch with these options, and shows it."""
+def estimate_input(order: InputOrder, *, as_json: bool, with_workers: bool = True, trial: UUID | None = None) -> int:
+    """Estimates files that would be submitted in this way, and shows it."""
     refused: list[Refused] = []
 
     async def read(settings: Settings, ledger: PostgresLedger | None) -> Estimation:
         submission = Submission(
-            files,
-            batch,
+            replace(order, strict=False),
             settings,
-            strict=False,
-            answerers=await find_answerers(settings, Step.GENERATE, starts=with_workers),
-            columns=columns,
-            same_input=same_input,
+            await find_answerers(settings, Step.GENERATE, starts=with_workers),
             on_refused=refused.append,
             warn=warn,
             tell=tell,
@@ -139,7 +125,7 @@ def estimate_input(
             estimation = _with_ledger(load_settings(), read)
     finally:
         warn_of(refused)
-    return show_estimation(estimation, as_json=as_json, files=files)
+    return show_estimation(estimation, as_json=as_json, files=order.files)
 
 
 def _with_ledger(
@@ -231,13 +217,13 @@ def _bounds(estimation: Estimation) -> list[str]:
 
 def _remarks(estimation: Estimation, files: Sequence[str]) -> list[str]:
     estimate, lines = estimation.estimate, list[str]()
-    if estimation.truth is not None:
-        truth = estimation.truth
-        lines.append(f"it took {duration(truth.seconds)}; {truth.final:,} of {count_of(truth.jobs, 'job')} final")
-        lines += deviation_lines(to_json(estimation), truth_document(truth))
+    if (truth := estimation.truth) is not None:
+        lines.append(
+            f"it took {duration(truth['seconds'])}; {truth['final']:,} of {count_of(truth['jobs'], 'job')} final"
+        )
+        lines += deviation_lines(to_json(estimation), truth)
         if estimation.first is not None:
-            lines.append("as it was estimated before the submission:")
-            lines += deviation_lines(estimation.first, truth_document(truth))
+            lines += ["as it was estimated before the submission:", *deviation_lines(estimation.first, truth)]
     if estimation.trial_calls is not None and estimate.unobserved:
         lines.append(
             f"--like tells nothing of {count_of(estimate.unobserved, 'call')}: its batch has "
@@ -245,11 +231,7 @@ def _remarks(estimation: Estimation, files: Sequence[str]) -> list[str]:
         )
     if not estimation.history:
         lines.append("there is no ledger here yet to learn from: answers of earlier batches narrow the estimate")
-    if (
-        estimation.truth is None
-        and estimate.calls >= WORTH_A_TRIAL
-        and estimate.cost_usd.high > WIDE * estimate.cost_usd.usual
-    ):
+    if truth is None and estimate.calls >= WORTH_A_TRIAL and estimate.cost_usd.high > WIDE * estimate.cost_usd.usual:
         lines += _trial(files)
     return lines
 

@@ -25,6 +25,7 @@ from worker.cli.summary import run_lines
 from worker.cli.terminal import tell
 from worker.cli.whole_run import RunRequest, run_batch
 from worker.ledger.postgres import PostgresLedger
+from worker.operations.file_intake import InputOrder
 from worker.settings import load_settings
 from worker.supervise.state_directory import state_of
 
@@ -65,7 +66,7 @@ def demo(
         tell(f"answering the questions of {len(files)} files, offline unless NIGHTDESK_PROVIDER is set")
     # A key in the environment must not make a demo cost money: only a provider named on purpose is called.
     batch = {"name": "demo", "defaults": {"provider": settings.provider or "extractive"}}
-    report = run_batch(settings, RunRequest(str(path), files, batch, quiet=quiet, afterwards=choose))
+    report = run_batch(settings, RunRequest(str(path), InputOrder(files, batch), quiet=quiet, afterwards=choose))
     if not report.submitted:
         return report.exit_code
     out = console()

@@ -174,7 +174,7 @@ def cancel(
     target = options.job_target(batch_or_job, "a batch's or a job's id")
 
     async def operation(operator: Operator, pages: JobPages) -> list[UUID]:
-        return await job_changes.cancel(operator, await _located(operator, *target), pages)
+        return await job_changes.cancel(operator, await operator.ledger.reading.locate(*target), pages)
 
     again = f"'nightdesk cancel {batch_or_job}' cancels the rest; none of them is called any more"
     cancelled, pages = operate("cancelled", operation, again=again)
@@ -201,7 +201,7 @@ def retry(
     names = f"{' '.join(batch_or_jobs[:MOST_SHOWN])}{' ...' if len(targets) > MOST_SHOWN else ''}"
 
     async def operation(operator: Operator, pages: JobPages) -> tuple[list[UUID], str]:
-        ids = [await _located(operator, *target) for target in targets]
+        ids = [await operator.ledger.reading.locate(*target) for target in targets]
         changed = await job_changes.retry(operator, ids, pages, causes=causes or ())
         batch_id = ids[0] if len(ids) == 1 and ids != changed else None
         return changed, f"; {await next_step(operator, batch_id)}" if changed else ""
@@ -209,10 +209,6 @@ def retry(
     (retried, step), pages = operate("retried", operation, again=f"'nightdesk retry {names}' takes the rest")
     text = f"{count_of(len(retried), 'job starts', 'jobs start')} a new run{step}"
     return _sum_up_jobs("retried", retried, pages, text, as_json=as_json)
-
-
-async def _located(operator: Operator, first: UUID, name: str) -> UUID:
-    return await operator.ledger.reading.locate(first, name) if name else first
 
 
 def _sum_up_jobs(verb: str, changed: Sequence[UUID], pages: JobPages, text: str, *, as_json: bool) -> int:

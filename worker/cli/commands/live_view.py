@@ -17,9 +17,9 @@ from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.progress import counts_of, reporting
 from worker.cli.session import session
 from worker.cli.summary import held_lines, money
-from worker.cli.targets import job_of
 from worker.cli.terminal import printable, tell, write_json
 from worker.cli.waiting import Watch
+from worker.operations.audit import job_of
 from worker.operations.counts import count_of
 from worker.operations.failure_causes import failure_lines
 from worker.settings import load_settings

@@ -1,6 +1,6 @@
 """``nightdesk run`` and ``check``: files in, results out."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,6 +9,9 @@ from worker.cli import options
 from worker.cli.help import MONEY
 from worker.operations.file_form import FileForm
 from worker.settings import load_settings
+
+if TYPE_CHECKING:
+    from worker.operations.file_intake import InputOrder
 
 
 @options.with_handover
@@ -72,7 +75,11 @@ def run(
     if dry_run:
         if resume is not None:
             raise InputError("--dry-run estimates files; of a batch: nightdesk estimate --batch BATCH")
-        return _estimate(list(files or ()), handover, like, as_json=as_json, with_workers=workers)
+        # Only an estimate pays for the planning of calls.
+        from worker.cli.commands.cost_estimate import estimate_input  # noqa: PLC0415
+
+        trial = None if like is None else options.batch_id(like)
+        return estimate_input(handover.order(list(files or ())), as_json=as_json, with_workers=workers, trial=trial)
     if like is not None:
         raise InputError("goes with --dry-run, which estimates by the calls of that batch", field="--like")
     if output is None:
@@ -80,41 +87,22 @@ def run(
     if estimate and resume is None:
         _check_readable_twice(list(files or ()))
     batch_id = None if resume is None else options.batch_id(resume)
+    order = handover.order(list(files or ())) if resume is None else None
     return _run(
-        handover, list(files or ()), output, form, as_json=as_json, resume=batch_id, quiet=quiet, with_workers=workers,
-        estimate=estimate, force=force,
+        order, output, form, as_json=as_json, preflight=handover.preflight, resume=batch_id, quiet=quiet,
+        with_workers=workers, estimate=estimate, force=force,
     )  # fmt: skip
 
 
-def _run(
-    handover: options.Handover, files: list[str], output: str, form: FileForm | None, *, as_json: bool, **order: Any
-) -> int:
+def _run(order: "InputOrder | None", output: str, form: FileForm | None, *, as_json: bool, **options: Any) -> int:
     settings = load_settings()
     # The help of the command needs none of these.
     from worker.cli.summary import sum_up  # noqa: PLC0415
     from worker.cli.whole_run import RunRequest, run_batch  # noqa: PLC0415
     from worker.operations.row_files import form_of  # noqa: PLC0415
 
-    request = RunRequest.of(handover, files, output, form=form_of(output, form), **order)
-    return sum_up(run_batch(settings, request), request.output, quiet=request.quiet, as_json=as_json)
-
-
-def _estimate(
-    files: list[str], handover: options.Handover, like: str | None, *, as_json: bool, with_workers: bool
-) -> int:
-    # Only an estimate pays for the planning of calls.
-    from worker.cli.commands.cost_estimate import estimate_input  # noqa: PLC0415
-    from worker.operations.input_content import same_input_of  # noqa: PLC0415
-
-    return estimate_input(
-        files,
-        handover.batch,
-        handover.reading,
-        as_json=as_json,
-        with_workers=with_workers,
-        trial=None if like is None else options.batch_id(like),
-        same_input=same_input_of(again=handover.again),
-    )
+    request = RunRequest(output, order, form=form_of(output, form), **options)
+    return sum_up(run_batch(settings, request), output, quiet=request.quiet, as_json=as_json)
 
 
 def _check_readable_twice(files: list[str]) -> None:
@@ -160,9 +148,10 @@ def check(
     fields of a job; unknown keys go to its metadata. Otherwise as 'run': one result per row, in order.
     """
     handover = options.Handover(
-        name=name, key=key, columns=columns, source_delimiter=source_delimiter, encoding=encoding, preflight=preflight,
-        strict=strict, again=again, config=options.judged_by(judge),
+        name=name, key=key, columns=columns, source_delimiter=source_delimiter, encoding=encoding, strict=strict,
+        again=again, config=options.judged_by(judge),
     )  # fmt: skip
+    order = handover.order(files, check_only=True)
     return _run(
-        handover, files, output, form, as_json=as_json, quiet=quiet, with_workers=workers, check_only=True, force=force
+        order, output, form, as_json=as_json, preflight=preflight, quiet=quiet, with_workers=workers, force=force
     )

@@ -11,9 +11,9 @@ from tasks.errors import NotFound, ServiceUnavailable
 from worker.cli import options
 from worker.cli.exits import OK
 from worker.cli.session import on_ledger
-from worker.cli.targets import job_of
 from worker.cli.terminal import tell, write_line
 from worker.ledger.postgres import PostgresLedger
+from worker.operations.audit import job_of
 from worker.settings import load_settings
 from worker.supervise.service_address import batch_address, job_address
 
