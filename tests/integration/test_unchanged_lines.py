@@ -13,9 +13,8 @@ from tests.contract.situations import ACTOR, state
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.estimation import estimate_submission
 from worker.operations.file_intake import InputOrder
-from worker.operations.file_submission import Accepted, Submission
+from worker.operations.file_submission import Accepted, Submission, Unchanged
 from worker.operations.input_content import SameInput
-from worker.operations.second_reading import Unchanged
 from worker.settings import Settings
 
 LINES = [{"query": f"Question {n}?", "context": ["Because."]} for n in range(30)]

@@ -119,20 +119,15 @@ def _claim_rows(difference: Difference) -> Iterator[Text]:
         mark, style = ("~", "yellow") if before and after else ("-", "red") if before else ("+", "green")
         verdicts = " -> ".join(claim.verdict.value for claim in (before, after) if claim)
         if claim := after or before:
-            yield _row(f"{mark} {verdicts}", style, _shortened(claim.text))
-
-
-def _row(head: str, style: str, text: str) -> Text:
-    return Text.assemble((f"{head}: ", style), safe(text))
+            yield Text.assemble((f"{mark} {verdicts}: ", style), safe(_shortened(claim.text)))
 
 
 def _citation_rows(difference: Difference) -> Iterator[Text]:
-    for mark, style, citations in (
-        ("-", "red", difference.former_citations),
-        ("+", "green", difference.new_citations),
-    ):
+    sides = (("-", "red", difference.former_citations), ("+", "green", difference.new_citations))
+    for mark, style, citations in sides:
         for citation in citations:
-            yield _row(f"{mark} source {citation.source_index + 1}", style, f"“{_shortened(citation.quoted_text)}”")
+            head = f"{mark} source {citation.source_index + 1}: "
+            yield Text.assemble((head, style), safe(f"“{_shortened(citation.quoted_text)}”"))
 
 
 def _shortened(text: str) -> str:

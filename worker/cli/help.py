@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 ARGUMENTS, OPTIONS = "Arguments", "Options"
@@ -11,6 +12,16 @@ NIGHT, TERMINAL = "Night: when calls are made, and which first", "Terminal and w
 
 _IN_ORDER = (ARGUMENTS, OPTIONS, FILES, MONEY, ANSWER, CHECK, NIGHT, TERMINAL)
 """Subjects of options; one without a subject is of those that everybody needs, which come first."""
+
+
+def option(text: str, *names: str, metavar: str | None = None, panel: str | None = None, **more: Any) -> Any:
+    """Describes an option, under a subject; without names it has those of its parameter."""
+    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=panel, **more)
+
+
+def argument(text: str, metavar: str | None = None) -> Any:
+    """Describes an argument."""
+    return typer.Argument(help=text, metavar=metavar)
 
 
 class GroupedOptions(TyperCommand):

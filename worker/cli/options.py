@@ -11,182 +11,66 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import typer
-
 from schemas.base import check_stored_tenant, check_tenant
 from schemas.generation import CheckerName
 from schemas.job import GenerationConfig
 from schemas.window import Window, parse_window
-from tasks.errors import InputError
-from worker.cli.help import ANSWER, CHECK, FILES, MONEY, NIGHT, TERMINAL
+from tasks.errors import InputError, NotFound
+from worker.cli.help import ANSWER, CHECK, FILES, MONEY, NIGHT, TERMINAL, argument, option
 from worker.operations.file_form import FileForm
 
 if TYPE_CHECKING:
     from worker.operations.file_intake import InputOrder
 
-Json = Annotated[
-    bool, typer.Option("--json", help="Write JSON to standard output, and nothing else.", rich_help_panel=TERMINAL)
-]
-Quiet = Annotated[
-    bool,
-    typer.Option("--quiet", "-q", help="No progress and no summary; errors are still shown.", rich_help_panel=TERMINAL),
-]
+Json = Annotated[bool, option("Write JSON to standard output, and nothing else.", "--json", panel=TERMINAL)]
+Quiet = Annotated[bool, option("No progress and no summary; errors are still shown.", "--quiet", "-q", panel=TERMINAL)]
 FILE_HELP = "JSON lines, a JSON array, CSV, TSV or Parquet, also .gz; a job a row; - is standard input."
-Files = Annotated[list[str], typer.Argument(metavar="FILE", help=FILE_HELP)]
-Map = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--map",
-        metavar="FIELD=COLUMN",
-        help="The column that holds a field, such as query=frage, custom_id=nr or sources=text1,text2; for names that are not known.",
-    ),
-]
-SourceDelimiter = Annotated[
-    str | None,
-    typer.Option(
-        "--source-delimiter", metavar="TEXT", help="What stands between the sources in one cell.", rich_help_panel=FILES
-    ),
-]
-Encoding = Annotated[
-    str | None,
-    typer.Option(
-        "--encoding",
-        metavar="NAME",
-        help="Of CSV and TSV files that are not UTF-8, such as cp1252.",
-        rich_help_panel=FILES,
-    ),
-]
-Preflight = Annotated[
-    bool,
-    typer.Option(
-        "--preflight/--no-preflight",
-        help="Ask the provider for key and model, by a call without cost, before anything is submitted.",
-        rich_help_panel=MONEY,
-    ),
-]
+Files = Annotated[list[str] | None, argument(FILE_HELP, "FILE")]
 Output = Annotated[
     str,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="OUT",
-        help="Where the results go: JSON lines, .csv or .parquet; - is standard output.",
+    option(
+        "Where the results go: JSON lines, .csv or .parquet; - is standard output.", "--output", "-o", metavar="OUT"
     ),
 ]
 Form = Annotated[
     FileForm | None,
-    typer.Option(
-        "--format",
-        help="Of the output: jsonl, csv or parquet; else by its suffix, else JSON lines.",
-        rich_help_panel=FILES,
-    ),
+    option("Of the output: jsonl, csv or parquet; else by its suffix, else JSON lines.", "--format", panel=FILES),
 ]
-JobTarget = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or BATCH:CUSTOM_ID, or BATCH:lineN.")]
-Target = Annotated[
-    str, typer.Argument(metavar="BATCH|JOB", help="A batch's or a job's id, or BATCH:CUSTOM_ID, or BATCH:lineN.")
-]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-CountOnly = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
-BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, or its name.")]
-Name = Annotated[str | None, typer.Option(help="A name for the batch, for people.")]
-Key = Annotated[
-    str | None,
-    typer.Option(help="Submitting the same files with the same key again finds the same batch.", rich_help_panel=FILES),
-]
-Again = Annotated[
-    bool,
-    typer.Option(
-        "--again", help="Pay anew for an input that was submitted before; else its batch goes on, or gives its answers."
-    ),
-]
+JobTarget = Annotated[str, argument("A job's id, or BATCH:CUSTOM_ID, or BATCH:lineN.", "JOB")]
+Target = Annotated[str, argument("A batch's or a job's id, or BATCH:CUSTOM_ID, or BATCH:lineN.", "BATCH|JOB")]
+Yes = Annotated[bool, option("Do not ask.", "--yes")]
+CountOnly = Annotated[bool, option("Only count.", "--dry-run")]
+BatchId = Annotated[str, argument("The batch's id, or its name.", "BATCH")]
 Force = Annotated[
     bool,
-    typer.Option(
-        "--force",
-        help="Replace another batch's results in the output; else they are kept beside it.",
-        rich_help_panel=FILES,
-    ),
+    option("Replace another batch's results in the output; else they are kept beside it.", "--force", panel=FILES),
 ]
-Priority = Annotated[
-    int | None,
-    typer.Option(
-        min=-100, max=100, help="Of jobs that set none; higher goes first, 0 is usual.", rich_help_panel=NIGHT
-    ),
-]
-Strict = Annotated[bool, typer.Option(help="Submit nothing when a line is not valid.", rich_help_panel=FILES)]
-MaxCost = Annotated[
-    str | None, typer.Option("--max-cost-usd", metavar="USD", help="Ceiling on what the batch may cost.")
-]
+MaxCost = Annotated[str | None, option("Ceiling on what the batch may cost.", metavar="USD")]
 CallLane = Annotated[
     str | None,
-    typer.Option(
-        "--lane",
-        metavar="LANE",
-        help="How the provider is called, for jobs that name no lane: standard; provider_batch, at half the price "
+    option(
+        "How the provider is called, for jobs that name no lane: standard; provider_batch, at half the price "
         "within 24 h; background, 40 % off within 8 h, or background_2h, 30 % off, both at OpenAI; or auto, the cheapest one "
         "that meets the deadline.",
-        rich_help_panel=MONEY,
-    ),
-]
-Escalate = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--escalate",
-        metavar="PROVIDER[:MODEL]",
-        help="The model asked next when the check does not support an answer; several: in this order.",
-        rich_help_panel=CHECK,
-    ),
-]
-Deadline = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME",
-        help="Jobs that are not final by then expire: 07:00, the next time that it is so late here, '07:00 Europe/Zurich', "
-        "or a moment such as 2026-11-24T07:00+01:00. The lane auto chooses by it.",
-        rich_help_panel=NIGHT,
-    ),
-]
-NotBefore = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME", help="No call before: a time as for --deadline, such as 22:00.", rich_help_panel=NIGHT
-    ),
-]
-CallWindow = Annotated[
-    str | None,
-    typer.Option(
-        "--window",
-        metavar="HOURS",
-        help="Calls begin only in these hours, each day: '22:00-06:00 Europe/Berlin', or 'mon-fri 22:00-06:00 Europe/Berlin'.",
-        rich_help_panel=NIGHT,
-    ),
-]
-CallbackUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--callback-url",
-        metavar="URL",
-        help="Told by a signed request when all jobs of the batch are final.",
-        rich_help_panel=NIGHT,
+        metavar="LANE",
+        panel=MONEY,
     ),
 ]
 Judge = Annotated[
     str | None,
-    typer.Option(
-        "--judge",
+    option(
+        "Decides what words leave open; default: the jobs' own, or NIGHTDESK_JUDGE where they ask for one.",
         metavar="PROVIDER[:MODEL]",
-        help="Decides what words leave open; default: the jobs' own, or NIGHTDESK_JUDGE where they ask for one.",
-        rich_help_panel=CHECK,
+        panel=CHECK,
     ),
 ]
-Workers = Annotated[bool, typer.Option(help="Start workers when none run.", rich_help_panel=TERMINAL)]
+Workers = Annotated[bool, option("Start workers when none run.", panel=TERMINAL)]
 
 
 _BY_HAND = (
-    "provider", "model", "temperature", "max_tokens", "reasoning_effort", "mode", "output_format", "citation_style",
-    "language", "audience", "style", "prompt_name", "prompt_version", "on_ungrounded", "strictness", "judge", "timeout_s",
-    "max_attempts",
-)  # fmt: skip
+    "provider model temperature max_tokens reasoning_effort mode output_format citation_style language audience style "
+    "prompt_name prompt_version on_ungrounded strictness judge timeout_s max_attempts"
+).split()
 """Fields of a job's config that a person sets for a whole batch; files name the others."""
 
 _OF_THE_CHECK = frozenset({"on_ungrounded", "strictness", "judge"})
@@ -196,22 +80,76 @@ _OF_THE_CHECK = frozenset({"on_ungrounded", "strictness", "judge"})
 class Handover:
     """The options of a command that submits files: of their batch, and of how they are read."""
 
-    name: Name = None
-    key: Key = None
+    name: Annotated[str | None, option("A name for the batch, for people.")] = None
+    key: Annotated[
+        str | None,
+        option("Submitting the same files with the same key again finds the same batch.", panel=FILES),
+    ] = None
     max_cost_usd: MaxCost = None
     lane: CallLane = None
-    not_before: NotBefore = None
-    window: CallWindow = None
-    callback_url: CallbackUrl = None
-    deadline: Deadline = None
-    escalate: Escalate = None
-    priority: Priority = None
-    columns: Map = None
-    source_delimiter: SourceDelimiter = None
-    encoding: Encoding = None
-    preflight: Preflight = True
-    strict: Strict = False
-    again: Again = False
+    not_before: Annotated[
+        str | None, option("No call before: a time as for --deadline, such as 22:00.", metavar="TIME", panel=NIGHT)
+    ] = None
+    window: Annotated[
+        str | None,
+        option(
+            "Calls begin only in these hours, each day: '22:00-06:00 Europe/Berlin', or 'mon-fri 22:00-06:00 Europe/Berlin'.",
+            metavar="HOURS",
+            panel=NIGHT,
+        ),
+    ] = None
+    callback_url: Annotated[
+        str | None,
+        option("Told by a signed request when all jobs of the batch are final.", metavar="URL", panel=NIGHT),
+    ] = None
+    deadline: Annotated[
+        str | None,
+        option(
+            "Jobs that are not final by then expire: 07:00, the next time that it is so late here, '07:00 Europe/Zurich', "
+            "or a moment such as 2026-11-24T07:00+01:00. The lane auto chooses by it.",
+            metavar="TIME",
+            panel=NIGHT,
+        ),
+    ] = None
+    escalate: Annotated[
+        list[str] | None,
+        option(
+            "The model asked next when the check does not support an answer; several: in this order.",
+            metavar="PROVIDER[:MODEL]",
+            panel=CHECK,
+        ),
+    ] = None
+    priority: Annotated[
+        int | None,
+        option("Of jobs that set none; higher goes first, 0 is usual.", panel=NIGHT, min=-100, max=100),
+    ] = None
+    columns: Annotated[
+        list[str] | None,
+        option(
+            "The column that holds a field, such as query=frage, custom_id=nr or sources=text1,text2; for names that are not known.",
+            "--map",
+            metavar="FIELD=COLUMN",
+        ),
+    ] = None
+    source_delimiter: Annotated[
+        str | None, option("What stands between the sources in one cell.", metavar="TEXT", panel=FILES)
+    ] = None
+    encoding: Annotated[
+        str | None, option("Of CSV and TSV files that are not UTF-8, such as cp1252.", metavar="NAME", panel=FILES)
+    ] = None
+    preflight: Annotated[
+        bool,
+        option(
+            "Ask the provider for key and model, by a call without cost, before anything is submitted.", panel=MONEY
+        ),
+    ] = True
+    strict: Annotated[bool, option("Submit nothing when a line is not valid.", panel=FILES)] = False
+    again: Annotated[
+        bool,
+        option(
+            "Pay anew for an input that was submitted before; else its batch goes on, or gives its answers.", "--again"
+        ),
+    ] = False
     config: dict[str, Any] = field(default_factory=dict)
     """The fields of a job's config that are options, too."""
 
@@ -226,21 +164,15 @@ class Handover:
         if self.window is not None:
             opening = _window_of(self.window).opening(start)
             after = opening if _TIME_OF_DAY.fullmatch(self.deadline or "") else start
-        fields = {
-            "name": self.name,
-            "key": self.key,
-            "max_cost_usd": self.max_cost_usd,
-            "not_before": self.not_before and start.isoformat(),
-            "window": self.window,
-            "callback_url": self.callback_url,
-            "deadline": self.deadline and moment_of(self.deadline, after).isoformat(),
-        }
+        fields = {name: getattr(self, name) for name in ("name", "key", "max_cost_usd", "window", "callback_url")}
+        fields["not_before"] = self.not_before and start.isoformat()
+        fields["deadline"] = self.deadline and moment_of(self.deadline, after).isoformat()
         batch: dict[str, Any] = {option: value for option, value in fields.items() if value is not None}
         defaults = {option: value for option, value in {"lane": self.lane, "escalate": self.escalate}.items() if value}
         defaults |= self.config
         return {**batch, "defaults": defaults} if defaults else batch
 
-    def order(self, files: list[str], *, check_only: bool = False) -> "InputOrder":
+    def order(self, files: list[str] | None, *, check_only: bool = False) -> "InputOrder":
         """The order to submit files."""
         # Only commands with files pay for it.
         from worker.operations.file_intake import InputOrder  # noqa: PLC0415
@@ -248,7 +180,7 @@ class Handover:
         from worker.operations.input_content import SameInput  # noqa: PLC0415
 
         return InputOrder(
-            files,
+            files or (),
             self.batch,
             strict=self.strict,
             check_only=check_only,
@@ -266,30 +198,35 @@ def tenant_of(name: str, *, new: bool = False) -> str:
         raise InputError(str(error), field="--tenant") from None
 
 
-def with_handover(command: Callable[..., int]) -> Callable[..., int]:
-    """Gives a command the options of a handover, and one for each field that a person sets by hand."""
-    signature = inspect.signature(command, eval_str=True)
+def with_handover(*names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Gives a command options of a handover: those named, else all and one for each field that a person sets by hand."""
     hints = get_type_hints(Handover, include_extras=True)
     shared = [
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
         for each in fields(Handover)
-        if each.name != "config"
+        if each.name in (names or hints) and each.name != "config"
     ]
+    by_hand = [] if names else [_config_option(name) for name in _BY_HAND]
 
-    @wraps(command)
-    def call(**values: Any) -> int:
-        options = {each.name: values.pop(each.name) for each in shared}
-        config = {name: value for name in _BY_HAND if (value := values.pop(name)) is not None}
-        config |= judged_by(config.get("judge"))
-        return command(**values, handover=Handover(**options, config=config))
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        @wraps(command)
+        def call(**values: Any) -> int:
+            options = {each.name: values.pop(each.name) for each in shared}
+            config = {each.name: value for each in by_hand if (value := values.pop(each.name)) is not None}
+            config |= judged_by(config.get("judge"))
+            return command(**values, handover=Handover(**options, config=config))
 
-    own = [each.replace(kind=each.KEYWORD_ONLY) for each in signature.parameters.values() if each.name != "handover"]
-    parameters = own + shared + [_config_option(name) for name in _BY_HAND]
-    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    # Typer reads these for the types of what the signature has; of the others it takes the signature's.
-    call.__annotations__ = {}
-    del call.__wrapped__
-    return call
+        signature = inspect.signature(command, eval_str=True)
+        own = [
+            each.replace(kind=each.KEYWORD_ONLY) for each in signature.parameters.values() if each.name != "handover"
+        ]
+        call.__signature__ = signature.replace(parameters=own + shared + by_hand)  # type: ignore[attr-defined]
+        # Typer reads these for the types of what the signature has; of the others it takes the signature's.
+        call.__annotations__ = {}
+        del call.__wrapped__
+        return call
+
+    return decorate
 
 
 def judged_by(judge: str | None) -> dict[str, Any]:
@@ -304,8 +241,8 @@ def _config_option(name: str) -> inspect.Parameter:
     kind = str if str in kinds else next((each for each in kinds if isinstance(each, type)), str)
     text = f"{str(field.description)[0].upper()}{str(field.description)[1:]}."
     panel = None if name == "model" else CHECK if name in _OF_THE_CHECK else ANSWER
-    option = Annotated[kind | None, typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel=panel)]  # type: ignore[valid-type]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+    annotation = Annotated[kind | None, option(text, f"--{name.replace('_', '-')}", panel=panel)]  # type: ignore[valid-type]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def batch_id(text: str) -> UUID:
@@ -331,9 +268,13 @@ def _id_of(text: str, message: str) -> UUID:
 
 def _batch_of_name(name: str, message: str) -> UUID:
     # Only a name pays for the look into the ledger.
-    from worker.cli.targets import batches_of_name  # noqa: PLC0415
+    from worker.cli.session import on_ledger  # noqa: PLC0415
 
-    ids = batches_of_name(name) if name else []
+    try:
+        ids = on_ledger(lambda ledger: ledger.browsing.of_name(name)) if name else []
+    except NotFound:
+        # There is no ledger.
+        ids = []
     if not ids:
         raise InputError(message)
     if len(ids) > 1:

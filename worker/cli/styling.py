@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import typer
-
 from schemas.generation import CitationStyle, OutputFormat, Style
 from schemas.job import GenerationConfig
 from schemas.record import JobResult
 from tasks.errors import InputError
 from tasks.ports import JobView
+from worker.cli.help import option
 
 
 def style_of(text: str) -> Style:
@@ -23,23 +22,21 @@ def style_of(text: str) -> Style:
 
 CitationStyleOption = Annotated[
     Any,
-    typer.Option(
-        "--citation-style",
-        parser=style_of,
-        metavar="STYLE",
-        help=f"Render the citations anew, without a call: {', '.join(CitationStyle)}, or a marker of your own "
+    option(
+        f"Render the citations anew, without a call: {', '.join(CitationStyle)}, or a marker of your own "
         "with {index} or {title}: '({index})'.",
+        "--citation-style",
+        metavar="STYLE",
+        parser=style_of,
     ),
 ]
 Format = Annotated[
     OutputFormat | None,
-    typer.Option("--output-format", help="Render the answers in this format; makes no provider call."),
+    option("Render the answers in this format; makes no provider call.", "--output-format"),
 ]
-WithSources = Annotated[
-    bool, typer.Option("--with-sources", help="Close each answer with the list of the sources it cites.")
-]
+WithSources = Annotated[bool, option("Close each answer with the list of the sources it cites.", "--with-sources")]
 WithConfidence = Annotated[
-    bool, typer.Option("--with-confidence", help="Close each answer with its confidence, or its answer quality.")
+    bool, option("Close each answer with its confidence, or its answer quality.", "--with-confidence")
 ]
 
 

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from schemas.budget import BudgetStatus
     from tasks.ports import NewBatch
     from worker.ledger.fleet import LaneNotice
-    from worker.operations.file_submission import Accepted
+    from worker.operations.file_submission import Accepted, Unchanged
     from worker.operations.result_lines import Tally
-    from worker.operations.second_reading import Unchanged
 
 
 def money(status: BatchStatus) -> str:

@@ -1,8 +1,10 @@
 """Waits until the jobs of a batch are final, and keeps its workers and servers alive meanwhile."""
 
 import asyncio
+import errno
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
@@ -11,14 +13,14 @@ from uuid import UUID
 from schemas.batch import BatchStatus, FailureCause
 from schemas.generation import WINDOWS
 from schemas.states import FINAL_STATES, HeldReason, JobState
-from tasks.errors import LedgerUnavailable
-from worker.cli.full_disk import DiskFull
+from tasks.errors import LedgerError, LedgerUnavailable, ServiceUnavailable
 from worker.cli.progress import Reporter, all_wait
 from worker.cli.session import Session, queues_of
 from worker.ledger.postgres import PostgresLedger
 from worker.local import LocalServerError
 from worker.operations.free_disk import full_disk_line, low_disk_line
 from worker.operations.overview import budget_line, budgets_in_short, unserved_line
+from worker.settings import Settings
 from worker.supervise.workers import WorkerFailed, WorkerSpec
 
 LEDGER_PATIENCE_S = 60.0
@@ -289,3 +291,20 @@ class Watch:
             if moving:
                 return moving + ids[start + VIEWS_AT_ONCE :]
         return []
+
+
+class DiskFull(ServiceUnavailable):
+    """The disk of the embedded servers has no room; what is stored stays."""
+
+
+@contextmanager
+def naming_full_disk(settings: Settings) -> Iterator[None]:
+    """Raises ``DiskFull`` in place of what a full disk led to."""
+    try:
+        yield
+    except (ServiceUnavailable, LedgerError, LocalServerError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        if not (line := full_disk_line(settings)):
+            raise
+        raise DiskFull(line) from error

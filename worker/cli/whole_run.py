@@ -18,7 +18,6 @@ from tasks.errors import SameInputSubmitted, ServiceUnavailable
 from tasks.ports import InputLine, Refused, Repeated
 from worker.cli.batch_run import BatchRun
 from worker.cli.exits import run_interruptible
-from worker.cli.full_disk import naming_full_disk
 from worker.cli.growing_output import GrowingOutput, grows, place_of
 from worker.cli.outfile import check_output
 from worker.cli.progress import Reporter, reporting
@@ -37,7 +36,7 @@ from worker.cli.submitting import (
 )
 from worker.cli.summary import Report, describe, earlier_lines, raised_ceiling
 from worker.cli.terminal import actor, tell, warn
-from worker.cli.waiting import Watch
+from worker.cli.waiting import Watch, naming_full_disk
 from worker.ledger.database import HOT_S
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger

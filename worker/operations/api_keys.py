@@ -1,4 +1,7 @@
-"""Makes keys of callers over HTTP. A key is shown once, when it is made: the ledger has only its hash."""
+"""Makes keys of callers over HTTP, and sets what they and tenants may spend.
+
+A key is shown once, when it is made: the ledger has only its hash.
+"""
 
 import hashlib
 import re
@@ -7,10 +10,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 
 from schemas.access import Role
 from schemas.base import check_tenant
+from schemas.budget import BudgetStatus
+from schemas.window import parse_period
 from tasks.errors import InputError, NotFound
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.stored_keys import LIMITS, ApiKey
@@ -103,3 +108,39 @@ async def set_money(ledger: PostgresLedger, key: ApiKey, money: Mapping[str, Dec
         else:
             with suppress(NotFound):
                 await ledger.budgets.remove(key.tenant, period, key_id=key.id)
+
+
+async def set_budget(ledger: PostgresLedger, tenant: str, period: str, usd: Decimal, actor: str) -> BudgetStatus:
+    """Sets a budget of a tenant; returns it as it stands then."""
+    await ledger.budgets.set(tenant, period, usd, actor)
+    budgets = await ledger.budgets.all(tenant)
+    return next(budget for budget in budgets if (budget.key, budget.period) == (None, period))
+
+
+def period_of(text: str) -> str:
+    """Reads the period of a budget, as an operator types it, in its one spelling; raises ``InputError``."""
+    try:
+        return parse_period(text).text
+    except ValueError as error:
+        raise InputError(str(error), field="PERIOD") from None
+
+
+MOST_USD = Decimal(999_999)
+"""More than any day costs, and what the columns of money can hold."""
+
+UNIT_USD = Decimal("0.00000001")
+"""The least that the columns of money can hold."""
+
+
+def amount(text: str, field: str = "USD") -> Decimal:
+    """Reads an amount of money; raises ``InputError``, which names the field."""
+    try:
+        usd = Decimal(text)
+    except InvalidOperation:
+        usd = Decimal(-1)
+    if not (usd.is_finite() and 0 <= usd <= MOST_USD):
+        raise InputError(f"{text!r} is no amount: give dollars from 0 to {MOST_USD}, such as 20 or 7.50", field=field)
+    stored = usd.quantize(UNIT_USD)
+    if stored != usd:
+        raise InputError(f"{text!r} has more than the 8 decimals that amounts are kept with", field=field)
+    return stored

@@ -1,15 +1,15 @@
 """Collects the report of a batch: its figures, its worst answers with their sources, the estimate beside the truth."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from schemas.batch import BatchStatus
-from schemas.grounding import Claim, Value
-from tasks.policy.comparison import Interval, Z, wilson
+from schemas.grounding import Claim
+from tasks.policy.comparison import Z, wilson
 from tasks.ports import JobView
 from worker.ledger.batch_figures import Figures
 from worker.ledger.postgres import PostgresLedger
@@ -70,11 +70,8 @@ def document(report: Report) -> dict[str, Any]:
         "status": report.status.model_dump(mode="json"),
         "began": figures.span["began"],
         "ended": figures.span["ended"],
-        "throughput": figures.throughput,
         "latency_ms": figures.latency,
-        "calls": figures.calls,
-        "scores": figures.scores,
-        "failures": figures.failures,
+        **{name: getattr(figures, name) for name in ("throughput", "calls", "scores", "failures")},
         "errors": report.errors,
         "variants": [_variant(row) for row in figures.variants],
         "rounds": [_round(row, figures) for row in figures.rounds],
@@ -87,11 +84,14 @@ def document(report: Report) -> dict[str, Any]:
 
 def _variant(row: dict[str, Any]) -> dict[str, Any]:
     """A prompt version and model with the intervals of its shares and means."""
+    scored = row["scored"]
+    answered = wilson(row["answered"], row["jobs"])
+    # Scores are from 0 to 1, so their mean is no surer than a share of as many answers.
+    grounding = wilson(row["grounding"] * scored, scored) if scored else None
     return {
         **{name: value for name, value in row.items() if not name.endswith("_deviation")},
-        "answered_share": _interval(wilson(row["answered"], row["jobs"])),
-        # Scores are from 0 to 1, so their mean is no surer than a share of as many answers.
-        "grounding": _interval(wilson(row["grounding"] * row["scored"], row["scored"]) if row["scored"] else None),
+        "answered_share": answered and asdict(answered),
+        "grounding": grounding and asdict(grounding),
         "cost_usd": _mean_cost(row),
     }
 
@@ -103,12 +103,6 @@ def _mean_cost(row: dict[str, Any]) -> dict[str, float | None] | None:
         return mean and {"value": mean, "low": None, "high": None}
     reach = Z * deviation / math.sqrt(row["priced"])
     return {"value": mean, "low": max(0.0, mean - reach), "high": mean + reach}
-
-
-def _interval(interval: Interval | None) -> dict[str, float] | None:
-    if interval is None:
-        return None
-    return {"value": interval.value, "low": interval.low, "high": interval.high}
 
 
 def _round(row: dict[str, Any], figures: Figures) -> dict[str, Any]:
@@ -142,13 +136,18 @@ def _worst(view: JobView) -> dict[str, Any]:
     assert record is not None
     grounding = record.grounding
     assert grounding is not None
-    listed = [*grounding.claims, *map(_value_claim, grounding.values)]
+    # A value of an object is a claim about its path.
+    values = (
+        Claim(
+            text=f"{each.path}: {each.value}", start_pos=0, end_pos=0, verdict=each.verdict, evidence=each.evidence,
+            reason=each.reason,
+        )
+        for each in grounding.values
+    )  # fmt: skip
+    listed = [*grounding.claims, *values]
     wrong = sorted((claim for claim in listed if claim.verdict.is_doubtful), key=lambda claim: claim.verdict.rank)
     return {
-        "job_id": view.job_id,
-        "position": view.position,
-        "custom_id": view.custom_id,
-        "outcome": view.outcome,
+        **{name: getattr(view, name) for name in ("job_id", "position", "custom_id", "outcome")},
         "query": view.request.query,
         "answer": record.answer,
         "grounding": grounding.grounding_score,
@@ -157,18 +156,6 @@ def _worst(view: JobView) -> dict[str, Any]:
         "claims": [_claim(claim, view) for claim in wrong[:MOST_CLAIMS]],
         "more_claims": max(0, len(wrong) - MOST_CLAIMS),
     }
-
-
-def _value_claim(value: Value) -> Claim:
-    """A value of an object as a claim about its path."""
-    return Claim(
-        text=f"{value.path}: {value.value}",
-        start_pos=0,
-        end_pos=0,
-        verdict=value.verdict,
-        evidence=value.evidence,
-        reason=value.reason,
-    )
 
 
 def _claim(claim: Claim, view: JobView) -> dict[str, Any]:
@@ -189,11 +176,7 @@ def _claim(claim: Claim, view: JobView) -> dict[str, Any]:
             }
         )
     return {
-        "text": claim.text,
-        "verdict": claim.verdict,
-        "score": claim.score,
-        "reason": claim.reason,
-        "unaccounted": claim.unaccounted,
+        **{name: getattr(claim, name) for name in ("text", "verdict", "score", "reason", "unaccounted")},
         "error": claim.error and claim.error.model_dump(mode="json"),
         "spans": spans,
     }

@@ -1,11 +1,11 @@
-"""Submits files as one batch: validates each line, streams the jobs into the ledger, wakes the workers."""
+"""Submits files as one batch: validates each line, compares it with earlier batches, streams the jobs into the ledger, wakes the workers."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from schemas.states import Step
@@ -20,6 +20,7 @@ from tasks.ports import (
     Receipt,
     Refused,
     Repeated,
+    UnchangedJob,
 )
 from tasks.submit import chunked, new_batch
 from worker.ledger.postgres import PostgresLedger
@@ -29,7 +30,6 @@ from worker.operations.counts import count_of
 from worker.operations.file_intake import CHUNK, InputOrder, Intake
 from worker.operations.input_content import ContentDigest, SameInput, basis_of, readable_twice
 from worker.operations.json_lines import check_files, display_name
-from worker.operations.second_reading import Unchanged, find_unchanged, read_again
 from worker.public_address import refuse_private
 from worker.settings import Settings
 
@@ -63,6 +63,15 @@ class Accepted:
         return sorted((*self.refused, *self.repeated), key=lambda line: line.position)
 
 
+class Unchanged(NamedTuple):
+    """The lines of an input that earlier batches have already."""
+
+    jobs: Counter[UUID]
+    """Numbers of them by batch."""
+    lines: int
+    """All lines of the input."""
+
+
 class Submission:
     """Files on their way into the ledger. Making one reads the first lines, so gross errors cost no server."""
 
@@ -86,7 +95,7 @@ class Submission:
             warn: receives what the producer should know of accepted lines.
             tell: receives how a file is read, where that is not plain from its lines.
         """
-        files, owner = order.files, order.tenant or settings.tenant
+        files, owner = order.files, settings.tenant if order.tenant is None else order.tenant
         check_files(files)
         self.batch: NewBatch = new_batch(
             dict(order.batch), tenant=owner, max_queued=settings.most_queued(owner), submitter=order.submitter
@@ -130,24 +139,50 @@ class Submission:
 
     async def known_batch(self, contents: "BatchContents") -> UUID | None:
         """The batch that the same input with the same settings has already; reads all lines only where one begins alike."""
-        digest = self.intake.digest
+        digest, tenant = self.intake.digest, self.batch.tenant
         if digest is None or not self.may_be_known:
             return None
-        tenant = self.batch.tenant
         if not await contents.begins_like(tenant, digest.content(lines=0).head):
             return None
-        again = read_again(self.intake, self._basis)
-        return await contents.find(tenant, again.content())
+        again = ContentDigest(self._basis)
+        lines, _ = self._read_again(again)
+        return await contents.find(tenant, again.content(lines=lines))
 
     async def take_unchanged(self, contents: "BatchContents") -> Unchanged | None:
         """Lets lines that an earlier batch has, with the same settings, be the jobs of that one; reads all lines only then."""
-        if not self.may_be_known or self.intake.digest is None:
+        if not self.may_be_known or (digest := self.intake.digest) is None:
             return None
-        again = await find_unchanged(contents, self.intake, self.batch.tenant, self._basis, self.first_jobs)
-        if again is None:
+        first = [job.request_hash for job in self.first_jobs]
+        if not (earlier := await contents.like(self.batch.tenant, digest.basis(), first)):
             return None
-        self.batch = replace(self.batch, unchanged=again.unchanged)
-        return Unchanged(Counter(job.batch_id for job in again.unchanged.values()), again.lines)
+        lines, unchanged = self._read_again(ContentDigest(self._basis), await contents.unchanged(earlier))
+        if not unchanged:
+            return None
+        self.batch = replace(self.batch, unchanged=unchanged)
+        return Unchanged(Counter(job.batch_id for job in unchanged.values()), lines)
+
+    def _read_again(
+        self, digest: ContentDigest, earlier: Iterable[UnchangedJob] = ()
+    ) -> tuple[int, dict[int, UnchangedJob]]:
+        """Reads all lines, without a word: their number, and by position earlier jobs, each of which is taken once."""
+        # Of other prompts than the first jobs have, nothing tells whether the text was the same then.
+        digest.foreign_positions = foreign_positions = set[int]()
+        again = Intake(
+            replace(self.intake.order, strict=False), self.intake.batch, catalog=self.intake.catalog, digest=digest
+        )
+        jobs_by_hash: dict[bytes, deque[UnchangedJob]] = defaultdict(deque)
+        for each in earlier:
+            jobs_by_hash[each.request_hash].append(each)
+        unchanged: dict[int, UnchangedJob] = {}
+        for number, chunk in enumerate(chunked(again.jobs(), CHUNK)):
+            if not number:
+                digest.end_head()
+            for job in chunk:
+                same = jobs_by_hash.get(job.request_hash) if job.position not in foreign_positions else None
+                while same and job.position not in unchanged:
+                    if (candidate := same.popleft()).serves(job, again.batch):
+                        unchanged[job.position] = candidate
+        return again.lines, unchanged
 
     def _content(self) -> Content:
         assert self.intake.digest is not None

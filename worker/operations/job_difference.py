@@ -36,9 +36,7 @@ def document(difference: Difference) -> dict[str, Any]:
         "second": _side(difference.second),
         "answer": {
             "same": difference.same_answer,
-            "words": []
-            if difference.same_answer
-            else [{"kind": kind, "text": text} for kind, text in difference.words],
+            "words": [{"kind": kind, "text": text} for kind, text in difference.words if not difference.same_answer],
         },
         "citations": {
             "in_both": len(difference.common_citations),
@@ -51,14 +49,12 @@ def document(difference: Difference) -> dict[str, Any]:
 
 
 def _side(side: Side) -> dict[str, Any]:
-    tokens = side.tokens
+    record = side.view.record
+    failure = record.failure if record is not None else None
+    tokens = side.tokens or (None, None)
     return {
         "job_id": side.job_id,
-        "batch_id": side.view.batch_id,
-        "run": side.view.run,
-        "state": side.view.state,
-        "outcome": side.view.outcome,
-        "held_reason": side.view.held_reason,
+        **{name: getattr(side.view, name) for name in ("batch_id", "run", "state", "outcome", "held_reason")},
         "model": side.model or None,
         "prompt": side.prompt or None,
         "messages_sha256": side.messages_sha256,
@@ -67,18 +63,11 @@ def _side(side: Side) -> dict[str, Any]:
         "verdicts": {verdict.value: count for verdict, count in side.verdicts.items()},
         "grounding_score": side.grounding_score,
         "confidence": side.confidence,
-        "input_tokens": tokens[0] if tokens else None,
-        "output_tokens": tokens[1] if tokens else None,
+        "input_tokens": tokens[0],
+        "output_tokens": tokens[1],
         "cost_usd": None if side.cost_usd is None else f"{side.cost_usd:f}",
-        "failure": _failure(side),
+        "failure": failure and {"kind": failure.kind, "message": failure.message},
     }
-
-
-def _failure(side: Side) -> dict[str, Any] | None:
-    record = side.view.record
-    if record is None or record.failure is None:
-        return None
-    return {"kind": record.failure.kind, "message": record.failure.message}
 
 
 def _citation(citation: Citation) -> dict[str, Any]:

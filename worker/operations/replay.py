@@ -1,6 +1,7 @@
 """Sends the stored messages of jobs again, as new jobs that name the old ones; makes no call itself."""
 
 import hashlib
+import pickle
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -9,10 +10,6 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 from uuid import UUID
 
-import orjson
-from uuid_utils.compat import uuid7
-
-from schemas import CONTRACT_VERSION
 from schemas.generation import Lane
 from schemas.job import GenerationConfig, JobRequest
 from schemas.model_call import Prompt
@@ -21,7 +18,7 @@ from schemas.states import FINAL_STATES, Step
 from tasks.errors import InputError
 from tasks.ports import FEW_JOBS, Catalog, HintKey, JobView, NewBatch, NewJob, Receipt, Refused, Replay, Submitter, Turn
 from tasks.prompting.templates import load
-from tasks.submit import canonical, check_served, chunked, new_batch, unknown_price
+from tasks.submit import check_served, chunked, new_batch, new_job, unknown_price
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.audit import job_of
 from worker.operations.file_intake import CHUNK
@@ -111,8 +108,12 @@ def replayed(view: JobView, order: ReplayOrder) -> tuple[JobRequest, Replay]:
     Raises: ``InputError`` for a job without messages, or a version that its template does not have.
     """
     record = record_with_messages(view)
-    prompt = stored_prompt_of(record)
-    changes: dict[str, Any] = {**_model_of(record, order), "fallbacks": (), "escalate": (), "prompt_name": prompt.name}
+    prompt, snapshot = stored_prompt_of(record), record.provider_snapshot
+    assert snapshot is not None
+    turn = order.model or Turn(snapshot.provider, snapshot.model_asked)
+    changes: dict[str, Any] = {
+        "provider": turn.provider, "model": turn.model, "fallbacks": (), "escalate": (), "prompt_name": prompt.name,
+    }  # fmt: skip
     if order.lane is not None:
         changes["lane"] = order.lane
     if order.again:
@@ -124,24 +125,11 @@ def replayed(view: JobView, order: ReplayOrder) -> tuple[JobRequest, Replay]:
         changes["prompt_version"] = order.prompt_version
     config: GenerationConfig = view.request.config.model_copy(update=changes)
     # Its own ids are those of the first job, and its times are over.
-    request = view.request.model_copy(
-        update={
-            "config": config,
-            "message_id": None,
-            "idempotency_key": None,
-            "scheduled_at": None,
-            "deadline": None,
-        }
-    )
+    request = view.request.model_copy(update={"config": config, **dict.fromkeys(_OF_THE_FIRST)})
     return request, Replay(view.job_id, prompt if order.prompt_version is None else None)
 
 
-def _model_of(record: GenerationRecord, order: ReplayOrder) -> dict[str, str | None]:
-    snapshot = record.provider_snapshot
-    assert snapshot is not None
-    if order.model is not None:
-        return {"provider": order.model.provider, "model": order.model.model}
-    return {"provider": snapshot.provider, "model": snapshot.model_asked}
+_OF_THE_FIRST = ("message_id", "idempotency_key", "scheduled_at", "deadline")
 
 
 # ---- the new jobs ----------------------------------------------------------------------------------------------------
@@ -165,34 +153,13 @@ class ReplayPlan:
         """Adds a new job."""
         assert job.replay is not None
         self.origins.append((job.position, job.replay.of))
-        prompt = job.replay.prompt.model_dump_json() if job.replay.prompt is not None else None
-        digest, old_id = job.request_hash.hex(), str(job.replay.of)
-        head = [
-            str(job.id), job.position, digest, job.custom_id, job.idempotency_key, job.priority, old_id, prompt, job.unpriced,
-        ]  # fmt: skip
-        # JSON holds no line break of its own.
-        self.file.write(orjson.dumps(head) + b"\n" + job.request + b"\n")
+        pickle.dump(job, self.file)
 
     def jobs(self) -> Iterator[NewJob]:
         """The new jobs, read back."""
         self.file.seek(0)
-        while head := self.file.readline():
-            request = self.file.readline().rstrip(b"\n")
-            job_id, position, digest, custom_id, key, priority, old_id, prompt, unpriced = orjson.loads(head)
-            yield NewJob(
-                id=UUID(job_id),
-                position=position,
-                tenant=self.batch.tenant,
-                step=Step.GENERATE,
-                request=request,
-                unpriced=None if unpriced is None else (unpriced[0], unpriced[1]),
-                request_hash=bytes.fromhex(digest),
-                contract_version=CONTRACT_VERSION,
-                custom_id=custom_id,
-                idempotency_key=key,
-                priority=priority,
-                replay=Replay(UUID(old_id), None if prompt is None else Prompt.model_validate_json(prompt)),
-            )
+        for _ in self.origins:
+            yield pickle.load(self.file)  # noqa: S301 - a file of this process, without a name
 
 
 @asynccontextmanager
@@ -226,38 +193,19 @@ def _add(plan: ReplayPlan, view: JobView, position: int, order: ReplayOrder, cat
         request, replay = replayed(view, order)
         for warning in check_served(request, catalog, priced=plan.batch.max_cost_usd is not None):
             plan.warnings[warning] = plan.warnings.get(warning, 0) + 1
-        unpriced = unknown_price(request, catalog)
+        job = new_job(request, position=position, tenant=plan.batch.tenant, unpriced=unknown_price(request, catalog))
         with_ceiling, without = (
             catalog.objections(request.config, generates=True, priced=each) for each in (True, False)
         )
         plan.priced &= with_ceiling == without
-        stored, request_hash = canonical(request)
     except InputError as error:
         plan.refused.append(Refused(position, str(error), error.field, view.custom_id, f"job {view.job_id}"))
         return
-    plan.add(
-        NewJob(
-            id=uuid7(),
-            position=position,
-            tenant=plan.batch.tenant,
-            step=Step.GENERATE,
-            request=stored,
-            unpriced=unpriced,
-            request_hash=request_hash,
-            contract_version=CONTRACT_VERSION,
-            custom_id=request.custom_id,
-            idempotency_key=None if order.again else _key(view, request_hash, replay),
-            priority=request.priority,
-            replay=replay,
-        )
-    )
-
-
-def _key(view: JobView, request_hash: bytes, replay: Replay) -> str:
-    """The idempotency key of a replay: equal for the same job, run, messages and config."""
+    # Equal for the same job, run, messages and config.
     messages = replay.prompt.snapshot.sha256 if replay.prompt is not None else ""
-    digest = hashlib.sha256(request_hash + f"{view.run}:{messages}".encode()).hexdigest()
-    return f"replay:{view.job_id}:{digest[:32]}"
+    digest = hashlib.sha256(job.request_hash + f"{view.run}:{messages}".encode()).hexdigest()
+    key = None if order.again else f"replay:{view.job_id}:{digest[:32]}"
+    plan.add(replace(job, idempotency_key=key, replay=replay))
 
 
 # ---- writing them ----------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from typing import Any
 import yaml
 
 from tests.deployment import BASE, KUBERNETES, documents, kubernetes_processes, objects_of, of_kind
-from worker.cli.commands.http_service import PORT
+from worker.cli.commands.services import PORT
 from worker.http.server import DRAIN_S
 from worker.settings import Settings
 

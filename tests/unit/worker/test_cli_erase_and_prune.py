@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import InputError
-from worker.cli.commands.disk_clean import folder_bytes
-from worker.cli.commands.removal_commands import age, erase, prune
+from worker.cli.commands.removal_commands import age, erase, folder_bytes, prune
 
 
 @pytest.mark.parametrize(

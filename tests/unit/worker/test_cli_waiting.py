@@ -23,11 +23,10 @@ from tasks.ports import JobView
 from worker.cli import progress, waiting
 from worker.cli.commands import batch_list
 from worker.cli.commands.job_commands import pause_line
-from worker.cli.full_disk import DiskFull, naming_full_disk
 from worker.cli.progress import LineReporter, Reporter
 from worker.cli.session import Session
 from worker.cli.summary import held_lines
-from worker.cli.waiting import Watch
+from worker.cli.waiting import DiskFull, Watch, naming_full_disk
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.remote_overview import RemoteNotice

@@ -11,7 +11,7 @@ from worker import cli
 from worker.cli import options
 from worker.cli.commands.removal_commands import erase, prune
 from worker.cli.terminal import write_line
-from worker.operations.budget_changes import MOST_USD, amount
+from worker.operations.api_keys import MOST_USD, amount
 from worker.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("as_before")

@@ -11,7 +11,7 @@ from schemas.job import JobRequest, SourceContext
 from tasks.errors import ConfigurationError
 from tasks.grounding import CHECKERS, use_calibration, use_local_model
 from tasks.policy.outcome import strictness_of, use_strictness
-from worker.cli.commands.worker_process import _all
+from worker.cli.commands.services import _all
 from worker.local import Endpoints
 from worker.process.alive_file import prepare
 from worker.process.main import _load_model, _prepare_check, run_worker

@@ -3,11 +3,11 @@
 from typing import Annotated
 
 import orjson
-import typer
 
 from tasks.errors import InputError
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK
+from worker.cli.help import argument, option
 from worker.cli.outfile import STDOUT, check_output, writing
 from worker.cli.session import on_ledger
 from worker.cli.terminal import actor, tell, warn, write_json
@@ -36,30 +36,27 @@ IMPORT, EXPORT = "import", "export"
 def label(
     job: Annotated[
         str,
-        typer.Argument(
-            metavar="JOB|import|export",
-            help="A job's id, or BATCH:CUSTOM_ID, or BATCH:lineN; or the way of many labels.",
-        ),
+        argument("A job's id, or BATCH:CUSTOM_ID, or BATCH:lineN; or the way of many labels.", "JOB|import|export"),
     ],
     verdict: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[VERDICT|FILE]",
-            help="Of a job: supported, contradicted, unsupported, not_checkable; or 1, 0. To import: JSON lines, also .gz; "
+        argument(
+            "Of a job: supported, contradicted, unsupported, not_checkable; or 1, 0. To import: JSON lines, also .gz; "
             "- is standard input.",
+            "[VERDICT|FILE]",
         ),
     ] = None,
     claim: Annotated[
         int | None,
-        typer.Option(metavar="N", help="The claim, as 'show' counts them from 1; default: the whole answer."),
+        option("The claim, as 'show' counts them from 1; default: the whole answer.", metavar="N"),
     ] = None,
-    note: Annotated[str | None, typer.Option(help="Why, for those who read it later.")] = None,
+    note: Annotated[str | None, option("Why, for those who read it later.")] = None,
     by: Annotated[
-        str | None, typer.Option(help="The person, also of imported lines without 'by'; default: this terminal's user.")
+        str | None, option("The person, also of imported lines without 'by'; default: this terminal's user.")
     ] = None,
     *,
     output: options.Output = STDOUT,
-    batch: Annotated[str | None, typer.Option(metavar="BATCH", help="Export the labels of this batch alone.")] = None,
+    batch: Annotated[str | None, option("Export the labels of this batch alone.", metavar="BATCH")] = None,
     as_json: options.Json = False,
 ) -> int:
     """Say whether the sources support an answer (all its claims) or one claim; a second time replaces the first.

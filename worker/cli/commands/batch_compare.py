@@ -4,17 +4,17 @@ from dataclasses import asdict
 from typing import Annotated, Any
 from uuid import UUID
 
-import typer
 from rich.console import Console
 
 from tasks.errors import InputError
-from tasks.policy.comparison import Comparison, Interval
+from tasks.policy.comparison import Comparison
 from tasks.policy.comparison import compare as compare_views
 from tasks.policy.difference import Difference
 from worker.cli import options
 from worker.cli.console import console, table_of
 from worker.cli.difference_view import show_difference
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
+from worker.cli.help import argument
 from worker.cli.session import on_ledger
 from worker.cli.terminal import tell, warn, write_json
 from worker.ledger.postgres import PostgresLedger
@@ -24,10 +24,8 @@ from worker.operations.job_difference import document
 
 
 def compare(
-    first: Annotated[
-        str, typer.Argument(metavar="A", help="The id of a batch or a job, BATCH:CUSTOM_ID, BATCH:lineN.")
-    ],
-    second: Annotated[str, typer.Argument(metavar="B", help="The one that is compared with it, of the same kind.")],
+    first: Annotated[str, argument("The id of a batch or a job, BATCH:CUSTOM_ID, BATCH:lineN.", "A")],
+    second: Annotated[str, argument("The one that is compared with it, of the same kind.", "B")],
     as_json: options.Json = False,
 ) -> int:
     """Compare two batches over the same questions, or two jobs: words, citations, verdicts and cost.
@@ -103,13 +101,10 @@ def show_comparison(comparison: Comparison, names: tuple[str, str] = ("A", "B"),
 def comparison_document(comparison: Comparison) -> dict[str, Any]:
     """The comparison, for programs."""
     return {
-        "pairs": comparison.pairs,
-        "wins": comparison.wins,
-        "losses": comparison.losses,
-        "ties": comparison.ties,
-        "win_share": _interval(comparison.win_share),
+        **{name: getattr(comparison, name) for name in ("pairs", "wins", "losses", "ties")},
+        "win_share": comparison.win_share and asdict(comparison.win_share),
         "cost_usd": {"a": comparison.first_usd, "b": comparison.second_usd},
-        "more_usd_per_job": _interval(comparison.more_usd),
+        "more_usd_per_job": comparison.more_usd and asdict(comparison.more_usd),
         "outcomes": [
             {"a": before, "b": after, "questions": count}
             for (before, after), count in comparison.outcomes.most_common()
@@ -118,7 +113,3 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "only_a": comparison.only_first,
         "only_b": comparison.only_second,
     }
-
-
-def _interval(interval: Interval | None) -> dict[str, float] | None:
-    return None if interval is None else asdict(interval)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -14,6 +13,7 @@ from schemas.window import parse_window
 from worker.cli import options
 from worker.cli.console import WIDE, console, facts_of, moment, safe, table_of, write_text
 from worker.cli.exits import OK
+from worker.cli.help import argument, option
 from worker.cli.progress import all_wait, counts_of, window_text
 from worker.cli.session import queues_of, session
 from worker.cli.summary import error_counts, held_lines, money, named_counts
@@ -30,10 +30,10 @@ _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def status(
-    batch: Annotated[str | None, typer.Argument(metavar="[BATCH]", help="A batch's id; default: the newest.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many batches to list.")] = 20,
+    batch: Annotated[str | None, argument("A batch's id; default: the newest.", "[BATCH]")] = None,
+    limit: Annotated[int, option("How many batches to list.", min=1, max=1000)] = 20,
     before: Annotated[
-        str | None, typer.Option(metavar="BATCH", help="The next page of the list: those older than this batch.")
+        str | None, option("The next page of the list: those older than this batch.", metavar="BATCH")
     ] = None,
     as_json: options.Json = False,
 ) -> int:

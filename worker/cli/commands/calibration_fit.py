@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
-import typer
-
 from tasks.calibration.curves import Metrics
 from tasks.calibration.guarantee import CONFIDENCE, Guarantee, guarantee
 from tasks.calibration.recalibration import LabelledAnswer, Recalibrated, recalibrate
@@ -15,6 +13,7 @@ from tasks.raw_jobs import as_check_only
 from tasks.submit import parse_request
 from worker.cli import options
 from worker.cli.exits import OK
+from worker.cli.help import argument, option
 from worker.cli.outfile import check_output, writing
 from worker.cli.terminal import tell, warn, write_json
 from worker.ledger.labels import LabelVerdict
@@ -28,18 +27,18 @@ from worker.settings import load_settings
 def calibrate(
     labels: Annotated[
         str,
-        typer.Argument(metavar="LABELS", help="JSON lines: response (or claim), sources, label; - is standard input."),
+        argument("JSON lines: response (or claim), sources, label; - is standard input.", "LABELS"),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where the calibration goes; - is standard output.")
+        str, option("Where the calibration goes; - is standard output.", "--output", "-o", metavar="FILE")
     ] = "calibration.json",
     alpha: Annotated[
         float | None,
-        typer.Option(
+        option(
+            "Only test a promise: at most this share of the claims called supported is false.",
+            metavar="SHARE",
             min=0.001,
             max=0.5,
-            metavar="SHARE",
-            help="Only test a promise: at most this share of the claims called supported is false.",
         ),
     ] = None,
     quiet: options.Quiet = False,

@@ -2,8 +2,6 @@
 
 from typing import Annotated, Any
 
-import typer
-
 from schemas import CONTRACT_VERSION
 from schemas.base import Contract
 from schemas.batch import BatchRequest, BatchStatus
@@ -11,6 +9,7 @@ from schemas.job import JobRequest
 from schemas.record import GenerationRecord, JobResult
 from schemas.structured import READY_MADE
 from tasks.errors import InputError
+from worker.cli.help import argument
 from worker.cli.terminal import write_json
 
 MODELS: dict[str, type[Contract]] = {
@@ -22,7 +21,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help=f"One of {', '.join(MODELS)}.")] = None,
+    name: Annotated[str | None, argument(f"One of {', '.join(MODELS)}.", "[NAME]")] = None,
 ) -> int:
     """Write the JSON Schema of one part of the wire contract, or of all by name."""
     if name is not None and name not in MODELS:

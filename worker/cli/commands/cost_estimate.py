@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import Annotated, Any
 from uuid import UUID
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -19,6 +18,7 @@ from worker.cli import options
 from worker.cli.batch_run import warn_of
 from worker.cli.console import console, table_of
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
+from worker.cli.help import option
 from worker.cli.progress import duration, reporting
 from worker.cli.session import on_ledger
 from worker.cli.terminal import tell, warn, write_json
@@ -49,29 +49,21 @@ WIDE = 1.5
 """The upper bound of the cost as a multiple of the usual one, beyond which a trial is suggested."""
 
 
+@options.with_handover(
+    "max_cost_usd", "escalate", "lane", "not_before", "window", "deadline", "columns", "source_delimiter", "encoding"
+)
 def estimate(
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="FILE", help=options.FILE_HELP),
-    ] = None,
+    files: options.Files = None,
+    *,
+    handover: options.Handover,
     batch: Annotated[
         str | None,
-        typer.Option(metavar="BATCH", help="Estimate a stored batch as of its submission, beside the truth."),
+        option("Estimate a stored batch as of its submission, beside the truth.", metavar="BATCH"),
     ] = None,
     like: Annotated[
         str | None,
-        typer.Option(metavar="BATCH", help="Go by the calls of this batch alone: a trial with questions of this kind."),
+        option("Go by the calls of this batch alone: a trial with questions of this kind.", metavar="BATCH"),
     ] = None,
-    max_cost_usd: options.MaxCost = None,
-    escalate: options.Escalate = None,
-    *,
-    lane: options.CallLane = None,
-    not_before: options.NotBefore = None,
-    window: options.CallWindow = None,
-    deadline: options.Deadline = None,
-    columns: options.Map = None,
-    source_delimiter: options.SourceDelimiter = None,
-    encoding: options.Encoding = None,
     as_json: options.Json = False,
 ) -> int:
     """Estimate tokens, cost and time of the questions of files; no call is made and nothing is submitted.
@@ -82,19 +74,14 @@ def estimate(
     """
     if bool(files) == (batch is not None):
         raise InputError("give either FILE or --batch")
-    handover = options.Handover(
-        max_cost_usd=max_cost_usd, lane=lane, escalate=escalate, not_before=not_before, window=window, deadline=deadline,
-        columns=columns, source_delimiter=source_delimiter, encoding=encoding,
-    )  # fmt: skip
-    fields = handover.batch
-    if batch is not None and fields:
+    if batch is not None and handover.batch:
         raise InputError(
             "a batch has its ceiling, models, lane and times: leave --max-cost-usd, --escalate, --lane, --not-before, "
             "--window and --deadline out"
         )
     trial = None if like is None else options.batch_id(like)
     if batch is None:
-        return estimate_input(handover.order(list(files or ())), as_json=as_json, trial=trial)
+        return estimate_input(handover.order(files), as_json=as_json, trial=trial)
     batch_id = options.batch_id(batch)
 
     async def read(settings: Settings, ledger: PostgresLedger | None) -> Estimation:

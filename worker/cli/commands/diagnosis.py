@@ -3,13 +3,13 @@
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import typer
 from rich.text import Text
 
 from worker import local
 from worker.cli import options
 from worker.cli.console import console, safe, table_of
 from worker.cli.exits import INCOMPLETE, OK, UNREACHABLE, run_interruptible
+from worker.cli.help import option
 from worker.cli.terminal import write_json
 from worker.doctor import Report, Severity, answers_here, examine
 from worker.operations.counts import count_of
@@ -27,18 +27,18 @@ STYLES = {
 def doctor(
     ping: Annotated[
         bool,
-        typer.Option(
-            "--ping",
-            help="Only ask the worker of this host whether it listens, for health checks: exit 0 if it does, or if "
+        option(
+            "Only ask the worker of this host whether it listens, for health checks: exit 0 if it does, or if "
             "Redis can't be asked.",
+            "--ping",
         ),
     ] = False,
     invariants: Annotated[
         bool,
-        typer.Option(
-            "--invariants",
-            help="Also check the invariants by SQL over the whole ledger: one record per run, one answer taken, "
+        option(
+            "Also check the invariants by SQL over the whole ledger: one record per run, one answer taken, "
             "every sum of money. Reads all rows.",
+            "--invariants",
         ),
     ] = False,
     as_json: options.Json = False,

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import orjson
-import typer
 from rich.console import Console
 
 import worker
@@ -20,6 +19,7 @@ from tasks.ports import JobView
 from tasks.results import result_of
 from worker.cli import options
 from worker.cli.console import console, safe, table_of
+from worker.cli.help import option
 from worker.cli.job_view import show_answer
 from worker.cli.summary import run_lines
 from worker.cli.terminal import tell
@@ -40,9 +40,9 @@ MOST_CLAIMS = 4
 
 
 def demo(
-    examples: Annotated[Path, typer.Option(help="Folder with the questions, as *.jsonl.")] = EXAMPLES,
+    examples: Annotated[Path, option("Folder with the questions, as *.jsonl.")] = EXAMPLES,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="OUT", help="Default: demo.jsonl in NIGHTDESK_HOME.")
+        Path | None, option("Default: demo.jsonl in NIGHTDESK_HOME.", "--output", "-o", metavar="OUT")
     ] = None,
     quiet: options.Quiet = False,
 ) -> int:

@@ -6,14 +6,13 @@ from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
-import typer
-
 from schemas.batch import BatchStatus
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState
 from tasks.errors import InputError, LedgerError, ServiceUnavailable
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK
+from worker.cli.help import argument, option
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
 from worker.cli.terminal import actor, tell, warn, write_json
@@ -104,10 +103,10 @@ def resume(batch: options.BatchId, as_json: options.Json = False) -> int:
 def release(
     batch: options.BatchId,
     reason: Annotated[
-        HeldReason | None, typer.Option(help="Release only what is held for this reason; default: everything.")
+        HeldReason | None, option("Release only what is held for this reason; default: everything.")
     ] = None,
     max_cost_usd: Annotated[
-        str | None, typer.Option("--max-cost-usd", metavar="USD", help="The batch's new ceiling on cost.")
+        str | None, option("The batch's new ceiling on cost.", "--max-cost-usd", metavar="USD")
     ] = None,
     as_json: options.Json = False,
 ) -> int:
@@ -182,14 +181,10 @@ def cancel(
 
 
 def retry(
-    batch_or_jobs: Annotated[
-        list[str], typer.Argument(metavar="BATCH|JOB", help="A batch's id, or jobs: their ids, or BATCH:CUSTOM_ID.")
-    ],
+    batch_or_jobs: Annotated[list[str], argument("A batch's id, or jobs: their ids, or BATCH:CUSTOM_ID.", "BATCH|JOB")],
     causes: Annotated[
         list[FailureKind] | None,
-        typer.Option(
-            "--cause", metavar="CAUSE", help="Of a batch, only jobs that ended for it; 'report' lists causes."
-        ),
+        option("Of a batch, only jobs that ended for it; 'report' lists causes.", "--cause", metavar="CAUSE"),
     ] = None,
     as_json: options.Json = False,
 ) -> int:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import typer
 from rich.text import Text
 
 from schemas.generation import Lane
+from schemas.grounding import Verdict
 from schemas.states import JobState
 from tasks.errors import InputError
 from tasks.policy.comparison import Comparison, Merit
@@ -18,6 +18,7 @@ from worker.cli.commands.batch_compare import comparison_document, show_comparis
 from worker.cli.console import console, safe, table_of
 from worker.cli.difference_view import show_difference
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
+from worker.cli.help import option
 from worker.cli.progress import Reporter, reporting
 from worker.cli.proof_view import show_proofs
 from worker.cli.session import Session, on_ledger, session
@@ -41,24 +42,22 @@ def replay(
     target: options.Target,
     *,
     model: Annotated[
-        str | None, typer.Option(metavar="PROVIDER[:MODEL]", help="The model to ask; default: the one that answered.")
+        str | None, option("The model to ask; default: the one that answered.", metavar="PROVIDER[:MODEL]")
     ] = None,
     prompt_version: Annotated[
         str | None,
-        typer.Option(metavar="N", help="Render the stored request with this version instead of sending the messages."),
+        option("Render the stored request with this version instead of sending the messages.", metavar="N"),
     ] = None,
     lane: options.CallLane = None,
     max_cost_usd: options.MaxCost = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Make no call: render the prompts again and prove them by hash.")
+        bool, option("Make no call: render the prompts again and prove them by hash.", "--offline")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would be sent and what it costs; submit nothing.")
+        bool, option("Only tell what would be sent and what it costs; submit nothing.", "--dry-run")
     ] = False,
-    again: Annotated[
-        bool, typer.Option("--again", help="Pay anew though the same replay or a stored answer is there.")
-    ] = False,
-    wait: Annotated[bool, typer.Option(help="Wait for the answers and compare them.")] = True,
+    again: Annotated[bool, option("Pay anew though the same replay or a stored answer is there.", "--again")] = False,
+    wait: Annotated[bool, option("Wait for the answers and compare them.")] = True,
     workers: options.Workers = True,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -93,15 +92,9 @@ def _order(
         raise InputError(f"{model!r} names no provider; give PROVIDER or PROVIDER:MODEL", field="--model")
     if lane is not None and lane not in set(Lane):
         raise InputError(f"{lane!r} is no lane; there are {', '.join(Lane)}", field="--lane")
-    return ReplayOrder(
-        target_id,
-        name,
-        model=None if model is None else Turn.parse(model),
-        prompt_version=version,
-        lane=None if lane is None else Lane(lane),
-        again=again,
-        max_cost_usd=max_cost_usd,
-    )
+    turn = None if model is None else Turn.parse(model)
+    way = None if lane is None else Lane(lane)
+    return ReplayOrder(target_id, name, turn, version, way, again=again, max_cost_usd=max_cost_usd)
 
 
 def _prove(order: ReplayOrder, *, as_json: bool) -> int:
@@ -119,11 +112,9 @@ def _prove(order: ReplayOrder, *, as_json: bool) -> int:
         write_json({"jobs": [proof_document(proof) for proof in all_proofs]})
     else:
         show_proofs(console(), all_proofs)
-    if not any(proof.proven for proof in all_proofs):
-        return INCOMPLETE
     # Of a job without a call there is nothing to prove.
     differ = any(Finding.DIFFERENT in (proof.messages, proof.body) for proof in all_proofs)
-    return INCOMPLETE if differ else OK
+    return INCOMPLETE if differ or not any(proof.proven for proof in all_proofs) else OK
 
 
 def _estimate(order: ReplayOrder, *, as_json: bool) -> int:
@@ -162,11 +153,6 @@ class _Done:
             else:
                 comparison.unfinished += 1
         return comparison
-
-    @property
-    def all_well(self) -> bool:
-        """True if each new job completed."""
-        return all(pair.second.view.state is JobState.COMPLETED for pair in self.pairs)
 
 
 async def _replay(opened: Session, order: ReplayOrder, reporter: Reporter, *, wait: bool, with_workers: bool) -> _Done:
@@ -214,7 +200,8 @@ def _show(done: _Done, *, wait: bool, quiet: bool, as_json: bool) -> int:
             show_difference(console(), done.pairs[0], ("before", "replay"))
         else:
             _show_batch(done)
-    return OK if done.all_well else INCOMPLETE
+    completed = all(pair.second.view.state is JobState.COMPLETED for pair in done.pairs)
+    return OK if completed else INCOMPLETE
 
 
 def _submitted(receipt: ReplayReceipt, *, wait: bool) -> str:
@@ -242,25 +229,18 @@ def _show_batch(done: _Done) -> None:
         return
     table = table_of("job", "before", "replay", "supported", "citations", "USD more", right={"USD more"})
     for pair in changed[:MOST_LISTED]:
-        table.add_row(*map(safe, _row(pair)))
+        first, second = sides = pair.first, pair.second
+        shares = (f"{side.verdicts[Verdict.SUPPORTED]}/{sum(side.verdicts.values())}" for side in sides)
+        cells = (
+            first.view.custom_id or f"line {first.view.position + 1}", first.ending, second.ending, " ".join(shares),
+            f"{len(first.citations)} {len(second.citations)}", "unknown" if pair.more_usd is None else amount(pair.more_usd),
+        )  # fmt: skip
+        table.add_row(*map(safe, cells))
     out.print(table)
     if len(changed) > MOST_LISTED:
         out.print(Text(f"and {len(changed) - MOST_LISTED:,} more: --json lists all"))
     example = changed[0]
     out.print(Text(f"One in full: nightdesk compare {example.first.job_id} {example.second.job_id}"), soft_wrap=True)
-
-
-def _row(pair: Difference) -> tuple[str, ...]:
-    first, second = pair.first, pair.second
-    shares = [f"{side.verdicts.get('supported', 0)}/{sum(side.verdicts.values())}" for side in (first, second)]  # type: ignore[call-overload]
-    return (
-        first.view.custom_id or f"line {first.view.position + 1}",
-        first.ending,
-        second.ending,
-        " ".join(shares),
-        f"{len(first.citations)} {len(second.citations)}",
-        "unknown" if pair.more_usd is None else amount(pair.more_usd),
-    )
 
 
 def _document(done: _Done) -> dict[str, Any]:
@@ -270,8 +250,7 @@ def _document(done: _Done) -> dict[str, Any]:
         "jobs": [{"job_id": new, "replay_of": old} for old, new in (receipt.pairs if receipt else ())],
         "known_before": len(receipt.elsewhere) if receipt else 0,
         "refused": [
-            {"position": refused.position, "custom_id": refused.custom_id, "message": refused.message}
-            for refused in done.refused
+            {name: getattr(each, name) for name in ("position", "custom_id", "message")} for each in done.refused
         ],
         "comparison": comparison_document(done.comparison) if done.pairs else None,
         "pairs": [document(pair) for pair in done.pairs],

@@ -3,11 +3,10 @@
 import sys
 from typing import Annotated
 
-import typer
-
 from tasks.errors import InputError
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK
+from worker.cli.help import option
 from worker.cli.outfile import STDOUT, check_output, writing
 from worker.cli.session import on_ledger
 from worker.cli.terminal import tell, write_json
@@ -22,14 +21,12 @@ MOST_WORST = 200
 def report(
     batch: options.BatchId,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="OUT", help="Where the page goes; - is standard output.")
+        str, option("Where the page goes; - is standard output.", "--output", "-o", metavar="OUT")
     ] = STDOUT,
-    worst: Annotated[
-        int, typer.Option(min=0, max=MOST_WORST, help="Answers to show with their claims that lack support.")
-    ] = 20,
+    worst: Annotated[int, option("Answers to show with their claims that lack support.", min=0, max=MOST_WORST)] = 20,
     with_estimate: Annotated[
         bool,
-        typer.Option(help="Estimate the batch as of its submission, beside the truth; every prompt is rendered again."),
+        option("Estimate the batch as of its submission, beside the truth; every prompt is rendered again."),
     ] = False,
     as_json: options.Json = False,
 ) -> int:

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tasks.errors import InputError
 from worker.cli import options
 from worker.cli.exits import OK
+from worker.cli.help import argument
 from worker.cli.project import CONFIG, HOME
 from worker.cli.terminal import tell, write_json
 from worker.supervise.state_directory import StateDirectory
@@ -48,7 +47,7 @@ TEMPLATE = """\
 
 
 def init(
-    folder: Annotated[str, typer.Argument(metavar="[FOLDER]", help="The folder; it is made if it isn't there.")] = ".",
+    folder: Annotated[str, argument("The folder; it is made if it isn't there.", "[FOLDER]")] = ".",
     as_json: options.Json = False,
 ) -> int:
     """Make a project: a settings file with comments, and a home for the ledger, in one folder.

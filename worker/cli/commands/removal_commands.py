@@ -1,21 +1,30 @@
-"""``nightdesk erase`` and ``prune``: remove the content of jobs, or the jobs."""
+"""``nightdesk erase``, ``prune`` and ``clean``: remove the content of jobs, or the jobs; what of a home takes how much disk."""
 
+import os
 import re
 import sys
+from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import timedelta
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from rich.filesize import decimal
+from rich.text import Text
 
 from schemas.model_call import plain_usd
 from tasks.errors import InputError
 from tasks.results import parse_job_ids
 from worker.cli import options
 from worker.cli.commands.job_commands import as_operator, job_pages, operate
+from worker.cli.console import console, table_of
 from worker.cli.exits import INCOMPLETE, OK
+from worker.cli.help import option
 from worker.cli.progress import reporting
-from worker.cli.session import session
+from worker.cli.session import Session, session
 from worker.cli.terminal import tell, write_json
+from worker.ledger.disk_space import LedgerSize
 from worker.operations import content_removal
 from worker.operations.content_removal import ErasureScope, PruneScope, Removal
 from worker.operations.counts import cost, count_of
@@ -29,10 +38,10 @@ _REST = "The same command takes the rest"
 
 def erase(
     *,
-    job: Annotated[list[str] | None, typer.Option(metavar="ID", help="A job; may be given more than once.")] = None,
-    batch: Annotated[str | None, typer.Option(metavar="ID", help="All jobs of a batch.")] = None,
-    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="All jobs of a tenant.")] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="First cancel unfinished jobs.")] = False,
+    job: Annotated[list[str] | None, option("A job; may be given more than once.", metavar="ID")] = None,
+    batch: Annotated[str | None, option("All jobs of a batch.", metavar="ID")] = None,
+    tenant: Annotated[str | None, option("All jobs of a tenant.", metavar="NAME")] = None,
+    cancel: Annotated[bool, option("First cancel unfinished jobs.", "--cancel")] = False,
     yes: options.Yes = False,
     as_json: options.Json = False,
 ) -> int:
@@ -88,10 +97,10 @@ def _sum_up_erased(done: Removal, count: int) -> None:
 
 def prune(
     *,
-    older_than: Annotated[str, typer.Option(metavar="AGE", help="Only jobs final for longer: 90d, 12w, 36h.")],
-    batch: Annotated[str | None, typer.Option(metavar="ID", help="Only of this batch.")] = None,
-    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this tenant.")] = None,
-    rows: Annotated[bool, typer.Option("--rows", help="Delete the jobs with their rows, not only content.")] = False,
+    older_than: Annotated[str, option("Only jobs final for longer: 90d, 12w, 36h.", metavar="AGE")],
+    batch: Annotated[str | None, option("Only of this batch.", metavar="ID")] = None,
+    tenant: Annotated[str | None, option("Only of this tenant.", metavar="NAME")] = None,
+    rows: Annotated[bool, option("Delete the jobs with their rows, not only content.", "--rows")] = False,
     dry_run: options.CountOnly = False,
     as_json: options.Json = False,
 ) -> int:
@@ -139,3 +148,156 @@ def age(text: str, field: str = "older-than") -> timedelta:
     if match is None:
         raise InputError(f"{text!r} is not an age; say for example 90d, 12w, 36h, 30m or 0s", field=field)
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+_CONTENTS = {
+    "job_request": "questions and sources",
+    "completion": "prompts, and answers as they came",
+    "generation_record": "records: answers, claims, evidence",
+    "attempt": "calls",
+    "job": "jobs",
+    "job_event": "events of jobs",
+    "judge_verdict": "verdicts of judges, kept to be used again",
+    "upload_piece": "uploaded files",
+    "provider_batch_call": "calls in provider batches",
+}
+"""The tables that grow with the jobs."""
+
+LEAST_SHOWN = 1 << 20
+"""Bytes of a table that is named."""
+
+
+Usage = tuple[LedgerSize, dict[str, int]]
+"""The disk that a ledger takes, and the bytes of the folders of its home."""
+
+
+def clean(
+    *,
+    older_than: Annotated[
+        str | None, option("Delete jobs that are final for longer: 90d, 12w, 36h.", metavar="AGE")
+    ] = None,
+    batch: Annotated[str | None, option("Delete the final jobs of this batch.", metavar="ID")] = None,
+    shrink: Annotated[
+        bool,
+        option("Give the freed space back to the disk; nothing can work on the ledger meanwhile.", "--shrink"),
+    ] = False,
+    yes: options.Yes = False,
+    dry_run: options.CountOnly = False,
+    as_json: options.Json = False,
+) -> int:
+    """Show what takes how much disk; with --older-than or --batch, delete final jobs with all their rows.
+
+    A batch keeps its line with what it cost. 'prune' deletes the content alone, and on a timer; 'erase' content of
+    chosen jobs. Freed space is used again by new jobs; --shrink gives it back to the disk, also without a removal.
+    """
+    scope = None
+    if older_than is not None or batch is not None:
+        span = timedelta(0) if older_than is None else age(older_than)
+        scope = PruneScope(span, None if batch is None else options.batch_id(batch), None, rows=True)
+    settings = load_settings()
+    with session(settings, writes=False) as opened:
+        before = _measure(opened)
+        removal = (
+            None if scope is None else as_operator(opened, lambda operator: content_removal.survey_old(operator, scope))
+        )
+        if (removal is None and not shrink) or dry_run:
+            _show(before, removal, as_json=as_json)
+            return OK
+        if shrink and opened.supervisor.running():
+            raise InputError("--shrink stops all work on the ledger: 'nightdesk down' first, then clean again")
+        if removal is not None and removal.jobs:
+            jobs = _jobs(removal)
+            more = ", and the ledger be shrunk" if shrink else ""
+            confirm(f"Delete {jobs} for good{more}", f"{jobs} would be deleted for good", yes=yes)
+        with (
+            reporting(quiet=False) as reporter,
+            job_pages("deleted", reporter, again="The same command goes on") as pages,
+        ):
+            done = as_operator(opened, lambda operator: _remove(operator, scope, pages, shrink=shrink))
+        after = _measure(opened)
+    _sum_up(before, after, done, shrink=shrink, as_json=as_json)
+    return INCOMPLETE if pages.refused or done.redis_unreachable else OK
+
+
+def _measure(opened: Session) -> Usage:
+    root = opened.state.root
+    names: tuple[str, ...] = ("logs", "spool", "uploads", "local/logs")
+    if opened.settings.embedded():
+        # The write-ahead log is used again and again, and is most of a small ledger.
+        names += ("local/data/valkey", "local/data/postgres/pg_wal")
+    folders = {name: folder_bytes(root / name) for name in names}
+    ledger = opened.on_ledger(lambda ledger: ledger.space.measure())
+    return ledger, {name: size for name, size in folders.items() if size}
+
+
+def folder_bytes(folder: Path) -> int:
+    """The bytes that the files in a folder take; 0 where it is none or may not be read."""
+
+    def sizes(path: Path) -> Iterator[int]:
+        for entry in os.scandir(path):
+            if entry.is_dir(follow_symlinks=False):
+                yield folder_bytes(Path(entry.path))
+            else:
+                yield entry.stat(follow_symlinks=False).st_blocks * 512
+
+    try:
+        return sum(sizes(folder))
+    except OSError:
+        # Files come and go while servers run, and those of their account may be closed to us.
+        return 0
+
+
+async def _remove(operator: Operator, scope: PruneScope | None, pages: JobPages, *, shrink: bool) -> Removal:
+    done = Removal() if scope is None else await content_removal.prune(operator, scope, pages)
+    await operator.ledger.space.give_back(whole=shrink)
+    return done
+
+
+def _jobs(removal: Removal, count: int | None = None) -> str:
+    jobs = count_of(removal.jobs if count is None else count, "job")
+    return f"{jobs} of {count_of(len(removal.batches), 'batch', 'batches')}"
+
+
+def _document(usage: Usage) -> dict[str, Any]:
+    return {"ledger": asdict(usage[0]), "folders": usage[1]}
+
+
+def _show(usage: Usage, removal: Removal | None, *, as_json: bool) -> None:
+    if as_json:
+        jobs = None if removal is None else {"jobs": removal.jobs, "batches": len(removal.batches)}
+        write_json({**_document(usage), "would_delete": jobs})
+        return
+    table = table_of("", "")
+    for text, size in _parts(usage):
+        table.add_row(f"{decimal(size):>10}", Text(text))
+    console().print(table)
+    if removal is None:
+        tell("to delete old jobs: nightdesk clean --older-than 90d --dry-run")
+    else:
+        tell(f"{_jobs(removal)} would be deleted")
+
+
+def _parts(usage: Usage) -> Iterator[tuple[str, int]]:
+    """The parts of a home with their bytes: the database, its large tables, folders."""
+    ledger, folders = usage
+    yield "the ledger (database)", ledger.database
+    for name, size in ledger.tables.items():
+        if name in _CONTENTS and size >= LEAST_SHOWN:
+            yield f"  of it {_CONTENTS[name]} ({name})", size
+    for name, size in folders.items():
+        yield f"{name}/ of the home", size
+
+
+def _sum_up(before: Usage, after: Usage, done: Removal, *, shrink: bool, as_json: bool) -> None:
+    given_back = max(0, before[0].database - after[0].database)
+    if as_json:
+        write_json(
+            {"deleted": done.deleted, "batches": len(done.batches), "given_back_bytes": given_back, **_document(after)}
+        )
+        return
+    tell(f"{_jobs(done, done.deleted)} deleted")
+    tell(f"{decimal(given_back)} given back to the disk; the ledger takes {decimal(after[0].database)}")
+    if done.deleted and not shrink:
+        tell(
+            "the rest of the freed space is used by new jobs first; to give it back to the disk: nightdesk clean --shrink"
+        )

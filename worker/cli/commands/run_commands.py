@@ -1,62 +1,57 @@
-"""``nightdesk run`` and ``check``: files in, results out."""
+"""``nightdesk run``, ``check`` and ``submit``: files in, results out."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any
 
-import typer
-
+from schemas.batch import BatchStatus
 from tasks.errors import InputError
 from worker.cli import options
-from worker.cli.help import MONEY
+from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
+from worker.cli.help import MONEY, argument, option
+from worker.cli.summary import describe, refused_document, sum_up
+from worker.cli.terminal import tell, write_json, write_line
+from worker.cli.whole_run import RunRequest, run_batch
 from worker.operations.file_form import FileForm
-from worker.settings import load_settings
+from worker.operations.file_intake import InputOrder
+from worker.operations.file_submission import Accepted
+from worker.operations.input_content import readable_twice
+from worker.operations.json_lines import check_files
+from worker.operations.row_files import form_of
+from worker.settings import Settings, load_settings
+from worker.supervise.state_directory import state_of
+from worker.supervise.workers import supervisor_of
 
-if TYPE_CHECKING:
-    from worker.operations.file_intake import InputOrder
 
-
-@options.with_handover
+@options.with_handover()
 def run(
     *,
     handover: options.Handover,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="OUT",
-            help="Where the results go: JSON lines, .csv or .parquet; - is standard output.",
-        ),
-    ] = None,
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="FILE", help=options.FILE_HELP),
-    ] = None,
+    output: options.Output = "",
+    files: options.Files = None,
     form: options.Form = None,
-    resume: Annotated[
-        str | None, typer.Option(metavar="BATCH", help="Go on with a batch instead of submitting files.")
-    ] = None,
+    resume: Annotated[str | None, option("Go on with a batch instead of submitting files.", metavar="BATCH")] = None,
     workers: options.Workers = True,
     force: options.Force = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", rich_help_panel=MONEY, help="Only estimate tokens, cost and time; submit nothing."),
+        option("Only estimate tokens, cost and time; submit nothing.", "--dry-run", panel=MONEY),
     ] = False,
     like: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "With --dry-run: go by the calls of this batch alone, as 'nightdesk estimate'.",
             metavar="BATCH",
-            rich_help_panel=MONEY,
-            help="With --dry-run: go by the calls of this batch alone, as 'nightdesk estimate'.",
+            panel=MONEY,
         ),
     ] = None,
     estimate: Annotated[
         bool,
-        typer.Option(
+        option(
+            "Estimate first, keep that with the batch, and say at the end how far it was off.",
             "--estimate",
-            rich_help_panel=MONEY,
-            help="Estimate first, keep that with the batch, and say at the end how far it was off.",
+            panel=MONEY,
         ),
     ] = False,
 ) -> int:
@@ -79,65 +74,43 @@ def run(
         from worker.cli.commands.cost_estimate import estimate_input  # noqa: PLC0415
 
         trial = None if like is None else options.batch_id(like)
-        return estimate_input(handover.order(list(files or ())), as_json=as_json, with_workers=workers, trial=trial)
+        return estimate_input(handover.order(files), as_json=as_json, with_workers=workers, trial=trial)
     if like is not None:
         raise InputError("goes with --dry-run, which estimates by the calls of that batch", field="--like")
-    if output is None:
+    if not output:
         raise InputError("name where the results go: -o OUT, or - for standard output")
-    if estimate and resume is None:
-        _check_readable_twice(list(files or ()))
     batch_id = None if resume is None else options.batch_id(resume)
-    order = handover.order(list(files or ())) if resume is None else None
+    order = handover.order(files) if resume is None else None
+    if estimate and order is not None:
+        check_files(order.files)
+        if not readable_twice(order.files):
+            raise InputError(
+                "standard input and pipes can be read only once, and an estimate reads them first: save them to a file",
+                field="--estimate",
+            )
     return _run(
         order, output, form, as_json=as_json, preflight=handover.preflight, resume=batch_id, quiet=quiet,
         with_workers=workers, estimate=estimate, force=force,
     )  # fmt: skip
 
 
-def _run(order: "InputOrder | None", output: str, form: FileForm | None, *, as_json: bool, **options: Any) -> int:
-    settings = load_settings()
-    # The help of the command needs none of these.
-    from worker.cli.summary import sum_up  # noqa: PLC0415
-    from worker.cli.whole_run import RunRequest, run_batch  # noqa: PLC0415
-    from worker.operations.row_files import form_of  # noqa: PLC0415
-
+def _run(order: InputOrder | None, output: str, form: FileForm | None, *, as_json: bool, **options: Any) -> int:
     request = RunRequest(output, order, form=form_of(output, form), **options)
-    return sum_up(run_batch(settings, request), output, quiet=request.quiet, as_json=as_json)
+    return sum_up(run_batch(load_settings(), request), output, quiet=request.quiet, as_json=as_json)
 
 
-def _check_readable_twice(files: list[str]) -> None:
-    # Only an estimate reads its files before they are submitted.
-    from worker.operations.input_content import readable_twice  # noqa: PLC0415
-    from worker.operations.json_lines import check_files  # noqa: PLC0415
-
-    check_files(files)
-    if not readable_twice(files):
-        raise InputError(
-            "standard input and pipes can be read only once, and an estimate reads them first: save them to a file",
-            field="--estimate",
-        )
-
-
+@options.with_handover("name", "key", "columns", "source_delimiter", "encoding", "preflight", "strict", "again")
 def check(
     files: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FILE", help="As for 'run', each row with an answer and its sources; - is standard input."
-        ),
+        argument("As for 'run', each row with an answer and its sources; - is standard input.", "FILE"),
     ],
     output: options.Output,
-    name: options.Name = None,
-    key: options.Key = None,
     *,
+    handover: options.Handover,
     judge: options.Judge = None,
     form: options.Form = None,
-    columns: options.Map = None,
-    source_delimiter: options.SourceDelimiter = None,
-    encoding: options.Encoding = None,
-    preflight: options.Preflight = True,
     workers: options.Workers = True,
-    strict: options.Strict = False,
-    again: options.Again = False,
     force: options.Force = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -147,11 +120,65 @@ def check(
     A row holds 'response' (or 'answer'), 'context' (or 'sources'), and if wanted 'query' (or 'question') and the other
     fields of a job; unknown keys go to its metadata. Otherwise as 'run': one result per row, in order.
     """
-    handover = options.Handover(
-        name=name, key=key, columns=columns, source_delimiter=source_delimiter, encoding=encoding, strict=strict,
-        again=again, config=options.judged_by(judge),
-    )  # fmt: skip
-    order = handover.order(files, check_only=True)
+    order = replace(handover, config=options.judged_by(judge)).order(files, check_only=True)
     return _run(
-        order, output, form, as_json=as_json, preflight=preflight, quiet=quiet, with_workers=workers, force=force
+        order,
+        output,
+        form,
+        as_json=as_json,
+        preflight=handover.preflight,
+        quiet=quiet,
+        with_workers=workers,
+        force=force,
     )
+
+
+@options.with_handover()
+def submit(
+    files: options.Files,
+    *,
+    handover: options.Handover,
+    as_json: options.Json = False,
+) -> int:
+    """Hand in the questions of files as one batch and return at once.
+
+    Workers take it from there: those of 'nightdesk up', or any that use the same database.
+    """
+    settings = load_settings()
+    order = handover.order(files)
+    report = run_batch(
+        settings,
+        RunRequest("", order, waits=False, quiet=as_json, with_workers=False, preflight=handover.preflight),
+    )
+    if (accepted := report.accepted) is None:
+        return BAD_INPUT
+    if as_json:
+        write_json(_document(accepted))
+    else:
+        _tell(accepted, report.status, options.describe_window(order.batch), settings)
+    if not accepted.jobs:
+        return BAD_INPUT
+    return INCOMPLETE if accepted.refused else OK
+
+
+def _tell(accepted: Accepted, earlier: BatchStatus | None, times: str, settings: Settings) -> None:
+    for batch_id in [accepted.batch_id] if accepted.batch_id else accepted.holders:
+        write_line(str(batch_id))
+    tell(describe(accepted) + ("" if earlier is None else "; --again pays anew"))
+    if accepted.created and times:
+        tell(times)
+    idle = settings.embedded() and not supervisor_of(settings, state_of(settings)).running()
+    if idle and (earlier is None or earlier.final < earlier.jobs):
+        tell("no worker runs: 'nightdesk up' starts them")
+
+
+def _document(accepted: Accepted) -> dict[str, object]:
+    return {
+        "batch_id": str(accepted.batch_id) if accepted.batch_id else None,
+        "created": accepted.created,
+        "jobs": accepted.jobs,
+        "submitted_at": accepted.submitted_at.isoformat() if accepted.submitted_at else None,
+        "known_before": len(accepted.repeated),
+        "held_by": {str(batch_id): count for batch_id, count in accepted.holders.items()},
+        "invalid_lines": refused_document(accepted.refused),
+    }

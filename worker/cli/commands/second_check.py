@@ -8,7 +8,6 @@ from statistics import fmean
 from typing import Annotated, Any, Self
 from uuid import UUID
 
-import typer
 from rich.console import Console
 from uuid_utils.compat import uuid7
 
@@ -22,6 +21,7 @@ from worker.cli.batch_run import BatchRun
 from worker.cli.commands.job_commands import as_operator, job_pages
 from worker.cli.console import safe, table_of
 from worker.cli.exits import INCOMPLETE, OK
+from worker.cli.help import option
 from worker.cli.outfile import check_output
 from worker.cli.progress import reporting
 from worker.cli.session import session
@@ -82,11 +82,11 @@ def recheck(
     batch: options.BatchId,
     *,
     checkers: Annotated[
-        str | None, typer.Option(metavar="LAYERS", help="structure,lexical,judge; default: each job's own.")
+        str | None, option("structure,lexical,judge; default: each job's own.", metavar="LAYERS")
     ] = None,
     judge: options.Judge = None,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="OUT", help="Where the new results go, as JSON lines.")
+        str | None, option("Where the new results go, as JSON lines.", "--output", "-o", metavar="OUT")
     ] = None,
     quiet: options.Quiet = False,
 ) -> int:

@@ -1,17 +1,23 @@
-"""``nightdesk up``, ``down`` and ``migrate``: the servers, workers and schema of a home."""
+"""``nightdesk up``, ``down``, ``migrate``, ``worker`` and ``serve``: the servers, workers and schema of a home."""
 
 import threading
+from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from worker import local
 from worker.cli import options
+from worker.cli.help import option
 from worker.cli.session import Session, session, stop_workers
-from worker.cli.terminal import tell, warn, write_json
-from worker.settings import load_settings
+from worker.cli.terminal import tell, warn, write_json, write_line
+from worker.process.logs import configure_logging, passwords_of
+from worker.settings import Settings, load_settings
+from worker.supervise.service_address import forget_service, note_service
 from worker.supervise.state_directory import state_of
-from worker.supervise.workers import Keeper, local_model_processes, supervisors_in, worker_specs
+from worker.supervise.workers import Keeper, keeping, local_model_processes, mark_ready, supervisors_in, worker_specs
+from worker.wiring import endpoints
 
 READY_S = 30.0
 """Seconds a worker may take until it listens; a slower one is reported, not a failure."""
@@ -20,17 +26,17 @@ READY_S = 30.0
 def up(
     workers: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "Workers: one that checks, the others call; without those of the local model and of urgent jobs. Default: one "
+            "that checks, and one that calls for each two cores.",
+            metavar="N",
             min=1,
             max=256,
-            metavar="N",
-            help="Workers: one that checks, the others call; without those of the local model and of urgent jobs. Default: one "
-            "that checks, and one that calls for each two cores.",
         ),
     ] = None,
     foreground: Annotated[
         bool,
-        typer.Option("--foreground", help="Stay, restart workers that end, stop all on SIGTERM."),
+        option("Stay, restart workers that end, stop all on SIGTERM.", "--foreground"),
     ] = False,
     as_json: options.Json = False,
 ) -> int:
@@ -127,3 +133,93 @@ def migrate(*, as_json: options.Json = False) -> int:
     else:
         tell(f"migrated the database from {before or 'empty'} to {after}")
     return 0
+
+
+def worker(
+    queues: Annotated[
+        str | None,
+        option(
+            "Queues to serve, separated by commas: generate, check, local, submit; or urgent alone; default: all but "
+            "urgent, and local only where NIGHTDESK_LOCAL_MODEL is set."
+        ),
+    ] = None,
+    record: Annotated[Path | None, typer.Option(hidden=True)] = None,
+) -> int:
+    """Run one worker process in the foreground.
+
+    It ends on SIGTERM or Ctrl-C, after the calls in flight. `generate` makes the provider calls, `check` checks the
+    answers, `local` those of jobs that want the local model, `submit` accepts jobs over Redis. With `urgent` it does all but
+    `local` for urgent jobs, and nothing else, so that they wait for no others.
+    """
+    # Celery takes longer to load than all else, and the other commands do without.
+    from celery import signals  # noqa: PLC0415
+
+    from worker.process.main import run_worker  # noqa: PLC0415
+
+    settings = load_settings()
+    served = _all(settings) if queues is None else list(filter(None, map(str.strip, queues.split(","))))
+
+    def ready(**_: Any) -> None:
+        assert record is not None
+        mark_ready(record)
+
+    if record is not None:
+        # Its name also makes the process recognisable by its command line.
+        signals.worker_ready.connect(ready, weak=False)
+    return run_worker(settings, endpoints(settings), served)
+
+
+def _all(settings: Settings) -> list[str]:
+    from worker.process.celery_app import QUEUES  # noqa: PLC0415
+    from worker.process.main import LOCAL_QUEUE  # noqa: PLC0415
+
+    return [queue for queue in QUEUES if queue != LOCAL_QUEUE or settings.local_model is not None]
+
+
+PORT = 8080
+
+
+def serve(
+    host: Annotated[str, option("Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option("Port to listen on; 0: any that is free.", min=0, max=65_535)] = PORT,
+    *,
+    workers: options.Workers = False,
+) -> int:
+    """Answer over HTTP in the foreground: submit jobs and batches, poll them, read results.
+
+    It ends on SIGTERM or Ctrl-C, after the requests under way. Workers do the jobs: those of 'nightdesk up', or any
+    that use the same database; with --workers some are started for as long as this runs, and again when one ends.
+    """
+    # Their frameworks take a second to load: the help does without.
+    server: Any = import_module("worker.http.server")
+    settings = load_settings()
+    access: Any = import_module("worker.http.authentication")
+    listener = server.listen(host, port)
+    with listener, session(settings, writes=settings.embedded(), staffs=workers) as opened:
+        configure_logging(settings.log_level, passwords_of(opened.where.database_url, opened.where.redis_url))
+        needs_no_key = opened.on_ledger(lambda ledger: access.check_reach(ledger.api_keys, host))
+        started = opened.staff_if_missing() if workers else []
+        app = import_module("worker.http.app").make_application(
+            settings, opened.where, loopback=access.is_loopback(host)
+        )
+        name = f"[{host}]" if ":" in host else host
+        address = f"http://{name}:{listener.getsockname()[1]}"
+        try:
+            with keeping(Keeper(opened.supervisor, started, tell)):
+                server.serve(app, settings, listener, lambda: _greet(opened, address, needs_no_key=needs_no_key))
+        except KeyboardInterrupt:
+            # The signal that ended it, raised again once everything is closed.
+            tell("stopped")
+        finally:
+            forget_service(settings.home)
+    return 0
+
+
+def _greet(opened: Session, address: str, *, needs_no_key: bool) -> None:
+    note_service(opened.settings.home, address)
+    write_line(address)
+    tell(f"listening on {address}; pages for people: {address}/view/; what it can do: {address}/openapi.json")
+    if needs_no_key:
+        tell("there are no keys: whatever runs on this machine may do everything ('nightdesk keys add' ends that)")
+    if opened.settings.embedded() and not opened.supervisor.running():
+        tell("no worker runs: 'nightdesk up' starts them")

@@ -6,13 +6,13 @@ from typing import Annotated
 from uuid import UUID
 
 import orjson
-import typer
 
 from tasks.errors import InputError
 from tasks.ports import Refused
 from worker.cli import options
 from worker.cli.batch_run import BatchRun
 from worker.cli.exits import INCOMPLETE, OK
+from worker.cli.help import option
 from worker.cli.outfile import STDOUT, check_output, writing
 from worker.cli.progress import reporting
 from worker.cli.session import on_ledger, session
@@ -32,20 +32,18 @@ def results(
     batch: options.BatchId,
     *,
     output: options.Output = STDOUT,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until all jobs are final (or held).")] = False,
+    wait: Annotated[bool, option("Wait until all jobs are final (or held).", "--wait")] = False,
     citation_style: CitationStyleOption = None,
     output_format: Format = None,
     with_sources: WithSources = False,
     with_confidence: WithConfidence = False,
     judged: Annotated[
-        str | None, typer.Option("--judged", metavar="FILE", help="Also write each claim that a judge decided.")
+        str | None, option("Also write each claim that a judge decided.", "--judged", metavar="FILE")
     ] = None,
     form: options.Form = None,
     failed: Annotated[
         bool,
-        typer.Option(
-            "--failed", help="Write the jobs that ended without an answer instead, with the reason, as input for 'run'."
-        ),
+        option("Write the jobs that ended without an answer instead, with the reason, as input for 'run'.", "--failed"),
     ] = False,
     quiet: options.Quiet = False,
 ) -> int:

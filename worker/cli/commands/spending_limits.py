@@ -1,51 +1,46 @@
-"""``nightdesk keys``: the keys of callers over HTTP."""
+"""``nightdesk keys`` and ``budget``: the keys of callers over HTTP, and what they and whole tenants may spend."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Annotated, Any, Literal
-
-import typer
 
 from schemas.access import Role
 from schemas.budget import DAY, TOTAL, BudgetStatus
 from tasks.errors import InputError
 from worker.cli import options
 from worker.cli.commands.removal_commands import age
+from worker.cli.help import argument, option
 from worker.cli.session import on_ledger
 from worker.cli.terminal import actor, tell, write_json, write_line
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.stored_keys import ApiKey
-from worker.operations.api_keys import KeyRequest, add_key, limit_key, rotate_key
-from worker.operations.budget_changes import amount
+from worker.ledger.stored_keys import LIMITS, ApiKey
+from worker.operations.api_keys import KeyRequest, add_key, amount, limit_key, period_of, rotate_key, set_budget
 from worker.operations.counts import cost, count_of
-from worker.operations.overview import OPTIONS, budget_line, dollars, words_of
+from worker.operations.overview import OPTIONS, budget_line, dollars, key_words, next_period, words_of
 from worker.settings import load_settings
-
-LIMITS = ("requests_per_second", "requests_per_minute", "jobs_waiting", "jobs_per_minute", "jobs_per_day")
 
 
 def _limit(text: str) -> Any:
-    return typer.Option(min=0, max=1_000_000_000, help=text)
+    return option(text, min=0, max=1_000_000_000)
 
 
 def keys(
     action: Annotated[
-        Literal["add", "list", "limit", "rotate", "revoke"], typer.Argument(help="add, list, limit, rotate or revoke.")
+        Literal["add", "list", "limit", "rotate", "revoke"], argument("add, list, limit, rotate or revoke.")
     ],
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="Of the key to add, limit, rotate or revoke; to limit, its id, too."),
+        argument("Of the key to add, limit, rotate or revoke; to limit, its id, too.", "[NAME]"),
     ] = None,
     *,
     role: Annotated[
         Role,
-        typer.Option(
-            help="read; submit (and cancel, and read); review (and read); metrics (of the service, and nothing else); admin."
+        option(
+            "read; submit (and cancel, and read); review (and read); metrics (of the service, and nothing else); admin."
         ),
     ] = Role.READ,
-    tenant: Annotated[str | None, typer.Option(help="Whose jobs it reaches; default: NIGHTDESK_TENANT.")] = None,
+    tenant: Annotated[str | None, option("Whose jobs it reaches; default: NIGHTDESK_TENANT.")] = None,
     requests_per_second: Annotated[
         int | None, _limit("Most requests a second, of each process that serves; 0: no limit.")
     ] = None,
@@ -59,23 +54,19 @@ def keys(
     jobs_per_day: Annotated[int | None, _limit("Most jobs submitted a day (UTC); 0: no limit.")] = None,
     max_cost_usd: Annotated[
         str | None,
-        typer.Option(
-            metavar="USD", help="The most that all jobs submitted with the key may cost, past ones too; 0: no limit."
-        ),
+        option("The most that all jobs submitted with the key may cost, past ones too; 0: no limit.", metavar="USD"),
     ] = None,
     max_cost_usd_per_day: Annotated[
-        str | None, typer.Option(metavar="USD", help="The most that their calls of a day (UTC) may cost; 0: no limit.")
+        str | None, option("The most that their calls of a day (UTC) may cost; 0: no limit.", metavar="USD")
     ] = None,
     expires: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Time from now after which a key to add or rotate is refused; else it never is, or when it was before.",
             metavar="90d",
-            help="Time from now after which a key to add or rotate is refused; else it never is, or when it was before.",
         ),
     ] = None,
-    overlap: Annotated[
-        str, typer.Option(metavar="24h", help="How long the secret before a rotation stays good.")
-    ] = "24h",
+    overlap: Annotated[str, option("How long the secret before a rotation stays good.", metavar="24h")] = "24h",
     as_json: options.Json = False,
 ) -> int:
     """Make, list, limit, rotate or revoke keys of callers over HTTP ('nightdesk serve').
@@ -87,15 +78,12 @@ def keys(
     expires_in = None if expires is None else _stretch(expires, "expires", shortest=timedelta(minutes=1))
     numbers = (requests_per_second, requests_per_minute, jobs_waiting, jobs_per_minute, jobs_per_day)
     limits = dict(zip(LIMITS, numbers, strict=True))
-    money = {
-        period: amount(usd, field=OPTIONS[period])
-        for period, usd in ((TOTAL, max_cost_usd), (DAY, max_cost_usd_per_day))
-        if usd is not None
-    }
+    periods = {TOTAL: max_cost_usd, DAY: max_cost_usd_per_day}
+    money = {period: amount(usd, field=OPTIONS[period]) for period, usd in periods.items() if usd is not None}
     if (name is None) is not (action == "list"):
         raise InputError("list takes no name, the others take one: nightdesk keys add NAME", field="NAME")
     if name is None:
-        _show(on_ledger(_all_keys, makes=True), as_json=as_json)
+        _show_keys(on_ledger(_states, makes=True), as_json=as_json)
     elif action == "revoke":
         key = on_ledger(lambda ledger: ledger.api_keys.revoke(name, actor()), makes=True)
         if as_json:
@@ -107,7 +95,13 @@ def keys(
         key, secret = on_ledger(lambda ledger: rotate_key(ledger, name, stays, expires_in), makes=True)
         _tell_secret(key, secret, f"the secret before ends {_moment(key.previous_until)}", as_json=as_json)
     elif action == "limit":
-        _tell_limits(on_ledger(lambda ledger: _limited(ledger, name, limits, money), makes=True), as_json=as_json)
+
+        async def limited(ledger: PostgresLedger) -> list[_KeyState]:
+            key = await limit_key(ledger, name, limits, money, actor())
+            return await _states(ledger, [key])
+
+        (state,) = on_ledger(limited, makes=True)
+        _tell_limits(state, as_json=as_json)
     else:
         owner = load_settings().tenant if tenant is None else options.tenant_of(tenant, new=True)
         request = KeyRequest(name, owner, role, limits, money, expires_in)
@@ -128,12 +122,9 @@ def _tell_secret(key: ApiKey, secret: str, what: str, *, as_json: bool) -> None:
 def _stretch(text: str, option: str, shortest: timedelta = timedelta()) -> timedelta:
     """Reads a stretch of time; raises ``InputError``."""
     stretch = age(text, option)
-    if not shortest <= stretch <= _LONGEST_STRETCH:
+    if not shortest <= stretch <= timedelta(days=3_650):
         raise InputError(f"{text!r} is too short or too long: give 1m to 3650d", field=option)
     return stretch
-
-
-_LONGEST_STRETCH = timedelta(days=3_650)
 
 
 def _moment(at: datetime | None) -> str:
@@ -148,7 +139,7 @@ class _KeyState:
     budgets: list[BudgetStatus]
     jobs_today: int | None = None
     """None: its jobs are not counted."""
-    revoked: tuple[BudgetStatus, ...] = ()
+    revoked: Sequence[BudgetStatus] = ()
     """Budgets of earlier keys of its name, for which jobs wait."""
 
     def document(self) -> dict[str, Any]:
@@ -171,25 +162,19 @@ def _used(budget: BudgetStatus) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-async def _all_keys(ledger: PostgresLedger) -> list[_KeyState]:
-    jobs_today, budgets = await ledger.api_keys.jobs_today(), await ledger.budgets.all()
-    return [
-        _KeyState(key, _budgets_of(key, budgets), None if key.revoked_at else jobs_today.get(key.name))
-        for key in await ledger.api_keys.all()
-    ]
-
-
-async def _limited(
-    ledger: PostgresLedger, name: str, limits: Mapping[str, int | None], money: Mapping[str, Decimal]
-) -> _KeyState:
-    key = await limit_key(ledger, name, limits, money, actor())
+async def _states(ledger: PostgresLedger, keys: Sequence[ApiKey] = ()) -> list[_KeyState]:
+    """The state of some keys, or of all with the jobs of today."""
+    jobs_today = {} if keys else await ledger.api_keys.jobs_today()
     budgets = await ledger.budgets.all()
-    revoked = [each for each in budgets if each.key == key.name and each.key_revoked and each.key_id != key.id]
-    return _KeyState(key, _budgets_of(key, budgets), revoked=tuple(revoked))
-
-
-def _budgets_of(key: ApiKey, budgets: list[BudgetStatus]) -> list[BudgetStatus]:
-    return [budget for budget in budgets if budget.key_id == key.id]
+    return [
+        _KeyState(
+            key,
+            [each for each in budgets if each.key_id == key.id],
+            None if key.revoked_at else jobs_today.get(key.name),
+            [each for each in budgets if each.key == key.name and each.key_revoked and each.key_id != key.id],
+        )
+        for key in keys or await ledger.api_keys.all()
+    ]
 
 
 def _tell_limits(state: _KeyState, *, as_json: bool) -> None:
@@ -222,7 +207,7 @@ def _validity(key: ApiKey) -> str:
     return "; ".join(parts)
 
 
-def _show(states: list[_KeyState], *, as_json: bool) -> None:
+def _show_keys(states: list[_KeyState], *, as_json: bool) -> None:
     if as_json:
         write_json([state.document() for state in states])
         return
@@ -238,3 +223,75 @@ def _show(states: list[_KeyState], *, as_json: bool) -> None:
                 short = [budget for budget in state.budgets if budget.used_up] or state.budgets
                 money = " ".join(f"{OPTIONS[budget.period]} USD" for budget in short)
                 write_line(f"{'':<20} more: nightdesk keys limit {key.id} {money}")
+
+
+def budget(
+    action: Annotated[Literal["set", "list", "remove"], argument("set, list or remove.")],
+    period: Annotated[
+        str | None,
+        argument(
+            "'day Europe/Berlin' for calendar days there, or hours: '22:00-06:00 Europe/Berlin', 'mon-fri 22:00-06:00 UTC'.",
+            "[PERIOD]",
+        ),
+    ] = None,
+    usd: Annotated[str | None, argument("The most that the calls of one period may cost.", "[USD]")] = None,
+    *,
+    tenant: Annotated[str | None, option("Whose calls; default: NIGHTDESK_TENANT, and for list all tenants.")] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Bound what all calls of a tenant may cost in a day, or in a night.
+
+    Every call is paid from the budgets of its tenant and the ceiling of its batch, or it is not made. A job that meets a
+    budget that is used up waits, and goes on by itself in the next period, or at once when the budget is raised.
+    'list' has those of keys, too, which 'nightdesk keys limit' sets.
+    """
+    for word in (period, usd):
+        if word is not None and word.startswith("--"):
+            raise InputError(f"no such option: {word}; 'nightdesk budget --help' names those there are")
+    settings = load_settings()
+    if action == "list":
+        if period is not None:
+            raise InputError("list takes no period: nightdesk budget list --tenant NAME", field="PERIOD")
+        owner = None if tenant is None else options.tenant_of(tenant)
+        return _show_budgets(on_ledger(lambda ledger: ledger.budgets.all(owner), settings, makes=True), as_json=as_json)
+    shape = "nightdesk budget set PERIOD USD" if action == "set" else "nightdesk budget remove PERIOD"
+    if period is None:
+        raise InputError(f"is missing: {shape}", field="PERIOD")
+    if (usd is None) is (action == "set"):
+        raise InputError(f"{'is missing' if usd is None else 'is one too many'}: {shape}", field="USD")
+    # A budget of an old name can still be removed.
+    owner = settings.tenant if tenant is None else options.tenant_of(tenant, new=action == "set")
+    name = period_of(period)
+    if usd is None:
+        on_ledger(lambda ledger: ledger.budgets.remove(owner, name), settings, makes=True)
+        tell(f"the tenant {owner} has no budget for {name!r} any more")
+        return 0
+    most = amount(usd)
+    changed = on_ledger(lambda ledger: set_budget(ledger, owner, name, most, actor()), settings, makes=True)
+    return _show_budgets([changed], as_json=as_json)
+
+
+def _show_budgets(budgets: list[BudgetStatus], *, as_json: bool) -> int:
+    if as_json:
+        write_json([each.model_dump(mode="json") for each in budgets])
+        return 0
+    if not budgets:
+        tell("there are no budgets: the calls of every tenant are bounded by the ceilings of batches alone")
+    for each in budgets:
+        write_line(_line(each))
+    return 0
+
+
+def _line(budget: BudgetStatus) -> str:
+    period = budget.period if budget.key is None else f"{key_words(budget)}, {budget.period}"
+    parts = [f"{budget.tenant}, {period}: {cost(budget.spent_usd)} of {dollars(budget.max_cost_usd)} spent"]
+    if budget.reserved_usd:
+        parts.append(f"{cost(budget.reserved_usd)} reserved")
+    if budget.next_at is not None:
+        parts.append(f"next period from {next_period(budget)}")
+    if budget.waiting:
+        owner = "tenant" if budget.key is None else "key"
+        parts.append(f"{count_of(budget.waiting, 'job')} of the {owner} held for money")
+    if budget.too_small and budget.least_usd is not None:
+        parts.append(f"too small for any of them: a call reserves {dollars(budget.least_usd)} or more")
+    return ", ".join(parts)
