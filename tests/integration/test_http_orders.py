@@ -102,7 +102,7 @@ def test_a_program_judges_answers_and_reads_the_labels_to_learn_from(door: Door)
         ("local/ada", 0, None, ANSWER),
     ]
     assert lines[0]["sources"] == [SOURCE]
-    assert [read_label(line, "", "").target for line in lines] == [night.jobs[1]] * 2
+    assert [read_label(line, "").target for line in lines] == [night.jobs[1]] * 2
 
 
 @pytest.mark.parametrize(

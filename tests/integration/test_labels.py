@@ -20,6 +20,7 @@ from worker.ledger.labels import LabelVerdict
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.label_changes import (
     Exported,
+    Imported,
     LabelRequest,
     add_label,
     exported_labels,
@@ -104,7 +105,8 @@ def test_labels_are_replaced_by_person_shown_exported_and_read_by_the_calibratio
         faults: list[str] = []
         answers, _ = read_labels(str(path), faults.append)
         assert (faults, [answer.supported for answer in answers]) == ([], [True, False, False])
-        again = await import_labels(ledger, str(path), "eve")
+        again = Imported()
+        await import_labels(ledger, str(path), "eve", again)
         assert (again.lines, again.stored, again.refused) == (3, 3, [])
         assert len((await ledger.reading.job_detail(job)).labels) == 4
 
@@ -139,10 +141,11 @@ def test_bad_lines_are_refused_alone_with_line_and_field(database_url: str, tmp_
         path = tmp_path / "labels.jsonl"
         path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
 
-        faults: list[str] = []
-        done = await import_labels(ledger, str(path), "eve", faults.append)
+        done = Imported()
+        await import_labels(ledger, str(path), "eve", done)
+        faults = done.refused
 
-        assert (done.lines, done.stored, done.refused) == (17, 3, faults)
+        assert (done.lines, done.stored) == (17, 3)
         expected = {
             4: "not valid JSON", 5: "is not a JSON object", 6: "job_id: is missing", 7: "job_id: 'x' is no id",
             8: "custom_id: is missing", 9: "has no job with custom id, line or position 'nobody'", 10: "job_id: no job",

@@ -33,24 +33,16 @@ class OutputFailed(ServiceUnavailable):
     """The results could not be written down; they still are in the ledger."""
 
 
-_CODES: tuple[tuple[type[Exception], int], ...] = (
-    (InputError, BAD_INPUT),
-    (ConfigurationError, BAD_INPUT),
-    (NotFound, BAD_INPUT),
-    (Unstorable, BAD_INPUT),
-    (ServiceUnavailable, UNREACHABLE),
-    (LedgerError, UNREACHABLE),
-    (LocalServerError, UNREACHABLE),
-    (NightdeskError, INCOMPLETE),
-    (Abort, INTERRUPTED),
-)
-
-
 def exit_code_of(error: Exception) -> int | None:
     """The exit code for an error; None when it is a defect of ours and deserves its traceback."""
-    for kind, code in _CODES:
-        if isinstance(error, kind):
-            return code
+    if isinstance(error, InputError | ConfigurationError | NotFound | Unstorable):
+        return BAD_INPUT
+    if isinstance(error, ServiceUnavailable | LedgerError | LocalServerError):
+        return UNREACHABLE
+    if isinstance(error, NightdeskError):
+        return INCOMPLETE
+    if isinstance(error, Abort):
+        return INTERRUPTED
     # Errors of the command line itself bring their own code and can show themselves.
     own: int | None = getattr(error, "exit_code", None)
     return own if hasattr(error, "format_message") else None

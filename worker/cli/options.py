@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from schemas.base import check_stored_tenant, check_tenant
 from schemas.generation import CheckerName
 from schemas.job import GenerationConfig
-from schemas.window import Window, parse_window
+from schemas.window import parse_window
 from tasks.errors import InputError, NotFound
 from worker.cli.help import ANSWER, CHECK, FILES, MONEY, NIGHT, TERMINAL, argument, option
 from worker.operations.file_form import FileForm
@@ -162,7 +162,10 @@ class Handover:
         # A time of day is the next one after the batch may begin; one with a date is compared with the window by the submission.
         after = start
         if self.window is not None:
-            opening = _window_of(self.window).opening(start)
+            try:
+                opening = parse_window(self.window).opening(start)
+            except ValueError as error:
+                raise InputError(f"--window: {error}") from None
             after = opening if _TIME_OF_DAY.fullmatch(self.deadline or "") else start
         fields = {name: getattr(self, name) for name in ("name", "key", "max_cost_usd", "window", "callback_url")}
         fields["not_before"] = self.not_before and start.isoformat()
@@ -325,13 +328,6 @@ def _zone_of(name: str, option: str) -> ZoneInfo:
 _TIME_OF_DAY = re.compile(r"(\d{1,2}:\d\d)(?: +(\S+))?")
 
 
-def _window_of(text: str) -> Window:
-    try:
-        return parse_window(text)
-    except ValueError as error:
-        raise InputError(f"--window: {error}") from None
-
-
 def describe_window(batch: Mapping[str, Any]) -> str:
     """The window of a batch in this machine's time, for people; empty without one.
 
@@ -346,3 +342,15 @@ def describe_window(batch: Mapping[str, Any]) -> str:
         opening = window.opening(moments.get("not_before", datetime.now(UTC)))
         parts.append(f"calls begin only in {window.text}, first on {opening.astimezone(window.zone):%Y-%m-%d %H:%M %Z}")
     return "; ".join(parts)
+
+
+_AGE = re.compile(r"(\d{1,6})([smhdw])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def age(text: str, field: str = "older-than") -> timedelta:
+    """Reads an age or another stretch of time, such as ``90d``; raises ``InputError``."""
+    match = _AGE.fullmatch(text.strip())
+    if match is None:
+        raise InputError(f"{text!r} is not an age; say for example 90d, 12w, 36h, 30m or 0s", field=field)
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})

@@ -102,9 +102,23 @@ def writing(name: str, batch_id: UUID | None = None, *, force: bool = False) -> 
         if path.exists() and not path.is_file():
             with path.open("wb") as file:
                 yield file
-        else:
-            with _draft(path, batch_id, force=force) as file:
-                yield file
+            return
+        draft = draft_of(path)
+        try:
+            with draft.open("wb", buffering=BLOCK_BYTES) as file:
+                if path.suffix == ".gz":
+                    packed = gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=6)
+                    with io.BufferedWriter(packed, BLOCK_BYTES) as buffered:
+                        yield buffered
+                else:
+                    yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if not force:
+                keep_previous(path, batch_id)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
     except OSError as error:
         raise OutputFailed(f"{name} can't be written: {error}") from error
 
@@ -112,23 +126,3 @@ def writing(name: str, batch_id: UUID | None = None, *, force: bool = False) -> 
 def draft_of(path: Path) -> Path:
     """The name of a file until it takes its own."""
     return path.with_name(f".{path.name}.{os.getpid()}.part")
-
-
-@contextmanager
-def _draft(path: Path, batch_id: UUID | None, *, force: bool) -> Iterator[IO[bytes]]:
-    draft = draft_of(path)
-    try:
-        with draft.open("wb", buffering=BLOCK_BYTES) as file:
-            if path.suffix == ".gz":
-                packed = gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=6)
-                with io.BufferedWriter(packed, BLOCK_BYTES) as buffered:
-                    yield buffered
-            else:
-                yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if not force:
-            keep_previous(path, batch_id)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

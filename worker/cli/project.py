@@ -7,15 +7,14 @@ directory, and at the first folder of another user: a settings file may name cod
 import os
 import tomllib
 from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 HOME = ".nightdesk"
 CONFIG = "nightdesk.toml"
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
+class Project(NamedTuple):
     """A folder with a home or a settings file."""
 
     folder: Path
@@ -24,7 +23,12 @@ class Project:
     @property
     def home(self) -> Path:
         """The home: that of its settings file, from its folder, or the one in it."""
-        return self.folder / _home_of(self.config)
+        try:
+            home = None if self.config is None else tomllib.loads(self.config.read_text(encoding="utf-8")).get("home")
+        except (OSError, ValueError):
+            # It is reported where settings are loaded.
+            home = None
+        return self.folder / (Path(home).expanduser() if isinstance(home, str) else HOME)
 
 
 def adopt_project(environment: MutableMapping[str, str], folder: Path) -> None:
@@ -68,15 +72,3 @@ def _is_own(path: Path) -> bool:
         return path.stat().st_uid == os.geteuid()
     except OSError:
         return False
-
-
-def _home_of(config: Path | None) -> Path:
-    """The home that a settings file names; a file that can't be read is reported where settings are loaded."""
-    if config is not None:
-        try:
-            home = tomllib.loads(config.read_text(encoding="utf-8")).get("home")
-        except (OSError, ValueError):
-            home = None
-        if isinstance(home, str):
-            return Path(home).expanduser()
-    return Path(HOME)

@@ -8,7 +8,7 @@ from rich.padding import Padding
 
 from worker.cli.console import safe
 from worker.operations.counts import count_of
-from worker.operations.prompt_proof import Finding, Place, PromptProof
+from worker.operations.prompt_proof import Finding, PromptProof
 
 MOST_LISTED = 20
 """Jobs that are not proven, or whose body differs, listed for people."""
@@ -26,11 +26,8 @@ def show_proofs(out: Console, proofs: Sequence[PromptProof]) -> None:
     if len(proofs) == 1:
         _show_proof(out, proofs[0])
         return
-    for title, findings in (
-        ("messages", Counter(proof.messages for proof in proofs)),
-        ("bodies", Counter(proof.body for proof in proofs)),
-    ):
-        for finding, count in findings.most_common():
+    for title, part in (("messages", "messages"), ("bodies", "body")):
+        for finding, count in Counter[Finding](getattr(proof, part) for proof in proofs).most_common():
             out.print(safe(f"{count:,} {title} {_FINDINGS[finding]}"))
     by_reason: dict[tuple[str, ...], list[PromptProof]] = {}
     for proof in proofs:
@@ -50,20 +47,16 @@ def show_proofs(out: Console, proofs: Sequence[PromptProof]) -> None:
 def _show_proof(out: Console, proof: PromptProof) -> None:
     name = f" ({proof.custom_id})" if proof.custom_id else ""
     out.print(safe(f"job {proof.job_id}{name}", "bold"))
-    lines = [f"messages {_FINDINGS[proof.messages]}"]
-    if proof.sha256 is not None:
-        lines.append(f"SHA-256 {proof.sha256}")
-    lines.append(f"body {_FINDINGS[proof.body]}")
-    if proof.body_sha256 is not None:
-        lines.append(f"SHA-256 {proof.body_sha256}")
+    lines = []
+    for title, finding, sha256 in (
+        ("messages", proof.messages, proof.sha256),
+        ("body", proof.body, proof.body_sha256),
+    ):
+        lines += [f"{title} {_FINDINGS[finding]}", *([f"SHA-256 {sha256}"] if sha256 is not None else [])]
     lines += proof.reasons
     for line in lines:
         out.print(Padding(safe(line, "" if proof.proven else "yellow"), (0, 0, 0, 2)))
-    if proof.place is not None:
-        _show_place(out, proof.place)
-
-
-def _show_place(out: Console, place: Place) -> None:
-    out.print(safe(f"  first difference: message {place.message} ({place.role}), character {place.character}"))
-    for title, text in (("sent", place.before), ("now", place.now)):
-        out.print(Padding(safe(f"{title}: {'no such message' if text is None else repr(text)}"), (0, 0, 0, 4)))
+    if (place := proof.place) is not None:
+        out.print(safe(f"  first difference: message {place.message} ({place.role}), character {place.character}"))
+        for title, text in (("sent", place.before), ("now", place.now)):
+            out.print(Padding(safe(f"{title}: {'no such message' if text is None else repr(text)}"), (0, 0, 0, 4)))

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -113,11 +113,13 @@ def has_ledger(settings: Settings) -> bool:
 
 
 @contextmanager
-def session(settings: Settings, *, writes: bool = True, staffs: bool = False, stays: bool = False) -> Iterator[Session]:
+def session(
+    settings: Settings | None = None, *, writes: bool = True, staffs: bool = False, stays: bool = False
+) -> Iterator[Session]:
     """Holds a home's servers open.
 
     Args:
-        settings: name the servers, or let them be the embedded ones.
+        settings: name the servers, or let them be the embedded ones; None: those of this process.
         writes: bring the schema up to date, and make a home that isn't there. A command that only reads leaves both.
         staffs: the command may start workers; the last such command stops those that are not to stay.
         stays: what is started stays when the command ends; else the last command that uses the servers stops them, unless
@@ -125,21 +127,38 @@ def session(settings: Settings, *, writes: bool = True, staffs: bool = False, st
 
     Raises: ConfigurationError, LedgerUnavailable, SchemaMismatch, LocalServerError, NotFound.
     """
+    settings = settings or load_settings()
     state = state_of(settings)
     local_servers = settings.embedded()
     if local_servers and not writes and not state.has_servers:
         raise NotFound(
             f"there is no ledger in {state.root} yet: 'nightdesk run' or 'up' makes one (see NIGHTDESK_HOME)"
         )
-    # With servers of somebody else's, a command that starts nothing needs no home: it may have nowhere to write.
-    with _use(settings, state, staffs=staffs) if local_servers or staffs else nullcontext(_Part()) as part:
+    answers_for_servers = staffs
+    with ExitStack() as stack:
+        # With servers of somebody else's, a command that starts nothing needs no home: it may have nowhere to write.
+        if local_servers or staffs:
+            state.create()
+            use = stack.enter_context(state.use())
+
+            def leave() -> None:
+                """Ends with the last user what a command started; one that looks ends nothing of others."""
+                if answers_for_servers:
+                    state.release_servers()
+                if use.is_last() and state.servers_are_released and not Supervisor(state).running():
+                    local.stop(state.root)
+                    state.mark_servers(ephemeral=False)
+
+            stack.callback(leave)
+        if staffs:
+            stack.enter_context(_staffing(settings, state))
         where = endpoints(settings)
         if local_servers and stays:
             state.mark_servers(ephemeral=False)
         elif where.started == {"postgres", "valkey"}:
             # A server that was started again alone belongs to the command that runs the other.
             state.mark_servers(ephemeral=True)
-            part.answers_for_servers = True
+            answers_for_servers = True
         migrated = migrate(where.database_url) if writes else None
         opened = Session(settings, state, where, supervisor_of(settings, state), migrated)
         if stays:
@@ -147,37 +166,17 @@ def session(settings: Settings, *, writes: bool = True, staffs: bool = False, st
         yield opened
 
 
-@dataclass(slots=True)
-class _Part:
-    answers_for_servers: bool = False
-    """The command started the embedded servers, or may start workers on them."""
-
-
 @contextmanager
-def _use(settings: Settings, state: StateDirectory, *, staffs: bool) -> Iterator[_Part]:
-    """Uses a home; what a command started ends with its last user, and a command that looks ends nothing of others."""
-    state.create()
-    part = _Part(staffs)
-    with state.use() as use:
+def _staffing(settings: Settings, state: StateDirectory) -> Iterator[None]:
+    """Uses the workers of a home; the last who does stops those that are not to stay."""
+    with state.use_workers() as use:
         try:
-            with state.use_workers() if staffs else nullcontext() as workers:
-                try:
-                    yield part
-                finally:
-                    if workers is not None and workers.is_last():
-                        _stop_ephemeral(settings, state)
+            yield
         finally:
-            if part.answers_for_servers:
-                state.release_servers()
-            if use.is_last() and state.servers_are_released and not Supervisor(state).running():
-                local.stop(state.root)
-                state.mark_servers(ephemeral=False)
-
-
-def _stop_ephemeral(settings: Settings, state: StateDirectory) -> None:
-    for supervisor in supervisors_in(state):
-        names = [process.spec.name for process in supervisor.running().values() if process.ephemeral]
-        stop_workers(supervisor, names, settings)
+            if use.is_last():
+                for supervisor in supervisors_in(state):
+                    running = supervisor.running().values()
+                    stop_workers(supervisor, [each.spec.name for each in running if each.ephemeral], settings)
 
 
 def stop_workers(supervisor: Supervisor, names: list[str], settings: Settings) -> None:

@@ -1,10 +1,9 @@
 """Sums up submissions, batches and runs: a few lines for people, or JSON."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from schemas.batch import BatchStatus, FailureCause
@@ -122,8 +121,7 @@ def refused_document(lines: Iterable[Refused]) -> list[dict[str, Any]]:
     return [{"position": line.position, "where": line.place, "message": line.message} for line in lines]
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """The outcome of a whole run."""
 
     batch_id: UUID | None

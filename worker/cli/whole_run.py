@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any
+from typing import NamedTuple
 from uuid import UUID
 
 from schemas.batch import BatchStatus
@@ -51,8 +51,7 @@ from worker.settings import Settings
 from worker.supervise.service_address import batch_address
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest:
+class RunRequest(NamedTuple):
     """The order for a whole run."""
 
     output: str
@@ -93,25 +92,26 @@ def run_batch(settings: Settings, request: RunRequest) -> Report:
 
 def _run_batch(settings: Settings, request: RunRequest, interruption: Interruption) -> Report:
     began = time.monotonic()
-    order, submission = request.order, None
+    order = request.order
     if request.waits:
         check_output(request.output, order.files if order is not None else ())
     first_step = Step.CHECK if request.check_only else Step.GENERATE
     answerers = run_interruptible(find_answerers(settings, first_step, starts=request.with_workers))
+    whole_run = _WholeRun(request, answerers, began, request.resume)
+    looks = False
     if order is not None:
         submission = new_submission(order, settings, answerers, **({} if request.quiet else {"tell": tell}))
         if submission.empty:
             return _nothing_submitted(submission.intake.refused, began)
-    looks = submission is not None and submission.may_be_known and (not settings.embedded() or has_ledger(settings))
-    if submission is not None:
+        whole_run.submission = submission
         announce(settings, submission, answerers, quiet=request.quiet)
-    whole_run = _WholeRun(request, submission, answerers, began, request.resume)
-    if submission is not None and not looks:
-        whole_run.ask(settings, submission)
+        looks = submission.may_be_known and (not settings.embedded() or has_ledger(settings))
+        if not looks:
+            whole_run.ask(settings, submission)
     # What only hands in leaves the schema of a server to 'migrate' and 'up'.
-    writes = submission is not None and (request.waits or settings.embedded())
+    writes = order is not None and (request.waits or settings.embedded())
     with session(settings, writes=writes, staffs=request.with_workers) as opened:
-        if submission is not None and looks:
+        if looks:
             if (earlier := earlier_batch(opened, submission, quiet=request.quiet)) is not None:
                 whole_run.take(earlier, submission)
             whole_run.ask(settings, submission)
@@ -136,10 +136,10 @@ def _nothing_submitted(refused: Sequence[InputLine], began: float) -> Report:
 @dataclass(slots=True)
 class _WholeRun:
     request: RunRequest
-    submission: Submission | None
     answerers: Answerers
     began: float
     batch_id: UUID | None
+    submission: Submission | None = None
     earlier: BatchStatus | None = None
     """Of a batch with the same input that was there already."""
     results_so_far: int = 0
@@ -151,24 +151,22 @@ class _WholeRun:
 
     def how_to_go_on(self, opened: Session | None = None) -> str:
         """The whereabouts of the jobs, and the command that takes the run up again; a ledger that is open is asked."""
-        if self.batch_id is not None and self.request.waits:
-            so_far = (
-                f" {count_of(self.results_so_far, 'result')} so far: {self.request.output}."
-                if self.results_so_far
-                else ""
-            )
+        request, submission = self.request, self.submission
+        if self.batch_id is not None and request.waits:
+            results = count_of(self.results_so_far, "result")
+            so_far = f" {results} so far: {request.output}." if self.results_so_far else ""
             return (
                 f"The jobs of batch {self.batch_id} stay in the ledger, those that are done too.{so_far} Go on with: "
-                f"nightdesk run --resume {self.batch_id} -o {self.request.output}"
+                f"nightdesk run --resume {self.batch_id} -o {request.output}"
             )
-        if self.submission is not None and self.submission.receipt is not None:
+        if submission is None:
+            return ""
+        if submission.receipt is not None:
             return "The jobs stay in the ledger, those that are done too. The same command finds them again."
-        if self.submission is not None and opened is not None:
-            fate, self.batch_id = fate_of(opened, self.submission)
-            return fate if self.batch_id is None or not self.request.waits else self.how_to_go_on()
-        if self.submission is not None:
-            return f"Nothing was submitted, unless 'nightdesk status {self.submission.batch.id}' knows of it."
-        return ""
+        if opened is None:
+            return f"Nothing was submitted, unless 'nightdesk status {submission.batch.id}' knows of it."
+        fate, self.batch_id = fate_of(opened, submission)
+        return fate if self.batch_id is None or not request.waits else self.how_to_go_on()
 
     def ask(self, settings: Settings, submission: Submission) -> None:
         """Makes sure of the models before they are called; of a batch that is there, where its calls were stopped."""
@@ -212,7 +210,11 @@ class _WholeRun:
             if request.afterwards is not None and run.batch_id is not None:
                 await request.afterwards(ledger)
             seconds = time.monotonic() - self.began
-            estimate = await self._beside_truth(ledger, run.batch_id)
+            estimate = None
+            if request.estimate and run.batch_id is not None:
+                from worker.operations.estimation import first_estimate  # noqa: PLC0415 - as below
+
+                estimate = await first_estimate(ledger, run.batch_id)
             page = None if run.batch_id is None else batch_address(opened.settings.home, run.batch_id)
             return Report(
                 run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), failures, estimate, page=page
@@ -230,13 +232,6 @@ class _WholeRun:
         finally:
             output.close()
             self.results_so_far = output.results
-
-    async def _beside_truth(self, ledger: PostgresLedger, batch_id: UUID | None) -> dict[str, Any] | None:
-        if not self.request.estimate or batch_id is None:
-            return None
-        from worker.operations.estimation import first_estimate  # noqa: PLC0415 - as below
-
-        return await first_estimate(ledger, batch_id)
 
     async def _estimate(self, ledger: PostgresLedger, submission: Submission, settings: Settings) -> None:
         """Estimates the files, says so and puts the estimate into the batch."""

@@ -33,7 +33,7 @@ async def label(request: Request, service: ServiceOf, caller: Reviewer, job: Own
     """Store the verdict of a person on the answer of a final job, or on one claim of it; the person's newer one replaces it."""
     raw = parse_json(await read_body(request, MOST_BYTES))
     order = raw if not isinstance(raw, dict) else {**raw, "job_id": str(job.job_id), "by": _person(raw, caller.name)}
-    stored, _ = await add_label(service.ledger, read_label(order, caller.name, ""))
+    stored, _ = await add_label(service.ledger, read_label(order, caller.name))
     document = StoredLabel(
         job_id=stored.job_id,
         run=stored.run,

@@ -2,8 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable, SchemaMismatch
@@ -15,8 +14,7 @@ from worker.settings import Settings, worker_name
 from worker.wiring import endpoints
 
 
-@dataclass(frozen=True, slots=True)
-class Answerer:
+class Answerer(NamedTuple):
     """The settings, and the keys that are there, of a process that answers jobs."""
 
     settings: Settings
@@ -29,8 +27,7 @@ class Answerer:
         return ConfiguredProviders(self.settings, self.environment)
 
 
-@dataclass(frozen=True, slots=True)
-class Answerers:
+class Answerers(NamedTuple):
     """The processes that may answer, each kind once."""
 
     kinds: Sequence[Answerer]

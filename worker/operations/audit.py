@@ -1,19 +1,18 @@
 """Puts together everything known of one job, for an audit."""
 
-from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from schemas.job import SourceContext
-from schemas.model_call import MessagesSnapshot, Prompt
+from schemas.model_call import Prompt
 from schemas.record import JobResult
 from tasks.errors import NotFound
 from tasks.ports import JobDetail
 from worker.ledger.postgres import PostgresLedger
 
 
-@dataclass(frozen=True, slots=True)
-class Messages:
+class Messages(NamedTuple):
     """The exact messages that were sent for an answer."""
 
     sha256: str
@@ -32,8 +31,7 @@ class Proof(NamedTuple):
     proven: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Audit:
+class Audit(NamedTuple):
     """One job as the ledger knows it, its result, the messages sent for it, and a proof for each answer of any round."""
 
     detail: JobDetail
@@ -46,9 +44,28 @@ def audit_of(detail: JobDetail, result: JobResult) -> Audit:
     """Puts an audit together from what the ledger tells, and the result made of it."""
     if detail.view.unreadable is not None:
         return Audit(detail, result, None, ())
-    snapshot = _snapshot(detail)
-    proofs = tuple(_proof(detail, completion) for completion in _readable(detail))
-    return Audit(detail, result, None if snapshot is None else _messages(detail, snapshot), proofs)
+    contents = [source.content for source in detail.view.request.context]
+    # The rows of some answers can't be read.
+    readable = [
+        (each, Prompt.model_validate(each["prompt"]).snapshot)
+        for each in detail.completions
+        if "unreadable" not in each
+    ]
+    proofs = tuple(
+        Proof(f"{each['run']}.{each['round']} {each['purpose']}", messages.sha256, messages.proves(contents))
+        for each, messages in readable
+    )
+    record = detail.view.record
+    snapshot = record.messages_snapshot if record is not None else None
+    # While there is no record yet, the newest answer that won.
+    snapshot = snapshot or next((messages for each, messages in reversed(readable) if each["won"]), None)
+    if snapshot is None:
+        return Audit(detail, result, None, proofs)
+    texts = (
+        *((role.value, text) for role, text in snapshot.texts(contents)),
+        *zip(repeat("question"), snapshot.questions),
+    )
+    return Audit(detail, result, Messages(snapshot.sha256, snapshot.proves(contents), texts), proofs)
 
 
 async def find_job(ledger: PostgresLedger, job_or_batch: UUID, name: str) -> JobDetail:
@@ -68,32 +85,6 @@ async def job_of(ledger: PostgresLedger, job_or_batch: UUID, name: str = "") -> 
             f"{job_id} is neither a batch nor a job of this ledger; 'nightdesk status' lists batches"
         ) from None
     return None
-
-
-def _snapshot(detail: JobDetail) -> MessagesSnapshot | None:
-    """Of the record; while there is none yet, of the newest answer that won."""
-    if detail.view.record is not None and detail.view.record.messages_snapshot is not None:
-        return detail.view.record.messages_snapshot
-    won = [completion for completion in _readable(detail) if completion["won"]]
-    return Prompt.model_validate(won[-1]["prompt"]).snapshot if won else None
-
-
-def _readable(detail: JobDetail) -> list[dict[str, Any]]:
-    """The answers but those whose rows can't be read."""
-    return [completion for completion in detail.completions if "unreadable" not in completion]
-
-
-def _proof(detail: JobDetail, completion: dict[str, Any]) -> Proof:
-    snapshot = Prompt.model_validate(completion["prompt"]).snapshot
-    call = f"{completion['run']}.{completion['round']} {completion['purpose']}"
-    return Proof(call, snapshot.sha256, snapshot.proves([source.content for source in detail.view.request.context]))
-
-
-def _messages(detail: JobDetail, snapshot: MessagesSnapshot) -> Messages:
-    contents = [source.content for source in detail.view.request.context]
-    texts = tuple((role.value, text) for role, text in snapshot.texts(contents))
-    texts += tuple(("question", text) for text in snapshot.questions)
-    return Messages(snapshot.sha256, snapshot.proves(contents), texts)
 
 
 def to_json(audit: Audit) -> dict[str, Any]:

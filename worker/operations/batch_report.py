@@ -1,10 +1,10 @@
 """Collects the report of a batch: its figures, its worst answers with their sources, the estimate beside the truth."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from schemas.batch import BatchStatus
@@ -23,8 +23,7 @@ MARGIN = 300
 """Code points of a source that are shown on each side of a span."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """A batch at one moment, all that its report shows."""
 
     at: datetime

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
+from typing import NamedTuple
 from uuid import UUID
 
 from schemas.states import FINAL_STATES
@@ -21,8 +22,7 @@ NAMED_JOBS = 5
 _ANY_AGE = timedelta(0)
 
 
-@dataclass(frozen=True, slots=True)
-class ErasureScope:
+class ErasureScope(NamedTuple):
     """The jobs to erase: by id, of a batch, or all of a tenant."""
 
     jobs: tuple[UUID, ...] = ()
@@ -48,8 +48,7 @@ class ErasureScope:
             raise NotFound(f"no jobs of a tenant {self.tenant!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class PruneScope:
+class PruneScope(NamedTuple):
     """The jobs to prune: final for longer than an age, of all batches, one batch or one tenant."""
 
     older_than: timedelta

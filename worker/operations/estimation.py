@@ -29,8 +29,7 @@ PAGE = 200
 """Jobs planned at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimation:
+class Estimation(NamedTuple):
     """The estimate of an input with the lines that would be refused, and the truth of a stored batch beside it."""
 
     estimate: Estimate
@@ -66,8 +65,7 @@ class Estimation:
         return late_s if late_s > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedJob:
+class PlannedJob(NamedTuple):
     """A job whose calls are planned; none, if the ledger knows its ``key``."""
 
     job_id: UUID

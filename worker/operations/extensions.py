@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from tasks.errors import ConfigurationError
 from tasks.prompting.template_files import available
@@ -10,7 +9,7 @@ from tasks.prompting.templates import load
 from worker.plugins import CHECKERS, PROVIDERS, installed
 from worker.plugins.claim_checkers import load_checker
 from worker.providers.registry import ConfiguredProviders
-from worker.settings import CheckerSettings, Settings
+from worker.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +48,16 @@ def plugins(settings: Settings) -> Iterator[Extension]:
     registry = ConfiguredProviders(settings)
     paths = {name: entry.plugin for name, entry in settings.providers.items() if entry.plugin is not None}
     for name in paths:
-        yield _loaded("provider", name, partial(_provider_package, registry, name))
-    for name, entry in settings.checkers.items():
-        yield _loaded("checker", name, partial(_checker_package, name, entry))
+        yield _loaded("provider", name, lambda name: registry.plugin(name).identity)
+    for name in settings.checkers:
+        yield _loaded("checker", name, lambda name: load_checker(name, settings.checkers[name]).package)
     yield from _unused("provider", PROVIDERS, set(paths.values()))
     yield from _unused("checker", CHECKERS, {entry.plugin for entry in settings.checkers.values()})
 
 
-def _provider_package(registry: ConfiguredProviders, name: str) -> str:
-    return registry.plugin(name).identity
-
-
-def _checker_package(name: str, entry: CheckerSettings) -> str:
-    return load_checker(name, entry).package
-
-
-def _loaded(kind: str, name: str, identify: Callable[[], str]) -> Extension:
+def _loaded(kind: str, name: str, identify: Callable[[str], str]) -> Extension:
     try:
-        return Extension(kind, name, origin=identify())
+        return Extension(kind, name, origin=identify(name))
     except ConfigurationError as error:
         return Extension(kind, name, problem=str(error))
 

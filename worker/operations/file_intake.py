@@ -3,7 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from tasks.errors import InputError
@@ -25,8 +25,7 @@ The first of them are compared with earlier batches before the others are read.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class InputBounds:
+class InputBounds(NamedTuple):
     """Most lines of an input, and most of them that may be refused; beyond either nothing is accepted."""
 
     lines: int

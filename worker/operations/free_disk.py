@@ -23,9 +23,9 @@ def low_disk_line(settings: Settings, free: int | None = None) -> str:
     )
 
 
-def full_disk_line(settings: Settings, free: int | None = None) -> str:
+def full_disk_line(settings: Settings) -> str:
     """The words for a disk without room for the embedded PostgreSQL to write at all; else empty."""
-    free = _below(FULL, settings, free)
+    free = _below(FULL, settings)
     if free is None:
         return ""
     return (
@@ -34,7 +34,7 @@ def full_disk_line(settings: Settings, free: int | None = None) -> str:
     )
 
 
-def _below(least: int, settings: Settings, free: int | None) -> int | None:
+def _below(least: int, settings: Settings, free: int | None = None) -> int | None:
     """The free bytes of the embedded PostgreSQL where they are fewer than so many; else None."""
     if not settings.embedded():
         return None

@@ -108,7 +108,8 @@ class JobMaker:
     """Values are cells of a table, to be read by their field; else values of JSON."""
     text: bool = False
     """Cells are text alone; an export of failed jobs made them harmless for spreadsheets."""
-    _plans: dict[tuple[str, ...], "_Plan | InputError"] = field(default_factory=dict)
+    _plans: dict[tuple[str, ...], dict[str, str] | InputError] = field(default_factory=dict)
+    """By the keys of rows the field of each key, with its member after a point; none: the rows are jobs as they are."""
     _announced: set[tuple[str, str]] = field(default_factory=set)
     _mark_announced: bool = False
 
@@ -125,31 +126,30 @@ class JobMaker:
             plan = self._planned(keys)
         if isinstance(plan, InputError):
             raise plan
-        if plan.as_it_is:
+        if not plan:
             return raw
         if self.text and _EXPORTED in raw:
             raw = {key: restore(value) for key, value in raw.items()}
         if self.cells and self.columns.source_delimiter is None and not self._mark_announced:
             self._announce_mark(plan, raw)
-        job = plan.apply(raw, self.columns.source_delimiter, cells=self.cells)
+        job = self._apply(plan, raw)
         if (inside := self.columns.inside) and (sources := job.get("context")) is not None:
             job["context"] = _renamed(structure_of(sources) or sources if isinstance(sources, str) else sources, inside)
         return job
 
-    def _planned(self, keys: tuple[str, ...]) -> "_Plan | InputError":
-        plan: _Plan | InputError
+    def _planned(self, keys: tuple[str, ...]) -> dict[str, str] | InputError:
+        plan: dict[str, str] | InputError
         try:
             plan = _plan(keys, self.columns, check_only=self.check_only, cells=self.cells)
+            self._announce(plan)
         except InputError as error:
             plan = error
-        else:
-            self._announce(plan)
         if len(self._plans) < MOST_PLANS:
             self._plans[keys] = plan
         return plan
 
-    def _announce(self, plan: "_Plan") -> None:
-        renamed = (pair for pair in plan.targets.items() if pair[0] != pair[1])
+    def _announce(self, plan: Mapping[str, str]) -> None:
+        renamed = (pair for pair in plan.items() if pair[0] != pair[1])
         if new := [pair for pair in renamed if pair not in self._announced]:
             self._announced.update(new)
             fields = [f"{target} is {key!r}" for key, target in new if not target.startswith("metadata.")]
@@ -160,32 +160,19 @@ class JobMaker:
             parts += [f"kept as metadata: {', '.join(rest)}"] if rest else []
             self.tell("; ".join(parts))
 
-    def _announce_mark(self, plan: "_Plan", raw: Mapping[str, Any]) -> None:
+    def _announce_mark(self, plan: Mapping[str, str], raw: Mapping[str, Any]) -> None:
         """Says that a cell with the usual mark between sources is one source, where nothing was said of a mark."""
-        cells = [key for key, target in plan.targets.items() if target == "context" and "||" in str(raw.get(key) or "")]
+        cells = [key for key, target in plan.items() if target == "context" and "||" in str(raw.get(key) or "")]
         if cells:
             self._mark_announced = True
             self.tell(f"{cells[0]!r} holds '||' and is taken as one source; to cut it there: --source-delimiter '||'")
 
-
-MOST_TOLD = 10
-"""Columns kept as metadata that are named to a person."""
-
-MOST_PLANS = 1_000
-"""Sets of keys whose plan is kept; a file has one or a few."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    targets: Mapping[str, str]
-    """The field of each key, with its member after a point; a key without one is left out."""
-    as_it_is: bool
-
-    def apply(self, raw: Mapping[str, Any], delimiter: str | None, *, cells: bool) -> dict[str, Any]:
+    def _apply(self, plan: Mapping[str, str], raw: Mapping[str, Any]) -> dict[str, Any]:
+        cells = self.cells
         job: dict[str, Any] = {}
         source: dict[str, Any] = {}
         for key, value in raw.items():
-            target = self.targets.get(key)
+            target = plan.get(key)
             if target is None or (cells and value in (None, "")):
                 continue
             head, _, member = target.partition(".")
@@ -194,9 +181,10 @@ class _Plan:
             elif member:
                 members = job.setdefault(head, {})
                 if isinstance(members, dict):
-                    members[member] = _member(head, value) if cells else value
+                    is_json = cells and head == "config" and isinstance(value, str)
+                    members[member] = _json_cell(value) if is_json else _plain(value) if cells else value
             elif target == "context":
-                job["context"] = _joined(job.get("context"), _sources(value, delimiter))
+                job["context"] = _joined(job.get("context"), _sources(value, self.columns.source_delimiter))
             elif cells and target in _JSON_FIELDS and isinstance(value, str):
                 job[target] = _merged(job.get(target), _json_cell(value, target))
             else:
@@ -206,7 +194,14 @@ class _Plan:
         return job
 
 
-def _plan(keys: Sequence[str], columns: ColumnMap, *, check_only: bool, cells: bool) -> _Plan:
+MOST_TOLD = 10
+"""Columns kept as metadata that are named to a person."""
+
+MOST_PLANS = 1_000
+"""Sets of keys whose plan is kept; a file has one or a few."""
+
+
+def _plan(keys: Sequence[str], columns: ColumnMap, *, check_only: bool, cells: bool) -> dict[str, str]:
     named = {column: target for target, names in columns.columns.items() for column in names if column in keys}
     rest = [key for key in keys if key not in named]
     if _EXPORTED in rest:
@@ -215,38 +210,28 @@ def _plan(keys: Sequence[str], columns: ColumnMap, *, check_only: bool, cells: b
     targets = dict(named)
     for key in rest:
         target = fields.get(key, key)
-        if target in named.values() or (cells and not _is_target(target)):
+        head, dot, member = target.partition(".")
+        is_target = is_field(target) or (dot and member and head in _OPEN_FIELDS)
+        if target in named.values() or (cells and not is_target):
             # Its field is taken from another column.
             target = f"metadata.{key}" if cells or target in named.values() else key
         targets[key] = target
     ordered = {key: targets[key] for key in keys if key in targets}
-    own = (
-        not cells
-        and columns.source_delimiter is None
-        and not columns.inside
-        and all(key == target for key, target in ordered.items())
-    )
-    return _Plan(ordered, own and len(ordered) == len(keys))
-
-
-def _is_target(name: str) -> bool:
-    head, dot, member = name.partition(".")
-    return is_field(name) or bool(dot and member and head in _OPEN_FIELDS)
-
-
-def knows(headings: Collection[str], columns: ColumnMap, *, check_only: bool) -> bool:
-    """Tells that a table's headings name a question, or an answer to check."""
-    if any(target in {"query", "response"} and names[0] in headings for target, names in columns.columns.items()):
-        return True
-    return any(field_of(heading, check_only=check_only) in {"query", "response"} for heading in headings)
+    changes = cells or columns.source_delimiter is not None or columns.inside or len(ordered) < len(keys)
+    return ordered if changes or any(key != target for key, target in ordered.items()) else {}
 
 
 def kind_of_rows(columns: ColumnMap, *, check_only: bool) -> RowKind:
     """The rows that a command which takes jobs can read."""
-    column = "response" if check_only else "query"
+    main = {"query", "response"}
+
+    def name_main(headings: Collection[str]) -> bool:
+        named = any(target in main and names[0] in headings for target, names in columns.columns.items())
+        return named or any(field_of(heading, check_only=check_only) in main for heading in headings)
+
     return RowKind(
-        lambda headings: knows(headings, columns, check_only=check_only),
-        column=column,
+        name_main,
+        column="response" if check_only else "query",
         further=" (and --map sources=COLUMN, where that of the sources has another name)",
         named=columns.named,
     )
@@ -321,23 +306,14 @@ def _merged(earlier: Any, value: Any) -> Any:
     return {**value, **earlier} if isinstance(earlier, dict) and isinstance(value, dict) else value
 
 
-def _json_or_text(cell: str) -> Any:
-    try:
-        return orjson.loads(cell)
-    except orjson.JSONDecodeError:
-        return cell
-
-
-def _json_cell(cell: str, name: str) -> Any:
+def _json_cell(cell: str, name: str = "") -> Any:
+    """The JSON in a cell of a field; without a field a text that is none is taken as it is."""
     try:
         return orjson.loads(cell)
     except orjson.JSONDecodeError as error:
+        if not name:
+            return cell
         raise InputError(f"the cell: {json_fault(error)}", field=name) from None
-
-
-def _member(head: str, value: Any) -> Any:
-    """A cell of ``config.NAME``, as JSON where it is some; one of ``metadata.NAME`` as it is."""
-    return _json_or_text(value) if head == "config" and isinstance(value, str) else _plain(value)
 
 
 def _plain(value: Any) -> Any:

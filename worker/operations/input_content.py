@@ -16,10 +16,9 @@ from worker.providers.registry import ConfiguredProviders
 from worker.providers.vendors import VENDORS
 from worker.settings import Settings
 
-_DECISIVE = {
-    "model", "fallbacks", "strictness", "judge", "default_judge_share", "judge_max_tokens", "prompts", "local_model",
-    "checkers",
-}  # fmt: skip
+_DECISIVE = set(
+    "model fallbacks strictness judge default_judge_share judge_max_tokens prompts local_model checkers".split()
+)
 """Settings that decide an answer or its check, beside the provider and the calibration; the others only when and how fast."""
 
 _ABOUT_SPEED = ("limits", "model_limits")
@@ -61,18 +60,16 @@ class ContentDigest:
 
     def content(self, *, lines: int, replaces: bool = False) -> Content:
         """The digests, once ``lines`` lines were read."""
-        whole, prompts = self._digest.copy(), self._prompt_hashes()
-        whole.update(prompts + lines.to_bytes(8, "big"))
+        whole = self._digest.copy()
+        # A template may change under a version's name, and the newest version may be another tomorrow.
+        prompts = "".join(sorted(prompt_hash(name, version) for name, version in self._prompts))
+        whole.update(prompts.encode() + lines.to_bytes(8, "big"))
         return Content(self._head, whole.digest(), self.basis(), replaces)
 
     def basis(self) -> bytes:
         """The digest of what decides the answers of the first part, without its jobs: settings, prompts and their texts."""
         prompts = sorted((name, version or "", prompt_hash(name, version)) for name, version in self._head_prompts)
         return hashlib.sha256(self._basis + orjson.dumps(prompts)).digest()
-
-    def _prompt_hashes(self) -> bytes:
-        # A template may change under a version's name, and the newest version may be another tomorrow.
-        return "".join(sorted(prompt_hash(name, version) for name, version in self._prompts)).encode()
 
 
 def basis_of(settings: Settings, *, check_only: bool, environment: Mapping[str, str] | None = None) -> bytes:
@@ -82,13 +79,15 @@ def basis_of(settings: Settings, *, check_only: bool, environment: Mapping[str, 
     for provider in providers.values():
         for field in _ABOUT_SPEED:
             provider.pop(field, None)
+    path = settings.calibration
+    digest = hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.is_file() else None
     facts: dict[str, Any] = settings.model_dump(mode="json", include=_DECISIVE)
     facts |= {
         "check_only": check_only,
         "provider": ConfiguredProviders(settings, variables).default,
         "providers": providers,
         "addresses": [variables.get(vendor.base_url_variable) for vendor in VENDORS.values()],
-        "calibration": _sha256(settings.calibration),
+        "calibration": digest,
     }
     return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)
 
@@ -96,7 +95,3 @@ def basis_of(settings: Settings, *, check_only: bool, environment: Mapping[str, 
 def readable_twice(files: Iterable[str]) -> bool:
     """Tells files from standard input and pipes, of which nothing is left once they were read."""
     return all(Path(name).is_file() for name in files)
-
-
-def _sha256(path: Path | None) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.is_file() else None

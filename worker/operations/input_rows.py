@@ -7,8 +7,9 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
+from itertools import count
 from typing import IO, Any, NamedTuple
 
 import orjson
@@ -54,8 +55,7 @@ _RESULT_COLUMNS = frozenset({"job_id", "batch_id", "state", "outcome"})
 """Columns of a table of results, which no table of questions has together."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowKind:
+class RowKind(NamedTuple):
     """The kind of rows that a command takes."""
 
     headings: Callable[[Collection[str]], bool]
@@ -81,8 +81,7 @@ class Row(NamedTuple):
     """Its number as an editor counts lines, or a spreadsheet rows; 0 for an element of JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """The form of a file."""
 
     name: str
@@ -102,8 +101,7 @@ COLUMNS = Form("a JSON object of columns", wrapper=Wrapper())
 PARQUET = Form("Parquet", cells=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(NamedTuple):
     """An open file and what is known of it."""
 
     file: IO[bytes]
@@ -113,8 +111,7 @@ class _Source:
     kind: RowKind
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """A file that is read."""
 
     form: Form
@@ -134,7 +131,7 @@ def reading(name: str, kind: RowKind, encoding: str | None = None) -> Iterator[R
     """
     with readable(name), json_lines.opened(name) as file:
         # The body of a request is in the form that its interface documents.
-        form = LINES if name.endswith(UPLOAD_SUFFIX) else recognise(_head(file), name, kind, encoding)
+        form = LINES if name.endswith(UPLOAD_SUFFIX) else recognise(file.peek(HEAD_BYTES), name, kind, encoding)
         readers = {LINES: _lines, ARRAY: _values, OBJECTS: _values, COLUMNS: _columns, PARQUET: _parquet}
         read = readers.get(form, _values if form.wrapper is not None else _table)
         # Ended while its file is open, also where its reader stopped half way.
@@ -147,11 +144,6 @@ def _each_question(rows: Iterator[Row]) -> Iterator[Row]:
         values = questions_of(row.value)
         for number, value in enumerate(values, 1):
             yield row._replace(place=f"{row.place}, question {number}" if len(values) > 1 else row.place, value=value)
-
-
-def _head(file: IO[bytes]) -> bytes:
-    peek: Callable[[int], bytes] = file.peek  # type: ignore[attr-defined]
-    return peek(HEAD_BYTES)
 
 
 # ---- recognition -----------------------------------------------------------------------------------------------------
@@ -406,19 +398,34 @@ def _table(source: _Source) -> Generator[Row, None, None]:
     title, form = source.title, source.form
     csv.field_size_limit(MAX_LINE_BYTES)
     text = io.TextIOWrapper(source.file, form.encoding, newline="")
-    number = 0
     try:
-        records = csv.reader(_bounded_lines(text), delimiter=form.delimiter, strict=True)
+        # No line is held as a whole that is longer than a cell may be.
+        lines = iter(partial(text.readline, MAX_LINE_BYTES), "")
+        records = csv.reader(lines, delimiter=form.delimiter, strict=True)
         headings: list[str] = []
-        for number, cells in _numbered(records, title):
-            if isinstance(cells, InputError):
-                yield Row(f"{title}, line {number}", None, cells, number)
-            elif not any(cells) or (number == 1 and _SEPARATOR.fullmatch(form.delimiter.join(cells))):
+        for number in count(1):
+            place = f"{title}, line {number}"
+            try:
+                cells = next(records, None)
+            except csv.Error as error:
+                if "unexpected end" in str(error) or "field larger" in str(error):
+                    # All rows after it are in that cell.
+                    raise InputError(
+                        f"{place}: a quote that opens there is never closed; nothing was submitted"
+                    ) from None
+                yield Row(place, None, InputError(_QUOTE_INSIDE), number)
                 continue
-            elif not headings:
+            if cells is None:
+                return
+            if not any(cells) or (number == 1 and _SEPARATOR.fullmatch(form.delimiter.join(cells))):
+                continue
+            if not headings:
                 headings = _headings(cells, title)
+            elif any(cells[len(headings) :]):
+                message = f"the row has {len(cells)} cells, the first row only {len(headings)}: is a text with the delimiter not quoted?"
+                yield Row(place, None, InputError(message), number)
             else:
-                yield _record(title, number, headings, cells)
+                yield Row(place, {name: cell for name, cell in zip(headings, cells, strict=False) if name}, line=number)
     except UnicodeError:
         raise InputError(
             f"{title} is not {'UTF-8' if form.encoding == 'utf-8-sig' else form.encoding}; nothing was submitted. "
@@ -428,31 +435,9 @@ def _table(source: _Source) -> Generator[Row, None, None]:
         text.detach()
 
 
-def _numbered(records: Iterator[list[str]], title: str) -> Iterator[tuple[int, list[str] | InputError]]:
-    number = 0
-    while True:
-        number += 1
-        try:
-            yield number, next(records)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            if "unexpected end" in str(error) or "field larger" in str(error):
-                # All rows after it are in that cell.
-                raise InputError(
-                    f"{title}, line {number}: a quote that opens there is never closed; nothing was submitted"
-                ) from None
-            yield (
-                number,
-                InputError(
-                    "the row can't be read: a quotation mark stands inside of a cell; write it twice, and the cell in such marks"
-                ),
-            )
-
-
-def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str]:
-    while line := text.readline(MAX_LINE_BYTES):
-        yield line
+_QUOTE_INSIDE = (
+    "the row can't be read: a quotation mark stands inside of a cell; write it twice, and the cell in such marks"
+)
 
 
 def _headings(cells: Sequence[str], title: str) -> list[str]:
@@ -468,14 +453,6 @@ def _headings(cells: Sequence[str], title: str) -> list[str]:
     return headings
 
 
-def _record(title: str, number: int, headings: Sequence[str], cells: Sequence[str]) -> Row:
-    place = f"{title}, line {number}"
-    if any(cells[len(headings) :]):
-        message = f"the row has {len(cells)} cells, the first row only {len(headings)}: is a text with the delimiter not quoted?"
-        return Row(place, None, InputError(message), number)
-    return Row(place, {name: cell for name, cell in zip(headings, cells, strict=False) if name}, line=number)
-
-
 # ---- Parquet ---------------------------------------------------------------------------------------------------------
 
 
@@ -486,7 +463,8 @@ def _parquet(source: _Source) -> Generator[Row, None, None]:
     from pyarrow import parquet  # noqa: PLC0415
 
     with tempfile.TemporaryFile() as copy:
-        if not _seekable(file):
+        # A packed file can seek, but unpacks all from its beginning each time.
+        if not (isinstance(getattr(file, "raw", None), io.FileIO) and file.seekable()):
             # Its table of contents is at its end.
             shutil.copyfileobj(file, copy)
             copy.seek(0)
@@ -503,8 +481,3 @@ def _parquet(source: _Source) -> Generator[Row, None, None]:
             raise InputError(
                 f"{title} can't be read as Parquet after line {number}: {error}; nothing was submitted"
             ) from error
-
-
-def _seekable(file: IO[bytes]) -> bool:
-    # A packed file can seek, but unpacks all from its beginning each time.
-    return isinstance(getattr(file, "raw", None), io.FileIO) and file.seekable()

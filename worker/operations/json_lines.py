@@ -69,10 +69,15 @@ def read_lines(name: str) -> Iterator[tuple[int, bytes | None]]:
 
 def lines_of(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes | None]]:
     """Does as ``read_lines`` with an open file."""
-    for number, line in enumerate(_bounded(file), 1):
-        if number == 1 and line is not None and line.startswith(UTF_16):
+    number = 0
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if number == 1 and line.startswith(UTF_16):
             raise InputError(f"{display_name(name)} is UTF-16; save it as UTF-8")
-        if line is None:
+        if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
+            del line
+            while (rest := file.readline(_SKIPPED_BYTES)) and not rest.endswith(b"\n"):
+                pass
             yield number, None
         elif (content := (line.removeprefix(BOM) if number == 1 else line).rstrip()).lstrip():
             # Blanks before it count in the column of a fault.
@@ -183,20 +188,8 @@ def not_a_number(name: str, place: str) -> str:
     return f"{name} at {place} is no value of JSON: write null, or leave its key out"
 
 
-def _bounded(file: IO[bytes]) -> Iterator[bytes | None]:
-    """The lines of a file with their ends; None in the place of one that is too long."""
-    while line := file.readline(MAX_LINE_BYTES + 1):
-        if len(line) <= MAX_LINE_BYTES or line.endswith(b"\n"):
-            yield line
-            continue
-        del line
-        while (rest := file.readline(_SKIPPED_BYTES)) and not rest.endswith(b"\n"):
-            pass
-        yield None
-
-
 @contextmanager
-def opened(name: str) -> Iterator[IO[bytes]]:
+def opened(name: str) -> Iterator[Any]:
     """The bytes of a file, unpacked when it is gzip, whatever its name.
 
     A pipe or a device is copied to disk first: a slow writer must not keep the transaction waiting.

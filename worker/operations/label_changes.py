@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from schemas.record import GenerationRecord
@@ -44,8 +44,7 @@ def read_verdict(value: Any, name: str = "verdict") -> LabelVerdict:
 # ---- one label -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LabelRequest:
+class LabelRequest(NamedTuple):
     """A label as a person gives it: the job by its id, or by its name in a batch.
 
     Attributes:
@@ -53,7 +52,6 @@ class LabelRequest:
         claim: number of the claim, from 1; None: the whole answer.
         run: the run whose answer was read; None: the present one.
         actor: the person.
-        place: file and line, for messages.
     """
 
     target: UUID
@@ -63,7 +61,6 @@ class LabelRequest:
     claim: int | None = None
     run: int | None = None
     note: str | None = None
-    place: str = ""
 
 
 def label_of(request: LabelRequest, view: JobView) -> Label:
@@ -115,34 +112,51 @@ class Imported:
     """Place and fault of each line that was left out."""
 
 
-async def import_labels(
-    ledger: PostgresLedger, file: str, actor: str, on_refused: Callable[[str], None] = lambda _: None
-) -> Imported:
+async def import_labels(ledger: PostgresLedger, file: str, actor: str, done: Imported) -> None:
     """Stores the labels of a file, page by page; a bad line is refused alone.
 
     Args:
         ledger: open.
         file: in any form that a file of jobs has; ``-`` is standard input.
         actor: the person of lines that name none.
-        on_refused: receives place and fault of each line that is left out.
+        done: counts them, also where the file can't be read to its end.
     """
-    done = Imported()
 
     def refuse(place: str, error: InputError | NotFound) -> None:
         done.refused.append(f"{place}: {error}")
-        on_refused(done.refused[-1])
 
     with reading(file, _LABELS) as source:
         while page := list(islice(source.rows, PAGE)):
             done.lines += len(page)
-            requests = []
+            requests: list[tuple[str, LabelRequest, UUID]] = []
             for row in page:
                 try:
-                    requests.append(read_label(_value(row, cells=source.form.cells), actor, row.place))
-                except InputError as error:
+                    request = read_label(_value(row, cells=source.form.cells), actor)
+                    requests.append((row.place, request, await ledger.reading.locate(request.target, request.name)))
+                except (InputError, NotFound) as error:
                     refuse(row.place, error)
             done.stored += await _store(ledger, requests, refuse)
-    return done
+
+
+async def _store(
+    ledger: PostgresLedger,
+    requests: Sequence[tuple[str, LabelRequest, UUID]],
+    refuse: Callable[[str, InputError | NotFound], None],
+) -> int:
+    """Stores a page; of two labels of one person on one claim the later line holds."""
+    ids = dict.fromkeys(job_id for _, _, job_id in requests)
+    views = {view.job_id: view for view in await ledger.reading.views(list(ids))}
+    labels: dict[tuple[UUID, int | None, str], Label] = {}
+    for place, request, job_id in requests:
+        if (view := views.get(job_id)) is None:
+            refuse(place, InputError(f"no job {job_id}", field="job_id"))
+            continue
+        try:
+            label = label_of(request, view)
+            labels[label.job_id, label.claim, label.actor] = label
+        except InputError as error:
+            refuse(place, error)
+    return await ledger.labels.store(list(labels.values())) if labels else 0
 
 
 _LABELS = RowKind(lambda headings: bool({"verdict", "label"} & set(headings)), "labels", "verdict", results=True)
@@ -159,34 +173,7 @@ def _value(row: Row, *, cells: bool) -> Any:
     return {name: int(cell) if name in _NUMBERS and str(cell).isdecimal() else cell for name, cell in filled.items()}
 
 
-async def _store(
-    ledger: PostgresLedger, requests: Sequence[LabelRequest], refuse: Callable[[str, InputError | NotFound], None]
-) -> int:
-    """Stores a page; of two labels of one person on one claim the later line holds."""
-    jobs: dict[str, UUID] = {}
-    for request in requests:
-        try:
-            jobs[request.place] = await ledger.reading.locate(request.target, request.name)
-        except NotFound as error:
-            refuse(request.place, error)
-    views = {view.job_id: view for view in await ledger.reading.views(list(dict.fromkeys(jobs.values())))}
-    labels: dict[tuple[UUID, int | None, str], Label] = {}
-    for request in requests:
-        job_id = jobs.get(request.place)
-        if job_id is None:
-            continue
-        if job_id not in views:
-            refuse(request.place, InputError(f"no job {job_id}", field="job_id"))
-            continue
-        try:
-            label = label_of(request, views[job_id])
-            labels[label.job_id, label.claim, label.actor] = label
-        except InputError as error:
-            refuse(request.place, error)
-    return await ledger.labels.store(list(labels.values())) if labels else 0
-
-
-def read_label(raw: Any, actor: str, place: str) -> LabelRequest:
+def read_label(raw: Any, actor: str) -> LabelRequest:
     """The label of a line; raises ``InputError`` naming the field.
 
     The job is ``job_id``, or ``batch_id`` with ``custom_id`` or ``position``. The claim is its number, ``claim_number`` or
@@ -208,7 +195,6 @@ def read_label(raw: Any, actor: str, place: str) -> LabelRequest:
         claim=_number(raw, claim_key),
         run=_number(raw, "run"),
         note=_text(raw, "note", MOST_NOTE_CHARACTERS),
-        place=place,
     )
 
 
@@ -239,9 +225,7 @@ def _number(raw: Mapping[str, Any], name: str) -> int | None:
 
 def _text(raw: Mapping[str, Any], name: str, most: int) -> str | None:
     value = raw.get(name)
-    if value is None or value == "":
-        return None
-    return checked_text(value, name, most)
+    return None if value in (None, "") else checked_text(value, name, most)
 
 
 def checked_text(value: Any, name: str, most: int = MOST_NOTE_CHARACTERS) -> str:
@@ -288,14 +272,13 @@ async def exported_labels(
 def _line(label: Label, view: JobView, record: GenerationRecord) -> dict[str, Any]:
     claims = record.grounding.claims if record.grounding is not None else ()
     claim = claims[label.claim - 1] if label.claim is not None else None
-    indexes = (
-        record.messages_snapshot.shown if record.messages_snapshot is not None else range(len(view.request.context))
-    )
+    snapshot, context = record.messages_snapshot, view.request.context
+    indexes = snapshot.shown if snapshot is not None else range(len(context))
     text = {"claim": claim.text, "claim_number": label.claim} if claim is not None else {"response": _answer(record)}
     return {
         **text,
         "query": view.request.query,
-        "sources": [view.request.context[index].content for index in indexes],
+        "sources": [context[index].content for index in indexes],
         "label": int(label.verdict is LabelVerdict.SUPPORTED),
         "verdict": label.verdict.value,
         "job_id": str(view.job_id),

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from tasks.errors import BrokerUnavailable
@@ -37,8 +37,7 @@ class JobPages:
         self.on_page(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(NamedTuple):
     """The one who gives an order, with the servers that it concerns."""
 
     name: str

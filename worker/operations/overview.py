@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, tzinfo
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -48,21 +47,21 @@ async def overview(ledger: PostgresLedger, *, newest: int, before: UUID | None =
 async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
     """One batch, with the kinds of error in its answers; raises ``NotFound``."""
     status = await ledger.reading.batch_status(batch_id)
-    errors = await ledger.reading.error_kinds(batch_id)
     remote = await ledger.remote_overview.notices(batch_id) if JobState.PENDING in status.states else ()
-    spilled = await ledger.remote_overview.spilled(batch_id)
     failed = status.states.get(JobState.FAILED)
-    failures = await ledger.figures.failure_causes(batch_id) if failed else ()
+    budgets = await budgets_in_short(ledger, status)
     further = {
         "refused_lines": await ledger.uploads.refused_lines(batch_id),
-        "failures": failures,
-        "errors": errors,
-        "spilled": spilled,
-        "provider_batches": tuple(map(_remote_status, remote)),
+        "failures": await ledger.figures.failure_causes(batch_id) if failed else (),
+        "errors": await ledger.reading.error_kinds(batch_id),
+        "spilled": await ledger.remote_overview.spilled(batch_id),
+        "budgets": tuple(budgets) or None,
+        "provider_batches": tuple(
+            RemoteBatchStatus(**{name: getattr(each, name) for name in RemoteBatchStatus.model_fields})
+            for each in remote
+        ),
     }
     lanes, unserved = await ledger.fleet.lane_notices(), await ledger.fleet.unserved()
-    budgets = await budgets_in_short(ledger, status)
-    further["budgets"] = tuple(budgets) or None
     return Overview([status.model_copy(update=further)], lanes, remote, unserved, budgets=budgets)
 
 
@@ -148,7 +147,9 @@ def key_words(budget: BudgetStatus) -> str:
 
 def next_period(budget: BudgetStatus) -> str:
     """The beginning of the next period of a budget, by its own clocks; empty where it is not known."""
-    return "" if budget.next_at is None else moment_text(budget.next_at, parse_period(budget.period).zone)
+    if budget.next_at is None:
+        return ""
+    return f"{budget.next_at.astimezone(parse_period(budget.period).zone):%Y-%m-%d %H:%M %Z}"
 
 
 OPTIONS = {TOTAL: "--max-cost-usd", DAY: "--max-cost-usd-per-day"}
@@ -165,11 +166,6 @@ def dollars(usd: Decimal) -> str:
     return f"{usd.normalize():f} USD"
 
 
-def moment_text(moment: datetime, zone: tzinfo) -> str:
-    """A moment by the clocks of a place."""
-    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M %Z}"
-
-
 def unserved_line(queues: Sequence[str], started: Collection[str] = ()) -> str:
     """The words for queues with available jobs that no worker takes; ``started`` have worker processes of this home."""
     names = " and ".join(queues)
@@ -179,10 +175,6 @@ def unserved_line(queues: Sequence[str], started: Collection[str] = ()) -> str:
             "a server of the home had ended and they connect to it again, or the machine is overloaded; if it stays so, see their logs in 'logs' of the home"
         )
     return f"no worker takes jobs of the queue{'s' if len(queues) > 1 else ''} {names}; 'nightdesk up' starts what is missing"
-
-
-def _remote_status(notice: "RemoteNotice") -> RemoteBatchStatus:
-    return RemoteBatchStatus(**{name: getattr(notice, name) for name in RemoteBatchStatus.model_fields})
 
 
 def status_document(status: BatchStatus, lanes: Sequence[LaneNotice]) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from schemas.failure import FailureKind
 from schemas.generation import CheckerName, Lane
@@ -44,8 +44,7 @@ _MANY = 3
 """Models named in the first line."""
 
 
-@dataclass(frozen=True, slots=True)
-class FirstJobs:
+class FirstJobs(NamedTuple):
     """The first jobs of an input, which stand for all."""
 
     configs: Sequence[GenerationConfig]
@@ -61,19 +60,13 @@ class FirstJobs:
 def first_jobs(jobs: Sequence[NewJob]) -> FirstJobs:
     """Reads the first jobs of an input."""
     requests = [JobRequest.model_validate_json(job.request) for job in jobs]
-    configs = {
-        (request.config.provider, request.config.model, request.config.fallbacks, request.config.lane): request.config
-        for request in requests
-        if not request.check_only
-    }
-    asking = (request.config for request in requests if CheckerName.JUDGE in request.config.checkers)
-    judges = tuple(dict.fromkeys(config.judge for config in asking))
-    texts = sum(
-        100 + len(request.query) + sum(len(source.content) + 30 for source in request.context) for request in requests
-    )
+    called = [request.config for request in requests if not request.check_only]
+    configs = {(each.provider, each.model, each.fallbacks, each.lane): each for each in called}
+    judges = dict.fromkeys(each.config.judge for each in requests if CheckerName.JUDGE in each.config.checkers)
+    texts = sum(100 + len(each.query) + sum(len(source.content) + 30 for source in each.context) for each in requests)
     sizes = [len(job.request) for job in jobs]
     disk_bytes = sum(size * (PACKED_SHARE if size >= LEAST_BYTES else REQUEST_SHARE) for size in sizes)
-    return FirstJobs(tuple(configs.values()), judges, texts / len(jobs), disk_bytes / len(jobs))
+    return FirstJobs(tuple(configs.values()), tuple(judges), texts / len(jobs), disk_bytes / len(jobs))
 
 
 # ---- who answers -----------------------------------------------------------------------------------------------------
@@ -104,12 +97,8 @@ def judges_line(providers: ConfiguredProviders, settings: Settings, judges: Iter
 
 def _judge_turns(settings: Settings, judges: Iterable[str | None]) -> dict[Turn, bool]:
     """The judges that are there, each with whether the settings name it."""
-    named = {name: name is None for name in judges}
-    return {
-        Turn.parse(name or settings.judge or ""): by_settings
-        for name, by_settings in named.items()
-        if name or settings.judge
-    }
+    named = {name or settings.judge: name is None for name in judges}
+    return {Turn.parse(name): by_settings for name, by_settings in named.items() if name}
 
 
 def _described(providers: ConfiguredProviders, turn: Turn, lane: Lane) -> str:
@@ -123,12 +112,8 @@ def _described(providers: ConfiguredProviders, turn: Turn, lane: Lane) -> str:
     name = f"{turn.provider}:{model}" if model else turn.provider
     if None in prices:
         return f"{name}: its price is not known, so no cost is counted"
-    input_usd, output_usd = (f"{_plain((price or Decimal(0)) * 1_000)}" for price in prices)
+    input_usd, output_usd = (f"{((price or Decimal(0)) * 1_000).normalize():f}" for price in prices)
     return f"{name}: {input_usd} USD a million tokens in, {output_usd} out"
-
-
-def _plain(amount: Decimal) -> str:
-    return f"{amount.normalize():f}"
 
 
 def _reason(providers: ConfiguredProviders, settings: Settings, config: GenerationConfig) -> str:
@@ -137,12 +122,9 @@ def _reason(providers: ConfiguredProviders, settings: Settings, config: Generati
     kind = providers.kind_of(name)
     vendor = VENDORS.get(kind) if kind is not None else None
     reasons = []
-    if config.provider is None and settings.provider is not None:
-        reasons.append("by NIGHTDESK_PROVIDER")
-    elif config.provider is None and vendor is not None:
-        reasons.append(f"as {vendor.key_variable} is set")
-    elif config.provider is None:
-        reasons.append("as no key is set")
+    if config.provider is None:
+        by_key = "as no key is set" if vendor is None else f"as {vendor.key_variable} is set"
+        reasons.append(by_key if settings.provider is None else "by NIGHTDESK_PROVIDER")
     if config.model is None and settings.model is not None:
         reasons.append("model by NIGHTDESK_MODEL" if name == providers.default else "NIGHTDESK_MODEL is not for it")
     if (variable := providers.address_variable(name)) is not None:

@@ -128,14 +128,11 @@ def _messages(
         return Finding.IDENTICAL, (), None
     contents = [source.content for source in request.context]
     place = _first_difference(prompt.snapshot.texts(contents), again.snapshot.texts(contents))
-    return Finding.DIFFERENT, tuple(reasons or [_code_changed(prompt)]), place
-
-
-def _code_changed(prompt: Prompt) -> str:
-    return (
+    code_changed = (
         f"the template {prompt.name}@{prompt.version} and the sources are those of the call, so the code that fills "
         "the template has changed since"
     )
+    return Finding.DIFFERENT, tuple(reasons or [code_changed]), place
 
 
 def _first_difference(before: Sequence[tuple[Role, str]], now: Sequence[tuple[Role, str]]) -> Place | None:

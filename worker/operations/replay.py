@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from tempfile import SpooledTemporaryFile
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from uuid import UUID
 
 from schemas.generation import Lane
@@ -32,8 +32,7 @@ IN_MEMORY_BYTES = 32_000_000
 # ---- the order -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayOrder:
+class ReplayOrder(NamedTuple):
     """The jobs to ask again, and the differences from the first time.
 
     Attributes:
@@ -211,8 +210,7 @@ def _add(plan: ReplayPlan, view: JobView, position: int, order: ReplayOrder, cat
 # ---- writing them ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayReceipt:
+class ReplayReceipt(NamedTuple):
     """The new jobs as they stand in the ledger.
 
     Attributes:

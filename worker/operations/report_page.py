@@ -3,10 +3,9 @@
 import base64
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -30,8 +29,7 @@ GAP = 0.12
 MINUTE_S, HOUR_S = 60, 3600
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(NamedTuple):
     """A rectangle of a plot, in its own units; the page stretches them."""
 
     x: float
@@ -41,8 +39,7 @@ class Bar:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(NamedTuple):
     """A plot of columns with the same numbers as a table."""
 
     title: str
@@ -89,7 +86,7 @@ def _endings(status: dict[str, Any]) -> list[tuple[str, int]]:
     counts = {**status["states"], **status["outcomes"]}
     counts.pop(JobState.COMPLETED.value, None)
     order = [ending.value for ending in ENDINGS]
-    return sorted(counts.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order))
+    return sorted(counts.items(), key=lambda item: [*order, item[0]].index(item[0]))
 
 
 def _throughput(document: dict[str, Any]) -> Columns | None:

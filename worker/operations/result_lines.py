@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -120,8 +120,7 @@ async def write_failed(
     return tally
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """Which results of a batch a reader wants: those that meet all that is named."""
 
     state: JobState | None = None
@@ -196,8 +195,7 @@ class _Pieces(io.BytesIO):
         """Stays open for the last piece; the writer of Parquet closes what it was given."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Results:
+class _Results(NamedTuple):
     ledger: PostgresLedger
     batch_id: UUID | None
     result: Callable[[JobView], JobResult] | None = None

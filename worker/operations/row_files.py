@@ -26,7 +26,7 @@ STDOUT = "-"
 
 _OTHER_TABLES = frozenset({"ods", "tsv", "xls", "xlsm", "xlsx"})
 
-WriteRow = Callable[[dict[str, Any]], None]
+WriteRow = Callable[[dict[str, Any]], object]
 
 
 def form_of(output: str, form: FileForm | None) -> FileForm:
@@ -48,26 +48,31 @@ def form_of(output: str, form: FileForm | None) -> FileForm:
 
 # ---- columns ---------------------------------------------------------------------------------------------------------
 
-RESULT_COLUMNS: dict[str, type] = {
-    "custom_id": str, "position": int, "state": str, "outcome": str, "query": str, "response": str,
-    "confidence": float, "decided": dict, "grounding_score": float, "answer_quality": float,
-    "sufficient_context": bool,
-    "reasoning": str, "abstain_reason": str, "warnings": list, "failure_kind": str, "failure_message": str,
-    "held_reason": str, "citations": list, "claims": list, "sources_used": list, "sources_provided": int,
-    "values": list, "structured": dict, "output_format": str, "cost_usd": str, "tokens_used": int, "usage": dict,
-    "asks": list, "latency_ms": float, "timing_ms": dict, "provider_snapshot": dict, "prompt_version": str,
-    "metadata": dict, "job_id": str, "batch_id": str, "message_id": str, "trace_id": str, "shared_from": str,
-    "replay_of": str, "truncated": bool,
-}  # fmt: skip
+_KINDS = {"": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
+
+
+def _columns(text: str) -> dict[str, type]:
+    """Reads names, each with its type but where that is text."""
+    pairs = (each.partition(":") for each in text.split())
+    return {name: _KINDS[kind] for name, _, kind in pairs}
+
+
+RESULT_COLUMNS = _columns(
+    "custom_id position:int state outcome query response confidence:float decided:dict grounding_score:float "
+    "answer_quality:float sufficient_context:bool reasoning abstain_reason warnings:list failure_kind failure_message "
+    "held_reason citations:list claims:list sources_used:list sources_provided:int values:list structured:dict "
+    "output_format cost_usd tokens_used:int usage:dict asks:list latency_ms:float timing_ms:dict provider_snapshot:dict "
+    "prompt_version metadata:dict job_id batch_id message_id trace_id shared_from replay_of truncated:bool"
+)
 """Of a table of results; lists and objects are JSON in a cell."""
 
-JOB_COLUMNS: dict[str, type] = {
-    "custom_id": str, "query": str, "context": list, "response": str, "config": dict, "system_instructions": str,
-    "conversation_history": list, "retrieval_record_id": str, "trace_id": str, "request_id": str, "intent": str,
-    "aggregate": bool, "priority": int, "metadata": dict,
-    **{f"{EXPORT_MARK}{name}": str for name in ("state", "kind", "message", "job_id", "batch_id")},
-}  # fmt: skip
-"""Of a table of failed jobs; what begins with ``failed_`` is left out when it is read as input."""
+_REASONS = [f"{EXPORT_MARK}{name}" for name in ("state", "kind", "message", "job_id", "batch_id")]
+
+JOB_COLUMNS = _columns(
+    "custom_id query context:list response config:dict system_instructions conversation_history:list retrieval_record_id "
+    "trace_id request_id intent aggregate:bool priority:int metadata:dict " + " ".join(_REASONS)
+)
+"""Of a table of failed jobs; what begins with the mark of an export is left out when it is read as input."""
 
 _ENDED = frozenset({JobState.FAILED, JobState.EXPIRED, JobState.CANCELLED})
 
@@ -91,14 +96,9 @@ def failed_row(view: JobView) -> dict[str, Any] | None:
     row = {"custom_id": view.custom_id}
     if view.unreadable is None:
         row = view.request.model_dump(mode="json", exclude_defaults=True, exclude=_OF_ITS_TIME)
-    reasons = {
-        "state": view.state.value,
-        "kind": failure.kind.value if failure else view.state.value,
-        "message": failure.message if failure else "",
-        "job_id": str(view.job_id),
-        "batch_id": str(view.batch_id),
-    }
-    return {**row, **{f"{EXPORT_MARK}{name}": value for name, value in reasons.items()}}
+    state = view.state.value
+    kind, message = (failure.kind.value, failure.message) if failure else (state, "")
+    return {**row, **dict(zip(_REASONS, (state, kind, message, str(view.job_id), str(view.batch_id)), strict=True))}
 
 
 # ---- forms -----------------------------------------------------------------------------------------------------------
@@ -108,28 +108,20 @@ def failed_row(view: JobView) -> dict[str, Any] | None:
 def writing_rows(file: IO[bytes], form: FileForm, columns: dict[str, type]) -> Iterator[WriteRow]:
     """A function that writes one row to a file; all are written when the block ends."""
     if form is FileForm.JSONL:
-        yield lambda row: _write_line(file, row)
+        yield lambda row: file.write(orjson.dumps(row) + b"\n")
     elif form is FileForm.CSV:
         # With a byte order mark, by which spreadsheets know UTF-8.
         text = io.TextIOWrapper(file, "utf-8-sig", newline="", write_through=True)
         try:
             rows = csv.writer(text)
             rows.writerow(columns)
-            yield lambda row: _write_cells(rows, row, columns)
+            yield lambda row: rows.writerow([_cell(row.get(name)) for name in columns])
         finally:
             text.detach()
     else:
         table = _Table(file, columns)
         yield table.add
         table.close()
-
-
-def _write_line(file: IO[bytes], row: dict[str, Any]) -> None:
-    file.write(orjson.dumps(row) + b"\n")
-
-
-def _write_cells(rows: Any, row: dict[str, Any], columns: dict[str, type]) -> None:
-    rows.writerow([_cell(row.get(name)) for name in columns])
 
 
 def _cell(value: Any) -> Any:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import orjson
 
@@ -37,8 +37,7 @@ _CODES = {None: "invalid_json_line", "custom_id": "invalid_custom_id", "url": "m
 _GIVEN_BY_ENVELOPE = ("custom_id", "idempotency_key", "job_id")
 
 
-@dataclass(frozen=True, slots=True)
-class BatchOrder:
+class BatchOrder(NamedTuple):
     """The options of a batch that is to be made of a file."""
 
     window: timedelta

@@ -50,12 +50,12 @@ async def result_rows(
 ) -> AsyncIterator[bytes]:
     """The rows of the output, or those of the errors; ``show`` makes the bodies of the output, by default the results."""
     piece = bytearray()
-    wanted = (
+    lines = (
         line.content
         async for line in result_lines(ledger, batch_id)
         if (line.state == JobState.COMPLETED.value) is completed
     )
-    async for contents in in_pages(wanted, VIEWS):
+    async for contents in in_pages(lines, VIEWS):
         bodies: dict[str, tuple[int, Any]] = {}
         if show is not None and completed:
             views = await ledger.reading.views([UUID(orjson.loads(content)["job_id"]) for content in contents])

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import InputError
-from worker.cli.commands.removal_commands import age, erase, folder_bytes, prune
+from worker.cli.commands.removal_commands import erase, folder_bytes, prune
+from worker.cli.options import age
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """``nightdesk label``, also called ``labels``: what people say of answers and claims, stored, imported, exported."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import orjson
@@ -16,6 +17,7 @@ from worker.operations.counts import count_of
 from worker.operations.json_lines import check_files
 from worker.operations.label_changes import (
     Exported,
+    Imported,
     LabelRequest,
     add_label,
     checked_text,
@@ -116,18 +118,15 @@ def _export(output: str, batch: str | None) -> int:
 
 def _import(file: str, person: str, *, as_json: bool) -> int:
     check_files([file])
-    faults = 0
-
-    def report(fault: str) -> None:
-        nonlocal faults
-        faults += 1
-        if faults <= MOST_WARNINGS:
+    done = Imported()
+    try:
+        on_ledger(lambda ledger: import_labels(ledger, file, person, done))
+    finally:
+        for fault in done.refused[:MOST_WARNINGS]:
             warn(fault)
-
-    done = on_ledger(lambda ledger: import_labels(ledger, file, person, report))
     if as_json:
-        write_json({"lines": done.lines, "stored": done.stored, "refused": done.refused})
-    if faults > MOST_WARNINGS:
-        warn(f"{count_of(faults - MOST_WARNINGS, 'more line was', 'more lines were')} refused: --json lists all")
+        write_json(asdict(done))
+    if (more := len(done.refused) - MOST_WARNINGS) > 0:
+        warn(f"{count_of(more, 'more line was', 'more lines were')} refused: --json lists all")
     tell(f"{count_of(done.stored, 'label')} of {count_of(done.lines, 'line')} stored")
     return INCOMPLETE if done.refused else OK

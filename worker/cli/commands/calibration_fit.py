@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from tasks.calibration.curves import Metrics
-from tasks.calibration.guarantee import CONFIDENCE, Guarantee, guarantee
+from tasks.calibration.guarantee import CONFIDENCE, guarantee
 from tasks.calibration.recalibration import LabelledAnswer, Recalibrated, recalibrate
 from tasks.errors import InputError
 from tasks.grounding.model import Calibration
@@ -75,7 +75,11 @@ def calibrate(
         if alpha is None:
             _report(fitted)
         else:
-            _promise(promised)
+            tell(f"with {CONFIDENCE:.0%} confidence at most {promised.alpha:.1%} of what words call supported is false")
+            tell(
+                f"{promised.supported} of {count_of(calibration.labels, 'labelled line')} ({promised.coverage:.0%}) stay "
+                f"supported, {promised.wrong} of them by the labels wrongly"
+            )
         if output != "-":
             tell(f"written to {output}; use it with NIGHTDESK_CALIBRATION={output}")
     return OK
@@ -97,14 +101,6 @@ def _report(result: Recalibrated) -> None:
             "on rows left out its probabilities are no better than before (Brier score): label more answers before you "
             "use it, at best a random sample of them"
         )
-
-
-def _promise(result: Guarantee) -> None:
-    tell(f"with {CONFIDENCE:.0%} confidence at most {result.alpha:.1%} of what words call supported is false")
-    tell(
-        f"{result.supported} of {count_of(result.calibration.labels, 'labelled line')} ({result.coverage:.0%}) stay supported,"
-        f" {result.wrong} of them by the labels wrongly"
-    )
 
 
 def _table(columns: Sequence[tuple[str, Metrics | None]]) -> None:

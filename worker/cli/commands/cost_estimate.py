@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -132,7 +131,9 @@ def show_estimation(estimation: Estimation, *, as_json: bool, files: Sequence[st
     if as_json:
         write_json(to_json(estimation))
     else:
-        out = _narrow()
+        # At most 80 columns wide: a report to be pasted into a letter.
+        out = console()
+        out = out if out.is_terminal else Console(width=COLUMNS, highlight=False)
         if estimation.estimate.models:
             # What everybody asks comes first.
             spread = estimation.estimate.cost_usd
@@ -147,12 +148,6 @@ def show_estimation(estimation: Estimation, *, as_json: bool, files: Sequence[st
     if not estimation.estimate.jobs:
         return BAD_INPUT if estimation.refused or not estimation.lines else OK
     return INCOMPLETE if estimation.refused or estimation.estimate.problems else OK
-
-
-def _narrow() -> Console:
-    """The console, at most 80 columns wide: a report to be pasted into a letter."""
-    out = console()
-    return out if out.is_terminal else Console(width=COLUMNS, highlight=False)
 
 
 def _facts(estimation: Estimation) -> list[str]:
@@ -197,9 +192,21 @@ def _table(out: Console, estimate: Estimate) -> None:
 
 def _bounds(estimation: Estimation) -> list[str]:
     """Lines on the bounds of the estimate: prices that are unknown, the ceiling, the time."""
-    unpriced = estimation.estimate.unpriced
+    estimate, time = estimation.estimate, estimation.estimate.time
+    unpriced = estimate.unpriced
     lines = [f"the price of {', '.join(unpriced)} is unknown: it is not in this cost"] if unpriced else []
-    return [*lines, *_ceiling(estimation), *_time(estimation)]
+    lines += _ceiling(estimation)
+    if time.seconds is None:
+        lines.append(f"time unknown: {time.bound_by}")
+    elif estimate.calls:
+        low, usual, high = map(duration, time.seconds)
+        lines.append(f"time {usual}, from {low} to {high}, by {time.bound_by}")
+    if estimation.late_s is not None:
+        lines.append(
+            f"that is {duration(estimation.late_s)} beyond the deadline: jobs that are not final then expire; the lane "
+            "'auto' takes one that is expected in time, if there is one"
+        )
+    return lines
 
 
 def _remarks(estimation: Estimation, files: Sequence[str]) -> list[str]:
@@ -223,23 +230,6 @@ def _remarks(estimation: Estimation, files: Sequence[str]) -> list[str]:
     return lines
 
 
-def _time(estimation: Estimation) -> list[str]:
-    estimate = estimation.estimate
-    time = estimate.time
-    if time.seconds is None:
-        return [f"time unknown: {time.bound_by}"]
-    if not estimate.calls:
-        return []
-    low, usual, high = (duration(seconds) for seconds in (time.seconds.low, time.seconds.usual, time.seconds.high))
-    lines = [f"time {usual}, from {low} to {high}, by {time.bound_by}"]
-    if estimation.late_s is not None:
-        lines.append(
-            f"that is {duration(estimation.late_s)} beyond the deadline: jobs that are not final then expire; the lane "
-            "'auto' takes one that is expected in time, if there is one"
-        )
-    return lines
-
-
 def _trial(files: Sequence[str]) -> list[str]:
     """The way to narrow an estimate, with commands for the shell."""
     name = shlex.quote(files[0]) if len(files) == 1 and files[0].endswith(LINES) else "FILE"
@@ -253,14 +243,15 @@ def _trial(files: Sequence[str]) -> list[str]:
 
 
 def _ceiling(estimation: Estimation) -> list[str]:
-    ceiling, expected = estimation.max_cost_usd, estimation.estimate.cost_usd
+    ceiling, estimate = estimation.max_cost_usd, estimation.estimate
+    expected, reserve = estimate.cost_usd, estimate.reserve_usd
     if ceiling is None:
         return []
-    if float(ceiling) >= expected.high + float(estimation.estimate.reserve_usd):
+    if float(ceiling) >= expected.high + float(reserve):
         return [f"the ceiling of {ceiling.normalize():f} USD is enough"]
     if expected.usual <= 0:
         return []
-    share = max(0.0, min(1.0, float(max(Decimal(0), ceiling - estimation.estimate.reserve_usd)) / expected.usual))
-    calls = estimation.estimate.calls
-    enough = f"the ceiling of {ceiling.normalize():f} USD is enough for about {int(share * calls):,} of {count_of(calls, 'call')}"
+    share = max(0.0, min(1.0, float(ceiling - reserve) / expected.usual))
+    calls = f"{int(share * estimate.calls):,} of {count_of(estimate.calls, 'call')}"
+    enough = f"the ceiling of {ceiling.normalize():f} USD is enough for about {calls}"
     return [f"{enough}; the other jobs would be held"]

@@ -21,7 +21,7 @@ from worker.cli import options
 from worker.cli.console import console, safe, table_of
 from worker.cli.help import option
 from worker.cli.job_view import show_answer
-from worker.cli.summary import run_lines
+from worker.cli.summary import named_counts, run_lines
 from worker.cli.terminal import tell
 from worker.cli.whole_run import RunRequest, run_batch
 from worker.ledger.postgres import PostgresLedger
@@ -135,7 +135,10 @@ def _show_kinds(out: Console, results: Sequence[Mapping[str, Any]]) -> None:
 def _cells(results: Sequence[Mapping[str, Any]]) -> list[str]:
     outcomes = Counter(result["outcome"] or result["state"] for result in results)
     groundings = [result["grounding_score"] for result in results if result["grounding_score"] is not None]
-    cells = [str(len(results)), *(str(outcomes.pop(outcome.value, 0)) for outcome in COLUMNS)]
-    cells.append(f"{fmean(groundings):.2f}" if groundings else "")
-    cells.append(str(sum(len(result["citations"]) for result in results)))
-    return [*cells, ", ".join(f"{count} {name}" for name, count in outcomes.items())]
+    return [
+        str(len(results)),
+        *(str(outcomes.pop(outcome.value, 0)) for outcome in COLUMNS),
+        f"{fmean(groundings):.2f}" if groundings else "",
+        str(sum(len(result["citations"]) for result in results)),
+        named_counts(outcomes),
+    ]

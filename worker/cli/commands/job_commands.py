@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
 from schemas.batch import BatchStatus
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState
-from tasks.errors import InputError, LedgerError, ServiceUnavailable
+from tasks.errors import LedgerError, ServiceUnavailable
 from worker.cli import options
 from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.help import argument, option
@@ -17,9 +17,9 @@ from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
 from worker.cli.terminal import actor, tell, warn, write_json
 from worker.operations import job_changes
+from worker.operations.api_keys import amount
 from worker.operations.counts import count_of
 from worker.operations.operator import JobPages, Operator
-from worker.settings import load_settings
 from worker.supervise.state_directory import state_of
 from worker.supervise.workers import supervisor_of
 
@@ -62,7 +62,7 @@ def operate(
 ) -> tuple[Result, JobPages]:
     """Runs one operation on the ledger of the settings; returns its result and the pages that it went through."""
     with (
-        session(load_settings(), writes=False) as opened,
+        session(writes=False) as opened,
         reporting(quiet=False) as reporter,
         job_pages(verb, reporter, again=again) as pages,
     ):
@@ -115,7 +115,7 @@ def release(
     Goes through them in pages; ended midway, the same command releases the rest.
     """
     batch_id = options.batch_id(batch)
-    ceiling = None if max_cost_usd is None else _amount(max_cost_usd)
+    ceiling = None if max_cost_usd is None else amount(max_cost_usd, field="--max-cost-usd")
     reasons = list(HeldReason) if reason is None else [reason]
 
     async def operation(operator: Operator, pages: JobPages) -> tuple[int, str]:
@@ -149,16 +149,6 @@ async def next_step(operator: Operator, batch_id: UUID | None) -> str:
         return "workers take it from here"
     resume = "" if batch_id is None else f", or go on with: nightdesk run --resume {batch_id} -o OUT"
     return f"no worker runs: 'nightdesk up' starts them{resume}"
-
-
-def _amount(text: str) -> Decimal:
-    try:
-        amount = Decimal(text)
-    except InvalidOperation:
-        raise InputError(f"{text!r} is not an amount in USD", field="--max-cost-usd") from None
-    if not amount.is_finite() or amount < 0:
-        raise InputError(f"{text} is not an amount in USD, from 0 up", field="--max-cost-usd")
-    return amount
 
 
 def cancel(

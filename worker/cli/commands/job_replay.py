@@ -1,7 +1,6 @@
 """``nightdesk replay``: the stored messages of jobs sent again, and the new answers beside the old ones."""
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from rich.text import Text
 
@@ -75,7 +74,7 @@ def replay(
         return _prove(order, as_json=as_json)
     if dry_run:
         return _estimate(order, as_json=as_json)
-    with session(load_settings(), staffs=wait and workers) as opened, reporting(quiet=quiet) as reporter:
+    with session(staffs=wait and workers) as opened, reporting(quiet=quiet) as reporter:
         try:
             done = run_interruptible(_replay(opened, order, reporter, wait=wait, with_workers=workers))
         except KeyboardInterrupt:
@@ -134,8 +133,7 @@ def _estimate(order: ReplayOrder, *, as_json: bool) -> int:
     return OK if estimation.estimate.jobs or estimation.repeats else BAD_INPUT
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
+class _Done(NamedTuple):
     """The outcome of a replay."""
 
     receipt: ReplayReceipt | None

@@ -22,7 +22,6 @@ from worker.cli.waiting import Watch
 from worker.operations.audit import job_of
 from worker.operations.counts import count_of
 from worker.operations.failure_causes import failure_lines
-from worker.settings import load_settings
 from worker.token_streams import Kind, Token, TokenReader
 
 LOOK_EVERY_S = 0.2
@@ -41,7 +40,7 @@ def watch(
     exit codes are those of 'run'.
     """
     first_id, name = options.job_target(target, "a batch's or a job's")
-    with session(load_settings(), writes=False) as opened, reporting(quiet=quiet) as reporter:
+    with session(writes=False) as opened, reporting(quiet=quiet) as reporter:
         if not opened.supervisor.running() and not quiet:
             tell("no worker of this home runs; watching the other workers of this ledger")
         try:
@@ -102,17 +101,17 @@ _FIELDS = ("job_id", "batch_id", "state", "outcome", "held_reason", "run", "roun
 
 def describe_state(view: JobView) -> str:
     """The state of a job in a line: state, step while it has one to go, and why it is held or how it ended."""
-    parts = [view.state.value]
-    if view.state not in FINAL_STATES:
-        parts.append(view.step.value)
-    if view.held_reason:
-        parts.append(f"held: {view.held_reason}")
-    if view.outcome is not None:
-        parts.append(view.outcome.value)
-    if view.record is not None and view.record.failure is not None and view.state is JobState.FAILED:
-        parts.append(f"{view.record.failure.kind.value}: {view.record.failure.message}")
+    record = view.record
+    failure = record.failure if record is not None and view.state is JobState.FAILED else None
+    parts = (
+        view.state.value,
+        "" if view.state in FINAL_STATES else view.step.value,
+        f"held: {view.held_reason}" if view.held_reason else "",
+        view.outcome.value if view.outcome else "",
+        f"{failure.kind.value}: {failure.message}" if failure else "",
+    )
     again = f" (run {view.run}, round {view.round})" if (view.run, view.round) > (1, 0) else ""
-    return ", ".join(parts) + again
+    return ", ".join(filter(None, parts)) + again
 
 
 async def follow(job_id: UUID, watch: Watch, report: Callable[[str], None]) -> JobView:

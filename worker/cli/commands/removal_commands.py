@@ -1,9 +1,9 @@
 """``nightdesk erase``, ``prune`` and ``clean``: remove the content of jobs, or the jobs; what of a home takes how much disk."""
 
 import os
-import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -31,8 +31,6 @@ from worker.operations.counts import cost, count_of
 from worker.operations.operator import JobPages, Operator
 from worker.settings import load_settings
 
-_AGE = re.compile(r"(\d{1,6})([smhdw])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _REST = "The same command takes the rest"
 
 
@@ -56,7 +54,7 @@ def erase(
         options.batch_id(batch) if batch else None,
         None if tenant is None else options.tenant_of(tenant),
     )
-    with session(load_settings(), writes=False) as opened:
+    with session(writes=False) as opened:
         count = as_operator(opened, lambda operator: content_removal.survey(operator, scope, cancel=cancel))
         jobs = count_of(count, "job")
         confirm(f"Remove the content of {jobs} for good", f"the content of {jobs} would be removed for good", yes=yes)
@@ -111,7 +109,7 @@ def prune(
     if batch is not None and tenant is not None:
         raise InputError("give --batch or --tenant, not both")
     scope = PruneScope(
-        age(older_than),
+        options.age(older_than),
         options.batch_id(batch) if batch else None,
         None if tenant is None else options.tenant_of(tenant),
         rows,
@@ -140,14 +138,6 @@ def prune(
                 f"output tokens, {cost(done.cost_usd) if done.cost_usd is not None else 'an unknown cost'}; each batch keeps what it cost"
             )
     return INCOMPLETE if done.redis_unreachable or pages.refused else OK
-
-
-def age(text: str, field: str = "older-than") -> timedelta:
-    """Reads an age or another stretch of time, such as ``90d``; raises ``InputError``."""
-    match = _AGE.fullmatch(text.strip())
-    if match is None:
-        raise InputError(f"{text!r} is not an age; say for example 90d, 12w, 36h, 30m or 0s", field=field)
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 _CONTENTS = {
@@ -192,7 +182,7 @@ def clean(
     """
     scope = None
     if older_than is not None or batch is not None:
-        span = timedelta(0) if older_than is None else age(older_than)
+        span = timedelta(0) if older_than is None else options.age(older_than)
         scope = PruneScope(span, None if batch is None else options.batch_id(batch), None, rows=True)
     settings = load_settings()
     with session(settings, writes=False) as opened:
@@ -232,19 +222,13 @@ def _measure(opened: Session) -> Usage:
 
 def folder_bytes(folder: Path) -> int:
     """The bytes that the files in a folder take; 0 where it is none or may not be read."""
-
-    def sizes(path: Path) -> Iterator[int]:
-        for entry in os.scandir(path):
-            if entry.is_dir(follow_symlinks=False):
-                yield folder_bytes(Path(entry.path))
-            else:
-                yield entry.stat(follow_symlinks=False).st_blocks * 512
-
-    try:
-        return sum(sizes(folder))
-    except OSError:
-        # Files come and go while servers run, and those of their account may be closed to us.
-        return 0
+    blocks = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            # Files come and go while servers run.
+            with suppress(OSError):
+                blocks += Path(place, name).lstat().st_blocks
+    return blocks * 512
 
 
 async def _remove(operator: Operator, scope: PruneScope | None, pages: JobPages, *, shrink: bool) -> Removal:

@@ -2,10 +2,9 @@
 
 from collections import Counter
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from statistics import fmean
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 from uuid import UUID
 
 from rich.console import Console
@@ -35,8 +34,7 @@ from worker.operations.result_lines import Tally
 from worker.settings import load_settings
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """The outcome of one run of a job, without its texts."""
 
     state: JobState

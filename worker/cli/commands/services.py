@@ -123,7 +123,7 @@ def down(*, as_json: options.Json = False) -> int:
 
 def migrate(*, as_json: options.Json = False) -> int:
     """Bring the database to the schema of this version. Calling it again changes nothing."""
-    with session(load_settings()) as opened:
+    with session() as opened:
         assert opened.migrated is not None
         before, after = opened.migrated
     if as_json:

@@ -1,15 +1,14 @@
 """``nightdesk keys`` and ``budget``: the keys of callers over HTTP, and what they and whole tenants may spend."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from schemas.access import Role
 from schemas.budget import DAY, TOTAL, BudgetStatus
 from tasks.errors import InputError
 from worker.cli import options
-from worker.cli.commands.removal_commands import age
 from worker.cli.help import argument, option
 from worker.cli.session import on_ledger
 from worker.cli.terminal import actor, tell, write_json, write_line
@@ -121,7 +120,7 @@ def _tell_secret(key: ApiKey, secret: str, what: str, *, as_json: bool) -> None:
 
 def _stretch(text: str, option: str, shortest: timedelta = timedelta()) -> timedelta:
     """Reads a stretch of time; raises ``InputError``."""
-    stretch = age(text, option)
+    stretch = options.age(text, option)
     if not shortest <= stretch <= timedelta(days=3_650):
         raise InputError(f"{text!r} is too short or too long: give 1m to 3650d", field=option)
     return stretch
@@ -131,8 +130,7 @@ def _moment(at: datetime | None) -> str:
     return "never" if at is None else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyState:
+class _KeyState(NamedTuple):
     """A key with what it used."""
 
     key: ApiKey
@@ -194,10 +192,11 @@ def _validity(key: ApiKey) -> str:
     """The validity of a key in words, with its last use."""
     if key.revoked_at:
         return f"revoked {_moment(key.revoked_at)} by {key.revoked_by}"
-    now = datetime.now(UTC)
-    parts = ["expired" if key.expires_at and key.expires_at <= now else "valid"]
-    if key.expires_at:
-        parts[0] += f" {'since' if key.expires_at <= now else 'until'} {_moment(key.expires_at)}"
+    now, ends = datetime.now(UTC), key.expires_at
+    over = ends is not None and ends <= now
+    parts = ["expired since" if over else "valid until" if ends else "valid"]
+    if ends:
+        parts[0] += f" {_moment(ends)}"
     if key.last_used_at:
         parts.append(f"last used {_moment(key.last_used_at)}")
     if key.previous_until and key.previous_until > now:

@@ -25,7 +25,6 @@ from worker.operations.counts import count_of
 from worker.operations.file_form import FileForm
 from worker.operations.result_lines import Tally, judged_rows, write_failed
 from worker.operations.row_files import form_of
-from worker.settings import load_settings
 
 
 def results(
@@ -70,7 +69,7 @@ def results(
         await (run.wait() if wait else ledger.reading.batch_status(batch_id))
         return await run.write(output, None if styling == Styling() else styling.result, form)
 
-    with session(load_settings(), writes=False) as opened, reporting(quiet=quiet) as reporter:
+    with session(writes=False) as opened, reporting(quiet=quiet) as reporter:
         if wait and not opened.supervisor.running() and not quiet:
             tell("no worker of this home runs; waiting for the other workers of this ledger")
         tally = opened.on_ledger(write)
