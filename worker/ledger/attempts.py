@@ -58,6 +58,11 @@ ORDER BY id FOR NO KEY UPDATE
 
 log = logging.getLogger(__name__)
 
+# Its stages:
+#   input, window_now, leased_call     the calls to open; what forbids each: lease lost, answered, a call like it, window closed
+#   room ... fill                      the money of each batch and budget, and which calls fit into it, in order
+#   allocation ... held_job            what fits; what does not, and whether its job waits for money
+#   started_job ... new_attempt        what is written for a call that fits; the last SELECT says what became of each
 _OPEN = (
     """
 WITH RECURSIVE input AS (
@@ -245,12 +250,9 @@ WITH input AS (
                         AND NOT EXISTS (SELECT FROM attempt n WHERE n.job_id = a.job_id AND n.run = a.run
                                                                 AND n.opened_at > a.opened_at AND n.closed_at IS NULL))) AS moves,
            d.next_state = 'running' AND j.state = 'pending' AS leases,
-           -- Of an answer that its worker checks itself: the worker keeps the job, unless an earlier answer won.
+           -- An answer that came before counts: the job goes on with it, whatever became of this call.
            EXISTS (SELECT FROM completion c WHERE c.job_id = a.job_id AND c.run = a.run AND c.round = a.round
                                               AND c.purpose = a.purpose AND c.won) AS has_winner,
-           -- An earlier try of this statement wrote it, and its commit was not confirmed.
-           d.next_state = 'running' AND j.state = 'running' AND j.lease_token = d.token AND j.step = d.next_step
-               AND j.round = d.next_round AND d.next_step <> d.step AS repeated,
            -- The answer that the job is held for.
            a.outcome = 'unknown' AND d.outcome = 'ok' AND j.state = 'scheduled' AND j.held_reason = 'unknown_outcome'
                AND (j.run, j.round, j.step) = (a.run, a.round, d.step) AS frees,
@@ -317,6 +319,7 @@ WITH input AS (
         lease_token = CASE WHEN m.moves AND NOT m.keeps THEN NULL WHEN m.moves AND m.leases THEN m.token
                            ELSE j.lease_token END,
         lease_until = CASE WHEN m.moves AND NOT m.keeps THEN NULL
+                           -- To end the job at once; nobody renews this lease.
                            WHEN m.moves AND m.leases THEN nightdesk_now() + interval '60 seconds'
                            ELSE j.lease_until END,
         worker = CASE WHEN m.moves AND NOT m.keeps THEN NULL ELSE j.worker END
@@ -333,7 +336,6 @@ WITH input AS (
     SELECT id, run, 'release', 'worker', '{"held_reason": "unknown_outcome"}'::jsonb FROM moved_job WHERE frees
 )
 SELECT id, false AS is_batch, NULL AS tenant FROM moved_job WHERE moves AND (keeps OR next_state <> 'running')
-UNION ALL SELECT job_id, false, NULL FROM closing WHERE repeated
 UNION ALL SELECT id, true, NULL FROM paid_batch WHERE has_room
 UNION ALL SELECT key_id, false, tenant FROM ("""
     + OWNERS_WITH_ROOM

@@ -9,7 +9,7 @@ from tasks.ports import JobView, Outbox, RepublishPage
 from worker.ledger.database import Database
 from worker.ledger.packing import RECORD_ANSWER
 from worker.ledger.pages import NOT_IN_QUARANTINE, isolate, quarantine_for
-from worker.ledger.views import RESULT_COLUMNS, view_of
+from worker.ledger.views import PUBLISHED_COLUMNS, view_of
 
 PAGE_BYTES = 8 * 1024 * 1024
 """Most that the records of a page hold, as they are stored; but a page always has one."""
@@ -49,7 +49,7 @@ _REPUBLISH_PAGE = _PAGE.format(
 )
 
 _RESULTS = f"""
-SELECT {RESULT_COLUMNS}
+SELECT {PUBLISHED_COLUMNS}
 FROM job j
 JOIN job_request r ON r.job_id = j.id
 LEFT JOIN generation_record g ON g.job_id = j.id AND g.run = j.run

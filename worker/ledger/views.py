@@ -95,10 +95,10 @@ _SLIM_REQUEST = """(
             WHEN 'array' THEN jsonb_array_length(r.head -> 'context') ELSE 0 END]))
 ) AS head, NULL::bytea AS request_frame"""
 
-RESULT_COLUMNS = VIEW_COLUMNS.replace("r.head, r.frame AS request_frame", _SLIM_REQUEST)
+PUBLISHED_COLUMNS = VIEW_COLUMNS.replace("r.head, r.frame AS request_frame", _SLIM_REQUEST)
 for _name in _NOT_IN_A_RESULT:
-    RESULT_COLUMNS = RESULT_COLUMNS.replace(f"g.{_name} AS", "NULL AS")
-RESULT_COLUMNS = RESULT_COLUMNS.replace("c.prompt AS", "NULL::jsonb AS").replace("c.frame AS", "NULL::bytea AS")
+    PUBLISHED_COLUMNS = PUBLISHED_COLUMNS.replace(f"g.{_name} AS", "NULL AS")
+PUBLISHED_COLUMNS = PUBLISHED_COLUMNS.replace("c.prompt AS", "NULL::jsonb AS").replace("c.frame AS", "NULL::bytea AS")
 """Columns of a view with only as much as a result is made of: placeholders for sources, no messages, no raw answer."""
 
 _VIEW_JOINS = (
@@ -115,7 +115,7 @@ SELECT {columns}
 FROM unnest(%(ids)b::uuid[]) WITH ORDINALITY AS d(id, ord) JOIN job j ON j.id = d.id {_VIEW_JOINS}
 ORDER BY d.ord
 """
-    for columns in (VIEW_COLUMNS, RESULT_COLUMNS)
+    for columns in (VIEW_COLUMNS, PUBLISHED_COLUMNS)
 )
 
 # Of a job whose other rows the server itself can't read.
