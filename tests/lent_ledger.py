@@ -15,13 +15,19 @@ from worker.ledger.postgres import PostgresLedger
 _lend: list[Callable[[], str]] = []
 
 
-class LentLedger(PostgresLedger):
-    """A ledger over an empty database of the running test; it needs no ``open``."""
+class KeptLedger(PostgresLedger):
+    """A ledger over the connections that are kept to a database; opening it connects to nothing."""
 
-    def __init__(self) -> None:
-        self.url = _lend[-1]()
-        super().__init__(self.url)
-        self._database = LoopDatabase(self.url, repeats=True)
+    def __init__(self, database_url: str, **options: Any) -> None:
+        super().__init__(database_url, **options)
+        self.url = database_url
+        self._database = LoopDatabase(database_url, repeats=True)
+
+    async def open(self) -> None:
+        """Leave connecting to the first statement."""
+
+    async def close(self) -> None:
+        """Leave the connections to the next test."""
 
     def advance(self, delta: timedelta) -> None:
         """Set the ledger's clock forward."""
@@ -30,6 +36,13 @@ class LentLedger(PostgresLedger):
     def row(self, query: LiteralString) -> Any:
         """The first row that a query finds."""
         return session(self.url).execute(query).fetchone()
+
+
+class LentLedger(KeptLedger):
+    """A ledger over an empty database of the running test; it needs no ``open``."""
+
+    def __init__(self) -> None:
+        super().__init__(_lend[-1]())
 
 
 class LoopDatabase(Database):

@@ -1,4 +1,4 @@
-"""A fresh PostgreSQL ledger for a test, on a database that refuses every state change outside the table of edges."""
+"""A fresh database for a test, which refuses every state change outside the table of edges."""
 
 from collections.abc import Iterator
 
@@ -7,9 +7,8 @@ import pytest
 from psycopg import sql
 
 from tests.servers import Servers, advance_clock
-from worker.ledger.postgres import PostgresLedger
 
-__all__ = ["advance_clock", "everything_in", "make_postgres_ledger", "postgres_database_url"]
+__all__ = ["advance_clock", "everything_in", "postgres_database_url"]
 
 
 def everything_in(database_url: str) -> str:
@@ -29,8 +28,3 @@ def postgres_database_url(servers: Servers) -> Iterator[str]:
     """An empty, migrated, guarded database."""
     with servers.database(guarded=True) as url:
         yield url
-
-
-def make_postgres_ledger(database_url: str) -> PostgresLedger:
-    """A ledger to be opened (``async with``) on the loop that uses it."""
-    return PostgresLedger(database_url, connections=3, repeats=True)

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.postgres import advance_clock, make_postgres_ledger, postgres_database_url
+from tests.lent_ledger import KeptLedger
+from tests.postgres import advance_clock, postgres_database_url
 from tests.stub.server import Stub, running_stub
 from worker.ledger.postgres import PostgresLedger
 
@@ -57,14 +58,9 @@ def runner() -> Iterator[asyncio.Runner]:
 
 
 @pytest.fixture
-def ledger(postgres_database_url: str, runner: asyncio.Runner) -> Iterator[PostgresLedger]:
+def ledger(postgres_database_url: str, runner: asyncio.Runner) -> PostgresLedger:
     """A ledger over an empty database."""
-    opening = make_postgres_ledger(postgres_database_url)
-    ledger = runner.run(opening.__aenter__())
-    try:
-        yield ledger
-    finally:
-        runner.run(opening.__aexit__(None, None, None))
+    return KeptLedger(postgres_database_url)
 
 
 @pytest.fixture

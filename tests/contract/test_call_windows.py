@@ -28,7 +28,8 @@ from tests.contract.situations import (
     take_one,
     view,
 )
-from tests.postgres import advance_clock, make_postgres_ledger
+from tests.lent_ledger import KeptLedger
+from tests.postgres import advance_clock
 from worker.ledger.postgres import PostgresLedger
 
 pytestmark = pytest.mark.usefixtures("runner")
@@ -54,7 +55,7 @@ def later_window() -> str:
 @asynccontextmanager
 async def opened(url: str, window: str) -> AsyncIterator[tuple[PostgresLedger, NewBatch]]:
     """A ledger, and a batch with a window for it."""
-    async with make_postgres_ledger(url) as ledger:
+    async with KeptLedger(url) as ledger:
         yield ledger, make_batch(window=window)
         assert await ledger.inspection.violations() == []
 
@@ -157,7 +158,7 @@ async def test_a_window_that_opens_too_late_is_refused(postgres_database_url: st
     with pytest.raises(InputError, match="is no window: give hours"):
         new_batch({"window": "by night"}, tenant="desk")
 
-    async with make_postgres_ledger(postgres_database_url) as ledger:
+    async with KeptLedger(postgres_database_url) as ledger:
         raw = [{"query": "A?", "context": ["x"], "deadline": soon}, {"query": "B?", "context": ["x"]}]
         submitted = await submit(ledger.submission, raw, batch=new_batch({"window": later_window}, tenant="desk"))
         assert [(line.position, line.field) for line in submitted.refused] == [(0, "window")]

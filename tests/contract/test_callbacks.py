@@ -17,7 +17,8 @@ from tasks.errors import InputError
 from tasks.submit import new_batch
 from tests.builders import make_batch
 from tests.contract.situations import finished, submit
-from tests.postgres import advance_clock, make_postgres_ledger
+from tests.lent_ledger import KeptLedger
+from tests.postgres import advance_clock
 from worker.ledger.callbacks import Bounds
 from worker.ledger.postgres import PostgresLedger
 from worker.process.callback_delivery import PAUSES, Delivery
@@ -71,7 +72,7 @@ def delivery(ledger: PostgresLedger, **changes: Any) -> Delivery:
 
 
 async def test_a_settled_batch_is_told_with_a_signature(postgres_database_url: str) -> None:
-    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
+    async with KeptLedger(postgres_database_url) as ledger, receiver() as receiving:
         batch = make_batch(callback_url=receiving.url, name="night")
         await finished(ledger, batch=batch)
         unsettled = make_batch(callback_url=receiving.url)
@@ -97,7 +98,7 @@ async def test_a_settled_batch_is_told_with_a_signature(postgres_database_url: s
 
 
 async def test_failed_tries_are_repeated_with_growing_pauses_and_given_up(postgres_database_url: str) -> None:
-    async with make_postgres_ledger(postgres_database_url) as ledger, receiver(503, 302) as receiving:
+    async with KeptLedger(postgres_database_url) as ledger, receiver(503, 302) as receiving:
         batch = make_batch(callback_url=receiving.url)
         await finished(ledger, batch=batch)
         await delivery(ledger).deliver()
@@ -123,7 +124,7 @@ async def test_failed_tries_are_repeated_with_growing_pauses_and_given_up(postgr
 
 
 async def test_a_receiver_that_is_gone_is_left_alone(postgres_database_url: str) -> None:
-    async with make_postgres_ledger(postgres_database_url) as ledger, receiver(410) as receiving:
+    async with KeptLedger(postgres_database_url) as ledger, receiver(410) as receiving:
         batch = make_batch(callback_url=receiving.url)
         await finished(ledger, batch=batch)
         await delivery(ledger, secret=None).deliver()
@@ -138,7 +139,7 @@ async def test_a_receiver_that_is_gone_is_left_alone(postgres_database_url: str)
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
 async def test_nothing_is_sent_into_a_private_network(postgres_database_url: str, host: str) -> None:
-    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
+    async with KeptLedger(postgres_database_url) as ledger, receiver() as receiving:
         url = receiving.url.replace("127.0.0.1", host)
         batch = make_batch(callback_url=url)
         await finished(ledger, batch=batch)
@@ -168,7 +169,7 @@ def test_no_name_is_resolved_at_submission(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_a_name_that_leads_elsewhere_at_the_connection_is_refused(
     postgres_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
+    async with KeptLedger(postgres_database_url) as ledger, receiver() as receiving:
         url = receiving.url.replace("127.0.0.1", "rebound.example")
         refuse_private(url, allowed=False)
         batch = make_batch(callback_url=url)
@@ -269,7 +270,7 @@ async def told(receiving: Receiver, batch_id: UUID) -> None:
 
 @pytest.mark.parametrize("same_tenant", [True, False])
 async def test_a_silent_receiver_delays_no_other(postgres_database_url: str, *, same_tenant: bool) -> None:
-    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving, silent() as (url, came):
+    async with KeptLedger(postgres_database_url) as ledger, receiver() as receiving, silent() as (url, came):
         await settled(ledger, url, 60)
         async with delivering(ledger):
             for _ in range(Bounds().of_host):
@@ -281,7 +282,7 @@ async def test_a_silent_receiver_delays_no_other(postgres_database_url: str, *, 
 
 async def test_a_tenant_with_many_silent_hosts_leaves_room_for_others(postgres_database_url: str) -> None:
     async with (
-        make_postgres_ledger(postgres_database_url) as ledger,
+        KeptLedger(postgres_database_url) as ledger,
         receiver() as receiving,
         AsyncExitStack() as stack,
     ):
@@ -297,7 +298,7 @@ async def test_a_tenant_with_many_silent_hosts_leaves_room_for_others(postgres_d
 
 
 async def test_a_batch_that_is_retried_meanwhile_is_told_once_it_is_settled_again(postgres_database_url: str) -> None:
-    async with make_postgres_ledger(postgres_database_url) as ledger, receiver() as receiving:
+    async with KeptLedger(postgres_database_url) as ledger, receiver() as receiving:
         (batch_id,) = await settled(ledger, receiving.url, 1)
         await ledger.callbacks.settle()
         count = "INSERT INTO job_count (batch_id, state, unpublished, jobs, folded) VALUES (%(id)s, 'available', false, %(jobs)s, false)"

@@ -19,7 +19,8 @@ from tasks.ports import Leased, NewAttempt, NewBatch, Opened, Submitter
 from tasks.ports.remote_batches import ParkedCall
 from tests.builders import closed_ok, closed_unknown, make_answer, make_attempt, make_batch, make_job, to_check
 from tests.contract.situations import ACTOR, open_one, state, submit_and_take, submit_many, take, take_one, view
-from tests.postgres import advance_clock, make_postgres_ledger
+from tests.lent_ledger import KeptLedger
+from tests.postgres import advance_clock
 from worker.ledger.postgres import PostgresLedger
 from worker.ledger.stored_keys import ApiKey
 from worker.operations.api_keys import KeyRequest, add_key, limit_key
@@ -33,7 +34,7 @@ PRICE = Decimal("0.25")
 @asynccontextmanager
 async def opened(url: str, **money: str) -> AsyncIterator[tuple[PostgresLedger, ApiKey]]:
     """A ledger with a key and what it may spend by period."""
-    async with make_postgres_ledger(url) as ledger:
+    async with KeptLedger(url) as ledger:
         amounts = {{"total": TOTAL, "day": DAY}[period]: Decimal(usd) for period, usd in money.items()}
         key, _ = await add_key(ledger, KeyRequest("intake", "desk", Role.SUBMIT, money=amounts), ACTOR)
         yield ledger, key

@@ -10,7 +10,7 @@ from tasks.ports import Ledger
 from tests.builders import later, lease_key, make_batch, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import HOUR, submit, submit_and_take, submit_many
-from tests.postgres import make_postgres_ledger
+from tests.lent_ledger import KeptLedger
 from worker.ledger.postgres import PostgresLedger
 
 
@@ -54,7 +54,7 @@ async def test_accepted_jobs_are_returned_even_at_the_cap(ledger: Ledger) -> Non
 async def test_two_submissions_at_once_do_not_pass_the_cap_together(
     ledger: PostgresLedger, postgres_database_url: str
 ) -> None:
-    async with make_postgres_ledger(postgres_database_url) as other:
+    async with KeptLedger(postgres_database_url) as other:
         tries = [
             submit_many(store, 3, make_batch(tenant="a", max_queued=7)) for store in (ledger, other, ledger, other)
         ]

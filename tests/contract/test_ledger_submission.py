@@ -13,7 +13,7 @@ from tasks.ports import Ledger, NewJob
 from tests.builders import make_batch, make_config, make_job, make_jobs, make_request
 from tests.contract.conftest import Clock
 from tests.contract.situations import HOUR, SECOND, states, submit, submit_many, take, take_one, view
-from tests.postgres import make_postgres_ledger
+from tests.lent_ledger import KeptLedger
 from worker.ledger.postgres import PostgresLedger
 
 
@@ -326,7 +326,7 @@ async def test_of_two_submissions_of_the_same_jobs_at_once_one_finds_those_of_th
         for n in range(20):
             yield [make_job(make_request(f"{n}?", idempotency_key=str(n)), position=n)]
 
-    async with make_postgres_ledger(postgres_database_url) as other:
+    async with KeptLedger(postgres_database_url) as other:
         first, second = await asyncio.gather(
             ledger.submission.submit(make_batch(), stream()), other.submission.submit(make_batch(), stream())
         )

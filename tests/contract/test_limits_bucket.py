@@ -126,7 +126,7 @@ def worst_window(granted: list[tuple[float, float]], period: float = 60.0) -> fl
 def test_no_window_holds_more_than_the_limit_and_nearly_all_of_it_is_used(
     timed_bucket: TimedBucket, rules: Rates, make: Callable[[], Acquire], limit: float
 ) -> None:
-    granted = drain(timed_bucket, rules, 150, make, step=0.25)
+    granted = drain(timed_bucket, rules, 150, make, step=0.5)
     assert worst_window(granted) <= limit
     used = sum(weight for at, weight in granted if START + 60 <= at < START + 120)
     assert used >= 0.95 * limit - max(weight for _, weight in granted)
@@ -277,7 +277,7 @@ def test_at_a_provider_with_half_the_limit_few_calls_are_refused_and_most_of_it_
 ) -> None:
     call_times: list[float] = []
     refused, rate_limited = 0, False
-    for _ in range(1_200):
+    for _ in range(600):
         reply = timed_bucket.exchange(
             rates_of(requests=600), *(acquire() for _ in range(12)), rate_limited=rate_limited
         )
@@ -288,7 +288,7 @@ def test_at_a_provider_with_half_the_limit_few_calls_are_refused_and_most_of_it_
             else:
                 refused, rate_limited = refused + 1, True
         timed_bucket.later(0.5)
-    assert len(call_times) >= 0.8 * 300 * 10
+    assert len(call_times) >= 0.8 * 300 * 5
     assert refused <= 0.04 * len(call_times)
 
 
@@ -346,13 +346,13 @@ def test_a_breaker_lets_one_probe_through_and_closes_when_it_is_answered(timed_b
 def test_however_long_a_provider_was_down_it_is_called_within_a_minute(timed_bucket: TimedBucket) -> None:
     assert timed_bucket.exchange(rates_of(), acquire(), trip=True).granted == 0
     probes = []
-    for _ in range(1_200):
+    for _ in range(600):
         if timed_bucket.exchange(rates_of(), acquire()).granted:
             probes.append(timed_bucket.now)
-        timed_bucket.later(0.5)
+        timed_bucket.later(1.0)
     # Few while it is down for ten minutes, and soon after its end.
     assert [round(later - earlier) for earlier, later in pairwise([START, *probes[:5]])] == [5, 10, 20, 40, 60]
-    assert all(later - earlier <= 60.5 for earlier, later in pairwise(probes))
+    assert all(later - earlier <= 61 for earlier, later in pairwise(probes))
 
 
 def test_a_probe_after_a_paused_lane_is_one_call(timed_bucket: TimedBucket) -> None:

@@ -27,7 +27,8 @@ from tests.contract.situations import (
     take_one,
     view,
 )
-from tests.postgres import advance_clock, make_postgres_ledger
+from tests.lent_ledger import KeptLedger
+from tests.postgres import advance_clock
 from worker.ledger.postgres import PostgresLedger
 
 pytestmark = pytest.mark.usefixtures("runner")
@@ -39,7 +40,7 @@ PRICE = Decimal("0.25")
 @asynccontextmanager
 async def opened(url: str, usd: str, period: str = "day UTC") -> AsyncIterator[PostgresLedger]:
     """A ledger with a budget of its tenant."""
-    async with make_postgres_ledger(url) as ledger:
+    async with KeptLedger(url) as ledger:
         await ledger.budgets.set("desk", period, Decimal(usd), ACTOR)
         yield ledger
         assert await ledger.inspection.violations() == []

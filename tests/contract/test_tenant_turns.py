@@ -13,6 +13,7 @@ from tasks.ports import LeaseRoom, Opened
 from tests.builders import closed_ok, make_attempt, make_batch, to_check
 from tests.contract.situations import LEASE, open_one, state, submit_many, take
 from tests.contract.test_ledger_dispatch import AGAIN
+from tests.lent_ledger import KeptLedger
 from tests.postgres import advance_clock
 from worker.ledger.postgres import PostgresLedger
 
@@ -23,7 +24,7 @@ TENANTS = [f"tenant {number:02}" for number in range(20)]
 
 @asynccontextmanager
 async def opened(url: str, shares: Mapping[str, float] | None = None) -> AsyncIterator[PostgresLedger]:
-    async with PostgresLedger(url, connections=3, repeats=True, tenant_shares=shares) as ledger:
+    async with KeptLedger(url, tenant_shares=shares) as ledger:
         yield ledger
 
 
@@ -37,8 +38,7 @@ async def lease_tenants(ledger: PostgresLedger, leases: int, limit: int, **terms
     ]
 
 
-@pytest.mark.parametrize("limit", [1, 5, 7])
-@pytest.mark.parametrize("priority", [0, 3])
+@pytest.mark.parametrize(("limit", "priority"), [(1, 0), (5, 3), (7, 0)])
 async def test_small_leases_serve_all_tenants(postgres_database_url: str, limit: int, priority: int) -> None:
     async with opened(postgres_database_url) as ledger:
         for tenant in TENANTS:

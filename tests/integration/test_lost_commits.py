@@ -17,7 +17,6 @@ from tasks.ports import ClosedAttempt, Leased, NewAttempt, Opened, Purpose, Subm
 from tests.builders import closed_error, closed_ok, closed_unknown, make_answer, make_attempt, make_batch, to_check
 from tests.contract.situations import ACTOR, finish, open_one, state, submit_many, take, take_one, view
 from tests.databases import forget, on, say
-from tests.postgres import make_postgres_ledger
 from tests.servers import Servers
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.api_keys import KeyRequest, add_key
@@ -56,7 +55,7 @@ def submitted(url: str, jobs: int) -> tuple[UUID, list[UUID]]:
     """A batch with a ceiling, of a tenant with a budget."""
 
     async def submit() -> tuple[UUID, list[UUID]]:
-        async with make_postgres_ledger(url) as ledger:
+        async with PostgresLedger(url, connections=3, repeats=True) as ledger:
             await ledger.budgets.set("desk", "day UTC", Decimal(100), ACTOR)
             receipt = await submit_many(ledger, jobs, batch=make_batch(max_cost_usd=Decimal(10)))
             return receipt.batch_id, list(receipt.job_ids)
@@ -68,7 +67,7 @@ def calls(url: str, job_ids: list[UUID]) -> list[tuple[Leased, NewAttempt]]:
     """Leases and opened calls that only this ledger knows."""
 
     async def call() -> list[tuple[Leased, NewAttempt]]:
-        async with make_postgres_ledger(url) as ledger:
+        async with PostgresLedger(url, connections=3, repeats=True) as ledger:
             leases = await take(ledger, job_ids)
             return [(leased, await open_one(ledger, leased, reserved_usd=PRICE)) for leased in leases]
 
@@ -92,7 +91,7 @@ def test_answers_without_openings_reach_their_jobs_and_are_paid_once(cluster: Cl
         opened = calls(cluster.primary, job_ids)
 
         async def replay() -> None:
-            async with make_postgres_ledger(url) as ledger:
+            async with PostgresLedger(url, connections=3, repeats=True) as ledger:
                 closings = [ok(*call) for call in opened]
                 assert await ledger.attempts.close_attempts(closings) == set(job_ids)
                 assert await ledger.attempts.close_attempts(closings) == set()  # once more changes nothing
@@ -118,7 +117,7 @@ def test_money_of_calls_without_an_answer_is_charged_as_ever(cluster: Cluster, e
         closing = closed_unknown(*call) if end == "unknown" else closed_error(*call, cost_usd=COST)
 
         async def replay() -> None:
-            async with make_postgres_ledger(url) as ledger:
+            async with PostgresLedger(url, connections=3, repeats=True) as ledger:
                 await ledger.attempts.close_attempts([closing])
                 assert await money(ledger, batch_id) == (0, PRICE if end == "unknown" else COST)
 
@@ -131,7 +130,7 @@ def test_calls_under_way_have_their_leases_again_before_another_worker_takes_the
         opened = calls(cluster.primary, job_ids)
 
         async def go_on() -> None:
-            async with make_postgres_ledger(url) as ledger:
+            async with PostgresLedger(url, connections=3, repeats=True) as ledger:
                 attempts = [attempt for _, attempt in opened]
                 for _ in range(2):
                     await ledger.attempts.put_back(attempts)
@@ -145,7 +144,7 @@ def test_calls_under_way_have_their_leases_again_before_another_worker_takes_the
 
 def test_money_that_comes_back_is_reserved_for_its_own_key_alone(cluster: Cluster) -> None:
     async def submit() -> list[UUID]:
-        async with make_postgres_ledger(cluster.primary) as ledger:
+        async with PostgresLedger(cluster.primary, connections=3, repeats=True) as ledger:
             money = {TOTAL: Decimal(10)}
             key, _ = await add_key(ledger, KeyRequest("intake", "desk", Role.SUBMIT, money=money), ACTOR)
             await add_key(ledger, KeyRequest("other", "desk", Role.SUBMIT, money=money), ACTOR)
@@ -158,7 +157,7 @@ def test_money_that_comes_back_is_reserved_for_its_own_key_alone(cluster: Cluste
         opened = calls(cluster.primary, job_ids)
 
         async def put_back() -> None:
-            async with make_postgres_ledger(url) as ledger:
+            async with PostgresLedger(url, connections=3, repeats=True) as ledger:
                 await ledger.attempts.put_back([attempt for _, attempt in opened])
                 reserved = {budget.key: budget.reserved_usd for budget in await ledger.budgets.all()}
                 assert reserved == {"intake": 2 * PRICE, "other": 0, "stranger": 0}
@@ -173,7 +172,7 @@ def test_an_answer_of_a_job_that_another_worker_calls_by_now_is_stored_and_wins(
         (call,) = calls(cluster.primary, job_ids)
 
         async def race() -> None:
-            async with make_postgres_ledger(url) as ledger:
+            async with PostgresLedger(url, connections=3, repeats=True) as ledger:
                 other = await take_one(ledger, job_ids[0], worker="another")
                 assert await ledger.attempts.close_attempts([ok(*call)]) == set()
                 assert await ledger.attempts.open_attempts([make_attempt(other)]) == [Opened.ANSWERED]
@@ -189,7 +188,7 @@ def test_an_answer_of_a_cancelled_job_is_paid_and_moves_nothing(cluster: Cluster
         (call,) = calls(cluster.primary, job_ids)
 
         async def replay() -> None:
-            async with make_postgres_ledger(url) as ledger:
+            async with PostgresLedger(url, connections=3, repeats=True) as ledger:
                 await ledger.actions.cancel(job_ids, ACTOR)
                 assert await ledger.attempts.close_attempts([ok(*call)]) == set()
                 assert await state(ledger, job_ids[0]) == JobState.CANCELLED
@@ -207,7 +206,7 @@ def test_what_the_ledger_does_not_know_at_all_is_told_and_what_was_deleted_is_no
         closings = [ok(*call) for call in opened]
 
         async def replay() -> None:
-            async with make_postgres_ledger(url) as ledger:
+            async with PostgresLedger(url, connections=3, repeats=True) as ledger:
                 await ledger.actions.cancel(replicated[:1], ACTOR)
                 await ledger.erasure.delete(replicated[:1])
                 lost: list[ClosedAttempt] = []
