@@ -38,9 +38,9 @@ for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPI
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tables, templates and parsers load at their first use, which is slow on a busy machine; time limits have their own tests.
-# The same examples in every run, so that none fails by chance; others by --hypothesis-profile=search.
-settings.register_profile("nightdesk", deadline=None, derandomize=True)
-settings.register_profile("search", deadline=None, derandomize=False)
+# The same examples in every run, so that none fails by chance; others, and more, by --hypothesis-profile=search.
+settings.register_profile("nightdesk", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("search", deadline=None, derandomize=False, max_examples=1_000)
 settings.load_profile("nightdesk")
 
 
