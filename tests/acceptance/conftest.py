@@ -20,8 +20,8 @@ from tasks.ports import Ledger, Submitter
 from tasks.submit import new_batch, submit
 from tests.deadlines import scale_to_load, until
 from tests.forking import start_command
+from tests.lent_ledger import KeptLedger
 from tests.servers import Servers
-from worker.ledger.postgres import PostgresLedger
 
 Value = TypeVar("Value")
 
@@ -98,7 +98,7 @@ class System:
         """Runs a coroutine function on the ledger."""
 
         async def opened() -> Value:
-            async with PostgresLedger(self.database_url, connections=1) as ledger:
+            async with KeptLedger(self.database_url) as ledger:
                 return await work(ledger)
 
         return asyncio.run(opened())

@@ -130,14 +130,14 @@ def test_a_check_starts_only_checking_workers(home: Home, tmp_path: Path) -> Non
 
 @pytest.mark.skipif(not LABELLED.exists(), reason="needs the labelled data beside the repository")
 def test_every_row_of_labelled_data_gets_a_result(home: Home, tmp_path: Path) -> None:
-    out, lines = tmp_path / "out.jsonl", LABELLED.read_text().splitlines()[::5]
+    out, lines = tmp_path / "out.jsonl", LABELLED.read_text().splitlines()[::10]
 
     done = home.run("check", write_lines(tmp_path / "in.jsonl", lines), "-o", out, "--json")
 
     assert done.code == 0, done.err
     rows = [orjson.loads(line) for line in lines]
     results = read_lines(out)
-    assert len(results) == len(rows) > 200
+    assert len(results) == len(rows) > 100
     for row, result in zip(rows, results, strict=True):
         assert result["custom_id"] == str(row["id"])
         assert result["state"] == "completed"

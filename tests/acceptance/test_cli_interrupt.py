@@ -26,15 +26,14 @@ def home() -> Iterator[Home]:
         yield home
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_is_resumed(home: Home, tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_run_is_resumed(home: Home, tmp_path: Path) -> None:
     input_path = write_lines(tmp_path / "questions.jsonl", [*(question(number) for number in range(3)), "{"])
     out = tmp_path / "answers.jsonl"
     command = home.start("run", input_path, "-o", out, **SLOW)
     batch = command.batch()
     until(lambda: len(home.workers()) > 1, "workers")
 
-    command.process.send_signal(number)
+    command.process.send_signal(signal.SIGINT)
     interrupted = command.ended()
 
     assert interrupted.code == 130
@@ -76,7 +75,7 @@ def await_calls(home: Home, batch: str, count: int) -> None:
 
 def test_a_worker_that_dies_is_started_again(home: Home, tmp_path: Path) -> None:
     input_path = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
-    command = home.execute("run", input_path, "-o", tmp_path / "out", lease_s="2", extractive_latency_s="1")
+    command = home.start("run", input_path, "-o", tmp_path / "out", lease_s="2", extractive_latency_s="1")
     command.batch()
 
     home.kill("generate-1")

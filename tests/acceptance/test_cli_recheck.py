@@ -1,7 +1,6 @@
 """``nightdesk recheck`` and ``nightdesk check --judge``: a judge over given answers, what it changes, and the rows to learn from."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,21 @@ from tests.stub.judge import JUDGE
 from tests.stub.server import Stub, running_stub
 
 
-@contextmanager
-def judging_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Home, Stub]]:
-    with running_stub() as stub:
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
+@pytest.fixture(scope="module")
+def judging() -> Iterator[tuple[Home, Stub]]:
+    """A home whose workers have a judge, and that judge."""
+    with running_stub() as stub, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_API_KEY", KEY)
+        patch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
         with new_running_home(provider="extractive") as home:
             yield home, stub
 
 
 def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    judging: tuple[Home, Stub], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    home, stub = judging
+    calls_before = len(stub.requests)
     monkeypatch.setattr(
         JUDGE, "truth", {claim(number): quote(number) if number % 2 == 0 else None for number in (2, 3)}
     )
@@ -36,19 +38,17 @@ def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
         {"query": "When does desk 5 open?", "context": ["Desk 5 opens at nine in the evening."]},
     ]
     out, rows = tmp_path / "out.jsonl", tmp_path / "rows.jsonl"
-    with judging_home(monkeypatch) as (home, stub):
-        first = home.run("run", write_lines(tmp_path / "in.jsonl", lines), "-o", out)
-        assert first.code == 0, first.err
-        before = read_lines(out)
-        batch = before[0]["batch_id"]
+    first = home.run("run", write_lines(tmp_path / "in.jsonl", lines), "-o", out)
+    assert first.code == 0, first.err
+    before = read_lines(out)
+    batch = before[0]["batch_id"]
 
-        done = home.run("recheck", batch, "--judge", "openai:gpt-6-luna", "-o", out)
-        assert done.code == 0, done.err
-        again = home.run("results", batch, "-o", out, "--judged", rows)
-        assert again.code == 0, again.err
-        wrong = home.run("recheck", batch, "--checkers", "structure,guess")
-        assert (wrong.code, "structure, lexical, local, judge" in wrong.err) == (2, True)
-        calls_before = len(stub.requests)
+    done = home.run("recheck", batch, "--judge", "openai:gpt-6-luna", "-o", out)
+    assert done.code == 0, done.err
+    again = home.run("results", batch, "-o", out, "--judged", rows)
+    assert again.code == 0, again.err
+    wrong = home.run("recheck", batch, "--checkers", "structure,guess")
+    assert (wrong.code, "structure, lexical, local, judge" in wrong.err) == (2, True)
 
     after = read_lines(out)
     assert [result["claims"][0]["verdict"] for result in after] == ["supported", "unsupported", "supported"]
@@ -64,20 +64,20 @@ def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
     ]
     assert learned[0]["evidence"][0] == quote(2)
     assert learned[0]["judge"] == "openai:gpt-6-luna by _judge@2"
-    assert calls_before == len(learned)
+    assert len(stub.requests) == calls_before + len(learned)
 
 
 def test_a_judge_that_is_right_decides_what_words_leave_open_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    judging: tuple[Home, Stub], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    home, _ = judging
     answers = REPOSITORY / "docs" / "checks.jsonl"
     examples = read_lines(answers)
     right = {"paraphrase": "Whoever is late loses the seat.", "derived value": "The subscription costs $15 a month."}
     monkeypatch.setattr(JUDGE, "truth", {line["response"]: right.get(line["custom_id"]) for line in examples})
     alone, judged = tmp_path / "alone.jsonl", tmp_path / "judged.jsonl"
-    with judging_home(monkeypatch) as (home, _):
-        by_words = home.run("check", answers, "-o", alone)
-        with_judge = home.run("check", answers, "-o", judged, "--judge", "openai:gpt-6-luna")
+    by_words = home.run("check", answers, "-o", alone)
+    with_judge = home.run("check", answers, "-o", judged, "--judge", "openai:gpt-6-luna")
     assert "words leave claims of 8 answers open" in by_words.err
     assert "words leave claims" not in with_judge.err
     for before, after in zip(read_lines(alone), read_lines(judged), strict=True):

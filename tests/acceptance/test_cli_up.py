@@ -3,13 +3,16 @@
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import jsonschema
+import psutil
 import pytest
 
 from tests.acceptance.cli_home import Home, new_home, question, read_lines, until, write_lines
 from tests.servers import Servers
+from worker.supervise.processes import is_alive
 
 
 @pytest.fixture(scope="module")
@@ -133,23 +136,13 @@ def test_down_leaves_a_run_alone(home: Home, tmp_path: Path) -> None:
     assert home.servers_run()
     command.process.terminate()
     assert command.ended().code == 130
-
-
-def test_cancel_retry_and_release(up: Home, tmp_path: Path) -> None:
-    later = question(0, scheduled_at="2999-01-01T00:00:00Z")
-    batch = submitted(up, write_lines(tmp_path / "in", [later]))
-    assert up.run("results", batch).code == 1
-
-    assert "1 job cancelled" in up.run("cancel", batch).err
-    assert up.run("results", batch, "--wait").code == 1
-    assert "1 job starts a new run" in up.run("retry", f"{batch}:q0").err
-    assert up.run("results", batch, "--wait").code == 0
-    assert "no job was held" in up.run("release", batch).err
+    assert home.workers() == {}
+    assert not home.servers_run()
 
 
 def test_up_in_the_foreground_restarts_and_stops_everything(home: Home) -> None:
     home.run("down")
-    command = home.start("up", "--foreground")
+    command = home.execute("up", "--foreground")
     command.await_message("staying in the foreground")
     before = home.workers()
 
@@ -158,8 +151,18 @@ def test_up_in_the_foreground_restarts_and_stops_everything(home: Home) -> None:
     command.process.terminate()
 
     assert command.ended().code == 0
-    assert home.workers() == {}
+    assert programs_of(home.root) == []
     assert not home.servers_run()
+
+
+def programs_of(home: Path) -> list[psutil.Process]:
+    """The Python processes that were started for a home and still run."""
+    programs = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("NIGHTDESK_HOME") == str(home) and is_alive(process):
+                programs.append(process)
+    return programs
 
 
 def test_a_service_with_workers_starts_again_those_that_end(home: Home) -> None:

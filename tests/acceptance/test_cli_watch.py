@@ -49,10 +49,12 @@ def test_watch_prints_each_change_of_a_job_until_it_is_final(home: Home, tmp_pat
     batch = submitted(home, tmp_path, question(0, scheduled_at="2999-01-01T00:00:00Z"))
     command = home.start("watch", f"{batch}:q0", "--json")
     command.await_message("scheduled, generate")
-    assert home.run("cancel", batch).code == 0
+    cancelled = home.run("cancel", batch)
+    assert (cancelled.code, "1 job cancelled" in cancelled.err) == (0, True)
     command.await_message("cancelled")
     assert command.ended().code == 1
-    assert home.run("retry", batch).code == 0
+    retried = home.run("retry", f"{batch}:q0")
+    assert (retried.code, "1 job starts a new run" in retried.err) == (0, True)
     done = home.run("watch", f"{batch}:q0", "--json")
 
     assert done.code == 0, done.err

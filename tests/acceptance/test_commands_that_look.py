@@ -4,9 +4,8 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -51,11 +50,11 @@ LEAVES_PROCESSES: dict[str, list[str]] = {
     "resume": ["OPEN"],
     "release": ["OPEN"],
     "label": ["DONE:0", "supported", "--by", "me"],
-    "retry": ["DONE"],
+    "retry": ["OPEN"],
     "migrate": [],
     "prune": ["--older-than", "99d"],
-    "erase": ["--batch", "DONE", "--yes"],
     "cancel": ["OPEN"],
+    "erase": ["--batch", "OPEN", "--yes"],
 }
 """Arguments of a command that changes rows, and neither starts nor ends a process of others."""
 
@@ -75,20 +74,24 @@ class Night:
     directory: Path
     names: dict[str, str]
     connections: ExitStack
+    connection: "psycopg.Connection[Any] | None" = None
 
     def start_run(self, name: str) -> Command:
         """A run whose calls are under way; ``OPEN`` is its batch."""
         file, out = self.directory / "calls.jsonl", self.directory / f"{name}.jsonl"
         command = self.home.start("run", file, "--again", "-o", out, extractive_latency_s="600", drain_s="1")
         self.names["OPEN"] = command.batch()
+        self.connection = None
         running = "SELECT count(*) = 3 FROM job WHERE state = 'running' AND batch_id = %s"
-        until(lambda: self.connection.execute(running, [self.names["OPEN"]]).fetchone() == (True,), "calls in flight")
+        until(lambda: self.query(running, self.names["OPEN"]) == [(True,)], "calls in flight")
         return command
 
-    @cached_property
-    def connection(self) -> "psycopg.Connection[Any]":
-        connection = psycopg.connect(local.start(self.home.root).database_url, autocommit=True)
-        return self.connections.enter_context(connection)
+    def query(self, statement: LiteralString, *parameters: object) -> list[Any]:
+        """Rows, by a connection to servers that run."""
+        if self.connection is None or self.connection.closed:
+            connection = psycopg.connect(local.start(self.home.root).database_url, autocommit=True)
+            self.connection = self.connections.enter_context(connection)
+        return self.connection.execute(statement, parameters).fetchall()
 
     def run(self, arguments: list[str]) -> Ended:
         """Runs a command with what its words stand for."""
@@ -108,16 +111,17 @@ class Night:
         return {str(path) for path in paths if path.suffix not in {".guard", ".ready"}}
 
     def rows(self) -> list[Any]:
-        return self.connection.execute(
+        return self.query(
             "SELECT (SELECT json_agg(b ORDER BY id) FROM batch b)::text,"
             " (SELECT json_agg(json_build_array(id, state, run, held_reason) ORDER BY id) FROM job)::text,"
             " (SELECT json_agg(e ORDER BY e::text) FROM job_event e)::text, (SELECT count(*) FROM attempt),"
             " (SELECT version_num FROM alembic_version)"
-        ).fetchall()
+        )
 
 
-@pytest.fixture
-def night(tmp_path: Path) -> Iterator[Night]:
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
+    tmp_path = tmp_path_factory.mktemp("night")
     with new_home() as home, ExitStack() as connections:
         done = write_lines(tmp_path / "done.jsonl", [question(0)])
         assert home.run("run", done, "-o", tmp_path / "out.jsonl").code == 0

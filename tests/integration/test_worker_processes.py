@@ -1,11 +1,8 @@
 """Workers that outlive their starter: how they begin and end, and who sees it."""
 
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -14,7 +11,7 @@ import pytest
 from tests.acceptance.cli_home import until
 from tests.servers import Servers
 from worker.settings import Settings, load_settings
-from worker.supervise.processes import guard_is_free, is_alive
+from worker.supervise.processes import guard_is_free
 from worker.supervise.state_directory import StateDirectory
 from worker.supervise.workers import Supervisor, WorkerFailed, WorkerSpec, _identity, supervisor_of, worker_specs
 
@@ -97,44 +94,3 @@ def test_a_worker_that_can_not_start_says_why(
     supervisor.start(checking, ephemeral=True)
     with pytest.raises(WorkerFailed, match=r"nowhere\.json"):
         supervisor.await_ready([checking.name], READY_S)
-
-
-@contextmanager
-def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Ends a process that a failed test leaves."""
-    try:
-        yield
-    finally:
-        process.terminate()
-
-
-def programs_of(home: Path) -> list[psutil.Process]:
-    """The Python processes that were started for a home and still run."""
-    programs = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get("NIGHTDESK_HOME") == str(home) and is_alive(process):
-                programs.append(process)
-    return programs
-
-
-def test_a_command_that_stays_replaces_what_is_killed_and_leaves_nothing(
-    settings: Settings, supervisor: Supervisor
-) -> None:
-    command = [sys.executable, "-m", "worker.cli", "up", "--foreground", "--workers", "2"]
-    first, second = two_of(settings)
-    with subprocess.Popen(command, cwd=REPOSITORY) as foreground, ended(foreground):
-
-        def restarted(name: str, pid: int) -> bool:
-            running = supervisor.running()
-            return name in running and running[name].pid != pid
-
-        until(lambda: {first.name, second.name} <= supervisor.running().keys(), "both workers run")
-        assert supervisor.await_ready([first.name, second.name], READY_S) == []
-        before = {name: each.pid for name, each in supervisor.running().items()}
-        os.kill(before[first.name], signal.SIGKILL)
-        until(lambda: restarted(first.name, before[first.name]), "the worker is started again")
-
-        foreground.terminate()
-        assert foreground.wait(READY_S) == 0
-    assert programs_of(settings.home) == []
