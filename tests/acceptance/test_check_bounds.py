@@ -96,16 +96,16 @@ def test_a_check_that_ends_its_process_ends_unchecked_and_takes_no_other_with_it
 
 
 def test_processes_that_are_killed_amid_their_bundles_lose_no_job(system: System) -> None:
-    system.submit(questions(300))
+    system.submit(questions(150))
     worker = system.start_worker("generate,check,submit", slots=50)
     for share in (0.1, 0.3, 0.5):
-        system.until(lambda least=300 * share: system.scalar(FINAL) >= least, what="some checks")
+        system.until(lambda least=150 * share: system.scalar(FINAL) >= least, what="some checks")
         # One at a time: a check that two processes die of counts as their cause. Not their fork server: it has children.
         next(process for process in reversed(processes_of(worker.pid)) if process.is_running()).kill()
-    system.until_final(300)
+    system.until_final(150)
 
     assert set(states(system, "default")) == {("completed", "answered")}
-    assert system.scalar("SELECT count(*) FROM attempt") == 300
+    assert system.scalar("SELECT count(*) FROM attempt") == 150
     assert system.scalar("SELECT max(rescues) FROM job") == 0
 
 

@@ -103,7 +103,7 @@ def test_bad_lines_are_named_and_stand_in_the_output_at_their_position(running: 
     assert [json.loads(line) for line in later.out.splitlines()] == results
 
 
-def test_a_row_has_one_line_in_every_form_of_a_file_and_on_every_screen(home: Home, tmp_path: Path) -> None:
+def test_a_row_has_one_line_in_every_form_of_a_file_and_on_every_screen(running: Home, tmp_path: Path) -> None:
     paths = [tmp_path / f"in.{form}" for form in ("csv", "jsonl", "json", "parquet")]
     texts = [[f"What is due\nafter {number} days?", "", f"Who pays {number} rents?"] for number in range(len(paths))]
     rows = [[{"query": text, "context": "The fee is due."} for text in each] for each in texts]
@@ -115,7 +115,7 @@ def test_a_row_has_one_line_in_every_form_of_a_file_and_on_every_screen(home: Ho
     paths[2].write_text(json.dumps(rows[2], indent=2))
     parquet.write_table(pa.Table.from_pylist(rows[3]), paths[3])
 
-    done = home.run("run", *paths, "-o", tmp_path / "answers.jsonl")
+    done = running.run("run", *paths, "-o", tmp_path / "answers.jsonl")
 
     results = read_lines(tmp_path / "answers.jsonl")
     refused = {result["position"] + 1: result["failure"]["message"] for result in results if result["failure"]}
@@ -127,26 +127,25 @@ def test_a_row_has_one_line_in_every_form_of_a_file_and_on_every_screen(home: Ho
     }
     assert all(message in done.err for message in refused.values())
     batch = results[0]["batch_id"]
-    assert home.run("results", batch).out == (tmp_path / "answers.jsonl").read_text()
+    assert running.run("results", batch).out == (tmp_path / "answers.jsonl").read_text()
     for line, text in ((2, texts[0][0]), (8, texts[1][2]), (9, texts[2][0]), (14, texts[3][2])):
-        view = home.run("show", f"{batch}:line{line}").out
+        view = running.run("show", f"{batch}:line{line}").out
         assert " ".join(text.split()) in " ".join(view.split())
         assert f"{batch}, line {line}" in view
 
 
-def test_strict_submits_nothing_when_a_line_is_bad(home: Home, tmp_path: Path) -> None:
+def test_strict_submits_nothing_when_a_line_is_bad(running: Home, tmp_path: Path) -> None:
     # More than a chunk, so that good jobs are in the transaction when the bad line comes.
     input_path = write_lines(tmp_path / "questions.jsonl", [*(question(number) for number in range(600)), "{"])
     out = tmp_path / "answers.jsonl"
-    batches = len(home.run("status", "--json", "--limit", "1000").json())
+    batches = len(running.run("status", "--json", "--limit", "1000").json())
 
-    done = home.run("run", "--strict", input_path, "-o", out)
+    done = running.run("run", "--strict", input_path, "-o", out)
 
     assert done.code == 2
     assert "line 601: not valid JSON" in done.err
     assert not out.exists()
-    assert len(home.run("status", "--json", "--limit", "1000").json()) == batches
-    assert home.workers() == {}
+    assert len(running.run("status", "--json", "--limit", "1000").json()) == batches
 
 
 def test_standard_input_and_gzip_are_read_and_standard_output_holds_results_only(running: Home, tmp_path: Path) -> None:
