@@ -61,6 +61,15 @@ async def test_an_answer_without_support_is_asked_of_the_next_model_with_the_pla
     assert view.cost_usd == Decimal("0.032")
 
 
+async def test_an_answer_without_its_citations_is_asked_of_the_next_model() -> None:
+    cascade = harness(answers(GOOD.replace(" [1]", "")), strong=(answers(GOOD),))
+    view = await cascade.answer(requesting(escalate=["strong"]))
+
+    assert (view.outcome, view.round) == (Outcome.ANSWERED, 2)
+    shortfalls = [ask.shortfall for ask in record_of(view).asks or ()]
+    assert shortfalls == ["it has 0 citations, at least 1 are required", None]
+
+
 @pytest.mark.parametrize(
     ("query", "goes_on"), [("When does the night desk open?", True), ("How tall is the Eiffel Tower in metres?", False)]
 )
