@@ -28,6 +28,7 @@ from tasks.ports.remote_batches import Gathering
 from tests.builders import make_batch, make_jobs
 from tests.contract.situations import LEASE
 from tests.fakes.inline import Inline
+from tests.lent_ledger import KeptLedger
 from tests.servers import advance_clock
 from tests.stub.server import Stub
 from worker.ledger.journal import LedgerJournal
@@ -142,7 +143,7 @@ class LaneHarness:
 @asynccontextmanager
 async def lane_harness(url: str, stub: Stub, *, provider: str = "openai", **terms: Any) -> AsyncIterator[LaneHarness]:
     """A harness; its ledger keeps all invariants in the end."""
-    async with PostgresLedger(url, connections=2) as ledger:
+    async with KeptLedger(url) as ledger:
         harness = LaneHarness(url, ledger, stub, LaneTerms(**terms), provider)
         try:
             yield harness

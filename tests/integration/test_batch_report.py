@@ -34,6 +34,7 @@ from tests.builders import (
     to_check,
 )  # fmt: skip
 from tests.contract.situations import submit, take
+from tests.lent_ledger import KeptLedger
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.batch_report import Report, collect, document
 from worker.operations.failure_causes import failure_lines
@@ -48,7 +49,7 @@ USAGE = Usage(input_tokens=90, output_tokens=40, cached_input_tokens=45)
 
 def scenario(database_url: str, work: Callable[[PostgresLedger], Awaitable[Report]]) -> Report:
     async def run() -> Report:
-        async with PostgresLedger(database_url) as ledger:
+        async with KeptLedger(database_url) as ledger:
             return await work(ledger)
 
     return asyncio.run(run())

@@ -8,10 +8,10 @@ from typing import Any
 from schemas.states import FINAL_STATES, Outcome, Step
 from tasks.ports import JobView
 from tests.builders import make_batch, make_jobs
+from tests.lent_ledger import KeptLedger
 from tests.scripted_provider import ScriptedProvider, answers
 from tests.unit.tasks.test_cascade import CascadeHarness
 from tests.unit.tasks.test_rounds import BAD, GOOD, record_of, requesting
-from worker.ledger.postgres import PostgresLedger
 from worker.operations.batch_report import collect, document
 from worker.operations.report_page import page
 from worker.settings import Settings
@@ -46,7 +46,7 @@ def test_the_report_says_what_each_model_bought(database_url: str) -> None:
     ]  # fmt: skip
 
     async def work() -> tuple[dict[str, Any], list[JobView]]:
-        async with PostgresLedger(database_url) as ledger:
+        async with KeptLedger(database_url) as ledger:
             models = (ScriptedProvider(*weak), ScriptedProvider(*strong, name="strong", model="strong-1"))
             night = Night(models[0], stronger=models[1:], ledger=ledger)
             return await night.pass_through(*[requesting(escalate=["strong"])] * 4), night.views

@@ -28,15 +28,15 @@ from tests.deadlines import until
 from tests.servers import Servers
 from worker.ledger.postgres import PostgresLedger
 
-BATCHES = 40
-JOBS_OF_BATCH = 60
+BATCHES = 24
+JOBS_OF_BATCH = 40
 WORKERS = 4
-GROUP = 50
+GROUP = 30
 LEASE = timedelta(seconds=60)
 PRICE = Decimal("0.002")
 CEILINGS = (Decimal("0.05"), Decimal(1_000))
 """One that holds most jobs of a batch, and one that holds none."""
-OPERATOR_TURNS = 25
+OPERATOR_TURNS = 15
 
 Work = Callable[[PostgresLedger, random.Random], Awaitable[None]]
 

@@ -24,6 +24,7 @@ from tests.builders import (
     to_check,
 )  # fmt: skip
 from tests.contract.situations import open_one, submit, submit_and_take, take
+from tests.lent_ledger import KeptLedger
 from worker.cli.commands.cost_estimate import show_estimation
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.estimation import (
@@ -45,7 +46,7 @@ USAGE = Usage(input_tokens=90, output_tokens=40, cached_input_tokens=45)
 
 def scenario(database_url: str, work: Callable[[PostgresLedger], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with PostgresLedger(database_url) as ledger:
+        async with KeptLedger(database_url) as ledger:
             await work(ledger)
 
     asyncio.run(run())

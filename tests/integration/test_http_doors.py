@@ -15,9 +15,9 @@ import pytest
 from schemas.access import Role
 from schemas.job import JobRequest
 from tests.http_service import Door, running_service
+from tests.lent_ledger import KeptLedger
 from tests.servers import Servers
 from worker.http import bodies
-from worker.ledger.postgres import PostgresLedger
 from worker.operations.api_keys import KeyRequest, add_key
 
 CEILING_S = 60
@@ -106,7 +106,7 @@ def door(servers: Servers, database_url: str, tmp_path: Path) -> Iterator[Door]:
 
 
 async def key_of(door: Door, name: str, tenant: str, role: Role = Role.SUBMIT, **limits: int) -> str:
-    async with PostgresLedger(door.database_url) as ledger:
+    async with KeptLedger(door.database_url) as ledger:
         return (await add_key(ledger, KeyRequest(name, tenant, role, limits), "ada"))[1]
 
 

@@ -17,8 +17,8 @@ from schemas.states import Step
 from tests.builders import make_attempt, make_final
 from tests.deadlines import scale_to_load, until
 from tests.http_service import Door, running_service
+from tests.lent_ledger import KeptLedger
 from tests.servers import Servers
-from worker.ledger.postgres import PostgresLedger
 from worker.telemetry import metrics
 from worker.telemetry.tally import Tally
 from worker.token_streams import RedisTokens
@@ -32,7 +32,7 @@ def write_answer(door: Door, redis_url: str, begin: threading.Event) -> None:
 
     async def work() -> None:
         tokens = RedisTokens(redis_url, key_prefix="", kept_s=60)
-        async with PostgresLedger(door.database_url, connections=1) as ledger:
+        async with KeptLedger(door.database_url) as ledger:
             (job,) = await ledger.queue.lease(Step.GENERATE, "w", timedelta(minutes=5), 1)
             attempt = make_attempt(job)
             await asyncio.to_thread(begin.wait, scale_to_load(60))
@@ -110,7 +110,7 @@ def test_states_come_without_redis_too(servers: Servers, tmp_path: Path, databas
 
 async def add_counts(door: Door, workers: int) -> None:
     """Add the counts of some workers as each of them does."""
-    async with PostgresLedger(door.database_url, connections=1) as ledger:
+    async with KeptLedger(door.database_url) as ledger:
         await ledger.metric_totals.prune()
         for _ in range(workers):
             tally = Tally()

@@ -13,10 +13,10 @@ from starlette.requests import HTTPConnection
 
 from schemas.access import Role
 from tests.http_service import Door, running_service
+from tests.lent_ledger import KeptLedger
 from tests.servers import Servers
 from worker.http import authentication
 from worker.http.access_log import MOST_ADDRESSES, Refusals
-from worker.ledger.postgres import PostgresLedger
 from worker.operations.api_keys import KeyRequest, add_key, rotate_key
 
 DAY = timedelta(days=1)
@@ -40,7 +40,7 @@ def door(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def with_ledger(url: str, work: Any) -> Any:
     async def run() -> Any:
-        async with PostgresLedger(url, connections=1) as ledger:
+        async with KeptLedger(url) as ledger:
             return await work(ledger)
 
     return asyncio.run(run())

@@ -17,9 +17,9 @@ from tests.builders import make_final
 from tests.deadlines import until
 from tests.http_service import Door
 from tests.integration.test_http_tenants import make_key
+from tests.lent_ledger import KeptLedger
 from tests.servers import advance_clock
 from worker.http import openai_batch_routes
-from worker.ledger.postgres import PostgresLedger
 
 LEASE = timedelta(minutes=10)
 
@@ -50,7 +50,7 @@ def finish(door: Door, tenant: str, states: dict[str, JobState]) -> None:
     """End jobs as a worker does, by their custom ids."""
 
     async def work() -> None:
-        async with PostgresLedger(door.database_url, connections=1) as ledger:
+        async with KeptLedger(door.database_url) as ledger:
             for job in await ledger.queue.lease(Step.GENERATE, "w", LEASE, 100):
                 if job.tenant == tenant and job.custom_id in states:
                     state = states[job.custom_id]
@@ -155,7 +155,7 @@ def test_a_cancelled_batch_whose_jobs_are_ordered_again_is_in_progress(door: Doo
     batch = create(client, upload(client, line("again")))
 
     async def cancel_and_retry() -> None:
-        async with PostgresLedger(door.database_url, connections=1) as ledger:
+        async with KeptLedger(door.database_url) as ledger:
             upload = await ledger.uploads.find(UUID(batch.id.removeprefix("batch_")), "acme")
             assert upload.batch_id is not None
             cancelled = await ledger.actions.cancel_batch(upload.batch_id, "ada")
@@ -312,7 +312,7 @@ def test_a_batch_expires_at_the_end_of_its_window(door: Door, client: openai.Ope
     advance_clock(door.database_url, timedelta(hours=2))
 
     async def expire() -> None:
-        async with PostgresLedger(door.database_url, connections=1) as ledger:
+        async with KeptLedger(door.database_url) as ledger:
             await ledger.duties.expire(100)
 
     asyncio.run(expire())

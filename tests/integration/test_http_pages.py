@@ -32,6 +32,7 @@ from tests.builders import (
 from tests.contract.situations import submit, take
 from tests.http_service import Door, running_service
 from tests.integration.test_http_tenants import make_key
+from tests.lent_ledger import KeptLedger
 from tests.servers import Servers
 from worker.ledger.postgres import PostgresLedger
 
@@ -95,7 +96,7 @@ def own(door: Door) -> Night:
 
 
 async def new_night(door: Door, tenant: str) -> Night:
-    async with PostgresLedger(door.database_url, connections=1) as ledger:
+    async with KeptLedger(door.database_url) as ledger:
         return await night(ledger, tenant)
 
 

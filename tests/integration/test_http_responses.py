@@ -25,9 +25,9 @@ from tests.builders import make_failed, make_final, make_record
 from tests.deadlines import Deadline
 from tests.http_service import Door, running_service
 from tests.integration.test_http_tenants import make_key
+from tests.lent_ledger import KeptLedger
 from tests.servers import Servers
 from worker.http import openai_responses
-from worker.ledger.postgres import PostgresLedger
 
 # One service and one worker for all of them.
 pytestmark = pytest.mark.xdist_group("responses")
@@ -89,7 +89,7 @@ class Hands:
         self.thread.join(60)
 
     async def _work(self) -> None:
-        async with PostgresLedger(self._database_url, connections=1) as ledger:
+        async with KeptLedger(self._database_url) as ledger:
             while (make := await asyncio.to_thread(self._orders.get)) is not None:
                 deadline = Deadline(30)
                 while not (jobs := await ledger.queue.lease(Step.GENERATE, "w", timedelta(minutes=5), 1)):

@@ -23,11 +23,11 @@ from tests.contract.situations import take_one
 from tests.deadlines import until
 from tests.http_routes import BROWSER, RULES, routes_of
 from tests.http_service import LINES, Door, body_of, running_service
+from tests.lent_ledger import KeptLedger
 from tests.postgres import everything_in
 from tests.servers import Servers
 from worker.http import authentication, events
 from worker.http.pages.visitors import COOKIE
-from worker.ledger.postgres import PostgresLedger
 from worker.ledger.tenant_budgets import TOTAL
 from worker.operations.api_keys import KeyRequest, add_key, limit_key
 
@@ -37,7 +37,7 @@ JOB = {"query": "How long is the warranty?", "context": ["The warranty lasts two
 
 def make_key(database_url: str, name: str, tenant: str, role: Role, **limits: int) -> str:
     async def work() -> str:
-        async with PostgresLedger(database_url, connections=1) as ledger:
+        async with KeptLedger(database_url) as ledger:
             return (await add_key(ledger, KeyRequest(name, tenant, role, limits), "ada"))[1]
 
     return asyncio.run(work())
@@ -45,7 +45,7 @@ def make_key(database_url: str, name: str, tenant: str, role: Role, **limits: in
 
 def revoke(database_url: str, name: str) -> None:
     async def work() -> None:
-        async with PostgresLedger(database_url, connections=1) as ledger:
+        async with KeptLedger(database_url) as ledger:
             await ledger.api_keys.revoke(name, "ada")
 
     asyncio.run(work())
@@ -294,7 +294,7 @@ def test_a_key_submits_no_more_jobs_than_it_may(door: Door, limits: dict[str, in
 
 def test_a_batch_says_for_which_money_of_its_key_it_waits(door: Door) -> None:
     async def spend(batch_id: UUID) -> None:
-        async with PostgresLedger(door.database_url, connections=1) as ledger:
+        async with KeptLedger(door.database_url) as ledger:
             await limit_key(ledger, "poor", {}, {TOTAL: Decimal("0.10")}, "ada")
             (view,) = [view async for view in ledger.reading.batch_views(batch_id)]
             attempt = make_attempt(await take_one(ledger, view.job_id), reserved_usd=Decimal("0.25"))

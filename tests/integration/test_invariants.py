@@ -24,6 +24,7 @@ from tests.contract.situations import (
     submit_and_take,
     take_one,
 )
+from tests.lent_ledger import KeptLedger
 from tests.servers import Servers
 from worker.ledger.invariants import INVARIANTS, Violation, find_violations
 from worker.ledger.postgres import PostgresLedger
@@ -103,7 +104,7 @@ async def share(ledger: Ledger) -> None:
 
 def ask(url: str, work: Callable[[PostgresLedger], Awaitable[object]]) -> object:
     async def opened() -> object:
-        async with PostgresLedger(url, connections=1) as ledger:
+        async with KeptLedger(url) as ledger:
             return await work(ledger)
 
     return asyncio.run(opened())

@@ -9,6 +9,7 @@ from schemas.states import JobState
 from tasks.ports import Outlook
 from tests.builders import make_batch
 from tests.contract.situations import ACTOR, submit_many
+from tests.lent_ledger import KeptLedger
 from worker.ledger.duties import FOLD_FROM
 from worker.ledger.postgres import PostgresLedger
 
@@ -20,7 +21,7 @@ SECOND = timedelta(seconds=1)
 
 def test_many_changes_of_counts_are_folded_and_nothing_else_changes(database_url: str) -> None:
     async def work() -> None:
-        async with PostgresLedger(database_url) as ledger:
+        async with KeptLedger(database_url) as ledger:
             receipt = await submit_many(ledger, 3)
             while not (await _attend(ledger)).unfolded:
                 for paused in (True, False):
@@ -40,7 +41,7 @@ def test_many_changes_of_counts_are_folded_and_nothing_else_changes(database_url
 
 
 async def test_folds_race_with_changes_and_with_each_other(database_url: str) -> None:
-    async with PostgresLedger(database_url, connections=6) as ledger:
+    async with KeptLedger(database_url) as ledger:
         receipts = [await submit_many(ledger, JOBS // 3, make_batch(key=str(number))) for number in range(3)]
         changing = True
 

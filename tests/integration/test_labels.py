@@ -15,6 +15,7 @@ from schemas.job import SourceContext
 from tasks.errors import InputError, NotFound
 from tests.builders import SOURCE, make_batch, make_prompt, make_record, make_request, new_id
 from tests.contract.situations import finish, submit, take, take_one
+from tests.lent_ledger import KeptLedger
 from worker.cli.commands.calibration_fit import read_labels
 from worker.ledger.labels import LabelVerdict
 from worker.ledger.postgres import PostgresLedger
@@ -39,7 +40,7 @@ CLAIMS = (
 
 def scenario(database_url: str, work: Callable[[PostgresLedger], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with PostgresLedger(database_url) as ledger:
+        async with KeptLedger(database_url) as ledger:
             await work(ledger)
 
     asyncio.run(run())

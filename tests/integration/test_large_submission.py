@@ -15,11 +15,11 @@ import pytest
 from tasks.errors import SameInputSubmitted
 from tasks.ports import Content, NewJob
 from tests.builders import make_batch, make_jobs, make_request
+from tests.lent_ledger import KeptLedger
 from worker.cli import growing_output
 from worker.cli.growing_output import GrowingOutput
 from worker.cli.outfile import keep_previous
 from worker.ledger import submission
-from worker.ledger.postgres import PostgresLedger
 from worker.operations.file_form import FileForm
 
 CHUNK = 200
@@ -32,7 +32,7 @@ def _page_is_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_batch_is_found_by_its_content_until_its_answers_are_gone(database_url: str) -> None:
-    async with PostgresLedger(database_url, connections=1) as ledger:
+    async with KeptLedger(database_url) as ledger:
 
         async def submit(content: Content, tenant: str = "default") -> UUID:
             batch = replace(make_batch(tenant=tenant), content=lambda: content)
@@ -76,7 +76,7 @@ def test_a_growing_output_holds_each_result_once_in_whole_lines(
         return [json.loads(line)["position"] for line in path.read_text().splitlines()]
 
     async def work() -> None:
-        async with PostgresLedger(database_url, connections=1) as ledger:
+        async with KeptLedger(database_url) as ledger:
             await ledger.submission.submit(batch, [jobs])
             assert await ledger.browsing.of_name("tonight") == [batch.id]
             output = GrowingOutput(path, form, batch.id, lambda place: keep_previous(place, batch.id), pytest.fail)
@@ -113,7 +113,7 @@ def _submit(database_url: str, jobs: list[NewJob], *, analyze: bool) -> tuple[in
             yield jobs[at : at + CHUNK]
 
     async def work() -> None:
-        async with PostgresLedger(database_url, connections=1) as ledger:
+        async with KeptLedger(database_url) as ledger:
             receipt = await ledger.submission.submit(make_batch(), chunks())
             assert len(receipt.job_ids) + len(receipt.refused) == len(jobs)
 

@@ -16,7 +16,7 @@ from schemas.states import Step
 from tasks.ports import LeaseKey
 from tests.builders import make_batch, make_jobs, make_request
 from tests.deadlines import scale_to_load, until
-from worker.ledger.postgres import PostgresLedger
+from tests.lent_ledger import KeptLedger
 from worker.process import lease_renewer
 from worker.process.lease_renewer import LeaseRenewer
 
@@ -46,7 +46,7 @@ def loop() -> Iterator[Loop]:
 
 def leased(database_url: str) -> LeaseKey:
     async def scenario() -> LeaseKey:
-        async with PostgresLedger(database_url, connections=1) as ledger:
+        async with KeptLedger(database_url) as ledger:
             await ledger.submission.submit(make_batch(), [make_jobs(make_request())])
             (job,) = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 1)
             return LeaseKey(job.job_id, job.token)

@@ -11,9 +11,9 @@ from schemas.failure import FailureKind
 from tasks.errors import InputError
 from tests.builders import make_failed
 from tests.contract.situations import submit_many, take
+from tests.lent_ledger import KeptLedger
 from tests.servers import Servers
 from worker.ledger.pages import PAGE_ROWS
-from worker.ledger.postgres import PostgresLedger
 from worker.local import Endpoints
 from worker.operations import content_removal, job_changes
 from worker.operations.audit import find_job
@@ -29,7 +29,7 @@ Scenario = Callable[[Operator, list[str]], Awaitable[None]]
 def operate(database_url: str, redis_url: str, scenario: Scenario) -> None:
     async def work() -> None:
         warnings: list[str] = []
-        async with PostgresLedger(database_url) as ledger:
+        async with KeptLedger(database_url) as ledger:
             where = Endpoints(database_url, redis_url)
             await scenario(Operator("ada", Settings(), where, ledger, warnings.append), warnings)
 

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,18 @@ def assert_explained(system: System, calls: int, answered: int) -> Counter[str]:
     return outcomes
 
 
-@pytest.mark.parametrize("provider", ["openai", "mine"])
-def test_against_the_stub(composed: System, provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def shared_out(*providers: str) -> list[dict[str, Any]]:
+    """Questions for some providers in turns."""
+    turns = cycle(providers)
+    return [{**question, "config": {"provider": next(turns)}} for question in questions(JOBS)]
+
+
+def test_against_the_stub(composed: System, monkeypatch: pytest.MonkeyPatch) -> None:
     with running_stub(error_rates=RATES, latency_s=0.02) as stub:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{stub.url}/v1")
         providers = f'{{"mine": {{"kind": "openai_chat", "base_url": "{stub.url}/v1", "model": "m"}}}}'
-        composed.submit(questions(JOBS))
-        composed.start_worker(provider=provider, providers=providers)
+        composed.submit(shared_out("openai", "mine"))
+        composed.start_worker(provider="openai", providers=providers)
         composed.until_final(JOBS)
         outcomes = assert_explained(composed, sum(stub.calls.values()), sum(stub.answered.values()))
 
@@ -81,7 +87,8 @@ def test_against_the_stub(composed: System, provider: str, monkeypatch: pytest.M
     assert composed.rows("SELECT DISTINCT outcome FROM job") == [("answered",)]
     costs = composed.rows("SELECT sum(cost_usd) FROM attempt UNION ALL SELECT sum(cost_usd) FROM job")
     assert costs[0] == costs[1]
-    assert bool(costs[0][0]) is (provider != "mine")
+    priced = composed.rows("SELECT DISTINCT provider FROM attempt WHERE outcome = 'ok' AND cost_usd > 0")
+    assert priced == [("openai",)]
 
 
 OF_CLOUDS = {
@@ -96,8 +103,7 @@ OF_CLOUDS = {
 }
 
 
-@pytest.mark.parametrize("provider", OF_CLOUDS)
-def test_at_a_cloud(composed: System, provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_the_clouds(composed: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SIGNED_BY.items():
         monkeypatch.setenv(name, value)
     key = tmp_path / "key"
@@ -105,40 +111,39 @@ def test_at_a_cloud(composed: System, provider: str, tmp_path: Path, monkeypatch
     for name in ("AZURE_OPENAI_API_KEY_FILE", "VERTEX_TOKEN_FILE"):
         monkeypatch.setenv(name, str(key))
     with running_clouds(KEY) as clouds:
-        base_url = f"{clouds.url}/v1" if provider == "gcp" else clouds.url
-        setting = {provider: {**OF_CLOUDS[provider], "base_url": base_url}}
-        composed.submit(questions(1), max_cost_usd="0.5")
-        composed.start_worker(provider=provider, providers=json.dumps(setting))
-        composed.until_final(1)
+        settings = {
+            provider: {**cloud, "base_url": f"{clouds.url}/v1" if provider == "gcp" else clouds.url}
+            for provider, cloud in OF_CLOUDS.items()
+        }
+        jobs = [{**job, "config": {"provider": name}} for job, name in zip(questions(3), OF_CLOUDS, strict=True)]
+        composed.submit(jobs, max_cost_usd="0.5")
+        composed.start_worker(providers=json.dumps(settings))
+        composed.until_final(len(jobs))
 
-    ((outcome, cost),) = composed.rows("SELECT outcome, cost_usd FROM job")
-    batch = composed.rows("SELECT max_cost_usd, spent_usd, reserved_usd FROM batch")
-    assert batch == [(Decimal("0.5"), cost, 0)], "the ceiling was kept by the price of the cloud"
-    reserved = composed.scalar("SELECT reserved_usd FROM attempt")
-    assert reserved > cost > 0
-    ((model, tokens),) = composed.rows(
-        "SELECT c.parsed #>> '{snapshot,model_asked}', a.usage ->> 'input_tokens' FROM generation_record "
-        "JOIN attempt a ON a.id = attempt_id JOIN completion c ON c.attempt_id = a.id"
+    rows = composed.rows(
+        "SELECT j.outcome, j.cost_usd, a.reserved_usd, a.usage ->> 'input_tokens', c.parsed #>> '{snapshot,model_asked}' "
+        "FROM job j JOIN generation_record g ON g.job_id = j.id JOIN attempt a ON a.id = g.attempt_id "
+        "JOIN completion c ON c.attempt_id = a.id ORDER BY j.position"
     )
-    assert outcome == "answered"
-    assert (model, tokens) == (OF_CLOUDS[provider]["model"], "1200")
-    assert len(clouds.paths) == 1
+    assert [(outcome, tokens, model) for outcome, _, _, tokens, model in rows] == [
+        ("answered", "1200", cloud["model"]) for cloud in OF_CLOUDS.values()
+    ]
+    assert all(reserved > cost > 0 for _, cost, reserved, _, _ in rows)
+    batch = composed.rows("SELECT max_cost_usd, spent_usd, reserved_usd FROM batch")
+    total = sum(cost for _, cost, *_ in rows)
+    assert batch == [(Decimal("0.5"), total, 0)], "the ceiling was kept by the prices of the clouds"
+    assert len(clouds.paths) == len(jobs)
     stored = stored_text(composed) + composed.log()
     assert not {secret for secret in (KEY, *SIGNED_BY.values()) if secret in stored}
 
 
-@pytest.mark.parametrize(("provider", "variable", "path"), [
-    ("openai", "OPENAI_BASE_URL", "/v1"),
-    ("anthropic", "ANTHROPIC_BASE_URL", "/anthropic"),
-])  # fmt: skip
-def test_against_an_independent_simulator(
-    composed: System, provider: str, variable: str, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_against_an_independent_simulator(composed: System, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = [option for code, share in RATES.items() for option in ("--error-rate", f"{code}={share}")]
     with running_llmock(*rates) as llmock:
-        monkeypatch.setenv(variable, llmock.url + path)
-        composed.submit(questions(JOBS))
-        composed.start_worker(provider=provider)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{llmock.url}/v1")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", f"{llmock.url}/anthropic")
+        composed.submit(shared_out("openai", "anthropic"))
+        composed.start_worker(provider="openai")
         composed.until_final(JOBS)
         journal: list[dict[str, Any]] = llmock.requests()
     answered = sum(entry["status"] == 200 for entry in journal)

@@ -18,6 +18,7 @@ from tasks.ports.remote_batches import Gathering, Intent, ParkedCall
 from tests.builders import make_attempt, make_batch, make_request
 from tests.contract.situations import LEASE, submit, submit_and_take
 from tests.deadlines import until
+from tests.lent_ledger import KeptLedger
 from tests.servers import advance_clock
 from worker.ledger.postgres import PostgresLedger
 
@@ -27,7 +28,7 @@ KEEP = timedelta(seconds=60)
 
 def over(database_url: str, scenario: Callable[[PostgresLedger], Awaitable[None]]) -> None:
     async def work() -> None:
-        async with PostgresLedger(database_url, connections=2) as ledger:
+        async with KeptLedger(database_url) as ledger:
             await scenario(ledger)
             assert await ledger.inspection.violations() == []
 

@@ -8,6 +8,7 @@ import psycopg
 from tasks.ports import Outlook
 from tests.contract.situations import submit_many
 from tests.deadlines import scale_to_load
+from tests.lent_ledger import KeptLedger
 from worker.ledger.duties import REFRESH_ROWS
 from worker.ledger.postgres import PostgresLedger
 
@@ -25,7 +26,7 @@ async def _attend(ledger: PostgresLedger) -> Outlook:
 
 def test_tables_that_outgrew_their_statistics_are_counted_again(database_url: str) -> None:
     async def work() -> None:
-        async with PostgresLedger(database_url, connections=1) as ledger:
+        async with KeptLedger(database_url) as ledger:
             await ledger.duties.refresh_statistics()  # of rows that other tests left and took away
             await submit_many(ledger, REFRESH_ROWS // 2)
             assert "job" not in await ledger.duties.refresh_statistics()
@@ -33,7 +34,7 @@ def test_tables_that_outgrew_their_statistics_are_counted_again(database_url: st
         # Its backend has reported what it wrote when it is gone.
         with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute(_ANALYZED_WHILE_EMPTY)
-        async with PostgresLedger(database_url, connections=1) as ledger:
+        async with KeptLedger(database_url) as ledger:
             while not (await _attend(ledger)).outgrown:
                 pass
             assert {"job", "job_request"} <= set(await ledger.duties.refresh_statistics())

@@ -10,6 +10,7 @@ import psycopg
 
 from schemas.states import JobState
 from tests.contract.situations import ACTOR, state
+from tests.lent_ledger import KeptLedger
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.estimation import estimate_submission
 from worker.operations.file_intake import InputOrder
@@ -56,7 +57,7 @@ def questions(word: str) -> list[dict[str, Any]]:
 
 
 async def test_lines_that_did_not_change_keep_their_jobs(database_url: str, tmp_path: Path) -> None:
-    async with PostgresLedger(database_url, connections=1) as ledger:
+    async with KeptLedger(database_url) as ledger:
         path = tmp_path / "in.jsonl"
         unchanged, first, submission = await hand_in(ledger, path, LINES)
         assert unchanged is None
@@ -95,7 +96,7 @@ async def test_lines_that_did_not_change_keep_their_jobs(database_url: str, tmp_
 async def test_a_line_by_another_prompt_further_down_is_asked_anew_and_no_other_line(
     database_url: str, tmp_path: Path
 ) -> None:
-    async with PostgresLedger(database_url, connections=1) as ledger:
+    async with KeptLedger(database_url) as ledger:
         path = tmp_path / "in.jsonl"
         plain = [{"query": f"Mixed {n}?", "context": ["Because."]} for n in range(24)]
         simple = {**plain[22], "config": {"mode": "simple"}}
@@ -126,7 +127,7 @@ async def test_jobs_without_an_answer_are_taken_only_where_they_run_as_new_ones_
         assert (unchanged.jobs.total() if unchanged else 0) == len(second.repeated)
         return len(second.repeated)
 
-    async with PostgresLedger(database_url, connections=1) as ledger:
+    async with KeptLedger(database_url) as ledger:
         assert await shared(ledger, "Free", {"name": "free"}, {}) == 3
         assert await shared(ledger, "Begun", {"not_before": "2020-01-01T00:00:00Z"}, {}) == 3
         assert await shared(ledger, "As long", {"deadline": LATE}, {"batch": {"deadline": EARLY}}) == 3
@@ -142,7 +143,7 @@ async def test_jobs_without_an_answer_are_taken_only_where_they_run_as_new_ones_
 async def test_jobs_that_end_or_go_between_the_look_and_the_write_are_asked_anew(
     database_url: str, tmp_path: Path
 ) -> None:
-    async with PostgresLedger(database_url, connections=1) as ledger:
+    async with KeptLedger(database_url) as ledger:
         path, lines = tmp_path / "in.jsonl", questions("Meanwhile")
         _, first, earlier = await hand_in(ledger, path, lines)
         unchanged, submission = await look(ledger, path, corrected(lines))
