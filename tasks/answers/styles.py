@@ -1,4 +1,4 @@
-"""Describes each citation style: the one place that a further style is added to, beside its name."""
+"""Describes each citation style; its name is in ``schemas/generation.py``, and ``docs/extend.md`` says what else a new one takes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -193,6 +193,9 @@ def refusal_message(completion: Completion) -> str:
 def decide_outcome(answer: CheckedAnswer, remaining: Processed, amendments: tuple[str, ...] = ()) -> Ruling:
     """The outcome of an answer.
 
+    ``postprocess`` tells that an answer abstains, the check takes that back where a source says what it denies
+    (``run_checkers``), and a job whose sources are too few or too far off abstains without a call (``tasks/generate.py``).
+
     Args:
         answer: the answer before amendments.
         remaining: the answer after amendments.

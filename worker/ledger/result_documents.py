@@ -52,7 +52,10 @@ COLUMNS = {
     "failure": "g.failure",
     "metadata": "q.metadata",
 }
-"""The fields of a result that have a column, with the parts of a record taken apart, and with what it has from its answer."""
+"""The fields of a result that have a column, with the parts of a record taken apart, and with what it has from its answer.
+
+What comes from the request (``q.``) is named in ``_RESULTS``, too.
+"""
 
 DERIVED = {"sources_used", "tokens_used", "shared_from", "latency_ms"}
 """Fields of a result that are made of its others."""

@@ -11,6 +11,7 @@ from time import monotonic, time
 from typing import NamedTuple
 
 from schemas.failure import Failure, FailureKind
+from tasks.calls.retry import REFUSED_LANE
 from tasks.errors import NightdeskError
 from worker.ledger.fleet import Fleet
 
@@ -23,9 +24,6 @@ ALL_MODELS = ""
 
 SCOPE_OF_PROVIDER = frozenset({_K.QUOTA, _K.AUTHENTICATION, _K.UNAVAILABLE})
 """Failures that concern every model of a provider; the other ones that pause a lane concern one model."""
-
-REFUSALS = frozenset({_K.AUTHENTICATION, _K.PERMISSION, _K.NOT_FOUND, _K.PARAMETER})
-"""Failures that the next call of any job would meet too."""
 
 REFUSALS_TO_PAUSE = 3
 """Refusals in a row before a pause: a single one may be a hiccup of a gateway, or the request's own fault."""
@@ -99,7 +97,7 @@ class LaneHealth:
     def answered(self, provider: str, model: str) -> None:
         """Notes that a call was answered: key and model are served."""
         self._reach(provider)
-        for kind in REFUSALS:
+        for kind in REFUSED_LANE:
             self.refusals.pop((provider, _scope(kind, model), kind), None)
 
     def failed(self, provider: str, model: str, failure: Failure) -> str | None:
@@ -112,7 +110,7 @@ class LaneHealth:
             self._reach(provider)
         if kind is _K.QUOTA:
             return ALL_MODELS
-        if kind not in REFUSALS:
+        if kind not in REFUSED_LANE:
             return None
         scope = _scope(kind, model)
         self.refusals[provider, scope, kind] += 1

@@ -13,10 +13,11 @@ from uuid_utils.compat import uuid7
 from schemas.failure import Failure, FailureKind
 from schemas.generation import Lane
 from schemas.model_call import Completion
+from tasks.calls.retry import REFUSED_LANE
 from tasks.ports import Call, Denied, DenyReason, Leased, Limits, Permit, Room
 from worker.cancellation import cancel
 from worker.limits.bucket import Acquire, Bucket, Release
-from worker.limits.lanes import REFUSALS, LaneHealth, Lanes, PausedLane, SlowStart, Unreachable
+from worker.limits.lanes import LaneHealth, Lanes, PausedLane, SlowStart, Unreachable
 from worker.limits.permit_queue import SLOT_RENEWAL_S, PermitQueue, QueueEntry
 from worker.limits.presence import EVERY_S
 from worker.limits.rates import DIMENSIONS, INPUT, LONGEST_PAUSE_S, OUTPUT, PERIOD_S, REQUESTS, TOKENS, rates_of, read
@@ -221,7 +222,7 @@ class RateLimiter(Limits):
             # No call was ever answered: the waiting calls need not try.
             queue.trip()
             start.end()
-        elif paused or failure.kind not in REFUSALS | {FailureKind.UNAVAILABLE}:
+        elif paused or failure.kind not in REFUSED_LANE | {FailureKind.UNAVAILABLE}:
             start.end()
         if failure.kind in UNHEALTHY:
             queue.note_failure()

@@ -80,7 +80,9 @@ class OpenAIAdapter(StreamingAdapter):
 
 
 _BY_MODEL = frozenset({"temperature", "top_p", "presence_penalty", "frequency_penalty"})
+"""Sampling parameters that models which reason refuse."""
 _OF_RESPONSES: dict[str, None] = {"temperature": None, "top_p": None}
+"""Sampling parameters of the Responses API; it has no others, so there is nothing against these."""
 
 
 def add_sampling(draft: Draft, config: GenerationConfig, model: str, problem_of: Callable[[str], str | None]) -> None:
