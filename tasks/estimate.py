@@ -382,9 +382,10 @@ class Estimate:
         return _sum(getattr(row, amount) for row in self.models)
 
     @property
-    def cost_usd(self) -> Spread:
-        """The sum of the known costs."""
-        return _sum(row.cost_usd for row in self.models if row.cost_usd is not None)
+    def cost_usd(self) -> Spread | None:
+        """The sum of the known costs; None where calls cost something and no price is known."""
+        costs = [row.cost_usd for row in self.models if row.cost_usd is not None]
+        return _sum(costs) if costs or not self.models else None
 
 
 @dataclass(slots=True)

@@ -170,7 +170,7 @@ def test_an_unknown_price_is_no_0_and_no_interval_leaves_its_scale(database_url:
     assert "<p>1 line was not valid and made no job" in html
     row, html = variant({0, 1, 2, 3})
     assert row["cost_usd"] is None
-    assert "<dd>4 jobs of unknown price</dd>" in html
+    assert "<dd>unknown for 4 jobs</dd>" in html
     assert "0.00 USD" not in html
     row, _ = variant({0, 1})
     assert row["cost_usd"] == {"value": 0.002, "low": None, "high": None}, "one price tells nothing of the others"

@@ -325,7 +325,9 @@ class LedgerJournal:
             # What was written to the ledger meanwhile needs no keeping.
             self._spooled.update(row.id for row in rows if row.id in self._unwritten)
             if self._spooled:
-                log.warning("%d answers are kept on disk until the ledger is back", len(self._spooled))
+                log.warning(
+                    "%d answers wait on disk: the ledger has not taken them within a second", len(self._spooled)
+                )
 
     def _expire(self, spool: Keeping) -> None:
         # Not by the time that passes: while PostgreSQL is away it may be about to come back without its last commits.

@@ -134,7 +134,7 @@ class LaneHealth:
         lost = self.outages.setdefault(provider, _Outage(self._clock(), time()))
         lost.calls, lost.why = lost.calls + 1, failure.message
         if lost.calls == LOST_TO_REPORT:
-            log.warning("%s can't be reached: %s; its jobs wait, and are tried again", provider, lost.why)
+            log.warning("%s; its jobs wait, and are tried again", lost.why)
         return self._clock() - lost.since >= self._unreachable_s
 
     def _reach(self, provider: str) -> None:

@@ -39,12 +39,13 @@ def cost(usd: Decimal | float | str | None) -> str:
 
 
 def spent_of(status: BatchStatus) -> str:
-    """The cost of a batch so far: ``0.00281 USD and 1 job of unknown price``."""
+    """The cost of a batch so far: ``0.00281 USD and 1 job of unknown price``, or ``unknown for 1 job``."""
     if status.spent_usd is not None:
         return cost(status.spent_usd)
     jobs = count_of(status.unpriced_jobs, "job")
     if status.unpriced_jobs >= MOST_UNPRICED:
         jobs += " or more"
-    # Jobs that were removed are not counted any more.
-    unknown = f"{jobs if status.unpriced_jobs else 'removed jobs'} of unknown price"
-    return f"{cost(status.priced_usd)} and {unknown}" if status.priced_usd else unknown
+    elif not status.unpriced_jobs:
+        # They are not counted any more.
+        jobs = "removed jobs"
+    return f"{cost(status.priced_usd)} and {jobs} of unknown price" if status.priced_usd else f"unknown for {jobs}"

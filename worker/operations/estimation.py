@@ -278,7 +278,7 @@ def to_json(estimation: Estimation) -> dict[str, Any]:
         "models": [_row(row) for row in estimate.models],
         "input_tokens": _whole(estimate.total("input_tokens")),
         "output_tokens": _whole(estimate.total("output_tokens")),
-        "cost_usd": _usd(estimate.cost_usd),
+        "cost_usd": estimate.cost_usd and _usd(estimate.cost_usd),
         "unknown_prices": list(estimate.unpriced),
         "largest_reservation_usd": f"{estimate.reserve_usd:f}",
         "max_cost_usd": None if estimation.max_cost_usd is None else f"{estimation.max_cost_usd:f}",
@@ -362,21 +362,28 @@ async def first_estimate(ledger: PostgresLedger, batch_id: UUID) -> dict[str, An
 
 
 def deviations(first: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator[Deviation]:
-    """Tokens in and out and cost of a kept estimate, each beside the truth."""
+    """Tokens in and out and cost of a kept estimate, as far as they were known, each beside the truth."""
     for name in _WORDS:
-        used = [row[name] for row in truth["models"]]
-        usual, low, high = (float(first[name][part]) for part in ("usual", "low", "high"))
-        yield Deviation(name, usual, low, high, None if None in used else float(sum(map(float, used))))
+        if first[name] is not None:
+            used = [row[name] for row in truth["models"]]
+            usual, low, high = (float(first[name][part]) for part in ("usual", "low", "high"))
+            yield Deviation(name, usual, low, high, None if None in used else float(sum(map(float, used))))
 
 
 def estimate_line(estimation: Estimation) -> str:
     """The estimate in one line, for people."""
     estimate = estimation.estimate
-    spread = estimate.cost_usd
     tokens = [round(estimate.total(name).usual) for name in ("input_tokens", "output_tokens")]
-    line = f"estimate: {estimate.calls:,} calls, {tokens[0]:,} tokens in, {tokens[1]:,} out"
-    unknown = f", without {', '.join(estimate.unpriced)}" if estimate.unpriced else ""
-    return f"{line}, {cost(spread.usual)} ({amount(spread.low)} to {amount(spread.high)}{unknown})"
+    line = f"estimate: {estimate.calls:,} calls, {tokens[0]:,} tokens in, {tokens[1]:,} out; {price_line(estimate)}"
+    return f"{line}, without {', '.join(estimate.unpriced)}" if estimate.unpriced and estimate.cost_usd else line
+
+
+def price_line(estimate: Estimate) -> str:
+    """The cost with its bounds, for people; unknown, and never 0, where no price is known."""
+    if (spread := estimate.cost_usd) is None:
+        return "cost unknown"
+    bounds = f", from {amount(spread.low)} to {amount(spread.high)}" if spread.low < spread.high else ""
+    return f"cost {cost(spread.usual)}{bounds}"
 
 
 _WORDS = {

@@ -60,6 +60,23 @@ def test_under_a_ceiling_an_unknown_price_is_refused_as_by_the_door(
     assert "the ceiling of 0.001 USD" in captured.out
 
 
+@pytest.mark.parametrize(
+    ("model", "first"),
+    [("gpt-5-mini", "cost 0.0"), ("house-model-1", "cost unknown\n")],
+)
+def test_an_estimate_begins_with_its_cost_and_an_unknown_one_is_not_0(
+    model: str, first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    monkeypatch.setenv("NIGHTDESK_DEFAULT_JUDGE_SHARE", "0")
+    path = tmp_path / "in.jsonl"
+    path.write_text(json.dumps({"query": "Who?", "context": ["The porter."], "config": {"model": model}}))
+    assert cli.run(["estimate", str(path)]) == 0
+    assert capsys.readouterr().out.startswith(first)
+    assert cli.run(["estimate", str(path), "--json"]) == 0
+    assert bool(json.loads(capsys.readouterr().out)["cost_usd"]) == (model == "gpt-5-mini")
+
+
 def test_a_line_is_at_most_80_columns(
     questions: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

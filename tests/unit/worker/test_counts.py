@@ -27,8 +27,8 @@ def test_an_unknown_cost_is_never_0() -> None:
         spent_of(status({"completed": 42}, priced_usd=Decimal("0.00281"), **unknown))
         == "0.00281 USD and 1 job of unknown price"
     )
-    assert spent_of(status({"completed": 1}, **unknown)) == "1 job of unknown price"
+    assert spent_of(status({"completed": 1}, **unknown)) == "unknown for 1 job"
     many = status({"completed": 4000}, spent_usd=None, unpriced_jobs=MOST_UNPRICED)
-    assert spent_of(many) == "1,000 jobs or more of unknown price"
-    assert spent_of(status({}, spent_usd=None)) == "removed jobs of unknown price"
+    assert spent_of(many) == "unknown for 1,000 jobs or more"
+    assert spent_of(status({}, spent_usd=None)) == "unknown for removed jobs"
     assert spent_of(status({"completed": 2}, spent_usd=Decimal("0.5"))) == "0.5 USD"

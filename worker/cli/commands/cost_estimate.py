@@ -23,12 +23,13 @@ from worker.cli.session import on_ledger
 from worker.cli.terminal import tell, warn, write_json
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.answerers import find_answerers
-from worker.operations.counts import amount, cost, count_of
+from worker.operations.counts import amount, count_of
 from worker.operations.estimation import (
     Estimation,
     deviation_lines,
     estimate_batch,
     estimate_submission,
+    price_line,
     to_json,
 )
 from worker.operations.file_intake import InputOrder
@@ -134,11 +135,9 @@ def show_estimation(estimation: Estimation, *, as_json: bool, files: Sequence[st
         # At most 80 columns wide: a report to be pasted into a letter.
         out = console()
         out = out if out.is_terminal else Console(width=COLUMNS, highlight=False)
-        if estimation.estimate.models:
+        if estimation.lines > len(estimation.refused):
             # What everybody asks comes first.
-            spread = estimation.estimate.cost_usd
-            line = f"cost {cost(spread.usual)}, from {amount(spread.low)} to {amount(spread.high)}"
-            out.print(Text(line, style="bold"))
+            out.print(Text(price_line(estimation.estimate), style="bold"))
         for line in (*_bounds(estimation), *_facts(estimation)):
             out.print(Text(line))
         if estimation.estimate.models:
@@ -225,7 +224,8 @@ def _remarks(estimation: Estimation, files: Sequence[str]) -> list[str]:
         )
     if not estimation.history:
         lines.append("there is no ledger here yet to learn from: answers of earlier batches narrow the estimate")
-    if truth is None and estimate.calls >= WORTH_A_TRIAL and estimate.cost_usd.high > WIDE * estimate.cost_usd.usual:
+    spread = estimate.cost_usd
+    if truth is None and estimate.calls >= WORTH_A_TRIAL and spread and spread.high > WIDE * spread.usual:
         lines += _trial(files)
     return lines
 
@@ -245,7 +245,7 @@ def _trial(files: Sequence[str]) -> list[str]:
 def _ceiling(estimation: Estimation) -> list[str]:
     ceiling, estimate = estimation.max_cost_usd, estimation.estimate
     expected, reserve = estimate.cost_usd, estimate.reserve_usd
-    if ceiling is None:
+    if ceiling is None or expected is None or not estimate.jobs:
         return []
     if float(ceiling) >= expected.high + float(reserve):
         return [f"the ceiling of {ceiling.normalize():f} USD is enough"]
