@@ -243,6 +243,9 @@ class TenantLimits(BaseModel):
 SUBMIT_QUEUE = "submit"
 """The queue of submissions over Redis; that of a tenant with a prefix has it before this name."""
 
+CANARY = "nightdesk:canary"
+"""The key of the run id of the Redis server that has our results; missing or different, results may be missing."""
+
 TENANT_PREFIX = re.compile(r"(?!nightdesk:)[\w.-]{1,64}:", re.ASCII)
 """The prefix of a tenant's keys; none begins with another, as its only colon is its last character."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from worker.local import StartError
 from worker.local.home import LOOPBACK
 from worker.local.programs import Account
+from worker.settings import CANARY
 from worker.supervise.files import write_atomically
 from worker.supervise.processes import Identity
 
@@ -50,6 +51,14 @@ set-proc-title no
 """
 
 
+_KEEP_CANARY = (
+    f"""EVAL "redis.call('SET', KEYS[1], redis.call('INFO', 'server'):match('run_id:(%w+)'), 'XX')" 1 {CANARY}"""
+)
+"""After a clean stop, which writes everything to disk: the canary, if there is one, holds for this run."""
+_DROP_CANARY = f"DEL {CANARY}"
+"""After a crash: a later clean stop must not say that nothing was lost."""
+
+
 @dataclass(frozen=True, slots=True)
 class ValkeyServer:
     """The Valkey of one home."""
@@ -79,8 +88,15 @@ class ValkeyServer:
             guard=self.guard,
         )
 
+    @property
+    def _first_command(self) -> Path:
+        """The file of a command that waits for a started server to answer; where the server's account can't write."""
+        return self.guard.with_name("valkey.first")
+
     def prepare(self, port: int, account: Account, guard: int) -> None:  # noqa: ARG002 - it runs no program here
         """Writes the configuration; called only while the server is down."""
+        # The server itself removes its pid file when it is stopped; a crash leaves it.
+        self._first_command.write_text(_DROP_CANARY if self.identity.pid_file.exists() else _KEEP_CANARY)
         text = _CONFIGURATION.format(
             host=LOOPBACK,
             port=port,
@@ -99,13 +115,8 @@ class ValkeyServer:
 
         Raises: StartError if it refuses the password.
         """
-        password = self.password.encode()
         try:
-            # By hand: every command asks this, and few of them need the Redis library, which takes long to load.
-            with socket.create_connection((LOOPBACK, port), _PATIENCE_S) as connection:
-                connection.sendall(b"*2\r\n$4\r\nAUTH\r\n$%d\r\n%b\r\n*1\r\n$4\r\nPING\r\n" % (len(password), password))
-                with connection.makefile("rb") as replies:
-                    login, ping = replies.readline(_REPLY_BYTES), replies.readline(_REPLY_BYTES)
+            login, ping = self._ask(port, "PING")
         except OSError:
             return False
         if any(word in login for word in _LOGIN_REFUSED):
@@ -116,7 +127,18 @@ class ValkeyServer:
         return login == b"+OK\r\n" and ping == b"+PONG\r\n"
 
     def settle(self, port: int) -> None:
-        """Does nothing, because Valkey needs no preparation."""
+        """Tells workers whether results may be lost: after a clean stop they need publish none again."""
+        if self._first_command.exists():
+            self._ask(port, self._first_command.read_text())
+            self._first_command.unlink()
+
+    def _ask(self, port: int, command: str) -> list[bytes]:
+        """Logs in and gives one command; returns the first line of both replies."""
+        # By hand: every command asks this, and few of them need the Redis library, which takes long to load.
+        with socket.create_connection((LOOPBACK, port), _PATIENCE_S) as connection:
+            connection.sendall(f"AUTH {self.password}\r\n{command}\r\n".encode())
+            with connection.makefile("rb") as replies:
+                return [replies.readline(_REPLY_BYTES) for _ in range(2)]
 
 
 def _quote(path: Path) -> str:

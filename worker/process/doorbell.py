@@ -38,7 +38,7 @@ from tasks.scheduling.batching import Batcher, OnError
 from tasks.scheduling.dispatch import MESSAGE_IDS
 from worker.process.celery_app import make_app
 from worker.process.message_replies import result_key
-from worker.settings import SUBMIT_QUEUE, Settings
+from worker.settings import CANARY, SUBMIT_QUEUE, Settings
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +48,6 @@ BULK = 6
 
 PRIORITY_SEPARATOR = Channel.sep
 """The separator in kombu's name of the list of a priority other than 0, after the queue's name."""
-
-CANARY = "nightdesk:canary"
-"""The key of the run id of the Redis server that has our results; missing or different, results may be missing."""
 
 PUBLISH_KEYS = 100
 """Results per round trip."""

@@ -1,3 +1,4 @@
+import asyncio
 import os
 import subprocess
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ import pytest
 
 from tests.integration.local.actions import finish, interrupt, kill, pids, start_elsewhere, store, stored
 from worker.local import LocalOptions, StartError, StartTimeoutError, start, status, stop
+from worker.process.doorbell import ring
+from worker.settings import Settings
 from worker.supervise.processes import is_alive
 
 
@@ -35,6 +38,29 @@ def test_a_killed_server_comes_back_with_its_data(running_home: Path, options: L
     assert second.started == {name}
     assert (second.database_url, second.redis_url) == (first.database_url, first.redis_url)
     assert stored(second) == (["a"], ["a"])
+
+
+def test_only_a_killed_valkey_may_have_lost_results(running_home: Path, options: LocalOptions) -> None:
+    def lost_its_data(*, remember: bool = False) -> bool:
+        redis_url = start(running_home, options).redis_url
+
+        async def look() -> bool:
+            async with ring(Settings(), redis_url) as doorbell:
+                lost = await doorbell.lost_its_data()
+                if remember:
+                    await doorbell.remember()
+                return lost
+
+        return asyncio.run(look())
+
+    assert lost_its_data(remember=True)
+    for _ in range(2):
+        stop(running_home, options)
+        assert not lost_its_data()
+    kill(pids(running_home)["valkey"])
+    assert lost_its_data()
+    stop(running_home, options)
+    assert lost_its_data(), "until a worker has published them again"
 
 
 def test_pid_files_that_name_a_foreign_process(running_home: Path, options: LocalOptions) -> None:
