@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,19 @@ from worker.supervise.processes import poll
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 _START = """
-import signal, sys
+import os, signal, sys
 from pathlib import Path
 from worker.local import LocalOptions, start
+last = [step.split() for step in sys.argv[4:]]
+def see(event, subject):
+    if last and event == last[0][0] and last[0][1] in str(subject):
+        last.pop(0)
+        if not last:
+            os.kill(os.getpid(), signal.SIGKILL)
+if last:
+    sys.addaudithook(see)
+if any(event == "call" for event, _ in last):
+    sys.setprofile(lambda frame, event, _: see(event, frame.f_code.co_name))
 endpoints = start(Path(sys.argv[1]), LocalOptions(shared_root=Path(sys.argv[2])))
 print(",".join(sorted(endpoints.started)), flush=True)
 if sys.argv[3] == "stay":
@@ -71,11 +81,21 @@ def kill(pid: int) -> None:
 
 
 def start_elsewhere(
-    home: Path, options: LocalOptions, *, stay: bool = False, python_path: Path = REPOSITORY
+    home: Path,
+    options: LocalOptions,
+    *,
+    stay: bool = False,
+    python_path: Path = REPOSITORY,
+    last_steps: Sequence[str] = (),
 ) -> "subprocess.Popen[str]":
-    """Start the servers from another process, which prints what it started, and then ends or stays."""
+    """Start the servers from another process, which prints what it started, and then ends or stays.
+
+    ``last_steps``: audit events of Python with a part of their arguments, or ``call NAME``, each after the one before; it is
+    killed at the last.
+    """
+    words = [str(home), str(options.shared_root), "stay" if stay else "end", *last_steps]
     return subprocess.Popen(
-        [sys.executable, "-c", _START, str(home), str(options.shared_root), "stay" if stay else "end"],
+        [sys.executable, "-c", _START, *words],
         stdout=subprocess.PIPE,
         text=True,
         cwd="/",

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.deadlines import scale_to_load
 from tests.integration.local.actions import finish, interrupt, kill, pids, start_elsewhere, store, stored
 from worker.local import LocalOptions, StartError, StartTimeoutError, start, status, stop
 from worker.process.doorbell import ring
@@ -101,14 +103,20 @@ def test_the_servers_outlive_a_killed_parent(running_home: Path, options: LocalO
     assert stored(endpoints) == (["a"], ["a"])
 
 
-def test_a_start_killed_at_any_moment_can_be_repeated(home: Path, options: LocalOptions) -> None:
-    for delay_s in (0.2, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7):
-        parent = start_elsewhere(home, options, stay=True)
-        try:
-            parent.wait(delay_s)
-        except subprocess.TimeoutExpired:
-            interrupt(parent)
-        if delay_s in (0.4, 0.6):
+def test_a_start_killed_at_any_step_can_be_repeated(home: Path, options: LocalOptions) -> None:
+    for last_steps in (
+        ["os.rename secrets.json"],
+        ["subprocess.Popen /initdb", "call communicate"],  # initdb goes on alone
+        ["os.rename postgres.new"],
+        ["os.rename pg_hba.conf"],
+        ["open valkey.pid"],  # PostgreSQL runs
+        ["os.rename valkey.conf"],
+        ["socket.connect 127.0.0.1"],  # both run
+    ):
+        process = start_elsewhere(home, options, last_steps=last_steps)
+        assert process.communicate(timeout=scale_to_load(60)) == ("", None), last_steps
+        assert process.returncode == -signal.SIGKILL, last_steps
+        if "valkey.pid" in last_steps[0]:
             stop(home, options)
     endpoints = start(home, options)
     store(endpoints, "a")
