@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from uuid import UUID
 
-from worker.limits.rates import DIMENSIONS, REQUESTS, Rates
+from worker.limits.rates import DIMENSIONS, NONE, REQUESTS, Rates
 
 SLICES = 120
 """Parts of a period in which the window is counted; a wait is at most one part too long, under 1 %."""
@@ -66,6 +66,10 @@ class Acquire:
     urgent: bool
     weights: tuple[float, ...]
 
+    def undone(self, taken_at_s: float) -> "Release":
+        """The end of a call that was granted then, and not made."""
+        return Release(self.id, taken_at_s, tuple(-weight for weight in self.weights))
+
 
 @dataclass(frozen=True, slots=True)
 class Release:
@@ -90,7 +94,7 @@ class Feedback:
     """A call was answered."""
     probe: bool = False
     """One call is to show whether the provider serves us again."""
-    learned: tuple[float, ...] = (0.0,) * len(DIMENSIONS)
+    learned: tuple[float, ...] = NONE
     """The provider's own limits per period; 0 for unknown."""
 
 
@@ -122,9 +126,8 @@ class ExchangeReply:
     wait_s: float = 0.0
     why: str = ""
     """``limit``, ``slots``, ``urgent``, ``pause``, ``breaker``, or empty when all were granted."""
-    limits: tuple[float, ...] = (0.0,) * len(DIMENSIONS)
+    limits: tuple[float, ...] = NONE
     """The limits in effect now, for all workers together; 0 is none."""
-    limited: bool = False
     blocked_s: float = 0.0
     """Seconds without any permit: the provider asked for a pause, or the breaker is open."""
     broken: bool = False
@@ -187,7 +190,7 @@ class Bucket:
         self._slots: dict[UUID, float] = {}
         self._factor, self._before, self._cut_at = 1.0, 1.0, float("-inf")
         self._guessed = False
-        self._learned = [0.0] * len(DIMENSIONS)
+        self._learned = [*NONE]
         self._learned_at = 0.0
         self._reserved_until = 0.0
         self._paused_until = 0.0
@@ -227,8 +230,7 @@ class Bucket:
             self._grant(request, acquire, now, share)
             granted += 1
         blocked_s = max(0.0, self._paused_until - now, self._open_until - now if self._trips else 0.0)
-        limited = any(limits) or bool(request.rates.concurrency) or blocked_s > 0 or self._trips > 0
-        return ExchangeReply(granted, now, wait, why, tuple(limits), limited, blocked_s, self._trips > 0)
+        return ExchangeReply(granted, now, wait, why, tuple(limits), blocked_s, self._trips > 0)
 
     def note(self, request: Exchange, acquires: tuple[Acquire, ...]) -> None:
         """Counts calls that the shared bucket granted, so that this one knows of them when it has to decide alone."""
@@ -246,7 +248,7 @@ class Bucket:
 
     def _limits(self, rates: Rates, now: float) -> list[float]:
         if now - self._learned_at > LEARNED_KEPT * rates.period_s:
-            self._learned, self._guessed = [0.0] * len(DIMENSIONS), False
+            self._learned, self._guessed = [*NONE], False
         factor = self._grown(rates, now)
         limits = [
             min(filter(None, (most, learned)), default=0.0) * min(1.0, factor)

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from tasks.ports.limits import Denied, DenyReason
 from worker.limits.bucket import Acquire, Bucket, Exchange, ExchangeReply, Feedback, Release
-from worker.limits.rates import CALL_S, DIMENSIONS, Rates
+from worker.limits.rates import CALL_S, NONE, Rates
 
 BLOCK = 50
 """Most permits in one exchange."""
@@ -134,7 +134,7 @@ class PermitQueue:
         self._releases: list[tuple[Release, bool]] = []
         self._feedback = Feedback()
         self._failures = 0
-        self._weights: tuple[float, ...] = (0.0,) * len(DIMENSIONS)
+        self._weights: tuple[float, ...] = NONE
         self._denied_until = 0.0
         self._wake = asyncio.Event()
 
@@ -298,9 +298,7 @@ class PermitQueue:
         shared_releases = tuple(release for release, shared in releases if shared)
         if self.rates.concurrency:
             # A renewal gave it a slot there; its use was counted in the local bucket only.
-            shared_releases += tuple(
-                replace(release, more=(0.0,) * len(DIMENSIONS)) for release, shared in releases if not shared
-            )
+            shared_releases += tuple(replace(release, more=NONE) for release, shared in releases if not shared)
         request = Exchange(
             self.rates,
             tuple(entry.acquire for entry in entries),
@@ -331,7 +329,8 @@ class PermitQueue:
                 self._slots_renewed_at = monotonic() if not self.active else self._slots_renewed_at
                 self.active[entry.acquire.id] = ActiveCall(monotonic(), monotonic() + entry.lasts_s)
             entry.granted.set_result(GrantedPermit(reply.at_s, shared))
-        self.limits, self.limited, self._short_of = reply.limits, reply.limited, reply.why
+        self.limits, self._short_of = reply.limits, reply.why
+        self.limited = self.rates.any or any(reply.limits) or reply.blocked_s > 0 or reply.broken
         now = monotonic()
         self.blocked_until = now + reply.blocked_s
         self.blocked_by = DenyReason.BREAKER if reply.broken else DenyReason.LIMIT

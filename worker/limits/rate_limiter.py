@@ -20,7 +20,7 @@ from worker.limits.bucket import Acquire, Bucket, Release
 from worker.limits.lanes import LaneHealth, Lanes, PausedLane, SlowStart, Unreachable
 from worker.limits.permit_queue import SLOT_RENEWAL_S, PermitQueue, QueueEntry
 from worker.limits.presence import EVERY_S
-from worker.limits.rates import DIMENSIONS, INPUT, LONGEST_PAUSE_S, OUTPUT, PERIOD_S, REQUESTS, TOKENS, rates_of, read
+from worker.limits.rates import LONGEST_PAUSE_S, NONE, PERIOD_S, rates_of, read
 from worker.limits.redis_bucket import LATEST_S, FailoverBuckets, RedisBuckets
 from worker.settings import ProviderKind, Settings
 
@@ -237,7 +237,7 @@ class RateLimiter(Limits):
         """See ``tasks.ports.Limits``."""
         if permit.reserved:
             queue = self._queue(permit.provider, permit.model)
-            self._settle(queue, permit, (0.0,) * len(DIMENSIONS))
+            self._settle(queue, permit, NONE)
 
     # ---- leases ----
 
@@ -328,8 +328,7 @@ class RateLimiter(Limits):
     def _give_back(self, queue: PermitQueue, entry: QueueEntry) -> None:
         granted = entry.granted.result()
         if not isinstance(granted, Denied):
-            nothing = tuple(-weight for weight in entry.acquire.weights)
-            queue.settle(Release(entry.acquire.id, granted.at_s, nothing), shared=granted.shared)
+            queue.settle(entry.acquire.undone(granted.at_s), shared=granted.shared)
             self._start(queue)
 
     # ---- exchanging ----
@@ -369,8 +368,7 @@ class RateLimiter(Limits):
         entries, request, releases = queue.request(self._presence.workers)
         reply, shared = await self._buckets.exchange(queue, request, releases)
         for entry in queue.serve(entries, reply, shared=shared):
-            nothing = tuple(-weight for weight in entry.acquire.weights)
-            queue.settle(Release(entry.acquire.id, reply.at_s, nothing), shared=shared)
+            queue.settle(entry.acquire.undone(reply.at_s), shared=shared)
         if queue.active and self._slot_renewal is None:
             self._slot_renewal = asyncio.get_running_loop().create_task(self._renew_slots(), name="renew slots")
         if not reply.why:
@@ -379,7 +377,5 @@ class RateLimiter(Limits):
 
 
 def _weights(input_tokens: float, output_tokens: float) -> tuple[float, ...]:
-    weights = [0.0] * len(DIMENSIONS)
-    weights[REQUESTS], weights[INPUT], weights[OUTPUT] = 1.0, float(input_tokens), float(output_tokens)
-    weights[TOKENS] = float(input_tokens + output_tokens)
-    return tuple(weights)
+    """In the order of ``DIMENSIONS``."""
+    return 1.0, float(input_tokens), float(output_tokens), float(input_tokens + output_tokens)

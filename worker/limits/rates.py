@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tasks.lanes.choice import LaneTerms
-from worker.settings import LimitSettings, ProviderSettings, Settings
+from worker.settings import Settings
 
 DIMENSIONS = ("requests", "input_tokens", "output_tokens", "tokens")
 """The limits per minute; ``tokens`` is input and output together, which only providers set (in their headers)."""
 
-REQUESTS, INPUT, OUTPUT, TOKENS = range(len(DIMENSIONS))
+REQUESTS = 0
+
+NONE = (0.0,) * len(DIMENSIONS)
 
 PERIOD_S = 60.0
 
@@ -32,7 +34,7 @@ class Rates:
         period_s: a minute; tests take less.
     """
 
-    most: tuple[float, ...] = (0.0,) * len(DIMENSIONS)
+    most: tuple[float, ...] = NONE
     concurrency: int = 0
     period_s: float = PERIOD_S
 
@@ -44,20 +46,12 @@ class Rates:
 
 def rates_of(settings: Settings, provider: str, model: str, period_s: float = PERIOD_S) -> Rates:
     """The limits of a provider's model: the model's own before the provider's, before the defaults."""
-    own: ProviderSettings | None = settings.providers.get(provider)
-    layers: list[LimitSettings | None] = [settings.default_limits]
-    if own is not None:
-        layers += [own.limits, (own.model_limits or {}).get(model)]
+    own = settings.providers.get(provider)
+    layers = (settings.default_limits, own and own.limits, own and (own.model_limits or {}).get(model))
     merged: dict[str, float] = {}
-    for layer in layers:
-        if layer is not None:
-            merged.update(layer.model_dump(exclude_none=True))
-    most = (
-        merged.get("requests_per_minute", 0.0),
-        merged.get("input_tokens_per_minute", 0.0),
-        merged.get("output_tokens_per_minute", 0.0),
-        0.0,
-    )
+    for layer in filter(None, layers):
+        merged |= layer.model_dump(exclude_none=True)
+    most = (*(merged.get(f"{name}_per_minute", 0.0) for name in DIMENSIONS[:-1]), 0.0)
     return Rates(most, int(merged.get("max_concurrency", 0)), period_s)
 
 
@@ -86,8 +80,7 @@ def lane_terms(settings: Settings) -> LaneTerms:
     )
 
 
-_OF_NAME = {"requests": 0, "input-tokens": 1, "output-tokens": 2, "tokens": 3}
-
+_OF_HEADERS = [name.replace("_", "-") for name in DIMENSIONS]
 _OPENAI = re.compile(r"x-ratelimit-(limit|remaining|reset)-(requests|tokens)")
 _ANTHROPIC = re.compile(r"anthropic-ratelimit-(requests|input-tokens|output-tokens|tokens)-(limit|remaining|reset)")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -107,17 +100,17 @@ class RateLimits:
 
 def read(headers: Mapping[str, str], now: datetime | None = None) -> RateLimits:
     """Reads the headers of an answer; a malformed one counts as absent."""
-    values: dict[tuple[int, str], str] = {}
+    values: dict[tuple[str, str], str] = {}
     for name, value in headers.items():
         if match := _OPENAI.fullmatch(name.lower()):
-            values[_OF_NAME[match[2]], match[1]] = value
+            values[match[2], match[1]] = value
         elif match := _ANTHROPIC.fullmatch(name.lower()):
-            values[_OF_NAME[match[1]], match[2]] = value
-    limits, pause_s = [0.0] * len(DIMENSIONS), 0.0
-    for at in range(len(DIMENSIONS)):
-        limits[at] = _number(values.get((at, "limit"))) or 0.0
-        if _number(values.get((at, "remaining"))) == 0:
-            pause_s = max(pause_s, _reset_s(values.get((at, "reset"), ""), now or datetime.now(UTC)))
+            values[match[1], match[2]] = value
+    limits, pause_s = [*NONE], 0.0
+    for at, name in enumerate(_OF_HEADERS):
+        limits[at] = _number(values.get((name, "limit"))) or 0.0
+        if _number(values.get((name, "remaining"))) == 0:
+            pause_s = max(pause_s, _reset_s(values.get((name, "reset"), ""), now or datetime.now(UTC)))
     return RateLimits(tuple(limits), min(pause_s, LONGEST_PAUSE_S))
 
 

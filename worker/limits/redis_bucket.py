@@ -10,6 +10,7 @@ from time import monotonic
 from urllib.parse import quote
 
 import orjson
+from pydantic import TypeAdapter
 from redis import asyncio as redis
 from redis.exceptions import RedisError
 
@@ -30,22 +31,9 @@ RETURN_S = 10.0
 RECONNECT_S = 1.0
 """Seconds between two tries to reach Redis."""
 
-RULES = {
-    "slices": bucket.SLICES,
-    "burst": bucket.BURST,
-    "cut_factor": bucket.CUT_FACTOR,
-    "cut_pause": bucket.CUT_PAUSE,
-    "least_factor": bucket.LEAST_FACTOR,
-    "growth": bucket.GROWTH,
-    "least_growth": bucket.LEAST_GROWTH,
-    "learned_kept": bucket.LEARNED_KEPT,
-    "slot_kept": bucket.SLOT_KEPT_S,
-    "slot_wait": bucket.SLOT_WAIT_S,
-    "slot_reserved": bucket.SLOT_RESERVED_S,
-    "urgent_held": bucket.URGENT_HELD,
-    "cool": bucket.COOL,
-    "longest_cool": bucket.LONGEST_COOL,
-}
+RULES = orjson.dumps({name: rule for name, rule in vars(bucket).items() if isinstance(rule, int | float)})
+"""The constants of ``bucket``, which the script takes by their names."""
+_REPLY = TypeAdapter(ExchangeReply)
 
 
 @cache
@@ -73,44 +61,14 @@ class RedisBuckets:
         """Does ``Bucket.exchange`` in Redis; raises ``BrokerUnavailable``."""
         name = f"{self._prefix}nightdesk:limit:{{{quote(provider, safe='')}/{quote(model, safe='')}}}"
         try:
-            answer = await self._exchange(keys=[name, f"{name}:slots"], args=[_request(request)])
+            answer = await self._exchange(keys=[name, f"{name}:slots"], args=[orjson.dumps(request), RULES])
         except (RedisError, OSError) as error:
             raise BrokerUnavailable(f"the limits in Redis can't be reached: {error}") from error
-        reply = orjson.loads(answer)
-        limits = tuple(map(float, reply["limits"]))
-        blocked_s = float(reply["blocked"])
-        broken = reply["trips"] > 0
-        limited = any(limits) or bool(request.rates.concurrency) or blocked_s > 0 or broken
-        at_s, wait_s = float(reply["at"]), float(reply["wait"])
-        return ExchangeReply(reply["granted"], at_s, wait_s, reply["why"], limits, limited, blocked_s, broken)
+        return _REPLY.validate_json(answer)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._redis.aclose()
-
-
-def _request(request: Exchange) -> bytes:
-    feedback = request.feedback
-    return orjson.dumps(
-        {
-            "period": request.rates.period_s,
-            "most": request.rates.most,
-            "concurrency": request.rates.concurrency,
-            "rules": RULES,
-            "feedback": {
-                "rate_limited": feedback.rate_limited,
-                "pause": feedback.pause_s,
-                "trip": feedback.trip,
-                "well": feedback.well,
-                "probe": feedback.probe,
-                "learned": feedback.learned,
-            },
-            "releases": [{"id": end.id, "at": end.taken_at_s, "more": end.more} for end in request.releases],
-            "active": request.active,
-            "owed": request.owed,
-            "acquires": [{"id": call.id, "urgent": call.urgent, "weights": call.weights} for call in request.acquires],
-        }
-    )
 
 
 class FailoverBuckets:
@@ -157,10 +115,7 @@ class FailoverBuckets:
             shared = await self._exchange_shared(queue, replace(request, acquires=request.acquires[:agreed]))
             if shared is None:
                 return local, False
-            back = tuple(
-                Release(acquire.id, local.at_s, tuple(-weight for weight in acquire.weights))
-                for acquire in request.acquires[shared.granted : agreed]
-            )
+            back = tuple(acquire.undone(local.at_s) for acquire in request.acquires[shared.granted : agreed])
             if back:
                 queue.bucket.exchange(replace(share, acquires=(), releases=back))
             elif local.why:
