@@ -528,6 +528,13 @@ class Settings(BaseSettings):
     )
     traces_content: bool = Field(default=False, description="spans of calls hold the messages and the answer, too")
 
+    @field_validator("home")
+    @classmethod
+    def _is_directory(cls, home: Path) -> Path:
+        if home.exists() and not home.is_dir():
+            raise ValueError(f"{home} is a file: set it to a directory of yours")
+        return home
+
     @field_validator("tenant")
     @classmethod
     def _tenant_named(cls, tenant: str) -> str:

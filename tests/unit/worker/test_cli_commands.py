@@ -50,6 +50,20 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert {name for name in NAMES if f"  {name} " not in stdout} == ALIASES
 
 
+@pytest.mark.parametrize("command", ["status", "estimate", "submit", "run", "up", "doctor"])
+def test_a_home_that_is_a_file_is_named_with_its_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    (home := tmp_path / "home").write_text("no directory")
+    monkeypatch.setenv("NIGHTDESK_HOME", str(home))
+    example = str(next(EXAMPLES.glob("*.jsonl")))
+    files = {"estimate": [example], "submit": [example], "run": [example, "-o", str(tmp_path / "out.jsonl")]}
+    assert cli.run([command, *files.get(command, [])]) != 0
+    printed = " ".join("".join(capsys.readouterr()).split())
+    assert "NIGHTDESK_HOME" in printed
+    assert "is a file: set it to a directory of yours" in printed
+
+
 def test_the_help_of_a_run_begins_with_what_everybody_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["run", "--help"]) == 0
     titles = re.split(r"^(\S.*):$", capsys.readouterr().out, flags=re.MULTILINE)
