@@ -152,6 +152,8 @@ def test_the_same_command_with_a_higher_ceiling_raises_it(home: Home, four: Path
 
 @BOTH
 def test_an_estimate_begins_with_the_price_of_the_night(home: Home, four: Path, columns: int) -> None:
+    # Another test may have the answers to the same questions already.
+    four.write_text(four.read_text().replace("?", ", please?"))
     estimate = see(home, columns, "estimate", four)
     assert re.match(r"cost 0\.\d+ USD, from 0\.\d+ to 0\.\d+", estimate.lines[0]), estimate.lines
 

@@ -37,8 +37,7 @@ from tests.contract.situations import submit, take
 from tests.lent_ledger import KeptLedger
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.batch_report import Report, collect, document
-from worker.operations.failure_causes import failure_lines
-from worker.operations.overview import batch_overview
+from worker.operations.overview import batch_overview, failure_lines
 from worker.operations.report_page import page
 from worker.settings import Settings
 

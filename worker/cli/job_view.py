@@ -270,11 +270,13 @@ def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Fac
     rows: list[tuple[Row, str]] = []
     parts: dict[str, str] = {}
     for attempt in attempts:
-        usage, outcome = attempt["usage"] or {}, attempt["outcome"]
+        usage, outcome, took = attempt["usage"] or {}, attempt["outcome"], ""
+        if attempt["closed_at"] is not None:
+            took = f"{(_at(attempt['closed_at']) - _at(attempt['opened_at'])).total_seconds():.3f} s"
         cells = (
             f"{attempt['run']}.{attempt['round']} {attempt['purpose']} {attempt['number']}",
             ":".join(name for name in (attempt["provider"], attempt["model"]) if name),
-            *([_clock(attempt["opened_at"])] if wide else []), _took(attempt),
+            *([_clock(attempt["opened_at"])] if wide else []), took,
             "shared, no call" if attempt.get("shared_from") else outcome or "open",
             f"{usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)}" if usage else "",
             cost(attempt["cost_usd"]),
@@ -304,12 +306,6 @@ def _at(value: Any) -> datetime:
 
 def _clock(value: Any) -> str:
     return _at(value).astimezone().strftime("%H:%M:%S.%f")[:-3]
-
-
-def _took(attempt: Facts) -> str:
-    if attempt["closed_at"] is None:
-        return ""
-    return f"{(_at(attempt['closed_at']) - _at(attempt['opened_at'])).total_seconds():.3f} s"
 
 
 def _messages(out: Console, messages: Messages) -> None:

@@ -77,7 +77,9 @@ class Rate:
             seconds = (parse_window(status.window).finish(now, timedelta(seconds=seconds)) - now).total_seconds()
         if affordable < remaining or HeldReason.BUDGET in status.held:
             return f"{self.per_s:.1f}/s, {duration(seconds)} until the ceiling"
-        return f"{self.per_s:.1f}/s, {duration(seconds)} left{_lateness(status, seconds)}"
+        late_s = 0.0 if status.deadline is None else seconds - (status.deadline - datetime.now(UTC)).total_seconds()
+        late = f", {duration(late_s)} late" if late_s > 0 else ""
+        return f"{self.per_s:.1f}/s, {duration(seconds)} left{late}"
 
 
 def _affordable(status: BatchStatus) -> float:
@@ -104,14 +106,6 @@ def _window_state(text: str) -> str:
     interval = window.interval(now)
     state, at = ("open until", interval.ends_at) if interval.holds(now) else ("goes on at", interval.begins_at)
     return f"{state} {at.astimezone(window.zone):%Y-%m-%d %H:%M %Z}"
-
-
-def _lateness(status: BatchStatus, seconds: float) -> str:
-    """The delay beyond the batch's deadline, if there is to be one."""
-    if status.deadline is None:
-        return ""
-    late = seconds - (status.deadline - datetime.now(UTC)).total_seconds()
-    return f", {duration(late)} late" if late > 0 else ""
 
 
 def money_line(status: BatchStatus) -> str:

@@ -8,7 +8,7 @@ from rich.padding import Padding
 
 from worker.cli.console import safe
 from worker.operations.counts import count_of
-from worker.operations.prompt_proof import Finding, PromptProof
+from worker.operations.replay import Finding, PromptProof
 
 MOST_LISTED = 20
 """Jobs that are not proven, or whose body differs, listed for people."""

@@ -7,11 +7,11 @@ from uuid import UUID
 from schemas.batch import BatchStatus
 from tasks.errors import ConfigurationError, InputError, LedgerError, NotFound, ServiceUnavailable
 from tasks.ports import Refused
-from worker.cli.batch_run import warn_of
 from worker.cli.exits import run_interruptible
 from worker.cli.session import Session
 from worker.cli.summary import unchanged_line
 from worker.cli.terminal import actor, tell, warn
+from worker.cli.waiting import warn_of
 from worker.ledger.database import HOT_S
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.answerers import Answerers

@@ -16,7 +16,7 @@ from worker.cli.progress import counts_of, duration, ending_counts
 from worker.cli.terminal import columns, tell, text_columns, write_json
 from worker.operations import overview
 from worker.operations.counts import cost, count_of, spent_of
-from worker.operations.failure_causes import failure_lines
+from worker.operations.overview import failure_lines
 
 if TYPE_CHECKING:
     # Commands that only show batches need nothing of a run.

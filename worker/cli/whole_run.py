@@ -16,7 +16,6 @@ from schemas.batch import BatchStatus
 from schemas.states import HeldReason, JobState, Step
 from tasks.errors import SameInputSubmitted, ServiceUnavailable
 from tasks.ports import InputLine, Refused, Repeated
-from worker.cli.batch_run import BatchRun
 from worker.cli.exits import run_interruptible
 from worker.cli.growing_output import GrowingOutput, grows, place_of
 from worker.cli.outfile import check_output
@@ -36,7 +35,7 @@ from worker.cli.submitting import (
 )
 from worker.cli.summary import Report, describe, earlier_lines, raised_ceiling
 from worker.cli.terminal import actor, tell, warn
-from worker.cli.waiting import Watch, naming_full_disk
+from worker.cli.waiting import BatchRun, Watch, naming_full_disk
 from worker.ledger.database import HOT_S
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
@@ -45,7 +44,7 @@ from worker.operations.answerers import Answerers, find_answerers
 from worker.operations.counts import count_of
 from worker.operations.file_form import FileForm
 from worker.operations.file_intake import InputOrder
-from worker.operations.file_submission import Accepted, Submission
+from worker.operations.file_submission import Accepted, Submission, wake
 from worker.operations.result_lines import Tally
 from worker.settings import Settings
 from worker.supervise.service_address import batch_address
@@ -268,7 +267,7 @@ class _WholeRun:
         # Workers that start now look for jobs by themselves, and Celery would be loaded only to ring. A Redis of somebody else's
         # is rung all the same: the person should know that it is away.
         if not opened.settings.embedded() or (opened.supervisor.running() and not starting):
-            await submission.hint(opened.settings, opened.where)
+            await wake(submission.hints(), opened.settings, opened.where, warn)
         return accepted
 
     def _staffs(self, run: BatchRun) -> bool:

@@ -24,7 +24,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.ledger.tenancy import JobVersion
 from worker.operations import job_changes
 from worker.operations.audit import audit_of, find_job, to_json
-from worker.operations.job_submission import submit_job
+from worker.operations.body_submission import submit_job
 from worker.operations.operator import JobPages
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])

@@ -27,8 +27,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.ledger.uploads import Upload
 from worker.operations import job_changes
 from worker.operations.operator import JobPages
-from worker.operations.uploaded_batches import ENDPOINT_KEY, BatchOrder, submit_upload
-from worker.operations.uploaded_results import end_upload
+from worker.operations.uploaded_batches import ENDPOINT_KEY, BatchOrder, end_upload, submit_upload
 
 router = APIRouter(prefix="/openai/v1/batches", tags=["openai"], responses=OPENAI_PROBLEMS)
 

@@ -18,7 +18,7 @@ from worker.http.documents import OPENAI_PROBLEMS, PRIVATE, json_answer, page_of
 from worker.http.openai_lines import show_of
 from worker.http.problems import Problem, invalid, not_found
 from worker.ledger.uploads import RETENTION, Upload
-from worker.operations.uploaded_results import error_rows, result_rows
+from worker.operations.uploaded_batches import error_rows, result_rows
 
 router = APIRouter(prefix="/openai/v1/files", tags=["openai"], responses=OPENAI_PROBLEMS)
 

@@ -12,8 +12,7 @@ from worker.http.problems import Problem
 from worker.http.response_document import document_of
 from worker.http.response_order import job_of, parse_order, require_answerable
 from worker.ledger.uploads import Upload
-from worker.operations.uploaded_batches import ENDPOINT, ENDPOINT_KEY, Read
-from worker.operations.uploaded_results import Show
+from worker.operations.uploaded_batches import ENDPOINT, ENDPOINT_KEY, Read, Show
 from worker.providers.registry import Installation
 
 

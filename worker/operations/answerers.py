@@ -107,8 +107,7 @@ def _has_died(name: str) -> bool:
         return False
     try:
         os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
+    except OSError as error:
+        # A process of another user may not be asked, and is there.
+        return isinstance(error, ProcessLookupError)
     return False

@@ -1,12 +1,14 @@
-"""Submits the lines of one request's body, and tells of it no more than an answer takes."""
+"""Submits one job, or the lines of a request's body, and tells of it no more than an answer takes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from tasks.errors import InputError
-from tasks.ports import HintKey, Refused
+from tasks.errors import IdempotencyConflict, InputError
+from tasks.ports import Catalog, HintKey, Refused, Submitter
+from tasks.submit import Submitted, new_batch, submit
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.file_intake import InputBounds, InputOrder
 from worker.operations.file_submission import Submission
@@ -58,3 +60,42 @@ async def submit_lines(ledger: PostgresLedger, settings: Settings, order: InputO
         outcome.submitted_at, outcome.warnings = accepted.submitted_at, tuple(warnings[:MOST_WARNINGS])
         outcome.hints = submission.hints()
     return outcome
+
+
+async def submit_job(
+    ledger: PostgresLedger,
+    settings: Settings,
+    catalog: Catalog,
+    raw: Any,
+    *,
+    tenant: str,
+    key: str | None = None,
+    submitter: Submitter | None = None,
+) -> Submitted:
+    """Validates a raw job and writes it.
+
+    Args:
+        ledger: open.
+        settings: tell how many jobs may be queued.
+        catalog: of the installation.
+        raw: the job as it came.
+        tenant: whose job it is.
+        key: an idempotency key for a job that brings none.
+        submitter: the key of the HTTP service that the job came with.
+
+    Raises: InputError naming the field; IdempotencyConflict where another job has one of its ids.
+    """
+    if isinstance(raw, dict) and "job_id" in raw:
+        # Whether another tenant has a job with this id is nothing to tell.
+        raise InputError("is given by the service; send an Idempotency-Key to find the job again", field="job_id")
+    if key is not None and isinstance(raw, dict):
+        own_key = raw.get("idempotency_key")
+        if own_key is not None and own_key != key:
+            raise InputError("differs from the header Idempotency-Key; send one of them", field="idempotency_key")
+        raw = {**raw, "idempotency_key": key}
+    batch = new_batch(None, tenant=tenant, max_queued=settings.most_queued(tenant), submitter=submitter)
+    submitted = await submit(ledger.submission, [raw], batch=batch, catalog=catalog)
+    for refused in submitted.refused:
+        kind = IdempotencyConflict if refused in submitted.conflicts else InputError
+        raise kind(refused.message, field=refused.field)
+    return submitted

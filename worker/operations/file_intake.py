@@ -257,10 +257,9 @@ class FirstRows:
         for row in rows:
             self.rows.append(row)
             self._add(row)
-            full = self._size > MOST_CHARACTERS
-            enough = full or len(self.rows) >= FIRST
+            full = self._size > MOST_CHARACTERS or len(self.rows) == MOST
             certain = not self._missing and self._main and (self._sources or (self._names_sources and not by_person))
-            if (enough and certain) or full or len(self.rows) == MOST:
+            if full or (certain and len(self.rows) >= FIRST):
                 break
         if self._keys and by_person:
             self._check(title)
@@ -293,19 +292,19 @@ class FirstRows:
             self._missing -= _keys_in(row.value)
         try:
             raw = self.maker.job(row.value)
-            self._main = self._main or self._field in raw
+            self._main |= self._field in raw
             job = read_job(raw, check_only=self.maker.check_only)
         except InputError as error:
             # It is told with its line; a source without a known text is one.
             self._main = True
-            self._sources = self._sources or (error.field or "").startswith("context")
+            self._sources |= (error.field or "").startswith("context")
             return
-        self._main = self._main or self._field in job
-        self._names_sources = self._names_sources or "context" in job
-        self._chat = self._chat or bool(job.get("conversation_history"))
+        self._main |= self._field in job
+        self._names_sources |= "context" in job
+        self._chat |= bool(job.get("conversation_history"))
         if job.get("query") or job.get("response"):
             self._jobs += 1
-            self._sources = self._sources or len(job.get("context", ())) > blank_sources(job)
+            self._sources |= len(job.get("context", ())) > blank_sources(job)
             self.scores += scores_of(job)
 
     @property

@@ -240,17 +240,13 @@ class Submission:
                 hints.setdefault(key, []).append(job_id)
         return hints
 
-    async def hint(self, settings: Settings, where: Endpoints) -> None:
-        """Wakes the workers for a small submission; without Redis they find it by themselves a little later."""
-        if not (hints := self.hints()):
-            return
-        await wake(hints, settings, where, self.warn)
-
 
 async def wake(
     hints: Mapping[HintKey, Sequence[UUID]], settings: Settings, where: Endpoints, warn: Callable[[str], None]
 ) -> None:
-    """Hints new jobs by their first step; without Redis it warns."""
+    """Hints new jobs by their first step, if there are any; without Redis workers find them a little later."""
+    if not hints:
+        return
     # Celery is loaded only to send: most submissions are too large to be hinted.
     from worker.process.doorbell import ring  # noqa: PLC0415
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -114,7 +114,11 @@ def parse_bounded(document: bytes) -> Any:
         else:
             raise too_many_values()
     value = orjson.loads(document)
-    return _exact(document, value) if _holds_inexact(value) else value
+    if _holds_inexact(value):
+        # What json can't read stays as it is.
+        with suppress(RecursionError, ValueError):
+            value = json.loads(document, parse_int=lambda digits: int(digits) if len(digits) < _DIGITS else digits)
+    return value
 
 
 def _holds_inexact(value: Any) -> bool:
@@ -133,13 +137,6 @@ def _holds_inexact(value: Any) -> bool:
 
 _INEXACT = float(2**63)
 """Magnitude from which orjson may have read an integer as a float."""
-
-
-def _exact(document: bytes, value: Any) -> Any:
-    try:
-        return json.loads(document, parse_int=lambda digits: int(digits) if len(digits) < _DIGITS else digits)
-    except (RecursionError, ValueError):
-        return value
 
 
 _DIGITS = 19

@@ -1,4 +1,4 @@
-"""Collects the state of batches, with the lanes that make no calls."""
+"""Collects the state of batches, with the lanes that make no calls, and says why jobs wait or failed, each with the command that helps."""
 
 import shlex
 from collections.abc import Collection, Sequence
@@ -7,13 +7,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from schemas.batch import BatchStatus, LaneStatus, RemoteBatchStatus
+from schemas.batch import BatchStatus, FailureCause, LaneStatus, RemoteBatchStatus
 from schemas.budget import DAY, TOTAL, BudgetStatus
+from schemas.failure import FailureKind
 from schemas.states import HeldReason, JobState
 from schemas.window import parse_period
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.counts import cost
+from worker.operations.counts import cost, count_of
 
 if TYPE_CHECKING:
     from worker.ledger.remote_overview import RemoteNotice
@@ -181,3 +182,39 @@ def status_document(status: BatchStatus, lanes: Sequence[LaneNotice]) -> dict[st
     """The status of a batch with the lanes without calls, for programs."""
     paused = tuple(LaneStatus(**asdict(lane), remedy=lane.remedy) for lane in lanes)
     return status.model_copy(update={"lanes": paused}).model_dump(mode="json")
+
+
+_REMEDIES = {
+    FailureKind.INVALID_REQUEST: "correct the setting that it names, restart the workers, then: {again}{change}",
+    FailureKind.CONTEXT_EXCEEDED: "set a model with a larger window, restart the workers, then: {again}{change}",
+    FailureKind.AUTHENTICATION: "set a key that is accepted, restart the workers, then: {again}",
+    FailureKind.PERMISSION: "let the key use the model, then: {again}",
+    FailureKind.NOT_FOUND: "set a model that exists, restart the workers, then: {again}{change}",
+    FailureKind.PARAMETER: "change the setting that it names, restart the workers, then: {again}{change}",
+    FailureKind.CONFIGURATION: "correct the setting, restart the workers, then: {again}",
+    FailureKind.BAD_ANSWER: "raise max_tokens or take another model; the same again: {again}",
+    FailureKind.MISSING_CITATIONS: "lower min_citations, or let such answers be partial; the same again: {again}",
+    FailureKind.WORKER_LOST: "the job may be the cause: look at its sources and the workers' logs, then: {again}",
+    FailureKind.UNREADABLE: "restore the rows of these jobs from a backup, then: {again}; or submit them again",
+    FailureKind.INTERNAL: "a defect of Nightdesk: keep the message and the log, and report it",
+}
+"""The remedy by cause; a cause that is not here went away by itself, perhaps."""
+
+
+def remedy(batch_id: UUID, kind: FailureKind) -> str:
+    """The remedy for jobs of a batch that failed for a cause."""
+    again = f"nightdesk retry {batch_id} --cause {kind.value}"
+    change = f"; to change the jobs themselves, run the file of: nightdesk results {batch_id} --failed -o failed.jsonl"
+    return _REMEDIES.get(kind, "try them again: {again}").format(again=again, change=change)
+
+
+def failure_lines(batch_id: UUID, causes: tuple[FailureCause, ...]) -> list[str]:
+    """Two lines a cause: number, example and the words of the first failure; the remedy."""
+    lines = []
+    for cause in causes:
+        example = " ".join(cause.example.split()).rstrip(".")
+        lines.append(
+            f"{count_of(cause.jobs, 'job')} failed ({cause.kind.value}), such as {batch_id}:line{cause.position + 1}: {example}"
+        )
+        lines.append(f"To fix it: {remedy(batch_id, cause.kind)}")
+    return lines

@@ -61,7 +61,13 @@ def page(document: dict[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        cost=cost, amount=amount, count=_count, percent=_percent, span=_span, moment=_moment, word=_word
+        cost=cost,
+        amount=amount,
+        count=_count,
+        percent=lambda value: "" if value is None else f"{value:.1%}",
+        span=_span,
+        moment=_moment,
+        word=_word,
     )
     style, _, _ = environment.loader.get_source(environment, "report.css.j2")  # type: ignore[union-attr]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -166,10 +172,6 @@ def _estimates(estimate: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 def _count(value: float | None) -> str:
     return "unknown" if value is None else f"{value:,.0f}"
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
 
 
 def _span(seconds: float | None) -> str:

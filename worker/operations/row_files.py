@@ -119,9 +119,8 @@ def writing_rows(file: IO[bytes], form: FileForm, columns: dict[str, type]) -> I
         finally:
             text.detach()
     else:
-        table = _Table(file, columns)
-        yield table.add
-        table.close()
+        with _parquet(file, columns) as add:
+            yield add
 
 
 def _cell(value: Any) -> Any:
@@ -132,31 +131,29 @@ def _cell(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-class _Table:
+@contextmanager
+def _parquet(file: IO[bytes], columns: dict[str, type]) -> Iterator[WriteRow]:
     """A Parquet file that grows by row groups."""
+    # Forty megabytes that only this form needs.
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow import parquet  # noqa: PLC0415
 
-    def __init__(self, file: IO[bytes], columns: dict[str, type]) -> None:
-        # Forty megabytes that only this form needs.
-        import pyarrow as pa  # noqa: PLC0415
-        from pyarrow import parquet  # noqa: PLC0415
+    schema = pa.schema([(name, _arrow_type(pa, _annotation(name, kind))) for name, kind in columns.items()])
+    writer = parquet.ParquetWriter(file, schema, compression="zstd")
+    rows: list[dict[str, Any]] = []
 
-        self._table = pa.Table
-        self._schema = pa.schema([(name, _arrow_type(pa, _annotation(name, kind))) for name, kind in columns.items()])
-        self._file = parquet.ParquetWriter(file, self._schema, compression="zstd")
-        self._rows: list[dict[str, Any]] = []
+    def write() -> None:
+        writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+        rows.clear()
 
-    def add(self, row: dict[str, Any]) -> None:
-        self._rows.append({column.name: _arrow_value(row.get(column.name), column.type) for column in self._schema})
-        if len(self._rows) == PARQUET_ROWS:
-            self._write()
+    def add(row: dict[str, Any]) -> None:
+        rows.append({column.name: _arrow_value(row.get(column.name), column.type) for column in schema})
+        if len(rows) == PARQUET_ROWS:
+            write()
 
-    def close(self) -> None:
-        self._write()
-        self._file.close()
-
-    def _write(self) -> None:
-        self._file.write_table(self._table.from_pylist(self._rows, schema=self._schema))
-        self._rows = []
+    yield add
+    write()
+    writer.close()
 
 
 def _annotation(name: str, kind: type) -> Any:

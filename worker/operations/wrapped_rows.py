@@ -29,7 +29,13 @@ class Wrapper(NamedTuple):
 
 def wrapper_of(head: bytes) -> Wrapper | None:
     """The wrapper of a file by its beginning; None for rows."""
-    return None if _is_row(head.partition(b"\n")[0]) else _wrapper_of(head)
+    try:
+        row = orjson.loads(head.partition(b"\n")[0])
+    except orjson.JSONDecodeError:
+        row = None
+    cells = row.items() if isinstance(row, dict) else ()
+    is_row = any(field_of(name) in _MAIN and isinstance(text, str) for name, text in cells)
+    return None if is_row else _wrapper_of(head)
 
 
 def _wrapper_of(head: bytes) -> Wrapper | None:
@@ -69,16 +75,6 @@ def _holds_rows(path: str) -> bool:
     """Tells whether elements of the list at a path can be rows: it is in no other list, and in no field of a job."""
     *parents, last = path.split(".")
     return last == "item" and bool(parents) and not any(name == "item" or is_field(field_of(name)) for name in parents)
-
-
-def _is_row(line: bytes) -> bool:
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(value, dict) and any(
-        field_of(name) in _MAIN and isinstance(text, str) for name, text in value.items()
-    )
 
 
 def rows_of_columns(value: Any) -> Iterator[Any]:

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from schemas.failure import FailureKind as K
-from worker.operations.failure_causes import remedy
+from worker.operations.overview import remedy
 
 BATCH = UUID(int=7)
 

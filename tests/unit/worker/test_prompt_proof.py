@@ -19,7 +19,7 @@ from tests.contract.situations import submit_and_take, view
 from tests.lent_ledger import LentLedger
 from tests.scripted_provider import Registry, ScriptedProvider
 from worker.ledger.answer_calls import AnswerCall
-from worker.operations.prompt_proof import Finding, document, prove
+from worker.operations.replay import Finding, proof_document, prove
 
 PROVIDERS = Registry(ScriptedProvider(name="first"))
 
@@ -65,7 +65,7 @@ def test_an_unchanged_prompt_is_identical_in_messages_and_body() -> None:
 
     assert (proof.messages, proof.body, proof.reasons, proof.place) == (Finding.IDENTICAL, Finding.IDENTICAL, (), None)
     assert proof.proven
-    assert document(proof)["messages_sha256"] == prompt.snapshot.sha256
+    assert proof_document(proof)["messages_sha256"] == prompt.snapshot.sha256
 
 
 def test_a_second_round_is_rendered_with_its_correction() -> None:

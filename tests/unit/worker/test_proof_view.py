@@ -6,7 +6,7 @@ from uuid import uuid4
 from rich.console import Console
 
 from worker.cli.proof_view import show_proofs
-from worker.operations.prompt_proof import Finding, PromptProof
+from worker.operations.replay import Finding, PromptProof
 
 UNKNOWN = Finding.UNKNOWN
 

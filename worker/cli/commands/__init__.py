@@ -17,7 +17,7 @@ From questions to answers
     run        run_commands     answer the questions of files, from start to finish
     check      run_commands     check answers that already exist against their sources
     results    stored_results   the results of a batch, as JSON lines
-    report     morning_report   a batch on one page: plots, cost, the worst answers
+    report     stored_results   a batch on one page: plots, cost, the worst answers
 
 Batches and jobs
     submit     run_commands     hand in the questions of files and return at once
@@ -33,8 +33,8 @@ Batches and jobs
     retry      job_commands     run final jobs again
 
 Compare, and teach the check
-    compare    batch_compare    two batches over the same questions, or two jobs
-    replay     job_replay       send stored messages again and compare the answers
+    compare    comparisons      two batches over the same questions, or two jobs
+    replay     comparisons      send stored messages again and compare the answers
     recheck    second_check     check stored answers again, without paying for their generation
     label      answer_labels    say whether an answer or a claim is supported; import, export
     labels     answer_labels

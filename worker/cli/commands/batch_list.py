@@ -20,8 +20,7 @@ from worker.cli.summary import error_counts, held_lines, money, named_counts
 from worker.cli.terminal import tell, write_json
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.counts import count_of
-from worker.operations.failure_causes import failure_lines
-from worker.operations.overview import Overview, batch_overview, overview, status_document, unserved_line
+from worker.operations.overview import Overview, batch_overview, failure_lines, overview, status_document, unserved_line
 from worker.settings import Settings, load_settings, worker_name
 from worker.supervise.workers import WorkerProcess
 

@@ -14,13 +14,13 @@ from tasks.errors import InputError
 from tasks.estimate import LEAST_CALLS, Estimate
 from tasks.ports import Refused
 from worker.cli import options
-from worker.cli.batch_run import warn_of
 from worker.cli.console import console, table_of
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.help import option
 from worker.cli.progress import duration, reporting
 from worker.cli.session import on_ledger
 from worker.cli.terminal import tell, warn, write_json
+from worker.cli.waiting import warn_of
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.answerers import find_answerers
 from worker.operations.counts import amount, count_of

@@ -12,16 +12,15 @@ from schemas.states import FINAL_STATES, JobState
 from tasks.errors import BrokerUnavailable, NotFound
 from tasks.ports import JobView, Refused
 from worker.cli import options
-from worker.cli.batch_run import BatchRun
 from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.progress import counts_of, reporting
 from worker.cli.session import session
 from worker.cli.summary import held_lines, money
 from worker.cli.terminal import printable, tell, write_json
-from worker.cli.waiting import Watch
+from worker.cli.waiting import BatchRun, Watch
 from worker.operations.audit import job_of
 from worker.operations.counts import count_of
-from worker.operations.failure_causes import failure_lines
+from worker.operations.overview import failure_lines
 from worker.token_streams import Kind, Token, TokenReader
 
 LOOK_EVERY_S = 0.2

@@ -16,7 +16,6 @@ from schemas.states import FINAL_STATES, JobState
 from tasks.errors import InputError
 from tasks.ports import JobView
 from worker.cli import options
-from worker.cli.batch_run import BatchRun
 from worker.cli.commands.job_commands import as_operator, job_pages
 from worker.cli.console import safe, table_of
 from worker.cli.exits import INCOMPLETE, OK
@@ -25,7 +24,7 @@ from worker.cli.outfile import check_output
 from worker.cli.progress import reporting
 from worker.cli.session import session
 from worker.cli.terminal import tell, warn
-from worker.cli.waiting import Watch
+from worker.cli.waiting import BatchRun, Watch
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import job_changes
 from worker.operations.counts import cost, count_of

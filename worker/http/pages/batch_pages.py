@@ -18,8 +18,7 @@ from worker.http.pages.visitors import PageRoute, VisitorOf
 from worker.http.problems import invalid
 from worker.http.service import Service
 from worker.ledger.browsing import BatchFilter, BatchOrder, BatchSelection, JobSelection
-from worker.operations.failure_causes import remedy
-from worker.operations.overview import RELEASES, Overview, batch_overview, budget_line, budgets_in_short
+from worker.operations.overview import RELEASES, Overview, batch_overview, budget_line, budgets_in_short, remedy
 
 router = APIRouter(route_class=PageRoute)
 

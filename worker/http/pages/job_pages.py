@@ -25,8 +25,8 @@ from worker.http.pages.visitors import PageRoute, Visitor, VisitorOf
 from worker.http.problems import not_found
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.audit import Audit, audit_of, find_job, source_name
-from worker.operations.failure_causes import remedy
 from worker.operations.job_difference import differences
+from worker.operations.overview import remedy
 
 router = APIRouter(route_class=PageRoute)
 
