@@ -248,12 +248,15 @@ async def test_a_broken_answer_is_charged_as_reserved_and_a_refused_call_costs_n
     harness = GenerateHarness(Registry(ScriptedProvider(*acts, reserve_usd=Decimal("0.05"))))
     job = await harness.lease(make_request(), max_cost_usd=Decimal(1))
     await harness.generate(job)
+    after_the_first = await harness.ledger.reading.batch_status(job.batch_id)
     harness.ledger.advance(timedelta(minutes=10))
     await harness.ledger.duties.promote(1)
     await harness.generate(await harness.lease_again())
+    after_both = await harness.ledger.reading.batch_status(job.batch_id)
 
-    status = await harness.ledger.reading.batch_status(job.batch_id)
-    assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.05"))
+    assert await harness.attempts(job) == [("error:bad_answer", True), ("error:rate_limited", False)]
+    for status in (after_the_first, after_both):
+        assert (status.reserved_usd, status.spent_usd) == (0, Decimal("0.05"))
 
 
 async def test_an_unknown_outcome_can_be_held_for_a_person() -> None:

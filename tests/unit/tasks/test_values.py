@@ -265,4 +265,6 @@ def test_a_right_ready_made_object_leaves_the_answer_as_it_is() -> None:
     )
     output = outputs("test", request, hostile.completion(hostile.Reply(wrong)))
     assert output.outcome is Outcome.PARTIAL
-    assert any("$.key_facts[0]" in warning for warning in output.warnings)
+    (warning,) = output.warnings
+    assert "$.key_facts[0]: The notice period" in warning
+    assert "(the source says 'three months', not 'nine months' (number))" in warning
