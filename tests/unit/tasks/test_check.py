@@ -21,6 +21,7 @@ from schemas.states import JobState, Outcome, Step
 from tasks import check
 from tasks.check import AnotherRound, Check, Result, ToJudge, add_verdicts, run_checkers
 from tasks.grounding.judge.verdicts import NO_JUDGE
+from tasks.policy.outcome import MAX_WARNED
 from tasks.ports import FinalJob, Leased
 from tasks.ports.rows import ROUNDS_PER_LEVEL
 from tasks.prompting.messages import render
@@ -83,6 +84,14 @@ def examined(text: str, completion: dict[str, Any] | None = None, **config: Any)
     final = examine(leased_for_check(request_with(**config), text, **(completion or {})), monotonic())
     assert isinstance(final, FinalJob)
     return final
+
+
+def test_warnings_of_many_claims_are_bounded_and_the_rest_is_counted() -> None:
+    final = examined(" ".join(f"Desk {number} of Mars serves purple lemonade [1]." for number in range(MAX_WARNED + 3)))
+    assert final.record.quality is not None
+    warnings = final.record.quality.warnings
+    assert len(warnings) == MAX_WARNED + 1
+    assert warnings[-1] == "3 more claims are not supported, not decided or not checked"
 
 
 def test_a_supported_answer_is_answered_with_its_citation_and_timings() -> None:
