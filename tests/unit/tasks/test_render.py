@@ -333,6 +333,7 @@ def test_a_comparison_is_a_table_unless_the_query_names_a_form() -> None:
     ("metadata", "expected"),
     [
         ({"title": "Act\n of\t2024"}, "Act of 2024"),
+        ({"title": "Act\x1b[2J of\u202e2024"}, "Act [2J of 2024"),
         ({"product_name": "Car Insurance", "document_type": "Terms", "section_hierarchy": ["A", "B"]},
          "Car Insurance Terms - A > B"),
         ({"source_path": "a/b.pdf", "page": [3, 4], "article": 5}, "a/b.pdf, art. 5, p. 3, 4"),
