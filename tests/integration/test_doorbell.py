@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -148,6 +149,15 @@ def test_an_unreachable_redis_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
                 await actions
 
     ringing("redis://127.0.0.1:1/0", work)
+
+
+def test_a_hint_that_redis_refuses_is_told_with_the_reason(redis_url: str) -> None:
+    async def work(doorbell: CeleryDoorbell) -> None:
+        with pytest.raises(BrokerUnavailable, match="a hint could not be sent: Redis refuses the login"):
+            await doorbell.hint(Step.CHECK, [uuid4()])
+
+    parts = urlsplit(redis_url)
+    ringing(parts._replace(netloc=f":wrong@{parts.hostname}:{parts.port}").geturl(), work)
 
 
 def test_nothing_waits_long_for_a_redis_that_is_silent(redis_url: str) -> None:

@@ -20,6 +20,7 @@ from redis.asyncio.client import Pipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
+    AuthenticationError,
     BusyLoadingError,
     NoPermissionError,
     OutOfMemoryError,
@@ -48,6 +49,8 @@ BULK = 6
 
 PRIORITY_SEPARATOR = Channel.sep
 """The separator in kombu's name of the list of a priority other than 0, after the queue's name."""
+
+_REFUSED = "Redis refuses the login: correct user and password in NIGHTDESK_REDIS_URL"
 
 PUBLISH_KEYS = 100
 """Results per round trip."""
@@ -120,6 +123,8 @@ class CeleryDoorbell:
         arguments = [[str(job_id) for job_id in job_ids], urgent]
         async with self._answering("a hint could not be sent"):
             if not self._is_loaded:
+                # It says at once what is wrong; Celery would try again until the time is over.
+                await self._redis.ping()
                 await asyncio.wrap_future(self._thread.submit(self._load))
             # A send that did not begin in time is cancelled; one that did ends by its own socket timeout.
             async with asyncio.timeout(ANSWER_S):
@@ -135,7 +140,8 @@ class CeleryDoorbell:
             yield
         except (RedisError, KombuError, OSError) as error:
             self._resting_until = clock() + REST_S
-            raise BrokerUnavailable(f"{problem}: {str(error) or 'no answer in time'}") from error
+            reason = _REFUSED if isinstance(error, AuthenticationError) else str(error) or "no answer in time"
+            raise BrokerUnavailable(f"{problem}: {reason}") from error
 
     def _load(self) -> None:
         """Imports what the first send needs, up to seconds on a busy machine that Redis is not to blame for."""
