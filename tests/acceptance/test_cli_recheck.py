@@ -78,6 +78,8 @@ def test_a_judge_that_is_right_decides_what_words_leave_open_and_nothing_else(
     alone, judged = tmp_path / "alone.jsonl", tmp_path / "judged.jsonl"
     by_words = home.run("check", answers, "-o", alone)
     with_judge = home.run("check", answers, "-o", judged, "--judge", "openai:gpt-6-luna")
+    assert by_words.code == 0, by_words.err
+    assert with_judge.code == 0, with_judge.err
     assert "words leave claims of 8 answers open" in by_words.err
     assert "words leave claims" not in with_judge.err
     for before, after in zip(read_lines(alone), read_lines(judged), strict=True):

@@ -110,7 +110,7 @@ def test_a_run_tells_its_model_its_progress_and_its_end(home: Home, tmp_path: Pa
     # No live line stands before what is written.
     results = capture(["results", batch[0]], home.environment(), 80)
     assert results.lines[0].startswith('{"job_id":')
-    assert results.lines[-1] == f"nightdesk report {batch[0]} -o report.html"
+    assert results.lines[-1] == f"to read them: nightdesk report {batch[0]}"
     assert "no service of this home runs" in see(home, 80, "open", batch[0]).text
 
 

@@ -40,7 +40,7 @@ JobTarget = Annotated[str, argument("A job's id, or BATCH:CUSTOM_ID, or BATCH:li
 Target = Annotated[str, argument("A batch's or a job's id, or BATCH:CUSTOM_ID, or BATCH:lineN.", "BATCH|JOB")]
 Yes = Annotated[bool, option("Do not ask.", "--yes")]
 CountOnly = Annotated[bool, option("Only count.", "--dry-run")]
-BatchId = Annotated[str, argument("The batch's id, or its name.", "BATCH")]
+BatchId = Annotated[str, argument("The batch's id, or its name, as 'nightdesk status' lists them.", "BATCH")]
 Force = Annotated[
     bool,
     option("Replace another batch's results in the output; else they are kept beside it.", "--force", panel=FILES),

@@ -200,11 +200,10 @@ def _open_lines(status: BatchStatus | None, output: str) -> list[str]:
     """The answers of which words leave claims open, and who may read them."""
     if status is None or not (unverified := status.outcomes.get(Outcome.UNVERIFIED)):
         return []
-    remedy = (
-        f"words leave claims of {count_of(unverified, 'answer')} open: read them (nightdesk report {status.batch_id}), or let a"
-        f" judge (nightdesk recheck {status.batch_id} --judge PROVIDER -o {output})"
-    )
-    return [remedy]
+    return [
+        f"words leave claims of {count_of(unverified, 'answer')} open; to read them: nightdesk report {status.batch_id}",
+        f"or let a judge read them: nightdesk recheck {status.batch_id} --judge PROVIDER -o {output}",
+    ]
 
 
 def ending_lines(status: BatchStatus, seconds: float, width: int | None) -> list[str]:

@@ -77,7 +77,7 @@ def results(
     if not quiet:
         tell(f"{count_of(tally.lines, 'result')}: {named_counts(tally.states) or 'none'}")
         if output == STDOUT and sys.stdout.isatty():
-            tell(f"to read them: nightdesk report {batch_id} -o report.html")
+            tell(f"to read them: nightdesk report {batch_id}")
         if judged is not None:
             tell(f"{count_of(rows, 'judged claim')} written to {judged}")
     return OK if tally.all_well else INCOMPLETE
@@ -127,8 +127,14 @@ MOST_WORST = 200
 def report(
     batch: options.BatchId,
     output: Annotated[
-        str, option("Where the page goes; - is standard output.", "--output", "-o", metavar="OUT")
-    ] = STDOUT,
+        str | None,
+        option(
+            "Where the page goes; - is standard output. Default: report.html at a terminal, which shows no page; else -.",
+            "--output",
+            "-o",
+            metavar="OUT",
+        ),
+    ] = None,
     worst: Annotated[int, option("Answers to show with their claims that lack support.", min=0, max=MOST_WORST)] = 20,
     with_estimate: Annotated[
         bool,
@@ -142,12 +148,10 @@ def report(
     with intervals, further rounds, and the worst answers with their claims opened at the source.
     """
     batch_id = options.batch_id(batch)
+    if output is None:
+        output = "report.html" if sys.stdout.isatty() and not as_json else STDOUT
     if as_json and output != STDOUT:
         raise InputError("--json writes to standard output: leave -o out")
-    if not as_json and output == STDOUT and sys.stdout.isatty():
-        raise InputError(
-            "a report is an HTML page, which no terminal shows: name a file for it, such as -o report.html"
-        )
     check_output(output)
     # What tells of estimates is for a report alone.
     from worker.operations.batch_report import collect, document  # noqa: PLC0415
