@@ -47,7 +47,7 @@ async def release(
     if max_cost_usd is not None:
         if before.spent_usd is not None and max_cost_usd < before.spent_usd:
             raise InputError(
-                f"{max_cost_usd} is below what the calls of the batch cost already, {before.spent_usd.normalize():f} USD: "
+                f"{max_cost_usd.normalize():f} is below what the calls of the batch cost already, {before.spent_usd.normalize():f} USD: "
                 "none of its jobs could go on; nothing changed",
                 field="--max-cost-usd",
             )

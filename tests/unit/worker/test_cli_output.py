@@ -231,6 +231,6 @@ def test_a_trial_without_enough_calls_is_named(capsys: pytest.CaptureFixture[str
 def test_a_release_says_what_changed() -> None:
     assert release_line(2, None, "go") == "2 jobs released; go"
     assert release_line(0, None, "") == "no job was held; nothing changed"
-    assert release_line(0, Decimal(1), "") == "no job was held; the batch's ceiling is 1 USD now"
+    assert release_line(0, Decimal("1.00000000"), "") == "no job was held; the batch's ceiling is 1 USD now"
     assert release_line(0, None, "go", resumed=True) == "the batch is no longer paused; no job was held; go"
     assert release_line(2, None, "go", resumed=True) == "2 jobs released; go"

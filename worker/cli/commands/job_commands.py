@@ -20,6 +20,7 @@ from worker.operations import job_changes
 from worker.operations.api_keys import amount
 from worker.operations.counts import count_of
 from worker.operations.operator import JobPages, Operator
+from worker.operations.overview import dollars
 from worker.supervise.state_directory import state_of
 from worker.supervise.workers import supervisor_of
 
@@ -134,7 +135,7 @@ def release_line(count: int, ceiling: Decimal | None, step: str, *, resumed: boo
     parts = ["the batch is no longer paused"] if resumed and not count else []
     parts.append(f"{count_of(count, 'job')} released" if count else "no job was held")
     if ceiling is not None:
-        parts.append(f"the batch's ceiling is {ceiling:f} USD now")
+        parts.append(f"the batch's ceiling is {dollars(ceiling)} now")
     elif not count and not resumed:
         parts.append("nothing changed")
     return "; ".join([*parts, *([step] if step else [])])
