@@ -19,6 +19,7 @@ from worker.http.documents import PRIVATE, BatchPage, Cancelled, SubmittedBatch,
 from worker.http.jobs import Tag, Wait, poll_job
 from worker.http.orders import changed, going_on, order_batch
 from worker.http.problems import invalid, line_errors, problem_of
+from worker.ledger.browsing import BatchSelection
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import batch_report
 from worker.operations.body_submission import LinesOutcome, submit_lines
@@ -153,11 +154,9 @@ async def batches(
     cursor: Annotated[str | None, Query(max_length=200, description="'next_cursor' of the page before")] = None,
 ) -> Response:
     """The batches of the tenant, newest first."""
-    before = None if cursor is None else place_of(cursor, "cursor")
-    matches = await service.ledger.tenancy.batches(caller.tenant, limit + 1, before)
-    page = matches[:limit]
-    following = cursor_of(page[-1].created_at, page[-1].batch_id) if len(matches) > limit else None
-    return json_answer(BatchPage(data=tuple(page), next_cursor=following))
+    selection = BatchSelection(caller.tenant, after=None if cursor is None else place_of(cursor, "cursor"))
+    page = await service.ledger.browsing.batches(selection, limit)
+    return json_answer(BatchPage(data=tuple(page.batches), next_cursor=page.after and cursor_of(*page.after)))
 
 
 def cursor_of(at: datetime, batch_id: UUID) -> str:

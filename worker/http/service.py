@@ -33,8 +33,7 @@ from worker.ledger.tenancy import JobVersion
 from worker.ledger.uploads import Upload
 from worker.local import Endpoints
 from worker.operations.operator import Operator
-from worker.process.celery_app import make_app
-from worker.process.doorbell import CeleryDoorbell
+from worker.process.doorbell import CeleryDoorbell, ring
 from worker.providers.registry import Installation
 from worker.settings import Settings
 from worker.token_streams import TokenReader
@@ -151,11 +150,7 @@ async def open_service(
         bulk = BulkLoop(where.database_url, outage)
         await bulk.start()
         stack.push_async_callback(bulk.stop)
-        app = make_app(settings, where.redis_url)
-        doorbell = CeleryDoorbell(
-            app, where.redis_url, key_prefix=settings.key_prefix, results_kept_s=settings.results_kept_s
-        )
-        stack.push_async_callback(doorbell.close)
+        doorbell = await stack.enter_async_context(ring(settings, where.redis_url))
         client = redis.Redis.from_url(where.redis_url, socket_timeout=2, socket_connect_timeout=2)
         stack.push_async_callback(client.aclose)
         versions = Batcher[tuple[UUID, str], JobVersion | None](

@@ -12,69 +12,38 @@ from worker.ledger.outage import Outage, WatchedDatabase
 from worker.ledger.schema_version import TABLES, Schema, require_fit, schema_query
 
 if TYPE_CHECKING:
-    from worker.ledger.actions import PostgresActions
-    from worker.ledger.answer_cache import PostgresAnswerCache
-    from worker.ledger.answer_calls import AnswerCalls
-    from worker.ledger.attempts import PostgresAttempts
-    from worker.ledger.background_responses import PostgresResponses
-    from worker.ledger.batch_contents import BatchContents
-    from worker.ledger.batch_figures import BatchFigures
-    from worker.ledger.browsing import Browsing
-    from worker.ledger.callbacks import Callbacks
-    from worker.ledger.disk_space import DiskSpace
-    from worker.ledger.duties import PostgresDuties
-    from worker.ledger.fleet import Fleet
-    from worker.ledger.gauges import Gauges
-    from worker.ledger.history import CallHistory
-    from worker.ledger.inspection import Inspection
-    from worker.ledger.labels import Labels
-    from worker.ledger.metric_totals import MetricTotals
-    from worker.ledger.provider_batches import PostgresRemoteBatches
-    from worker.ledger.publishing import PostgresOutbox
-    from worker.ledger.queue import PostgresQueue
-    from worker.ledger.remote_overview import RemoteOverview
-    from worker.ledger.removal import Erasure
-    from worker.ledger.stored_keys import ApiKeys
-    from worker.ledger.submission import PostgresSubmission
-    from worker.ledger.tenancy import Tenancy
-    from worker.ledger.tenant_budgets import TenantBudgets
-    from worker.ledger.uploads import Uploads
-    from worker.ledger.viewer_sessions import ViewerSessions
-    from worker.ledger.views import PostgresReading
-
-
-_STORES = {
-    "submission": "submission.PostgresSubmission",
-    "queue": "queue.PostgresQueue",
-    "attempts": "attempts.PostgresAttempts",
-    "cache": "answer_cache.PostgresAnswerCache",
-    "duties": "duties.PostgresDuties",
-    "outbox": "publishing.PostgresOutbox",
-    "actions": "actions.PostgresActions",
-    "reading": "views.PostgresReading",
-    "erasure": "removal.Erasure",
-    "fleet": "fleet.Fleet",
-    "remote_batches": "provider_batches.PostgresRemoteBatches",
-    "remote_responses": "background_responses.PostgresResponses",
-    "remote_overview": "remote_overview.RemoteOverview",
-    "history": "history.CallHistory",
-    "answer_calls": "answer_calls.AnswerCalls",
-    "labels": "labels.Labels",
-    "contents": "batch_contents.BatchContents",
-    "figures": "batch_figures.BatchFigures",
-    "inspection": "inspection.Inspection",
-    "space": "disk_space.DiskSpace",
-    "metric_totals": "metric_totals.MetricTotals",
-    "gauges": "gauges.Gauges",
-    "tenancy": "tenancy.Tenancy",
-    "api_keys": "stored_keys.ApiKeys",
-    "uploads": "uploads.Uploads",
-    "budgets": "tenant_budgets.TenantBudgets",
-    "callbacks": "callbacks.Callbacks",
-    "browsing": "browsing.Browsing",
-    "viewer_sessions": "viewer_sessions.ViewerSessions",
-}
-"""The modules and classes of the stores: see ``PostgresLedger.__getattr__``."""
+    from worker import ledger
+    from worker.ledger import (  # noqa: F401 - mypy finds them by this
+        actions,
+        answer_cache,
+        answer_calls,
+        attempts,
+        background_responses,
+        batch_contents,
+        batch_figures,
+        browsing,
+        callbacks,
+        disk_space,
+        duties,
+        fleet,
+        gauges,
+        history,
+        inspection,
+        labels,
+        metric_totals,
+        provider_batches,
+        publishing,
+        queue,
+        remote_overview,
+        removal,
+        stored_keys,
+        submission,
+        tenancy,
+        tenant_budgets,
+        uploads,
+        viewer_sessions,
+        views,
+    )
 
 _WITH_SHARES = {"queue", "duties"}
 """Stores that know the weights of tenants."""
@@ -83,41 +52,43 @@ _WITH_SHARES = {"queue", "duties"}
 class PostgresLedger:
     """The truth about jobs, as stores over PostgreSQL 15 and newer.
 
+    Each is made at its first use, from its annotation.
+
     Every method of a store but those of ``actions`` is one transaction; methods that take a list are the unit of group commit. All raise
     ``LedgerUnavailable`` when the database can't be reached.
 
     Use as an async context manager, or call ``open`` and ``close``. Belongs to the event loop it was opened on.
     """
 
-    submission: "PostgresSubmission"
-    queue: "PostgresQueue"
-    attempts: "PostgresAttempts"
-    cache: "PostgresAnswerCache"
-    duties: "PostgresDuties"
-    outbox: "PostgresOutbox"
-    actions: "PostgresActions"
-    reading: "PostgresReading"
-    erasure: "Erasure"
-    fleet: "Fleet"
-    remote_batches: "PostgresRemoteBatches"
-    remote_responses: "PostgresResponses"
-    remote_overview: "RemoteOverview"
-    history: "CallHistory"
-    answer_calls: "AnswerCalls"
-    labels: "Labels"
-    contents: "BatchContents"
-    figures: "BatchFigures"
-    inspection: "Inspection"
-    space: "DiskSpace"
-    metric_totals: "MetricTotals"
-    gauges: "Gauges"
-    tenancy: "Tenancy"
-    api_keys: "ApiKeys"
-    uploads: "Uploads"
-    budgets: "TenantBudgets"
-    callbacks: "Callbacks"
-    browsing: "Browsing"
-    viewer_sessions: "ViewerSessions"
+    submission: "ledger.submission.PostgresSubmission"
+    queue: "ledger.queue.PostgresQueue"
+    attempts: "ledger.attempts.PostgresAttempts"
+    cache: "ledger.answer_cache.PostgresAnswerCache"
+    duties: "ledger.duties.PostgresDuties"
+    outbox: "ledger.publishing.PostgresOutbox"
+    actions: "ledger.actions.PostgresActions"
+    reading: "ledger.views.PostgresReading"
+    erasure: "ledger.removal.Erasure"
+    fleet: "ledger.fleet.Fleet"
+    remote_batches: "ledger.provider_batches.PostgresRemoteBatches"
+    remote_responses: "ledger.background_responses.PostgresResponses"
+    remote_overview: "ledger.remote_overview.RemoteOverview"
+    history: "ledger.history.CallHistory"
+    answer_calls: "ledger.answer_calls.AnswerCalls"
+    labels: "ledger.labels.Labels"
+    contents: "ledger.batch_contents.BatchContents"
+    figures: "ledger.batch_figures.BatchFigures"
+    inspection: "ledger.inspection.Inspection"
+    space: "ledger.disk_space.DiskSpace"
+    metric_totals: "ledger.metric_totals.MetricTotals"
+    gauges: "ledger.gauges.Gauges"
+    tenancy: "ledger.tenancy.Tenancy"
+    api_keys: "ledger.stored_keys.ApiKeys"
+    uploads: "ledger.uploads.Uploads"
+    budgets: "ledger.tenant_budgets.TenantBudgets"
+    callbacks: "ledger.callbacks.Callbacks"
+    browsing: "ledger.browsing.Browsing"
+    viewer_sessions: "ledger.viewer_sessions.ViewerSessions"
 
     def __init__(
         self,
@@ -191,10 +162,10 @@ class PostgresLedger:
 
         def __getattr__(self, name: str) -> Any:
             """Makes a store at its first use, and loads its module only then: a command uses two or three of them."""
-            if name not in _STORES:
+            module, _, store_class = PostgresLedger.__annotations__.get(name, "").rpartition(".")
+            if not module:
                 raise AttributeError(f"a ledger has no store {name!r}")
-            module, _, store_class = _STORES[name].rpartition(".")
             arguments = [self._database, *([self._shares] if name in _WITH_SHARES else ())]
-            store = getattr(import_module(f"worker.ledger.{module}"), store_class)(*arguments)
+            store = getattr(import_module(f"worker.{module}"), store_class)(*arguments)
             vars(self)[name] = store
             return store

@@ -3,15 +3,12 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from schemas.batch import BatchStatus
 from schemas.states import FINAL_STATES, JobState
 from tasks.errors import NotFound
 from worker.ledger.database import Database
-from worker.ledger.views import STATUS
 
 # By the primary key alone: a job of another tenant takes the time of one that does not exist.
 _VERSION = """
@@ -24,17 +21,6 @@ CROSS JOIN LATERAL ({_VERSION} WHERE id = d.id AND tenant = d.tenant LIMIT 1) j
 _OF_JOBS = _VERSION + "WHERE id = ANY(%(ids)b::uuid[])"
 
 _BATCH = "SELECT id FROM batch WHERE id = %(id)s AND tenant = %(tenant)s"
-
-_BATCH_PAGE = (
-    STATUS
-    + """WHERE b.id = ANY (ARRAY(
-    SELECT id FROM batch
-    WHERE tenant = %(tenant)s AND (created_at, id) < (coalesce(%(before_at)s::timestamptz, 'infinity'), %(before_id)s)
-    ORDER BY created_at DESC, id DESC LIMIT %(limit)s
-)) ORDER BY b.created_at DESC, b.id DESC"""
-)
-
-_LAST_ID = UUID(int=2**128 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +71,6 @@ class Tenancy:
         """Raises ``NotFound`` unless the tenant has this batch."""
         if not await self._db.rows(_BATCH, {"id": batch_id, "tenant": tenant}):
             raise NotFound(f"no batch {batch_id}")
-
-    async def batches(self, tenant: str, limit: int, before: tuple[datetime, UUID] | None = None) -> list[BatchStatus]:
-        """Batches of a tenant, newest first: the first, or those after the one made ``before``."""
-        at, batch_id = before or (None, _LAST_ID)
-        parameters = {"tenant": tenant, "limit": limit, "before_at": at, "before_id": batch_id}
-        return [BatchStatus(**row._asdict()) for row in await self._db.rows(_BATCH_PAGE, parameters)]
 
 
 def _version(row: Any) -> JobVersion:

@@ -3,11 +3,10 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -89,19 +88,11 @@ return 0
 class CeleryDoorbell:
     """``tasks.ports.Doorbell``; belongs to the event loop it is used on."""
 
-    def __init__(
-        self,
-        app: Celery,
-        redis_url: str,
-        *,
-        key_prefix: str,
-        results_kept_s: float,
-        tenant_prefixes: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, app: Celery, redis_url: str, settings: Settings) -> None:
         self._app = app
-        self._prefix = key_prefix
-        self._tenant_prefixes = tenant_prefixes
-        self._expires_s = int(results_kept_s)
+        self._prefix = settings.key_prefix
+        self._tenant_prefixes = settings.tenant_prefixes
+        self._expires_s = int(settings.results_kept_s)
         self._redis = redis.Redis.from_url(
             redis_url,
             socket_timeout=ANSWER_S,
@@ -282,13 +273,7 @@ class CeleryDoorbell:
 @asynccontextmanager
 async def ring(settings: Settings, redis_url: str) -> AsyncIterator[CeleryDoorbell]:
     """A doorbell for a command."""
-    doorbell = CeleryDoorbell(
-        make_app(settings, redis_url),
-        redis_url,
-        key_prefix=settings.key_prefix,
-        results_kept_s=settings.results_kept_s,
-        tenant_prefixes=settings.tenant_prefixes,
-    )
+    doorbell = CeleryDoorbell(make_app(settings, redis_url), redis_url, settings)
     try:
         yield doorbell
     finally:

@@ -174,13 +174,7 @@ class WorkerRuntime:
                 admit=continuity.admit,
             )
         )
-        self._doorbell = CeleryDoorbell(
-            self._app,
-            self._redis_url,
-            key_prefix=settings.key_prefix,
-            results_kept_s=settings.results_kept_s,
-            tenant_prefixes=settings.tenant_prefixes,
-        )
+        self._doorbell = CeleryDoorbell(self._app, self._redis_url, settings)
         stack.push_async_callback(self._doorbell.close)
         self._tokens = RedisTokens(self._redis_url, key_prefix=settings.key_prefix, kept_s=settings.results_kept_s)
         stack.push_async_callback(self._tokens.close)
@@ -195,7 +189,7 @@ class WorkerRuntime:
         renewer.start()
         # Leases are renewed until the last answer is written.
         stack.push_async_callback(renewer.stop)
-        self._stack.push_async_callback(self._metering.stop)
+        stack.push_async_callback(self._metering.stop)
         journal = LedgerJournal(
             self._ledger,
             spool,
@@ -265,18 +259,22 @@ class WorkerRuntime:
         background = BackgroundLane(self._ledger.remote_responses, settlement, lanes, pace)
         self._present.unserved = (batches.unserved, background.unserved)
         for name, lane in (("provider batches", batches), ("background responses", background)):
-            self._stack.push_async_callback(cancel, asyncio.create_task(lane.run(), name=name))
+            self._go_on(name, lane.run())
 
     def _lane_chooser(self, providers: Providers) -> LaneChooser:
         return LaneChooser(providers, self._ledger.remote_batches.times, lane_terms(self._settings))
 
     async def _keep_fresh(self, path: Path) -> None:
-        self._stack.push_async_callback(cancel, asyncio.create_task(keep_fresh(path), name="alive file"))
+        self._go_on("alive file", keep_fresh(path))
+
+    def _go_on(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a coroutine until its turn to stop comes."""
+        self._stack.push_async_callback(cancel, asyncio.create_task(work, name=name))
 
     def _start_duties(self, dispatch: Dispatch) -> None:
         self._stack.push_async_callback(_resign, dispatch)
-        for name, work in (("outbox", dispatch.outbox.run()), ("dispatch", dispatch.run())):
-            self._stack.push_async_callback(cancel, asyncio.create_task(work, name=name))
+        self._go_on("outbox", dispatch.outbox.run())
+        self._go_on("dispatch", dispatch.run())
         secret = self._settings.callback_secret
         delivery = Delivery(
             self._ledger.callbacks,
@@ -284,14 +282,14 @@ class WorkerRuntime:
             self._settings.callback_private,
             lambda: dispatch.leads,
         )
-        self._stack.push_async_callback(cancel, asyncio.create_task(delivery.run(), name="callbacks"))
+        self._go_on("callbacks", delivery.run())
         content_after, rows_after = self._settings.prune_content_after, self._settings.prune_rows_after
         batches_after = self._settings.prune_batches_after
         if content_after is not None or rows_after is not None or batches_after is not None:
             pruning = Pruning(
                 self._ledger, self._forget, content_after, rows_after, lambda: dispatch.leads, batches_after
             )
-            self._stack.push_async_callback(cancel, asyncio.create_task(pruning.run(), name="pruning"))
+            self._go_on("pruning", pruning.run())
 
     async def _forget(self, runs: Mapping[UUID, int]) -> None:
         """Removes results and streams of jobs from Redis."""
