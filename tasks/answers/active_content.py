@@ -13,7 +13,7 @@ from functools import cache
 from markdown_it import MarkdownIt
 
 from schemas.answer import CanonicalAnswer
-from tasks.answers.rendered import Edit, fenced_blocks
+from tasks.answers.rendered import Edit, code_spans
 from tasks.answers.stretches import Stretches
 from tasks.text.word_search import WordSearch
 
@@ -22,7 +22,6 @@ REMOVED = "HTML, script links or images in the answer were removed or made harml
 _SIGN = re.compile(r"<[A-Za-z/!?]|\]\(|!\[|\]:|javascript|vbscript|data:|&#|\bon\w+\s*=", re.IGNORECASE)
 """The first sign of active content; most answers have none."""
 _MAY_BE_SIGN = WordSearch("<", "](", "![", "]:", "&#", patterns=("(?i)javascript|vbscript|data:", r"(?i)on\w+\s*="))
-_INLINE_CODE = re.compile(r"(?<![`\\])(`+)(?!`)[^\n]{1,1000}?(?<!`)\1(?!`)")
 _ELEMENTS = frozenset(
     """a abbr address applet area article aside audio b base basefont bdi bdo bgsound big blink blockquote body br button
     canvas caption center cite code col colgroup data datalist dd del details dfn dialog dir div dl dt em embed fieldset
@@ -70,7 +69,7 @@ def neutralise(answer: CanonicalAnswer) -> tuple[CanonicalAnswer, bool]:
     before = texts
     for _ in range(_PASSES):
         text = "".join(texts)
-        edits = list(_edits(text, _code(text)))
+        edits = list(_edits(text, code_spans(text)))
         if not edits:
             break
         texts = _apply(texts, edits)
@@ -121,15 +120,6 @@ class _Parser(MarkdownIt):
 @cache
 def _parser() -> MarkdownIt:
     return _Parser("commonmark", {"html": True}).enable("table")
-
-
-def _code(text: str) -> list[tuple[int, int]]:
-    if "`" not in text and "~~~" not in text:
-        return []
-    blocks = [(block.start, block.end) for block in fenced_blocks(text)]
-    spans = (match.span() for match in _INLINE_CODE.finditer(text))
-    fenced = Stretches(blocks)
-    return sorted([*blocks, *(span for span in spans if not fenced.hold(span[0]))])
 
 
 # ---- edits ----------------------------------------------------------------------------------------------------------

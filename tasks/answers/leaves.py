@@ -120,17 +120,21 @@ def _expanded(schemas: Iterator[Any], root: Mapping[str, Any], depth: int = 0) -
             continue
         yield schema
         if isinstance(reference := schema.get("$ref"), str):
-            yield from _expanded(iter([_target(root, reference)]), root, depth + 1)
+            yield from _expanded(iter([target_of(root, reference)]), root, depth + 1)
         for key in ("allOf", "anyOf", "oneOf"):
             if isinstance(schema.get(key), list):
                 yield from _expanded(iter(schema[key]), root, depth + 1)
 
 
-def _target(root: Mapping[str, Any], reference: str) -> Any:
-    place: Any = root
-    for step in reference.removeprefix("#").split("/")[1:]:
+def target_of(root: Any, reference: str) -> Any:
+    """The part of a schema that a reference within it leads to; None for one that leads nowhere."""
+    place = root
+    for step in reference.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
-        place = place.get(name) if isinstance(place, Mapping) else None
+        if isinstance(place, list):
+            place = place[int(name)] if name.isdigit() and int(name) < len(place) else None
+        else:
+            place = place.get(name) if isinstance(place, Mapping) else None
     return place
 
 

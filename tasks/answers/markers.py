@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from schemas.answer import Segment, SegmentCitation
-from tasks.answers.rendered import fenced_blocks
+from tasks.answers.rendered import code_spans
 from tasks.answers.stretches import Stretches
 from tasks.text.sentences import Span, answer_sentences
 
@@ -55,22 +55,14 @@ def find_markers(text: str, titles: Sequence[str] = ()) -> list[Marker]:
         if match is None:
             continue
         if code is None:
-            code = Stretches(_code(text) if "`" in text or "~~~" in text else ())
+            # A bracketed number in code is an index.
+            code = Stretches(code_spans(text))
         if code.hold(match.start()):
             continue
         numbers = _numbers_of(match, titles)
         if numbers:
             markers.append(Marker(match.start(), match.end(), numbers))
     return markers
-
-
-_INLINE_CODE = re.compile(r"(?<!`)(`+)(?!`)[^\n]{1,1000}?(?<!`)\1(?!`)")
-
-
-def _code(text: str) -> list[tuple[int, int]]:
-    """Spans of code; a bracketed number in code is an index, not a marker."""
-    spans = [(block.start, block.end) for block in fenced_blocks(text)]
-    return spans + [match.span() for match in _INLINE_CODE.finditer(text)]
 
 
 _SPACES = re.compile(r"\s+")

@@ -14,6 +14,7 @@ import orjson
 from schemas.answer import Citation
 from schemas.job import GenerationConfig
 from schemas.structured import DERIVED, requested_schema
+from tasks.answers.leaves import target_of
 from tasks.answers.parse import storable
 from tasks.errors import InputError
 
@@ -152,7 +153,7 @@ def _kinds(schema: Mapping[str, Any]) -> set[str]:
         reference = place.get("$ref")
         if isinstance(reference, str) and reference not in references:
             references.add(reference)
-            remaining.append(_target(schema, reference))
+            remaining.append(target_of(schema, reference))
         branches = [place.get(name) for name in ("anyOf", "oneOf", "allOf")]
         remaining += [each for several in branches if isinstance(several, list) for each in several]
     return kinds
@@ -203,7 +204,7 @@ def _applications(schema: Mapping[str, Any], reference: str, costs: dict[str, in
     """Number of subschemas that a reference applies to one value; a cycle counts once."""
     if reference not in costs:
         costs[reference] = 1
-        costs[reference] = _cost(schema, _target(schema, reference), costs)
+        costs[reference] = _cost(schema, target_of(schema, reference), costs)
     return costs[reference]
 
 
@@ -220,17 +221,6 @@ def _cost(schema: Mapping[str, Any], place: Any, costs: dict[str, int]) -> int:
         )
         total += sum(_cost(schema, subschema, costs) for subschema in subschemas if isinstance(subschema, dict))
     return total
-
-
-def _target(schema: Mapping[str, Any], reference: str) -> Any:
-    place: Any = schema
-    for step in reference.split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(place, list):
-            place = place[int(name)] if name.isdigit() and int(name) < len(place) else None
-        else:
-            place = place.get(name) if isinstance(place, dict) else None
-    return place
 
 
 def _rebase_references(value: Any, root: str) -> Any:

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from schemas.answer import CanonicalAnswer, Segment
 from schemas.generation import Style
@@ -17,6 +18,7 @@ from tasks.text.statements import separator
 _CLOSING_MARKS = ".!?:;,…。！？，；"
 _LONGEST_TAIL = 40
 """Most characters of closing punctuation."""
+_INLINE_CODE = re.compile(r"(?<![`\\])(`+)(?!`)[^\n]{1,1000}?(?<!`)\1(?!`)")
 _FENCE = re.compile(r"(?m)^ {0,3}(`{3,}|~{3,})([^\n]*)$")
 
 
@@ -107,6 +109,16 @@ def fenced_blocks(text: str) -> Iterator[Fenced]:
         yield Fenced(opening.start(), len(text), opening[1])
 
 
+def code_spans(text: str) -> list[tuple[int, int]]:
+    """Blocks and spans of code in a Markdown text, in order."""
+    if "`" not in text and "~~~" not in text:
+        return []
+    blocks = [(block.start, block.end) for block in fenced_blocks(text)]
+    fenced = Stretches(blocks)
+    spans = (match.span() for match in _INLINE_CODE.finditer(text))
+    return sorted([*blocks, *(span for span in spans if not fenced.hold(span[0]))])
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """One marker in the text: its segment, its source number (1-based, as in the prompt), its rank and its span."""
@@ -127,17 +139,14 @@ class Piece:
     reach: int
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Maps ``[start, end)`` of the joined segments to ``[at, until)`` of the rendered text.
+class Run(NamedTuple):
+    """Maps ``words`` of the joined segments to their ``place`` in the rendered text.
 
     Either both texts are equal, or the run is one replacement (an escape, white space).
     """
 
-    start: int
-    end: int
-    at: int
-    until: int
+    words: Span
+    place: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,35 +166,28 @@ class Rendered:
 
     def place_of(self, start: int, end: int) -> Span:
         """Span in the rendered text for ``[start, end)`` of the joined segments."""
-        first = bisect_left(self.runs, start + 1, key=lambda run: run.end)
-        beyond = bisect_left(self.runs, end, lo=first, key=lambda run: run.start)
-        runs = self.runs[first:beyond]
-        if not runs or start >= end:
-            return Span(0, 0)
-        return Span(runs[0].at + _offset(runs[0], start, 0), runs[-1].at + _offset(runs[-1], end, runs[-1].until))
+        return self._mapped(start, end, 0) if start < end else Span(0, 0)
 
     def origin_of(self, start: int, end: int) -> Span:
         """Span in the joined segments for ``[start, end)`` of the rendered text."""
-        first = bisect_left(self.runs, start + 1, key=lambda run: run.until)
-        beyond = bisect_left(self.runs, end, lo=first, key=lambda run: run.at)
-        runs = self.runs[first:beyond]
-        if not runs:
+        return self._mapped(start, end, 1)
+
+    def _mapped(self, start: int, end: int, own: int) -> Span:
+        """Span in the other text for ``[start, end)`` of the text whose span is at ``own`` of a run."""
+        first = bisect_left(self.runs, start + 1, key=lambda run: run[own].end)
+        beyond = bisect_left(self.runs, end, lo=first, key=lambda run: run[own].start)
+        if first == beyond:
             return Span(0, 0)
-        first_run, last_run = runs[0], runs[-1]
-        shift = max(0, start - first_run.at) if first_run.until - first_run.at == first_run.end - first_run.start else 0
-        length = last_run.end - last_run.start
-        return Span(
-            first_run.start + shift,
-            last_run.start + (min(length, end - last_run.at) if last_run.until - last_run.at == length else length),
-        )
+        return Span(_across(self.runs[first], start, own, 0), _across(self.runs[beyond - 1], end, own, 1))
 
 
-def _offset(run: Run, position: int, beyond: int) -> int:
-    """Offset of a position within a run's place; a replacement has only its start and its end (``beyond``)."""
-    length = run.until - run.at
-    if length == run.end - run.start:
-        return min(max(0, position - run.start), length)
-    return length if beyond else 0
+def _across(run: Run, position: int, own: int, edge: int) -> int:
+    """The position in the other text of a run; a replacement has only its start and its end (``edge`` 0 and 1)."""
+    here, there = run[own], run[1 - own]
+    length = here.end - here.start
+    return (
+        there[edge] if length != there.end - there.start else there.start + min(max(0, position - here.start), length)
+    )
 
 
 def strip_markers(text: str, markers: Sequence[Span]) -> str:
@@ -281,7 +283,7 @@ class Writer:
         at = self.position
         self.write(text)
         if start < end:
-            self._runs.append(Run(start, end, at, self.position))
+            self._runs.append(Run(Span(start, end), Span(at, self.position)))
 
     def _would_link(self, text: str) -> bool:
         """Tells whether Markdown would parse the last marker and this text as a link or a link definition."""

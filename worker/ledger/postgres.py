@@ -12,7 +12,7 @@ from worker.ledger.outage import Outage, WatchedDatabase
 from worker.ledger.schema_version import TABLES, Schema, require_fit, schema_query
 
 if TYPE_CHECKING:
-    from worker import ledger
+    import worker.ledger.views
     from worker.ledger import (  # noqa: F401 - mypy finds them by this
         actions,
         answer_cache,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
         tenant_budgets,
         uploads,
         viewer_sessions,
-        views,
     )
 
 _WITH_SHARES = {"queue", "duties"}
@@ -60,35 +59,35 @@ class PostgresLedger:
     Use as an async context manager, or call ``open`` and ``close``. Belongs to the event loop it was opened on.
     """
 
-    submission: "ledger.submission.PostgresSubmission"
-    queue: "ledger.queue.PostgresQueue"
-    attempts: "ledger.attempts.PostgresAttempts"
-    cache: "ledger.answer_cache.PostgresAnswerCache"
-    duties: "ledger.duties.PostgresDuties"
-    outbox: "ledger.publishing.PostgresOutbox"
-    actions: "ledger.actions.PostgresActions"
-    reading: "ledger.views.PostgresReading"
-    erasure: "ledger.removal.Erasure"
-    fleet: "ledger.fleet.Fleet"
-    remote_batches: "ledger.provider_batches.PostgresRemoteBatches"
-    remote_responses: "ledger.background_responses.PostgresResponses"
-    remote_overview: "ledger.remote_overview.RemoteOverview"
-    history: "ledger.history.CallHistory"
-    answer_calls: "ledger.answer_calls.AnswerCalls"
-    labels: "ledger.labels.Labels"
-    contents: "ledger.batch_contents.BatchContents"
-    figures: "ledger.batch_figures.BatchFigures"
-    inspection: "ledger.inspection.Inspection"
-    space: "ledger.disk_space.DiskSpace"
-    metric_totals: "ledger.metric_totals.MetricTotals"
-    gauges: "ledger.gauges.Gauges"
-    tenancy: "ledger.tenancy.Tenancy"
-    api_keys: "ledger.stored_keys.ApiKeys"
-    uploads: "ledger.uploads.Uploads"
-    budgets: "ledger.tenant_budgets.TenantBudgets"
-    callbacks: "ledger.callbacks.Callbacks"
-    browsing: "ledger.browsing.Browsing"
-    viewer_sessions: "ledger.viewer_sessions.ViewerSessions"
+    submission: "worker.ledger.submission.PostgresSubmission"
+    queue: "worker.ledger.queue.PostgresQueue"
+    attempts: "worker.ledger.attempts.PostgresAttempts"
+    cache: "worker.ledger.answer_cache.PostgresAnswerCache"
+    duties: "worker.ledger.duties.PostgresDuties"
+    outbox: "worker.ledger.publishing.PostgresOutbox"
+    actions: "worker.ledger.actions.PostgresActions"
+    reading: "worker.ledger.views.PostgresReading"
+    erasure: "worker.ledger.removal.Erasure"
+    fleet: "worker.ledger.fleet.Fleet"
+    remote_batches: "worker.ledger.provider_batches.PostgresRemoteBatches"
+    remote_responses: "worker.ledger.background_responses.PostgresResponses"
+    remote_overview: "worker.ledger.remote_overview.RemoteOverview"
+    history: "worker.ledger.history.CallHistory"
+    answer_calls: "worker.ledger.answer_calls.AnswerCalls"
+    labels: "worker.ledger.labels.Labels"
+    contents: "worker.ledger.batch_contents.BatchContents"
+    figures: "worker.ledger.batch_figures.BatchFigures"
+    inspection: "worker.ledger.inspection.Inspection"
+    space: "worker.ledger.disk_space.DiskSpace"
+    metric_totals: "worker.ledger.metric_totals.MetricTotals"
+    gauges: "worker.ledger.gauges.Gauges"
+    tenancy: "worker.ledger.tenancy.Tenancy"
+    api_keys: "worker.ledger.stored_keys.ApiKeys"
+    uploads: "worker.ledger.uploads.Uploads"
+    budgets: "worker.ledger.tenant_budgets.TenantBudgets"
+    callbacks: "worker.ledger.callbacks.Callbacks"
+    browsing: "worker.ledger.browsing.Browsing"
+    viewer_sessions: "worker.ledger.viewer_sessions.ViewerSessions"
 
     def __init__(
         self,
@@ -166,6 +165,6 @@ class PostgresLedger:
             if not module:
                 raise AttributeError(f"a ledger has no store {name!r}")
             arguments = [self._database, *([self._shares] if name in _WITH_SHARES else ())]
-            store = getattr(import_module(f"worker.{module}"), store_class)(*arguments)
+            store = getattr(import_module(module), store_class)(*arguments)
             vars(self)[name] = store
             return store

@@ -116,7 +116,7 @@ def test_every_word_is_kept_in_its_order_and_found_again(answer: CanonicalAnswer
     for output_format in FORMATS:
         rendered = render(answer, CitationStyle.NUMBERED, output_format, LABELS)
         words = "".join(
-            rendered.text[run.at : run.until] for run in rendered.runs if run.end - run.start == run.until - run.at
+            rendered.text[start:end] for run, (start, end) in rendered.runs if run.end - run.start == end - start
         )
         if table_lines(text):
             # The heads of a table are written before each cell.
@@ -124,12 +124,12 @@ def test_every_word_is_kept_in_its_order_and_found_again(answer: CanonicalAnswer
         elif "](" not in text and "```" not in text and "~~~" not in text:
             assert letters(words) == letters(text), output_format
         position = 0
-        for run in rendered.runs:
-            assert position <= run.at <= run.until <= len(rendered.text)
-            position = run.until
+        for run, (start, end) in rendered.runs:
+            assert position <= start <= end <= len(rendered.text)
+            position = end
             place = rendered.place_of(run.start, run.end)
-            assert place == Span(run.at, run.until)
-            if run.at < run.until:
+            assert place == Span(start, end)
+            if start < end:
                 assert rendered.origin_of(*place) == Span(run.start, run.end)
         for place in rendered.segments:
             assert 0 <= place.start <= place.end <= len(rendered.text)

@@ -305,3 +305,7 @@ def test_a_quick_look_finds_the_start_of_a_plain_statement_plain() -> None:
     assert not search.may_match("The deposit is three monthly rents.")
     for text in ("HELLO there", "The answer", "To be sure!", "Die Kaution beträgt drei Monatsmieten."):
         assert search.may_match(text)
+
+
+def test_an_escaped_backtick_begins_no_code() -> None:
+    assert [marker.numbers for marker in find_markers(r"\`[1]\` and `[2]`")] == [(1,)]
