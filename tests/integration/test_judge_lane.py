@@ -7,6 +7,7 @@ import pytest
 
 from schemas.generation import Lane
 from schemas.job import JobRequest
+from tasks.calls.retry import RetryPolicy
 from tests.integration.test_lane_choice import STALLS_S
 from tests.judge_harness import PARAPHRASE, QUOTE, SOURCE
 from tests.lane_harness import LaneHarness, over
@@ -107,4 +108,22 @@ def test_a_judge_that_failed_in_its_batch_is_asked_at_once(database_url: str, st
         assert await judged(harness) == {("provider_batch", "error:overloaded"): JOBS, ("standard", "ok"): JOBS}
 
     stub.remote.ends_after_s, stub.remote.errored = 0, 1.0
+    over(database_url, stub, scenario)
+
+
+def test_a_judge_whose_batch_is_lost_waits_for_a_person_where_unknown_outcomes_do(
+    database_url: str, stub: Stub
+) -> None:
+    async def scenario(harness: LaneHarness) -> None:
+        harness.calls.policy = RetryPolicy(hold_unknown=True)
+        await parked(harness)
+        await harness.look()
+        await harness.forward(25 * HOUR)
+        await harness.look()
+        await harness.check()
+        assert await harness.tally() == {("provider_batch", "unknown"): JOBS}, "no call is paid for again"
+        states = await harness.rows("SELECT DISTINCT state, held_reason FROM job")
+        assert [(row.state, row.held_reason) for row in states] == [("scheduled", "unknown_outcome")]
+
+    stub.remote.ends_after_s, stub.remote.refuses_content = 0, 500
     over(database_url, stub, scenario)

@@ -363,6 +363,7 @@ def test_redaction_of_a_supplied_answer_cuts_its_text() -> None:
     ("quote", "content", "expected"),
     [
         ("abc", "x abc y", "abc"),
+        ("RENT - may", "Rent – may rise.", "Rent – may"),
         ("ABC def", "x abc \n DEF y", "abc \n DEF"),
         ('say "yes"', "to say “yes” now", "say “yes”"),
         ("a - b", "x a – b", "a – b"),
