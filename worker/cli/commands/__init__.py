@@ -9,68 +9,56 @@ import typer
 
 from worker.cli.help import GroupedCommands, GroupedOptions
 
-_TABLE = """\
-From questions to answers
-    demo       example_run      answer the example questions and show the results
-    init       project_folder   a folder with settings and a ledger of its own
-    estimate   cost_estimate    tokens, cost and time of files, before any call
-    run        run_commands     answer the questions of files, from start to finish
-    check      run_commands     check answers that already exist against their sources
-    results    stored_results   the results of a batch, as JSON lines
-    report     stored_results   a batch on one page: plots, cost, the worst answers
-
-Batches and jobs
-    submit     run_commands     hand in the questions of files and return at once
-    status     batch_list       how batches stand
-    list       batch_list
-    watch      live_view        follow a batch or a job until it is final
-    show       job_details      everything known of one job
-    open       job_details      the page of a batch or a job, in a browser
-    pause      job_commands     begin no further call of a batch
-    release    job_commands     let a paused batch, or jobs that are held, go on
-    resume     job_commands
-    cancel     job_commands     cancel a batch or a job
-    retry      job_commands     run final jobs again
-
-Compare, and teach the check
-    compare    comparisons      two batches over the same questions, or two jobs
-    replay     comparisons      send stored messages again and compare the answers
-    recheck    second_check     check stored answers again, without paying for their generation
-    label      answer_labels    say whether an answer or a claim is supported; import, export
-    labels     answer_labels
-    calibrate  calibration_fit  fit the check to your own labels
-
-Services
-    up         services         start the embedded servers and the workers in the background
-    down       services         stop the workers and the embedded servers
-    worker     services         run one worker process in the foreground
-    serve      services         answer over HTTP: submit, poll, results
-    doctor     diagnosis        what is wrong, and what to do about it
-    migrate    services         bring the database to this version's schema
-
-For an operator
-    keys       spending_limits  keys of callers over HTTP, and what each may spend
-    budget     spending_limits  what a tenant may spend in a day or a night
-    erase      removal_commands remove the content of jobs for good
-    prune      removal_commands remove the content of old jobs, or the jobs
-    clean      removal_commands what takes how much disk, and its removal
-    extensions extension_list   prompts and plugins, and where each comes from
-    schema     contract         the JSON Schemas of jobs and results
-"""
-"""The commands by subject, in the order of the help: name, module and purpose."""
-
-
-def _subjects() -> dict[str, dict[str, tuple[str, str | None]]]:
-    subjects = {}
-    for block in _TABLE.split("\n\n"):
-        subject, *lines = block.splitlines()
-        rows = (line.split(maxsplit=2) for line in lines)
-        subjects[subject] = {name: (module, next(iter(purpose), None)) for name, module, *purpose in rows}
-    return subjects
-
-
-COMMANDS = _subjects()
-"""Module and purpose of every command, by subject; None: another word for one, which the help leaves out."""
+COMMANDS: dict[str, dict[str, tuple[str, str | None]]] = {
+    "From questions to answers": {
+        "demo": ("example_run", "answer the example questions and show the results"),
+        "init": ("project_folder", "a folder with settings and a ledger of its own"),
+        "estimate": ("cost_estimate", "tokens, cost and time of files, before any call"),
+        "run": ("run_commands", "answer the questions of files, from start to finish"),
+        "check": ("run_commands", "check answers that already exist against their sources"),
+        "results": ("stored_results", "the results of a batch, as JSON lines"),
+        "report": ("stored_results", "a batch on one page: plots, cost, the worst answers"),
+    },
+    "Batches and jobs": {
+        "submit": ("run_commands", "hand in the questions of files and return at once"),
+        "status": ("batch_list", "how batches stand"),
+        "list": ("batch_list", None),
+        "watch": ("live_view", "follow a batch or a job until it is final"),
+        "show": ("job_details", "everything known of one job"),
+        "open": ("job_details", "the page of a batch or a job, in a browser"),
+        "pause": ("job_commands", "begin no further call of a batch"),
+        "release": ("job_commands", "let a paused batch, or jobs that are held, go on"),
+        "resume": ("job_commands", None),
+        "cancel": ("job_commands", "cancel a batch or a job"),
+        "retry": ("job_commands", "run final jobs again"),
+    },
+    "Compare, and teach the check": {
+        "compare": ("comparisons", "two batches over the same questions, or two jobs"),
+        "replay": ("comparisons", "send stored messages again and compare the answers"),
+        "recheck": ("second_check", "check stored answers again, without paying for their generation"),
+        "label": ("answer_labels", "say whether an answer or a claim is supported; import, export"),
+        "labels": ("answer_labels", None),
+        "calibrate": ("calibration_fit", "fit the check to your own labels"),
+    },
+    "Services": {
+        "up": ("services", "start the embedded servers and the workers in the background"),
+        "down": ("services", "stop the workers and the embedded servers"),
+        "worker": ("services", "run one worker process in the foreground"),
+        "serve": ("services", "answer over HTTP: submit, poll, results"),
+        "doctor": ("diagnosis", "what is wrong, and what to do about it"),
+        "migrate": ("services", "bring the database to this version's schema"),
+    },
+    "For an operator": {
+        "keys": ("spending_limits", "keys of callers over HTTP, and what each may spend"),
+        "budget": ("spending_limits", "what a tenant may spend in a day or a night"),
+        "erase": ("removal_commands", "remove the content of jobs for good"),
+        "prune": ("removal_commands", "remove the content of old jobs, or the jobs"),
+        "clean": ("removal_commands", "what takes how much disk, and its removal"),
+        "extensions": ("extension_list", "prompts and plugins, and where each comes from"),
+        "schema": ("contract", "the JSON Schemas of jobs and results"),
+    },
+}
+"""Module and purpose of every command, by subject, in the order of the help; None: another word, which the help leaves out."""
 
 NAMES = tuple(name for commands in COMMANDS.values() for name in commands)
 
