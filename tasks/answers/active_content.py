@@ -82,11 +82,11 @@ def neutralise(answer: CanonicalAnswer) -> tuple[CanonicalAnswer, bool]:
     return answer.model_copy(update={"segments": tuple(segments)}), True
 
 
-def neutral_plain(text: str, start: int = 0, end: int | None = None) -> list[Edit]:
+def neutral_plain(text: str) -> list[Edit]:
     """Edits that keep a text without mark-up from being HTML, if a page takes it for HTML: ``<b`` becomes ``< b``."""
     return [
         Edit(match.start(), match.start() + 1, "< ")
-        for match in _OPENS_TAG.finditer(text, start, len(text) if end is None else end)
+        for match in _OPENS_TAG.finditer(text)
         if _is_element(text, match.end())
     ]
 
@@ -239,9 +239,7 @@ def _last_edits(text: str) -> Iterator[Edit]:
     """Changes in code as well, for a text that hides HTML between backticks which are none of code."""
     links = {match.start() for match in _AUTOLINK.finditer(text)}
     edits = [Edit(m.start(), m.start() + 1, "< ") for m in _OPENS_TAG.finditer(text) if m.start() not in links]
-    edits += [Edit(match.start(), match.start() + 2, "] (") for match in re.finditer(r"\]\(", text)]
-    edits += [Edit(match.start(), match.start() + 2, "] :") for match in re.finditer(r"\]:", text)]
-    edits += [Edit(match.start(), match.start() + 2, "! [") for match in re.finditer(r"!\[", text)]
+    edits += [Edit(*match.span(), " ".join(match.group())) for match in re.finditer(r"\]\(|\]:|!\[", text)]
     yield from sorted(edits, key=lambda edit: edit.start)
 
 

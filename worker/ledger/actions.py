@@ -15,7 +15,7 @@ from schemas.job import Recheck
 from schemas.states import HeldReason
 from tasks.errors import NotFound
 from tasks.ports import OnPage, Page, no_page
-from worker.ledger.database import Database
+from worker.ledger.database import Database, Store
 from worker.ledger.pages import change_by, change_pages, each_page, lock_batches, walk
 
 
@@ -202,16 +202,13 @@ async def cancel_pages(db: Database, pages: AsyncIterator[Sequence[UUID]], actor
     return await change_pages(pages, change_by(db, _CANCEL, parameters), on_page)
 
 
-class PostgresActions:
+class PostgresActions(Store):
     """Actions of an operator on jobs and batches.
 
     Each goes through many jobs in pages of ``PAGE_ROWS``, every page a short transaction of its own, and reports it to ``on_page``. An
     action that ends midway leaves whole pages behind; the same call again does the rest. A job whose row makes the statement fail
     keeps no other from being changed: it is logged, and refused in its page.
     """
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def cancel(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> list[UUID]:
         """Cancel jobs that are not final, with a record; returns the ids changed."""

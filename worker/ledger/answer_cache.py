@@ -17,7 +17,7 @@ from tasks.ports import (
     VerdictQuery,
 )
 from worker.ledger.attempts import SHAREABLE, UNDER_WAY, attempt_columns
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 from worker.ledger.packing import reply_text
 from worker.ledger.stored_rows import read_row
 
@@ -102,11 +102,8 @@ ON CONFLICT DO NOTHING
 """
 
 
-class PostgresAnswerCache:
+class PostgresAnswerCache(Store):
     """Stored answers by share key, and verdicts of judges by batch and key."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def share(self, lookups: Sequence[CacheLookup]) -> list[CacheResult]:
         """Give jobs the newest whole answer of an identical call of their tenant, where one is stored; in order.

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from schemas.model_call import Correction
 from schemas.states import Step
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 from worker.ledger.queue import PURPOSES
 
 # The answer with the messages of the record: of a recheck, or of a second round that was given up, an earlier one.
@@ -41,11 +41,8 @@ class AnswerCall:
     pinned: bool
 
 
-class AnswerCalls:
+class AnswerCalls(Store):
     """The calls of records, a page of jobs a statement."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def read(self, job_ids: Sequence[UUID]) -> dict[UUID, AnswerCall]:
         """The call of each job that has a record."""

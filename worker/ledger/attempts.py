@@ -18,7 +18,7 @@ from tasks.ports import (
     Opened,
 )
 from worker.ledger.budgets import HAS_ROOM_NOW, fund
-from worker.ledger.database import Database, First, arrays
+from worker.ledger.database import First, Store, arrays
 from worker.ledger.packing import split_completion
 from worker.ledger.pages import lock_batches, lock_periods, pay_periods
 from worker.ledger.tenant_budgets import HAS_LINE, OWNERS_WITH_ROOM, Owner, fund_owner
@@ -402,11 +402,8 @@ WHERE EXISTS (SELECT FROM batch WHERE id = d.batch_id) AND NOT EXISTS (SELECT FR
 """
 
 
-class PostgresAttempts:
+class PostgresAttempts(Store):
     """Attempts as one statement for opening and one for closing."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def open_attempts(self, attempts: Sequence[NewAttempt]) -> list[Opened]:
         """Write attempts before their calls; one status per attempt, in order. Reserves budget in the same statement.

@@ -12,7 +12,7 @@ from schemas.generation import Lane
 from schemas.states import Step
 from tasks.ports.remote_batches import ParkedCall, PendingCall, UnreadableCall
 from tasks.ports.remote_responses import OpenResponse, ResponseLoad, Responses
-from worker.ledger.database import Database, arrays
+from worker.ledger.database import Store, arrays
 from worker.ledger.provider_batches import OPEN_ATTEMPT, PENDING, WAITING_JOB, pending_call
 from worker.ledger.queue import lease_terms
 
@@ -94,11 +94,8 @@ SELECT id FROM ended_response
 """
 
 
-class PostgresResponses(Responses):
+class PostgresResponses(Store, Responses):
     """``tasks.ports.remote_responses.Responses`` as statements, each one transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def park(self, calls: Sequence[ParkedCall]) -> set[UUID]:
         parameters = {

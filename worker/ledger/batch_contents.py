@@ -9,7 +9,7 @@ from psycopg import AsyncConnection
 
 from tasks.errors import SameInputSubmitted
 from tasks.ports import Content, NewJob, UnchangedJob
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 
 # A cancelled batch has no answers to take; erased and pruned jobs took the content of their batch with them.
 _HEADS = """
@@ -96,11 +96,8 @@ WHERE b.content_head IS NOT NULL
 """For jobs that are about to lose their answers: the same input has to be answered anew."""
 
 
-class BatchContents:
+class BatchContents(Store):
     """Batches by the content that they were submitted with, within a tenant."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def begins_like(self, tenant: str, head: bytes) -> bool:
         """Tells whether a batch begins with the same jobs, so that it is worth while to read the others."""

@@ -9,7 +9,7 @@ from schemas.batch import FailureCause
 from schemas.failure import FailureKind
 from schemas.grounding import Verdict
 from tasks.ports import ROUNDS_PER_LEVEL
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 from worker.ledger.fleet import known_kind
 
 BUCKETS = 48
@@ -177,11 +177,8 @@ class Figures:
     worst: list[UUID]
 
 
-class BatchFigures:
+class BatchFigures(Store):
     """Aggregates over all jobs of one batch; they read it as a whole, so few at a time should."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def read(self, batch_id: UUID, *, worst: int) -> Figures:
         """The figures of a batch and the ids of its worst answers, of one moment; raises ``LedgerUnavailable``."""

@@ -11,7 +11,7 @@ from uuid import UUID
 from schemas.batch import BatchStatus
 from schemas.grounding import Verdict
 from schemas.states import JobState, Outcome
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 from worker.ledger.views import STATUS
 
 BATCHES_READ = 2_000
@@ -222,11 +222,8 @@ ORDER BY d.ord LIMIT %(limit)s
 """
 
 
-class Browsing:
+class Browsing(Store):
     """Pages of batches and jobs; the caller has made sure of the tenant where only a batch is named."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def batches(self, selection: BatchSelection, limit: int) -> BatchList:
         """Batches of a tenant; where a filter looked at its most, the next page goes on behind."""

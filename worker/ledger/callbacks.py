@@ -9,7 +9,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from schemas.batch import BatchStatus
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 from worker.ledger.views import STATUS
 
 KEPT_FOR = timedelta(minutes=2)
@@ -110,11 +110,8 @@ _BOUNDS = Bounds()
 _NO_TURNS: Mapping[str, int] = MappingProxyType({})
 
 
-class Callbacks:
+class Callbacks(Store):
     """The callbacks of all batches."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def settle(self) -> None:
         """Makes the callbacks due whose batch is settled by now; batches whose counts did not change are passed over."""

@@ -390,6 +390,13 @@ class Database:
         raise AssertionError("unreachable")
 
 
+class Store:
+    """Statements over a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+
 # What is sent together may be cut in two by a network that goes silent. The server then waits for the rest, with the locks of the
 # first part; it does not count as idle in a transaction, and keepalives pass through a proxy that stopped forwarding.
 _BOUND = "SELECT set_config('transaction_timeout', %s, true)"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 
 WITHIN_S = 3_600.0
 """Seconds that giving back may take: it reads, and with ``whole`` rewrites, all tables."""
@@ -25,11 +25,8 @@ class LedgerSize:
     database: int
 
 
-class DiskSpace:
+class DiskSpace(Store):
     """Sizes of the tables, and VACUUM."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def measure(self) -> LedgerSize:
         """The sizes of this moment."""

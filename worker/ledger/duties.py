@@ -15,7 +15,6 @@ from worker.ledger.database import Database, fields
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, FORGET_TURNS, LEAST_PRIORITY, MOST_PRIORITY, keep_turns
 from worker.ledger.fleet import PRESENT_FOR, known_steps
 from worker.ledger.pages import (
-    LEASING,
     NOT_IN_QUARANTINE,
     change_by,
     isolate,
@@ -337,7 +336,7 @@ class PostgresDuties(Duties):
             if not row_at_fault(error):
                 raise
             chosen = [row.id for row in await self._db.rows(FAIR_IDS, parameters)]
-            if not await quarantine_bad(self._db, LEASING, chosen, _HINT, parameters):
+            if not await quarantine_bad(self._db, chosen, _HINT, parameters):
                 raise
             rows = await self._db.rows(_TAKE_HINTS, parameters)
         return [(row.id, row.priority) for row in rows]

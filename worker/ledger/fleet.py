@@ -10,7 +10,7 @@ import orjson
 
 from schemas.failure import FailureKind
 from schemas.states import HeldReason, Step
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 
 PRESENT_FOR = timedelta(seconds=20)
 """A worker that was not seen for so long no longer counts."""
@@ -182,11 +182,8 @@ SELECT ARRAY(SELECT DISTINCT provider FROM resumed_lane ORDER BY 1) AS providers
 """
 
 
-class Fleet:
+class Fleet(Store):
     """Messages between workers that concern no job: presence, lanes, unreachable providers."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def beat(
         self,

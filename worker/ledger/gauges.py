@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from schemas.states import FINAL_STATES, Step
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 from worker.ledger.fleet import PRESENT_FOR, URGENT
 
 MOST_BATCHES = 20
@@ -64,11 +64,8 @@ class GaugeReading:
     batches: Sequence[BatchProgress]
 
 
-class Gauges:
+class Gauges(Store):
     """Reads them, each by an index and with a limit."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def read(self) -> GaugeReading:
         """Read all of them; raises ``LedgerUnavailable``."""

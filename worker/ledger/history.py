@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from tasks.estimate import History, PastCalls
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 
 NEWEST = 20_000
 """Attempts that are looked at, newest first, by the primary key: their ids begin with the time they were made."""
@@ -113,11 +113,8 @@ class UsedCalls:
     seconds: float
 
 
-class CallHistory:
+class CallHistory(Store):
     """Averages over the newest calls of a tenant, and look-ups for an estimate; writes nothing."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def past(self, tenant: str, before: datetime | None = None, batch_id: UUID | None = None) -> History:
         """Averages over the newest calls of a tenant, before a moment or of one batch if they are given."""

@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
 from schemas.states import HeldReason, Step
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 from worker.ledger.fleet import PRESENT_FOR, URGENT, Fleet, LaneNotice, known_steps
 from worker.ledger.invariants import Violation, find_violations
 from worker.ledger.remote_overview import RemoteNotice, RemoteOverview
@@ -195,11 +195,8 @@ GRACE = timedelta(minutes=1)
 """Beyond a call's timeout: its worker writes down what became of it within seconds."""
 
 
-class Inspection:
+class Inspection(Store):
     """Checks of ``nightdesk doctor``: counts of what is wrong, and violated invariants."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def health(
         self,

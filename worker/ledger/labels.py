@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from worker.ledger.database import Database, arrays
+from worker.ledger.database import Store, arrays
 from worker.ledger.pages import walk
 
 
@@ -65,11 +65,8 @@ WHERE j.batch_id = %(batch_id)s AND l.id > %(after_id)s ORDER BY l.id LIMIT %(pa
 """
 
 
-class Labels:
+class Labels(Store):
     """The labels, a page a statement."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def store(self, labels: Sequence[Label]) -> int:
         """Store labels of jobs that are final in this run and not erased; returns the number stored.

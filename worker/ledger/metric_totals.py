@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import orjson
 
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 
 Series = tuple[str, tuple[str, ...]]
 """Name of a sample, and the values of its labels."""
@@ -37,11 +37,8 @@ class Total:
     value: float
 
 
-class MetricTotals:
+class MetricTotals(Store):
     """The sums. One that was written without a word of it is added again: they may be a little high, never low."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def add(self, sums: Mapping[Series, float]) -> None:
         """Adds to the sums, in one statement. Raises ``LedgerUnavailable``."""

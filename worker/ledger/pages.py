@@ -82,11 +82,11 @@ def pay_periods(sums: str, after: str) -> str:
 """
 
 
-def paged(ids: Sequence[UUID], size: int = PAGE_ROWS) -> Iterator[Sequence[UUID]]:
+def paged(ids: Sequence[UUID]) -> Iterator[Sequence[UUID]]:
     """Cut ids into pages in ascending order, each id once."""
     ordered = sorted(set(ids))
-    for at in range(0, len(ordered), size):
-        yield ordered[at : at + size]
+    for at in range(0, len(ordered), PAGE_ROWS):
+        yield ordered[at : at + PAGE_ROWS]
 
 
 async def in_pages(rows: AsyncIterator[Row], size: int) -> AsyncIterator[list[Row]]:
@@ -234,11 +234,11 @@ def quarantine_for(db: Database, duty: str) -> Refuse:
 
 
 async def quarantine_bad(
-    db: Database, duty: str, job_ids: Sequence[UUID], statement: str, parameters: Mapping[str, Any]
+    db: Database, job_ids: Sequence[UUID], statement: str, parameters: Mapping[str, Any]
 ) -> list[UUID]:
-    """Try a statement that takes ``ids`` on ever smaller parts of some jobs, undo it, and quarantine those that make it fail."""
+    """Try a statement of leasing that takes ``ids`` on ever smaller parts of some jobs, undo it, and quarantine those that make it fail."""
     bad: list[UUID] = []
-    quarantine = quarantine_for(db, duty)
+    quarantine = quarantine_for(db, LEASING)
 
     async def attempt(ids: Sequence[UUID]) -> list[UUID]:
         async with db.connection() as connection, connection.transaction(force_rollback=True):

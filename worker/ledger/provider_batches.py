@@ -24,7 +24,7 @@ from tasks.ports.remote_batches import (
     UnreadableCall,
     WaitingCalls,
 )
-from worker.ledger.database import TRANSACTION_S, Database, arrays, fields
+from worker.ledger.database import TRANSACTION_S, Store, arrays, fields
 from worker.ledger.queue import LEASED_JOBS, lease_terms, read_job
 
 BODY_ROWS = 200
@@ -230,11 +230,8 @@ ROW_OVERHEAD = 256
 """Bytes of a row beside its body, in the forms of both providers."""
 
 
-class PostgresRemoteBatches(RemoteBatches):
+class PostgresRemoteBatches(Store, RemoteBatches):
     """``tasks.ports.remote_batches.RemoteBatches`` as statements, each one transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def park(self, calls: Sequence[ParkedCall]) -> set[UUID]:
         parameters = {

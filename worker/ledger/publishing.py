@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from tasks.ports import JobView, Outbox, RepublishPage
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 from worker.ledger.packing import RECORD_ANSWER
 from worker.ledger.pages import NOT_IN_QUARANTINE, isolate, quarantine_for
 from worker.ledger.views import PUBLISHED_COLUMNS, view_of
@@ -95,11 +95,8 @@ WHERE republish_until = %(until)s AND (republish_after, republish_after_id) < (%
 _END = "UPDATE dispatch SET republish_until = NULL WHERE republish_until = %(until)s"
 
 
-class PostgresOutbox(Outbox):
+class PostgresOutbox(Store, Outbox):
     """Pages of results to publish, and how far a republication is."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def unpublished(self, limit: int, older_than: timedelta) -> list[JobView]:
         parameters = {"limit": limit, "age": older_than, "bytes": PAGE_BYTES, "duty": _DUTY}

@@ -41,7 +41,7 @@ from worker.ledger.actions import cancel_pages
 from worker.ledger.database import Database, UnreadJson, fields
 from worker.ledger.fairness import FAIR_IDS, FAIR_ORDER, LEAST_PRIORITY, MOST_PRIORITY, keep_turns
 from worker.ledger.packing import split_record, whole_completion, whole_request
-from worker.ledger.pages import LEASING, LOCK_LEASED, each_page, quarantine_bad, row_at_fault
+from worker.ledger.pages import LOCK_LEASED, each_page, quarantine_bad, row_at_fault
 from worker.ledger.rescuing import fail_unreadable
 from worker.ledger.stored_rows import read_row
 from worker.ledger.views import RECORD_COLUMNS
@@ -305,7 +305,7 @@ class PostgresQueue(Queue):
                 if not row_at_fault(error):
                     raise
                 chosen = ids or [row.id for row in await self._db.rows(FAIR_IDS, parameters)]
-                bad = await quarantine_bad(self._db, LEASING, chosen, _LEASE_HINTED, parameters)
+                bad = await quarantine_bad(self._db, chosen, _LEASE_HINTED, parameters)
                 if not bad:
                     raise
                 ids = None if ids is None else [job_id for job_id in ids if job_id not in bad]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from schemas.generation import WINDOWS, Lane
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 
 if TYPE_CHECKING:
     from tasks.ports.remote_batches import BatchTimes
@@ -130,11 +130,8 @@ class RemoteNotice:
         )
 
 
-class RemoteOverview:
+class RemoteOverview(Store):
     """Reads provider batches for people."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def notices(self, batch_id: UUID | None = None) -> Sequence[RemoteNotice]:
         """The calls that wait, of one batch of jobs or of all, by provider batch; the longest first."""

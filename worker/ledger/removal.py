@@ -12,7 +12,7 @@ from schemas.job import JobRequest
 from schemas.states import JobState
 from tasks.ports import OnPage, no_page
 from worker.ledger.batch_contents import FORGET
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 from worker.ledger.pages import PAGE_ROWS, change_pages, each_page, lock_batches, walk
 
 TOMBSTONE = JobRequest(query="[erased]")
@@ -252,11 +252,8 @@ class Passed:
     batch_id: UUID | None = None
 
 
-class Erasure:
+class Erasure(Store):
     """Removal of content and of jobs, and pages of those that are old enough."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def erase(self, job_ids: Sequence[UUID], actor: str, on_page: OnPage = no_page) -> dict[UUID, int]:
         """Remove the content of jobs that are final, page by page; returns the last run of those changed."""

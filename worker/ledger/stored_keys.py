@@ -11,7 +11,7 @@ from uuid_utils.compat import uuid7
 from schemas.access import Role
 from tasks.errors import InputError, NotFound
 from tasks.ports import Submitter
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 
 LIMITS = ("requests_per_second", "requests_per_minute", "jobs_waiting", "jobs_per_minute", "jobs_per_day")
 """Columns of the limits of a key; NULL: none."""
@@ -118,11 +118,8 @@ class Use:
     is_previous: bool = False
 
 
-class ApiKeys:
+class ApiKeys(Store):
     """The keys of all tenants."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def add(
         self, key: Mapping[str, Any], key_hash: bytes, actor: str, expires_in: timedelta | None = None

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from schemas.states import FINAL_STATES, JobState
 from tasks.errors import NotFound
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 
 # By the primary key alone: a job of another tenant takes the time of one that does not exist.
 _VERSION = """
@@ -42,11 +42,8 @@ class JobVersion:
         return self.state in FINAL_STATES
 
 
-class Tenancy:
+class Tenancy(Store):
     """Looks of a tenant at its own jobs and batches."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def job(self, job_id: UUID, tenant: str) -> JobVersion:
         """The version of a job; raises ``NotFound``."""

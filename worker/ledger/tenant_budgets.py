@@ -22,7 +22,7 @@ from uuid_utils.compat import uuid7
 from schemas.budget import TOTAL, BudgetStatus
 from schemas.window import Interval, parse_period
 from tasks.errors import NotFound
-from worker.ledger.database import Database
+from worker.ledger.database import Database, Store
 from worker.ledger.pages import lock_periods
 
 PAGE_ROWS = 500
@@ -140,11 +140,9 @@ _TENANT = _Scope("tenant_budget", "tenant")
 _KEY = _Scope("key_budget", "key_id")
 
 
-def _waiting(scope: _Scope, alias: str = "j") -> str:
+def _waiting(scope: _Scope) -> str:
     """The condition for a job that waits for budgets of a scope."""
-    return (
-        f"{alias}.held_reason = '{scope.held_reason}' AND {alias}.needs_usd IS NOT NULL AND {alias}.finished_at IS NULL"
-    )
+    return f"j.held_reason = '{scope.held_reason}' AND j.needs_usd IS NOT NULL AND j.finished_at IS NULL"
 
 
 def _owners(scope: _Scope) -> str:
@@ -338,11 +336,8 @@ WHERE b.tenant = coalesce(%(tenant)s::text, b.tenant) AND {which}
 _ALL = f"{_all(_TENANT)} UNION ALL {_all(_KEY)} ORDER BY tenant, key NULLS FIRST, period"
 
 
-class TenantBudgets:
+class TenantBudgets(Store):
     """The budgets of all tenants and keys, as an operator sets them."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def set(
         self, tenant: str, period: str, max_cost_usd: Decimal, actor: str, *, key_id: UUID | None = None

@@ -9,7 +9,7 @@ from uuid import UUID
 import orjson
 
 from tasks.errors import NotFound, UploadsFull
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 
 RETENTION = timedelta(days=7)
 """Time that a file waits for its batch."""
@@ -116,11 +116,8 @@ class Upload:
     error_bytes: int | None
 
 
-class Uploads:
+class Uploads(Store):
     """The files of all tenants."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def require_room(self, tenant: str, size: int, bounds: tuple[int, int]) -> None:
         """Raises ``UploadsFull`` where a file of a tenant has no room beside those that wait for their batch."""

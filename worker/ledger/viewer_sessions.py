@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from worker.ledger.database import Database
+from worker.ledger.database import Store
 
 LASTS = timedelta(hours=12)
 """Time after which a person gives the key again."""
@@ -16,11 +16,8 @@ _KEY_HASH = "SELECT key_hash FROM viewer_session WHERE hash = %(hash)b AND expir
 _REMOVE = "DELETE FROM viewer_session WHERE hash = %(hash)b"
 
 
-class ViewerSessions:
+class ViewerSessions(Store):
     """The sessions of all processes that serve: a person may be answered by any of them."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def add(self, token_hash: bytes, key_hash: bytes) -> None:
         """Begins a session for a key."""

@@ -28,7 +28,7 @@ from tasks.ports import (
     StoredResult,
     UnreadableRow,
 )
-from worker.ledger.database import Database, fields
+from worker.ledger.database import Store, fields
 from worker.ledger.packing import (
     RECORD_ANSWER,
     RECORD_PARTS,
@@ -257,11 +257,8 @@ MOST_SOURCES = 10_000
 """Empty sources in the place of those that can't be read."""
 
 
-class PostgresReading(Reading):
+class PostgresReading(Store, Reading):
     """Views by id, and pages of them without a cursor."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def _slim_views(self, job_ids: Sequence[UUID]) -> list[JobView]:
         return await self._read(_SLIM_VIEWS, job_ids)
