@@ -86,6 +86,13 @@ def examined(text: str, completion: dict[str, Any] | None = None, **config: Any)
     return final
 
 
+def test_an_answer_as_long_as_it_may_be_is_not_too_long() -> None:
+    length = len(examined(GOOD).record.answer)
+    assert examined(GOOD, max_response_length=length).outcome is Outcome.ANSWERED
+    longer = examine(leased_for_check(request_with(max_response_length=length - 1), GOOD), monotonic())
+    assert not isinstance(longer, FinalJob), "it is asked again"
+
+
 def test_warnings_of_many_claims_are_bounded_and_the_rest_is_counted() -> None:
     final = examined(" ".join(f"Desk {number} of Mars serves purple lemonade [1]." for number in range(MAX_WARNED + 3)))
     assert final.record.quality is not None
