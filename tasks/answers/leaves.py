@@ -126,13 +126,17 @@ def _expanded(schemas: Iterator[Any], root: Mapping[str, Any], depth: int = 0) -
                 yield from _expanded(iter(schema[key]), root, depth + 1)
 
 
+_POSITION = re.compile("[0-9]{1,9}")
+
+
 def target_of(root: Any, reference: str) -> Any:
     """The part of a schema that a reference within it leads to; None for one that leads nowhere."""
     place = root
     for step in reference.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(place, list):
-            place = place[int(name)] if name.isdigit() and int(name) < len(place) else None
+            at = int(name) if _POSITION.fullmatch(name) else len(place)
+            place = place[at] if at < len(place) else None
         else:
             place = place.get(name) if isinstance(place, Mapping) else None
     return place

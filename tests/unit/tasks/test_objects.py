@@ -67,6 +67,8 @@ def deep(levels: int) -> dict[str, Any]:
         ({"type": "object", "properties": {"a": {"$id": "urn:b", "$ref": "#/c"}}}, "only references within it"),
         ({"type": "object", "$schema": "http://127.0.0.1:1/draft"}, "not a valid JSON Schema"),
         ({"type": "object", "$ref": "#/$defs/none"}, "not a valid JSON Schema"),
+        ({"type": "object", "allOf": [{}], "$ref": "#/allOf/²"}, "not a valid JSON Schema"),
+        ({"type": "object", "allOf": [{}], "$ref": f"#/allOf/{'9' * 5_000}"}, "not a valid JSON Schema"),
         ({"type": "object", "patternProperties": {"(?=a)b": {}}}, "not a valid JSON Schema"),
         ({"type": "object", "properties": {"a": {"pattern": "((a{1,1000}){1,1000}){1,1000}"}}}, "not a valid JSON"),
         ({"type": "object", "description": "x" * MAX_SCHEMA_BYTES}, "at most 32,768"),
