@@ -1,6 +1,6 @@
 """Makes a raw job in the form of the contract of a job as anybody writes it, the same for every door.
 
-``names`` knows how others call the fields, ``sources`` the shapes of sources, ``conversation`` those of earlier turns, ``printed``
+``names`` knows how others call the fields, ``nested`` finds them further inside, ``sources`` the shapes of sources, ``conversation`` those of earlier turns, ``printed``
 lists that were printed into a text, ``refusals`` the words for what is wrong.
 """
 
@@ -12,7 +12,8 @@ from typing import Any
 from schemas.job import MAX_METADATA_CHARACTERS, JobRequest
 from tasks.errors import InputError
 from tasks.raw_jobs.conversation import is_chat, read_turns
-from tasks.raw_jobs.names import names_of, plan_names
+from tasks.raw_jobs.names import field_of, plan_names
+from tasks.raw_jobs.nested import questions_of
 from tasks.raw_jobs.sources import as_id, read_sources, text_of
 
 _CONTRACT = frozenset(JobRequest.model_fields)
@@ -33,22 +34,21 @@ def read_job(raw: dict[str, Any], *, check_only: bool = False) -> dict[str, Any]
     Raises: InputError naming the field.
     """
     try:
-        return _read_job(raw, check_only=check_only)
+        rows = questions_of(raw)
+        return _read_job(rows[0] if len(rows) == 1 else raw, check_only=check_only)
     except RecursionError:
         raise InputError("lists and objects are nested too deeply; make the job flatter") from None
 
 
 def _read_job(raw: dict[str, Any], *, check_only: bool) -> dict[str, Any]:
-    fields = {name: name for name in _CONTRACT} | names_of(check_only=check_only)
-    # An object in the place of the question holds the job: exports of test sets.
-    if isinstance(inner := raw.get("input"), dict) and not raw.keys() & {"query", "question"}:
-        raw = {**inner, **{key: each for key, each in raw.items() if key != "input"}}
-    job = {key: each for key, each in raw.items() if key not in fields or not _is_absent(fields[key], each)}
+    job = {key: each for key, each in raw.items() if not _is_absent(field_of(key, check_only=check_only), each)}
     plan = plan_names(job, check_only=check_only)
     job = {plan.get(key, key): each for key, each in job.items()}
     for name in _IDS:
         if name in job:
             job[name] = as_id(job[name])
+    if isinstance(job.get("metadata"), list | str):
+        job["metadata"] = {"metadata": job["metadata"]}
     if "context" in job:
         job["context"] = read_sources(job["context"])
     if "conversation_history" not in job and is_chat(job.get("query")):
@@ -66,6 +66,8 @@ def _read_job(raw: dict[str, Any], *, check_only: bool) -> dict[str, Any]:
 
 
 def _is_absent(field: str, value: Any) -> bool:
+    if field not in _CONTRACT:
+        return False
     # An empty object of PHP is written as an empty list.
     return value is None or (value == "" and field not in _TEXTS) or (value == [] and field in {"config", "metadata"})
 

@@ -8,8 +8,10 @@ from tasks.errors import InputError
 from tasks.raw_jobs.names import field_of, is_field, plain
 from tasks.raw_jobs.printed import structure_of
 
-_REFERENCE = re.compile(r"answer|truth|expected|label|target|solution|^references?$")
-"""What somebody takes for right is no source: an answer from it would copy it."""
+_REFERENCE = re.compile(
+    r"answer|truth|expected|label|target|solution|respon|predict|completion|critique|^references?$|(^|_)gt(_|$)|_ids?$"
+)
+"""What somebody takes for right is no source, as an answer from it would copy it; nor are answers of models, and ids."""
 
 _WORD = re.compile(r"[!-~]{0,2048}")
 """A value, an id or an address; other scripts write sentences without blanks."""
@@ -25,7 +27,8 @@ MOST_NAMED = 20
 
 def structure(value: Any) -> Any:
     """A value, read where it is the print of a list or an object."""
-    return structure_of(value) or value if isinstance(value, str) else value
+    read = structure_of(value) if isinstance(value, str) else None
+    return value if read is None else read
 
 
 def text_size(value: Any) -> int:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from schemas.job import JobRequest
 from tasks.errors import InputError
@@ -24,17 +24,18 @@ FIELDS = {
 USUAL = {
     **dict.fromkeys(("input", "original_query", "user_query", "query_text", "query_str", "question_text", "user_question"), "query"),
     **dict.fromkeys(
-        (
-            "retrieval_context", "retrieved_context", "context_chunks", "context_documents", "source_nodes", "source_documents", "source_docs",
-            "retrieved_documents", "retrieved_docs", "retrieved_chunks", "retrieved_passages", "retrieved_nodes", "relevant_passages", "ctxs", "paragraphs", "nodes", "docs", "search_results", "hits", "reference_contexts", "passage",
-            "document", "paragraph", "knowledge", "evidence", "context_text", "passage_text", "paragraph_text",
-        ),
-        "context",
+        ("ctxs", "paragraphs", "nodes", "docs", "hits", "passage", "document", "paragraph", "knowledge", "evidence"), "context"
     ),
     **dict.fromkeys(("_id", "qid", "question_id", "query_id"), "custom_id"),
     **dict.fromkeys(("history", "chat_history", "messages"), "conversation_history"),
 }  # fmt: skip
 """Further names, the first of those in a row; used only where none of the above stands there, since each also names other things."""
+
+_ORIGINS = re.compile(
+    r"(retriev\w+|relevant|context|source|search|reference)_(context|chunk|document|doc|node|passage|result|content|text)s|"
+    r"(retriev\w+|reference)_context|(context|passage|paragraph)_text"
+)
+"""Names of sources that say where these come from; used as those above."""
 
 ANSWERS = {"answer": "response"}
 """The same for a line that holds an answer to check. An answer beside a question to ask is somebody's reference."""
@@ -45,6 +46,7 @@ _ALONE = frozenset({"question", "sources", "answer"})
 """Names that a line of answers may not give beside the field itself: either could be the one that is meant."""
 
 
+@cache
 def names_of(*, check_only: bool) -> dict[str, str]:
     """The other names that are read, with their fields."""
     return FIELDS | USUAL | (ANSWERS | USUAL_ANSWERS if check_only else {})
@@ -67,7 +69,8 @@ def plain(name: str) -> str:
 def field_of(name: str, *, check_only: bool = True) -> str:
     """The field of a job that is meant by a name in any spelling; the name itself where it is none."""
     form = plain(name)
-    return names_of(check_only=check_only).get(form) or (form if is_field(form) else name)
+    source = "context" if _ORIGINS.fullmatch(form) else name
+    return names_of(check_only=check_only).get(form) or (form if is_field(form) else source)
 
 
 def plan_names(keys: Collection[str], *, check_only: bool, elsewhere: Collection[str] = ()) -> dict[str, str]:
@@ -102,6 +105,7 @@ def plan_names(keys: Collection[str], *, check_only: bool, elsewhere: Collection
         plan[key] = field
     forms = {plain(key): key for key in keys} | {key: key for key in keys}
     names = {name: name for name in JobRequest.model_fields} | names_of(check_only=check_only)
+    names |= dict.fromkeys(filter(_ORIGINS.fullmatch, forms), "context")
     for form, field in names.items():
         if form not in forms or forms[form] == field:
             continue

@@ -42,6 +42,7 @@ _LISTS = (
     "points",
     "ctxs",
     "contexts",
+    "retrieval_results",
 )
 """Names of the list of sources inside the whole answer of a retriever."""
 
@@ -106,6 +107,8 @@ _NOTHING = frozenset({"nan", "none", "null", "<na>", "nat"})
 _ADDRESS = re.compile(r"\s*https?://\S+\s*")
 _PATH = re.compile(r"(?:[A-Za-z]:)?[^\s:]*[/\\][^/\\]+")
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,20})?")
+_PAGE = re.compile(r".+_(?=page_(?:label|number|no|num)$)")
+"""What stands before a name of the page: ``evidence_page_num``."""
 _FLOAT_PAGE = re.compile(r"\d+\.0")
 
 _CONTRACT = frozenset(SourceContext.model_fields)
@@ -346,7 +349,7 @@ def whole(value: Any) -> Any:
 
 def place(metadata: dict[str, Any]) -> None:
     """Adds the title and the page of a source where it has them under other names, and writes pages as people do."""
-    forms = {plain(key): each for key, each in metadata.items()}
+    forms = {_PAGE.sub("", plain(key)): each for key, each in metadata.items()}
     metadata |= {name: forms[name] for name in SHOWN_METADATA if name in forms and name not in metadata}
     inner = _inner(metadata)
     if not any(metadata.get(name) for name in ("title", "source_path", "product_name")):

@@ -1,5 +1,6 @@
 """Reads files line by line and makes a job of each; tells which lines are no valid jobs, and at once what a whole file lacks."""
 
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,8 +10,9 @@ from uuid import UUID
 from tasks.errors import InputError
 from tasks.policy.relevance import without_threshold
 from tasks.ports import FEW_JOBS, Catalog, Everything, HintKey, NewBatch, NewJob, Refused, Submitter
-from tasks.raw_jobs import as_check_only, blank_sources, read_job, scores_of
+from tasks.raw_jobs import as_check_only, read_job, scores_of
 from tasks.raw_jobs.left_over import listed, possible_questions, possible_sources, require_sources, structure, text_size
+from tasks.raw_jobs.names import field_of
 from tasks.submit import FIRST, check_served, check_times, new_job, parse_request, unknown_price
 from worker.operations.counts import count_of
 from worker.operations.input_columns import ColumnMap, JobMaker, kind_of_rows
@@ -210,8 +212,8 @@ class Intake:
 
 def _custom_id(raw: Any) -> str | None:
     """The custom id of a refused row, so that its producer recognises it."""
-    value = raw.get("custom_id") if isinstance(raw, dict) else None
-    return value if isinstance(value, str) else None
+    members = raw.items() if isinstance(raw, dict) else ()
+    return next((each for key, each in members if field_of(key) == "custom_id" and isinstance(each, str)), None)
 
 
 MOST = 100
@@ -219,6 +221,10 @@ MOST = 100
 
 MOST_CHARACTERS = 4_000_000
 """Of these rows, which are held until they are read."""
+
+
+_ID = re.compile(r"\s*(?:[!-~]*[\d_][!-~]*\s*)?")
+"""Nothing, or an id in the place of a source."""
 
 
 @dataclass(slots=True)
@@ -291,9 +297,7 @@ class FirstRows:
         if self._missing:
             self._missing -= _keys_in(row.value)
         try:
-            raw = self.maker.job(row.value)
-            self._main |= self._field in raw
-            job = read_job(raw, check_only=self.maker.check_only)
+            job = read_job(self.maker.job(row.value), check_only=self.maker.check_only)
         except InputError as error:
             # It is told with its line; a source without a known text is one.
             self._main = True
@@ -304,7 +308,8 @@ class FirstRows:
         self._chat |= bool(job.get("conversation_history"))
         if job.get("query") or job.get("response"):
             self._jobs += 1
-            self._sources |= len(job.get("context", ())) > blank_sources(job)
+            texts = [str(source["content"]) for source in job.get("context", ())]
+            self._sources |= not all(map(_ID.fullmatch, texts))
             self.scores += scores_of(job)
 
     @property
@@ -330,6 +335,8 @@ class FirstRows:
             if len(self.rows) > 1
             else f"{title} has no sources"
         )
+        if self._names_sources:
+            start += " but empty ones, or ids"
         names = possible_sources(self._keys, self.maker.columns.named)
         if not names:
             return f"{start}, and without them there is no answer: give them in 'context'. Nothing was submitted"

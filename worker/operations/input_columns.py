@@ -13,6 +13,7 @@ import orjson
 
 from schemas.job import SHOWN_METADATA, GenerationConfig, SourceContext
 from tasks.errors import InputError
+from tasks.raw_jobs.left_over import structure
 from tasks.raw_jobs.names import field_of, is_field, plan_names
 from tasks.raw_jobs.printed import structure_of
 from worker.operations.input_rows import RowKind
@@ -108,7 +109,7 @@ class JobMaker:
     """Values are cells of a table, to be read by their field; else values of JSON."""
     text: bool = False
     """Cells are text alone; an export of failed jobs made them harmless for spreadsheets."""
-    _plans: dict[tuple[str, ...], dict[str, str] | InputError] = field(default_factory=dict)
+    _plans: dict[tuple[str, ...], dict[str, str]] = field(default_factory=dict)
     """By the keys of rows the field of each key, with its member after a point; none: the rows are jobs as they are."""
     _announced: set[tuple[str, str]] = field(default_factory=set)
     _mark_announced: bool = False
@@ -124,8 +125,6 @@ class JobMaker:
         plan = self._plans.get(keys)
         if plan is None:
             plan = self._planned(keys)
-        if isinstance(plan, InputError):
-            raise plan
         if not plan:
             return raw
         if self.text and _EXPORTED in raw:
@@ -133,17 +132,16 @@ class JobMaker:
         if self.cells and self.columns.source_delimiter is None and not self._mark_announced:
             self._announce_mark(plan, raw)
         job = self._apply(plan, raw)
-        if (inside := self.columns.inside) and (sources := job.get("context")) is not None:
-            job["context"] = _renamed(structure_of(sources) or sources if isinstance(sources, str) else sources, inside)
+        if inside := self.columns.inside:
+            job["context"] = _renamed(structure(job.get("context")), inside)
         return job
 
-    def _planned(self, keys: tuple[str, ...]) -> dict[str, str] | InputError:
-        plan: dict[str, str] | InputError
-        try:
-            plan = _plan(keys, self.columns, check_only=self.check_only, cells=self.cells)
-            self._announce(plan)
-        except InputError as error:
-            plan = error
+    def _planned(self, keys: tuple[str, ...]) -> dict[str, str]:
+        plan = _plan(keys, self.columns, check_only=self.check_only, cells=self.cells)
+        self._announce(plan)
+        if not (self.cells or self.columns.source_delimiter or self.columns.columns or len(plan) < len(keys)):
+            # What names of others mean in JSON, every door reads alike.
+            plan = {}
         if len(self._plans) < MOST_PLANS:
             self._plans[keys] = plan
         return plan
@@ -168,12 +166,11 @@ class JobMaker:
             self.tell(f"{cells[0]!r} holds '||' and is taken as one source; to cut it there: --source-delimiter '||'")
 
     def _apply(self, plan: Mapping[str, str], raw: Mapping[str, Any]) -> dict[str, Any]:
-        cells = self.cells
         job: dict[str, Any] = {}
         source: dict[str, Any] = {}
         for key, value in raw.items():
             target = plan.get(key)
-            if target is None or (cells and value in (None, "")):
+            if target is None or value in (None, ""):
                 continue
             head, _, member = target.partition(".")
             if member and head == "context":
@@ -181,14 +178,14 @@ class JobMaker:
             elif member:
                 members = job.setdefault(head, {})
                 if isinstance(members, dict):
-                    is_json = cells and head == "config" and isinstance(value, str)
-                    members[member] = _json_cell(value) if is_json else _plain(value) if cells else value
+                    is_json = head == "config" and isinstance(value, str)
+                    members[member] = _json_cell(value) if is_json else _plain(value)
             elif target == "context":
                 job["context"] = _joined(job.get("context"), _sources(value, self.columns.source_delimiter))
-            elif cells and target in _JSON_FIELDS and isinstance(value, str):
+            elif target in _JSON_FIELDS and isinstance(value, str):
                 job[target] = _merged(job.get(target), _json_cell(value, target))
             else:
-                job[target] = _plain(value) if cells else value
+                job[target] = _plain(value)
         if source:
             job["context"] = _joined(job.get("context"), [source])
         return job
@@ -214,11 +211,9 @@ def _plan(keys: Sequence[str], columns: ColumnMap, *, check_only: bool, cells: b
         is_target = is_field(target) or (dot and member and head in _OPEN_FIELDS)
         if target in named.values() or (cells and not is_target):
             # Its field is taken from another column.
-            target = f"metadata.{key}" if cells or target in named.values() else key
+            target = f"metadata.{key}"
         targets[key] = target
-    ordered = {key: targets[key] for key in keys if key in targets}
-    changes = cells or columns.source_delimiter is not None or columns.inside or len(ordered) < len(keys)
-    return ordered if changes or any(key != target for key, target in ordered.items()) else {}
+    return {key: targets[key] for key in keys if key in targets}
 
 
 def kind_of_rows(columns: ColumnMap, *, check_only: bool) -> RowKind:
@@ -273,8 +268,7 @@ _PRINT = re.compile(r"\s*\[\s*\(?[\w.]+\(\w+=|[\[<(].* object at 0x|(?s:.*)\ndty
 
 def _sources(value: Any, delimiter: str | None) -> Any:
     """The sources in a value: a list, one that is printed into a text, texts between a delimiter, or one text."""
-    if isinstance(value, str) and (structure := structure_of(value)) is not None:
-        value = structure
+    value = structure(value)
     if isinstance(value, str):
         if _PRINT.match(value):
             raise InputError(
@@ -309,7 +303,7 @@ def _merged(earlier: Any, value: Any) -> Any:
 def _json_cell(cell: str, name: str = "") -> Any:
     """The JSON in a cell of a field; without a field a text that is none is taken as it is."""
     try:
-        return orjson.loads(cell)
+        return structure_of(cell) or orjson.loads(cell)
     except orjson.JSONDecodeError as error:
         if not name:
             return cell

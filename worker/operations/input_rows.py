@@ -9,14 +9,13 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from decimal import Decimal
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from typing import IO, Any, NamedTuple
-
-import orjson
 
 from schemas.job import MAX_LINE_BYTES
 from tasks.errors import InputError
 from tasks.raw_jobs.left_over import listed
+from tasks.raw_jobs.nested import questions_of
 from worker.operations import json_lines
 from worker.operations.json_lines import (
     BOM,
@@ -24,13 +23,12 @@ from worker.operations.json_lines import (
     UTF_16,
     UTF_32,
     display_name,
-    json_fault,
     lines_of,
     not_a_number,
     parse_line,
     readable,
 )
-from worker.operations.wrapped_rows import Wrapper, questions_of, rows_of_columns, wrapper_of
+from worker.operations.wrapped_rows import Wrapper, rows_of_columns, wrapper_of
 
 HEAD_BYTES = 8_192
 """Of a file that tell what it is; the buffer of a file holds as many."""
@@ -89,14 +87,14 @@ class Form(NamedTuple):
     """Its values are cells, whose headings may be written in several ways."""
     delimiter: str = ""
     encoding: str = "utf-8-sig"
-    wrapper: Wrapper | None = None
-    """The object around its rows."""
+    wrapper: Wrapper = Wrapper()
+    """What is around its rows."""
 
 
 LINES = Form("JSON lines")
-ARRAY = Form("a JSON array")
+ARRAY = Form("a JSON array", wrapper=Wrapper("item"))
 OBJECTS = Form("JSON objects")
-COLUMNS = Form("a JSON object of columns", wrapper=Wrapper())
+COLUMNS = Form("a JSON object of columns")
 PARQUET = Form("Parquet", cells=True)
 
 
@@ -131,8 +129,7 @@ def reading(name: str, kind: RowKind, encoding: str | None = None) -> Iterator[R
     with readable(name), json_lines.opened(name) as file:
         # The body of a request is in the form that its interface documents.
         form = LINES if name.endswith(UPLOAD_SUFFIX) else recognise(file.peek(HEAD_BYTES), name, kind, encoding)
-        readers = {LINES: _lines, ARRAY: _values, OBJECTS: _values, COLUMNS: _columns, PARQUET: _parquet}
-        read = readers.get(form, _values if form.wrapper is not None else _table)
+        read = {LINES: _lines, PARQUET: _parquet}.get(form, _table if form.cells else _values)
         # Ended while its file is open, also where its reader stopped half way.
         with closing(read(_Source(file, display_name(name), form, kind))) as rows:
             yield Rows(form, rows if form.cells else _each_question(rows))
@@ -204,12 +201,11 @@ def _form_of_table(text: str, title: str, kind: RowKind, encoding: str) -> Form:
         delimiters, text = mark[1], rest
     candidates = [(delimiter, columns) for delimiter in delimiters if (columns := _first_record(text, delimiter))]
     delimiter, columns = max(candidates, key=lambda each: (kind.headings(each[1]), len(each[1])), default=("", []))
-    if kind.headings(columns):
+    short = len(columns) > 1 and all(len(column) <= _LONGEST_HEADING for column in columns)
+    if kind.headings(columns) or (short and not text.startswith("#")):
         _check_columns(columns, title, kind)
         name = {",": "CSV", "\t": "TSV"}.get(delimiter, f"CSV with {delimiter!r}")
         return Form(name, cells=True, delimiter=delimiter, encoding=encoding)
-    if len(columns) > 1 and all(0 < len(column) <= _LONGEST_HEADING for column in columns) and not text.startswith("#"):
-        _check_columns(columns, title, kind)
     start = text.strip().partition("\n")[0].strip()[:_LONGEST_HEADING]
     raise InputError(
         f"{title} holds no {kind.what}: it begins with {start!r}. Take JSON (one object a line, or an array), CSV or TSV "
@@ -276,13 +272,13 @@ def _values(source: _Source) -> Generator[Row, None, None]:
     title, wrapper = source.title, source.form.wrapper
     metered = _Metered(source.file)
     number = 0
-    path = "item" if source.form is ARRAY else wrapper.path if wrapper is not None else ""
     # As floats, whole numbers beyond 64 bits would end the file.
-    values = ijson.items(metered, path, multiple_values=source.form is not ARRAY)
+    values = map(_numbers, ijson.items(metered, wrapper.path, multiple_values=source.form is not ARRAY))
     try:
-        for number, value in enumerate(map(_numbers, values), 1):
+        rows = chain.from_iterable(map(rows_of_columns, values)) if source.form is COLUMNS else values
+        for number, value in enumerate(rows, 1):
             metered.bytes = 0
-            columns = wrapper.columns if wrapper is not None and isinstance(value, list) else ()
+            columns = wrapper.columns if isinstance(value, list) else ()
             yield Row(f"{title}, element {number}", dict(zip(columns, value, strict=False)) if columns else value)
     except (ijson.JSONError, UnicodeDecodeError) as error:
         if (place := metered.place_of_nan()) is not None:
@@ -318,21 +314,6 @@ def _numbers(value: Any) -> Any:
 
 
 MOST_BITS = 63
-
-
-def _columns(source: _Source) -> Generator[Row, None, None]:
-    content = source.file.read(MAX_LINE_BYTES + 1)
-    if len(content) > MAX_LINE_BYTES:
-        raise InputError(
-            f"{source.title} holds columns, which have to be read as a whole, and is larger than {MAX_LINE_BYTES:,} bytes; "
-            "write it as JSON lines. Nothing was submitted"
-        )
-    try:
-        value = orjson.loads(content.removeprefix(BOM))
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{source.title}: {json_fault(error)}; nothing was submitted") from None
-    for number, row in enumerate(rows_of_columns(value), 1):
-        yield Row(f"{source.title}, element {number}", row)
 
 
 class _TooLong(Exception):

@@ -186,6 +186,7 @@ def test_metadata_of_many_texts_is_shortened_by_one_look_at_each(monkeypatch: py
         ({"page": True}, None),
         ({"page": "12-13"}, "12-13"),
         ({"pageNumber": 3}, 3),
+        ({"evidence_page_num": 59, "num_pages": 160}, 59),
         ({"dl_meta": {"doc_items": [{"prov": [{"page_no": 3}]}, {"prov": [{"page_no": 3}, {"page_no": 4}]}]}}, "3-4"),
     ],
 )
@@ -271,11 +272,43 @@ def test_a_name_is_known_in_every_spelling(spelling: Callable[[str], str]) -> No
         {"user_question": "Why?", "retrieved_passages": [{"docid": "1", "contents": "Because."}]},
         {"query": "Why?", "passages": {"is_selected": [1], "passage_text": ["Because."], "url": ["https://a.example"]}},
         {"query": "Why?", "documents": [{"id": "d", "data": {"title": "T", "snippet": "Because."}}]},
+        {"query": "Why?", "retrieved_contents": ["Because."]},
+        {"user_input": "Why?", "context_texts": ["Because."]},
     ],
 )
 def test_rows_of_public_sets_have_a_question_and_a_source(raw: dict[str, Any]) -> None:
     request, warnings = parse_request(raw)
     assert (request.query, [source.content for source in request.context], warnings) == ("Why?", ["Because."], [])
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"inputs": {"question": "Why?"}, "outputs": {"answer": "So.", "docs": ["Because."]}},
+        {
+            "metric_input": {"user_input": "Why?", "retrieved_contexts": ["Because."]},
+            "shown": {"deep": {"query": "Who?"}},
+        },
+        {"body": {"messages": [{"role": "user", "content": "Why?"}]}, "context": ["Because."]},
+        {
+            "prompt": {"content": [{"text": "Why?"}]},
+            "output": {"text": "So.", "retrievedPassages": {"retrievalResults": [{"content": {"text": "Because."}}]}},
+        },
+    ],
+)
+def test_an_object_in_a_row_may_hold_its_question_or_its_sources(raw: dict[str, Any]) -> None:
+    request, _ = parse_request(raw)
+    assert (request.query, [source.content for source in request.context]) == ("Why?", ["Because."])
+
+
+def test_metadata_of_any_kind_comes_back() -> None:
+    for metadata in ("a note", [{"source": "lease.pdf"}]):
+        assert request_of(metadata=metadata).metadata == {"metadata": metadata}
+
+
+def test_a_name_inside_of_metadata_is_no_source() -> None:
+    request, _ = parse_request({"query": "Why?", "metadata": {"documents": ["x"]}, "facts": {"document": "lease.pdf"}})
+    assert request.context == ()
 
 
 def test_another_spelling_of_a_name_that_is_there_stays_metadata() -> None:

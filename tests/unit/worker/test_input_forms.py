@@ -322,7 +322,17 @@ def test_a_file_without_any_sources_stops_and_names_the_option_that_helps(
 
 
 def test_what_is_taken_for_right_is_offered_as_no_source(tmp_path: Path) -> None:
-    rows = [{"query": "Why?", "golden_answers": ["Because it is so."], "domain": "law", "truth": "It is so."}] * 3
+    answers = (
+        "golden_answers",
+        "referenceResponses",
+        "generation_gt",
+        "input_prediction",
+        "modelResponses",
+        "retrieved_ids",
+    )
+    rows = [
+        {"query": "Why?", **{name: ["Because it is so."] for name in answers}, "domain": "law", "truth": "It is so."}
+    ] * 3
     with pytest.raises(InputError, match="has sources, and without them there is no answer: give them in 'context'"):
         Read(file(tmp_path, lines(*rows)))
 
@@ -455,6 +465,60 @@ def test_questions_about_the_paragraphs_of_articles_are_rows(tmp_path: Path) -> 
     paragraphs[0]["qas"][1]["question"] = ""
     (problem,) = Read(path := file(tmp_path, json.dumps([article]))).refused
     assert problem.startswith(f"{path}, element 1, question 2 (line 2 of the batch): 'query' is missing")
+
+
+@pytest.mark.parametrize(
+    "article",
+    [
+        {"uid": "7", "context_text": "Then.", "title": "The desk",
+         "qas": [{"query_id": "a", "query_text": "Why?"}, {"query_id": "b", "query_text": "When?"}]},
+        {"id": 7, "sources": [{"text": "Then.", "title": "The desk"}], "tables": [{"rows": [[1]]}],
+         "questions": [{"id": "a", "question": "Why?"}, {"id": "b", "question": "When?"}]},
+    ],
+)  # fmt: skip
+def test_questions_in_a_list_are_rows_with_the_sources_beside_it(tmp_path: Path, article: dict[str, Any]) -> None:
+    other = json.loads(json.dumps(article).replace('"a"', '"c"').replace('"b"', '"d"'))
+    for content in (lines(article, other), json.dumps([article, other], indent=1), json.dumps(article)):
+        read = Read(file(tmp_path, content))
+        assert read.jobs[:2] == [("a", "Why?", ["Then."]), ("b", "When?", ["Then."])]
+        assert [each["custom_id"] for each in read.requests[2:]] in ([], ["c", "d"])
+        assert all(each["context"][0]["metadata"]["title"] == "The desk" for each in read.requests)
+        assert read.refused == []
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_rows_by_their_ids_keep_them(tmp_path: Path, indent: int | None) -> None:
+    row = {"QUESTION": "Why?", "CONTEXTS": ["Because."]}
+    ids = ["1909.00694", "21645374"]
+    read = Read(file(tmp_path, json.dumps(dict.fromkeys(ids, row), indent=indent)))
+    assert [each[0] for each in read.jobs] == ids
+
+
+def test_cells_that_python_printed_are_read_in_every_field(tmp_path: Path) -> None:
+    row = {
+        "question": "Why?",
+        "contexts": "['Because.']",
+        "metadata": "[{'source': 'lease.pdf', 'page': 3}]",
+        "config": "{'max_tokens': 7}",
+        "conversation_history": "[{'role': 'user', 'content': 'Hi'}]",
+    }
+    (request,) = Read(file(tmp_path, table([row]))).requests
+    assert request["metadata"] == {"metadata": [{"source": "lease.pdf", "page": 3}]}
+    assert request["config"]["max_tokens"] == 7
+    assert request["conversation_history"] == [["user", "Hi"]]
+
+
+def test_a_file_with_ids_in_the_place_of_sources_stops(tmp_path: Path) -> None:
+    rows = [{"query": "Why?", "relevant_passages": ["2-2.4", "doc_7"]}] * 3
+    with pytest.raises(InputError, match=r"none of the first 3 rows of .* has sources but empty ones, or ids, and"):
+        Read(file(tmp_path, table(rows)))
+
+
+def test_options_of_earlier_systems_are_options_in_a_file_too(tmp_path: Path) -> None:
+    row = {"original_query": "Why?", "context_chunks": ["Because."], "citation_style": "footnote"}
+    (request,) = Read(file(tmp_path, lines(row))).requests
+    assert request["config"]["citation_style"] == "footnote"
+    assert request["metadata"] == {}
 
 
 @pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])

@@ -1,0 +1,65 @@
+"""Finds jobs further inside of a row: in objects of it, as exports of runs have them, and in lists of questions about its text."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from tasks.raw_jobs.names import field_of, is_field
+
+DEEPEST = 6
+"""Objects in each other that are looked into; SQuAD has its questions in the third."""
+
+_ASKS = frozenset({"query", "conversation_history"})
+
+
+def questions_of(row: Any) -> Sequence[Any]:
+    """The rows of a row: the nearest objects in it that ask, each with what stands around it; the row itself where none does.
+
+    >>> questions_of({"text": "It closes.", "qas": [{"question": "When?"}, {"question": "Why?"}]})
+    [{'text': 'It closes.', 'question': 'When?'}, {'text': 'It closes.', 'question': 'Why?'}]
+    """
+    if not isinstance(row, dict):
+        return (row,)
+    # Each object with those around it, from the outside, and the keys that lead on.
+    level: list[tuple[dict[str, Any], tuple[Any, ...]]] = [(row, ())]
+    while level and not any(_has(each, _ASKS, str | list) for each, _ in level):
+        level = [
+            (inner, (*way, (each, key)))
+            for each, way in level
+            if len(way) < DEEPEST and not _has(each, {"response"})
+            for key, value in each.items()
+            if not is_field(key)
+            for inner in (value if isinstance(value, list) else [value])
+            if isinstance(inner, dict)
+        ]
+    asking = [(each, way) for each, way in level if not _ASKS.isdisjoint(map(field_of, each))]
+    ways = {(id(outer), key) for _, way in asking for outer, key in way}
+    return [_with_sources(_with_surroundings(each, way, ways)) for each, way in asking] or (_with_sources(row),)
+
+
+def _has(row: Mapping[str, Any], fields: Collection[str], kind: Any = object) -> bool:
+    return any(each and field_of(key) in fields and isinstance(each, kind) for key, each in row.items())
+
+
+def _with_surroundings(row: dict[str, Any], way: Sequence[Any], ways: Collection[Any]) -> dict[str, Any]:
+    """A question with what stands around it, but other questions; its text, where it is one, with the title of that."""
+    for outer, _ in reversed(way):
+        own = {"custom_id", *map(field_of, row)}
+        around = {key: each for key, each in outer.items() if field_of(key) not in own and (id(outer), key) not in ways}
+        row = {**around, **row}
+        for name in [key for key, each in row.items() if field_of(key) == "context" and isinstance(each, str)]:
+            if title := row.pop("title", None):
+                row[name] = [{"content": row[name], "title": title}]
+    return row
+
+
+def _with_sources(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with the members of the one object in it that holds its sources, where it has none itself."""
+    inside = [
+        key
+        for key, each in row.items()
+        if isinstance(each, dict) and not is_field(key) and _has(each, {"context"}, list | dict)
+    ]
+    if len(inside) != 1 or _has(row, {"context"}):
+        return row
+    rest = dict(row)
+    return {**rest.pop(inside[0]), **rest}
