@@ -23,6 +23,7 @@ from worker.operations.json_lines import (
     UTF_16,
     UTF_32,
     display_name,
+    json_words,
     lines_of,
     not_a_number,
     parse_line,
@@ -288,7 +289,7 @@ def _values(source: _Source) -> Generator[Row, None, None]:
             or "it ends too soon"
         )
         raise InputError(
-            f"{title}, element {number + 1}: not valid JSON: {fault}. The file is {source.form.name}, of which nothing after that "
+            f"{title}, element {number + 1}: not valid JSON: {json_words(fault)}. The file is {source.form.name}, of which nothing after that "
             "can be read; nothing was submitted"
         ) from None
     except TooDeep:

@@ -164,6 +164,10 @@ _WORDS = {
     "no low surrogate in string": "a text holds half of a surrogate pair, which is no character",
     "unexpected character, expected a string key": "a key stands between quotation marks, which are double ones in JSON",
     "str is not valid UTF-8: surrogates not allowed": "it is not UTF-8",
+    "depth limit exceeded": "lists and objects are nested too deeply",
+    "number is infinity when parsed as double": "a number is too large; send it as a text",
+    "unexpected content after document": "something follows the value; put each job on a line of its own",
+    "premature EOF": "it ends too soon",
 }
 """Words for faults that the parser names by its own kinds of values."""
 
@@ -177,7 +181,12 @@ def json_fault(error: orjson.JSONDecodeError) -> str:
     place = f"line {error.lineno}, column {column}" if "\n" in error.doc.strip() else f"column {column}"
     if number:
         return not_a_number(number[0], place)
-    return f"not valid JSON at {place}: {_WORDS.get(error.msg) or error.msg.replace('string', 'text')}"
+    return f"not valid JSON at {place}: {json_words(error.msg)}"
+
+
+def json_words(fault: str) -> str:
+    """The words for a fault that a parser names."""
+    return _WORDS.get(fault) or fault.replace("string", "text")
 
 
 def not_a_number(name: str, place: str) -> str:

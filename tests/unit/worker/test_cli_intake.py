@@ -70,6 +70,9 @@ def test_byte_order_mark_and_windows_line_ends_are_no_part_of_a_line(tmp_path: P
         (job(context=[{"title": "x"}]), "context.0.content"),
         (job(query="a\0b"), "query: holds the character U+0000"),
         ('{"query": "\\ud800", "context": []}', "not valid JSON"),
+        ('{"n": ' + "9" * 400 + "}", "column 7: a number is too large; send it as a text"),
+        ("[" * 2_000, "lists and objects are nested too deeply"),
+        ("{} {}", "column 4: something follows the value; put each job on a line of its own"),
     ],
 )
 def test_a_bad_line_says_what_is_wrong_with_it(tmp_path: Path, line: str, message: str) -> None:

@@ -486,6 +486,11 @@ def test_questions_in_a_list_are_rows_with_the_sources_beside_it(tmp_path: Path,
         assert read.refused == []
 
 
+def test_an_array_that_is_cut_short_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="element 2: not valid JSON: it ends too soon"):
+        Read(file(tmp_path, json.dumps(ROWS)[:-9]))
+
+
 @pytest.mark.parametrize("indent", [None, 1])
 def test_rows_by_their_ids_keep_them(tmp_path: Path, indent: int | None) -> None:
     row = {"QUESTION": "Why?", "CONTEXTS": ["Because."]}
