@@ -102,6 +102,21 @@ async def test_more_than_was_reserved_is_recorded_as_it_is(ledger: Ledger) -> No
     assert await ledger.attempts.open_attempts([make_attempt(two, reserved_usd=Decimal("0.01"))]) == [Opened.ON_HOLD]
 
 
+async def test_what_is_less_than_the_ledger_counts_adds_up(ledger: Ledger) -> None:
+    usd = Decimal("0.000000016")  # stored as 0.00000002, and two of them as 0.00000004
+    leased = await leased_under(ledger, "1", number=2)
+    attempts = [make_attempt(job, reserved_usd=usd) for job in leased]
+    await ledger.attempts.open_attempts(attempts)
+    answer = make_answer(cost_usd=usd)
+
+    await ledger.attempts.close_attempts(
+        [closed_ok(job, attempt, answer=answer) for job, attempt in zip(leased, attempts, strict=True)]
+    )
+
+    assert await money(ledger, leased[0]) == (0, Decimal("0.00000004"))
+    assert {(await view(ledger, job.job_id)).cost_usd for job in leased} == {Decimal("0.00000002")}
+
+
 async def test_an_unknown_outcome_is_charged_at_worst_case(ledger: Ledger) -> None:
     (leased,) = await leased_under(ledger, "1")
     attempt = await open_one(ledger, leased, reserved_usd=Decimal("0.7"))

@@ -70,7 +70,7 @@ WITH RECURSIVE input AS (
     SELECT d.*, EXISTS (SELECT FROM attempt a WHERE a.id = d.id) AS repeated
     FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(batch_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[],
                          %(round)b::int2[], %(purpose)b::text[], %(number)b::int2[], %(lane)b::text[],
-                         %(provider)b::text[], %(model)b::text[], %(request_hash)b::bytea[], %(reserved_usd)b::numeric[],
+                         %(provider)b::text[], %(model)b::text[], %(request_hash)b::bytea[], %(reserved_usd)b::numeric(14,8)[],
                          %(share_key)b::bytea[], %(share_within)b::interval[], %(share_wait)b::interval[],
                          %(required)b::bool[])
     WITH ORDINALITY
@@ -226,7 +226,7 @@ _CLOSE = (
     """
 WITH input AS (
     SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(step)b::text[], %(outcome)b::text[],
-                         %(spent)b::bool[], %(request_id)b::text[], %(usage)b::jsonb[], %(cost_usd)b::numeric[],
+                         %(spent)b::bool[], %(request_id)b::text[], %(usage)b::jsonb[], %(cost_usd)b::numeric(14,8)[],
                          %(timing)b::jsonb[], %(failure)b::jsonb[], %(raw)b::bytea[], %(finish)b::text[],
                          %(parsed)b::jsonb[], %(prompt)b::jsonb[], %(frame)b::bytea[], %(next_state)b::text[], %(next_step)b::text[],
                          %(next_round)b::int2[], %(delay)b::interval[], %(next_held)b::text[], %(event)b::text[])
@@ -352,7 +352,7 @@ _PUT_BACK = (
 WITH input AS (
     SELECT * FROM unnest(%(id)b::uuid[], %(job_id)b::uuid[], %(token)b::uuid[], %(run)b::int2[], %(round)b::int2[],
                          %(purpose)b::text[], %(number)b::int2[], %(lane)b::text[], %(provider)b::text[], %(model)b::text[],
-                         %(request_hash)b::bytea[], %(reserved_usd)b::numeric[], %(share_key)b::bytea[])
+                         %(request_hash)b::bytea[], %(reserved_usd)b::numeric(14,8)[], %(share_key)b::bytea[])
     AS d(id, job_id, token, run, round, purpose, number, lane, provider, model, hash, reserve, share_key)
 ), lost_attempt AS (
     SELECT d.*, j.batch_id, j.tenant, j.key_id,
