@@ -222,6 +222,14 @@ def test_markers_of_any_style(marker: str, expected: Any) -> None:
     assert [citation.source_index for citation in processed.citations] == expected
 
 
+def test_a_range_of_markers_cites_the_sources_between() -> None:
+    request = ask([*CONTEXT, {"content": "The roof leaks."}, {"content": "The door is red."}])
+    processed = process(
+        complete("Dogs need consent, rent may rise once a year [1-4].", AnswerProtocol.MARKERS), request
+    )
+    assert [citation.source_index for citation in processed.citations] == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
