@@ -369,9 +369,45 @@ def test_lines_may_be_the_orders_of_other_clients(
     assert client.files.retrieve(done.output_file_id).bytes == len(client.files.content(done.output_file_id).content)
     wrong = create(client, upload(client, {**lines[0], "body": {**body, "top_logprobs": 9}}), endpoint=endpoint)
     assert (wrong.status, wrong.output_file_id) == ("failed", None)
-    assert wrong.errors.data[0].message.startswith("body.top_logprobs: not taken, as")
+    assert wrong.errors.data[0].message.startswith("top_logprobs: not taken, as")
     other = create(client, upload(client, {**lines[0], "url": "/v1/completions"}), endpoint=endpoint)
     assert other.errors.data[0].message == f"url: must be {endpoint}, as the endpoint of the batch"
+
+
+@pytest.mark.parametrize("most_bytes", [0, 1_100_000])
+def test_an_order_at_fault_is_refused_alone_by_the_names_of_its_body(
+    door: Door, client: openai.OpenAI, most_bytes: int
+) -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "wild"}}}
+    part = {"type": "text", "text": "It is two years.", "title": "Terms", "page": []}
+    faults = {
+        "temperature": {"temperature": 9},
+        "max_tokens": {"max_tokens": 0},
+        "max_completion_tokens": {"max_completion_tokens": -1},
+        "n": {"n": 2},
+        "config.temperature": {"config": {"temperature": 9}},
+        "config.mode": {"config": {"mode": "wild"}},
+        "response_format.json_schema.schema": {"model": "ollama:m", "response_format": schema},
+        "sources[0].content": {"sources": [{"content": 7}]},
+        "messages[0].content[1].file_data": {
+            "messages": [{"role": "user", "content": [part, {"type": "file", "file_data": "?"}]}]
+        },
+        "messages": {"messages": [{"role": "user", "content": "?" * 30_000}]},
+    }
+    order = {"model": "nightdesk", "messages": [{"role": "user", "content": "How long is it?"}], "sources": SOURCES}
+    endpoint = "/v1/chat/completions"
+    # A large file is taken in by a process of its own.
+    good = {**order, "sources": [{"content": "It is two years. " * (most_bytes // 34 + 1)}] * 2}
+    bodies = {**{name: {**order, **part} for name, part in faults.items()}, f"good-{most_bytes}": good}
+    lines = [{"custom_id": name, "method": "POST", "url": endpoint, "body": body} for name, body in bodies.items()]
+    batch = create(client, upload(client, *lines), endpoint=endpoint)
+    assert batch.errors is None
+    assert (batch.request_counts.total, batch.request_counts.failed) == (len(lines), len(faults))
+    finish(door, "acme", {f"good-{most_bytes}": JobState.COMPLETED})
+    done = client.batches.retrieve(batch.id)
+    rows = [json.loads(row) for row in client.files.content(done.error_file_id).text.splitlines()]
+    messages = {row["custom_id"]: row["response"]["body"]["error"]["message"] for row in rows}
+    assert {name: message.split(": ")[1] for name, message in messages.items()} == {name: name for name in faults}
 
 
 def test_a_batch_without_a_good_line_has_its_error_file(client: openai.OpenAI) -> None:

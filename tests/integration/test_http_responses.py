@@ -347,6 +347,49 @@ def test_a_function_that_must_be_called_gets_the_object(client: openai.OpenAI, h
         assert stream.get_final_response().output[0].arguments == '{"months":3}'  # type: ignore[union-attr]
 
 
+def test_a_conversation_goes_on_with_the_answers_that_were_given(client: openai.OpenAI, hands: Hands) -> None:
+    histories: list[Any] = []
+    called, refused = {"months": 3}, "The sources do not say."
+
+    def call(job: Leased) -> FinalJob:
+        histories.append(job.request.conversation_history)
+        return make_final(job, record=make_record(job, output_structured=called))
+
+    def refuse(job: Leased) -> FinalJob:
+        histories.append(job.request.conversation_history)
+        return make_final(job, outcome=Outcome.ABSTAINED, record=make_record(job, answer=refused))
+
+    function = {"name": "Period", "parameters": Period.model_json_schema()}
+    chat: Any = {"model": "writer", "tools": [{"type": "function", "function": function}], "tool_choice": "required"}
+    messages = [*MESSAGES]
+    for make in (call, refuse, call):
+        hands.answer(make)
+        (choice,) = client.chat.completions.create(**chat, messages=messages).choices
+        messages.append(choice.message)
+        calls = choice.message.tool_calls or ()
+        messages += [{"role": "tool", "tool_call_id": tool.id, "content": "Noted."} for tool in calls] + MESSAGES
+    items = [*INPUT]
+    response: Any = {"model": "writer", "tools": [{"type": "function", **function}], "tool_choice": "required"}
+    for make in (call, refuse, call):
+        hands.answer(make)
+        (item,) = client.responses.create(**response, input=items).output
+        items.append(item)
+        if item.type == "function_call":
+            items.append({"type": "function_call_output", "call_id": item.call_id, "output": "Noted."})
+        items += INPUT
+
+    question = ("user", "How long is the notice period?")
+    first = (question, ("assistant", '{"months":3}'), ("user", "Noted."))
+    assert histories == [(), first, (*first, question, ("assistant", refused))] * 2
+
+
+def test_what_is_stored_elsewhere_is_not_looked_up(client: openai.OpenAI) -> None:
+    reference: Any = {"type": "item_reference", "id": "msg_1"}
+    with pytest.raises(openai.BadRequestError, match="each itself as clients do with store=false") as refused:
+        client.responses.create(model="nightdesk", input=[*INPUT, reference, *INPUT])
+    assert refused.value.param == "input[1]"
+
+
 def test_a_prompt_is_a_question_for_clients_that_know_no_chat(client: openai.OpenAI, hands: Hands) -> None:
     order: Any = {"model": "nightdesk", "prompt": ["How long is the notice period?"]}
     order["extra_body"] = {"sources": [{"content": SOURCE, "title": "lease.txt"}]}
@@ -400,7 +443,8 @@ def test_a_prompt_that_is_not_taken_names_its_own_parameter(client: openai.OpenA
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0]"),
         ({"response_format": {"type": "json_object"}}, "response_format.type"),
-        ({"max_tokens": 0.5}, "max_completion_tokens"),
+        ({"max_tokens": 0.5}, "max_tokens"),
+        ({"max_completion_tokens": 0, "max_tokens": 5}, "max_completion_tokens"),
         ({"temperature": 9}, "temperature"),
         ({"extra_body": {"sources": [{"title": "Lease"}]}}, "sources[0].content"),
     ],

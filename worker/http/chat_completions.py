@@ -19,7 +19,7 @@ from worker.http.openai_responses import EVENT_HEADERS, EVENTS, final_view, subm
 from worker.http.problems import Problem, invalid, problem_from
 from worker.http.response_document import call_id, called_by, document_of, part_of
 from worker.http.response_events import pieces_of
-from worker.http.response_order import NO_LOGPROBS
+from worker.http.response_order import NAMED, NO_LOGPROBS
 from worker.http.service import Service
 from worker.http.shares import Caller
 
@@ -43,7 +43,7 @@ _BODY = body_of({"type": "object", "properties": {"model": {}}})
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class Form:
     """The differences between the two APIs of completions."""
 
     names: dict[str, str]
@@ -55,13 +55,16 @@ class _Form:
     chunks: Callable[[dict[str, Any]], Iterator[dict[str, Any]]]
     """Takes what it shows apart for a stream."""
 
-    def renamed(self, error: InputError | Problem) -> Problem:
-        """The problem, with its own name of the parameter at fault."""
+    def renamed(self, error: InputError | Problem, raw: Any) -> Problem:
+        """The problem, with its own names of the parameters at fault, as the order has them."""
         problem = problem_from(error)
-        pattern = "|".join(map(re.escape, self.names))
+        names = self.names
+        if isinstance(raw, dict) and raw.get("max_completion_tokens") is None:
+            names = names | {"max_output_tokens": "max_tokens"}
+        pattern = re.compile(f"{NAMED}(?:{'|'.join(map(re.escape, names))})")
 
         def name(text: str) -> str:
-            return re.sub(pattern, lambda match: self.names[match[0]], text, count=1)
+            return pattern.sub(lambda match: names[match[0]], text)
 
         problem.field = problem.field and name(problem.field)
         problem.detail = name(problem.detail)
@@ -83,16 +86,16 @@ _NOT_TAKEN = {
 """Parameters that would change the answer, with the reason why they are refused; of completions, ``logprobs=0`` asks for some, too."""
 
 
-def response_order_of(raw: Any) -> Any:
+def _order_of_chat(raw: Any) -> Any:
     """The order of a response that a chat is; raises ``Problem`` that names the parameter of the chat."""
     if not isinstance(raw, dict):
         return raw
     _require_plain(raw)
-    tools = raw.get("tools")
+    tools, most = raw.get("tools"), raw.get("max_completion_tokens")
     order = {
         **{name: raw[name] for name in _SAME if name in raw},
         "input": raw.get("messages"),
-        "max_output_tokens": raw.get("max_completion_tokens") or raw.get("max_tokens"),
+        "max_output_tokens": raw.get("max_tokens") if most is None else most,
         "reasoning": {"effort": raw.get("reasoning_effort")},
         "text": {"format": _unfolded(raw.get("response_format"), "json_schema")},
         "tools": [_unfolded(tool, "function") for tool in tools] if isinstance(tools, list) else tools,
@@ -121,13 +124,13 @@ def _order_of_text(raw: Any) -> Any:
         (prompt,) = prompt
     if not isinstance(prompt, str):
         raise invalid("must be one text; send each question by itself, or all as a batch", "prompt")
-    return response_order_of({**raw, "messages": prompt})
+    return _order_of_chat({**raw, "messages": prompt})
 
 
 @router.post("/chat/completions", response_model=None, openapi_extra=_BODY)
 async def create(envelope: EnvelopeOf) -> Response:
     """Answer one question from its sources, as `/openai/v1/responses` does. The answer comes when it is checked."""
-    return await _answer(_CHAT, envelope)
+    return await _answer(CHAT, envelope)
 
 
 @router.post("/completions", response_model=None, openapi_extra=_BODY)
@@ -136,20 +139,21 @@ async def complete(envelope: EnvelopeOf) -> Response:
     return await _answer(_TEXT, envelope)
 
 
-async def _answer(form: _Form, envelope: Envelope) -> Response:
-    with_usage = False
+async def _answer(form: Form, envelope: Envelope) -> Response:
+    body: Any = None
 
     def read(raw: Any) -> Any:
-        nonlocal with_usage
-        options = raw.get("stream_options") if isinstance(raw, dict) else None
-        with_usage = isinstance(options, dict) and bool(options.get("include_usage"))
+        nonlocal body
+        body = raw
         return form.read(raw)
 
     try:
         order, view = await submit_order(envelope, read)
     except (InputError, Problem) as error:
-        raise form.renamed(error) from error
+        raise form.renamed(error, body) from error
     if order.stream:
+        options = body.get("stream_options")
+        with_usage = isinstance(options, dict) and bool(options.get("include_usage"))
         lines = _lines(form, envelope.service, envelope.caller, view, with_usage=with_usage)
         return StreamingResponse(lines, headers=EVENT_HEADERS, media_type=EVENTS)
     return json_answer(form.show(await final_view(envelope, view)), headers=PRIVATE)
@@ -211,7 +215,7 @@ def _cited(part: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def _lines(
-    form: _Form, service: Service, caller: Caller, view: JobView, *, with_usage: bool
+    form: Form, service: Service, caller: Caller, view: JobView, *, with_usage: bool
 ) -> AsyncIterator[bytes]:
     """The chunks of a completion: its text comes once it is checked, in pieces."""
     try:
@@ -258,17 +262,19 @@ def _chunks_of_text(completion: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"choices": [{**choice, "text": ""}], **{name: completion[name] for name in _LAST}}
 
 
-_CHAT = _Form(
+CHAT = Form(
     {
         "input": "messages",
+        "instructions": "messages",
         "max_output_tokens": "max_completion_tokens",
         "reasoning.effort": "reasoning_effort",
         "text.format.schema": "response_format.json_schema.schema",
         "text.format.type": "response_format.type",
         "text.format": "response_format",
+        "tools[0].parameters": "tools[0].function.parameters",
     },
-    response_order_of,
+    _order_of_chat,
     completion_of,
     _chunks_of_chat,
 )
-_TEXT = _Form({"input": "prompt", "max_output_tokens": "max_tokens"}, _order_of_text, _text_of, _chunks_of_text)
+_TEXT = Form({"input": "prompt", "max_output_tokens": "max_tokens"}, _order_of_text, _text_of, _chunks_of_text)

@@ -18,7 +18,7 @@ from worker.http.bodies import parse_json, read_body, remove_files
 from worker.http.dependencies import Reader, ServiceOf, Submitter
 from worker.http.documents import OPENAI_PROBLEMS, json_answer, page_of
 from worker.http.openai_files import file_id, parse_file_id
-from worker.http.openai_lines import READERS, endpoint_of, show_of
+from worker.http.openai_lines import ORDERS, endpoint_of, show_of
 from worker.http.openai_metadata import Metadata
 from worker.http.problems import Problem, invalid, not_found, problem_of
 from worker.http.service import Service
@@ -61,8 +61,8 @@ class CreateBatch(BaseModel):
 async def create(request: Request, service: ServiceOf, caller: Submitter) -> Response:
     """Make a batch of an uploaded file. The same file again is the same batch: nothing is done twice."""
     order: CreateBatch = validated(CreateBatch, parse_json(await read_body(request, MOST_BODY_BYTES)))
-    if order.endpoint not in READERS:
-        raise invalid(f"not one of {', '.join(READERS)}; a prompt goes there as the message of a chat", "endpoint")
+    if order.endpoint not in ORDERS:
+        raise invalid(f"not one of {', '.join(ORDERS)}; a prompt goes there as the message of a chat", "endpoint")
     if order.output_expires_after is not None:
         raise invalid("results are kept until their batch is erased; leave it out", "output_expires_after")
     try:
@@ -73,8 +73,7 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
     if part:
         raise invalid("is a file of results; name an uploaded one", "input_file_id")
     window = timedelta(hours=int(order.completion_window.removesuffix("h")))
-    read = READERS[order.endpoint]
-    wish = BatchOrder(window, order.metadata or {}, caller.submitter, order.endpoint, read)
+    wish = BatchOrder(window, order.metadata or {}, caller.submitter, order.endpoint, ORDERS[order.endpoint])
     return json_answer(await _document(service, await _take_in(service, upload, wish)))
 
 

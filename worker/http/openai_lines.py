@@ -1,5 +1,6 @@
 """Reads the lines of batches that are orders of responses or chats, and shows their answers in the same form."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -7,32 +8,41 @@ import orjson
 from tasks.errors import InputError
 from tasks.ports import JobView
 from tasks.results import result_of
-from worker.http.chat_completions import completion_of, response_order_of
-from worker.http.problems import Problem
+from worker.http.chat_completions import CHAT, Form, completion_of
+from worker.http.problems import Problem, problem_from
 from worker.http.response_document import document_of
-from worker.http.response_order import job_of, parse_order, require_answerable
+from worker.http.response_order import parse_order, read_order, renamed
 from worker.ledger.uploads import Upload
-from worker.operations.uploaded_batches import ENDPOINT, ENDPOINT_KEY, Read, Show
+from worker.operations.uploaded_batches import ENDPOINT, ENDPOINT_KEY, Orders, Show
 from worker.providers.registry import Installation
 
 
-def _job_of_response(body: dict[str, Any], catalog: Installation) -> dict[str, Any]:
-    try:
+@dataclass(frozen=True, slots=True)
+class _Orders:
+    """Bodies of lines that are orders of one API."""
+
+    form: Form | None = None
+    """None: they are those of responses."""
+
+    def job(self, body: dict[str, Any], catalog: Installation) -> dict[str, Any]:
+        """See ``worker.operations.uploaded_batches.Orders``."""
+        try:
+            return read_order(self._read(body), catalog)[1]
+        except (InputError, Problem) as error:
+            raise self._refused(error, body) from error
+
+    def named(self, error: InputError, body: dict[str, Any]) -> InputError:
+        """See ``worker.operations.uploaded_batches.Orders``."""
+        return self._refused(renamed(error, parse_order(self._read(body))), body)
+
+    def _read(self, body: dict[str, Any]) -> dict[str, Any]:
+        order = self.form.read(body) if self.form else body
         # No caller waits for it.
-        order = parse_order({"priority": 0, **body, "background": None, "stream": None})
-        job = job_of(order, catalog.knows)
-        require_answerable(job, order, catalog)
-    except Problem as problem:
-        raise InputError(problem.detail, field=problem.field) from problem
-    return job
+        return {"priority": 0, **order, "background": None, "stream": None}
 
-
-def _job_of_chat(body: dict[str, Any], catalog: Installation) -> dict[str, Any]:
-    try:
-        order = response_order_of(body)
-    except Problem as problem:
-        raise InputError(problem.detail, field=problem.field) from problem
-    return _job_of_response(order, catalog)
+    def _refused(self, error: InputError | Problem, body: dict[str, Any]) -> InputError:
+        problem = self.form.renamed(error, body) if self.form else problem_from(error)
+        return InputError(problem.detail, field=problem.field)
 
 
 def _response(view: JobView) -> tuple[int, Any]:
@@ -47,12 +57,12 @@ def _chat(view: JobView) -> tuple[int, Any]:
         return answer.status_code, orjson.loads(bytes(answer.body))
 
 
-READERS: dict[str, Read | None] = {
+ORDERS: dict[str, Orders | None] = {
     ENDPOINT: None,
-    "/v1/responses": _job_of_response,
-    "/v1/chat/completions": _job_of_chat,
+    "/v1/responses": _Orders(),
+    "/v1/chat/completions": _Orders(CHAT),
 }
-"""By the endpoint of a batch what makes a job of a body."""
+"""What the bodies of a batch are, by its endpoint; None: jobs."""
 
 _SHOWS: dict[str, Show] = {"/v1/responses": _response, "/v1/chat/completions": _chat}
 

@@ -17,10 +17,10 @@ from tasks.results import result_of
 from worker.http.dependencies import Reader, ServiceOf, Submitter, departure_of
 from worker.http.documents import OPENAI_PROBLEMS, PRIVATE, body_of, json_answer
 from worker.http.jobs import Envelope, EnvelopeOf, submit_body
-from worker.http.problems import Problem, not_found, problem_from, problem_of
+from worker.http.problems import Problem, not_found, problem_from
 from worker.http.response_document import document_of, response_id
 from worker.http.response_events import first_events, last_events, line_of
-from worker.http.response_order import CreateResponse, job_of, parse_order, require_answerable, source_places
+from worker.http.response_order import CreateResponse, read_order, renamed
 from worker.http.service import Service
 from worker.http.shares import Caller
 from worker.operations import job_changes
@@ -38,20 +38,6 @@ EVENTS = "text/event-stream"
 EVENT_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 _ID = re.compile(r"resp_([0-9a-f]{32})")
-
-_PARAMETERS = {
-    "query": "input",
-    "context": "sources",
-    "config.provider": "model",
-    "config.model": "model",
-    "config.max_tokens": "max_output_tokens",
-    "config.temperature": "temperature",
-    "config.reasoning_effort": "reasoning.effort",
-    "config.output_schema": "text.format.schema",
-}
-"""Names of the fields of a job in an order."""
-
-_SOURCE_FIELD = re.compile(r"context\.(\d+)(.*)")
 
 ResponseId = Annotated[str, Path(max_length=100)]
 
@@ -72,13 +58,10 @@ async def submit_order(
 ) -> tuple[CreateResponse, JobView]:
     """Writes the job of the order in a body; ``read`` makes the order of a response of another form. Raises ``Problem``."""
     order: CreateResponse | None = None
-    catalog = envelope.service.catalog
 
     def make(raw: Any) -> dict[str, Any]:
         nonlocal order
-        order = parse_order(read(raw))
-        job = job_of(order, catalog.knows)
-        require_answerable(job, order, catalog)
+        order, job = read_order(read(raw), envelope.service.catalog)
         return job
 
     try:
@@ -86,28 +69,11 @@ async def submit_order(
     except InputError as error:
         if order is None:
             raise
-        raise _renamed(error, order) from error
+        raise renamed(error, order) from error
     assert order is not None
     (job_id,) = submitted.job_ids
     assert job_id is not None
     return order, await _view(envelope.service, job_id)
-
-
-def _renamed(error: InputError, order: CreateResponse) -> Problem:
-    """The problem with the name of the order's parameter in place of the job's field."""
-    problem = problem_of(error)
-    name = _parameter(problem.field or "", order)
-    if name is not None:
-        problem.detail = f"{name}: {problem.detail.removeprefix(f'{problem.field}: ')}"
-        problem.field = name
-    return problem
-
-
-def _parameter(job_field: str, order: CreateResponse) -> str | None:
-    """The parameter of an order that became a field of its job; None where both have one name."""
-    if source := _SOURCE_FIELD.fullmatch(job_field):
-        return source_places(order)[int(source[1])] + source[2]
-    return _PARAMETERS.get(job_field)
 
 
 @router.get("/{response}", response_model=None, responses={200: {"content": {"application/json": {}, EVENTS: {}}}})

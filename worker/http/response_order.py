@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -9,9 +10,10 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from schemas.job import Sampling
+from tasks.errors import InputError
 from tasks.submit import validated
 from worker.http.openai_metadata import Metadata
-from worker.http.problems import Problem, invalid
+from worker.http.problems import Problem, invalid, problem_of
 from worker.providers.registry import Installation
 
 OWN_MODEL = "nightdesk"
@@ -60,6 +62,7 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+_ITEMS = "send messages, and calls of functions with their results, each itself as clients do with store=false"
 _FREE = (None, "auto", "none")
 """Choices that leave it to the model whether a function is called."""
 
@@ -106,15 +109,6 @@ class CreateResponse(Sampling):
         raise invalid(detail, "tools")
 
 
-def require_answerable(job: dict[str, Any], order: CreateResponse, catalog: Installation) -> None:
-    """Raises ``Problem`` for a model that nothing here answers with, and for a schema that the offline provider can't fill."""
-    require_served(order.model, catalog)
-    config = job["config"]
-    if config.get("output_schema") is not None and catalog.only_quotes(config.get("provider")):
-        detail = "the provider 'extractive' quotes sentences, and fills no schema; name another provider in model"
-        raise invalid(detail, "text.format")
-
-
 def require_served(model: str | None, catalog: Installation) -> None:
     """Raises ``Problem`` for a model that nothing here answers with."""
     if model is not None and model != OWN_MODEL and catalog.refuses_model(model):
@@ -130,7 +124,19 @@ def parse_order(raw: Any) -> CreateResponse:
     return order
 
 
-def job_of(order: CreateResponse, is_provider: Callable[[str], bool]) -> dict[str, Any]:
+def read_order(raw: Any, catalog: Installation) -> tuple[CreateResponse, dict[str, Any]]:
+    """The order in a body, and its job, if a model here can answer it; raises ``InputError`` or ``Problem`` that names the parameter."""
+    order = parse_order(raw)
+    job = _job_of(order, catalog.knows)
+    require_served(order.model, catalog)
+    config = job["config"]
+    if config.get("output_schema") is not None and catalog.only_quotes(config.get("provider")):
+        detail = "the provider 'extractive' quotes sentences, and fills no schema; name another provider in model"
+        raise invalid(detail, "text.format")
+    return order, job
+
+
+def _job_of(order: CreateResponse, is_provider: Callable[[str], bool]) -> dict[str, Any]:
     """The job of an order, as it would be submitted; raises ``Problem`` that names the parameter."""
     reading = _Input([] if order.instructions is None else [order.instructions])
     reading.read(order.input)
@@ -148,7 +154,48 @@ def job_of(order: CreateResponse, is_provider: Callable[[str], bool]) -> dict[st
     }
 
 
-def source_places(order: CreateResponse) -> list[str]:
+_PARAMETERS = {
+    "query": "input",
+    "context": "sources",
+    "conversation_history": "input",
+    "system_instructions": "instructions",
+    "config.provider": "model",
+    "config.model": "model",
+    "config.max_tokens": "max_output_tokens",
+    "config.temperature": "temperature",
+    "config.reasoning_effort": "reasoning.effort",
+    "config.output_schema": "text.format.schema",
+}
+"""Names of the fields of a job in an order."""
+
+NAMED = r"(?:^|(?<=; ))"
+"""Matches before the name of a parameter in a message, which may tell of several."""
+
+_FIELD = re.compile(NAMED + r"[\w.]+(?=: )")
+_SOURCE_FIELD = re.compile(r"context\.(\d+)(.*)")
+
+
+def renamed(error: InputError, order: CreateResponse) -> Problem:
+    """The problem of an order's job, with the parameters of the order in place of the job's fields."""
+    problem = problem_of(error)
+    problem.detail = _FIELD.sub(lambda match: _parameter(match[0], order), problem.detail)
+    problem.field = problem.field and _parameter(problem.field, order)
+    return problem
+
+
+def _parameter(job_field: str, order: CreateResponse) -> str:
+    """The parameter of an order that became a field of its job."""
+    if source := _SOURCE_FIELD.fullmatch(job_field):
+        return _source_places(order)[int(source[1])] + source[2]
+    section, _, name = job_field.partition(".")
+    if name in (order.config or ()):
+        return job_field
+    if name == "output_schema" and order.tools:
+        return "tools[0].parameters"
+    return _PARAMETERS.get(job_field) or _PARAMETERS.get(section, job_field)
+
+
+def _source_places(order: CreateResponse) -> list[str]:
     """The parameter that each source of an order's job came from."""
     reading = _Input([])
     reading.read(order.input)
@@ -184,6 +231,15 @@ def _schema(text: dict[str, Any] | None) -> Any:
     return None
 
 
+def _speech(message: dict[str, Any]) -> Any:
+    """The content of the assistant's message of a chat; without one what it refused with, or the arguments of its calls."""
+    content, calls = message.get("content") or message.get("refusal"), message.get("tool_calls")
+    if content is not None or not isinstance(calls, list):
+        return content
+    functions = [call.get("function") for call in calls if isinstance(call, dict)]
+    return "\n".join(str(function.get("arguments")) for function in functions if isinstance(function, dict))
+
+
 @dataclass(slots=True)
 class _Input:
     """The items of an input, in order: the last question, its sources, and what was said before."""
@@ -199,16 +255,22 @@ class _Input:
         """Reads all items."""
         for number, item in enumerate(items):
             place = f"input[{number}]"
-            if item.get("type", "message") != "message":
-                raise invalid(f"an item of the type {item.get('type')!r} is not taken; send messages alone", place)
-            role, text = item.get("role"), self._text(item.get("content"), place)
+            kind, role = item.get("type", "message"), item.get("role")
             # Not a set: some send a list, which can't be looked up in one.
-            if role in ("system", "developer"):
-                self.instructions.append(text)
-            elif role in ("user", "assistant"):
-                self._say(role, text)
+            if kind == "function_call":
+                self._say("assistant", str(item.get("arguments")))
+            elif kind == "function_call_output" or role == "tool":
+                self.history.append(("user", self._text(item.get("output", item.get("content")), place)))
+            elif kind != "message":
+                raise invalid(f"an item of the type {kind!r} is not taken; {_ITEMS}", place)
+            elif role in ("system", "developer"):
+                self.instructions.append(self._text(item.get("content"), place))
+            elif role == "user":
+                self._say(role, self._text(item.get("content"), place))
+            elif role == "assistant":
+                self._say(role, self._text(_speech(item), place))
             else:
-                raise invalid("must be user, assistant, system or developer", f"{place}.role")
+                raise invalid("must be user, assistant, system, developer or tool", f"{place}.role")
         if not self.question:
             raise invalid("holds no question: the last message must be the user's, with a text", "input")
 
@@ -233,6 +295,8 @@ class _Input:
             if kind in ("input_file", "file"):
                 own = part.get("file")
                 self._add_source(_file_source(own if isinstance(own, dict) else part, path), path)
+            elif kind == "refusal" and isinstance(part.get("refusal"), str):
+                texts.append(part["refusal"])
             elif kind in ("input_text", "output_text", "text") and isinstance(part.get("text"), str):
                 named = {name: part[name] for name in _SOURCE_FIELDS & part.keys() if kind != "output_text"}
                 if named:

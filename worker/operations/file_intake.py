@@ -65,6 +65,10 @@ class InputOrder:
     """The key of the HTTP service that they came with."""
     bounds: InputBounds | None = None
     """None: any number of lines."""
+    refused: Sequence[Refused] = ()
+    """Lines that were refused before."""
+    named: Callable[[Refused], Refused] | None = None
+    """Tells a refused line by the names that its producer knows; None: they are those of a job."""
 
 
 @dataclass(slots=True)
@@ -134,6 +138,8 @@ class Intake:
             self._note(line)
 
     def _note(self, line: Refused) -> None:
+        if self.order.named is not None:
+            line = self.order.named(line)
         self.refused.append(line)
         self.on_refused(line)
 

@@ -1,12 +1,12 @@
 """Makes batches of uploaded files whose lines are in the form of OpenAI's Batch API, an envelope around each job, and writes their results as rows of OpenAI's files."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Protocol
 from uuid import UUID
 
 import orjson
@@ -20,7 +20,7 @@ from worker.ledger.postgres import PostgresLedger
 from worker.ledger.uploads import Upload
 from worker.operations.file_intake import InputBounds, InputOrder
 from worker.operations.file_submission import Submission
-from worker.operations.json_lines import UPLOAD_SUFFIX, parse_line, read_lines
+from worker.operations.json_lines import UPLOAD_SUFFIX, display_name, parse_line, read_lines
 from worker.operations.result_lines import PIECE_BYTES, result_lines
 from worker.providers.registry import Installation
 from worker.settings import Settings
@@ -28,8 +28,16 @@ from worker.settings import Settings
 ENDPOINT = "/v1/answers"
 """The address in each line, and of the batch, where each body is a job."""
 
-Read = Callable[[dict[str, Any], Installation], dict[str, Any]]
-"""Makes the job of the body of a line; raises ``InputError``."""
+
+class Orders(Protocol):
+    """Bodies of lines that are no jobs, but orders by other names."""
+
+    def job(self, body: dict[str, Any], catalog: Installation) -> dict[str, Any]:
+        """Makes the job of a body; raises ``InputError`` that names a parameter of the order."""
+
+    def named(self, error: InputError, body: dict[str, Any]) -> InputError:
+        """The refusal of the job of a body, with the parameters of the order in place of the job's fields."""
+
 
 ENDPOINT_KEY = "nightdesk_endpoint"
 """Key in the metadata of an upload: the address of its lines, where it is another one."""
@@ -50,7 +58,7 @@ class BatchOrder(NamedTuple):
     submitter: Submitter | None = None
     """The key of the HTTP service that it came with."""
     endpoint: str = ENDPOINT
-    read: Read | None = None
+    orders: Orders | None = None
     """None: each body is a job."""
 
 
@@ -63,8 +71,8 @@ async def submit_upload(
 ) -> Upload:
     """Makes the batch of a file; again for the same file it is the same batch.
 
-    Its window counts from the first order that was accepted. A file with a line whose envelope is wrong makes no batch: its errors are noted. A job that is not valid in a right
-    envelope is refused alone. ``files``: the folder and the beginning of the names of those that it needs meanwhile.
+    Its window counts from the first order that was accepted. A file with a line whose envelope is wrong makes no batch: its errors are noted. A job or order that is not
+    valid in a right envelope is refused alone. ``files``: the folder and the beginning of the names of those that it needs meanwhile.
     """
     if upload.submitted_at is not None:
         return upload
@@ -80,7 +88,6 @@ async def submit_upload(
         note = partial(ledger.uploads.submit, upload, window_s=window_s, metadata=metadata, lines=envelopes.lines)
         if envelopes.errors:
             return await note(errors=envelopes.errors)
-        refused: list[Refused] = []
         # By this key a submission that was cut off before its note finds its batch again.
         batch = {
             "key": f"upload:{upload.id}",
@@ -88,16 +95,30 @@ async def submit_upload(
             "deadline": await ledger.uploads.now() + order.window,
         }
         bounds = InputBounds(settings.http_max_lines, settings.http_max_lines)
-        jobs_order = InputOrder([jobs.name], batch, tenant=upload.tenant, submitter=order.submitter, bounds=bounds)
-        submission = Submission(jobs_order, settings, on_refused=refused.append)
-        accepted = None if submission.empty else await submission.write(ledger)
+        refused, accepted = envelopes.refused, None
+        if len(refused) < envelopes.lines:
+            jobs_order = InputOrder(
+                [jobs.name],
+                batch,
+                tenant=upload.tenant,
+                submitter=order.submitter,
+                bounds=bounds,
+                refused=refused,
+                named=_names_of(content.name, order.orders),
+            )
+            submission = Submission(jobs_order, settings)
+            refused = submission.intake.refused
+            accepted = None if submission.empty else await submission.write(ledger)
     if accepted is None or accepted.batch_id is None:
-        errors = [
-            {**_error(line.line, "invalid_request", line.message, line.field), "custom_id": line.custom_id}
-            for line in refused[:MOST_ERRORS]
-        ]
-        return await note(errors=errors)
+        return await note(errors=_errors_of(refused))
     return await note(batch_id=accepted.batch_id)
+
+
+def _errors_of(refused: list[Refused]) -> list[dict[str, Any]]:
+    return [
+        {**_error(line.line, "invalid_request", line.message, line.field), "custom_id": line.custom_id}
+        for line in sorted(refused, key=lambda line: line.position)[:MOST_ERRORS]
+    ]
 
 
 def _file(stem: Path) -> Any:
@@ -112,42 +133,70 @@ class _Envelopes:
     order: BatchOrder
     catalog: Installation
     lines: int = 0
+    """Those that are not blank."""
     errors: list[dict[str, Any]] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    """Lines in a right envelope whose order is at fault."""
     _places: dict[str, int] = field(default_factory=dict)
     """The line of each custom id."""
 
     def unwrap(self, name: str, jobs: IO[bytes]) -> None:
         """Writes the job of each line without its envelope, up to too many errors."""
         last = 1
-        for number, line in read_lines(name):
+        for number, content in read_lines(name):
             self.lines += 1
             try:
-                job = self._job(parse_line(line))
-                self._require_unique(job["custom_id"], number)
+                row = parse_line(content)
+                own = _job(row, self.order.endpoint)
+                self._require_unique(own["custom_id"], number)
             except InputError as error:
                 self.errors.append(_error(number, _CODES.get(error.field, "invalid_request"), str(error), error.field))
                 if len(self.errors) == MOST_ERRORS:
                     break
-            else:
-                # Its line stays the one that it had, also behind blank ones.
-                jobs.write(b"\n" * (number - last) + orjson.dumps(job))
-                last = number
+                continue
+            line = Refused(number - 1, "", None, own["custom_id"], f"{display_name(jobs.name)}, line {number}")
+            if (job := self._ordered(own, row["body"], line)) is None:
+                continue
+            # Its line stays the one that it had, also behind blank ones.
+            jobs.write(b"\n" * (number - last) + orjson.dumps(job))
+            last = number
         jobs.flush()
         if not self.lines:
             self.errors.append(_error(None, "empty_file", "The input file is empty.", "input_file_id"))
 
-    def _job(self, row: Any) -> dict[str, Any]:
-        job, read = _job(row, self.order.endpoint), self.order.read
-        if read is None:
+    def _ordered(self, job: dict[str, Any], body: dict[str, Any], line: Refused) -> dict[str, Any] | None:
+        """The job of a line; None where its order is at fault."""
+        if self.order.orders is None:
             return job
         try:
-            return {**read(row["body"], self.catalog), "custom_id": job["custom_id"]}
+            return {**self.order.orders.job(body, self.catalog), "custom_id": line.custom_id}
         except InputError as error:
-            raise InputError(f"body.{error}", field=f"body.{error.field}") from error
+            self.refused.append(replace(line, message=str(error), field=error.field))
+            return None
 
     def _require_unique(self, custom_id: str, number: int) -> None:
         if (earlier := self._places.setdefault(custom_id, number)) != number:
             raise InputError(f"{custom_id!r} is that of line {earlier} already", field="custom_id")
+
+
+def _names_of(name: str, orders: Orders | None) -> Callable[[Refused], Refused] | None:
+    """Tells refused jobs by the parameters of their orders; it reads the file again, as far as the last of them."""
+    if orders is None:
+        return None
+    lines, at, content = read_lines(name), 0, None
+
+    def named(line: Refused) -> Refused:
+        nonlocal at, content
+        number = line.position + 1
+        # Those that come behind a later one tell of other jobs, by names that both have.
+        if line.field is None or number < at:
+            return line
+        while at < number:
+            at, content = next(lines)
+        error = orders.named(InputError(line.message, field=line.field), parse_line(content)["body"])
+        return replace(line, message=str(error), field=error.field)
+
+    return named
 
 
 def _job(row: Any, endpoint: str) -> dict[str, Any]:
