@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tasks.text.fact_words import FactWords, Side, fact_words, root_of
 from tasks.text.numbers import number
+from tasks.text.sentences import HIDDEN
 
 
 class Kind(StrEnum):
@@ -70,6 +71,8 @@ _TOKEN_OR_ADDRESS = re.compile(
     + _TOKEN.pattern
 )
 """The parts of an address have the lengths of RFC 5321 and RFC 1035: without a bound a row of letters and points takes minutes."""
+_HIDING_TOKEN = re.compile(_TOKEN_OR_ADDRESS.pattern.replace(r"[^\W\d_])+", rf"[^\W\d_]{HIDDEN.pattern}*)+", 1))
+"""The same for a text with characters that nobody sees within its words."""
 _ADDRESS_SIGNS = ("@", "://", "www.")
 _RAISED = re.compile("[¹²³⁰⁴-⁹]")
 _SUPERSCRIPT = re.compile(r"(?<=[\d\w.,;:!?)\"])[¹²³⁰⁴-⁹]+(?![\w])")
@@ -627,8 +630,10 @@ def _split(text: str) -> list[_Token]:
     tokens: list[_Token] = []
     # To look for addresses everywhere takes as long again.
     pattern = _TOKEN_OR_ADDRESS if any(sign in text for sign in _ADDRESS_SIGNS) else _TOKEN
+    if is_hiding := not text.isascii() and HIDDEN.search(text) is not None:
+        pattern = _HIDING_TOKEN
     for match in pattern.finditer(text):
-        kind, token = match.lastgroup or "", match[0]
+        kind, token = match.lastgroup or "", HIDDEN.sub("", match[0]) if is_hiding else match[0]
         start, end = match.span()
         low = token.casefold() if kind == "word" else token
         if low == "cannot":

@@ -426,8 +426,12 @@ _LAST_MARK = 0x1EFFF
 """No combining mark is beyond."""
 
 
+HIDDEN = re.compile("[\u00ad\u200b\u2060\ufeff]")
+"""Characters that nobody sees: where a word may be cut, and the like; texts out of PDF files have them inside words."""
+
+
 def _with_plain_marks(text: str) -> str:
-    text = text.replace("’", "'")
+    text = HIDDEN.sub("", text.replace("’", "'"))
     if "\u00a0" in text or "\u202f" in text or "\u2009" in text:
         text = _SPACED_THOUSANDS.sub("", text)
     return text

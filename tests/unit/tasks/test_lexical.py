@@ -447,3 +447,14 @@ def test_a_wrapping_changes_no_verdict(wrapping: str) -> None:
 )
 def test_a_quotation_supports_nothing_beside_it(source: str, response: str, expected: Verdict) -> None:
     assert check(response, {"content": source}).claims[-1].verdict is expected
+
+
+@pytest.mark.parametrize("hidden", ["\u00ad", "\u200b", "\u2060", "\ufeff"])
+@pytest.mark.parametrize(("amount", "verdict"), [(200, Verdict.SUPPORTED), (300, Verdict.CONTRADICTED)])
+def test_what_nobody_sees_in_a_word_changes_no_verdict(hidden: str, amount: int, verdict: Verdict) -> None:
+    source = (
+        f"The can{hidden}cel{hidden}lation fee of the Ba{hidden}sic tar{hidden}iff is 200 euros. It is due at once."
+    )
+    claim = f"The cancellation fee of the Basic tariff is {amount} euros."
+    assert only(claim, source).verdict is verdict
+    assert only(claim.replace("fee", f"f{hidden}ee"), source.replace(hidden, "")).verdict is verdict
