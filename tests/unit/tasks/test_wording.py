@@ -23,6 +23,11 @@ DENIALS = {
         "I cannot answer this question based on the available information.",
         "This is not addressed in the sources.",
         "Sorry, the sources don't mention that.",
+        "I cannot determine the rent.",
+        "It cannot be determined how high the deposit is.",
+        "It is unclear how high the deposit is.",
+        "I'm unsure how high the deposit is.",
+        "The deposit cannot be determined from the sources.",
     ),
     "de": (
         "Die Quellen enthalten dazu keine Informationen.",
@@ -33,6 +38,8 @@ DENIALS = {
         "Die vorliegenden Texte geben darüber keine Auskunft.",
         "Anhand der Quellen lässt sich die Frage nicht beantworten.",
         "Die Quellen nennen keinen Preis.",
+        "Ich kann nicht feststellen, wie hoch die Kaution ist.",
+        "Es ist unklar, wie hoch die Kaution ist.",
     ),
     "es": (
         "Las fuentes no mencionan el precio.",
@@ -42,6 +49,7 @@ DENIALS = {
         "No puedo responder a esta pregunta con las fuentes disponibles.",
         "Los documentos no dicen nada sobre el aparcamiento.",
         "No lo sé.",
+        "No está claro cuál es el depósito.",
     ),
     "fr": (
         "Les sources ne mentionnent pas le prix.",
@@ -80,6 +88,9 @@ STATEMENTS = (
     "Pets are not allowed.",
     "The sources do not say, but the rent is 500 EUR.",
     "The information must not be passed on to third parties.",
+    "The rent is 500 euros, it is unclear when it is due.",
+    "The text is unclear and the fee is 300 euros.",
+    "The ownership of the dog is unclear.",
     "No fee is charged for the first year.",
     "Haustiere sind nicht erlaubt.",
     "Das Dokument ist ohne Unterschrift nicht gültig.",
