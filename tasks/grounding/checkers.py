@@ -202,7 +202,7 @@ class Lexical:
 
     def _judge(self, answer: CheckInput) -> Iterator["_Judged"]:
         reader = _Reader(answer)
-        texts = [read_claim(claim.text, reader.code) for claim in answer.claims]
+        texts = [read_claim(claim.text, lambda: reader.code) for claim in answer.claims]
         search = search_sources(answer.request.context, frozenset[str]().union(*(text.content for text in texts)))
         for claim, text in zip(answer.claims, texts, strict=True):
             yield self._judged(reader, search, claim, text)

@@ -7,7 +7,7 @@ import hashlib
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
@@ -68,7 +68,8 @@ class ClaimText:
     words: tuple[str, ...]
     content: frozenset[str]
     """Content words, as stems."""
-    code: str | None
+    language: Callable[[], str | None]
+    """The language of its answer; asked for only where a claim is measured, and a copy is not."""
 
     @property
     def text(self) -> str:
@@ -90,15 +91,15 @@ class ClaimText:
     @cached_property
     def names(self) -> frozenset[str]:
         """The stems of the words of its names."""
-        facts = read_facts(self.raw, self.code).facts
+        facts = read_facts(self.raw, self.language()).facts
         listed = [self.raw[fact.start : fact.end] for fact in facts if fact.kind is Kind.NAME]
         return frozenset(stem for stem in content_words(words(" ".join(listed))) & self.content if stem[0] > _DIGIT_END)
 
 
-def read_claim(text: str, code: str | None = None) -> ClaimText:
-    """Reads a claim without citation markers; ``code`` is the language of its answer."""
+def read_claim(text: str, language: Callable[[], str | None] = lambda: None) -> ClaimText:
+    """Reads a claim without citation markers, with the language of its answer."""
     read = words_of(text)
-    return ClaimText(text, read.words, read.content, code)
+    return ClaimText(text, read.words, read.content, language)
 
 
 class Measurement(NamedTuple):
