@@ -2,14 +2,25 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
+from itertools import chain
 from operator import itemgetter, or_
 
 from schemas.job import SourceContext
-from tasks.questions.subject import EXPECTED, Masks, SubjectScore, is_expected, mask_source, read_question
-from tasks.text.sentences import Span
-from tasks.text.source_index import index_in_time
+from tasks.questions.subject import (
+    EXPECTED,
+    Masks,
+    Question,
+    SubjectScore,
+    is_expected,
+    mask_source,
+    read_question,
+    title_share,
+)
+from tasks.text.sentences import Span, words
+from tasks.text.source_index import index_in_time, metadata_stems
+from tasks.text.wording import stems_of
 
 _LEAST_WORDS = 2
 """Words of content; a shorter question names no subject."""
@@ -39,11 +50,21 @@ def is_about(
     scorers = [
         (SubjectScore(part), EXPECTED if any(is_expected(part, text) for text in texts) else 0.0) for part in parts
     ]
+
+    def suffices(inside: int, beside: int, masks: Masks) -> bool:
+        return any(scorer.score(inside, beside, masks) + bonus >= least for scorer, bonus in scorers)
+
     spans: defaultdict[int, list[Span]] = defaultdict(list)
     for number, span in evidence:
         spans[number].append(span)
+    # What surrounds the evidence only adds to it: mostly its own words are enough, and no source is read.
+    inside = _bits(parts[0], stems_of(words(" ".join(texts))))
+    metadata = _bits(parts[0], chain.from_iterable(metadata_stems(sources[number].metadata) for number in spans))
+    share = max(title_share(parts[0], sources[number].metadata) for number in spans)
+    if suffices(inside, inside, Masks([], metadata, inside | metadata, share)):
+        return True
     inside = beside = metadata = whole = 0
-    title_share = 0.0
+    share = 0.0
     for number, places in spans.items():
         index = index_in_time(sources[number].content)
         masks = mask_source(parts[0], index, sources[number].metadata)
@@ -54,8 +75,13 @@ def is_about(
             beside |= reduce(or_, masks.passages[max(0, first - 1) : last + 1], 0)
         metadata |= masks.metadata
         whole |= masks.whole
-        title_share = max(title_share, masks.title_share)
-        together = Masks([], metadata, whole, title_share)
-        if any(scorer.score(inside, beside, together) + bonus >= least for scorer, bonus in scorers):
+        share = max(share, masks.title_share)
+        if suffices(inside, beside, Masks([], metadata, whole, share)):
             return True
     return False
+
+
+def _bits(question: Question, stems: Iterable[str]) -> int:
+    """The bits of those words of a question that are among some stems."""
+    found = frozenset(stems)
+    return sum([1 << bit for bit, stem in enumerate(question.stems) if stem in found])
