@@ -83,5 +83,5 @@ def is_about(
 
 def _bits(question: Question, stems: Iterable[str]) -> int:
     """The bits of those words of a question that are among some stems."""
-    found = frozenset(stems)
-    return sum([1 << bit for bit, stem in enumerate(question.stems) if stem in found])
+    present = frozenset(stems)
+    return sum([1 << bit for bit, stem in enumerate(question.stems) if stem in present])

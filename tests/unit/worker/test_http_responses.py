@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from tasks.errors import InputError
-from worker.http.openai_responses import _parameter
 from worker.http.problems import Problem
 from worker.http.response_events import pieces_of
-from worker.http.response_order import job_of, parse_order
+from worker.http.response_order import _parameter, job_of, parse_order
 
 
 def encoded(text: str, head: str = "data:text/plain;base64,") -> str:
