@@ -258,7 +258,7 @@ class _Input:
             kind, role = item.get("type", "message"), item.get("role")
             # Not a set: some send a list, which can't be looked up in one.
             if kind == "function_call":
-                self._say("assistant", str(item.get("arguments")))
+                self._say("assistant", str(item.get("arguments", "")))
             elif kind == "function_call_output" or role == "tool":
                 self.history.append(("user", self._text(item.get("output", item.get("content")), place)))
             elif kind != "message":

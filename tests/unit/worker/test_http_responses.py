@@ -8,7 +8,7 @@ import pytest
 from tasks.errors import InputError
 from worker.http.problems import Problem
 from worker.http.response_events import pieces_of
-from worker.http.response_order import _parameter, job_of, parse_order
+from worker.http.response_order import _job_of, _parameter, parse_order
 
 
 def encoded(text: str, head: str = "data:text/plain;base64,") -> str:
@@ -16,7 +16,7 @@ def encoded(text: str, head: str = "data:text/plain;base64,") -> str:
 
 
 def job(**order: Any) -> dict[str, Any]:
-    return job_of(parse_order(order), {"mine", "openai"}.__contains__)
+    return _job_of(parse_order(order), {"mine", "openai"}.__contains__)
 
 
 def test_files_and_titled_texts_are_sources_and_the_other_texts_the_question() -> None:
@@ -94,8 +94,8 @@ def test_options_become_the_config_and_the_config_of_the_order_goes_before() -> 
         ({"input": ""}, "input"),
         ({"input": [1]}, "input"),
         ({"input": [{"role": "assistant", "content": "So."}]}, "input"),
-        ({"input": [{"role": "tool", "content": "x"}]}, "input[0].role"),
-        ({"input": [{"type": "function_call"}]}, "input[0]"),
+        ({"input": [{"role": "judge", "content": "x"}]}, "input[0].role"),
+        ({"input": [{"type": "item_reference"}]}, "input[0]"),
         ({"input": [{"role": "user", "content": 7}]}, "input[0].content"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
         (
@@ -127,7 +127,7 @@ def test_a_source_that_is_refused_is_named_where_it_came_from() -> None:
     order = parse_order({"input": [{"role": "user", "content": content}], "sources": ["One.", None]})
 
     places = [_parameter(field, order) for field in ("context.0.page", "context.1", "context.2", "query", "priority")]
-    assert places == ["input[0].content[1].page", "sources[0]", "sources[1]", "input", None]
+    assert places == ["input[0].content[1].page", "sources[0]", "sources[1]", "input", "priority"]
 
 
 @pytest.mark.parametrize("text", ["", " ", "One.", "One two  three\n\nfour five six seven. \n", "\n\n- a\n- b [1]"])
