@@ -25,7 +25,7 @@ PARTIAL = {
     "worker.http.response_document._CODES": "causes that the API of OpenAI has a code for",
     "worker.ledger.browsing._WINDOWS": "orders by time",
     "worker.ledger.fleet._REMEDIES": "causes that pause a lane",
-    "worker.operations.failure_causes._REMEDIES": "causes that went away by themselves have none",
+    "worker.operations.overview._REMEDIES": "causes that went away by themselves have none",
     "worker.operations.overview._SCOPES": "holds for a budget",
     "worker.providers.adapter._HAS_NOT": "lanes with fewer parameters",
     "worker.providers.vendors.VENDORS": "kinds of one vendor",

@@ -52,10 +52,13 @@ set-proc-title no
 
 
 _KEEP_CANARY = (
-    f"""EVAL "redis.call('SET', KEYS[1], redis.call('INFO', 'server'):match('run_id:(%w+)'), 'XX')" 1 {CANARY}"""
+    "EVAL",
+    "redis.call('SET', KEYS[1], redis.call('INFO', 'server'):match('run_id:(%w+)'), 'XX')",
+    "1",
+    CANARY,
 )
 """After a clean stop, which writes everything to disk: the canary, if there is one, holds for this run."""
-_DROP_CANARY = f"DEL {CANARY}"
+_DROP_CANARY = ("DEL", CANARY)
 """After a crash: a later clean stop must not say that nothing was lost."""
 
 
@@ -96,7 +99,7 @@ class ValkeyServer:
     def prepare(self, port: int, account: Account, guard: int) -> None:  # noqa: ARG002 - it runs no program here
         """Writes the configuration; called only while the server is down."""
         # The server itself removes its pid file when it is stopped; a crash leaves it.
-        self._first_command.write_text(_DROP_CANARY if self.identity.pid_file.exists() else _KEEP_CANARY)
+        self._first_command.write_text("\n".join(_DROP_CANARY if self.identity.pid_file.exists() else _KEEP_CANARY))
         text = _CONFIGURATION.format(
             host=LOOPBACK,
             port=port,
@@ -129,16 +132,22 @@ class ValkeyServer:
     def settle(self, port: int) -> None:
         """Tells workers whether results may be lost: after a clean stop they need publish none again."""
         if self._first_command.exists():
-            self._ask(port, self._first_command.read_text())
+            self._ask(port, *self._first_command.read_text().split("\n"))
             self._first_command.unlink()
 
-    def _ask(self, port: int, command: str) -> list[bytes]:
+    def _ask(self, port: int, *command: str) -> list[bytes]:
         """Logs in and gives one command; returns the first line of both replies."""
         # By hand: every command asks this, and few of them need the Redis library, which takes long to load.
         with socket.create_connection((LOOPBACK, port), _PATIENCE_S) as connection:
-            connection.sendall(f"AUTH {self.password}\r\n{command}\r\n".encode())
+            connection.sendall(_encoded("AUTH", self.password) + _encoded(*command))
             with connection.makefile("rb") as replies:
                 return [replies.readline(_REPLY_BYTES) for _ in range(2)]
+
+
+def _encoded(*words: str) -> bytes:
+    """A command in Redis's protocol: no word, such as a password with a space, can end it."""
+    lines = (b"$%d\r\n%b\r\n" % (len(word), word) for word in map(str.encode, words))
+    return b"*%d\r\n" % len(words) + b"".join(lines)
 
 
 def _quote(path: Path) -> str:
