@@ -34,8 +34,8 @@ def read_job(raw: dict[str, Any], *, check_only: bool = False) -> dict[str, Any]
     Raises: InputError naming the field.
     """
     try:
-        rows = questions_of(raw)
-        return _read_job(rows[0] if len(rows) == 1 else raw, check_only=check_only)
+        (row,) = questions_of(raw, most=1)
+        return _read_job(row, check_only=check_only)
     except RecursionError:
         raise InputError("lists and objects are nested too deeply; make the job flatter") from None
 

@@ -8,11 +8,16 @@ from tasks.raw_jobs.names import field_of, is_field
 DEEPEST = 6
 """Objects in each other that are looked into; SQuAD has its questions in the third."""
 
+MOST_COPIED = 100_000
+"""Values around the questions of a row, each counted once a question: all of them are copied to each."""
+
 _ASKS = frozenset({"query", "conversation_history"})
 
 
-def questions_of(row: Any) -> Sequence[Any]:
+def questions_of(row: Any, most: int = MOST_COPIED) -> Sequence[Any]:
     """The rows of a row: the nearest objects in it that ask, each with what stands around it; the row itself where none does.
+
+    Also where more than ``most`` ask, or so much stands around them that to copy it would take long.
 
     >>> questions_of({"text": "It closes.", "qas": [{"question": "When?"}, {"question": "Why?"}]})
     [{'text': 'It closes.', 'question': 'When?'}, {'text': 'It closes.', 'question': 'Why?'}]
@@ -32,6 +37,8 @@ def questions_of(row: Any) -> Sequence[Any]:
             if isinstance(inner, dict)
         ]
     asking = [(each, way) for each, way in level if not _ASKS.isdisjoint(map(field_of, each))]
+    if len(asking) > most or sum(len(outer) for _, way in asking for outer, _ in way) > MOST_COPIED:
+        asking = []
     ways = {(id(outer), key) for _, way in asking for outer, key in way}
     return [_with_sources(_with_surroundings(each, way, ways)) for each, way in asking] or (_with_sources(row),)
 

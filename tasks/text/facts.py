@@ -71,8 +71,6 @@ _TOKEN_OR_ADDRESS = re.compile(
     + _TOKEN.pattern
 )
 """The parts of an address have the lengths of RFC 5321 and RFC 1035: without a bound a row of letters and points takes minutes."""
-_HIDING_TOKEN = re.compile(_TOKEN_OR_ADDRESS.pattern.replace(r"[^\W\d_])+", rf"[^\W\d_]{HIDDEN.pattern}*)+", 1))
-"""The same for a text with characters that nobody sees within its words."""
 _ADDRESS_SIGNS = ("@", "://", "www.")
 _RAISED = re.compile("[¹²³⁰⁴-⁹]")
 _SUPERSCRIPT = re.compile(r"(?<=[\d\w.,;:!?)\"])[¹²³⁰⁴-⁹]+(?![\w])")
@@ -106,8 +104,18 @@ def read_facts(text: str, code: str | None) -> FactText:
     """Reads a sentence with the words of a language."""
     words = fact_words(code)
     if not text.isascii():
+        if HIDDEN.search(text) is not None:
+            return _read_hiding(text, code)
         text = text.translate(_DIGITS)
     return _Reader(text, words, _plain_words(code)).read()
+
+
+def _read_hiding(text: str, code: str | None) -> FactText:
+    """Reads a text without the characters that nobody sees in it; its facts stand where they do with these."""
+    places = [at for at, character in enumerate(text) if HIDDEN.match(character) is None]
+    read = read_facts("".join([text[at] for at in places]), code)
+    facts = [fact._replace(start=places[fact.start], end=places[fact.end - 1] + 1) for fact in read.facts]
+    return read._replace(text=text, facts=tuple(facts))
 
 
 class _Token(NamedTuple):
@@ -630,10 +638,8 @@ def _split(text: str) -> list[_Token]:
     tokens: list[_Token] = []
     # To look for addresses everywhere takes as long again.
     pattern = _TOKEN_OR_ADDRESS if any(sign in text for sign in _ADDRESS_SIGNS) else _TOKEN
-    if is_hiding := not text.isascii() and HIDDEN.search(text) is not None:
-        pattern = _HIDING_TOKEN
     for match in pattern.finditer(text):
-        kind, token = match.lastgroup or "", HIDDEN.sub("", match[0]) if is_hiding else match[0]
+        kind, token = match.lastgroup or "", match[0]
         start, end = match.span()
         low = token.casefold() if kind == "word" else token
         if low == "cannot":

@@ -99,7 +99,8 @@ class ValkeyServer:
     def prepare(self, port: int, account: Account, guard: int) -> None:  # noqa: ARG002 - it runs no program here
         """Writes the configuration; called only while the server is down."""
         # The server itself removes its pid file when it is stopped; a crash leaves it.
-        self._first_command.write_text("\n".join(_DROP_CANARY if self.identity.pid_file.exists() else _KEEP_CANARY))
+        command = _DROP_CANARY if self.identity.pid_file.exists() else _KEEP_CANARY
+        write_atomically(self._first_command, "\n".join(command))
         text = _CONFIGURATION.format(
             host=LOOPBACK,
             port=port,

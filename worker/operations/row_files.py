@@ -48,30 +48,69 @@ def form_of(output: str, form: FileForm | None) -> FileForm:
 
 # ---- columns ---------------------------------------------------------------------------------------------------------
 
-_KINDS = {"": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
-
-
-def _columns(text: str) -> dict[str, type]:
-    """Reads names, each with its type but where that is text."""
-    pairs = (each.partition(":") for each in text.split())
-    return {name: _KINDS[kind] for name, _, kind in pairs}
-
-
-RESULT_COLUMNS = _columns(
-    "custom_id position:int state outcome query response confidence:float decided:dict grounding_score:float "
-    "answer_quality:float sufficient_context:bool reasoning abstain_reason warnings:list failure_kind failure_message "
-    "held_reason citations:list claims:list sources_used:list sources_provided:int values:list structured:dict "
-    "output_format cost_usd tokens_used:int usage:dict asks:list latency_ms:float timing_ms:dict provider_snapshot:dict "
-    "prompt_version metadata:dict job_id batch_id message_id trace_id shared_from replay_of truncated:bool"
-)
+RESULT_COLUMNS: dict[str, type] = {
+    "custom_id": str,
+    "position": int,
+    "state": str,
+    "outcome": str,
+    "query": str,
+    "response": str,
+    "confidence": float,
+    "decided": dict,
+    "grounding_score": float,
+    "answer_quality": float,
+    "sufficient_context": bool,
+    "reasoning": str,
+    "abstain_reason": str,
+    "warnings": list,
+    "failure_kind": str,
+    "failure_message": str,
+    "held_reason": str,
+    "citations": list,
+    "claims": list,
+    "sources_used": list,
+    "sources_provided": int,
+    "values": list,
+    "structured": dict,
+    "output_format": str,
+    "cost_usd": str,
+    "tokens_used": int,
+    "usage": dict,
+    "asks": list,
+    "latency_ms": float,
+    "timing_ms": dict,
+    "provider_snapshot": dict,
+    "prompt_version": str,
+    "metadata": dict,
+    "job_id": str,
+    "batch_id": str,
+    "message_id": str,
+    "trace_id": str,
+    "shared_from": str,
+    "replay_of": str,
+    "truncated": bool,
+}
 """Of a table of results; lists and objects are JSON in a cell."""
 
 _REASONS = [f"{EXPORT_MARK}{name}" for name in ("state", "kind", "message", "job_id", "batch_id")]
 
-JOB_COLUMNS = _columns(
-    "custom_id query context:list response config:dict system_instructions conversation_history:list retrieval_record_id "
-    "trace_id request_id intent aggregate:bool priority:int metadata:dict " + " ".join(_REASONS)
-)
+JOB_COLUMNS: dict[str, type] = {
+    "custom_id": str,
+    "query": str,
+    "context": list,
+    "response": str,
+    "config": dict,
+    "system_instructions": str,
+    "conversation_history": list,
+    "retrieval_record_id": str,
+    "trace_id": str,
+    "request_id": str,
+    "intent": str,
+    "aggregate": bool,
+    "priority": int,
+    "metadata": dict,
+    **dict.fromkeys(_REASONS, str),
+}
 """Of a table of failed jobs; what begins with the mark of an export is left out when it is read as input."""
 
 _ENDED = frozenset({JobState.FAILED, JobState.EXPIRED, JobState.CANCELLED})

@@ -452,9 +452,7 @@ def test_a_quotation_supports_nothing_beside_it(source: str, response: str, expe
 @pytest.mark.parametrize("hidden", ["\u00ad", "\u200b", "\u2060", "\ufeff"])
 @pytest.mark.parametrize(("amount", "verdict"), [(200, Verdict.SUPPORTED), (300, Verdict.CONTRADICTED)])
 def test_what_nobody_sees_in_a_word_changes_no_verdict(hidden: str, amount: int, verdict: Verdict) -> None:
-    source = (
-        f"The can{hidden}cel{hidden}lation fee of the Ba{hidden}sic tar{hidden}iff is 200 euros. It is due at once."
-    )
+    source = f"The can{hidden}cel{hidden}lation fee of the Ba{hidden}sic tar{hidden}iff is 200 eu{hidden}ros. It is due at once."
     claim = f"The cancellation fee of the Basic tariff is {amount} euros."
     assert only(claim, source).verdict is verdict
     assert only(claim.replace("fee", f"f{hidden}ee"), source.replace(hidden, "")).verdict is verdict

@@ -12,7 +12,8 @@ from schemas.batch import BatchRequest
 from schemas.job import GenerationConfig, JobRequest, Sampling, SourceContext
 from schemas.quality import QualityConstants
 from tasks.errors import InputError
-from tasks.raw_jobs import shorten_metadata
+from tasks.raw_jobs import read_job, shorten_metadata
+from tasks.raw_jobs.nested import questions_of
 from tasks.raw_jobs.printed import structure_of
 from tasks.submit import parse_request, validated
 
@@ -381,3 +382,11 @@ def test_the_marker_of_a_job_goes_before_that_of_its_batch_under_either_name(own
     raw = {"query": "Why?", "config": {own: "<{title}>"}}
     assert parse_request(raw, {shared: "({index})"})[0].config.citation_style == "<{title}>"
     assert parse_request({"query": "Why?"}, {shared: "({index})"})[0].config.citation_style == "({index})"
+
+
+def test_questions_are_not_taken_apart_where_each_would_take_much_along() -> None:
+    row = {"turns": [{"question": f"Why {n}?"} for n in range(400)], **{f"note {n}": n for n in range(400)}}
+    assert questions_of(row) == (row,)
+    few = {**row, "turns": row["turns"][:2]}  # type: ignore[index]
+    assert [each["question"] for each in questions_of(few)] == ["Why 0?", "Why 1?"]
+    assert "query" not in read_job(few)
