@@ -80,9 +80,9 @@ def _joined(words: Sequence[str]) -> str:
 def _path(location: Sequence[int | str], value: Any) -> Iterator[int | str]:
     """The parts of a place that are keys and positions of the value; the others name a kind of the validator's."""
     for part in location:
-        inner = dict(enumerate(value)) if isinstance(value, list | tuple) else value
-        if isinstance(inner, Mapping) and part in inner:
-            value = inner[part]
+        positions = range(len(value)) if isinstance(value, list | tuple) else ()
+        if part in (value if isinstance(value, Mapping) else positions):
+            value = value[part]
         elif isinstance(value, Mapping) and _FIELD.fullmatch(str(part)):
             # Missing there, or made of other keys.
             value = None

@@ -196,13 +196,15 @@ def _is_hidden(text: str) -> bool:
 def _near(words: Sequence[str], pattern: re.Pattern[str], text: str) -> bool:
     """Tells whether a pattern matches around one of the words."""
     for word in words:
-        if word not in text:
-            continue
-        place = text.find(word)
-        while place >= 0:
-            if pattern.search(text, max(0, place - _BEFORE), place + _AFTER):
+        start = text.find(word)
+        while start >= 0:
+            # Words close together have one search: a text of nothing else would be read a dozen times.
+            last, following = start, text.find(word, start + 1)
+            while last < following < last + _AFTER:
+                last, following = following, text.find(word, following + 1)
+            if pattern.search(text, max(0, start - _BEFORE), last + _AFTER):
                 return True
-            place = text.find(word, place + len(word))
+            start = following
     return False
 
 

@@ -39,6 +39,8 @@ _FOREIGN = 0.25
 """Share of characters beyond ASCII above which a text is compared in its own script."""
 _MOST_COMPARED = 3
 """Most sources to compare word by word, those with most equal pieces first."""
+MOST_SEARCHED = 100
+"""Sources, the best, among which a near-duplicate is looked for: among all of 2,000 it would take seconds of the workers' loop."""
 
 _AS_WRITTEN = re.compile(r"[^\W\d_]+")
 
@@ -67,7 +69,6 @@ class ShownSources:
         self._separator = ""
         self._whole: dict[str, list[int]] = {}
         self._pieces: dict[int, set[str]] = {}
-        self._all_pieces: set[str] = set()
         self._sources: dict[int, tuple[str, Mapping[str, Any]]] = {}
         self._words: dict[int, tuple[list[str], frozenset[tuple[str, ...]]]] = {}
 
@@ -92,11 +93,11 @@ class ShownSources:
                 return other, exactly
         self.search_texts[index] = folded
         self.beyond_ascii[index] = replaced - content.count("?") if replaced else 0
-        self._plain[index] = plain
         self._sources[index] = content, metadata
         self._whole.setdefault(whole, []).append(index)
-        self._pieces[index] = pieces
-        self._all_pieces |= pieces
+        if len(self._plain) < MOST_SEARCHED:
+            self._plain[index] = plain
+            self._pieces[index] = pieces
         return None
 
     def remove(self, index: int) -> None:
@@ -113,11 +114,9 @@ class ShownSources:
     def _candidates(self, plain: str, pieces: set[str]) -> Sequence[int]:
         """The sources that this one may repeat, those with most equal pieces first."""
         if len(pieces) >= _FEW_PIECES:
-            least = _SHARED * len(pieces)
-            if len(self._all_pieces & pieces) < least:
-                return ()
-            common = ((len(other_pieces & pieces), index) for index, other_pieces in self._pieces.items())
-            return [index for count, index in sorted(common, key=lambda vote: (-vote[0], vote[1])) if count >= least]
+            common = ((len(other & pieces), index) for index, other in self._pieces.items())
+            votes = sorted(common, key=lambda vote: (-vote[0], vote[1]))
+            return [index for count, index in votes if count >= _SHARED * len(pieces)]
         last = max(0, len(plain) - _PROBE)
         probes = {plain[start : start + _PROBE] for start in (0, last // 2, last)}
         return [index for index, other in self._plain.items() if any(probe in other for probe in probes)]

@@ -107,8 +107,18 @@ async def test_an_answer_is_stored_and_goes_to_its_check() -> None:
     assert {"queue", "prompt", "llm"} <= checked.stored.timing_ms.keys()
 
 
-@pytest.mark.parametrize("size", [1_000, BIG_REQUEST_BYTES])
-def test_only_the_prompt_of_a_big_request_is_made_off_the_loop(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+@pytest.mark.parametrize(
+    ("context", "on_loop"),
+    [
+        (["a word " * 100], True),
+        (["a word " * (BIG_REQUEST_BYTES // 7 + 1)], False),
+        ([f"word {number}" for number in range(200)], False),
+    ],
+    ids=["small", "of many bytes", "of many sources"],
+)
+def test_only_the_prompt_of_a_big_request_is_made_off_the_loop(
+    monkeypatch: pytest.MonkeyPatch, context: list[str], *, on_loop: bool
+) -> None:
     threads: list[threading.Thread] = []
     render = generate.render  # type: ignore[attr-defined]
 
@@ -120,12 +130,12 @@ def test_only_the_prompt_of_a_big_request_is_made_off_the_loop(monkeypatch: pyte
 
     async def scenario() -> None:
         harness = GenerateHarness(Registry(ScriptedProvider(answers())))
-        view = await harness.generate(await harness.lease(make_request(context=["a word " * (size // 7 + 1)])))
+        view = await harness.generate(await harness.lease(make_request(context=context)))
         assert view.step is Step.CHECK
 
     asyncio.run(scenario())
 
-    assert [thread is threading.main_thread() for thread in threads] == [size < BIG_REQUEST_BYTES]
+    assert [thread is threading.main_thread() for thread in threads] == [on_loop]
 
 
 async def test_an_attempt_confirmed_too_late_makes_no_call() -> None:
