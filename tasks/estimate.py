@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import reduce
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
@@ -377,9 +377,15 @@ class Estimate:
         """``provider:model`` of each model without a known price."""
         return tuple(dict.fromkeys(row.name for row in self.models if row.cost_usd is None))
 
-    def total(self, amount: Literal["calls", "input_tokens", "output_tokens"]) -> Spread:
+    @property
+    def input_tokens(self) -> Spread:
         """The sum over all models."""
-        return _sum(getattr(row, amount) for row in self.models)
+        return _sum(row.input_tokens for row in self.models)
+
+    @property
+    def output_tokens(self) -> Spread:
+        """The sum over all models."""
+        return _sum(row.output_tokens for row in self.models)
 
     @property
     def cost_usd(self) -> Spread | None:

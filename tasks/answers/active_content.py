@@ -22,15 +22,19 @@ REMOVED = "HTML, script links or images in the answer were removed or made harml
 _SIGN = re.compile(r"<[A-Za-z/!?]|\]\(|!\[|\]:|javascript|vbscript|data:|&#|\bon\w+\s*=", re.IGNORECASE)
 """The first sign of active content; most answers have none."""
 _MAY_BE_SIGN = WordSearch("<", "](", "![", "]:", "&#", patterns=("(?i)javascript|vbscript|data:", r"(?i)on\w+\s*="))
-_ELEMENTS = frozenset(
-    """a abbr address applet area article aside audio b base basefont bdi bdo bgsound big blink blockquote body br button
-    canvas caption center cite code col colgroup data datalist dd del details dfn dialog dir div dl dt em embed fieldset
-    figcaption figure font footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html i iframe image img
-    input ins isindex kbd keygen label layer legend li link listing main map mark marquee math menu menuitem meta meter
-    nav nobr noembed noframes noscript object ol optgroup option output p param picture plaintext portal pre progress q
-    rb rp rt rtc ruby s samp script search section select slot small source span strike strong style sub summary sup svg
-    table tbody td template textarea tfoot th thead time title tr track tt u ul var video wbr xml xmp""".split()
-)
+_ELEMENTS = frozenset({
+    "a", "abbr", "address", "applet", "area", "article", "aside", "audio", "b", "base", "basefont", "bdi", "bdo",
+    "bgsound", "big", "blink", "blockquote", "body", "br", "button", "canvas", "caption", "center", "cite", "code",
+    "col", "colgroup", "data", "datalist", "dd", "del", "details", "dfn", "dialog", "dir", "div", "dl", "dt", "em",
+    "embed", "fieldset", "figcaption", "figure", "font", "footer", "form", "frame", "frameset", "h1", "h2", "h3", "h4",
+    "h5", "h6", "head", "header", "hgroup", "hr", "html", "i", "iframe", "image", "img", "input", "ins", "isindex",
+    "kbd", "keygen", "label", "layer", "legend", "li", "link", "listing", "main", "map", "mark", "marquee", "math",
+    "menu", "menuitem", "meta", "meter", "nav", "nobr", "noembed", "noframes", "noscript", "object", "ol", "optgroup",
+    "option", "output", "p", "param", "picture", "plaintext", "portal", "pre", "progress", "q", "rb", "rp", "rt", "rtc",
+    "ruby", "s", "samp", "script", "search", "section", "select", "slot", "small", "source", "span", "strike", "strong",
+    "style", "sub", "summary", "sup", "svg", "table", "tbody", "td", "template", "textarea", "tfoot", "th", "thead",
+    "time", "title", "tr", "track", "tt", "u", "ul", "var", "video", "wbr", "xml", "xmp",
+})  # fmt: skip
 """Elements of HTML, present and past; another word in angle brackets is the writer's, such as a placeholder."""
 _WITH_CONTENT = re.compile(
     r"<(script|style|iframe|object|noembed|noframes|template|svg|math|xml|title)\b[^<>]*>", re.IGNORECASE

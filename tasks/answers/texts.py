@@ -35,10 +35,9 @@ def fallback(request: JobRequest, kind: str) -> str:
     of the config, else in that of the query, else in English. A job that asks for JSON gets it in JSON.
     """
     config = request.config
-    text = ""
-    if (own := config.fallback_messages) is not None:
-        text = getattr(own, kind) or (own.failed if kind == "refused" else None) or ""
-    return in_format(text or _message(request, kind), kind, config.output_format)
+    own = {} if config.fallback_messages is None else config.fallback_messages.model_dump()
+    text = own.get(kind) or (own.get("failed") if kind == "refused" else None) or _message(request, kind)
+    return in_format(text, kind, config.output_format)
 
 
 def without_answer(request: JobRequest, state: JobState) -> str:

@@ -146,11 +146,9 @@ def show_job(audit: Audit) -> None:
             "sufficient context": result.sufficient_context,
             "answer quality": result.answer_quality,
             "warnings": "; ".join(result.warnings),
-            **{
-                name.replace("_", " "): getattr(grounding, name)
-                for name in ("checkers", "failed_checkers", "skipped_checkers")
-                if grounding
-            },
+            "checkers": grounding and grounding.checkers,
+            "failed checkers": grounding and grounding.failed_checkers,
+            "skipped checkers": grounding and grounding.skipped_checkers,
             "judge by default": _default_judge(audit),
             "failure": f"{result.failure.kind.value}: {result.failure.message}" if result.failure else None,
         },

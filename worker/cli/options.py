@@ -68,9 +68,9 @@ Workers = Annotated[bool, option("Start workers when none run.", panel=TERMINAL)
 
 
 _BY_HAND = (
-    "provider model temperature max_tokens reasoning_effort mode output_format citation_style language audience style "
-    "prompt_name prompt_version on_ungrounded strictness judge timeout_s max_attempts"
-).split()
+    "provider", "model", "temperature", "max_tokens", "reasoning_effort", "mode", "output_format", "citation_style", "language",
+    "audience", "style", "prompt_name", "prompt_version", "on_ungrounded", "strictness", "judge", "timeout_s", "max_attempts",
+)  # fmt: skip
 """Fields of a job's config that a person sets for a whole batch; files name the others."""
 
 _OF_THE_CHECK = frozenset({"on_ungrounded", "strictness", "judge"})
@@ -167,9 +167,15 @@ class Handover:
             except ValueError as error:
                 raise InputError(f"--window: {error}") from None
             after = opening if _TIME_OF_DAY.fullmatch(self.deadline or "") else start
-        fields = {name: getattr(self, name) for name in ("name", "key", "max_cost_usd", "window", "callback_url")}
-        fields["not_before"] = self.not_before and start.isoformat()
-        fields["deadline"] = self.deadline and moment_of(self.deadline, after).isoformat()
+        fields = {
+            "name": self.name,
+            "key": self.key,
+            "max_cost_usd": self.max_cost_usd,
+            "window": self.window,
+            "callback_url": self.callback_url,
+            "not_before": self.not_before and start.isoformat(),
+            "deadline": self.deadline and moment_of(self.deadline, after).isoformat(),
+        }
         batch: dict[str, Any] = {option: value for option, value in fields.items() if value is not None}
         defaults = {option: value for option, value in {"lane": self.lane, "escalate": self.escalate}.items() if value}
         defaults |= self.config

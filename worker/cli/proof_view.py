@@ -26,8 +26,9 @@ def show_proofs(out: Console, proofs: Sequence[PromptProof]) -> None:
     if len(proofs) == 1:
         _show_proof(out, proofs[0])
         return
-    for title, part in (("messages", "messages"), ("bodies", "body")):
-        for finding, count in Counter[Finding](getattr(proof, part) for proof in proofs).most_common():
+    messages, bodies = Counter(proof.messages for proof in proofs), Counter(proof.body for proof in proofs)
+    for title, findings in (("messages", messages), ("bodies", bodies)):
+        for finding, count in findings.most_common():
             out.print(safe(f"{count:,} {title} {_FINDINGS[finding]}"))
     by_reason: dict[tuple[str, ...], list[PromptProof]] = {}
     for proof in proofs:

@@ -41,12 +41,13 @@ BURST_S = 10.0
 KNOWN_S = 600.0
 """Seconds before the ledger went away in which a key must have been valid, to count as known meanwhile."""
 
-PROXY_HEADERS = frozenset(
-    "forwarded via x-real-ip x-client-ip x-cluster-client-ip x-remote-ip x-remote-addr x-proxyuser-ip x-original-host "
-    "x-original-url x-original-forwarded-for x-host x-envoy-external-address x-azure-clientip x-appengine-user-ip "
-    "true-client-ip client-ip fastly-client-ip fly-client-ip do-connecting-ip cf-connecting-ip cf-connecting-ipv6 cf-ray "
-    "cdn-loop x-amz-cf-id x-amzn-trace-id x-cloud-trace-context proxy-connection".split()
-)
+PROXY_HEADERS = frozenset({
+    "forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "x-remote-ip", "x-remote-addr", "x-proxyuser-ip",
+    "x-original-host", "x-original-url", "x-original-forwarded-for", "x-host", "x-envoy-external-address",
+    "x-azure-clientip", "x-appengine-user-ip", "true-client-ip", "client-ip", "fastly-client-ip", "fly-client-ip",
+    "do-connecting-ip", "cf-connecting-ip", "cf-connecting-ipv6", "cf-ray", "cdn-loop", "x-amz-cf-id", "x-amzn-trace-id",
+    "x-cloud-trace-context", "proxy-connection",
+})  # fmt: skip
 """Headers that only a proxy or a network in front of a service adds, beside all that begin with ``X-Forwarded``."""
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")

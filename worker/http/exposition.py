@@ -35,8 +35,6 @@ VALID_S = 10.0
 
 METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"})
 
-FINDINGS = ("stuck", "overdue", "unpublished", "billed_twice", "left_open")
-
 _FAMILIES: dict[Kind, Any] = {
     Kind.GAUGE: GaugeMetricFamily,
     Kind.COUNTER: CounterMetricFamily,
@@ -75,9 +73,15 @@ class LedgerFigures(Collector):
         sums: Iterable[Total],
     ) -> None:
         """Takes over new figures."""
-        findings = {kind: getattr(health, kind) for kind in FINDINGS}
-        findings["quarantined"] = len(health.quarantined)
-        findings["provider_batch_late"] = sum(notice.late for notice in health.remote)
+        findings = {
+            "stuck": health.stuck,
+            "overdue": health.overdue,
+            "unpublished": health.unpublished,
+            "billed_twice": health.billed_twice,
+            "left_open": health.left_open,
+            "quarantined": len(health.quarantined),
+            "provider_batch_late": sum(notice.late for notice in health.remote),
+        }
         paused = [lane for lane in health.lanes if lane.paused]
         waiting = [lane for lane in health.lanes if not lane.paused]
         unserved = [lane for lane in waiting if lane.kind is FailureKind.CONFIGURATION]

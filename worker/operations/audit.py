@@ -92,7 +92,27 @@ def to_json(audit: Audit) -> dict[str, Any]:
     detail, view, messages = audit.detail, audit.detail.view, audit.messages
     return {
         "result": audit.result.model_dump(mode="json"),
-        "job": {name: getattr(view, name) for name in _JOB_FIELDS},
+        "job": {
+            "job_id": view.job_id,
+            "batch_id": view.batch_id,
+            "tenant": view.tenant,
+            "position": view.position,
+            "custom_id": view.custom_id,
+            "state": view.state,
+            "step": view.step,
+            "run": view.run,
+            "round": view.round,
+            "outcome": view.outcome,
+            "held_reason": view.held_reason,
+            "created_at": view.created_at,
+            "scheduled_at": view.scheduled_at,
+            "started_at": view.started_at,
+            "finished_at": view.finished_at,
+            "published_at": view.published_at,
+            "erased_at": view.erased_at,
+            "cost_usd": view.cost_usd,
+            "replay_of": view.replay_of,
+        },
         "request": view.request.model_dump(mode="json"),
         "messages": messages and {
             "sha256": messages.sha256,
@@ -101,14 +121,12 @@ def to_json(audit: Audit) -> dict[str, Any]:
         },
         "proofs": [{"call": call, "sha256": sha256, "proven_by_hash": proven} for call, sha256, proven in audit.proofs],
         "records": [record.model_dump(mode="json") for record in detail.records],
-        **{name: list(getattr(detail, name)) for name in ("attempts", "completions", "events", "labels", "replays")},
+        "attempts": detail.attempts,
+        "completions": detail.completions,
+        "events": detail.events,
+        "labels": detail.labels,
+        "replays": detail.replays,
     }  # fmt: skip
-
-
-_JOB_FIELDS = (
-    "job_id batch_id tenant position custom_id state step run round outcome held_reason created_at scheduled_at started_at "
-    "finished_at published_at erased_at cost_usd replay_of"
-).split()
 
 
 def source_name(source: SourceContext, number: int) -> str:

@@ -70,7 +70,10 @@ def document(report: Report) -> dict[str, Any]:
         "began": figures.span["began"],
         "ended": figures.span["ended"],
         "latency_ms": figures.latency,
-        **{name: getattr(figures, name) for name in ("throughput", "calls", "scores", "failures")},
+        "throughput": figures.throughput,
+        "calls": figures.calls,
+        "scores": figures.scores,
+        "failures": figures.failures,
         "errors": report.errors,
         "variants": [_variant(row) for row in figures.variants],
         "rounds": [_round(row, figures) for row in figures.rounds],
@@ -146,7 +149,10 @@ def _worst(view: JobView) -> dict[str, Any]:
     listed = [*grounding.claims, *values]
     wrong = sorted((claim for claim in listed if claim.verdict.is_doubtful), key=lambda claim: claim.verdict.rank)
     return {
-        **{name: getattr(view, name) for name in ("job_id", "position", "custom_id", "outcome")},
+        "job_id": view.job_id,
+        "position": view.position,
+        "custom_id": view.custom_id,
+        "outcome": view.outcome,
         "query": view.request.query,
         "answer": record.answer,
         "grounding": grounding.grounding_score,
@@ -175,7 +181,7 @@ def _claim(claim: Claim, view: JobView) -> dict[str, Any]:
             }
         )
     return {
-        **{name: getattr(claim, name) for name in ("text", "verdict", "score", "reason", "unaccounted")},
+        **claim.model_dump(include={"text", "verdict", "score", "reason", "unaccounted"}),
         "error": claim.error and claim.error.model_dump(mode="json"),
         "spans": spans,
     }

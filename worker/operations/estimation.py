@@ -276,8 +276,8 @@ def to_json(estimation: Estimation) -> dict[str, Any]:
             for line in estimation.refused
         ],
         "models": [_row(row) for row in estimate.models],
-        "input_tokens": _whole(estimate.total("input_tokens")),
-        "output_tokens": _whole(estimate.total("output_tokens")),
+        "input_tokens": _whole(estimate.input_tokens),
+        "output_tokens": _whole(estimate.output_tokens),
         "cost_usd": estimate.cost_usd and _usd(estimate.cost_usd),
         "unknown_prices": list(estimate.unpriced),
         "largest_reservation_usd": f"{estimate.reserve_usd:f}",
@@ -373,8 +373,8 @@ def deviations(first: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator[D
 def estimate_line(estimation: Estimation) -> str:
     """The estimate in one line, for people."""
     estimate = estimation.estimate
-    tokens = [round(estimate.total(name).usual) for name in ("input_tokens", "output_tokens")]
-    line = f"estimate: {estimate.calls:,} calls, {tokens[0]:,} tokens in, {tokens[1]:,} out; {price_line(estimate)}"
+    tokens_in, tokens_out = round(estimate.input_tokens.usual), round(estimate.output_tokens.usual)
+    line = f"estimate: {estimate.calls:,} calls, {tokens_in:,} tokens in, {tokens_out:,} out; {price_line(estimate)}"
     return f"{line}, without {', '.join(estimate.unpriced)}" if estimate.unpriced and estimate.cost_usd else line
 
 

@@ -16,9 +16,9 @@ from worker.providers.registry import ConfiguredProviders
 from worker.providers.vendors import VENDORS
 from worker.settings import Settings
 
-_DECISIVE = set(
-    "model fallbacks strictness judge default_judge_share judge_max_tokens prompts local_model checkers".split()
-)
+_DECISIVE = {
+    "model", "fallbacks", "strictness", "judge", "default_judge_share", "judge_max_tokens", "prompts", "local_model", "checkers",
+}  # fmt: skip
 """Settings that decide an answer or its check, beside the provider and the calibration; the others only when and how fast."""
 
 _ABOUT_SPEED = ("limits", "model_limits")

@@ -49,12 +49,16 @@ def document(difference: Difference) -> dict[str, Any]:
 
 
 def _side(side: Side) -> dict[str, Any]:
-    record = side.view.record
-    failure = record.failure if record is not None else None
+    view = side.view
+    failure = view.record.failure if view.record is not None else None
     tokens = side.tokens or (None, None)
     return {
         "job_id": side.job_id,
-        **{name: getattr(side.view, name) for name in ("batch_id", "run", "state", "outcome", "held_reason")},
+        "batch_id": view.batch_id,
+        "run": view.run,
+        "state": view.state,
+        "outcome": view.outcome,
+        "held_reason": view.held_reason,
         "model": side.model or None,
         "prompt": side.prompt or None,
         "messages_sha256": side.messages_sha256,

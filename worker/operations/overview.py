@@ -57,10 +57,7 @@ async def batch_overview(ledger: PostgresLedger, batch_id: UUID) -> Overview:
         "errors": await ledger.reading.error_kinds(batch_id),
         "spilled": await ledger.remote_overview.spilled(batch_id),
         "budgets": tuple(budgets) or None,
-        "provider_batches": tuple(
-            RemoteBatchStatus(**{name: getattr(each, name) for name in RemoteBatchStatus.model_fields})
-            for each in remote
-        ),
+        "provider_batches": tuple(RemoteBatchStatus.model_validate(each, from_attributes=True) for each in remote),
     }
     lanes, unserved = await ledger.fleet.lane_notices(), await ledger.fleet.unserved()
     return Overview([status.model_copy(update=further)], lanes, remote, unserved, budgets=budgets)

@@ -162,8 +162,8 @@ def _estimates(estimate: dict[str, Any] | None) -> list[dict[str, Any]]:
     rows = []
     for each in (*deviations(estimate, truth), took):
         name, show = _AMOUNTS[each.name]
-        cells = {part: show(getattr(each, part)) for part in ("usual", "low", "high", "truth")}
-        rows.append({"name": name, **cells, "off": "" if each.off is None else f"{each.off:+.1%}"})
+        row = {"name": name, "usual": show(each.usual), "low": show(each.low), "high": show(each.high)}
+        rows.append({**row, "truth": show(each.truth), "off": "" if each.off is None else f"{each.off:+.1%}"})
     return rows
 
 

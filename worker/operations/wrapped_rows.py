@@ -9,10 +9,10 @@ import orjson
 
 from tasks.raw_jobs.names import field_of, is_field, plain
 
-LISTS = frozenset(
-    "data rows examples questions items records instances samples train validation test dev dataset test_cases goldens "
-    "entries results jobs queries".split()
-)
+LISTS = frozenset({
+    "data", "rows", "examples", "questions", "items", "records", "instances", "samples", "train", "validation", "test", "dev",
+    "dataset", "test_cases", "goldens", "entries", "results", "jobs", "queries",
+})  # fmt: skip
 """Names of a list of rows."""
 
 _MAIN = frozenset({"query", "response"})

@@ -106,8 +106,8 @@ def _report(result: Recalibrated) -> None:
 def _table(columns: Sequence[tuple[str, Metrics | None]]) -> None:
     present = [(title, metrics) for title, metrics in columns if metrics is not None]
     tell(" " * 18 + "".join(f"{title:>{len(title) + 2}}" for title, _ in present))
-    for name, metric in (("ECE", "ece"), ("Brier score", "brier")):
-        tell(f"{name:<18}" + "".join(f"{getattr(metrics, metric):>{len(title) + 2}.3f}" for title, metrics in present))
+    tell(f"{'ECE':<18}" + "".join(f"{metrics.ece:>{len(title) + 2}.3f}" for title, metrics in present))
+    tell(f"{'Brier score':<18}" + "".join(f"{metrics.brier:>{len(title) + 2}.3f}" for title, metrics in present))
 
 
 def read_labels(name: str, bad_line: Callable[[str], None]) -> tuple[list[LabelledAnswer], int]:

@@ -258,7 +258,7 @@ def _document(done: _Done) -> dict[str, Any]:
         "jobs": [{"job_id": new, "replay_of": old} for old, new in (receipt.pairs if receipt else ())],
         "known_before": len(receipt.elsewhere) if receipt else 0,
         "refused": [
-            {name: getattr(each, name) for name in ("position", "custom_id", "message")} for each in done.refused
+            {"position": each.position, "custom_id": each.custom_id, "message": each.message} for each in done.refused
         ],
         "comparison": comparison_document(done.comparison) if done.pairs else None,
         "pairs": [document(pair) for pair in done.pairs],
@@ -343,7 +343,10 @@ def show_comparison(comparison: Comparison, names: tuple[str, str] = ("A", "B"),
 def comparison_document(comparison: Comparison) -> dict[str, Any]:
     """The comparison, for programs."""
     return {
-        **{name: getattr(comparison, name) for name in ("pairs", "wins", "losses", "ties")},
+        "pairs": comparison.pairs,
+        "wins": comparison.wins,
+        "losses": comparison.losses,
+        "ties": comparison.ties,
         "win_share": comparison.win_share and asdict(comparison.win_share),
         "cost_usd": {"a": comparison.first_usd, "b": comparison.second_usd},
         "more_usd_per_job": comparison.more_usd and asdict(comparison.more_usd),

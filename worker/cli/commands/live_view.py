@@ -55,7 +55,16 @@ def watch(
         write_json(
             end.model_dump(mode="json")
             if isinstance(end, BatchStatus)
-            else {name: getattr(end, name) for name in _FIELDS}
+            else {
+                "job_id": end.job_id,
+                "batch_id": end.batch_id,
+                "state": end.state,
+                "outcome": end.outcome,
+                "held_reason": end.held_reason,
+                "run": end.run,
+                "round": end.round,
+                "cost_usd": end.cost_usd,
+            }
         )
     if isinstance(end, JobView):
         return OK if end.state is JobState.COMPLETED else INCOMPLETE
@@ -92,10 +101,6 @@ def _sum_up(status: BatchStatus) -> None:
         tell(line)
     if status.refused_lines:
         tell(f"{count_of(status.refused_lines, 'line of the input was', 'lines of the input were')} not valid")
-
-
-_FIELDS = ("job_id", "batch_id", "state", "outcome", "held_reason", "run", "round", "cost_usd")
-"""Fields of a job, for programs."""
 
 
 def describe_state(view: JobView) -> str:

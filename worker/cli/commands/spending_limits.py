@@ -13,7 +13,7 @@ from worker.cli.help import argument, option
 from worker.cli.session import on_ledger
 from worker.cli.terminal import actor, tell, write_json, write_line
 from worker.ledger.postgres import PostgresLedger
-from worker.ledger.stored_keys import LIMITS, ApiKey
+from worker.ledger.stored_keys import ApiKey
 from worker.operations.api_keys import KeyRequest, add_key, amount, limit_key, period_of, rotate_key, set_budget
 from worker.operations.counts import cost, count_of
 from worker.operations.overview import OPTIONS, budget_line, dollars, key_words, next_period, words_of
@@ -75,8 +75,13 @@ def keys(
     gives a key another secret; its name, jobs and limits stay, and the secret before stays good for --overlap.
     """
     expires_in = None if expires is None else _stretch(expires, "expires", shortest=timedelta(minutes=1))
-    numbers = (requests_per_second, requests_per_minute, jobs_waiting, jobs_per_minute, jobs_per_day)
-    limits = dict(zip(LIMITS, numbers, strict=True))
+    limits = {
+        "requests_per_second": requests_per_second,
+        "requests_per_minute": requests_per_minute,
+        "jobs_waiting": jobs_waiting,
+        "jobs_per_minute": jobs_per_minute,
+        "jobs_per_day": jobs_per_day,
+    }
     periods = {TOTAL: max_cost_usd, DAY: max_cost_usd_per_day}
     money = {period: amount(usd, field=OPTIONS[period]) for period, usd in periods.items() if usd is not None}
     if (name is None) is not (action == "list"):
@@ -148,7 +153,13 @@ class _KeyState(NamedTuple):
     def limits(self) -> list[str]:
         """The limits of the key in words, with what is used of its money."""
         key = self.key
-        limits = ((getattr(key, name), name.replace("_per_", " a ").replace("_", " ")) for name in LIMITS)
+        limits = (
+            (key.requests_per_second, "requests a second"),
+            (key.requests_per_minute, "requests a minute"),
+            (key.jobs_waiting, "jobs waiting"),
+            (key.jobs_per_minute, "jobs a minute"),
+            (key.jobs_per_day, "jobs a day"),
+        )
         money = [f"{dollars(each.max_cost_usd)} {words_of(each.period)}{_used(each)}" for each in self.budgets]
         return [f"{most:,} {text}" for most, text in limits if most is not None] + money
 
