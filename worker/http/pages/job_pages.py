@@ -16,7 +16,6 @@ from tasks.policy.difference import Difference
 from tasks.results import result_of
 from worker.http import jobs as api
 from worker.http.dependencies import OwnJob, ServiceOf
-from worker.http.pages import waterfall
 from worker.http.pages.judging import REPLAY_USD
 from worker.http.pages.page_texts import anchor, answer_pieces, source_views, spans_of, stretches
 from worker.http.pages.rendering import page
@@ -129,8 +128,7 @@ def _context(audit: Audit, visitor: Visitor, claims: "_ClaimList", queue: str) -
         "sources": source_views(view.request.context, result),
         "source_name": source_name,
         "anchor": anchor,
-        "calls": waterfall.calls(view, detail.attempts),
-        "phases": waterfall.phases(result.timing_ms),
+        "phases": [phase for phase in result.timing_ms or () if phase[1]],
         "attempts": [{**attempt, "failure": _json(attempt["failure"])} for attempt in detail.attempts],
         "completions": [_completion(row) for row in detail.completions],
         "messages": audit.messages,
