@@ -37,7 +37,7 @@ def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
         {"response": claim(3), "context": [source(3)]},
         {"query": "When does desk 5 open?", "context": ["Desk 5 opens at nine in the evening."]},
     ]
-    out, rows = tmp_path / "out.jsonl", tmp_path / "rows.jsonl"
+    out = tmp_path / "out.jsonl"
     first = home.run("run", write_lines(tmp_path / "in.jsonl", lines), "-o", out)
     assert first.code == 0, first.err
     before = read_lines(out)
@@ -45,7 +45,7 @@ def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
 
     done = home.run("recheck", batch, "--judge", "openai:gpt-6-luna", "-o", out)
     assert done.code == 0, done.err
-    again = home.run("results", batch, "-o", out, "--judged", rows)
+    again = home.run("results", batch, "-o", out)
     assert again.code == 0, again.err
     wrong = home.run("recheck", batch, "--checkers", "structure,guess")
     assert (wrong.code, "structure, lexical, local, judge" in wrong.err) == (2, True)
@@ -57,14 +57,12 @@ def test_stored_answers_are_checked_again_by_a_judge_and_nothing_is_generated(
     assert [result["response"] for result in after[2:]] == [result["response"] for result in before[2:]]
     assert "claims supported" in done.err
     assert "3 answers checked again" in done.err
-    learned = read_lines(rows)
-    assert [(row["claim"], row["verdict"]) for row in learned[:2]] == [
+    decided = [result for result in after if result["claims"][0]["checker"] == "judge"]
+    assert [(result["claims"][0]["text"], result["claims"][0]["verdict"]) for result in decided[:2]] == [
         (claim(2), "supported"),
         (claim(3), "unsupported"),
     ]
-    assert learned[0]["evidence"][0] == quote(2)
-    assert learned[0]["judge"] == "openai:gpt-6-luna by _judge@2"
-    assert len(stub.requests) == calls_before + len(learned)
+    assert len(stub.requests) == calls_before + len(decided)
 
 
 def test_a_judge_that_is_right_decides_what_words_leave_open_and_nothing_else(

@@ -19,7 +19,6 @@ LOOKS: dict[str, list[str]] = {
     "estimate": ["IN"],
     "status": [],
     "list": [],
-    "open": ["DONE", "--no-browser"],
     "results": ["DONE"],
     "report": ["DONE", "--json"],
     "compare": ["DONE", "DONE"],

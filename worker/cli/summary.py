@@ -138,8 +138,6 @@ class Report(NamedTuple):
     """The estimate that is kept with the batch beside the truth, if it is asked for."""
     accepted: "Accepted | None" = None
     """Of files that were only handed in; of a batch that was there already, with its status."""
-    page: str | None = None
-    """Address of the batch's page; None: no HTTP service runs with this home."""
 
     @property
     def submitted(self) -> bool:
@@ -191,8 +189,6 @@ def run_lines(report: Report, output: str) -> list[str]:
     if waiting and (status is None or status.final == status.jobs):
         jobs = count_of(waiting, "line waits for a job", "lines wait for jobs")
         lines.append(f"{jobs} of other batches that are held: 'nightdesk status' names those, then run this again")
-    if report.page is not None:
-        lines.append(f"look at them: {report.page}")
     return lines
 
 
@@ -239,7 +235,6 @@ def _document(report: Report, output: str) -> dict[str, Any]:
         and overview.status_document(report.status.model_copy(update={"failures": report.failures}), report.lanes),
         "seconds": round(report.seconds, 3),
         "estimate": report.estimate,
-        "page": report.page,
         "exit_code": report.exit_code,
     }
 

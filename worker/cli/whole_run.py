@@ -47,7 +47,6 @@ from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Accepted, Submission, wake
 from worker.operations.result_lines import Tally
 from worker.settings import Settings
-from worker.supervise.service_address import batch_address
 
 
 class RunRequest(NamedTuple):
@@ -214,10 +213,7 @@ class _WholeRun:
                 from worker.operations.estimation import first_estimate  # noqa: PLC0415 - as below
 
                 estimate = await first_estimate(ledger, run.batch_id)
-            page = None if run.batch_id is None else batch_address(opened.settings.home, run.batch_id)
-            return Report(
-                run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), failures, estimate, page=page
-            )
+            return Report(run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), failures, estimate)
 
     async def _wait(self, run: BatchRun) -> BatchStatus | None:
         """Waits for the batch, and meanwhile writes its results into the output."""

@@ -1,19 +1,17 @@
-"""Writes results as JSON lines: one per line of input, in its order; and the claims that judges decided, as rows."""
+"""Writes results as JSON lines: one per line of input, in its order."""
 
 import io
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 from uuid import UUID
 
 import orjson
 
 from schemas.claim_error import ErrorKind
 from schemas.failure import Failure, FailureKind
-from schemas.grounding import Claim
-from schemas.job import JobRequest
 from schemas.record import JobResult
 from schemas.states import FINAL_STATES, JobState, Outcome
 from tasks.answers.texts import INVALID
@@ -283,40 +281,3 @@ def _of_job(stored: StoredResult, position: int) -> ResultLine:
         warning = f"the same job was handed in before, as number {result.position} of batch {result.batch_id}"
         result = result.model_copy(update={"position": position, "warnings": (*result.warnings, warning)})
     return StoredResult(result, stored.errors).line(position)
-
-
-def judged_rows(view: JobView) -> Iterator[dict[str, Any]]:
-    """A row for each claim of a final job that a judge decided: claim, evidence, verdict, probability, judge.
-
-    ``reused_from`` is the attempt of a cached verdict; None: the judge was called for this job.
-
-    The claim is quoted from the response, the evidence from the sources, best first; none where neither the judge nor
-    the lexical layer found a place. Verdict and probability are those of all layers; the judge's own are in
-    ``judge_verdict`` and ``judge_probability``, the probability without it in ``before``, and the versions of the other
-    layers in ``lexical`` and ``local``. With a ``label`` added, ``nightdesk calibrate`` takes a row.
-    """
-    grounding = view.record.grounding if view.record is not None else None
-    if grounding is None:
-        return
-    for claim in grounding.claims:
-        if claim.checker == "judge":
-            decision = claim.judge
-            yield {
-                "claim": claim.text,
-                "evidence": _quotes(claim, view.request),
-                "verdict": claim.verdict.value,
-                "probability": claim.score,
-                "judge_verdict": decision and decision.verdict.value,
-                "judge_probability": decision and decision.probability,
-                "before": decision and decision.before,
-                "judge": grounding.checkers.get("judge"),
-                "lexical": grounding.checkers.get("lexical"),
-                "local": grounding.checkers.get("local"),
-                "reused_from": str(claim.reused_from.attempt_id) if claim.reused_from else None,
-                "job_id": str(view.job_id),
-                "run": view.run,
-            }
-
-
-def _quotes(claim: Claim, request: JobRequest) -> list[str]:
-    return [request.context[span.source_index].content[span.start : span.end] for span in claim.evidence]

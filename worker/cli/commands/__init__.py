@@ -25,7 +25,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str | None]]] = {
         "list": ("batch_list", None),
         "watch": ("live_view", "follow a batch or a job until it is final"),
         "show": ("job_details", "everything known of one job"),
-        "open": ("job_details", "the page of a batch or a job, in a browser"),
         "pause": ("job_commands", "begin no further call of a batch"),
         "release": ("job_commands", "let a paused batch, or jobs that are held, go on"),
         "resume": ("job_commands", None),

@@ -135,8 +135,6 @@ def _read(line: bytes | None) -> LabelledAnswer:
     verdict = read_verdict(raw.pop("label", None), "label")
     if verdict is LabelVerdict.NOT_CHECKABLE:
         raise InputError("not_checkable is nothing to learn from", field="label")
-    for name in ("judge", "judge_verdict", "judge_probability"):
-        raw.pop(name, None)
     if "claim" in raw and "response" not in raw and "answer" not in raw:
         raw["response"] = raw.pop("claim")
     request, _ = parse_request(as_check_only(raw))

@@ -14,7 +14,6 @@ from worker.cli.session import Session, session, stop_workers
 from worker.cli.terminal import tell, warn, write_json, write_line
 from worker.process.logs import configure_logging, passwords_of
 from worker.settings import Settings, load_settings
-from worker.supervise.service_address import forget_service, note_service
 from worker.supervise.state_directory import state_of
 from worker.supervise.workers import Keeper, keeping, local_model_processes, mark_ready, supervisors_in, worker_specs
 from worker.wiring import endpoints
@@ -210,13 +209,10 @@ def serve(
         except KeyboardInterrupt:
             # The signal that ended it, raised again once everything is closed.
             tell("stopped")
-        finally:
-            forget_service(settings.home)
     return 0
 
 
 def _greet(opened: Session, address: str, *, needs_no_key: bool) -> None:
-    note_service(opened.settings.home, address)
     write_line(address)
     tell(f"listening on {address}; pages for people: {address}/view/; what it can do: {address}/openapi.json")
     if needs_no_key:

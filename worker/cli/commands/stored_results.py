@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from typing import Annotated
 from uuid import UUID
 
-import orjson
-
 from tasks.errors import InputError
 from tasks.ports import Refused
 from worker.cli import options
@@ -22,7 +20,7 @@ from worker.cli.waiting import BatchRun, Watch
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.counts import count_of
 from worker.operations.file_form import FileForm
-from worker.operations.result_lines import Tally, judged_rows, write_failed
+from worker.operations.result_lines import Tally, write_failed
 from worker.operations.row_files import form_of
 from worker.settings import load_settings
 
@@ -36,9 +34,6 @@ def results(
     output_format: Format = None,
     with_sources: WithSources = False,
     with_confidence: WithConfidence = False,
-    judged: Annotated[
-        str | None, option("Also write each claim that a judge decided.", "--judged", metavar="FILE")
-    ] = None,
     form: options.Form = None,
     failed: Annotated[
         bool,
@@ -56,13 +51,11 @@ def results(
     check_output(output)
     form = form_of(output, form)
     if failed:
-        if wait or judged is not None or styling != Styling():
+        if wait or styling != Styling():
             raise InputError(
                 "--failed writes jobs, not answers: leave the other options out, but -o, --format and --quiet"
             )
         return _export_failed(batch_id, output, form, quiet=quiet)
-    if judged is not None:
-        check_output(judged, [output])
 
     async def write(ledger: PostgresLedger) -> Tally:
         run = BatchRun(Watch(opened, ledger, reporter, lanes=True), batch_id)
@@ -73,13 +66,10 @@ def results(
         if wait and not opened.supervisor.running() and not quiet:
             tell("no worker of this home runs; waiting for the other workers of this ledger")
         tally = opened.on_ledger(write)
-        rows = opened.on_ledger(lambda ledger: _write_judged(ledger, batch_id, judged)) if judged is not None else 0
     if not quiet:
         tell(f"{count_of(tally.lines, 'result')}: {named_counts(tally.states) or 'none'}")
         if output == STDOUT and sys.stdout.isatty():
             tell(f"to read them: nightdesk report {batch_id}")
-        if judged is not None:
-            tell(f"{count_of(rows, 'judged claim')} written to {judged}")
     return OK if tally.all_well else INCOMPLETE
 
 
@@ -108,16 +98,6 @@ def failed_lines(jobs: int, refused: int, output: str) -> Iterator[str]:
         yield "no job of the batch ended without an answer: there is nothing to ask again"
     if refused:
         yield f"{count_of(refused, 'refused line')} not in it: the text is in the input alone; correct it there"
-
-
-async def _write_judged(ledger: PostgresLedger, batch_id: UUID, output: str) -> int:
-    count = 0
-    with writing(output) as file:
-        async for view in ledger.reading.batch_views(batch_id):
-            for row in judged_rows(view):
-                file.write(orjson.dumps(row) + b"\n")
-                count += 1
-    return count
 
 
 MOST_WORST = 200
