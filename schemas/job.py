@@ -36,6 +36,9 @@ Layer = Annotated[
 ]
 """A layer of the check by its name."""
 
+ModelName = Annotated[str, Field(min_length=1, max_length=300)]
+"""A model, a provider, or both by a colon; it stands in keys of the ledger's indexes, and of Redis."""
+
 
 class FallbackMessages(Submitted):
     """Texts in place of an answer; None uses Nightdesk's own."""
@@ -86,13 +89,15 @@ class GenerationConfig(Submitted):
     ungrounded_appendix: bool = Field(
         default=True, description="flagged claims are also listed under the answer; never in JSON or a table"
     )
-    provider: str | None = Field(default=None, description="name of a configured provider; none: from the settings")
-    model: str | None = Field(default=None, description="model id, passed through; none: from the settings")
-    fallbacks: tuple[str, ...] = Field(
+    provider: ModelName | None = Field(
+        default=None, description="name of a configured provider; none: from the settings"
+    )
+    model: ModelName | None = Field(default=None, description="model id, passed through; none: from the settings")
+    fallbacks: Annotated[tuple[ModelName, ...], Field(max_length=20)] = Field(
         default=(),
         description="providers tried next, in order, as 'provider' or 'provider:model'; none: from the settings",
     )
-    escalate: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=300)], ...], Field(max_length=5)] = Field(
+    escalate: Annotated[tuple[ModelName, ...], Field(max_length=5)] = Field(
         default=(),
         description="models asked next, in order, as 'provider' or 'provider:model', when the check does not support the "
         "answer, or the model abstains although the sources suffice; the best answer wins",
@@ -158,7 +163,7 @@ class GenerationConfig(Submitted):
         default=None,
         description="undecided claims count as unsupported, unverified or supported; none: from the settings",
     )
-    judge: Annotated[str, Field(min_length=1)] | None = Field(
+    judge: ModelName | None = Field(
         default=None,
         description="model for the layer 'judge', as 'provider' or 'provider:model', different from the model that "
         "answers; none: from the settings",
@@ -214,7 +219,7 @@ class Recheck(Submitted):
     """The options for another check of a stored answer; None keeps the value of the job's config."""
 
     checkers: tuple[Layer, ...] | None = None
-    judge: Annotated[str, Field(min_length=1)] | None = None
+    judge: ModelName | None = None
     id: UUID | None = Field(
         default=None,
         description="id of the command; the jobs of one command share cached judge verdicts, other jobs do not",

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+import redis
 from celery import Celery, Signature, chord, group
 from celery.exceptions import InvalidTaskError
 from celery.result import AsyncResult
@@ -24,6 +25,8 @@ from worker.ledger.schema_version import migrate
 
 INPUT_PAGE = Path(__file__).parents[2] / "docs" / "input.md"
 JOB: dict[str, Any] = {"query": "When does the desk open?", "context": ["The desk opens at nine."]}
+WORKERS_TAKE_AT_ONCE = 16
+"""Messages that no worker of these tests takes before it has acknowledged earlier ones."""
 
 
 @pytest.fixture
@@ -197,3 +200,18 @@ def test_messages_wait_in_redis_while_postgres_is_away(tmp_path: Path) -> None:
                 assert system.scalar("SELECT count(*) FROM job") == 20
         finally:
             system.stop()
+
+
+def test_messages_are_taken_while_redis_lets_none_be_acknowledged(system: System, producer: Celery) -> None:
+    with redis.Redis.from_url(system.redis_url) as admin:
+        admin.acl_setuser(
+            "worker", enabled=True, passwords=["+secret"], keys=["*"], channels=["*"], categories=["+@all"]
+        )
+        try:
+            system.start_worker(redis_url=re.sub(r"//.*@", "//worker:secret@", system.redis_url))
+            for refused in range(2 * WORKERS_TAKE_AT_ONCE):
+                answer = producer.send_task("nightdesk.poll", args=[[]], queue="submit")
+                assert answer.get(timeout=scale_to_load(60)) == [], f"after {refused} messages"
+                admin.execute_command("ACL", "SETUSER", "worker", "-hdel")
+        finally:
+            admin.acl_deluser("worker")

@@ -180,7 +180,14 @@ class OpenQueues(round_robin_cycle):  # type: ignore[type-arg]  # generic in its
 
 
 class GuardedQoS(redis_transport.QoS):
-    """Forgets an unacknowledged message that can't be given back: it would be in the way of all others."""
+    """Forgets a message that can't be acknowledged or given back: it would be in the way of all others."""
+
+    def ack(self, delivery_tag: Any) -> None:
+        """Ends a message here, also where Redis refuses: from there it comes again."""
+        try:
+            super().ack(delivery_tag)
+        finally:
+            super(redis_transport.QoS, self).ack(delivery_tag)
 
     def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:  # noqa: FBT001, FBT002 - kombu's
         """Gives a message back to its queue."""

@@ -30,6 +30,12 @@ LIMITS: list[tuple[str, int, Any]] = [
         lambda n: {"context": [{"content": "x", "document_id": "x" * n}]},
     ),
     ("context.0.sub_query", job.MAX_QUERY_CHARACTERS, lambda n: {"context": [{"content": "x", "sub_query": "x" * n}]}),
+    *[
+        (f"config.{name}", 300, lambda n, name=name: {"config": {name: "x" * n}})
+        for name in ("provider", "model", "judge")
+    ],
+    ("config.fallbacks", 20, lambda n: {"config": {"fallbacks": ["x"] * n}}),
+    ("config.fallbacks.0", 300, lambda n: {"config": {"fallbacks": ["x" * n]}}),
     ("intent", 256, lambda n: {"intent": "x" * n}),
     *[
         (name, 256, lambda n, name=name: {name: "x" * n})
