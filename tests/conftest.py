@@ -88,11 +88,11 @@ def _is_compiled() -> bool:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Keep together what shares a fixture of its module: the processes of a parallel run take group by group."""
+    """Keep together what shares a fixture of its module or folder: the processes of a parallel run take group by group."""
     info: FuncFixtureInfo | None = getattr(item, "_fixtureinfo", None)  # no public way to a fixture's scope
-    definitions = info.name2fixturedefs.values() if info else ()
-    if "PYTEST_XDIST_WORKER" in os.environ and any(each.scope == "module" for each in chain(*definitions)):
-        item.add_marker(pytest.mark.xdist_group(item.path.name))
+    scopes = {each.scope for each in chain(*(info.name2fixturedefs.values() if info else ()))}
+    if "PYTEST_XDIST_WORKER" in os.environ and scopes & {"module", "package"}:
+        item.add_marker(pytest.mark.xdist_group((item.path.parent if "package" in scopes else item.path).name))
 
 
 @pytest.hookimpl(trylast=True)

@@ -4,40 +4,31 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 import psycopg
 import redis
 
 from tests.deadlines import scale_to_load
-from worker.local import Endpoints, LocalOptions, status
+from worker.local import Endpoints, LocalOptions, start, status
 from worker.supervise.processes import poll
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
+# The process is another one, with other programs: what a fork of this one can't show.
 _START = """
-import os, signal, sys
+import sys
 from pathlib import Path
 from worker.local import LocalOptions, start
-last = [step.split() for step in sys.argv[4:]]
-def see(event, subject):
-    if last and event == last[0][0] and last[0][1] in str(subject):
-        last.pop(0)
-        if not last:
-            os.kill(os.getpid(), signal.SIGKILL)
-if last:
-    sys.addaudithook(see)
-if any(event == "call" for event, _ in last):
-    sys.setprofile(lambda frame, event, _: see(event, frame.f_code.co_name))
 endpoints = start(Path(sys.argv[1]), LocalOptions(shared_root=Path(sys.argv[2])))
-print(",".join(sorted(endpoints.started)), flush=True)
-if sys.argv[3] == "stay":
-    signal.pause()
+print(",".join(sorted(endpoints.started)))
 """
 
 
@@ -80,34 +71,66 @@ def kill(pid: int) -> None:
     assert poll(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, scale_to_load(10.0))
 
 
-def start_elsewhere(
-    home: Path,
-    options: LocalOptions,
-    *,
-    stay: bool = False,
-    python_path: Path = REPOSITORY,
-    last_steps: Sequence[str] = (),
-) -> "subprocess.Popen[str]":
-    """Start the servers from another process, which prints what it started, and then ends or stays.
-
-    ``last_steps``: audit events of Python with a part of their arguments, or ``call NAME``, each after the one before; it is
-    killed at the last.
-    """
-    words = [str(home), str(options.shared_root), "stay" if stay else "end", *last_steps]
-    return subprocess.Popen(
-        [sys.executable, "-c", _START, *words],
+def start_by_programs(home: Path, options: LocalOptions, python_path: Path) -> frozenset[str]:
+    """Start the servers by an interpreter that looks for their programs elsewhere first; returns what it started."""
+    done = subprocess.run(
+        [sys.executable, "-c", _START, str(home), str(options.shared_root)],
         stdout=subprocess.PIPE,
         text=True,
         cwd="/",
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(python_path), str(REPOSITORY)])},
+        timeout=scale_to_load(60),
+        check=True,
     )
+    return frozenset(done.stdout.strip().split(",")) - {""}
 
 
-def finish(process: "subprocess.Popen[str]") -> frozenset[str]:
-    """Wait for a process of ``start_elsewhere`` and return the names it printed."""
-    output, _ = process.communicate(timeout=scale_to_load(60))
-    assert process.returncode == 0
-    return frozenset(output.strip().split(",")) - {""}
+@dataclass(frozen=True)
+class Elsewhere:
+    """Another process, which runs a function and tells the names that it returns."""
+
+    pid: int
+    names: IO[str]
+
+    def end(self) -> tuple[int, frozenset[str]]:
+        """Wait for its end; returns the exit code and the names."""
+        with self.names:
+            text = self.names.read()
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]), frozenset(text.strip().split(",")) - {""}
+
+    def kill(self) -> None:
+        """Kill it the hard way, and collect it."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.end()
+
+
+def start_elsewhere(
+    home: Path, options: LocalOptions, *, stay: bool = False, last_steps: Sequence[str] = ()
+) -> Elsewhere:
+    """Start the servers from another process, which tells what it started, and then ends or stays.
+
+    ``last_steps``: audit events of Python with a part of their arguments, or ``call NAME``, each after the one before; it is
+    killed at the last.
+    """
+    last = [step.split() for step in last_steps]
+
+    def see(event: str, subject: object) -> None:
+        if last and event == last[0][0] and last[0][1] in str(subject):
+            last.pop(0)
+            if not last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def work(names: IO[str]) -> None:
+        if last:
+            sys.addaudithook(see)
+        if any(event == "call" for event, _ in last):
+            sys.setprofile(lambda frame, event, _: see(event, frame.f_code.co_name))
+        names.write(",".join(sorted(start(home, options).started)) + "\n")
+        names.flush()
+        if stay:
+            signal.pause()
+
+    return _fork(work)
 
 
 def as_user(uid: int, gid: int, work: Callable[[], str]) -> str:
@@ -115,11 +138,8 @@ def as_user(uid: int, gid: int, work: Callable[[], str]) -> str:
 
     A fork, not a new program: the interpreter may be out of that user's reach.
     """
-    readable, writable = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads; the child only does this
-        child = os.fork()
-    if child == 0:
+
+    def report(pipe: IO[str]) -> None:
         try:
             os.setgroups([])
             os.setgid(gid)
@@ -127,18 +147,30 @@ def as_user(uid: int, gid: int, work: Callable[[], str]) -> str:
             text = work()
         except BaseException as error:  # noqa: BLE001 - told to the parent, which fails the test with it
             text = f"{type(error).__name__}: {error}"
-        os.write(writable, text.encode())
-        os._exit(0)
-    os.close(writable)
-    with os.fdopen(readable, encoding="utf-8") as pipe:
-        text = pipe.read()
-    os.waitpid(child, 0)
+        pipe.write(text)
+
+    child = _fork(report)
+    with child.names:
+        text = child.names.read()
+    os.waitpid(child.pid, 0)
     return text
 
 
-def interrupt(process: "subprocess.Popen[str]") -> None:
-    """Kill a process the hard way, and collect it."""
-    process.send_signal(signal.SIGKILL)
-    process.wait(timeout=scale_to_load(10))
-    assert process.stdout is not None
-    process.stdout.close()
+def _fork(work: Callable[[IO[str]], None]) -> Elsewhere:
+    """Fork a process that does work with a pipe to this one, and nothing else: imports are there already."""
+    readable, writable = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads; the child only does this
+        pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            with os.fdopen(writable, "w", encoding="utf-8") as pipe:
+                work(pipe)
+            code = 0
+        except Exception:  # noqa: BLE001 - the parent sees the exit code
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    os.close(writable)
+    return Elsewhere(pid, os.fdopen(readable, encoding="utf-8"))

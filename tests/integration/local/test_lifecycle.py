@@ -10,76 +10,58 @@ import redis
 from tests.integration.local.actions import pids, query, store, stored, valkey
 from worker.local import HomeError, LocalOptions, StopError, remove, start, status, stop
 from worker.local.home import Home
-from worker.supervise.processes import is_alive, poll
+from worker.supervise.processes import is_alive
 
 
-def test_first_start_serves_both(home: Path, options: LocalOptions) -> None:
-    endpoints = start(home, options)
-    assert endpoints.started == {"postgres", "valkey"}
-    assert endpoints.database_url.startswith("postgresql://nightdesk:")
-    assert endpoints.redis_url.startswith("redis://:")
-    store(endpoints, "a")
-    assert stored(endpoints) == (["a"], ["a"])
+def test_a_deep_home_with_an_awkward_name_from_nothing_to_nothing(
+    new_home: Callable[[str], Path], options: LocalOptions
+) -> None:
+    above = new_home('it\'s "quoted" \\ and # spaced')
+    home = above / ("d" * 120)
     now = status(home)
-    assert now.running
-    assert f":{now.postgres.port}/nightdesk" in endpoints.database_url
-    assert f":{now.valkey.port}/0" in endpoints.redis_url
+    assert (now.running, now.postgres.running, now.postgres.pid, now.postgres.port) == (False, False, None, None)
+    assert stop(home, options) == frozenset()
+    assert not above.exists(), "a look creates nothing"
+    try:
+        first = start(home, options)
+        assert first.started == {"postgres", "valkey"}
+        assert first.database_url.startswith("postgresql://nightdesk:")
+        assert first.redis_url.startswith("redis://:")
+        store(first, "a")
+        now = status(home)
+        assert now.running
+        assert f":{now.postgres.port}/nightdesk" in first.database_url
+        assert f":{now.valkey.port}/0" in first.redis_url
+        assert stop(home, options) == {"postgres", "valkey"}
+        assert stop(home, options) == frozenset()
+        second = start(home, options)
+        assert (second.database_url, second.redis_url) == (first.database_url, first.redis_url)
+        assert stored(second) == (["a"], ["a"])
+        processes = [psutil.Process(pid) for pid in pids(home).values()]
+    finally:
+        remove(home, options)
+    assert not any(is_alive(process) for process in processes)
+    assert list(home.iterdir()) == []
+    remove(home, options)
 
 
-def test_stop_keeps_the_data_and_the_addresses(running_home: Path, options: LocalOptions) -> None:
+def test_stop_keeps_the_data_and_the_addresses_with_clients_connected(
+    running_home: Path, options: LocalOptions
+) -> None:
     first = start(running_home, options)
     store(first, "a")
     processes = [psutil.Process(pid) for pid in pids(running_home).values()]
-    assert stop(running_home, options) == {"postgres", "valkey"}
+    with psycopg.connect(first.database_url) as connection, valkey(first.redis_url) as client:
+        connection.execute("CREATE TEMPORARY TABLE uncommitted (value text)")
+        client.ping()
+        assert stop(running_home, options) == {"postgres", "valkey"}
+        connection.close()
     assert not any(is_alive(process) for process in processes)
     assert not status(running_home).running
     second = start(running_home, options)
     assert second.started == {"postgres", "valkey"}
     assert (second.database_url, second.redis_url) == (first.database_url, first.redis_url)
     assert stored(second) == (["a"], ["a"])
-
-
-def test_stop_with_clients_connected(running_home: Path, options: LocalOptions) -> None:
-    endpoints = start(running_home, options)
-    with psycopg.connect(endpoints.database_url) as connection, valkey(endpoints.redis_url) as client:
-        connection.execute("CREATE TEMPORARY TABLE uncommitted (value text)")
-        client.ping()
-        assert stop(running_home, options) == {"postgres", "valkey"}
-        connection.close()
-
-
-def test_stop_of_nothing(home: Path, options: LocalOptions) -> None:
-    assert stop(home, options) == frozenset()
-    assert not home.exists()
-    start(home, options)
-    stop(home, options)
-    assert stop(home, options) == frozenset()
-
-
-def test_status_of_nothing_creates_nothing(home: Path) -> None:
-    now = status(home)
-    assert (now.running, now.postgres.running, now.postgres.pid, now.postgres.port) == (False, False, None, None)
-    assert not home.exists()
-
-
-def test_one_missing_server_is_started_alone(running_home: Path, options: LocalOptions) -> None:
-    start(running_home, options)
-    before = pids(running_home)
-    valkey_process = psutil.Process(before["valkey"])
-    valkey_process.terminate()
-    assert poll(lambda: not is_alive(valkey_process), 10.0)
-    assert start(running_home, options).started == {"valkey"}
-    assert pids(running_home)["postgres"] == before["postgres"]
-
-
-def test_a_deep_home_with_an_awkward_name(new_home: Callable[[str], Path], options: LocalOptions) -> None:
-    home = new_home('it\'s "quoted" \\ and # spaced') / ("d" * 120)
-    try:
-        store(start(home, options), "a")
-        assert stop(home, options) == {"postgres", "valkey"}
-        assert stored(start(home, options)) == (["a"], ["a"])
-    finally:
-        remove(home, options)
 
 
 def test_the_role_owns_its_database_and_is_no_superuser(running_home: Path, options: LocalOptions) -> None:
@@ -143,15 +125,6 @@ def test_lost_passwords_are_reported_and_do_not_prevent_stopping(seeded_home: Pa
     with pytest.raises(HomeError, match=r"restore that file"):
         start(seeded_home, options)
     assert stop(seeded_home, options) == {"postgres", "valkey"}
-
-
-def test_remove_leaves_nothing(seeded_home: Path, options: LocalOptions) -> None:
-    start(seeded_home, options)
-    processes = [psutil.Process(pid) for pid in pids(seeded_home).values()]
-    remove(seeded_home, options)
-    assert not any(is_alive(process) for process in processes)
-    assert list(seeded_home.iterdir()) == []
-    remove(seeded_home, options)
 
 
 def test_a_server_that_does_not_end_is_named(running_home: Path, options: LocalOptions) -> None:

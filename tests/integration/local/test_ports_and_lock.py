@@ -1,3 +1,4 @@
+import json
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -36,44 +37,54 @@ def test_a_used_port_is_replaced_by_another(running_home: Path, options: LocalOp
     assert again.redis_url == endpoints.redis_url
 
 
-@pytest.mark.parametrize("name", ["postgres", "valkey"])
-def test_a_port_lost_between_looking_and_listening(
-    running_home: Path, options: LocalOptions, name: str, monkeypatch: pytest.MonkeyPatch
+def test_ports_lost_between_looking_and_listening(
+    running_home: Path, options: LocalOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(start(running_home, options), "a")
-    lost = getattr(status(running_home), name).port
+    lost = ports(running_home)
     stop(running_home, options)
     looks: list[int] = []
     real = home_module.is_free
 
     def free_at_first_sight(port: int) -> bool:
         looks.append(port)
-        return looks.count(lost) == 1 if port == lost else real(port)
+        return looks.count(port) == 1 if port in lost else real(port)
 
     monkeypatch.setattr(home_module, "is_free", free_at_first_sight)
-    with listener(lost):
+    with ExitStack() as stack:
+        for port in lost:
+            stack.enter_context(listener(port))
         assert stored(start(running_home, options)) == (["a"], ["a"])
-    assert getattr(status(running_home), name).port != lost
+    assert not ports(running_home) & lost
 
 
-@pytest.mark.parametrize("name", ["postgres", "valkey"])
-def test_a_port_lost_to_another_home(
-    seeded_home: Path, home: Path, options: LocalOptions, name: str, monkeypatch: pytest.MonkeyPatch
+def test_ports_lost_to_another_home(
+    running_home: Path, home: Path, options: LocalOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start(seeded_home, options)
-    used_port = getattr(status(seeded_home), name).port
+    start(running_home, options)
+    used = status(running_home)
     start(home, options)
+    own = ports(home)
     stop(home, options)
     note = home / "local" / "ports.json"
-    other = getattr(status(home), name).port
-    note.write_text(note.read_text().replace(str(other), str(used_port)))
+    note.write_text(json.dumps({"postgres": used.postgres.port, "valkey": used.valkey.port}))
+    looks: list[int] = []
     real = home_module.is_free
-    looks = iter([True])  # free at first sight only
+    used_ports = ports(running_home)
 
-    monkeypatch.setattr(home_module, "is_free", lambda port: next(looks, False) if port == used_port else real(port))
+    def free_at_first_sight(port: int) -> bool:
+        looks.append(port)
+        return looks.count(port) == 1 if port in used_ports else real(port)
+
+    monkeypatch.setattr(home_module, "is_free", free_at_first_sight)
     assert start(home, options).started == {"postgres", "valkey"}
-    assert getattr(status(home), name).port not in {used_port, other}
-    assert getattr(status(seeded_home), name).port == used_port
+    assert not ports(home) & (used_ports | own)
+    assert status(running_home) == used
+
+
+def ports(home: Path) -> set[int]:
+    now = status(home)
+    return {port for port in (now.postgres.port, now.valkey.port) if port is not None}
 
 
 def test_a_damaged_note_of_ports_costs_new_ports_only(running_home: Path, options: LocalOptions) -> None:
