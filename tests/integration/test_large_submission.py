@@ -1,12 +1,9 @@
 """The cost of a large submission into an empty ledger grows with its jobs, not with their square."""
 
 import asyncio
-import csv
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from uuid import UUID
 
 import psycopg
@@ -16,11 +13,7 @@ from tasks.errors import SameInputSubmitted
 from tasks.ports import Content, NewJob
 from tests.builders import make_batch, make_jobs, make_request
 from tests.lent_ledger import KeptLedger
-from worker.cli import growing_output
-from worker.cli.growing_output import GrowingOutput
-from worker.cli.outfile import keep_previous
 from worker.ledger import submission
-from worker.operations.file_form import FileForm
 
 CHUNK = 200
 
@@ -58,48 +51,6 @@ async def test_a_batch_is_found_by_its_content_until_its_answers_are_gone(databa
         assert await ledger.contents.find("default", same) == last
         await ledger.erasure.erase(jobs, "operator")
         assert await ledger.contents.find("default", same) is None
-
-
-@pytest.mark.parametrize("form", [FileForm.JSONL, FileForm.CSV])
-def test_a_growing_output_holds_each_result_once_in_whole_lines(
-    database_url: str, tmp_path: Path, form: FileForm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(growing_output, "EVERY_S", 0.0)
-    path, batch = tmp_path / f"answers.{form}", make_batch(name="tonight")
-    path.write_text("results of yesterday\n")
-    jobs = make_jobs(*(make_request(f"Question {n}?") for n in range(5)))
-
-    def positions() -> list[int]:
-        if form is FileForm.CSV:
-            with path.open(newline="", encoding="utf-8-sig") as file:
-                return [int(row["position"]) for row in csv.DictReader(file)]
-        return [json.loads(line)["position"] for line in path.read_text().splitlines()]
-
-    async def work() -> None:
-        async with KeptLedger(database_url) as ledger:
-            await ledger.submission.submit(batch, [jobs])
-            assert await ledger.browsing.of_name("tonight") == [batch.id]
-            output = GrowingOutput(path, form, batch.id, lambda place: keep_previous(place, batch.id), pytest.fail)
-            await output.update(ledger)
-            assert path.read_text() == "results of yesterday\n"
-            await ledger.actions.cancel([jobs[3].id], "operator")
-            await output.update(ledger)
-            assert positions() == [3]
-            assert (tmp_path / f"answers.previous.{form}").read_text() == "results of yesterday\n"
-            await ledger.actions.cancel([jobs[0].id, jobs[4].id], "operator")
-            await output.update(ledger)
-            await output.update(ledger)
-            assert sorted(positions()) == [0, 3, 4]
-            output.close()
-            # A run that goes on with the batch.
-            output = GrowingOutput(path, form, batch.id, lambda place: keep_previous(place, batch.id), pytest.fail)
-            await ledger.actions.cancel([jobs[1].id], "operator")
-            await output.update(ledger)
-            output.close()
-            assert sorted(positions()) == [0, 1, 3, 4]
-
-    asyncio.run(work())
-    assert len(list(tmp_path.iterdir())) == 2
 
 
 def _submit(database_url: str, jobs: list[NewJob], *, analyze: bool) -> tuple[int, int]:

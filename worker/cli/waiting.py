@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
@@ -17,7 +16,7 @@ from schemas.record import JobResult
 from schemas.states import FINAL_STATES, HeldReason, JobState
 from tasks.errors import LedgerError, LedgerUnavailable, ServiceUnavailable
 from tasks.ports import InputLine, JobView, Refused, Repeated
-from worker.cli.outfile import is_replaced, keep_previous, writing
+from worker.cli.outfile import is_replaced, writing
 from worker.cli.progress import Reporter, all_wait
 from worker.cli.session import Session, queues_of
 from worker.cli.terminal import warn
@@ -90,8 +89,6 @@ class Watch:
     """Only workers that check are needed."""
     lanes: bool = False
     """Report once each provider that can't be reached, and each lane that is paused."""
-    on_look: Callable[[], Awaitable[None]] | None = None
-    """Awaited with each look at a batch that has jobs left."""
     _expected: dict[str, WorkerSpec] = field(default_factory=dict)
     _restarts: dict[str, int] = field(default_factory=dict)
     _noted: set[object] = field(default_factory=set)
@@ -191,8 +188,6 @@ class Watch:
                     )
                 elif not self._waits_for_callback(status):
                     return status
-            if self.on_look is not None:
-                await self.patiently(self.on_look)
             renewed = await self._look_at_budgets(status)
             # Seen twice, so that a hold that is being released is not taken for the end.
             stuck = 0 < remaining == sum(status.held.values()) and not renewed
@@ -369,11 +364,6 @@ class BatchRun:
             return await self.watch.wait_for_batch(self.batch_id, elsewhere)
         await self.watch.wait_for_jobs(elsewhere)
         return None
-
-    def keep(self, path: Path) -> None:
-        """Keeps a file of anything else beside, unless it is to be replaced."""
-        if not self.force:
-            keep_previous(path, self.batch_id)
 
     async def write(
         self,

@@ -17,7 +17,6 @@ from schemas.states import HeldReason, JobState, Step
 from tasks.errors import SameInputSubmitted, ServiceUnavailable
 from tasks.ports import InputLine, Refused, Repeated
 from worker.cli.exits import run_interruptible
-from worker.cli.growing_output import GrowingOutput, grows, place_of
 from worker.cli.outfile import check_output
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, has_ledger, session
@@ -140,8 +139,6 @@ class _WholeRun:
     submission: Submission | None = None
     earlier: BatchStatus | None = None
     """Of a batch with the same input that was there already."""
-    results_so_far: int = 0
-    """In the output, when the wait ended."""
     accepted: Sequence[tuple[str, str]] = ()
     """Providers and models that did not refuse the key."""
     raised: Decimal | None = None
@@ -151,10 +148,8 @@ class _WholeRun:
         """The whereabouts of the jobs, and the command that takes the run up again; a ledger that is open is asked."""
         request, submission = self.request, self.submission
         if self.batch_id is not None and request.waits:
-            results = count_of(self.results_so_far, "result")
-            so_far = f" {results} so far: {request.output}." if self.results_so_far else ""
             return (
-                f"The jobs of batch {self.batch_id} stay in the ledger, those that are done too.{so_far} Go on with: "
+                f"The jobs of batch {self.batch_id} stay in the ledger, those that are done too. Go on with: "
                 f"nightdesk run --resume {self.batch_id} -o {request.output}"
             )
         if submission is None:
@@ -199,7 +194,7 @@ class _WholeRun:
             elif accepted.batch_id is None and not accepted.repeated:
                 return _nothing_submitted(run.lines or (), self.began)
             watch.lanes = True
-            status = await self._wait(run)
+            status = await run.wait()
             lanes: Sequence[LaneNotice] = ()
             if status is not None and HeldReason.LANE_PAUSED in status.held:
                 lanes = await watch.patiently(ledger.fleet.lane_notices)
@@ -214,19 +209,6 @@ class _WholeRun:
 
                 estimate = await first_estimate(ledger, run.batch_id)
             return Report(run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), failures, estimate)
-
-    async def _wait(self, run: BatchRun) -> BatchStatus | None:
-        """Waits for the batch, and meanwhile writes its results into the output."""
-        request, batch_id, ledger = self.request, run.batch_id, run.watch.ledger
-        if batch_id is None or not grows(request.output, request.form):
-            return await run.wait()
-        output = GrowingOutput(place_of(request.output), request.form, batch_id, run.keep, run.watch.reporter.note)
-        run.watch.on_look = lambda: output.update(ledger)
-        try:
-            return await run.wait()
-        finally:
-            output.close()
-            self.results_so_far = output.results
 
     async def _estimate(self, ledger: PostgresLedger, submission: Submission, settings: Settings) -> None:
         """Estimates the files, says so and puts the estimate into the batch."""

@@ -203,15 +203,6 @@ MOST_OF_NAME = 4
 
 _OF_NAME = "SELECT id FROM batch WHERE name = %(name)s AND erased_at IS NULL ORDER BY created_at DESC LIMIT %(limit)s"
 
-# By the index of the end of jobs: of a batch that runs, the last seconds alone are read.
-_ENDED = """
-SELECT id, position, finished_at FROM job
-WHERE finished_at IS NOT NULL AND batch_id = %(batch_id)s
-  AND finished_at >= coalesce(%(at)s::timestamptz, (SELECT created_at FROM batch WHERE id = %(batch_id)s))
-  AND (finished_at, id) > (coalesce(%(at)s::timestamptz, '-infinity'), %(id)s::uuid)
-ORDER BY finished_at, id LIMIT %(limit)s
-"""
-
 _LAST_POSITION = "SELECT max(position) AS position FROM job WHERE batch_id = %(batch_id)s"
 _SAMPLE = """
 SELECT j.id FROM unnest(%(positions)b::int4[]) WITH ORDINALITY AS d(position, ord)
@@ -289,11 +280,6 @@ class Browsing(Store):
     async def of_name(self, name: str) -> list[UUID]:
         """The newest few batches with a name; reads all batches, which are few beside their jobs."""
         return [row.id for row in await self._db.rows(_OF_NAME, {"name": name, "limit": MOST_OF_NAME})]
-
-    async def ended(self, batch_id: UUID, after: tuple[datetime, UUID] | None, limit: int) -> list[Any]:
-        """Id, position and end of the final jobs of a batch behind ``after``, in the order of their ends."""
-        at, job_id = after or (None, _FIRST)
-        return await self._db.rows(_ENDED, {"batch_id": batch_id, "at": at, "id": job_id, "limit": limit})
 
     async def last_position(self, batch_id: UUID) -> int:
         """The last position of a batch; -1 without jobs."""

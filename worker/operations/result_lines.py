@@ -150,12 +150,6 @@ async def result_lines(ledger: PostgresLedger, batch_id: UUID, wish: Wish = ALL)
                     return
 
 
-async def job_lines(ledger: PostgresLedger, job_ids: Sequence[UUID]) -> list[ResultLine]:
-    """The results of some jobs as they stand now, in this order."""
-    by_id = {stored.result.job_id: stored for stored in await ledger.reading.results(job_ids)}
-    return [_of_job(by_id[job_id], by_id[job_id].result.position) for job_id in job_ids if job_id in by_id]
-
-
 async def stream_results(
     ledger: PostgresLedger, batch_id: UUID, wish: Wish = ALL, form: FileForm = FileForm.JSONL
 ) -> AsyncIterator[bytes]:
