@@ -46,8 +46,6 @@ class NewBatch:
     """Most jobs that are not final which the tenant may have once these are accepted; not stored."""
     submitter: Submitter | None = None
     """Only the id of the key is stored."""
-    estimate: dict[str, Any] | None = None
-    """Made before the submission, for a comparison with the truth."""
     unchanged: "Mapping[int, UnchangedJob]" = field(default_factory=dict)
     """By position the jobs of earlier batches that its jobs are, while they are the same; not stored as its own."""
     content: "Callable[[], Content] | None" = None

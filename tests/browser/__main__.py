@@ -395,7 +395,7 @@ def _try_reports(
     faults: list[str] = []
     for number, batch in enumerate(batches):
         path = directory / f"report-{number}.html"
-        nightdesk(home, "report", batch, "-o", str(path), "--with-estimate", codes=(0, 1))
+        nightdesk(home, "report", batch, "-o", str(path), codes=(0, 1))
         watched = Watched(browser, path.as_uri())
         try_report(browser, path, watched, pictures if number == 0 else None)
         faults += watched.faults

@@ -39,7 +39,6 @@ from worker.ledger.postgres import PostgresLedger
 from worker.operations.batch_report import Report, collect, document
 from worker.operations.overview import batch_overview, failure_lines
 from worker.operations.report_page import page
-from worker.settings import Settings
 
 HOSTILE = "</style><script>alert('x')</script><img src=https://evil.example/a onerror=alert(1)>\"'&{{ 7 * 7 }}"
 SOURCE = f"The desk opens at nine. {HOSTILE} The porter has the key."
@@ -71,9 +70,7 @@ def grounding(score: float, *wrong: Verdict) -> Grounding:
     return Grounding(grounding_score=score, claims=claims, counts=counts)
 
 
-async def night(
-    ledger: PostgresLedger, *, worst: int = 20, with_estimate: bool = False, unpriced: Collection[int] = ()
-) -> Report:
+async def night(ledger: PostgresLedger, *, worst: int = 20, unpriced: Collection[int] = ()) -> Report:
     """Four jobs: two answers without fault, one that is contradicted, one failure; and one that is not final.
 
     A line of the input is no job, and the calls of some jobs have no price.
@@ -112,7 +109,7 @@ async def night(
         )
     await ledger.queue.finish([make_failed(checked[3], FailureKind.BAD_ANSWER)])
     assert receipt.batch_id is not None
-    return await collect(ledger, receipt.batch_id, Settings(), worst=worst, with_estimate=with_estimate)
+    return await collect(ledger, receipt.batch_id, worst=worst)
 
 
 def test_the_failures_of_a_batch_are_told_by_cause_with_the_command_that_helps(database_url: str) -> None:
@@ -201,15 +198,6 @@ def test_the_worst_answer_has_its_claims_at_their_span_of_the_source(database_ur
     assert span["before"] + span["span"] + span["after"] == SOURCE
 
 
-def test_an_estimate_stands_beside_the_truth_when_it_is_asked_for(database_url: str) -> None:
-    report = scenario(database_url, lambda ledger: night(ledger, with_estimate=True))
-    content = document(report)
-
-    assert sum(model["input_tokens"] for model in content["estimate"]["truth"]["models"]) == 360
-    assert "<h2>Estimate and truth</h2>" in page(content)
-    assert "<h2>Estimate and truth</h2>" not in page({**content, "estimate": None})
-
-
 class Elements(HTMLParser):
     """The elements of a page with all that they name, and its text."""
 
@@ -248,7 +236,7 @@ def test_a_batch_without_a_final_job_has_a_page_that_says_so(database_url: str) 
     async def work(ledger: PostgresLedger) -> Report:
         receipt = await submit(ledger, make_request())
         assert receipt.batch_id is not None
-        return await collect(ledger, receipt.batch_id, Settings(), worst=5, with_estimate=False)
+        return await collect(ledger, receipt.batch_id, worst=5)
 
     html = page(document(scenario(database_url, work)))
     assert "1 of 1 jobs are not final yet" in html
@@ -258,4 +246,4 @@ def test_a_batch_without_a_final_job_has_a_page_that_says_so(database_url: str) 
 def test_a_batch_that_is_unknown_is_named(database_url: str) -> None:
     missing = new_id()
     with pytest.raises(NotFound, match=str(missing)):
-        scenario(database_url, lambda ledger: collect(ledger, missing, Settings(), worst=5, with_estimate=False))
+        scenario(database_url, lambda ledger: collect(ledger, missing, worst=5))

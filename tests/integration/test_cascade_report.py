@@ -35,7 +35,7 @@ class Night(CascadeHarness):
                 while job := await self.lease(step):
                     await work(job)
         self.views = list(await self.ledger.reading.views(self.job_ids))
-        return document(await collect(self.ledger, receipt.batch_id, SETTINGS, worst=0, with_estimate=False))
+        return document(await collect(self.ledger, receipt.batch_id, worst=0))
 
 
 def test_the_report_says_what_each_model_bought(database_url: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from schemas.model_call import Usage
+from tasks.estimate import Estimate, ModelEstimate, Spread, TimeEstimate
 from tasks.ports import ShareTerms
 from tests.builders import (
     closed_ok,
@@ -25,17 +26,9 @@ from tests.builders import (
 )  # fmt: skip
 from tests.contract.situations import open_one, submit, submit_and_take, take
 from tests.lent_ledger import KeptLedger
-from worker.cli.commands.cost_estimate import show_estimation
+from worker.cli.commands.cost_estimate import deviation_lines, show_estimation
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.estimation import (
-    batch_document,
-    deviation_lines,
-    estimate_batch,
-    estimate_line,
-    estimate_submission,
-    first_estimate,
-    to_json,
-)
+from worker.operations.estimation import estimate_batch, estimate_submission, to_json
 from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Submission
 from worker.settings import Settings
@@ -172,43 +165,19 @@ def test_stored_answers_are_known_by_key_tenant_and_age(database_url: str) -> No
     scenario(database_url, work)
 
 
-def test_the_estimate_of_a_submission_is_kept_with_its_batch_without_texts(database_url: str, tmp_path: Path) -> None:
-    async def work(ledger: PostgresLedger) -> None:
-        await answered(ledger, "default")
-        path = tmp_path / "in.jsonl"
-        path.write_text(json.dumps({"query": "Why?", "context": ["The desk takes the copy of the day."]}) + "\n{secret")
-        settings = Settings(provider="extractive")
-        estimation = await estimate_submission(submission_of(path, settings), ledger)
-        batch = replace(make_batch("default"), estimate=batch_document(estimation))
-        await submit(ledger, batch=batch)
-        assert "1 calls" in estimate_line(estimation)
-        assert "secret" not in json.dumps(batch.estimate)
-        first = await first_estimate(ledger, batch.id)
-        assert first is not None
-        assert (first["output_tokens"]["usual"], first["truth"]["jobs"]) == (40, 1)
-        assert deviation_lines(first, first["truth"])[0] == "so far, with 0 of 1 jobs final:"
-        without = await submit(ledger, batch=make_batch("default"))
-        assert await first_estimate(ledger, without.batch_id) is None
-
-    scenario(database_url, work)
-
-
 def test_a_deviation_is_a_share_of_the_truth_and_says_if_that_is_within_the_bounds() -> None:
-    spread = {"usual": 110, "low": 90, "high": 120}
-    first = {
-        "input_tokens": spread,
-        "output_tokens": spread,
-        "cost_usd": {name: f"{value}" for name, value in spread.items()},
-    }
+    spread = Spread(90, 110, 120)
+    row = ModelEstimate("p", "m", "standard", "generate", *[spread] * 4, counted_by="guess", output_from="guess")
+    estimate = Estimate(3, 3, {}, 0, 0, {}, Decimal(0), (row,), TimeEstimate(None, "no limit is set"))
     model = {"input_tokens": 100, "output_tokens": 200, "cost_usd": "100"}
     truth = {"jobs": 3, "final": 3, "models": [model]}
-    lines = deviation_lines(first, truth)
+    lines = deviation_lines(estimate, truth)
     assert lines == [
         "estimated 110 tokens in, used 100: off by +10.0%, within 90 to 120",
         "estimated 110 tokens out, used 200: off by -45.0%, OUTSIDE 90 to 120",
         "estimated 110 USD, cost 100: off by +10.0%, within 90 to 120",
     ]
-    unknown = deviation_lines(first, {**truth, "models": [model, {**model, "cost_usd": None}]})
+    unknown = deviation_lines(estimate, {**truth, "models": [model, {**model, "cost_usd": None}]})
     assert unknown[2] == "estimated 110 USD, cost an unknown amount"
-    nothing = deviation_lines(first, {**truth, "models": []})
+    nothing = deviation_lines(estimate, {**truth, "models": []})
     assert nothing[0] == "estimated 110 tokens in, used 0"

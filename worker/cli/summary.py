@@ -134,8 +134,6 @@ class Report(NamedTuple):
     """Those without calls at the end, while jobs are held for it."""
     failures: tuple[FailureCause, ...] = ()
     """Of the jobs that failed."""
-    estimate: dict[str, Any] | None = None
-    """The estimate that is kept with the batch beside the truth, if it is asked for."""
     accepted: "Accepted | None" = None
     """Of files that were only handed in; of a batch that was there already, with its status."""
 
@@ -172,10 +170,6 @@ def run_lines(report: Report, output: str) -> list[str]:
         lines += holds
         if holds:
             lines.append(f"then go on with: nightdesk run --resume {status.batch_id} -o {output}")
-    if report.estimate is not None:
-        from worker.operations.estimation import deviation_lines  # noqa: PLC0415 - a plain run has no use for it
-
-        lines += deviation_lines(report.estimate, report.estimate["truth"])
     lines += _open_lines(status, output)
     if errors := report.tally.error_kinds:
         lines.append(f"wrong facts in claims: {error_counts(errors)}")
@@ -234,7 +228,6 @@ def _document(report: Report, output: str) -> dict[str, Any]:
         "status": report.status
         and overview.status_document(report.status.model_copy(update={"failures": report.failures}), report.lanes),
         "seconds": round(report.seconds, 3),
-        "estimate": report.estimate,
         "exit_code": report.exit_code,
     }
 

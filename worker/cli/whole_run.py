@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
 from uuid import UUID
@@ -60,8 +60,6 @@ class RunRequest(NamedTuple):
     """False: the files are handed in, and nothing is written."""
     quiet: bool = False
     with_workers: bool = True
-    estimate: bool = False
-    """Estimate before the submission, keep that with the batch, and compare it with the truth at the end."""
     preflight: bool = True
     """Make sure of the provider's key and model before anything is submitted."""
     form: FileForm = FileForm.JSONL
@@ -203,28 +201,10 @@ class _WholeRun:
             if request.afterwards is not None and run.batch_id is not None:
                 await request.afterwards(ledger)
             seconds = time.monotonic() - self.began
-            estimate = None
-            if request.estimate and run.batch_id is not None:
-                from worker.operations.estimation import first_estimate  # noqa: PLC0415 - as below
-
-                estimate = await first_estimate(ledger, run.batch_id)
-            return Report(run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), failures, estimate)
-
-    async def _estimate(self, ledger: PostgresLedger, submission: Submission, settings: Settings) -> None:
-        """Estimates the files, says so and puts the estimate into the batch."""
-        # Only a run that asks for an estimate pays for the planning of calls.
-        from worker.operations.estimation import batch_document, estimate_line, estimate_submission  # noqa: PLC0415
-
-        again = Submission(replace(submission.intake.order, strict=False), settings, self.answerers)
-        estimation = await estimate_submission(again, ledger)
-        submission.batch = replace(submission.batch, estimate=batch_document(estimation))
-        if not self.request.quiet:
-            tell(estimate_line(estimation))
+            return Report(run.batch_id, status, tally, run.lines or (), seconds, tuple(lanes), failures)
 
     async def _submit(self, run: BatchRun, submission: Submission) -> Accepted | None:
         """The outcome of a submission; None where another command made a batch of the same input meanwhile."""
-        if self.request.estimate:
-            await self._estimate(run.watch.ledger, submission, run.watch.session.settings)
         # They take a second to start; meanwhile the jobs are submitted.
         staffing = asyncio.create_task(run.watch.staff()) if self._staffs(run) else None
         try:

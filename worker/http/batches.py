@@ -232,7 +232,7 @@ async def report(request: Request, service: ServiceOf, caller: Reader, batch_id:
     as_page = HTML in request.headers.get("accept", "")
 
     async def write(ledger: PostgresLedger) -> bytes:
-        collected = await batch_report.collect(ledger, batch_id, service.settings, worst=WORST, with_estimate=False)
+        collected = await batch_report.collect(ledger, batch_id, worst=WORST)
         document = batch_report.document(collected)
         return report_page(document).encode() if as_page else orjson.dumps(document, default=str)
 

@@ -147,11 +147,6 @@ class CallHistory(Store):
             return set()
         return {row.key for row in await self._db.rows(_BY_IDEMPOTENCY_KEY, {"tenant": tenant, "keys": list(keys)})}
 
-    async def estimate_of(self, batch_id: UUID) -> dict[str, Any] | None:
-        """The estimate that is kept with a batch; None where none is kept, or for an unknown batch."""
-        rows = await self._db.rows("SELECT estimate FROM batch WHERE id = %(batch_id)s", {"batch_id": batch_id})
-        return rows[0].estimate if rows else None
-
     async def used(self, batch_id: UUID) -> list[UsedCalls]:
         """The use of the calls of a batch so far."""
         return [UsedCalls(*row) for row in await self._db.rows(_USED, {"batch_id": batch_id})]

@@ -150,8 +150,8 @@ PAGE_BYTES = 8_000_000
 
 
 _INSERT_BATCH = """
-INSERT INTO batch (id, key, name, tenant, not_before, call_window, deadline, max_cost_usd, defaults, estimate, key_id)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb, %s)
+INSERT INTO batch (id, key, name, tenant, not_before, call_window, deadline, max_cost_usd, defaults, key_id)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s)
 ON CONFLICT (tenant, key) WHERE key IS NOT NULL DO NOTHING
 RETURNING nightdesk_now() AS now, EXISTS (
     SELECT FROM tenant_budget b WHERE b.tenant = batch.tenant AND (b.key_id IS NULL OR b.key_id = batch.key_id)) AS has_budget
@@ -272,8 +272,7 @@ async def _write(
 ) -> Receipt:
     parameters = (
         batch.id, batch.key, batch.name, batch.tenant, batch.not_before, batch.window, batch.deadline, batch.max_cost_usd,
-        orjson.dumps(batch.defaults).decode(), batch.estimate and orjson.dumps(batch.estimate).decode(),
-        batch.submitter and batch.submitter.key_id,
+        orjson.dumps(batch.defaults).decode(), batch.submitter and batch.submitter.key_id,
     )  # fmt: skip
     batch_row = await (await connection.execute(_INSERT_BATCH, parameters)).fetchone()
     if batch_row is None:

@@ -1,4 +1,4 @@
-"""Collects the report of a batch: its figures, its worst answers with their sources, the estimate beside the truth."""
+"""Collects the report of a batch: its figures, its worst answers with their sources."""
 
 import math
 from dataclasses import asdict
@@ -13,8 +13,6 @@ from tasks.policy.comparison import Z, wilson
 from tasks.ports import JobView
 from worker.ledger.batch_figures import Figures
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.estimation import Estimation, estimate_batch, first_estimate, to_json
-from worker.settings import Settings
 
 MOST_CLAIMS = 12
 """Claims shown of one of the worst answers."""
@@ -32,33 +30,18 @@ class Report(NamedTuple):
     """Claims by the kind of their error."""
     figures: Figures
     worst: list[JobView]
-    estimation: Estimation | None = None
-    first: dict[str, Any] | None = None
-    """The estimate that was made before the submission, beside the truth; None where none is kept."""
 
 
-async def collect(
-    ledger: PostgresLedger, batch_id: UUID, settings: Settings, *, worst: int, with_estimate: bool
-) -> Report:
-    """The report of a batch, in whatever state it is; raises ``NotFound``.
-
-    Args:
-        ledger: open.
-        batch_id: the batch.
-        settings: name the models and prices of an estimate.
-        worst: answers to show with their claims.
-        with_estimate: estimate the batch as of its submission; every prompt of it is rendered again.
-    """
+async def collect(ledger: PostgresLedger, batch_id: UUID, *, worst: int) -> Report:
+    """The report of a batch, in whatever state it is, with the ``worst`` answers; raises ``NotFound``."""
     status = await ledger.reading.batch_status(batch_id)
     status = status.model_copy(update={"refused_lines": await ledger.uploads.refused_lines(batch_id)})
     figures = await ledger.figures.read(batch_id, worst=worst)
     errors = await ledger.reading.error_kinds(batch_id)
     # An answer that was erased or asked again in between is left out.
     views = [view for view in await ledger.reading.views(figures.worst) if view.record and view.record.grounding]
-    estimation = await estimate_batch(batch_id, settings, ledger) if with_estimate else None
     named = {kind.label: count for kind, count in errors.items()}
-    first = await first_estimate(ledger, batch_id)
-    return Report(datetime.now(UTC), status, named, figures, views, estimation, first)
+    return Report(datetime.now(UTC), status, named, figures, views)
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -79,8 +62,6 @@ def document(report: Report) -> dict[str, Any]:
         "rounds": [_round(row, figures) for row in figures.rounds],
         "levels": [_level(row, figures) for row in figures.levels] if len(figures.levels) > 1 else [],
         "worst": [_worst(view) for view in report.worst],
-        # The one that was made before the submission, unless another is asked for.
-        "estimate": report.first if report.estimation is None else to_json(report.estimation),
     }
 
 

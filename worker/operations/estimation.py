@@ -1,7 +1,7 @@
 """Estimates a submission or a stored batch by the code that plans its calls, without making one, and compares it with the truth."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -21,7 +21,6 @@ from worker.ledger.pages import in_pages
 from worker.ledger.postgres import PostgresLedger
 from worker.limits.rates import lane_terms, rates_of
 from worker.operations.answerers import Answerer
-from worker.operations.counts import amount, cost
 from worker.operations.file_submission import Submission
 from worker.settings import Settings
 
@@ -42,8 +41,6 @@ class Estimation(NamedTuple):
     """A ledger was there to learn from."""
     truth: dict[str, Any] | None = None
     """The use of the stored batch so far, for programs; amounts in USD are strings."""
-    first: dict[str, Any] | None = None
-    """The estimate that was made when the batch was submitted, if it was asked for."""
     trial_calls: int | None = None
     """Answered calls of the batch that is the basis; None: the newest calls are."""
     time_left_s: float | None = None
@@ -239,7 +236,6 @@ async def estimate_batch(
         estimate.jobs,
         max_cost_usd=status.max_cost_usd,
         truth=await _truth(ledger, status),
-        first=await ledger.history.estimate_of(batch_id),
         trial_calls=_trial_calls(history),
     )
 
@@ -289,7 +285,6 @@ def to_json(estimation: Estimation) -> dict[str, Any]:
         "default_provider": estimation.default,
         "told_by": estimation.why or None,
         "truth": estimation.truth,
-        "first": estimation.first,
     }
 
 
@@ -315,95 +310,3 @@ def _whole(spread: Spread) -> dict[str, int]:
 
 def _usd(spread: Spread) -> dict[str, str]:
     return {name: f"{value:.6f}" for name, value in spread._asdict().items()}
-
-
-# ---- kept with a batch -----------------------------------------------------------------------------------------------
-
-_NOT_KEPT = ("refused", "problems", "truth", "first", "max_cost_usd")
-"""Texts that may quote a line, and facts that the batch has itself."""
-
-
-class Deviation(NamedTuple):
-    """An estimated amount beside the truth, None where one is unknown."""
-
-    name: str
-    usual: float | None
-    low: float | None
-    high: float | None
-    truth: float | None
-
-    @property
-    def off(self) -> float | None:
-        """The share of the truth by which the usual value is too high."""
-        return None if self.usual is None or not self.truth else self.usual / self.truth - 1
-
-    @property
-    def within(self) -> bool | None:
-        """True if the truth is within the bounds, as they are kept: to a millionth."""
-        if self.truth is None or self.low is None or self.high is None:
-            return None
-        return self.low - 1e-6 <= self.truth <= self.high + 1e-6
-
-
-def batch_document(estimation: Estimation) -> dict[str, Any]:
-    """The estimate as it is kept with the batch that is written then."""
-    return {name: value for name, value in to_json(estimation).items() if name not in _NOT_KEPT}
-
-
-async def first_estimate(ledger: PostgresLedger, batch_id: UUID) -> dict[str, Any] | None:
-    """The estimate that is kept with a batch, beside the truth so far; None where none is kept."""
-    first = await ledger.history.estimate_of(batch_id)
-    if first is None:
-        return None
-    status = await ledger.reading.batch_status(batch_id)
-    truth = await _truth(ledger, status)
-    off = {each.name: {"off": each.off, "within": each.within} for each in deviations(first, truth)}
-    return {**first, "truth": truth, "off": off}
-
-
-def deviations(first: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator[Deviation]:
-    """Tokens in and out and cost of a kept estimate, as far as they were known, each beside the truth."""
-    for name in _WORDS:
-        if first[name] is not None:
-            used = [row[name] for row in truth["models"]]
-            usual, low, high = (float(first[name][part]) for part in ("usual", "low", "high"))
-            yield Deviation(name, usual, low, high, None if None in used else float(sum(map(float, used))))
-
-
-def estimate_line(estimation: Estimation) -> str:
-    """The estimate in one line, for people."""
-    estimate = estimation.estimate
-    tokens_in, tokens_out = round(estimate.input_tokens.usual), round(estimate.output_tokens.usual)
-    line = f"estimate: {estimate.calls:,} calls, {tokens_in:,} tokens in, {tokens_out:,} out; {price_line(estimate)}"
-    return f"{line}, without {', '.join(estimate.unpriced)}" if estimate.unpriced and estimate.cost_usd else line
-
-
-def price_line(estimate: Estimate) -> str:
-    """The cost with its bounds, for people; unknown, and never 0, where no price is known."""
-    if (spread := estimate.cost_usd) is None:
-        return "cost unknown"
-    bounds = f", from {amount(spread.low)} to {amount(spread.high)}" if spread.low < spread.high else ""
-    return f"cost {cost(spread.usual)}{bounds}"
-
-
-_WORDS = {
-    "input_tokens": ("tokens in", "used"),
-    "output_tokens": ("tokens out", "used"),
-    "cost_usd": ("USD", "cost"),
-}
-
-
-def deviation_lines(first: Mapping[str, Any], truth: Mapping[str, Any]) -> list[str]:
-    """The estimate beside the truth, for people: a line an amount, in 80 columns."""
-    lines = []
-    if truth["final"] < truth["jobs"]:
-        lines.append(f"so far, with {truth['final']:,} of {truth['jobs']:,} jobs final:")
-    for each in deviations(first, truth):
-        unit, verb = _WORDS[each.name]
-        show = amount if each.name == "cost_usd" else "{:,.0f}".format
-        usual, low, high, real = ("an unknown amount" if value is None else show(value) for value in each[1:])
-        line = f"estimated {usual} {unit}, {verb} {real}"
-        if each.off is not None:
-            line += f": off by {each.off:+.1%}, {'within' if each.within else 'OUTSIDE'} {low} to {high}"
-        lines.append(line)
-    return lines

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,6 @@ from schemas.batch import BatchStatus
 from schemas.states import JobState, Outcome
 from worker.ledger.batch_figures import BINS, BUCKETS
 from worker.operations.counts import amount, cost, spent_of
-from worker.operations.estimation import Deviation, deviations
 
 ENDINGS = (
     *Outcome,
@@ -81,7 +79,6 @@ def page(document: dict[str, Any]) -> str:
         score_plots=[plot for name in ("grounding", "decided") if (plot := _scores(name, document["scores"]))],
         spent=spent_of(BatchStatus.model_validate(document["status"])),
         cost_by_model=_by_model(document["calls"]),
-        estimates=_estimates(document["estimate"]),
     )
 
 
@@ -153,20 +150,6 @@ def _by_model(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
 _SUMS = ("calls", "errors", "unknown", "input_tokens", "cached_tokens", "output_tokens", "cost_usd")
 
 
-def _estimates(estimate: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """A row for tokens, cost and time: the estimate with its bounds, and the truth."""
-    if not estimate or not (truth := estimate["truth"]):
-        return []
-    time = estimate["seconds"] or {}
-    took = Deviation("seconds", time.get("usual"), time.get("low"), time.get("high"), truth["seconds"])
-    rows = []
-    for each in (*deviations(estimate, truth), took):
-        name, show = _AMOUNTS[each.name]
-        row = {"name": name, "usual": show(each.usual), "low": show(each.low), "high": show(each.high)}
-        rows.append({**row, "truth": show(each.truth), "off": "" if each.off is None else f"{each.off:+.1%}"})
-    return rows
-
-
 # ---- text ------------------------------------------------------------------------------------------------------------
 
 
@@ -186,15 +169,6 @@ def _span(seconds: float | None) -> str:
     if seconds < 2 * HOUR_S:
         return f"{seconds / MINUTE_S:.0f} min"
     return f"{seconds // HOUR_S:.0f} h {seconds % HOUR_S / MINUTE_S:02.0f} min"
-
-
-_AMOUNTS: dict[str, tuple[str, Callable[[float | None], str]]] = {
-    "input_tokens": ("tokens in", _count),
-    "output_tokens": ("tokens out", _count),
-    "cost_usd": ("cost", cost),
-    "seconds": ("time", _span),
-}
-"""Name and writing of an estimated amount."""
 
 
 def _moment(at: datetime | str | None) -> str:

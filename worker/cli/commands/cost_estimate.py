@@ -1,7 +1,7 @@
 """``nightdesk estimate``: tokens, cost and time of files before a call, or of a batch beside the truth."""
 
 import shlex
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 from uuid import UUID
@@ -23,15 +23,8 @@ from worker.cli.terminal import tell, warn, write_json
 from worker.cli.waiting import warn_of
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.answerers import find_answerers
-from worker.operations.counts import amount, count_of
-from worker.operations.estimation import (
-    Estimation,
-    deviation_lines,
-    estimate_batch,
-    estimate_submission,
-    price_line,
-    to_json,
-)
+from worker.operations.counts import amount, cost, count_of
+from worker.operations.estimation import Estimation, estimate_batch, estimate_submission, to_json
 from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Submission
 from worker.settings import Settings, load_settings
@@ -137,7 +130,7 @@ def show_estimation(estimation: Estimation, *, as_json: bool, files: Sequence[st
         out = out if out.is_terminal else Console(width=COLUMNS, highlight=False)
         if estimation.lines > len(estimation.refused):
             # What everybody asks comes first.
-            out.print(Text(price_line(estimation.estimate), style="bold"))
+            out.print(Text(_price_line(estimation.estimate), style="bold"))
         for line in (*_bounds(estimation), *_facts(estimation)):
             out.print(Text(line))
         if estimation.estimate.models:
@@ -208,15 +201,47 @@ def _bounds(estimation: Estimation) -> list[str]:
     return lines
 
 
+def _price_line(estimate: Estimate) -> str:
+    """The cost with its bounds; unknown, and never 0, where no price is known."""
+    if (spread := estimate.cost_usd) is None:
+        return "cost unknown"
+    bounds = f", from {amount(spread.low)} to {amount(spread.high)}" if spread.low < spread.high else ""
+    return f"cost {cost(spread.usual)}{bounds}"
+
+
+def deviation_lines(estimate: Estimate, truth: Mapping[str, Any]) -> list[str]:
+    """The estimate of a batch beside the truth so far: a line an amount."""
+    lines = []
+    if truth["final"] < truth["jobs"]:
+        lines.append(f"so far, with {truth['final']:,} of {truth['jobs']:,} jobs final:")
+    for name, spread, words, show in (
+        ("input_tokens", estimate.input_tokens, "tokens in, used", "{:,.0f}".format),
+        ("output_tokens", estimate.output_tokens, "tokens out, used", "{:,.0f}".format),
+        ("cost_usd", estimate.cost_usd, "USD, cost", amount),
+    ):
+        used = [row[name] for row in truth["models"]]
+        if spread is None:
+            continue
+        if None in used:
+            lines.append(f"estimated {show(spread.usual)} {words} an unknown amount")
+            continue
+        real = sum(map(float, used))
+        line = f"estimated {show(spread.usual)} {words} {show(real)}"
+        if real:
+            # To a millionth, as sums of money are.
+            within = spread.low - 1e-6 <= real <= spread.high + 1e-6
+            line += f": off by {spread.usual / real - 1:+.1%}, {'within' if within else 'OUTSIDE'} {show(spread.low)} to {show(spread.high)}"
+        lines.append(line)
+    return lines
+
+
 def _remarks(estimation: Estimation, files: Sequence[str]) -> list[str]:
     estimate, lines = estimation.estimate, list[str]()
     if (truth := estimation.truth) is not None:
         lines.append(
             f"it took {duration(truth['seconds'])}; {truth['final']:,} of {count_of(truth['jobs'], 'job')} final"
         )
-        lines += deviation_lines(to_json(estimation), truth)
-        if estimation.first is not None:
-            lines += ["as it was estimated before the submission:", *deviation_lines(estimation.first, truth)]
+        lines += deviation_lines(estimate, truth)
     if estimation.trial_calls is not None and estimate.unobserved:
         lines.append(
             f"--like tells nothing of {count_of(estimate.unobserved, 'call')}: its batch has "

@@ -14,8 +14,6 @@ from worker.cli.whole_run import RunRequest, run_batch
 from worker.operations.file_form import FileForm
 from worker.operations.file_intake import InputOrder
 from worker.operations.file_submission import Accepted
-from worker.operations.input_content import readable_twice
-from worker.operations.json_lines import check_files
 from worker.operations.row_files import form_of
 from worker.settings import Settings, load_settings
 from worker.supervise.state_directory import state_of
@@ -38,22 +36,6 @@ def run(
         bool,
         option("Only estimate tokens, cost and time; submit nothing.", "--dry-run", panel=MONEY),
     ] = False,
-    like: Annotated[
-        str | None,
-        option(
-            "With --dry-run: go by the calls of this batch alone, as 'nightdesk estimate'.",
-            metavar="BATCH",
-            panel=MONEY,
-        ),
-    ] = None,
-    estimate: Annotated[
-        bool,
-        option(
-            "Estimate first, keep that with the batch, and say at the end how far it was off.",
-            "--estimate",
-            panel=MONEY,
-        ),
-    ] = False,
 ) -> int:
     """Answer the questions of files, from start to finish.
 
@@ -73,24 +55,14 @@ def run(
         # Only an estimate pays for the planning of calls.
         from worker.cli.commands.cost_estimate import estimate_input  # noqa: PLC0415
 
-        trial = None if like is None else options.batch_id(like)
-        return estimate_input(handover.order(files), as_json=as_json, with_workers=workers, trial=trial)
-    if like is not None:
-        raise InputError("goes with --dry-run, which estimates by the calls of that batch", field="--like")
+        return estimate_input(handover.order(files), as_json=as_json, with_workers=workers)
     if not output:
         raise InputError("name where the results go: -o OUT, or - for standard output")
     batch_id = None if resume is None else options.batch_id(resume)
     order = handover.order(files) if resume is None else None
-    if estimate and order is not None:
-        check_files(order.files)
-        if not readable_twice(order.files):
-            raise InputError(
-                "standard input and pipes can be read only once, and an estimate reads them first: save them to a file",
-                field="--estimate",
-            )
     return _run(
         order, output, form, as_json=as_json, preflight=handover.preflight, resume=batch_id, quiet=quiet,
-        with_workers=workers, estimate=estimate, force=force,
+        with_workers=workers, force=force,
     )  # fmt: skip
 
 

@@ -18,11 +18,11 @@ from worker.cli.summary import named_counts
 from worker.cli.terminal import tell, write_json
 from worker.cli.waiting import BatchRun, Watch
 from worker.ledger.postgres import PostgresLedger
+from worker.operations.batch_report import collect, document
 from worker.operations.counts import count_of
 from worker.operations.file_form import FileForm
 from worker.operations.result_lines import Tally, write_failed
 from worker.operations.row_files import form_of
-from worker.settings import load_settings
 
 
 def results(
@@ -116,10 +116,6 @@ def report(
         ),
     ] = None,
     worst: Annotated[int, option("Answers to show with their claims that lack support.", min=0, max=MOST_WORST)] = 20,
-    with_estimate: Annotated[
-        bool,
-        option("Estimate the batch as of its submission, beside the truth; every prompt is rendered again."),
-    ] = False,
     as_json: options.Json = False,
 ) -> int:
     """Write the report of a batch: one HTML page that needs no network, at any time, also while the batch runs.
@@ -133,13 +129,7 @@ def report(
     if as_json and output != STDOUT:
         raise InputError("--json writes to standard output: leave -o out")
     check_output(output)
-    # What tells of estimates is for a report alone.
-    from worker.operations.batch_report import collect, document  # noqa: PLC0415
-
-    settings = load_settings()
-    result = on_ledger(
-        lambda ledger: collect(ledger, batch_id, settings, worst=worst, with_estimate=with_estimate), settings
-    )
+    result = on_ledger(lambda ledger: collect(ledger, batch_id, worst=worst))
     content = document(result)
     if as_json:
         write_json(content)
