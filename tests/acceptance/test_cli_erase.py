@@ -123,18 +123,13 @@ def test_prune_removes_the_content_of_old_jobs_and_then_their_rows(
     assert home.run("results", batch).out == ""
 
 
-def test_clean_tells_what_takes_disk_and_deletes_what_it_may(home: Home, tmp_path: Path) -> None:
+def test_clean_tells_what_takes_disk_and_gives_back_what_was_pruned(home: Home, tmp_path: Path) -> None:
     batch = home.run("submit", write_lines(tmp_path / "in.jsonl", [canary_question(0), canary_question(1)])).out.strip()
-    assert home.run("clean", "--batch", batch, "--dry-run", "--json").json()["would_delete"] == {
-        "jobs": 0,
-        "batches": 0,
-    }
     assert home.run("cancel", batch).code == 0
-    refused = home.run("clean", "--batch", batch)
-    assert (refused.code, "2 jobs of 1 batch would be deleted for good: say --yes" in refused.err) == (2, True)
+    assert "nightdesk prune --rows --older-than 90d" in home.run("clean").err
+    assert home.run("prune", "--rows", "--older-than", "0s", "--batch", batch).code == 0
 
-    done = home.run("clean", "--batch", batch, "--shrink", "--yes", "--json").json()
+    done = home.run("clean", "--shrink", "--json").json()
 
-    assert (done["deleted"], done["batches"]) == (2, 1)
     assert done["given_back_bytes"] > 0
     assert done["ledger"]["tables"]["job_request"] < done["ledger"]["database"]

@@ -40,7 +40,6 @@ LOOKS: dict[str, list[str]] = {
 FURTHER_LOOKS = (
     ["status", "OPEN"], ["status", "--json"], ["results", "OPEN"], ["doctor", "--ping"], ["doctor", "--invariants"],
     ["estimate", "--batch", "DONE"], ["replay", "DONE", "--offline"], ["results", "DONE", "--failed"],
-    ["clean", "--older-than", "1d", "--dry-run"],
 )  # fmt: skip
 
 LEAVES_PROCESSES: dict[str, list[str]] = {

@@ -33,13 +33,13 @@ class DiskSpace(Store):
         tables = {row.name: int(row.bytes) for row in await self._db.rows(_TABLES)}
         return LedgerSize(tables, int((await self._db.rows(_DATABASE))[0].bytes))
 
-    async def give_back(self, *, whole: bool) -> None:
-        """Makes the space of removed rows free: for new rows, or with ``whole`` for other files too.
+    async def give_back(self) -> None:
+        """Makes the space of removed rows free for other files.
 
-        ``whole`` rewrites each table under a lock that stops all work on it, and needs room for a copy meanwhile.
+        It rewrites each table under a lock that stops all work on it, and needs room for a copy meanwhile.
         """
         async with self._db.connection(WITHIN_S) as connection:
             if not self._db.pooled:
                 await connection.execute("SET statement_timeout = 0")
             # Outside of a transaction: the connections of a pool commit each statement.
-            await connection.execute("VACUUM (FULL, ANALYZE)" if whole else "VACUUM (ANALYZE)")
+            await connection.execute("VACUUM (FULL, ANALYZE)")

@@ -52,7 +52,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str | None]]] = {
         "budget": ("spending_limits", "what a tenant may spend in a day or a night"),
         "erase": ("removal_commands", "remove the content of jobs for good"),
         "prune": ("removal_commands", "remove the content of old jobs, or the jobs"),
-        "clean": ("removal_commands", "what takes how much disk, and its removal"),
+        "clean": ("removal_commands", "what takes how much disk, and giving it back"),
         "extensions": ("extension_list", "prompts and plugins, and where each comes from"),
         "schema": ("contract", "the JSON Schemas of jobs and results"),
     },

@@ -2,12 +2,11 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.filesize import decimal
@@ -29,7 +28,6 @@ from worker.operations import content_removal
 from worker.operations.content_removal import ErasureScope, PruneScope, Removal
 from worker.operations.counts import cost, count_of
 from worker.operations.operator import JobPages, Operator
-from worker.settings import load_settings
 
 _REST = "The same command takes the rest"
 
@@ -157,67 +155,50 @@ LEAST_SHOWN = 1 << 20
 """Bytes of a table that is named."""
 
 
-Usage = tuple[LedgerSize, dict[str, int]]
-"""The disk that a ledger takes, and the bytes of the folders of its home."""
-
-
 def clean(
     *,
-    older_than: Annotated[
-        str | None, option("Delete jobs that are final for longer: 90d, 12w, 36h.", metavar="AGE")
-    ] = None,
-    batch: Annotated[str | None, option("Delete the final jobs of this batch.", metavar="ID")] = None,
     shrink: Annotated[
         bool,
         option("Give the freed space back to the disk; nothing can work on the ledger meanwhile.", "--shrink"),
     ] = False,
-    yes: options.Yes = False,
-    dry_run: options.CountOnly = False,
     as_json: options.Json = False,
 ) -> int:
-    """Show what takes how much disk; with --older-than or --batch, delete final jobs with all their rows.
+    """Show what takes how much disk; with --shrink, give what is freed back to it.
 
-    A batch keeps its line with what it cost. 'prune' deletes the content alone, and on a timer; 'erase' content of
-    chosen jobs. Freed space is used again by new jobs; --shrink gives it back to the disk, also without a removal.
+    'prune --rows' deletes old jobs with all their rows, 'erase' the content of chosen ones. Freed space is used again by
+    new jobs, also without --shrink.
     """
-    scope = None
-    if older_than is not None or batch is not None:
-        span = timedelta(0) if older_than is None else options.age(older_than)
-        scope = PruneScope(span, None if batch is None else options.batch_id(batch), None, rows=True)
-    settings = load_settings()
-    with session(settings, writes=False) as opened:
-        before = _measure(opened)
-        removal = (
-            None if scope is None else as_operator(opened, lambda operator: content_removal.survey_old(operator, scope))
-        )
-        if (removal is None and not shrink) or dry_run:
-            _show(before, removal, as_json=as_json)
-            return OK
-        if shrink and opened.supervisor.running():
-            raise InputError("--shrink stops all work on the ledger: 'nightdesk down' first, then clean again")
-        if removal is not None and removal.jobs:
-            jobs = _jobs(removal)
-            more = ", and the ledger be shrunk" if shrink else ""
-            confirm(f"Delete {jobs} for good{more}", f"{jobs} would be deleted for good", yes=yes)
-        with (
-            reporting(quiet=False) as reporter,
-            job_pages("deleted", reporter, again="The same command goes on") as pages,
-        ):
-            done = as_operator(opened, lambda operator: _remove(operator, scope, pages, shrink=shrink))
-        after = _measure(opened)
-    _sum_up(before, after, done, shrink=shrink, as_json=as_json)
-    return INCOMPLETE if pages.refused or done.redis_unreachable else OK
+    with session(writes=False) as opened:
+        before = opened.on_ledger(lambda ledger: ledger.space.measure())
+        if shrink:
+            if opened.supervisor.running():
+                raise InputError("--shrink stops all work on the ledger: 'nightdesk down' first, then clean again")
+            opened.on_ledger(lambda ledger: ledger.space.give_back())
+        size = opened.on_ledger(lambda ledger: ledger.space.measure()) if shrink else before
+        folders = _folders(opened)
+    given_back = max(0, before.database - size.database)
+    if as_json:
+        write_json({"ledger": asdict(size), "folders": folders, "given_back_bytes": given_back})
+        return OK
+    table = table_of("", "")
+    for text, count in _parts(size, folders):
+        table.add_row(f"{decimal(count):>10}", Text(text))
+    console().print(table)
+    tell(
+        f"{decimal(given_back)} given back to the disk"
+        if shrink
+        else "to delete old jobs: nightdesk prune --rows --older-than 90d"
+    )
+    return OK
 
 
-def _measure(opened: Session) -> Usage:
-    root = opened.state.root
+def _folders(opened: Session) -> dict[str, int]:
+    """The bytes of the folders of a home that hold some."""
     names: tuple[str, ...] = ("logs", "spool", "uploads", "local/logs")
     if opened.settings.embedded():
         # The write-ahead log is used again and again, and is most of a small ledger.
         names += ("local/data/valkey", "local/data/postgres/pg_wal")
-    folders = {name: folder_bytes(root / name) for name in names}
-    ledger = opened.on_ledger(lambda ledger: ledger.space.measure())
-    return ledger, {name: size for name, size in folders.items() if size}
+    return {name: size for name in names if (size := folder_bytes(opened.state.root / name))}
 
 
 def folder_bytes(folder: Path) -> int:
@@ -231,57 +212,11 @@ def folder_bytes(folder: Path) -> int:
     return blocks * 512
 
 
-async def _remove(operator: Operator, scope: PruneScope | None, pages: JobPages, *, shrink: bool) -> Removal:
-    done = Removal() if scope is None else await content_removal.prune(operator, scope, pages)
-    await operator.ledger.space.give_back(whole=shrink)
-    return done
-
-
-def _jobs(removal: Removal, count: int | None = None) -> str:
-    jobs = count_of(removal.jobs if count is None else count, "job")
-    return f"{jobs} of {count_of(len(removal.batches), 'batch', 'batches')}"
-
-
-def _document(usage: Usage) -> dict[str, Any]:
-    return {"ledger": asdict(usage[0]), "folders": usage[1]}
-
-
-def _show(usage: Usage, removal: Removal | None, *, as_json: bool) -> None:
-    if as_json:
-        jobs = None if removal is None else {"jobs": removal.jobs, "batches": len(removal.batches)}
-        write_json({**_document(usage), "would_delete": jobs})
-        return
-    table = table_of("", "")
-    for text, size in _parts(usage):
-        table.add_row(f"{decimal(size):>10}", Text(text))
-    console().print(table)
-    if removal is None:
-        tell("to delete old jobs: nightdesk clean --older-than 90d --dry-run")
-    else:
-        tell(f"{_jobs(removal)} would be deleted")
-
-
-def _parts(usage: Usage) -> Iterator[tuple[str, int]]:
+def _parts(ledger: LedgerSize, folders: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """The parts of a home with their bytes: the database, its large tables, folders."""
-    ledger, folders = usage
     yield "the ledger (database)", ledger.database
     for name, size in ledger.tables.items():
         if name in _CONTENTS and size >= LEAST_SHOWN:
             yield f"  of it {_CONTENTS[name]} ({name})", size
     for name, size in folders.items():
         yield f"{name}/ of the home", size
-
-
-def _sum_up(before: Usage, after: Usage, done: Removal, *, shrink: bool, as_json: bool) -> None:
-    given_back = max(0, before[0].database - after[0].database)
-    if as_json:
-        write_json(
-            {"deleted": done.deleted, "batches": len(done.batches), "given_back_bytes": given_back, **_document(after)}
-        )
-        return
-    tell(f"{_jobs(done, done.deleted)} deleted")
-    tell(f"{decimal(given_back)} given back to the disk; the ledger takes {decimal(after[0].database)}")
-    if done.deleted and not shrink:
-        tell(
-            "the rest of the freed space is used by new jobs first; to give it back to the disk: nightdesk clean --shrink"
-        )
