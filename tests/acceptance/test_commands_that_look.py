@@ -39,7 +39,7 @@ LOOKS: dict[str, list[str]] = {
 
 FURTHER_LOOKS = (
     ["status", "OPEN"], ["status", "--json"], ["results", "OPEN"], ["doctor", "--ping"], ["doctor", "--invariants"],
-    ["estimate", "--batch", "DONE"], ["replay", "DONE", "--offline"], ["results", "DONE", "--failed"],
+    ["estimate", "--batch", "DONE"], ["results", "DONE", "--failed"],
 )  # fmt: skip
 
 LEAVES_PROCESSES: dict[str, list[str]] = {

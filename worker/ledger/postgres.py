@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from worker.ledger import (  # noqa: F401 - mypy finds them by this
         actions,
         answer_cache,
-        answer_calls,
         attempts,
         background_responses,
         batch_contents,
@@ -73,7 +72,6 @@ class PostgresLedger:
     remote_responses: "worker.ledger.background_responses.PostgresResponses"
     remote_overview: "worker.ledger.remote_overview.RemoteOverview"
     history: "worker.ledger.history.CallHistory"
-    answer_calls: "worker.ledger.answer_calls.AnswerCalls"
     labels: "worker.ledger.labels.Labels"
     contents: "worker.ledger.batch_contents.BatchContents"
     figures: "worker.ledger.batch_figures.BatchFigures"

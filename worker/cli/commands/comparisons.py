@@ -21,7 +21,6 @@ from worker.cli.difference_view import show_difference
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
 from worker.cli.help import argument, option
 from worker.cli.progress import Reporter, reporting
-from worker.cli.proof_view import show_proofs
 from worker.cli.session import Session, on_ledger, session
 from worker.cli.terminal import tell, warn, write_json
 from worker.cli.waiting import Watch, warn_of
@@ -30,18 +29,7 @@ from worker.operations.audit import job_of
 from worker.operations.counts import amount, cost, count_of
 from worker.operations.file_submission import wake
 from worker.operations.job_difference import differences, document
-from worker.operations.replay import (
-    Finding,
-    PromptProof,
-    ReplayOrder,
-    ReplayPlan,
-    ReplayReceipt,
-    proof_document,
-    proofs,
-    replay_plan,
-    write_replay,
-)
-from worker.providers.registry import ConfiguredProviders
+from worker.operations.replay import ReplayOrder, ReplayPlan, ReplayReceipt, replay_plan, write_replay
 from worker.settings import load_settings
 
 MOST_LISTED = 20
@@ -60,9 +48,6 @@ def replay(
     ] = None,
     lane: options.CallLane = None,
     max_cost_usd: options.MaxCost = None,
-    offline: Annotated[
-        bool, option("Make no call: render the prompts again and prove them by hash.", "--offline")
-    ] = False,
     dry_run: Annotated[
         bool, option("Only tell what would be sent and what it costs; submit nothing.", "--dry-run")
     ] = False,
@@ -79,10 +64,6 @@ def replay(
     it asks again. The same command twice finds the same jobs and pays nothing.
     """
     order = _order(target, model, prompt_version, lane, max_cost_usd, again=again)
-    if offline:
-        if dry_run or again or order != ReplayOrder(order.target, order.name):
-            raise InputError("--offline renders what was sent: give it no option but --json")
-        return _prove(order, as_json=as_json)
     if dry_run:
         return _estimate(order, as_json=as_json)
     with session(staffs=wait and workers) as opened, reporting(quiet=quiet) as reporter:
@@ -105,26 +86,6 @@ def _order(
     turn = None if model is None else Turn.parse(model)
     way = None if lane is None else Lane(lane)
     return ReplayOrder(target_id, name, turn, version, way, again=again, max_cost_usd=max_cost_usd)
-
-
-def _prove(order: ReplayOrder, *, as_json: bool) -> int:
-    settings = load_settings()
-
-    async def read(ledger: PostgresLedger) -> list[PromptProof]:
-        providers = ConfiguredProviders(settings)
-        try:
-            return [proof async for proof in proofs(ledger, order, providers)]
-        finally:
-            await providers.close()
-
-    all_proofs = on_ledger(read, settings)
-    if as_json:
-        write_json({"jobs": [proof_document(proof) for proof in all_proofs]})
-    else:
-        show_proofs(console(), all_proofs)
-    # Of a job without a call there is nothing to prove.
-    differ = any(Finding.DIFFERENT in (proof.messages, proof.body) for proof in all_proofs)
-    return INCOMPLETE if differ or not any(proof.proven for proof in all_proofs) else OK
 
 
 def _estimate(order: ReplayOrder, *, as_json: bool) -> int:
