@@ -185,7 +185,6 @@ async def status(service: ServiceOf, caller: Reader, batch_id: OwnBatch) -> Resp
 
 @router.get(
     "/{batch_id}/results",
-    response_model=None,
     responses={200: {"content": {media_type: {} for media_type in FORMS.values()}}, **problems(404)},
 )
 async def results(
@@ -226,7 +225,7 @@ async def job(
     return await poll_job(request, service, caller, job_id, wait, if_none_match)
 
 
-@router.get("/{batch_id}/report", response_model=None, responses={200: {"content": {HTML: {}}}, **problems(404)})
+@router.get("/{batch_id}/report", responses={200: {"content": {HTML: {}}}, **problems(404)})
 async def report(request: Request, service: ServiceOf, caller: Reader, batch_id: OwnBatch) -> Response:
     """The report of a batch: JSON, or for a browser one page without scripts."""
     as_page = HTML in request.headers.get("accept", "")

@@ -127,13 +127,13 @@ def _order_of_text(raw: Any) -> Any:
     return _order_of_chat({**raw, "messages": prompt})
 
 
-@router.post("/chat/completions", response_model=None, openapi_extra=_BODY)
+@router.post("/chat/completions", openapi_extra=_BODY)
 async def create(envelope: EnvelopeOf) -> Response:
     """Answer one question from its sources, as `/openai/v1/responses` does. The answer comes when it is checked."""
     return await _answer(CHAT, envelope)
 
 
-@router.post("/completions", response_model=None, openapi_extra=_BODY)
+@router.post("/completions", openapi_extra=_BODY)
 async def complete(envelope: EnvelopeOf) -> Response:
     """Answer a prompt that is one question, from `sources`; for clients that know no chat."""
     return await _answer(_TEXT, envelope)

@@ -76,7 +76,6 @@ class Position:
 
 @router.get(
     "/{job_id}/events",
-    response_model=None,
     responses={200: {"content": {"text/event-stream": {}}}, **problems(404)},
 )
 async def events(

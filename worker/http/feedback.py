@@ -55,9 +55,7 @@ def _person(raw: dict[str, object], key_name: str) -> str:
     return f"{key_name}/{person}"
 
 
-@router.get(
-    "/batches/{batch_id}/labels", response_model=None, responses={200: {"content": {LINES: {}}}, **problems(404)}
-)
+@router.get("/batches/{batch_id}/labels", responses={200: {"content": {LINES: {}}}, **problems(404)})
 async def labels(service: ServiceOf, caller: Reader, batch_id: OwnBatch) -> Response:
     """The labels of a batch as lines that `nightdesk calibrate` reads, in the order in which they came."""
 

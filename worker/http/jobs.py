@@ -188,7 +188,7 @@ async def cancel(service: ServiceOf, caller: Submitter, job: OwnJob) -> Response
     return json_answer(Cancelled(cancelled=len(changed)))
 
 
-@router.get("/{job_id}/record", response_model=None, responses=problems(404))
+@router.get("/{job_id}/record", responses=problems(404))
 async def record(service: ServiceOf, caller: Reader, job: OwnJob) -> Response:
     """Everything known of a job: request, exact messages with proof, attempts, answers, record of each run, events."""
 

@@ -57,7 +57,7 @@ class CreateBatch(BaseModel):
     metadata: Metadata = None
 
 
-@router.post("", response_model=None)
+@router.post("")
 async def create(request: Request, service: ServiceOf, caller: Submitter) -> Response:
     """Make a batch of an uploaded file. The same file again is the same batch: nothing is done twice."""
     order: CreateBatch = validated(CreateBatch, parse_json(await read_body(request, MOST_BODY_BYTES)))
@@ -89,7 +89,7 @@ async def _take_in(service: Service, upload: Upload, wish: BatchOrder) -> Upload
         raise problem from error
 
 
-@router.get("", response_model=None)
+@router.get("")
 async def batches(
     service: ServiceOf,
     caller: Reader,
@@ -103,13 +103,13 @@ async def batches(
     return page_of(data, has_more=len(matches) > limit)
 
 
-@router.get("/{batch}", response_model=None)
+@router.get("/{batch}")
 async def retrieve(batch: BatchId, service: ServiceOf, caller: Reader) -> Response:
     """A batch as it stands."""
     return json_answer(await _document(service, await _find(service, batch, caller.tenant)))
 
 
-@router.post("/{batch}/cancel", response_model=None)
+@router.post("/{batch}/cancel")
 async def cancel(batch: BatchId, service: ServiceOf, caller: Submitter) -> Response:
     """Cancel what is not final; goes on after the answer."""
     upload = await _find(service, batch, caller.tenant)

@@ -92,7 +92,7 @@ def _exists(upload: Upload, part: str) -> bool:
     return not part or ((upload.ended_at is not None or _is_failed(upload)) and _size(upload, part) > 0)
 
 
-@router.post("", response_model=None)
+@router.post("")
 async def create(request: Request, service: ServiceOf, caller: Submitter) -> Response:
     """Upload a file of JSON lines with the purpose `batch`."""
     most = min(MOST_BYTES, service.settings.http_max_body_bytes, service.settings.http_max_stored_bytes)
@@ -139,7 +139,7 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
         yield piece
 
 
-@router.get("", response_model=None)
+@router.get("")
 async def files(
     service: ServiceOf,
     caller: Reader,
@@ -170,7 +170,7 @@ async def files(
     return page_of(data, has_more=len(matches) > limit)
 
 
-@router.get("/{file}", response_model=None)
+@router.get("/{file}")
 async def retrieve(file: FileId, service: ServiceOf, caller: Reader) -> Response:
     """An uploaded file, or one of results, without its content."""
     upload_id, part = parse_file_id(file)
@@ -180,7 +180,7 @@ async def retrieve(file: FileId, service: ServiceOf, caller: Reader) -> Response
     return json_answer(_document(upload, part))
 
 
-@router.delete("/{file}", response_model=None)
+@router.delete("/{file}")
 async def delete(file: FileId, service: ServiceOf, caller: Submitter) -> Response:
     """Remove an uploaded file that no batch was made of."""
     upload_id, part = parse_file_id(file)
@@ -189,7 +189,7 @@ async def delete(file: FileId, service: ServiceOf, caller: Submitter) -> Respons
     return json_answer({"id": file, "object": "file", "deleted": True})
 
 
-@router.get("/{file}/content", response_model=None, responses={200: {"content": {LINES: {}}}})
+@router.get("/{file}/content", responses={200: {"content": {LINES: {}}}})
 async def content(file: FileId, service: ServiceOf, caller: Reader) -> Response:
     """The lines of a file. Those of an uploaded one go with the batch that is made of it."""
     upload_id, part = parse_file_id(file)

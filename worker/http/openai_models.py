@@ -16,14 +16,14 @@ def _document(model: str) -> dict[str, Any]:
     return {"id": model, "object": "model", "created": 0, "owned_by": "nightdesk"}
 
 
-@router.get("", response_model=None)
+@router.get("")
 async def models(service: ServiceOf, caller: Reader) -> Response:  # noqa: ARG001 - a right is needed
     """The model of the settings, and each provider that can answer here; `provider:model` names another model of one."""
     data = [_document(name) for name in (OWN_MODEL, *service.catalog.answering)]
     return json_answer({"object": "list", "data": data})
 
 
-@router.get("/{model:path}", response_model=None)
+@router.get("/{model:path}")
 async def retrieve(model: str, service: ServiceOf, caller: Reader) -> Response:  # noqa: ARG001 - a right is needed
     """A model that an order may name."""
     require_served(model, service.catalog)

@@ -42,9 +42,7 @@ _ID = re.compile(r"resp_([0-9a-f]{32})")
 ResponseId = Annotated[str, Path(max_length=100)]
 
 
-@router.post(
-    "", response_model=None, openapi_extra=body_of({"type": "object", "properties": {"input": {}, "model": {}}})
-)
+@router.post("", openapi_extra=body_of({"type": "object", "properties": {"input": {}, "model": {}}}))
 async def create(envelope: EnvelopeOf) -> Response:
     """Answer one question from its sources. The answer comes when it is checked; with `background` the response at once."""
     order, view = await submit_order(envelope)
@@ -76,7 +74,7 @@ async def submit_order(
     return order, await _view(envelope.service, job_id)
 
 
-@router.get("/{response}", response_model=None, responses={200: {"content": {"application/json": {}, EVENTS: {}}}})
+@router.get("/{response}", responses={200: {"content": {"application/json": {}, EVENTS: {}}}})
 async def retrieve(
     response: ResponseId,
     service: ServiceOf,
@@ -92,7 +90,7 @@ async def retrieve(
     return _json(view)
 
 
-@router.post("/{response}/cancel", response_model=None)
+@router.post("/{response}/cancel")
 async def cancel(response: ResponseId, service: ServiceOf, caller: Submitter) -> Response:
     """Cancel a response that is not final, in the background or not."""
     job_id = await _require(service, caller, response)

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType, UnionType
@@ -48,69 +48,22 @@ def form_of(output: str, form: FileForm | None) -> FileForm:
 
 # ---- columns ---------------------------------------------------------------------------------------------------------
 
-RESULT_COLUMNS: dict[str, type] = {
-    "custom_id": str,
-    "position": int,
-    "state": str,
-    "outcome": str,
-    "query": str,
-    "response": str,
-    "confidence": float,
-    "decided": dict,
-    "grounding_score": float,
-    "answer_quality": float,
-    "sufficient_context": bool,
-    "reasoning": str,
-    "abstain_reason": str,
-    "warnings": list,
-    "failure_kind": str,
-    "failure_message": str,
-    "held_reason": str,
-    "citations": list,
-    "claims": list,
-    "sources_used": list,
-    "sources_provided": int,
-    "values": list,
-    "structured": dict,
-    "output_format": str,
-    "cost_usd": str,
-    "tokens_used": int,
-    "usage": dict,
-    "asks": list,
-    "latency_ms": float,
-    "timing_ms": dict,
-    "provider_snapshot": dict,
-    "prompt_version": str,
-    "metadata": dict,
-    "job_id": str,
-    "batch_id": str,
-    "message_id": str,
-    "trace_id": str,
-    "shared_from": str,
-    "replay_of": str,
-    "truncated": bool,
-}
+RESULT_COLUMNS = (
+    "custom_id", "position", "state", "outcome", "query", "response", "confidence", "decided", "grounding_score",
+    "answer_quality", "sufficient_context", "reasoning", "abstain_reason", "warnings", "failure_kind",
+    "failure_message", "held_reason", "citations", "claims", "sources_used", "sources_provided", "values", "structured",
+    "output_format", "cost_usd", "tokens_used", "usage", "asks", "latency_ms", "timing_ms", "provider_snapshot",
+    "prompt_version", "metadata", "job_id", "batch_id", "message_id", "trace_id", "shared_from", "replay_of",
+    "truncated",
+)  # fmt: skip
 """Of a table of results; lists and objects are JSON in a cell."""
 
 _REASONS = [f"{EXPORT_MARK}{name}" for name in ("state", "kind", "message", "job_id", "batch_id")]
 
-JOB_COLUMNS: dict[str, type] = {
-    "custom_id": str,
-    "query": str,
-    "context": list,
-    "response": str,
-    "config": dict,
-    "system_instructions": str,
-    "conversation_history": list,
-    "retrieval_record_id": str,
-    "trace_id": str,
-    "request_id": str,
-    "intent": str,
-    "aggregate": bool,
-    "priority": int,
-    "metadata": dict,
-    **dict.fromkeys(_REASONS, str),
-}
+JOB_COLUMNS = (
+    "custom_id", "query", "context", "response", "config", "system_instructions", "conversation_history",
+    "retrieval_record_id", "trace_id", "request_id", "intent", "aggregate", "priority", "metadata", *_REASONS,
+)  # fmt: skip
 """Of a table of failed jobs; what begins with the mark of an export is left out when it is read as input."""
 
 _ENDED = frozenset({JobState.FAILED, JobState.EXPIRED, JobState.CANCELLED})
@@ -144,7 +97,7 @@ def failed_row(view: JobView) -> dict[str, Any] | None:
 
 
 @contextmanager
-def writing_rows(file: IO[bytes], form: FileForm, columns: dict[str, type]) -> Iterator[WriteRow]:
+def writing_rows(file: IO[bytes], form: FileForm, columns: Sequence[str]) -> Iterator[WriteRow]:
     """A function that writes one row to a file; all are written when the block ends."""
     if form is FileForm.JSONL:
         yield lambda row: file.write(orjson.dumps(row) + b"\n")
@@ -171,13 +124,13 @@ def _cell(value: Any) -> Any:
 
 
 @contextmanager
-def _parquet(file: IO[bytes], columns: dict[str, type]) -> Iterator[WriteRow]:
+def _parquet(file: IO[bytes], columns: Sequence[str]) -> Iterator[WriteRow]:
     """A Parquet file that grows by row groups."""
     # Forty megabytes that only this form needs.
     import pyarrow as pa  # noqa: PLC0415
     from pyarrow import parquet  # noqa: PLC0415
 
-    schema = pa.schema([(name, _arrow_type(pa, _annotation(name, kind))) for name, kind in columns.items()])
+    schema = pa.schema([(name, _arrow_type(pa, _annotation(name))) for name in columns])
     writer = parquet.ParquetWriter(file, schema, compression="zstd")
     rows: list[dict[str, Any]] = []
 
@@ -195,10 +148,11 @@ def _parquet(file: IO[bytes], columns: dict[str, type]) -> Iterator[WriteRow]:
     writer.close()
 
 
-def _annotation(name: str, kind: type) -> Any:
-    """The type of a column as the contract has it, where its cells have parts."""
-    field = next((model.model_fields[name] for model in (JobResult, JobRequest) if name in model.model_fields), None)
-    return kind if field is None or kind not in {list, dict} else field.annotation
+def _annotation(name: str) -> Any:
+    """The type of a column as the contract has it; a text for those that are of the table alone."""
+    return next(
+        (model.model_fields[name].annotation for model in (JobResult, JobRequest) if name in model.model_fields), str
+    )
 
 
 def _arrow_type(pa: Any, annotation: Any) -> Any:

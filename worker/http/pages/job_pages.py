@@ -1,8 +1,8 @@
 """The page of a job, its sources, and two answers side by side."""
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Annotated, Any
-from urllib.parse import quote, urlencode
 from uuid import UUID
 
 import orjson
@@ -29,8 +29,8 @@ from worker.operations.overview import remedy
 
 router = APIRouter(route_class=PageRoute)
 
-CLAIMS = 40
-"""Claims listed at once; the answer shows all."""
+CLAIMS = 500
+"""Most claims that a page lists; the answer shows all, and the record has them."""
 
 RAW_CHARACTERS = 20_000
 """Characters of a raw answer or a message that a page shows; the record has all of them."""
@@ -41,7 +41,6 @@ async def job(
     service: ServiceOf,
     visitor: VisitorOf,
     version: OwnJob,
-    claims: Annotated[int, Query(ge=1, le=1_000_000, description="first claim of the list")] = 1,
     doubtful: Annotated[bool, Query(description="list claims without support only")] = False,
     queue: Annotated[str, Query(max_length=100, description="place in a review queue")] = "",
 ) -> Response:
@@ -50,7 +49,7 @@ async def job(
     async def render(ledger: PostgresLedger) -> Response:
         detail = await find_job(ledger, version.job_id, "")
         audit = audit_of(detail, result_of(detail.view))
-        return page("job", _context(audit, visitor, _ClaimList(audit, visitor, claims, doubtful), queue))
+        return page("job", _context(audit, visitor, _ClaimList(audit, visitor, doubtful), queue))
 
     return await service.bulk.run(visitor.caller.tenant, render)
 
@@ -61,7 +60,6 @@ class _ClaimList:
 
     audit: Audit
     visitor: Visitor
-    first: int
     doubtful: bool
     own: dict[int | None, str] = field(default_factory=dict)
     labels: dict[int | None, list[dict[str, Any]]] = field(default_factory=dict)
@@ -75,20 +73,14 @@ class _ClaimList:
                     self.own[label["claim"]] = label["verdict"]
 
     @property
-    def numbers(self) -> list[int]:
-        """Numbers of the claims to list, from 1."""
-        return [
-            number
+    def rows(self) -> dict[int, tuple[Claim, list[tuple[str, str]]]]:
+        """By its number each claim of the list, with the names and addresses of its evidence."""
+        listed = (
+            (number, claim)
             for number, claim in enumerate(self.audit.result.claims, start=1)
             if not self.doubtful or claim.verdict.is_doubtful
-        ]
-
-    @property
-    def rows(self) -> list[tuple[int, Claim, list[tuple[str, str]]]]:
-        """Number, claim, and the names and addresses of its evidence."""
-        numbers = [number for number in self.numbers if number >= self.first][:CLAIMS]
-        all_claims = self.audit.result.claims
-        return [(number, all_claims[number - 1], list(self._evidence(all_claims[number - 1]))) for number in numbers]
+        )
+        return {number: (claim, self._evidence(claim)) for number, claim in islice(listed, CLAIMS)}
 
     def _evidence(self, claim: Claim) -> list[tuple[str, str]]:
         context = self.audit.detail.view.request.context
@@ -105,12 +97,7 @@ class _ClaimList:
 def _context(audit: Audit, visitor: Visitor, claims: "_ClaimList", queue: str) -> dict[str, Any]:
     view, result, detail = audit.detail.view, audit.result, audit.detail
     record = view.record
-    rows = claims.rows
     standing = record.grounding.standing if record and record.grounding else None
-    extra = f"&queue={quote(queue)}" if queue else ""
-    numbers = claims.numbers
-    later = [number for number in numbers if rows and number > rows[-1][0]]
-    choice = {"doubtful": 1} if claims.doubtful else {}
     return {
         "title": f"Job {view.custom_id or f'line {view.position + 1}'}",
         "visitor": visitor,
@@ -120,11 +107,9 @@ def _context(audit: Audit, visitor: Visitor, claims: "_ClaimList", queue: str) -
         "detail": detail,
         "final": view.state in FINAL_STATES,
         "pieces": answer_pieces(result),
-        "addresses": _addresses(claims, extra),
         "claims": claims,
-        "claim_rows": rows,
+        "claim_rows": claims.rows,
         "doubtful_count": sum(claim.verdict.is_doubtful for claim in result.claims),
-        "following": f"?{urlencode({**choice, 'claims': later[0]})}{extra}#claims" if later else None,
         "sources": source_views(view.request.context, result),
         "source_name": source_name,
         "anchor": anchor,
@@ -144,16 +129,6 @@ def _context(audit: Audit, visitor: Visitor, claims: "_ClaimList", queue: str) -
         "most": RAW_CHARACTERS,
         "replay_usd": REPLAY_USD,
     }
-
-
-def _addresses(claims: _ClaimList, extra: str) -> dict[int, str]:
-    """The address of each claim in the list, which may be on another page of it."""
-    rows = {number for number, _, _ in claims.rows}
-    addresses = {}
-    for number in range(1, len(claims.audit.result.claims) + 1):
-        first = 1 + (number - 1) // CLAIMS * CLAIMS
-        addresses[number] = f"#claim-{number}" if number in rows else f"?claims={first}{extra}#claim-{number}"
-    return addresses
 
 
 def _completion(row: dict[str, Any]) -> dict[str, Any]:
