@@ -1,27 +1,23 @@
 """``nightdesk demo``: the example questions, answered and shown."""
 
 import gzip
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 from uuid import UUID
 
 import orjson
-from rich.console import Console
 
 import worker
-from schemas.states import Outcome
 from tasks.errors import InputError
 from tasks.ports import JobView
 from tasks.results import result_of
 from worker.cli import options
-from worker.cli.console import console, safe, table_of
+from worker.cli.console import console
 from worker.cli.help import option
 from worker.cli.job_view import show_answer
-from worker.cli.summary import named_counts, run_lines
+from worker.cli.summary import run_lines
 from worker.cli.terminal import tell
 from worker.cli.whole_run import RunRequest, run_batch
 from worker.ledger.postgres import PostgresLedger
@@ -73,7 +69,6 @@ def demo(
     for view in examples_shown:
         out.print()
         show_answer(out, view.request, result_of(view))
-    _show_kinds(out, _results(path))
     if not quiet:
         out.print()
         for line in run_lines(report, str(path)):
@@ -112,33 +107,3 @@ def _best_example(results: Sequence[Mapping[str, Any]]) -> UUID | None:
 
     best = max(results, key=worth, default=None)
     return UUID(best["job_id"]) if best and best["job_id"] else None
-
-
-COLUMNS = (Outcome.ANSWERED, Outcome.UNVERIFIED, Outcome.ABSTAINED)
-
-
-def _show_kinds(out: Console, results: Sequence[Mapping[str, Any]]) -> None:
-    """A line per ``metadata.kind`` and one for all; the outcomes that have no column are named in the last one."""
-    kinds: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for result in results:
-        kinds[str(result["metadata"].get("kind") or "other")].append(result)
-    names = [outcome.value.replace("_", " ") for outcome in COLUMNS]
-    headings = ("kind", "jobs", *names, "grounding", "cited", "other")
-    table = table_of(*headings, right=set(headings) - {"kind", "other"})
-    for kind, group in sorted(kinds.items()):
-        table.add_row(safe(kind), *_cells(group))
-    table.add_section()
-    table.add_row(safe("all", "bold"), *_cells(results))
-    out.print(table)
-
-
-def _cells(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    outcomes = Counter(result["outcome"] or result["state"] for result in results)
-    groundings = [result["grounding_score"] for result in results if result["grounding_score"] is not None]
-    return [
-        str(len(results)),
-        *(str(outcomes.pop(outcome.value, 0)) for outcome in COLUMNS),
-        f"{fmean(groundings):.2f}" if groundings else "",
-        str(sum(len(result["citations"]) for result in results)),
-        named_counts(outcomes),
-    ]

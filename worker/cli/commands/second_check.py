@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Coroutine, Sequence
 from decimal import Decimal
-from statistics import fmean
 from typing import Annotated, Any, NamedTuple, Self
 from uuid import UUID
 
@@ -40,7 +39,6 @@ class Snapshot(NamedTuple):
     outcome: str
     counts: Counter[str]
     """Of what the table has rows for: the job by its outcome, its claims by verdict."""
-    grounding_score: float | None
     whole: bool
     """Each layer of the check that was asked for gave its verdicts."""
     cost_usd: Decimal
@@ -55,7 +53,6 @@ class Snapshot(NamedTuple):
             view.state,
             outcome,
             Counter({f"jobs {outcome}": 1, **claims}),
-            grounding.grounding_score if grounding else None,
             whole=not (grounding and grounding.failed_checkers),
             cost_usd=view.cost_usd or Decimal(0),
         )
@@ -63,11 +60,6 @@ class Snapshot(NamedTuple):
 
 Pairs = Sequence[tuple[Snapshot, Snapshot]]
 """The jobs that were checked again, each before and after."""
-
-
-def _mean(snapshots: Sequence[Snapshot]) -> str:
-    scores = [snapshot.grounding_score for snapshot in snapshots if snapshot.grounding_score is not None]
-    return f"{fmean(scores):.3f}" if scores else "-"
 
 
 async def snapshots(ledger: PostgresLedger, batch_id: UUID) -> dict[UUID, Snapshot]:
@@ -163,7 +155,6 @@ def _show(pairs: Pairs) -> None:
     first, second = (sum((each.counts for each in side), Counter[str]()) for side in sides)
     for name in sorted(first | second):
         table.add_row(safe(name), str(first[name]), str(second[name]))
-    table.add_row("mean grounding score", *map(_mean, sides))
     out.print(table)
     changed = sum(before.outcome != after.outcome for before, after in pairs)
     paid = sum((after.cost_usd - before.cost_usd for before, after in pairs), Decimal(0))
