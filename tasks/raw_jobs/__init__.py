@@ -58,11 +58,17 @@ def _read_job(raw: dict[str, Any], *, check_only: bool) -> dict[str, Any]:
         _take_question(job, check_only=check_only)
     if "original_query" in raw:
         _take_config(job)
-    if isinstance(query := job.get("query"), list | dict) and (text := text_of(query)) is not None:
-        job["query"] = text
+    if isinstance(query := job.get("query"), list | dict):
+        job["query"] = _question(query)
     if isinstance(response := job.get("response"), dict) or (isinstance(response, list) and len(response) == 1):
         job["response"] = text if (text := text_of(response)) is not None else response
     return job
+
+
+def _question(value: list[Any] | dict[str, Any]) -> Any:
+    if isinstance(value, list) and len(value) > 1 and all(isinstance(each, str) for each in value):
+        raise InputError(f"holds {len(value):,} texts; give each question a job of its own", field="query")
+    return value if (text := text_of(value)) is None else text
 
 
 def _is_absent(field: str, value: Any) -> bool:

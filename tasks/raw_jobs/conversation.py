@@ -8,6 +8,7 @@ from tasks.raw_jobs.sources import text_of
 
 _SPEAKERS = ("role", "speaker", "from", "author", "sender", "type")
 _SPEAKS = frozenset(_SPEAKERS) - {"type"}
+_ROLES = frozenset({"human", "ai", "user", "assistant", "system", "tool"})
 _TEXTS = ("content", "value", "text", "message")
 _SIDES = (
     ("question", "answer"),
@@ -38,7 +39,7 @@ def is_chat(value: Any) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(isinstance(each, dict) and _SPEAKS & each.keys() for each in value)
+        and all(isinstance(each, dict) and (_SPEAKS & each.keys() or each.get("type") in _ROLES) for each in value)
     )
 
 

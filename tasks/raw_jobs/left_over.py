@@ -65,8 +65,8 @@ def possible_questions(values: Mapping[str, Any]) -> list[str]:
     """The keys that could hold the question, the likeliest first."""
     texts = {
         key: each.strip()
-        for key, each in values.items()
-        if isinstance(each, str)
+        for key, value in values.items()
+        if isinstance(each := value[0] if isinstance(value, list) and value else value, str)
         and not _WORD.fullmatch(each.strip())
         and not _REFERENCE.search(plain(key))
         and not is_field(field_of(key))

@@ -48,11 +48,20 @@ def _has(row: Mapping[str, Any], fields: Collection[str], kind: Any = object) ->
 
 
 def _with_surroundings(row: dict[str, Any], way: Sequence[Any], ways: Collection[Any]) -> dict[str, Any]:
-    """A question with what stands around it, but other questions; its text, where it is one, with the title of that."""
-    for outer, _ in reversed(way):
-        own = {"custom_id", *map(field_of, row)}
-        around = {key: each for key, each in outer.items() if field_of(key) not in own and (id(outer), key) not in ways}
-        row = {**around, **row}
+    """A question with what stands around it, but other questions; its text, where it is one, with the title of that.
+
+    An id around a list of questions is that of none of them.
+    """
+    listed = False
+    for outer, on in reversed(way):
+        own = {*map(field_of, row)}
+        listed |= isinstance(outer[on], list)
+        for key, each in outer.items():
+            field = field_of(key)
+            if field == "custom_id" and (listed or field in own):
+                row = {"parent_id": each, **row}
+            elif field not in own and (id(outer), key) not in ways:
+                row = {key: each, **row}
         for name in [key for key, each in row.items() if field_of(key) == "context" and isinstance(each, str)]:
             if title := row.pop("title", None):
                 row[name] = [{"content": row[name], "title": title}]

@@ -16,7 +16,7 @@ TEXTS = (
 )  # fmt: skip
 """Names of a source's text, the first that is there."""
 
-_ENDS_OF_TEXTS = frozenset({"text", "content"})
+_ENDS_OF_TEXTS = frozenset({"text", "content", "context"})
 _FACTS = frozenset(
     {"id", "type", "name", "title", "format", "hash", "length", "count", "index", "url", "score", "language"}
 )
@@ -40,6 +40,9 @@ _LISTS = (
     "matches",
     "results",
     "points",
+    "objects",
+    "value",
+    "data",
     "ctxs",
     "contexts",
     "retrieval_results",

@@ -54,7 +54,7 @@ def test_columns_are_mapped_and_a_table_without_questions_is_refused(tmp_path: P
     path = write(tmp_path / "in", [{"frage": "Warum?", "a": "Darum.", "b": None}])
     (request,) = requests_of(path, "question=frage", "sources=a,b")
     assert (request["query"], [source["content"] for source in request["context"]]) == ("Warum?", ["Darum."])
-    with pytest.raises(InputError, match="none is known as 'query'"):
+    with pytest.raises(InputError, match="by its columns 'frage', 'a', 'b': none is known as the question"):
         requests_of(path)
 
 

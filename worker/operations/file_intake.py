@@ -4,6 +4,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from tasks.raw_jobs.left_over import listed, possible_questions, possible_source
 from tasks.raw_jobs.names import field_of
 from tasks.submit import FIRST, check_served, check_times, new_job, parse_request, unknown_price
 from worker.operations.counts import count_of
-from worker.operations.input_columns import ColumnMap, JobMaker, kind_of_rows
+from worker.operations.input_columns import ColumnMap, JobMaker, kind_of_rows, reach
 from worker.operations.input_content import ContentDigest, SameInput
 from worker.operations.input_rows import LINES, Row, Rows, reading
 from worker.operations.json_lines import display_name
@@ -265,7 +266,7 @@ class FirstRows:
         Raises: InputError where none has a column that was named, a question or sources.
         """
         columns = self.maker.columns
-        self._missing = {*columns.inside, *(() if self.maker.cells else columns.named)}
+        self._missing = {*columns.inside, *columns.named}
         for row in rows:
             self.rows.append(row)
             self._add(row)
@@ -282,7 +283,7 @@ class FirstRows:
     def _check(self, title: str) -> None:
         if self._missing:
             raise InputError(
-                f"{title} has no {min(self._missing)!r}, which --map names, in its first {len(self.rows)} rows; "
+                f"{title} has no {min(self._missing)!r}, which --map names, in its first {count_of(len(self.rows), 'row')}; "
                 f"they have {listed(self._keys)}. Nothing was submitted"
             )
         if not self._main:
@@ -301,7 +302,7 @@ class FirstRows:
         self._size += text_size(row.value)
         self._keys.update({key: structure(each) for key, each in row.value.items() if each or key not in self._keys})
         if self._missing:
-            self._missing -= _keys_in(row.value)
+            self._missing -= _keys_in(reach(row.value, self._missing))
         try:
             job = read_job(self.maker.job(row.value), check_only=self.maker.check_only)
         except InputError as error:
@@ -329,10 +330,14 @@ class FirstRows:
                 "an answer that ends one. Nothing was submitted"
             )
         what = "the answer to check" if self.maker.check_only else "the question"
-        name = next(iter(possible_questions(self._keys)), "NAME")
+        keys = dict(_members(self._keys))
+        name = next(iter(possible_questions(keys)), "NAME")
+        options = f"--map {self._field}={name}"
+        if not self._names_sources and (names := possible_sources(keys, [*self.maker.columns.named, name])):
+            options += f" {_maps(names[0], keys)}"
         return (
-            f"{title} holds no jobs by its keys {listed(self._keys)}: none is known as {what}. Say which it is: "
-            f"--map {self._field}={name}. Nothing was submitted"
+            f"{title} holds no jobs by its {'columns' if self.maker.cells else 'keys'} {listed(self._keys)}: none is known as "
+            f"{what}. Say which it is: {options}. Nothing was submitted"
         )
 
     def _no_sources(self, title: str) -> str:
@@ -343,12 +348,13 @@ class FirstRows:
         )
         if self._names_sources:
             start += " but empty ones, or ids"
-        names = possible_sources(self._keys, self.maker.columns.named)
+        keys = dict(_members(self._keys))
+        names = possible_sources(keys, self.maker.columns.named)
         if not names:
             return f"{start}, and without them there is no answer: give them in 'context'. Nothing was submitted"
         return (
-            f"{start}, and without them there is no answer. Left over is {listed(names)}; take them from there: "
-            f"{_maps(names[0], self._keys[names[0]])}. Nothing was submitted"
+            f"{start}, and without them there is no answer. Left over is {listed(each for each in names if each in self._keys)}; take them from there: "
+            f"{_maps(names[0], keys)}. Nothing was submitted"
         )
 
 
@@ -360,12 +366,29 @@ def _keys_in(value: Any) -> set[str]:
     return set().union(*map(_keys_in, value)) if isinstance(value, list) else set()
 
 
-def _maps(name: str, value: Any) -> str:
-    """The options that take sources from a column."""
-    options = f"--map sources={name}"
+def _maps(name: str, values: Mapping[str, Any]) -> str:
+    """The options that take sources from a column, or the object around them, and from those that only their numbers tell from it."""
+    around = accumulate(name.split("."), "{}.{}".format)
+    name = next((each for each in around if each in values and not _content_option(values[each])), name)
+    columns = [each for each in values if _DIGITS.sub("", each) == _DIGITS.sub("", name)]
+    return f"--map sources={','.join(columns)}{_content_option(values[name])}"
+
+
+_DIGITS = re.compile(r"\d+")
+
+
+def _content_option(value: Any) -> str:
+    """The option that names the text of each source in a value; empty where that is known."""
     try:
         read_job({"query": "?", "context": value})
     except InputError as error:
-        _, option, hint = str(error).rpartition(" --map ")
-        options += option + hint if option else ""
-    return options
+        return "".join(str(error).rpartition(" --map ")[1:])
+    return ""
+
+
+def _members(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """The values and those inside of objects, by names as ``--map`` takes them."""
+    for key, each in values.items():
+        yield before + key, each
+        if isinstance(each, dict):
+            yield from _members(each, f"{before}{key}.")

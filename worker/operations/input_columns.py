@@ -121,6 +121,7 @@ class JobMaker:
         """
         if not isinstance(raw, dict):
             return raw
+        raw = reach(raw, self.columns.named)
         keys = tuple(raw)
         plan = self._plans.get(keys)
         if plan is None:
@@ -129,8 +130,6 @@ class JobMaker:
             return raw
         if self.text and _EXPORTED in raw:
             raw = {key: restore(value) for key, value in raw.items()}
-        if self.cells and self.columns.source_delimiter is None and not self._mark_announced:
-            self._announce_mark(plan, raw)
         job = self._apply(plan, raw)
         if inside := self.columns.inside:
             job["context"] = _renamed(structure(job.get("context")), inside)
@@ -158,12 +157,19 @@ class JobMaker:
             parts += [f"kept as metadata: {', '.join(rest)}"] if rest else []
             self.tell("; ".join(parts))
 
-    def _announce_mark(self, plan: Mapping[str, str], raw: Mapping[str, Any]) -> None:
-        """Says that a cell with the usual mark between sources is one source, where nothing was said of a mark."""
-        cells = [key for key, target in plan.items() if target == "context" and "||" in str(raw.get(key) or "")]
-        if cells:
-            self._mark_announced = True
-            self.tell(f"{cells[0]!r} holds '||' and is taken as one source; to cut it there: --source-delimiter '||'")
+    def _announce_mark(self, key: str, sources: Any) -> None:
+        """Says that a text that looks like several sources is one, where nothing was said of a mark between them."""
+        if self._mark_announced or self.columns.source_delimiter is not None:
+            return
+        match sources:
+            case [str() as text] if "||" in text:
+                what = "'||' and is taken as one source; to cut it there: --source-delimiter '||'"
+            case [str() as text] if text[0] + text[-1] == "[]":
+                what = "texts in brackets and is taken as one source; write a list as JSON (to_json of DuckDB)"
+            case _:
+                return
+        self._mark_announced = True
+        self.tell(f"{key!r} holds {what}")
 
     def _apply(self, plan: Mapping[str, str], raw: Mapping[str, Any]) -> dict[str, Any]:
         job: dict[str, Any] = {}
@@ -181,7 +187,9 @@ class JobMaker:
                     is_json = head == "config" and isinstance(value, str)
                     members[member] = _json_cell(value) if is_json else _plain(value)
             elif target == "context":
-                job["context"] = _joined(job.get("context"), _sources(value, self.columns.source_delimiter))
+                sources = _sources(value, self.columns.source_delimiter)
+                self._announce_mark(key, sources)
+                job["context"] = _joined(job.get("context"), sources)
             elif target in _JSON_FIELDS and isinstance(value, str):
                 job[target] = _merged(job.get(target), _json_cell(value, target))
             else:
@@ -189,6 +197,31 @@ class JobMaker:
         if source:
             job["context"] = _joined(job.get("context"), [source])
         return job
+
+
+def reach(row: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The row with what stands further inside of it under names of several parts, such as ``run.hits``."""
+    for name in names:
+        if name not in row:
+            value, rest = _part(row, name)
+            row = row if value is None else {**rest, name: value}
+    return row
+
+
+def _part(value: Any, path: str) -> tuple[Any, Any]:
+    """The part of a value at a path of names, of a list those of its elements, and the value without it."""
+    value = structure(value)
+    name, _, inner = path.partition(".")
+    match value:
+        case list():
+            pairs = [_part(each, path) for each in value]
+            return [part for part, _ in pairs if part is not None] or None, [rest for _, rest in pairs]
+        case dict() if path in value:
+            return value[path], {key: each for key, each in value.items() if key != path}
+        case dict() if name in value:
+            part, rest = _part(value[name], inner)
+            return part, {**value, name: rest}
+    return None, value
 
 
 MOST_TOLD = 10
@@ -224,12 +257,7 @@ def kind_of_rows(columns: ColumnMap, *, check_only: bool) -> RowKind:
         named = any(target in main and names[0] in headings for target, names in columns.columns.items())
         return named or any(field_of(heading, check_only=check_only) in main for heading in headings)
 
-    return RowKind(
-        name_main,
-        column="response" if check_only else "query",
-        further=" (and --map sources=COLUMN, where that of the sources has another name)",
-        named=columns.named,
-    )
+    return RowKind(name_main, column="response" if check_only else "query")
 
 
 # ---- cells that a spreadsheet could run ------------------------------------------------------------------------------
@@ -262,7 +290,7 @@ def restore(cell: str) -> str:
 # ---- cells -----------------------------------------------------------------------------------------------------------
 
 
-_PRINT = re.compile(r"\s*\[\s*\(?[\w.]+\(\w+=|[\[<(].* object at 0x|(?s:.*)\ndtype: \w+\s*\Z")
+_PRINT = re.compile(r"\s*\[\s*(?:\{|\(?[\w.]+\(\w+=)|[\[<(].* object at 0x|(?s:.*)\ndtype: \w+\s*\Z")
 """A list of objects, or a Series of pandas, of which only a print is left."""
 
 
@@ -272,7 +300,7 @@ def _sources(value: Any, delimiter: str | None) -> Any:
     if isinstance(value, str):
         if _PRINT.match(value):
             raise InputError(
-                "the cell is a print of Python that can't be read back; write a list of texts as JSON (json.dumps)",
+                "the cell is a print that can't be read back; write a list as JSON (json.dumps of Python, to_json of DuckDB)",
                 field="context",
             )
         parts = [value] if delimiter is None else value.split(delimiter)

@@ -14,7 +14,6 @@ from typing import IO, Any, NamedTuple
 
 from schemas.job import MAX_LINE_BYTES
 from tasks.errors import InputError
-from tasks.raw_jobs.left_over import listed
 from tasks.raw_jobs.nested import questions_of
 from worker.operations import json_lines
 from worker.operations.json_lines import (
@@ -60,11 +59,7 @@ class RowKind(NamedTuple):
     """Tells that a table has the columns that are needed."""
     what: str = "jobs"
     column: str = "query"
-    """Named to a person whose table has none of the columns."""
-    further: str = ""
-    """What that person may have to name, too."""
-    named: Sequence[str] = ()
-    """Columns that a person named, which must be there."""
+    """Named to a person whose file is none."""
     results: bool = False
     """Results of a batch may be such rows."""
 
@@ -215,17 +210,10 @@ def _form_of_table(text: str, title: str, kind: RowKind, encoding: str) -> Form:
 
 
 def _check_columns(columns: Sequence[str], title: str, kind: RowKind) -> None:
-    """Raises ``InputError`` for a table of results, or one without the columns that are needed."""
+    """Raises ``InputError`` for a table of results, or one with too many columns."""
     _bound_columns(len(columns), title)
     if set(columns) >= _RESULT_COLUMNS:
         _refuse_results(title, kind)
-    if missing := [name for name in kind.named if name not in columns]:
-        raise InputError(f"{title} has no column {missing[0]!r}, which --map names; it has {listed(columns)}")
-    if not kind.headings(columns):
-        raise InputError(
-            f"{title} holds no {kind.what} by its columns {listed(columns)}: none is known as "
-            f"{kind.column!r}. Say which it is: --map {kind.column}=COLUMN{kind.further}"
-        )
 
 
 def _bound_columns(count: int, title: str) -> None:

@@ -168,6 +168,8 @@ _WORDS = {
     "number is infinity when parsed as double": "a number is too large; send it as a text",
     "unexpected content after document": "something follows the value; put each job on a line of its own",
     "premature EOF": "it ends too soon",
+    "trailing garbage": "something follows its end",
+    "unallowed token at this point in JSON text": "a value is missing, or a comma or bracket is too much",
 }
 """Words for faults that the parser names by its own kinds of values."""
 

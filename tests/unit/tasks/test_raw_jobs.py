@@ -140,6 +140,8 @@ def test_a_source_without_text_is_told_and_refuses_nothing(blank: Any) -> None:
         ([{"text": "a.", "_additional": {"certainty": 0.5, "id": "1"}}], [{"content": "a.", "relevance_score": 0.5}]),
         ([{"[doc1]": {"content": "a."}, "[doc2]": {"content": "b."}}], [{"content": "a."}, {"content": "b."}]),
         ({"doc1": "a.", "doc2": "b."}, [{"content": "a."}, {"content": "b."}]),
+        ({"object": "page", "search_query": ["Why?"], "data": [{"content": [{"text": "a."}]}]}, [{"content": "a."}]),
+        ({"title": ["T"], "search_context": ["a."]}, [{"content": "a.", "metadata": {"title": "T"}}]),
     ],
 )  # fmt: skip
 def test_sources_are_read_in_the_shapes_that_others_write(value: Any, sources: list[dict[str, Any]]) -> None:
@@ -248,6 +250,17 @@ def test_a_chat_is_a_question_with_instructions_and_a_history() -> None:
     assert request.conversation_history == (("user", "Hi"), ("assistant", "Yes?"))
 
     assert parse_request({"input": messages, "context": ["Because."]})[0] == request
+    typed = [
+        {"type": "human", "content": "Hi"},
+        {"type": "ai", "content": "Yes?"},
+        {"type": "human", "content": "Why?"},
+    ]
+    assert parse_request({"user_input": typed, "context": ["Because."]})[0].query == "Why?"
+
+
+def test_several_questions_are_not_one() -> None:
+    with pytest.raises(InputError, match="query: holds 2 texts; give each question a job"):
+        parse_request({"question": ["Why?", "Who?"], "context": ["Because."]})
 
 
 @pytest.mark.parametrize("turn", [{"x": 1}, [], ["Hi"], [1, 2], {"role": 5, "content": "Hi"}])
@@ -382,6 +395,14 @@ def test_the_marker_of_a_job_goes_before_that_of_its_batch_under_either_name(own
     raw = {"query": "Why?", "config": {own: "<{title}>"}}
     assert parse_request(raw, {shared: "({index})"})[0].config.citation_style == "<{title}>"
     assert parse_request({"query": "Why?"}, {shared: "({index})"})[0].config.citation_style == "({index})"
+
+
+def test_an_id_around_a_question_is_its_own_but_not_that_of_several() -> None:
+    (run,) = questions_of({"id": "r", "inputs": {"question": "Why?"}})
+    assert read_job(run)["custom_id"] == "r"
+    text = {"id": "t", "data": {"id": "d", "qas": [{"question": "Why?"}, {"id": "q", "question": "Who?"}]}}
+    ids = [(job.get("custom_id"), job["parent_id"]) for job in map(read_job, questions_of(text))]
+    assert ids == [(None, "d"), ("q", "d")]
 
 
 def test_questions_are_not_taken_apart_where_each_would_take_much_along() -> None:

@@ -172,10 +172,19 @@ def test_sources_of_one_cell_are_a_list_texts_between_a_delimiter_or_one_text(tm
 
 def test_a_cell_that_python_printed_is_no_source_as_a_whole(tmp_path: Path) -> None:
     series = "0    The fee is due.\n1    Rent.\ndtype: str"
-    cells = ["[]", "('a', 'b')", series, "[Document(id=1, content: 'a')]", "[<Document object at 0x7f>]", "[a]"]
+    cells = [
+        "[]",
+        "('a', 'b')",
+        series,
+        "[Document(id=1, content: 'a')]",
+        "[<Document object at 0x7f>]",
+        "[{a: b}]",
+        "[a]",
+    ]
     read = Read(file(tmp_path, table([{"query": f"{number}?", "context": cell} for number, cell in enumerate(cells)])))
-    assert [job[1:] for job in read.jobs] == [("0?", []), ("1?", ["a", "b"]), ("5?", ["[a]"])]
-    assert ["can't be read back; write" in each for each in read.refused] == [True] * 3
+    assert [job[1:] for job in read.jobs] == [("0?", []), ("1?", ["a", "b"]), ("6?", ["[a]"])]
+    assert ["can't be read back; write" in each for each in read.refused] == [True] * 4
+    assert ["in brackets" in each for each in read.messages] == [True]
 
 
 def test_answers_to_check_come_as_a_table_too(tmp_path: Path) -> None:
@@ -183,7 +192,7 @@ def test_answers_to_check_come_as_a_table_too(tmp_path: Path) -> None:
     read = Read(path, check_only=True)
     assert [each["response"] for each in read.requests] == ["It closes at noon."]
     assert read.refused == [f"{path}, line 3: response: is missing: put the answer to check there, or under 'answer'"]
-    with pytest.raises(InputError, match="none is known as 'query'"):
+    with pytest.raises(InputError, match="by its columns 'Answer', 'Sources': none is known as the question"):
         Read(path)
 
 
@@ -211,8 +220,8 @@ RESULT = (
         (b"ab\0c", "it is binary, not text"),
         ('# Title\n\n```\n{"query": "Why?", "context": []}\n', "holds no jobs: it begins with '# Title'"),
         (
-            "a,b\n1,2\n",
-            r"by its columns 'a', 'b': none is known as 'query'. Say which it is: --map query=COLUMN \(and --map sources=COLUMN",
+            "Nr;Frage;Beleg 1;Beleg 2\n1;Warum ist das so?;Weil es so ist.;Darum.\n",
+            "--map query=Frage --map sources=Beleg 1,Beleg 2",
         ),
         (RESULT, "it holds results"),
         ("job_id,batch_id,state,outcome,query\n", "it holds results"),
@@ -236,7 +245,9 @@ def test_a_table_in_another_encoding_is_read_once_that_is_named(tmp_path: Path) 
 
 def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
     path = file(tmp_path, "query,kontext\nWhy?,x\n")
-    with pytest.raises(InputError, match="has no column 'kontxt', which --map names; it has 'query', 'kontext'"):
+    with pytest.raises(
+        InputError, match="has no 'kontxt', which --map names, in its first 1 row; they have 'query', 'kontext'"
+    ):
         Read(path, "sources=kontxt")
 
 
@@ -306,6 +317,8 @@ def lines(*rows: dict[str, Any]) -> str:
         ({"documents": ["https://example.org/1"], "belege": ["Because."]}, "--map sources=belege."),
         ({"belege": [{"nr": "1", "absatz": "Because."}]}, "--map sources=belege --map sources.content=absatz."),
         ({"belege": [{"id": "a-long-identifier", "values": {"text": "Because."}}]}, "--map sources=belege."),
+        ({"beleg_1": "Because it is so.", "beleg_2": "And so."}, "--map sources=beleg_1,beleg_2."),
+        ({"lauf": {"treffer": [{"absatz": "Because."}]}}, "--map sources=lauf.treffer --map sources.content=absatz."),
     ],
 )
 @pytest.mark.parametrize("form", ["lines", "array", "table"])
@@ -345,6 +358,10 @@ def test_what_is_taken_for_right_is_offered_as_no_source(tmp_path: Path) -> None
             "'_id', 'text', 'more': none .* --map query=text",
         ),
         ({"run": [{"output": {"text": "Why?"}}]}, "'run': none is known as the question.*--map query=NAME"),
+        (
+            {"run": {"frage": "Why so?", "text": "So it is."}, "response": "So."},
+            "--map query=run.frage --map sources=run\\.",
+        ),
         (
             {"messages": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]},
             "'nightdesk check'",
