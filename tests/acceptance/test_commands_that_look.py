@@ -24,7 +24,6 @@ LOOKS: dict[str, list[str]] = {
     "compare": ["DONE", "DONE"],
     "show": ["DONE:0"],
     "watch": ["DONE"],
-    "extensions": [],
     "doctor": [],
     "schema": [],
     "clean": [],

@@ -1,7 +1,7 @@
 """Loads a provider or checker of one's own by import path or entry point, and names its package and version."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, metadata
@@ -49,12 +49,6 @@ def load_plugin(path: str, group: str, where: str) -> Plugin:
     if not callable(factory):
         raise ConfigurationError(f"{where} names {path!r}, which is neither a class nor a function")
     return Plugin(factory, _identity(path if entry is None else entry.value, entry))
-
-
-def installed(group: str) -> Iterator[tuple[str, str]]:
-    """Name and package of each entry point of a group."""
-    for entry in metadata.entry_points(group=group):
-        yield entry.name, _identity(entry.value, entry)
 
 
 def describe(error: BaseException) -> str:

@@ -12,7 +12,6 @@ from tasks.prompting.messages import render, rerender
 from tasks.prompting.own_templates import use_templates
 from tasks.prompting.template_files import FOLDER, available
 from tasks.prompting.templates import load
-from worker.operations.extensions import prompts
 from worker.settings import Settings, load_settings
 
 TERSE = '{%- extends "_frame@2.j2" -%}\n{% block task %}Answer in one sentence. {% include "rules.txt" %}{% endblock %}'
@@ -40,8 +39,7 @@ def test_a_template_of_a_folder_is_used_and_its_prompt_proven(folder: Path) -> N
     assert system.startswith("Answer in one sentence. Cite it.\n<source> holds data")
     assert CHAT not in user, "chat tokens are disabled whatever the version"
     assert rerender(request(prompt_name="terse"), prompt) == prompt
-    origins = {(each.name, each.version): each.origin for each in prompts()}
-    assert (origins["terse", "1"], origins["grounded", "2"]) == (str(folder / "terse@1.j2"), None)
+    assert (load("terse", "1").path, load("grounded", "2").own) == (folder / "terse@1.j2", False)
 
     # Any file that it is made of changes the hash, and no prompt passes for another one.
     (folder / "rules.txt").write_text("Cite all.")

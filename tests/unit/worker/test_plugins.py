@@ -14,9 +14,8 @@ from schemas.job import GenerationConfig, JobRequest
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Answered
 from tasks.prompting.messages import render
-from worker.doctor.environment import check_checkers
-from worker.operations.extensions import plugins
-from worker.plugins import PROVIDERS, installed, load_plugin
+from worker.doctor.environment import check_checkers, check_provider
+from worker.plugins import PROVIDERS, load_plugin
 from worker.providers.registry import ConfiguredProviders, Installation
 from worker.settings import ProviderSettings, Settings
 
@@ -69,7 +68,6 @@ def test_the_example_answers_and_the_snapshot_names_package_and_version(path: st
     assert (snapshot.provider, snapshot.model_asked, snapshot.sdk) == ("mine", "m-1", "nightdesk-example 1.0.0")
     assert snapshot.parameters_sent == {"max_tokens": 1024, "temperature": 0.5}
     assert list(snapshot.parameters_dropped) == ["stream"]
-    assert dict(installed(PROVIDERS)) == {"first_sentence": "nightdesk-example 1.0.0"}
 
 
 @pytest.mark.parametrize(
@@ -132,18 +130,15 @@ def test_a_plugin_needs_its_path_and_no_other_kind_has_one() -> None:
 
 
 @pytest.mark.usefixtures("example")
-def test_the_listing_names_packages_problems_and_what_no_setting_names() -> None:
+def test_the_doctor_names_plugins_that_can_not_be_used() -> None:
     entries = {"mine": {"plugin": "nightdesk_example:FirstSentence"}, "broken": {"plugin": "nowhere:Thing"}}
     checkers = {"quotes": "quoted", "odd": "tests.plugins:Versionless"}
-    settings = Settings.model_validate({"providers": entries, "checkers": checkers})
-    listing = {each.name: each for each in plugins(settings)}
+    settings = Settings.model_validate({"provider": "mine", "providers": entries, "checkers": checkers})
 
-    assert listing["mine"].origin == "nightdesk-example 1.0.0"
-    assert "ModuleNotFoundError" in str(listing["broken"].problem)
-    assert listing["quotes"].origin == "nightdesk-example 1.0.0"
-    assert "needs a method 'check' and a 'version'" in str(listing["odd"].problem)
-    assert [finding.check for finding in check_checkers(settings)] == ["checkers"]
-    assert [name for name, each in listing.items() if not each.in_use] == ["first_sentence"]
+    (broken,) = check_provider(settings, {})
+    assert "ModuleNotFoundError" in broken.what
+    (odd,) = check_checkers(settings)
+    assert "needs a method 'check' and a 'version'" in odd.what
 
 
 @pytest.mark.parametrize("name", ["lexical", "Quoted", "a-b", ""])

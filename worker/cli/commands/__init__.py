@@ -53,7 +53,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str | None]]] = {
         "erase": ("removal_commands", "remove the content of jobs for good"),
         "prune": ("removal_commands", "remove the content of old jobs, or the jobs"),
         "clean": ("removal_commands", "what takes how much disk, and giving it back"),
-        "extensions": ("extension_list", "prompts and plugins, and where each comes from"),
         "schema": ("contract", "the JSON Schemas of jobs and results"),
     },
 }
