@@ -47,6 +47,17 @@ def parent_of_homes() -> Path | None:
     return _MEMORY if free >= _FILES_BYTES and psutil.virtual_memory().available >= _AVAILABLE_BYTES else None
 
 
+@contextmanager
+def home_directory() -> Iterator[Path]:
+    """A directory for a home, which the servers' account can pass through; gone afterwards.
+
+    As root, pytest's own lies below a closed one: the servers' data would be put elsewhere, on the disk.
+    """
+    with tempfile.TemporaryDirectory(prefix="nightdesk-test-", dir=parent_of_homes()) as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)
+
+
 def shared_directory() -> Path | None:
     """The directory; None outside of pytest."""
     return Path(os.environ[VARIABLE]) if VARIABLE in os.environ else None

@@ -1,13 +1,11 @@
 """Real servers for tests: one embedded PostgreSQL and Valkey per test process, an empty database per test."""
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from pathlib import Path
 
 import psycopg
 from psycopg import sql
@@ -15,7 +13,7 @@ from psycopg import sql
 from schemas.states import TRANSITIONS
 from tests.databases import Pool, forget_all, new_database, on, session
 from tests.left_homes import watch
-from tests.run_directory import parent_of_homes
+from tests.run_directory import home_directory
 from tests.seeded_homes import seed
 from worker import local
 from worker.ledger.schema_version import migrate
@@ -97,9 +95,8 @@ def running_servers() -> Iterator[Servers]:
     if named[0] and named[1]:
         yield Servers(named[0], named[1])
         return
-    with tempfile.TemporaryDirectory(prefix="nightdesk-test-", dir=parent_of_homes()) as directory:
-        Path(directory).chmod(0o755)  # or the data of root's servers would be put elsewhere
-        home = Path(directory) / "home"
+    with home_directory() as directory:
+        home = directory / "home"
         watch(home)
         base = DATABASE if seed(home) else "template1"
         try:

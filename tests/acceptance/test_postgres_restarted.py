@@ -8,12 +8,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.acceptance.cli_home import new_home
 from tests.acceptance.conftest import System, questions
 from tests.deadlines import scale_to_load, until
-from tests.left_homes import watch
-from tests.seeded_homes import seed
 from worker import local
-from worker.ledger.schema_version import migrate
 
 
 class HomeSystem(System):
@@ -24,18 +22,14 @@ class HomeSystem(System):
 
 @pytest.fixture
 def system(tmp_path: Path) -> Iterator[HomeSystem]:
-    home = tmp_path / "home"
-    watch(home)
-    seed(home, durable=True)
-    where = local.start(home)
-    migrate(where.database_url)
-    system = HomeSystem(where.database_url, where.redis_url, tmp_path)
-    system.home = home
-    try:
-        yield system
-    finally:
-        system.stop()
-        local.remove(home)
+    with new_home() as home:
+        where = local.start(home.root)
+        system = HomeSystem(where.database_url, where.redis_url, tmp_path)
+        system.home = home.root
+        try:
+            yield system
+        finally:
+            system.stop()
 
 
 def crash(home: Path) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tests.acceptance.conftest import System, questions
 from tests.celery_client import celery_client
 from tests.forking import PROGRAM
 from tests.left_homes import watch
+from tests.run_directory import home_directory
 from tests.seeded_homes import seed
 from tests.stub.server import Stub, running_stub
 from worker import local
@@ -347,7 +348,14 @@ def ports_of(process: psutil.Process) -> set[int]:
 @contextmanager
 def open_lab(folder: Path, jobs: int, **stub: Any) -> Iterator[Lab]:
     """A lab with questions and a provider that answers after ``latency_s``."""
-    home = folder / "home"
+    # By hand, the disk is that of users.
+    above = home_directory() if "PYTEST_VERSION" in os.environ else nullcontext(folder)
+    with above as directory, _lab(directory / "home", folder, jobs, stub) as lab:
+        yield lab
+
+
+@contextmanager
+def _lab(home: Path, folder: Path, jobs: int, stub: dict[str, Any]) -> Iterator[Lab]:
     watch(home)
     try:
         seed(home, durable=True)
