@@ -59,6 +59,10 @@ def test_a_shell_without_the_key_says_that_the_workers_pay_if_there_are_any(
     command.ended()
     assert laptop.workers() == {}
     assert len(home.workers()) == 1, "another machine's workers are none of its business"
+    own = home.run("submit", lines, "--again")
+    assert "answers by openai:gpt" in own.err
+    assert "offline and free" not in own.err
+    assert "sk-of-the-workers" not in own.err
     report = laptop.run(
         "run", write_lines(tmp_path / "named.jsonl", [question(2, config={"provider": "openai"})]), "--dry-run"
     )
@@ -70,6 +74,11 @@ def test_a_shell_without_the_key_says_that_the_workers_pay_if_there_are_any(
     assert "answers by openai:gpt" in differing.err
     assert "answers by extractive" in differing.err
     assert differing.err.count("the workers that run differ, and whichever takes a job answers it") == 2
+
+    assert home.run("down").code == 0
+    alone = laptop.run("submit", lines, "--again")
+    assert "answers by extractive" in alone.err
+    assert "openai" not in alone.err, "the workers that are gone say no more"
 
 
 def test_a_shell_with_a_key_says_that_the_workers_have_none(
@@ -97,15 +106,3 @@ def test_a_shell_with_a_key_says_that_the_workers_have_none(
     assert read_lines(tmp_path / "out.jsonl")[0]["outcome"] == "answered"
     assert named.code == 2
     assert "the provider 'openai' needs a key: set OPENAI_API_KEY" in named.err
-
-
-def test_a_home_says_what_its_own_workers_were_started_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with new_home() as home:
-        up(home, monkeypatch, KEYED)
-        done = home.run("submit", write_lines(tmp_path / "in.jsonl", [question(1)]))
-        assert "answers by openai:gpt" in done.err
-        assert "offline and free" not in done.err
-        assert "sk-of-the-workers" not in done.err
-        assert home.run("down").code == 0
-        done = home.run("run", write_lines(tmp_path / "two.jsonl", [question(2)]), "-o", tmp_path / "out")
-        assert "offline and free (as no key is set)\n" in done.err, "the workers that are gone say no more"

@@ -62,36 +62,25 @@ def test_endless_checks_hold_up_no_other_tenant_and_end_with_their_cancellation(
     assert {state for state, _ in states(system, "attacker")[:4]} == {"cancelled"}
 
 
-def test_a_check_past_its_time_ends_unchecked_with_its_answer_and_the_reason(system: System) -> None:
+def test_a_check_past_its_time_and_one_that_ends_its_process_end_unchecked_and_take_no_other_with_them(
+    system: System,
+) -> None:
     texts = ["The fee is endless.", *["The fee is 5,000 euros."] * 12, LOOP]
+    texts[7] = "The fee is fatal."
     system.submit([dangerous(text) for text in texts])
-    system.start_worker("check", **SETTINGS, check_timeout_s=2)
+    worker = system.start_worker("check", **SETTINGS, check_timeout_s=2)
     system.until_final(len(texts))
 
     records = system.rows(
-        "SELECT j.outcome, g.answer, g.quality ->> 'reasoning', j.rescues FROM job j JOIN generation_record g ON g.job_id = j.id "
-        "ORDER BY j.position"
+        "SELECT j.outcome, g.answer, g.quality ->> 'reasoning', g.grounding::text, j.rescues"
+        " FROM job j JOIN generation_record g ON g.job_id = j.id ORDER BY j.position"
     )
-    assert {outcome for outcome, *_ in records[1:-1]} == {"answered"}
-    endless = records[0]
-    assert endless[:2] == ("partial", texts[0])
+    assert [outcome for outcome, *_ in records[:-1]] == ["partial", *["answered"] * 6, "partial", *["answered"] * 5]
+    endless, fatal = records[0], records[7]
+    assert endless[1] == texts[0]
     assert "NIGHTDESK_CHECK_TIMEOUT_S" in endless[2]
+    assert "died" in fatal[3]
     assert [rescues for *_, rescues in records] == [0] * len(texts)
-
-
-def test_a_check_that_ends_its_process_ends_unchecked_and_takes_no_other_with_it(system: System) -> None:
-    texts = ["The fee is 5,000 euros."] * 20
-    texts[7] = "The fee is fatal."
-    system.submit([dangerous(text) for text in texts])
-    worker = system.start_worker("check", **SETTINGS)
-    system.until_final(len(texts))
-
-    outcomes = [outcome for _, outcome in states(system, "default")]
-    assert outcomes == ["answered"] * 7 + ["partial"] + ["answered"] * 12
-    reason = system.scalar(
-        "SELECT g.grounding::text FROM generation_record g JOIN job j ON j.id = g.job_id WHERE j.position = 7"
-    )
-    assert "died" in reason
     assert worker.poll() is None
 
 

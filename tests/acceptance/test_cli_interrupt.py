@@ -33,6 +33,9 @@ def test_an_interrupted_run_is_resumed(home: Home, tmp_path: Path) -> None:
     batch = command.batch()
     until(lambda: len(home.workers()) > 1, "workers")
 
+    down = home.run("down")
+    assert (down.code, "end it first" in down.err) == (1, True)
+    assert home.servers_run()
     command.process.send_signal(signal.SIGINT)
     interrupted = command.ended()
 
@@ -73,12 +76,17 @@ def await_calls(home: Home, batch: str, count: int) -> None:
         until(lambda: connection.execute(running, (count, batch)).fetchone() == (True,), "calls in flight")
 
 
-def test_a_worker_that_dies_is_started_again(home: Home, tmp_path: Path) -> None:
+def test_a_worker_and_an_embedded_postgres_that_die_are_started_again(home: Home, tmp_path: Path) -> None:
     input_path = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
-    command = home.start("run", input_path, "-o", tmp_path / "out", lease_s="2", extractive_latency_s="1")
-    command.batch()
+    patient = {"lease_s": f"{scale_to_load(4):.1f}", "extractive_latency_s": f"{scale_to_load(2):.1f}"}
+    command = home.start("run", input_path, "-o", tmp_path / "out", **patient)
+    batch = command.batch()
 
     home.kill("generate-1")
+    await_calls(home, batch, 3)
+    pid = local.status(home.root).postgres.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
 
     done = command.ended()
     assert done.code == 0, done.err
@@ -98,43 +106,6 @@ def test_a_worker_that_keeps_dying_ends_the_run_with_its_last_log_lines(home: Ho
     assert done.code == 3
     assert "the worker generate-1 ended by itself. The end of" in done.err
     assert f"--resume {batch}" in done.err
-
-
-def test_an_embedded_postgres_that_dies_is_started_again(home: Home, tmp_path: Path) -> None:
-    input_path = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
-    command = home.start(
-        "run",
-        input_path,
-        "-o",
-        tmp_path / "out",
-        lease_s=f"{scale_to_load(4):.1f}",
-        extractive_latency_s=f"{scale_to_load(2):.1f}",
-    )
-    batch = command.batch()
-    await_calls(home, batch, 3)
-    pid = local.status(home.root).postgres.pid
-    assert pid is not None
-
-    os.kill(pid, signal.SIGKILL)
-
-    done = command.ended()
-    assert done.code == 0, done.err
-    assert [result["state"] for result in read_lines(tmp_path / "out")] == ["completed"] * 3
-
-
-def test_a_killed_run_is_cleared_up_by_the_next(home: Home, tmp_path: Path) -> None:
-    input_path = write_lines(tmp_path / "questions.jsonl", [question(0)])
-    command = home.start("run", input_path, "-o", tmp_path / "out", extractive_latency_s="1")
-    batch = command.batch()
-    command.process.kill()
-    command.ended()
-    assert home.workers()
-
-    done = home.run("run", "--resume", batch, "-o", tmp_path / "out", extractive_latency_s="1")
-
-    assert done.code == 0, done.err
-    assert home.workers() == {}
-    assert not home.servers_run()
 
 
 def test_two_runs_share_a_home_and_the_last_to_end_stops_the_servers(home: Home, tmp_path: Path) -> None:
@@ -174,6 +145,8 @@ def test_a_run_with_held_jobs_ends_with_the_command_that_continues(
         resumed = home.run("resume", batch).err
         assert "2 jobs" in resumed, resumed
         assert home.run("run", "--resume", batch, "-o", out).code == 0
+        assert home.workers() == {}
+        assert not home.place.has_servers
     assert [result["state"] for result in read_lines(out)] == ["completed"] * 2
 
 

@@ -1,6 +1,5 @@
 """Workers that stay: ``up``, what is done with them running, and ``down``."""
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -64,19 +63,19 @@ def test_workers_outlive_their_parent_and_down_ends_everything(up: Home) -> None
     assert "nothing of" in up.run("down").err
 
 
-def test_submit_status_results_and_show(up: Home, tmp_path: Path) -> None:
-    input_path = write_lines(tmp_path / "questions.jsonl", [question(number) for number in range(3)])
-    batch = submitted(up, input_path)
+def test_submit_status_results_and_show_speak_the_published_schemas(up: Home, tmp_path: Path) -> None:
+    lines = [*(question(number) for number in range(3)), {"query": "No source?", "custom_id": "none"}]
+    batch = submitted(up, write_lines(tmp_path / "questions.jsonl", lines))
 
     waited = up.run("results", batch, "--wait", "-o", tmp_path / "out")
     assert waited.code == 0, waited.err
     results = read_lines(tmp_path / "out")
-    assert [result["custom_id"] for result in results] == ["q0", "q1", "q2"]
+    assert [result["custom_id"] for result in results] == ["q0", "q1", "q2", "none"]
 
     status = up.run("status", batch, "--json").json()
-    assert (status["jobs"], status["states"]) == (3, {"completed": 3})
+    assert (status["jobs"], status["states"]) == (4, {"completed": 4})
     assert batch in up.run("status").out
-    assert "3 completed" in up.run("status", batch).out
+    assert "4 completed" in up.run("status", batch).out
 
     show = up.run("show", f"{batch}:q1")
     assert show.code == 0, show.err
@@ -92,19 +91,14 @@ def test_submit_status_results_and_show(up: Home, tmp_path: Path) -> None:
     assert "lasts 3 years" in by_id["messages"]["messages"][-1]["text"]
     assert [attempt["outcome"] for attempt in by_id["attempts"]] == ["ok"]
 
-
-def test_json_output_matches_the_published_schemas(up: Home, tmp_path: Path) -> None:
-    batch = submitted(up, write_lines(tmp_path / "questions.jsonl", [question(0), {"query": "No source?"}]))
-    results = up.run("results", batch, "--wait", "--quiet").out.splitlines()
     schemas = up.run("schema").json()
-
-    for line in results:
-        jsonschema.validate(json.loads(line), schemas["JobResult"])
-        audit = up.run("show", json.loads(line)["job_id"], "--json").json()
+    jsonschema.validate(status, schemas["BatchStatus"])
+    for result in results:
+        jsonschema.validate(result, schemas["JobResult"])
+        audit = up.run("show", result["job_id"], "--json").json()
         jsonschema.validate(audit["request"], schemas["JobRequest"])
         for record in audit["records"]:
             jsonschema.validate(record, schemas["GenerationRecord"])
-    jsonschema.validate(up.run("status", batch, "--json").json(), schemas["BatchStatus"])
 
 
 def test_a_run_uses_the_workers_that_are_up_and_leaves_them(up: Home, tmp_path: Path) -> None:
@@ -121,23 +115,6 @@ def test_a_run_warns_of_workers_with_other_settings(up: Home, tmp_path: Path) ->
     done = up.run("run", "--again", input_path, "-o", tmp_path / "out", extractive_latency_s="0.01")
     assert done.code == 0
     assert "started with other settings" in done.err
-
-
-def test_down_leaves_a_run_alone(home: Home, tmp_path: Path) -> None:
-    home.run("down")
-    input_path = write_lines(tmp_path / "in", [question(0)])
-    command = home.start("run", "--again", input_path, "-o", tmp_path / "out", extractive_latency_s="60", drain_s="1")
-    command.batch()
-
-    done = home.run("down")
-
-    assert done.code == 1
-    assert "end it first" in done.err
-    assert home.servers_run()
-    command.process.terminate()
-    assert command.ended().code == 130
-    assert home.workers() == {}
-    assert not home.servers_run()
 
 
 def test_up_in_the_foreground_restarts_and_stops_everything(home: Home) -> None:
@@ -193,16 +170,6 @@ def test_a_worker_in_the_foreground_serves_servers_named_in_the_environment(
         assert not home.place.has_servers
         command.process.terminate()
         assert command.ended().code == 0
-
-
-def test_a_run_starts_workers_for_servers_named_in_the_environment(
-    servers: Servers, database_url: str, tmp_path: Path
-) -> None:
-    with new_home(database_url=database_url, redis_url=servers.redis_url, key_prefix=f"run-{os.getpid()}:") as home:
-        done = home.run("run", write_lines(tmp_path / "in", [question(0)]), "-o", tmp_path / "out")
-        assert done.code == 0, done.err
-        assert home.workers() == {}
-        assert not home.place.has_servers
 
 
 def test_a_run_without_redis_only_warns(database_url: str, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_at_rest_a_look_leaves_nothing_running(night: Night) -> None:
         assert night.files() == before, name
 
 
-def test_a_killed_run_goes_on_beside_other_commands_until_the_next_run(night: Night) -> None:
+def test_a_killed_run_goes_on_beside_other_commands_until_the_next_run_and_that_beside_a_look(night: Night) -> None:
     command = night.start_run("killed")
     command.process.send_signal(signal.SIGKILL)
     command.process.wait()
@@ -161,21 +161,12 @@ def test_a_killed_run_goes_on_beside_other_commands_until_the_next_run(night: Ni
 
     command = night.start_run("next")
     assert night.processes() == before[0], "the next run takes the workers"
-    command.process.send_signal(signal.SIGINT)
-    command.ended()
-    assert night.home.workers() == {}
-    assert not night.home.servers_run()
-
-
-def test_a_run_that_ends_beside_a_look_leaves_nothing(night: Night) -> None:
-    """The servers go with the look that used them last; the workers go with the run."""
-    command = night.start_run("beside")
     look = night.home.start("watch", night.names["OPEN"])
     look.await_message("final|available|running")
-    command.process.send_signal(signal.SIGINT)
-    command.ended()
-    assert night.home.workers() == {}
+    command.process.terminate()
+    assert command.ended().code == 130
+    assert night.home.workers() == {}, "the workers go with the run"
     assert night.home.servers_run(), "the look goes on"
     look.process.send_signal(signal.SIGINT)
     look.ended()
-    assert not night.home.servers_run()
+    assert not night.home.servers_run(), "the servers go with the look that used them last"

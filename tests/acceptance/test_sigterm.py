@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 
 from tests.acceptance.conftest import System, questions
 from tests.deadlines import scale_to_load
@@ -13,9 +12,7 @@ def test_on_sigterm_calls_under_way_end_and_other_jobs_stay(system: System) -> N
     worker = system.start_worker("generate", slots=10, extractive_latency_s=2.0)
     system.until(lambda: system.scalar("SELECT count(*) FROM attempt WHERE closed_at IS NULL") >= 5, what="calls")
     worker.send_signal(signal.SIGTERM)
-    started = time.monotonic()
-    assert worker.wait(scale_to_load(30)) == 0
-    assert time.monotonic() - started < 20
+    assert worker.wait(scale_to_load(20)) == 0
 
     assert system.rows("SELECT DISTINCT outcome, spent FROM attempt") == [("ok", False)]
     assert system.scalar("SELECT count(*) FROM job WHERE state = 'running'") == 0
