@@ -48,17 +48,17 @@ def batch_lab(lab: Lab, provider: PriceList, jobs: int) -> Iterator[None]:
             del os.environ[name]
 
 
-def run(lab: Lab, provider: PriceList, stall: str | None, jobs: int = MANY) -> Report:
-    """The whole story: kill the worker at the stall, if any, and let another one finish."""
+def run(lab: Lab, provider: PriceList, *stalls: str, jobs: int = MANY) -> Report:
+    """The whole story: kill a worker at each stall, and let another one finish."""
     began = time.monotonic()
     with batch_lab(lab, provider, jobs):
-        if stall is not None:
+        for stall in stalls:
+            lab.stub.remote.stalled.clear()
             lab.stub.remote.stalls.add(stall)
-        worker = lab.work()
-        if stall is not None:
+            worker = lab.work()
             lab.until(lab.stub.remote.stalled.is_set, within_s=WITHIN_S, what=f"the provider is asked for {stall}")
             lab.kill(worker)
-            worker = lab.work()
+        lab.work()
         lab.start_recovery()
         # One more batch, that of the calls which failed, has no output file.
         lab.stub.remote.all_errored = 0
