@@ -40,7 +40,9 @@ from worker.operations.batch_report import Report, collect, document
 from worker.operations.overview import batch_overview, failure_lines
 from worker.operations.report_page import page
 
-HOSTILE = "</style><script>alert('x')</script><img src=https://evil.example/a onerror=alert(1)>\"'&{{ 7 * 7 }}"
+HOSTILE = (
+    "\u202e\x1b[2J</style><script>alert('x')</script><img src=https://evil.example/a onerror=alert(1)>\"'&{{ 7 * 7 }}"
+)
 SOURCE = f"The desk opens at nine. {HOSTILE} The porter has the key."
 USAGE = Usage(input_tokens=90, output_tokens=40, cached_input_tokens=45)
 
@@ -227,7 +229,9 @@ def test_text_from_outside_stays_text_on_the_page(database_url: str) -> None:
         "style",
     }
     # In the title, the heading, the question, the answer, a claim, its reason and the source.
-    assert "".join(elements.text).count(HOSTILE) >= 7
+    words = HOSTILE.replace("\u202e", "[U+202E]").replace("\x1b", "[U+001B]")
+    assert "".join(elements.text).count(words) >= 7
+    assert not {"\u202e", "\x1b"} & {*html}
     assert html.count("<style>") == 1
     assert re.search(r"default-src &#39;none&#39;; style-src &#39;sha256-", html)
 

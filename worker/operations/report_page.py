@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from schemas.batch import BatchStatus
 from schemas.states import JobState, Outcome
@@ -49,6 +50,21 @@ class Columns(NamedTuple):
     rows: list[tuple[str, list[int]]]
 
 
+_TURNS = {
+    code: f"[U+{code:04X}]"
+    for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    if chr(code) not in "\n\t\r"
+}
+"""Characters that turn the direction of what follows, or that no font shows: text could pretend to be another."""
+
+
+def visible(value: Any) -> Any:
+    """Text with its invisible turns shown; what the templates made is as it is."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return value.translate(_TURNS)
+
+
 def page(document: dict[str, Any]) -> str:
     """The page of a report's document."""
     environment = Environment(
@@ -57,6 +73,7 @@ def page(document: dict[str, Any]) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=visible,
     )
     environment.filters.update(
         cost=cost,

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from schemas.grounding import Verdict
 from worker.operations.counts import cost, spent_of
 from worker.operations.overview import dollars
+from worker.operations.report_page import visible
 
 _HERE = Path(__file__).parent
 
@@ -29,13 +30,6 @@ HEADERS = {
 
 MISSING = "\N{EN DASH}"
 """In place of a value that there is none of."""
-
-_TURNS = {
-    code: f"[U+{code:04X}]"
-    for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-    if chr(code) not in "\n\t\r"
-}
-"""Characters that turn the direction of what follows, or that no font shows: text could pretend to be another."""
 
 
 class Asset(NamedTuple):
@@ -58,13 +52,6 @@ _STYLE = _asset("view.css", "text/css")
 _SCRIPT = _asset("view.js", "text/javascript")
 _ICON = _asset("icon.svg", "image/svg+xml")
 ASSETS = {asset.name: asset for asset in (_STYLE, _SCRIPT, _ICON)}
-
-
-def visible(value: Any) -> Any:
-    """Text with its invisible turns shown; what the templates made is as it is."""
-    if isinstance(value, Markup) or not isinstance(value, str):
-        return value
-    return value.translate(_TURNS)
 
 
 def page(
