@@ -189,10 +189,11 @@ class Pool:
 
 
 @contextmanager
-def new_database(admin_url: str) -> Iterator[str]:
+def new_database(admin_url: str, encoding: str = "UTF8") -> Iterator[str]:
     """The URL of a new database without a schema, dropped afterwards in spite of open connections."""
     name = _new_name()
-    say(admin_url, sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
+    statement = sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING {} LOCALE_PROVIDER libc LOCALE 'C'")
+    say(admin_url, statement.format(sql.Identifier(name), sql.Literal(encoding)))
     try:
         yield on(admin_url, name)
     finally:

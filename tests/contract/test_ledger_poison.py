@@ -92,6 +92,24 @@ async def test_a_record_that_cannot_be_read_keeps_no_other_result_back(
     assert quarantined(postgres_database_url) == dict.fromkeys(ids[:2], ("publish", 1))
 
 
+# ---- lease -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("column", ["deadline", "started_at", "created_at"])
+async def test_a_time_that_python_has_not_keeps_no_other_job_from_its_lease(
+    ledger: PostgresLedger, postgres_database_url: str, column: str
+) -> None:
+    ids = (await submit_many(ledger, 3)).job_ids
+    with psycopg.connect(postgres_database_url, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("UPDATE job SET {} = 'infinity' WHERE id = %s").format(sql.Identifier(column)), (ids[1],)
+        )
+
+    leased = await ledger.queue.lease(Step.GENERATE, "w", LEASE, 3)
+
+    assert {ids[0], ids[2]} <= {job.job_id for job in leased}
+
+
 # ---- expire ----------------------------------------------------------------------------------------------------
 
 

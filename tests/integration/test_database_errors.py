@@ -55,6 +55,27 @@ def test_a_read_only_server_is_unavailable_and_its_connection_is_not_used_again(
     on_database(database_url, work)
 
 
+def test_texts_are_read_whatever_encoding_the_role_or_database_names(database_url: str) -> None:
+    name = psycopg.conninfo.conninfo_to_dict(database_url)["dbname"]
+    change(database_url, f"ALTER DATABASE {name} SET client_encoding = 'SQL_ASCII'")
+
+    async def work(database: Database) -> None:
+        (row,) = await database.rows("SELECT 'fünf €'::text AS content")
+        assert row.content == "fünf €"
+
+    on_database(database_url, work)
+
+
+def test_times_that_python_has_not_are_read_as_the_last_and_the_first(database_url: str) -> None:
+    async def work(database: Database) -> None:
+        rows = await database.rows(
+            "SELECT unnest('{infinity,20000-01-01,-infinity,0044-03-15 BC,2026-11-22}'::timestamptz[]) AS at"
+        )
+        assert [row.at.year for row in rows] == [9998, 9998, 2, 2, 2026]
+
+    on_database(database_url, work)
+
+
 @pytest.mark.parametrize(
     ("statement", "error"),
     [

@@ -18,6 +18,7 @@ from schemas.record import GenerationRecord
 from schemas.states import Step
 from tasks.errors import LedgerUnavailable, SchemaMismatch
 from tests.builders import make_request, new_id
+from tests.databases import new_database
 from tests.deadlines import until
 from tests.deployment import KUBERNETES, objects_of
 from tests.servers import Servers
@@ -112,6 +113,15 @@ def test_a_migration_that_fails_changes_nothing(
 def test_an_empty_database_is_refused_with_the_remedy(servers: Servers) -> None:
     with servers.database(migrated=False) as url, pytest.raises(SchemaMismatch, match="run 'nightdesk migrate'"):
         asyncio.run(_open(url))
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_that_holds_not_every_text_is_refused_with_the_remedy(servers: Servers, encoding: str) -> None:
+    with (
+        new_database(servers.admin_url, encoding) as url,
+        pytest.raises(SchemaMismatch, match=f"encoding {encoding}.*make it anew: CREATE DATABASE .* ENCODING 'UTF8'"),
+    ):
+        migrate(url)
 
 
 def test_a_database_that_a_newer_version_expanded_is_used_as_it_is(

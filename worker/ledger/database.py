@@ -12,12 +12,15 @@ from typing import Any
 import orjson
 import psycopg
 from psycopg import AsyncConnection
+from psycopg.abc import AdaptContext
 from psycopg.adapt import Buffer, Loader
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Format
 from psycopg.rows import namedtuple_row
 from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from schemas.base import EARLIEST, LATEST
 from tasks.errors import LedgerError, LedgerUnavailable, NightdeskError, SchemaMismatch, Unstorable
 from worker.ledger.addresses import safe_url
 
@@ -114,6 +117,29 @@ def _read_json(content: str | bytes) -> Any:
 
 
 set_json_loads(_read_json)
+
+# For all connections: the role, the database or the environment may name one in which texts come as bytes.
+os.environ["PGCLIENTENCODING"] = "UTF8"
+
+
+_READ_TIME: Any = psycopg.adapters.get_loader(psycopg.adapters.types["timestamptz"].oid, Format.TEXT)
+
+
+class _TimeLoader(Loader):
+    """Reads a time beyond those of Python as the last or the first: else no row of its statement could be read."""
+
+    def __init__(self, oid: int, context: AdaptContext | None = None) -> None:
+        super().__init__(oid, context)
+        self._read = _READ_TIME(oid, context).load
+
+    def load(self, data: Buffer) -> Any:
+        try:
+            return self._read(data)
+        except psycopg.DataError:
+            return EARLIEST if bytes(data).endswith((b"BC", b"-infinity")) else LATEST
+
+
+psycopg.adapters.register_loader("timestamptz", _TimeLoader)
 
 
 def unavailable(database_url: str, error: Exception) -> LedgerUnavailable:

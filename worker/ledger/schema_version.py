@@ -110,6 +110,12 @@ def _schema(database_url: str) -> Schema:
         with psycopg.connect(database_url, connect_timeout=CONNECT_S, autocommit=True) as connection:
             tables = connection.execute(TABLES).fetchone()
             assert tables is not None
+            encoding = connection.info.parameter_status("server_encoding")
+            if not tables[0] and encoding != "UTF8":
+                raise SchemaMismatch(
+                    f"the database has the encoding {encoding}, which can't hold every text; make it anew: "
+                    "CREATE DATABASE name TEMPLATE template0 ENCODING 'UTF8'"
+                )
             query = schema_query(revision=tables[0], floor=tables[1])
             row = connection.execute(query.encode()).fetchone() if query else None
             return Schema(*row) if row else Schema(None)

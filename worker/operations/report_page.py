@@ -82,7 +82,7 @@ def page(document: dict[str, Any]) -> str:
         percent=lambda value: "" if value is None else f"{value:.1%}",
         span=_span,
         moment=_moment,
-        word=_word,
+        word=word,
     )
     style, _, _ = environment.loader.get_source(environment, "report.css.j2")  # type: ignore[union-attr]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -195,5 +195,6 @@ def _moment(at: datetime | str | None) -> str:
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
-def _word(name: str) -> str:
-    return name.replace("_", " ")
+def word(name: Any) -> str:
+    """A name of the program as words."""
+    return str(getattr(name, "value", name)).replace("_", " ")

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from schemas.grounding import Verdict
 from worker.operations.counts import cost, spent_of
 from worker.operations.overview import dollars
-from worker.operations.report_page import visible
+from worker.operations.report_page import visible, word
 
 _HERE = Path(__file__).parent
 
@@ -92,12 +92,8 @@ def _duration(milliseconds: float | None) -> str:
     return f"{seconds / 86_400:.0f} days"
 
 
-def _word(name: Any) -> str:
-    return str(getattr(name, "value", name)).replace("_", " ")
-
-
 _FILTERS: dict[str, Callable[..., Any]] = {
-    "cost": cost, "usd": dollars, "spent": spent_of, "count": _count, "score": _score, "moment": _moment, "duration": _duration, "word": _word,
+    "cost": cost, "usd": dollars, "spent": spent_of, "count": _count, "score": _score, "moment": _moment, "duration": _duration, "word": word,
 }  # fmt: skip
 
 
