@@ -142,7 +142,7 @@ def test_a_run_with_held_jobs_ends_with_the_command_that_continues(
         assert f"nightdesk run --resume {batch} -o {out}" in done.err
         assert [result["held_reason"] for result in read_lines(out)] == ["batch_paused"] * 2
 
-        resumed = home.run("resume", batch).err
+        resumed = home.run("release", batch).err
         assert "2 jobs" in resumed, resumed
         assert home.run("run", "--resume", batch, "-o", out).code == 0
         assert home.workers() == {}

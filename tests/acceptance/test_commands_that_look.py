@@ -18,7 +18,6 @@ from worker.cli.commands import NAMES
 LOOKS: dict[str, list[str]] = {
     "estimate": ["IN"],
     "status": [],
-    "list": [],
     "results": ["DONE"],
     "report": ["DONE", "--json"],
     "compare": ["DONE", "DONE"],
@@ -27,7 +26,7 @@ LOOKS: dict[str, list[str]] = {
     "doctor": [],
     "schema": [],
     "clean": [],
-    "labels": ["export"],
+    "label": ["export"],
     "keys": ["list"],
     "budget": ["list"],
     "run": ["IN", "--dry-run"],
@@ -44,7 +43,6 @@ FURTHER_LOOKS = (
 LEAVES_PROCESSES: dict[str, list[str]] = {
     "submit": ["IN"],
     "pause": ["OPEN"],
-    "resume": ["OPEN"],
     "release": ["OPEN"],
     "label": ["DONE:0", "supported", "--by", "me"],
     "retry": ["OPEN"],
@@ -56,7 +54,7 @@ LEAVES_PROCESSES: dict[str, list[str]] = {
 """Arguments of a command that changes rows, and neither starts nor ends a process of others."""
 
 STARTS_OR_ENDS = {"run", "check", "demo", "up", "down", "worker", "serve", "replay", "recheck"}
-NO_LEDGER = {"init", "calibrate"}
+NO_LEDGER = {"calibrate"}
 
 
 def test_each_command_is_looked_at() -> None:

@@ -404,7 +404,7 @@ def _try_reports(
 
 def _calibrate(home: Path, directory: Path, judged: int) -> None:
     labels = directory / "labels.jsonl"
-    nightdesk(home, "labels", "export", "-o", str(labels))
+    nightdesk(home, "label", "export", "-o", str(labels))
     exported = [json.loads(line) for line in labels.read_text().splitlines()]
     assert len(exported) == judged, (len(exported), judged)
     assert {line["label"] for line in exported} == {0, 1}

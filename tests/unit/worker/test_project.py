@@ -1,16 +1,11 @@
 """The project of a folder: found upwards, never across a boundary, never of another user."""
 
 import os
-import re
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.acceptance.command import run_here
-from worker.cli.commands.project_folder import TEMPLATE
 from worker.cli.project import adopt_project, find_project
-from worker.settings import Settings
 
 
 @pytest.fixture
@@ -68,16 +63,3 @@ def test_the_search_ends_at_another_file_system(project: Path, monkeypatch: pyte
     inner = os.stat_result((*stat(project / "a")[:2], stat(project / "a").st_dev + 1, *stat(project / "a")[3:]))
     monkeypatch.setattr(Path, "stat", lambda path, **options: inner if path.name == "b" else stat(path, **options))
     assert find_project(project / "a" / "b") is None
-
-
-def test_init_makes_settings_that_can_be_read_and_a_home(tmp_path: Path) -> None:
-    ended = run_here(["init", tmp_path / "new", "--json"], {**os.environ, "HOME": str(tmp_path)})
-    assert ended.code == 0, ended.err
-    assert ended.json()["home"] == str(tmp_path / "new" / ".nightdesk")
-    assert (tmp_path / "new" / ".nightdesk" / ".gitignore").read_text() == "*\n"
-    again = run_here(["init", tmp_path / "new"], dict(os.environ))
-    assert (again.code, "is there already" in again.err) == (2, True)
-
-    lines = re.sub(r"^# (\w+ = |\[)", r"\1", TEMPLATE, flags=re.MULTILINE)
-    settings = Settings(**tomllib.loads(lines))
-    assert (settings.slots, settings.providers["local"].model) == (1000, "meta-llama/Llama-3.2-3B-Instruct")

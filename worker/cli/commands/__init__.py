@@ -7,12 +7,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from worker.cli.help import GroupedCommands, GroupedOptions
-
-COMMANDS: dict[str, dict[str, tuple[str, str | None]]] = {
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "From questions to answers": {
         "demo": ("example_run", "answer the example questions and show the results"),
-        "init": ("project_folder", "a folder with settings and a ledger of its own"),
         "estimate": ("cost_estimate", "tokens, cost and time of files, before any call"),
         "run": ("run_commands", "answer the questions of files, from start to finish"),
         "check": ("run_commands", "check answers that already exist against their sources"),
@@ -22,12 +19,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str | None]]] = {
     "Batches and jobs": {
         "submit": ("run_commands", "hand in the questions of files and return at once"),
         "status": ("batch_list", "how batches stand"),
-        "list": ("batch_list", None),
         "watch": ("live_view", "follow a batch or a job until it is final"),
         "show": ("job_details", "everything known of one job"),
         "pause": ("job_commands", "begin no further call of a batch"),
         "release": ("job_commands", "let a paused batch, or jobs that are held, go on"),
-        "resume": ("job_commands", None),
         "cancel": ("job_commands", "cancel a batch or a job"),
         "retry": ("job_commands", "run final jobs again"),
     },
@@ -36,7 +31,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str | None]]] = {
         "replay": ("comparisons", "send stored messages again and compare the answers"),
         "recheck": ("second_check", "check stored answers again, without paying for their generation"),
         "label": ("answer_labels", "say whether an answer or a claim is supported; import, export"),
-        "labels": ("answer_labels", None),
         "calibrate": ("calibration_fit", "fit the check to your own labels"),
     },
     "Services": {
@@ -56,14 +50,9 @@ COMMANDS: dict[str, dict[str, tuple[str, str | None]]] = {
         "schema": ("contract", "the JSON Schemas of jobs and results"),
     },
 }
-"""Module and purpose of every command, by subject, in the order of the help; None: another word, which the help leaves out."""
+"""Module and purpose of every command, by subject, in the order of the help."""
 
 NAMES = tuple(name for commands in COMMANDS.values() for name in commands)
-
-ALIASES = frozenset(
-    name for commands in COMMANDS.values() for name, (_, purpose) in commands.items() if purpose is None
-)
-"""Words that say no more than 'status', 'release' and 'label'."""
 
 _PARSING = {"budget": {"ignore_unknown_options": True}}
 """Settings of the parser: an amount of -1 is a wrong amount, and not an option."""
@@ -72,11 +61,10 @@ _PARSING = {"budget": {"ignore_unknown_options": True}}
 def load(arguments: list[str]) -> typer.Typer:
     """The application with the command that ``arguments`` ask for; the others are there by name and purpose alone."""
     app = typer.Typer(
-        cls=GroupedCommands,
         help="Answers questions in bulk, from sources, with every claim checked.",
         no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},
-        rich_markup_mode=None,
+        rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
     )
     # A callback keeps "nightdesk run" a command of an application, also when it is the only one loaded.
@@ -86,17 +74,12 @@ def load(arguments: list[str]) -> typer.Typer:
     for subject, commands in COMMANDS.items():
         for name, (module, purpose) in commands.items():
             command = _command(module, name) if name == called else _not_loaded
-            app.command(
-                name, cls=GroupedOptions, short_help=purpose, rich_help_panel=subject, hidden=purpose is None,
-                context_settings=_PARSING.get(name),
-            )(command)  # fmt: skip
+            app.command(name, short_help=purpose, rich_help_panel=subject, context_settings=_PARSING.get(name))(command)
     return app
 
 
 def _command(module: str, name: str) -> Callable[..., int]:
-    loaded = import_module(f"{__name__}.{module}")
-    # With an underscore where Python has the name for something else.
-    command: Callable[..., int] = getattr(loaded, name, None) or getattr(loaded, f"{name}_")
+    command: Callable[..., int] = getattr(import_module(f"{__name__}.{module}"), name)
     return command
 
 

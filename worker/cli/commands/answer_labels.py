@@ -1,4 +1,4 @@
-"""``nightdesk label``, also called ``labels``: what people say of answers and claims, stored, imported, exported."""
+"""``nightdesk label``: what people say of answers and claims, stored, imported, exported."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -88,9 +88,6 @@ def label(
         place = f"claim {stored.claim}: {grounding.claims[stored.claim - 1].text[:MOST_TOLD]}"
     tell(f"{request.verdict.value}, by {request.actor}: {place}")
     return OK
-
-
-labels = label
 
 
 def _export(output: str, batch: str | None) -> int:

@@ -1,4 +1,4 @@
-"""``nightdesk status``, also called ``list``: the state of a batch, or a line for each."""
+"""``nightdesk status``: the state of a batch, or a line for each."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -70,9 +70,6 @@ def status(
     if any(settings.home.expanduser().glob("spool/*/*.lost")):
         _show_lost_answers(settings)
     return OK
-
-
-list_ = status
 
 
 def state_of(status: BatchStatus, now: datetime) -> str:

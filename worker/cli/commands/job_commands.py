@@ -1,4 +1,4 @@
-"""``nightdesk pause``, ``release`` (also called ``resume``), ``cancel`` and ``retry``: change many jobs page by page."""
+"""``nightdesk pause``, ``release``, ``cancel`` and ``retry``: change many jobs page by page."""
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -94,11 +94,6 @@ def pause_line(count: int, status: BatchStatus) -> str:
     if under_way := status.states.get(JobState.PENDING, 0) + status.states.get(JobState.RUNNING, 0):
         parts.append(f"{count_of(under_way, 'call')} under way will end, be paid and be stored")
     return "; ".join([*parts, f"to let it go on: nightdesk release {status.batch_id}"])
-
-
-def resume(batch: options.BatchId, as_json: options.Json = False) -> int:
-    """Let a paused batch go on, as 'release --reason batch_paused' does. Deadlines have not moved meanwhile."""
-    return release(batch, HeldReason.BATCH_PAUSED, as_json=as_json)
 
 
 def release(
