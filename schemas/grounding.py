@@ -94,7 +94,8 @@ class Claim(Contract):
     checker: str | None = Field(default=None, description="the layer that decided")
     judge: JudgeVerdict | None = Field(default=None, description="the judge's own verdict, if it counted")
     error: ClaimError | None = Field(
-        default=None, description="the fact that differs from the sources, or that none of them holds"
+        default=None,
+        description="the fact that differs from the sources, or that none of them holds; of a supported claim, from another source",
     )
     reason: str = ""
     unaccounted: tuple[str, ...] = Field(
@@ -103,6 +104,11 @@ class Claim(Contract):
     reused_from: ReusedFrom | None = Field(
         default=None, description="source of a cached judge verdict; this job paid nothing for it"
     )
+
+    @property
+    def is_disputed(self) -> bool:
+        """One source supports it, and another says something else."""
+        return self.verdict is Verdict.SUPPORTED and self.error is not None
 
 
 class Value(Contract):

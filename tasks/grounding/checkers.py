@@ -1,6 +1,6 @@
 """The common form of all checkers, and the two that always run: words by a fitted model, and the form of citations."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -28,8 +28,10 @@ from tasks.grounding.model import (
 )
 from tasks.text.evidence import SourceSearch, search_sources
 from tasks.text.language import language_of
-from tasks.text.sentences import Span
+from tasks.text.sentences import LONGEST, Span, month_pattern
 from tasks.text.statements import Reading, Vocabulary, read_statement
+from tasks.text.time_limit import ensure_time
+from tasks.text.wording import number_word
 
 # ---- input and output of a checker -----------------------------------------------------------------------------------
 
@@ -225,11 +227,14 @@ class Lexical:
             supported=by_cited,
             entails=lambda scope: reader.read(text, search.within(scope)).supported,
         )
-        return _Judged(reading, miscited, citations)
+        return _Judged(reading, miscited, citations, _rival(reader, search, text, reading))
 
     def _finding(self, judged: "_Judged") -> ClaimFinding:
         decision, features = judged.reading.decision, judged.reading.features
         remarks = ["supported by a source that it does not cite"] if judged.miscited else []
+        if (rival := judged.rival) is not None and rival.place is not None:
+            content = judged.reading.search.content(rival.place.source_index)
+            remarks.append(f"another source says otherwise: {content[rival.place.start : rival.place.end].strip()!r}")
         score, verdict = self._model.probability(features), decision.verdict
         if verdict is Verdict.CONTRADICTED:
             # Nearly a copy has nearly all of its words: they say less than the fact that differs.
@@ -244,7 +249,7 @@ class Lexical:
             miscited=judged.miscited,
             reason="; ".join([*remarks, *filter(None, [decision.reason])]),
             attribution=judged.attribution,
-            error=decision.error,
+            error=decision.error or (rival and rival.error),
             unaccounted=decision.unaccounted,
         )
 
@@ -289,6 +294,19 @@ class _Judged(NamedTuple):
     reading: _Reading
     miscited: bool
     attribution: Attribution
+    rival: Decision | None
+    """The decision of another source that has a different fact than a supported claim."""
+
+
+def _rival(reader: "_Reader", search: SourceSearch, text: ClaimText, reading: _Reading) -> Decision | None:
+    place = reading.decision.place
+    if not reading.supported or place is None:
+        return None
+    for source in reader.near(text, but=place.source_index):
+        decision = reader.read(text, search.within({source})).decision
+        if decision.error is not None and decision.error.source_words:
+            return decision
+    return None
 
 
 class _Reader:
@@ -305,11 +323,47 @@ class _Reader:
         texts = (claims, request.query, *(source.content for source in request.context))
         return next(filter(None, map(language_of, texts)), None)
 
+    @cached_property
+    def _small(self) -> list[str]:
+        return [source.content.lower() for source in self._answer.request.context]
+
+    def near(self, text: ClaimText, but: int) -> Iterator[int]:
+        """The other sources with the words of a claim in one place, but for numbers and months: by their beginnings, without reading any."""
+        listed = [word for word in text.words if len(word) >= _LEAST_LETTERS and word.isalpha()]
+        if len(text.raw) > LONGEST or not listed:
+            return
+        longest = max(listed, key=len)[:-1]
+        sources = [source for source, content in enumerate(self._small) if source != but and longest in content]
+        if not sources:
+            return
+        beginnings = {word[:-1] for word in listed if number_word(word) is None and not month_pattern().match(word)}
+        if len(beginnings) >= _LEAST_TOGETHER:
+            yield from (source for source in sources if _stand_together(longest, beginnings, self._small[source]))
+
     def read(self, text: ClaimText, search: SourceSearch, sentence: str = "") -> _Reading:
         """Decides a claim in the sources of a search; one clause of a copied sentence is a copy, too."""
         if (place := _copied_from(text, search) or _copied_with(text, sentence, search)) is not None:
             return _Reading(text, search, Decision(Verdict.SUPPORTED, place))
         return _Reading(text, search, decide(text.raw, text.content, search, self.code))
+
+
+_LEAST_LETTERS = 3
+_LEAST_TOGETHER = 2
+"""Words of at least three letters that another source must have to be read for a different fact."""
+_AROUND = 200
+"""Characters on each side of a word that are a place, and half of those between two places."""
+
+
+def _stand_together(word: str, beginnings: Collection[str], content: str) -> bool:
+    """Tells whether beginnings of words stand around a word in a text."""
+    start = content.find(word)
+    while start >= 0:
+        ensure_time()
+        place = content[max(0, start - _AROUND) : start + _AROUND]
+        if all(beginning in place for beginning in beginnings):
+            return True
+        start = content.find(word, start + _AROUND // 2)
+    return False
 
 
 _CLOSING = frozenset(".!?。！？")  # noqa: RUF001 - full-width marks

@@ -379,9 +379,13 @@ def with_warnings(request: JobRequest, processed: Processed, grounding: Groundin
     """The answer with a warning for each unsupported or undecided claim and each unsupported value."""
     claims = [*ungrounded_claims(grounding, request), *undecided_claims(grounding, request)]
     values = ungrounded_values(grounding)
-    if not claims and not values:
+    disputed = [claim for claim in grounding.claims if claim.is_disputed] if grounding is not None else []
+    if not claims and not values and not disputed:
         return processed
     warnings = [f"{_LABELS[claim.verdict]}: {claim_text(claim, processed)}" for claim in claims[:MAX_WARNED]]
+    warnings += [
+        f"the sources differ: {claim_text(claim, processed)} ({claim.reason})" for claim in disputed[:MAX_WARNED]
+    ]
     warnings += [f"not in the quoted evidence: {value_text(value)}" for value in values[:MAX_WARNED]]
     if len(values) > MAX_WARNED:
         warnings.append(f"{len(values) - MAX_WARNED} more values of the object are not in the quoted evidence")

@@ -197,10 +197,10 @@ def _relevance(request: JobRequest, used: Iterable[int]) -> float | None:
 def _agreement(
     claims: Sequence[Claim], rests_on: Sequence[frozenset[int]], constants: QualityConstants
 ) -> float | None:
-    """Mean over the claims: 1 for support by several sources, less for support by one, 0 for a contradiction."""
+    """Mean over the claims: 1 for support by several sources, less for support by one, 0 where a source contradicts."""
     values = []
     for claim, cited in zip(claims, rests_on, strict=True):
-        if claim.verdict is Verdict.CONTRADICTED:
+        if claim.verdict is Verdict.CONTRADICTED or claim.is_disputed:
             values.append(0.0)
         elif claim.verdict is Verdict.SUPPORTED:
             sources = _supporting_sources(claim) | cited

@@ -105,3 +105,40 @@ def test_every_outcome_has_a_status_a_place_in_reports_and_a_colour() -> None:
         assert colours.count(f"--{each.value}:") == 2
         assert f"rect.{each.value}{{" in colours
     assert TIERS[Outcome.ANSWERED] > TIERS[Outcome.UNVERIFIED] > TIERS[Outcome.PARTIAL]
+
+
+@pytest.mark.parametrize(
+    ("claim", "other"),
+    [
+        ("Claims must be reported within 30 days of the loss.", "Claims must be reported within 45 days of the loss."),
+        ("The notice period is three months.", "In general the notice period is six months."),
+        ("The warranty covers water damage.", "The warranty does not cover water damage."),
+        ("Die Gebühr beträgt 40 Euro im Jahr.", "Die Gebühr beträgt 55 Euro im Jahr."),
+    ],
+)
+def test_sources_that_differ_on_a_supported_claim_are_told(claim: str, other: str) -> None:
+    request = JobRequest(
+        query="What holds?", context=({"content": claim}, {"content": other}), response=f"{claim[:-1]} [1]."
+    )
+    processed = postprocess(request, None, None)
+    grounding = ground(request, processed)
+    assert [each.verdict for each in grounding.claims] == [Verdict.SUPPORTED]
+    (warning,) = with_warnings(request, processed, grounding).warnings
+    assert warning.startswith("the sources differ: ")
+    assert other in warning
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "The premium is 100 euros for children.",
+        "The premium was last changed in 2019.",
+        "The premium is 200 euros for adults.",
+        "Half of the premium of 200 euros for adults is refunded.",
+    ],
+)
+def test_sources_that_speak_of_another_thing_do_not_differ(other: str) -> None:
+    claim = "The premium is 200 euros for adults."
+    request = JobRequest(query="What is it?", context=({"content": claim}, {"content": other}), response=claim)
+    processed = postprocess(request, None, None)
+    assert with_warnings(request, processed, ground(request, processed)).warnings == ()
