@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from schemas.claim_error import ErrorKind
 from tasks.text.fact_words import BINDING
-from tasks.text.facts import RELATIVE, Fact, FactText, Kind
+from tasks.text.facts import OF, RELATIVE, Fact, FactText, Kind
 
 LEAST_FACTS = 2
 """Facts of a claim below which it states nothing: a heading, a name."""
@@ -203,7 +203,10 @@ class _Account:
 
     def _keeps_roles(self) -> bool:
         return all(
-            not self.claim[own].role or self.place[there].role in {self.claim[own].role, ANY_ROLE}
+            not (role := self.claim[own].role)
+            or self.place[there].role in {role, ANY_ROLE}
+            # A width of 6 m, and width: 6 m.
+            or (role == OF and not self.place[there].role and self.claim[own].kind is Kind.NUMBER)
             for own, there in self.pairs.items()
         )
 
@@ -281,10 +284,10 @@ class _Account:
             if excludes(fact, self.place[there]):
                 return there
         other = self.place[between[0]] if len(between) == 1 else None
-        if other is None or not (fact.kind is other.kind is Kind.WORD) or other.role == ANY_ROLE:
+        if other is None or not (fact.kind is other.kind is Kind.WORD) or fact.role != other.role:
             return None
         # A word of no source may be another one for the same thing, but hardly where a preposition leads both and all else is the same.
-        is_near = bool(fact.role) and fact.role == other.role and len(self.pairs) >= LEAST_NEAR
+        is_near = bool(fact.role) and len(self.pairs) >= LEAST_NEAR
         return between[0] if is_near or self.elsewhere(fact) else None
 
 

@@ -337,7 +337,7 @@ class _Reader:
         if not sources:
             return
         beginnings = {word[:-1] for word in listed if number_word(word) is None and not month_pattern().match(word)}
-        if len(beginnings) >= _LEAST_TOGETHER:
+        if len(beginnings) > 1:
             yield from (source for source in sources if _stand_together(longest, beginnings, self._small[source]))
 
     def read(self, text: ClaimText, search: SourceSearch, sentence: str = "") -> _Reading:
@@ -348,8 +348,7 @@ class _Reader:
 
 
 _LEAST_LETTERS = 3
-_LEAST_TOGETHER = 2
-"""Words of at least three letters that another source must have to be read for a different fact."""
+"""Letters of a word that another source must have to be read for a different fact."""
 _AROUND = 200
 """Characters on each side of a word that are a place, and half of those between two places."""
 

@@ -46,8 +46,8 @@ class FactWords:
     """Words of content with an opposite."""
     neutral: frozenset[str]
     """Function words that carry no fact."""
-    roles: frozenset[str]
-    """Function words that tell the role of the words after them: to, from, by."""
+    roles: Mapping[str, str]
+    """Function words that tell the role of the words after them, with its name: to, from, by."""
     joins: frozenset[str]
     """Conjunctions between the parts of a sentence: and, but."""
     relatives: frozenset[str]
@@ -83,6 +83,7 @@ def fact_words(code: str | None) -> FactWords:
         *table.get("carried", "").split(),
         *(word for word, listed in signs.items() if any(not behind for behind, _ in listed)),
     }
+    roles = table.get("roles", {})
     return FactWords(
         code=code or "en",
         has_lists=code is not None and bool(table),
@@ -98,7 +99,7 @@ def fact_words(code: str | None) -> FactWords:
             f"{table.get('neutral', '')} {table.get('light', '')} {language_tables().get(code or 'en', {}).get('stopwords', '')}".split()
         )
         - carried,
-        roles=frozenset(table.get("roles", {}).get("prepositions", "").split()),
+        roles={word: word for word in roles.get("prepositions", "").split()} | roles.get("forms", {}),
         joins=frozenset(table.get("joins", "").split()),
         relatives=frozenset(table.get("relatives", "").split()),
         cases={word: case for case, listed in table.get("cases_of_articles", {}).items() for word in listed.split()},

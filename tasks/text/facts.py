@@ -47,6 +47,8 @@ class Fact(NamedTuple):
 
 RELATIVE = "who"
 """The role of the first fact of a clause about the noun before it."""
+OF = "of"
+"""The role of what belongs to the word before it, in each language."""
 
 
 class FactText(NamedTuple):
@@ -59,7 +61,8 @@ class FactText(NamedTuple):
 
 
 _TOKEN = re.compile(
-    r"(?P<word>(?:(?![\u3400-\u9fff\u3040-\u30ff])[^\W\d_])+|[\u3400-\u9fff\u3040-\u30ff])"
+    r"(?P<code>\b(?!USD|EUR|GBP|CHF|JPY|CNY|INR|RUB|PLN|SEK|NOK|DKK)[A-Z]{1,5}-?\d{1,4}[A-Z]?\b(?![.,:/]\d))"
+    r"|(?P<word>(?:(?![\u3400-\u9fff\u3040-\u30ff])[^\W\d_])+|[\u3400-\u9fff\u3040-\u30ff])"
     r"|(?P<date>\d{4}-\d{2}-\d{2}(?!\d)|(?<![\d.])\d{1,2}[./]\d{1,2}[./](?:\d{4}|\d{2})(?![\d/])|(?<![\d.,])[0-3]?\d\.[01]?\d\.(?=\s|,|\Z))"
     r"|(?P<time>(?<![\d.,:])(?:[01]?\d|2[0-4])(?:[:.][0-5]\d(?:\s?[ap]\.?\s?m\b\.?|\s?Uhr\b|\s?h\b)|:[0-5]\d(?![\d:])|\s?[ap]\.?\s?m\b\.?|\s?Uhr\b|\s?h\s?[0-5]\d(?!\d)))"
     r"|(?P<number>(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d])(?:,\d+)?|\d+(?:(?:[.,'’\u00a0\u202f\u2009]|, )\d{3}(?!\d)|[.,]\d+)*(?:[/⁄]\d+)?)"
@@ -88,6 +91,8 @@ _SIGN_OF = {"<": ("limit", 1), "≤": ("limit", 1), ">": ("limit", 0), "≥": ("
 _YEAR = re.compile(r"(?:1[1-9]|20)\d\d\Z")
 _HAN = re.compile("[\u3400-\u9fff\u3040-\u30ff]")
 _TIMES = frozenset({"second", "month"})
+_CLAUSE_NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,3})+\.?\s+(?![A-Z]+[a-z]?[A-Z]|[A-Z]\b)[^\W\d_a-z]")
+"""The number of a clause before its first sentence; GHz, mAh and W are units."""
 _JOINTS = frozenset(" \u00a0\u202f\n-")
 """Characters that may stand between a number and its unit."""
 _CHUNK = re.compile(r"[^\s\d,;:()\[\]\"“”|–—]+")
@@ -166,7 +171,7 @@ class _PlainWords(dict[str, _Plain | None]):
         if any(low in table for table in varying):
             return None
         if low in words.roles:
-            return _Plain(role=low)
+            return _Plain(role=words.roles[low])
         if (case := words.cases.get(low)) is not None:
             return _Plain(case=case)
         if low in words.relatives or low in words.joins:
@@ -232,9 +237,12 @@ class _Reader:
         if token.kind in {"date", "time"}:
             return self._digits_of_date(at)
         if token.kind == "number":
+            if self._opens and _CLAUSE_NUMBER.match(self._text, token.start):
+                return at + 1
             return self._month_date(at) or self._number(at, _value(token.text), token)
-        if token.kind == "address":
-            self._add(Kind.NAME, token.start, token.end, frozenset({token.text}))
+        if token.kind in {"address", "code"}:
+            # HT-3 is HT3.
+            self._add(Kind.NAME, token.start, token.end, frozenset({token.text.replace("-", "")}))
             return at + 1
         if token.kind == "mark":
             if (side := _SIGN_OF.get(token.text)) is not None:
@@ -271,7 +279,7 @@ class _Reader:
         if token.low in words.articles_of_one and (unit := self._unit_behind(token.end)) is not None:
             return self._single_unit(at, *unit)
         if token.low in words.roles:
-            self._role = token.low
+            self._role = words.roles[token.low]
             return at + 1
         if (case := words.cases.get(token.low)) is not None:
             self._role = self._role or case

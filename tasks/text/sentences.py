@@ -217,7 +217,7 @@ def _is_outside(before: str) -> bool:
     """Tells whether a full stop is outside brackets and quotation marks and does not follow an initial."""
     if len(before) > _LONGEST_BRACKET:
         return True
-    if not before.strip() or (before[-1].isupper() and not before[-2:-1].isalnum()):
+    if not before.strip() or _is_initial(before):
         return False
     if before.count('"') % 2 or before.count("(") != before.count(")") or before.count("[") != before.count("]"):
         return False
@@ -584,6 +584,11 @@ def _passages_from(text: str, start: int, until: int, end_of: re.Pattern[str]) -
     return passages
 
 
+def _is_initial(before: str) -> bool:
+    """Tells whether a full stop closes the letter of a name; that of a unit, as in 8 °C, ends a sentence."""
+    return before[-1:].isupper() and not (before[-2:-1].isalnum() or before[-2:-1] == "°")
+
+
 def _is_inside(text: str, start: int, mark: int, end: int) -> bool:
     """Tells whether a mark of a sentence's end stands within a sentence; the next one begins at ``end``."""
     if text[mark] != ".":
@@ -591,7 +596,7 @@ def _is_inside(text: str, start: int, mark: int, end: int) -> bool:
     if text[end : end + 1].islower():
         return "\n\n" not in text[mark:end]
     before = text[max(start, mark - _LONGEST_INNER) : mark]
-    if before[-1:].isupper() and not before[-2:-1].isalnum():
+    if _is_initial(before):
         return True
     if len(before) < 2 or before[-1].isspace():  # noqa: PLR2004 - one letter is no word
         return False

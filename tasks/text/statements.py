@@ -40,7 +40,8 @@ from tasks.text.wording import (
     words_of,
 )
 
-_RULE = re.compile(r"[\s|:\-=_*`#~+]*\Z")
+_RULE = re.compile(r"(?:[\s|:\-=_*`#~+]*|`{3}\w*)\Z")
+"""A line without words, or one that opens a block of code."""
 _HEADING = re.compile(r"\s*(?:#{1,6}\s|\*\*[^*\n]{1,80}\*\*:?\s*\Z|__[^_\n]{1,80}__:?\s*\Z)")
 _LEAST_SENTENCE = 4
 """Words of a line with a colon whose verb is no noun."""

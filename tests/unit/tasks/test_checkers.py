@@ -118,6 +118,7 @@ def test_metadata_that_the_model_is_shown_counts() -> None:
         ("**Rent increases**", "a heading"),
         ("The following applies:", "the lead-in to what follows"),
         ("| --- | --- |", "no words"),
+        ("```json", "no words"),
         ("It is so.", "no word of content"),
         ("The rent is 500 EUR.", None),
         ("The sources do not say, but the rent is 500 EUR.", None),

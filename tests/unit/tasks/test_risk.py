@@ -55,6 +55,25 @@ def test_what_words_decide_is_rarely_wrong() -> None:
         ("Najemca może trzymać psa.", "Najemca nie może trzymać psa.", Verdict.UNDECIDED),
         ('The clerk wrote "no refunds".', 'The clerk wrote "refunds on request".', Verdict.CONTRADICTED),
         ("The desk opens at nine.", "Desk", Verdict.UNDECIDED),
+        ("The HT-3 sensor draws 18 mA.", "The HT3 sensor draws 18 mA.", Verdict.SUPPORTED),
+        ("The HT-3 sensor draws 18 mA.", "The HT-4 sensor draws 18 mA.", Verdict.CONTRADICTED),
+        (
+            "11.3 The Supplier need not disclose recipes.",
+            "The supplier is not obliged to disclose recipes.",
+            Verdict.SUPPORTED,
+        ),
+        (
+            "Serum keeps for 72 hours at 8 °C. Blood must not be frozen.",
+            "Serum: keeps for 72 hours at 8 °C",
+            Verdict.SUPPORTED,
+        ),
+        ("Nel magazzino bastano scarpe e gilet.", "In magazzino bastano le scarpe e il gilet.", Verdict.SUPPORTED),
+        ("Limite mensile: 5.000 euro.", "Il limite mensile è di 5.000 euro.", Verdict.SUPPORTED),
+        (
+            "We saw bats at bridges. The counts were made by volunteers.",
+            "The counts at bridges were done by volunteers.",
+            Verdict.UNDECIDED,
+        ),
     ],
 )
 def test_a_fact_of_each_kind(source: str, claim: str, expected: Verdict) -> None:
