@@ -32,7 +32,7 @@ from tasks.ports import (
     own_id_key,
 )
 from tasks.prompting.template_files import present_version
-from tasks.raw_jobs import blank_sources, read_job, scores_of, shorten_metadata
+from tasks.raw_jobs import has_blank_source, read_job, scores_of, shorten_metadata
 from tasks.raw_jobs.left_over import possible_questions, require_sources
 from tasks.raw_jobs.refusals import named_problems
 
@@ -78,10 +78,8 @@ def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[Job
     _check_values(raw)
     raw = read_job(raw)
     warnings = []
-    if blank := blank_sources(raw):
-        warnings.append(
-            f"{blank} of the sources {'has' if blank == 1 else 'have'} no text and {'is' if blank == 1 else 'are'} left out"
-        )
+    if has_blank_source(raw):
+        warnings.append("sources without text are left out")
     if long := shorten_metadata(raw):
         names = ", ".join(map(repr, long))
         warnings.append(f"the metadata of some sources is too long, and of it is left out: {names}")

@@ -19,7 +19,15 @@ from tasks.lanes.pace import LanePace, Work, take_turns
 from tasks.lanes.settlement import UNDONE, Answer, Settlement
 from tasks.lanes.unserved import UnservedLane
 from tasks.ports import Permit
-from tasks.ports.remote_batches import Intent, OpenBatch, RemoteBatches, RemoteCalls, UnreadableResult, WaitingCalls
+from tasks.ports.remote_batches import (
+    Intent,
+    OpenBatch,
+    RemoteBatches,
+    RemoteCalls,
+    RemoteStatus,
+    UnreadableResult,
+    WaitingCalls,
+)
 
 log = logging.getLogger(__name__)
 
@@ -210,7 +218,7 @@ class BatchLane:
             await self._refuse(intent, status.refused)
         elif status.ended:
             await self.batches.put_off(intent.id, self.pace.keep_for, status.detail)
-            await self._collect(batch, remote_id, remote, status.undone)
+            await self._collect(batch, remote_id, remote, status)
         else:
             spill_in = self._spill_in(batch)
             late = spill_in is not None and spill_in <= timedelta(0)
@@ -248,7 +256,7 @@ class BatchLane:
 
     # ---- answers ----
 
-    async def _collect(self, batch: OpenBatch, remote_id: str, remote: RemoteCalls, undone: FailureKind) -> None:
+    async def _collect(self, batch: OpenBatch, remote_id: str, remote: RemoteCalls, status: RemoteStatus) -> None:
         """Stores every result; collected a second time, what was stored before is passed over.
 
         Raises: ``ProviderError`` for results that can't be read, once those that can are stored.
@@ -256,8 +264,10 @@ class BatchLane:
         intent = batch.intent
         page: dict[UUID, Answer] = {}
         problems: list[str] = []
+        results = 0
         try:
             async for result in remote.collect(remote_id):
+                results += 1
                 if isinstance(result, UnreadableResult):
                     problems.append(result.problem)
                     continue
@@ -273,10 +283,13 @@ class BatchLane:
             await self._store(intent, page, remote)
             raise
         await self._store(intent, page, remote)
+        if results < status.results:
+            problems.append(f"{results:,} of {status.results:,} are there")
         if problems and await self.batches.unanswered(intent.id, 1):
             more = f", and {len(problems) - 1:,} more" if len(problems) > 1 else ""
             problem = f"{intent.provider} wrote results that can't be read: {problems[0]}{more}"
             raise ProviderError(FailureKind.BAD_ANSWER, problem)
+        undone = status.undone
         await self._give_back(intent, Failure(kind=undone, message=_undone(batch, remote_id, undone)))
         await self.batches.end(intent.id, "collected")
         log.info("collected the batch %s of %d calls at %s", remote_id, intent.calls, intent.provider)

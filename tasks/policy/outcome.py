@@ -12,7 +12,7 @@ from schemas.failure import Failure, FailureKind
 from schemas.generation import AnswerProtocol, MissingCitations, OnUngrounded, OutputFormat, Strictness
 from schemas.grounding import Claim, Grounding, Value, Verdict
 from schemas.job import JobRequest
-from schemas.model_call import Completion, Correction, FinishReason
+from schemas.model_call import Completion, Correction, FinishReason, Usage
 from schemas.states import Outcome
 from tasks.answers.parse import UNSTORABLE
 from tasks.answers.postprocess import Processed, own_words, render_again
@@ -270,14 +270,16 @@ def has_object(answer: CheckedAnswer) -> bool:
 
 
 def _ending(completion: Completion) -> str:
-    thoughts = completion.usage.reasoning_tokens if completion.usage else 0
+    usage = completion.usage or Usage()
+    # Of an empty text all tokens are thoughts, also where a server does not count them apart.
+    thoughts = usage.reasoning_tokens or usage.output_tokens
     if completion.finish_reason is FinishReason.TOOL_CALL:
         return "it called a tool in the place of an answer"
     if cut_while_thinking(completion):
         thinking = f"it thought for {thoughts} tokens and" if thoughts else "it"
         return f"{thinking} reached max_tokens before its first word: raise max_tokens, or lower reasoning_effort"
     if not completion.text.strip():
-        return f"it thought for {thoughts} tokens and wrote nothing" if thoughts else "it is empty"
+        return f"it thought for {thoughts} tokens and wrote nothing" if thoughts > 1 else "it is empty"
     if completion.finish_reason is FinishReason.LENGTH:
         return "it broke off at max_tokens before its first sentence"
     return "its reply is no answer in any form that can be read"

@@ -34,12 +34,14 @@ class RemoteStatus:
         detail: state and counts in the provider's own words, for people.
         refused: the provider did none of its calls, for this reason.
         undone: the kind of failure of a call that the results don't mention.
+        results: the number of them that the provider counts.
     """
 
     ended: bool
     detail: Mapping[str, Any]
     refused: Failure | None = None
     undone: FailureKind = FailureKind.UNKNOWN_OUTCOME
+    results: int = 0
 
 
 @dataclass(frozen=True, slots=True)

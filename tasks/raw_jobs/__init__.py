@@ -107,10 +107,10 @@ def _take_question(job: dict[str, Any], *, check_only: bool) -> None:
     job["conversation_history"] = earlier
 
 
-def blank_sources(job: dict[str, Any]) -> int:
-    """The number of sources of a job in the form of the contract that have no text."""
+def has_blank_source(job: dict[str, Any]) -> bool:
+    """Tells a job in the form of the contract with a source that has no text."""
     texts = [each["content"] for each in job.get("context", ())]
-    return sum(not text.strip() for text in texts if isinstance(text, str))
+    return any(not text.strip() for text in texts if isinstance(text, str))
 
 
 def shorten_metadata(job: dict[str, Any]) -> list[str]:

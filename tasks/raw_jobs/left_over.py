@@ -1,7 +1,7 @@
 """Finds what else of a job could be its sources or its question, where neither is under a known name."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tasks.errors import InputError
@@ -96,5 +96,10 @@ def require_sources(values: Mapping[str, Any], jobs: int) -> None:
 
 def listed(names: Iterable[str]) -> str:
     """The names in quotation marks, as far as a message has room."""
-    quoted = [*map(repr, names)]
-    return ", ".join(quoted[:MOST_NAMED]) + (", ..." if len(quoted) > MOST_NAMED else "")
+    return shortened([*map(repr, names)])
+
+
+def shortened(names: Sequence[str]) -> str:
+    """The names as far as a message has room, and the number of the others."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f", and {more:,} more" if more > 0 else "")

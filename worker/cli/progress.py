@@ -199,7 +199,8 @@ class Reporter:
 
     def pages(self, verb: str, jobs: int, total: int | None) -> None:
         """Reports how many jobs a command has gone through."""
-        self.show(f"{verb}: {jobs:,}{'' if total is None else f' of {total:,}'} jobs so far")
+        part = "" if total is None else f"{jobs:,} of "
+        self.show(f"{verb}: {part}{count_of(jobs if total is None else total, 'job')} so far")
 
     def note(self, message: str) -> None:
         """Writes a message."""

@@ -109,10 +109,9 @@ def unchanged_line(unchanged: "Unchanged") -> str:
     """The part of an input that takes the answers of earlier batches, and the way to pay anew."""
     (batch_id, _), *rest_of_batches = unchanged.jobs.most_common()
     more = f" and {count_of(len(rest_of_batches), 'other')}" if rest_of_batches else ""
-    rest = unchanged.lines - unchanged.jobs.total()
     return (
-        f"{unchanged.jobs.total():,} of {count_of(unchanged.lines, 'line')} are unchanged since batch {batch_id}{more}: "
-        f"they keep the answers from there, {rest:,} {'is' if rest == 1 else 'are'} new; --again pays all anew"
+        f"unchanged since batch {batch_id}{more}, with the answers from there: {unchanged.jobs.total():,} of "
+        f"{count_of(unchanged.lines, 'line')}; --again pays all anew"
     )
 
 

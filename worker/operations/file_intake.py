@@ -12,7 +12,15 @@ from tasks.errors import InputError
 from tasks.policy.relevance import without_threshold
 from tasks.ports import FEW_JOBS, Catalog, Everything, HintKey, NewBatch, NewJob, Refused, Submitter
 from tasks.raw_jobs import as_check_only, read_job, scores_of
-from tasks.raw_jobs.left_over import listed, possible_questions, possible_sources, require_sources, structure, text_size
+from tasks.raw_jobs.left_over import (
+    listed,
+    possible_questions,
+    possible_sources,
+    require_sources,
+    shortened,
+    structure,
+    text_size,
+)
 from tasks.raw_jobs.names import field_of
 from tasks.submit import FIRST, check_served, check_times, new_job, parse_request, unknown_price
 from worker.operations.counts import count_of
@@ -128,9 +136,15 @@ class Intake:
         return message if message is not None and self._common_faults[message] == self.lines else None
 
     def warn_of_jobs(self, warn: Callable[[str], None]) -> None:
-        """Tells what the producer should know of the accepted lines, each thing once."""
+        """Tells what the producer should know of the accepted lines, each thing once, with the names of all lines."""
+        jobs: Counter[str] = Counter()
+        names: dict[str, dict[str, None]] = {}
         for warning, count in self.warnings.items():
-            warn(f"{warning} ({count_of(count, 'job')})")
+            what, _, of_one = warning.partition(": ")
+            jobs[what] += count
+            names.setdefault(what, {}).update(dict.fromkeys(of_one.split(", ") if of_one else ()))
+        for what, count in jobs.items():
+            warn(": ".join(filter(None, (what, shortened([*names[what]])))) + f" ({count_of(count, 'job')})")
 
     def refuse(self, lines: Iterable[Refused]) -> None:
         """Takes back lines that counted as accepted."""

@@ -13,7 +13,7 @@ import orjson
 
 from schemas.job import SHOWN_METADATA, GenerationConfig, SourceContext
 from tasks.errors import InputError
-from tasks.raw_jobs.left_over import structure
+from tasks.raw_jobs.left_over import listed, structure
 from tasks.raw_jobs.names import field_of, is_field, plan_names
 from tasks.raw_jobs.printed import structure_of
 from worker.operations.input_rows import RowKind
@@ -150,11 +150,9 @@ class JobMaker:
         if new := [pair for pair in renamed if pair not in self._announced]:
             self._announced.update(new)
             fields = [f"{target} is {key!r}" for key, target in new if not target.startswith("metadata.")]
-            rest = [repr(key) for key, target in new if target.startswith("metadata.")]
+            rest = [key for key, target in new if target.startswith("metadata.")]
             parts = [", ".join(fields)] if fields else []
-            if len(rest) > MOST_TOLD:
-                rest[MOST_TOLD:] = [f"and {len(rest) - MOST_TOLD:,} more"]
-            parts += [f"kept as metadata: {', '.join(rest)}"] if rest else []
+            parts += [f"kept as metadata: {listed(rest)}"] if rest else []
             self.tell("; ".join(parts))
 
     def _announce_mark(self, key: str, sources: Any) -> None:
@@ -223,9 +221,6 @@ def _part(value: Any, path: str) -> tuple[Any, Any]:
             return part, {**value, name: rest}
     return None, value
 
-
-MOST_TOLD = 10
-"""Columns kept as metadata that are named to a person."""
 
 MOST_PLANS = 1_000
 """Sets of keys whose plan is kept; a file has one or a few."""

@@ -55,8 +55,9 @@ class AnthropicBatches(RemoteCalls):
         """See the port. The counts are 0 until the whole batch ended."""
         with self._adapter.translating():
             batch = await self._client.messages.batches.retrieve(remote_id)
-        detail = {"status": batch.processing_status, **batch.request_counts.model_dump()}
-        return RemoteStatus(batch.processing_status == "ended", detail)
+        counts = batch.request_counts
+        detail = {"status": batch.processing_status, **counts.model_dump()}
+        return RemoteStatus(batch.processing_status == "ended", detail, results=counts.succeeded + counts.errored)
 
     async def collect(self, remote_id: str) -> AsyncIterator[RemoteResult | UnreadableResult]:
         """See the port. The SDK's own reader ends at the first row that is no JSON."""

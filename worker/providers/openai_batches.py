@@ -109,7 +109,8 @@ class OpenAIBatches(RemoteCalls):
             words = "; ".join(f"{error.code}: {error.message}" for error in errors[:3]) or "without a reason"
             refused = failure_of(self._adapter.failures.error(kind, f"refused the batch {remote_id}: {words}"))
         undone = _UNDONE.get(batch.status, FailureKind.UNKNOWN_OUTCOME)
-        return RemoteStatus(batch.status in ENDED, detail, refused, undone)
+        results = sum(filter(None, map(counts.get, ("completed", "failed"))))
+        return RemoteStatus(batch.status in ENDED, detail, refused, undone, results)
 
     async def _retrieve(self, remote_id: str) -> Any:
         with self._adapter.translating():

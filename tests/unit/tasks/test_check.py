@@ -208,23 +208,25 @@ def test_an_answer_cut_off_at_its_length_is_partial() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finish_reason", "thoughts", "why"),
+    ("finish_reason", "output", "thoughts", "why"),
     [
         (
             FinishReason.LENGTH,
+            1_000,
             900,
             "it thought for 900 tokens and reached max_tokens before its first word: raise max_tokens",
         ),
-        (FinishReason.LENGTH, 0, "it reached max_tokens before its first word"),
-        (FinishReason.STOP, 900, "it thought for 900 tokens and wrote nothing"),
-        (FinishReason.STOP, 0, "it is empty"),
-        (FinishReason.TOOL_CALL, 0, "it called a tool in the place of an answer"),
+        (FinishReason.LENGTH, 0, 0, "it reached max_tokens before its first word"),
+        (FinishReason.STOP, 1_000, 900, "it thought for 900 tokens and wrote nothing"),
+        (FinishReason.STOP, 1_000, 0, "it thought for 1000 tokens and wrote nothing"),
+        (FinishReason.STOP, 1, 0, "it is empty"),
+        (FinishReason.TOOL_CALL, 1_000, 0, "it called a tool in the place of an answer"),
     ],
 )
 def test_an_answer_without_text_says_why_and_is_not_asked_again_where_that_can_not_help(
-    finish_reason: FinishReason, thoughts: int, why: str
+    finish_reason: FinishReason, output: int, thoughts: int, why: str
 ) -> None:
-    usage = Usage(input_tokens=10, output_tokens=1_000, reasoning_tokens=thoughts)
+    usage = Usage(input_tokens=10, output_tokens=output, reasoning_tokens=thoughts)
     job = leased_for_check(request_with(), "", finish_reason=finish_reason, usage=usage)
     asked_again = isinstance(examine(job, monotonic()), AnotherRound)
     assert asked_again is (finish_reason is not FinishReason.LENGTH)

@@ -45,7 +45,7 @@ def test_an_estimate_warns_of_the_same_as_a_submission(tmp_path: Path, capsys: p
     assert cli.run(["estimate", str(path)]) == 0
     warnings = capsys.readouterr().err
     assert "unknown keys were put into metadata: 'colour' (1 job)" in warnings
-    assert "1 of the sources has no text and is left out (1 job)" in warnings
+    assert "sources without text are left out (1 job)" in warnings
     assert "relevance" in warnings
 
 

@@ -115,9 +115,14 @@ def test_an_answer_among_questions_is_told_to_be_checked(tmp_path: Path) -> None
 
 
 def test_unknown_keys_are_warned_of_once_with_their_count(tmp_path: Path) -> None:
-    reader = intake(write_lines(tmp_path / "in", job(extra=1), job(extra=2)))
+    reader = intake(write_lines(tmp_path / "in", job(extra=1), job(extra=2, more=3), job(response="So.")))
     list(reader.jobs())
-    assert reader.warnings == {"unknown keys were put into metadata: 'extra'": 2}
+    warnings: list[str] = []
+    reader.warn_of_jobs(warnings.append)
+    assert warnings == [
+        "unknown keys were put into metadata: 'extra', 'more' (2 jobs)",
+        "a line with 'response' holds an answer: it is checked, and none is made (1 job)",
+    ]
 
 
 def test_the_reader_keeps_the_first_jobs_with_their_hints(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_table_with_columns_beyond_measure_is_refused_whole(tmp_path: Path) ->
         Read(file(tmp_path, f"query,{','.join(columns)}\n"))
     read = Read(file(tmp_path, f"query,context,{','.join(columns[:1998])}\nWhy?{',x' * 1999}\n"))
     assert read.messages[0].endswith(
-        "kept as metadata: " + "".join(f"'c{number}', " for number in range(10)) + "and 1,988 more"
+        "kept as metadata: " + "".join(f"'c{number}', " for number in range(20)) + "and 1,978 more"
     )
     with pytest.raises(InputError, match="two columns 'c7'"):
         Read(file(tmp_path, "query,c7,c8,c7\n"))
