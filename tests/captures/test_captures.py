@@ -97,7 +97,9 @@ def test_a_run_tells_its_model_its_progress_and_its_end(home: Home, tmp_path: Pa
     assert run.code == 0, run.text
     assert "openai:gpt-5-mini" in run.text
     assert any(re.search(r"\d of 4 final", line) for line in run.progress)
-    assert re.search(r"4 jobs in .* s: 4 \w+; cost 0\.\d+ USD of 1", run.text), run.text
+    assert re.search(r"4 jobs in .* s; cost 0\.\d+ USD of 1", run.text), run.text
+    # All in one outcome: a bar over the whole width.
+    assert any(re.fullmatch(r"  \w+ 4 100% █{50}", line.rstrip()) for line in run.lines), run.lines
 
     batch = re.search(ID, run.text)
     assert batch is not None

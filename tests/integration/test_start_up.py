@@ -65,7 +65,7 @@ def test_commands_load_what_they_use(environment: dict[str, str], tmp_path: Path
 
     code, out, loaded = run(environment, f"results {batch} -o -")
     assert (code, len(out.splitlines()), loaded) == (1, MORE_THAN_ARE_HINTED, set())
-    assert run(environment, f"status {batch}", "status", f"show {batch}:q3")[::2] == (0, {"rich"})
+    assert run(environment, f"status {batch}", "list", f"show {batch}:q3")[::2] == (0, {"rich"})
 
 
 def test_a_few_jobs_are_hinted_over_celery(environment: dict[str, str], tmp_path: Path) -> None:

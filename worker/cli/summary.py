@@ -12,8 +12,8 @@ from schemas.model_call import plain_usd
 from schemas.states import HeldReason, Outcome
 from tasks.ports import InputLine, Refused
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK
-from worker.cli.progress import counts_of, duration
-from worker.cli.terminal import tell, write_json
+from worker.cli.progress import counts_of, duration, ending_counts
+from worker.cli.terminal import columns, tell, text_columns, write_json
 from worker.operations import overview
 from worker.operations.counts import cost, count_of, spent_of
 from worker.operations.overview import failure_lines
@@ -161,7 +161,7 @@ def run_lines(report: Report, output: str) -> list[str]:
         return [] if output == "-" else [f"{output} stays as it is"]
     lines = []
     if status is not None:
-        lines.append(ending_line(status, report.seconds))
+        lines += ending_lines(status, report.seconds, columns())
         if status.possibly_billed_twice:
             lines.append(f"possibly billed twice: {status.possibly_billed_twice}")
         lines += failure_lines(status.batch_id, report.failures)
@@ -195,9 +195,24 @@ def _open_lines(status: BatchStatus | None, output: str) -> list[str]:
     ]
 
 
-def ending_line(status: BatchStatus, seconds: float) -> str:
-    """The ending of a batch: its jobs by outcome and state, time and cost."""
-    return f"{count_of(status.jobs, 'job')} in {duration(seconds)}: {counts_of(status)}; cost {money(status)}"
+def ending_lines(status: BatchStatus, seconds: float, width: int | None) -> list[str]:
+    """The ending of a batch: bars for a terminal of some width, one line for a log."""
+    jobs, took = count_of(status.jobs, "job"), duration(seconds)
+    counts = ending_counts(status)
+    if width is None or not counts:
+        return [f"{jobs} in {took}: {counts_of(status)}; cost {money(status)}"]
+    names, numbers = max(len(name) for name, _ in counts), max(len(f"{count:,}") for _, count in counts)
+    cells = max(1, min(_BAR_CELLS, text_columns(width) - names - numbers - len("    100% ")))
+    lines = [f"{jobs} in {took}; cost {money(status)}"]
+    for name, count in counts:
+        # What there is at all can be seen.
+        bar = "█" * max(1, round(cells * count / status.jobs))
+        share = "<1%" if count < status.jobs / 200 else f"{count / status.jobs:.0%}"
+        lines.append(f"  {name:<{names}} {count:>{numbers},} {share:>4} {bar}")
+    return lines
+
+
+_BAR_CELLS = 50
 
 
 def _document(report: Report, output: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from worker.cli.commands import NAMES
 from worker.cli.commands.contract import MODELS, json_schema
 from worker.cli.console import write_text
 from worker.cli.exits import exit_code_of
-from worker.cli.help import ANSWER, CHECK, FILES, MONEY, NIGHT, TERMINAL
+from worker.cli.help import ANSWER, ARGUMENTS, CHECK, FILES, MONEY, NIGHT, OPTIONS, TERMINAL
 from worker.cli.job_view import show_answer
 from worker.cli.terminal import tell, wrap
 from worker.local import StartError
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.usefixtures("as_before")
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--help"]) == 0
     stdout = capsys.readouterr().out
-    assert [name for name in NAMES if not re.search(rf"^│ {name} ", stdout, re.MULTILINE)] == []
+    assert [name for name in NAMES if f"  {name} " not in stdout] == []
 
 
 @pytest.mark.parametrize("command", ["status", "estimate", "submit", "run", "up", "doctor"])
@@ -64,17 +64,22 @@ def test_a_home_that_is_a_file_is_named_with_its_setting(
     assert "is a file: set it to a directory of yours" in printed
 
 
+@pytest.mark.parametrize(("word", "command"), [("list", "status"), ("labels", "label"), ("resume", "release")])
+def test_an_earlier_name_of_a_command_goes_on(word: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([word, "--help"]) == 0
+    assert f"nightdesk {command} " in capsys.readouterr().out
+
+
 def test_the_help_of_a_run_begins_with_what_everybody_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["run", "--help"]) == 0
-    titles = re.split(r"^╭─ (.*?) ─+╮$", capsys.readouterr().out, flags=re.MULTILINE)
+    titles = re.split(r"^(\S.*):$", capsys.readouterr().out, flags=re.MULTILINE)
     groups = {
-        title: re.findall(r"^│ (--[\w-]+)", text, re.MULTILINE)
+        title: re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE)
         for title, text in zip(titles[1::2], titles[2::2], strict=True)
     }
-    assert list(groups)[:2] == ["Arguments", "Options"]
-    assert {*groups} == {"Arguments", "Options", FILES, MONEY, ANSWER, CHECK, NIGHT, TERMINAL}
+    assert list(groups) == [ARGUMENTS, OPTIONS, FILES, MONEY, ANSWER, CHECK, NIGHT, TERMINAL]
     needed = "--output --resume --name --max-cost-usd --map --again --model --help"
-    assert groups["Options"] == needed.split()
+    assert groups[OPTIONS] == needed.split()
 
 
 @pytest.mark.parametrize(

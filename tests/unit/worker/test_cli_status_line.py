@@ -18,7 +18,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from schemas.batch import BatchStatus
 from tests.unit.worker.test_cli_waiting import status
 from worker.cli.progress import BarReporter, Rate, all_wait, status_line, window_text
-from worker.cli.summary import ending_line
+from worker.cli.summary import ending_lines
 
 HOUR = timedelta(hours=1)
 
@@ -137,10 +137,18 @@ def test_a_closed_window_says_when_it_goes_on_and_counts_in_the_remaining_time()
     assert window_text(running).endswith(f"UTC, open until {now + HOUR:%Y-%m-%d %H:%M} UTC")
 
 
-def test_a_run_ends_with_a_line_of_its_outcomes_and_its_cost() -> None:
+def test_a_run_ends_with_a_bar_for_each_outcome_and_with_a_line_in_a_log() -> None:
     states = {"completed": 990, "failed": 1, "scheduled": 9}
     spent = {"spent_usd": Decimal("0.145326"), "max_cost_usd": Decimal(1)}
     ended = status(states, {"budget": 9}, outcomes={"answered": 940, "partial": 50}, **spent)
-    assert ending_line(ended, 37.0) == (
+    assert ending_lines(ended, 37.0, None) == [
         "1,000 jobs in 37 s: 940 answered, 50 partial, 1 failed, 9 held (budget); cost 0.145 USD of 1"
-    )
+    ]
+    assert ending_lines(ended, 37.0, 80) == [
+        "1,000 jobs in 37 s; cost 0.145 USD of 1",
+        "  answered      940  94% " + "█" * 47,
+        "  partial        50   5% ██",
+        "  failed          1  <1% █",
+        "  held (budget)   9   1% █",
+    ]
+    assert max(map(len, ending_lines(ended, 37.0, 40))) < 40

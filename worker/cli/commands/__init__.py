@@ -7,6 +7,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from worker.cli.help import GroupedCommands, GroupedOptions
+
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "From questions to answers": {
         "demo": ("example_run", "answer the example questions and show the results"),
@@ -54,17 +56,26 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
 
 NAMES = tuple(name for commands in COMMANDS.values() for name in commands)
 
+_OTHER_WORDS = {"list": ("status",), "labels": ("label",), "resume": ("release", "--reason", "batch_paused")}
+"""What commands were called before."""
+
 _PARSING = {"budget": {"ignore_unknown_options": True}}
 """Settings of the parser: an amount of -1 is a wrong amount, and not an option."""
+
+
+def with_own_name(arguments: list[str]) -> list[str]:
+    """A command line with the name of its command in place of an earlier one."""
+    return [*_OTHER_WORDS.get(arguments[0], arguments[:1]), *arguments[1:]] if arguments else arguments
 
 
 def load(arguments: list[str]) -> typer.Typer:
     """The application with the command that ``arguments`` ask for; the others are there by name and purpose alone."""
     app = typer.Typer(
+        cls=GroupedCommands,
         help="Answers questions in bulk, from sources, with every claim checked.",
         no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},
-        rich_markup_mode="markdown",
+        rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
     # A callback keeps "nightdesk run" a command of an application, also when it is the only one loaded.
@@ -74,7 +85,10 @@ def load(arguments: list[str]) -> typer.Typer:
     for subject, commands in COMMANDS.items():
         for name, (module, purpose) in commands.items():
             command = _command(module, name) if name == called else _not_loaded
-            app.command(name, short_help=purpose, rich_help_panel=subject, context_settings=_PARSING.get(name))(command)
+            app.command(
+                name, cls=GroupedOptions, short_help=purpose, rich_help_panel=subject,
+                context_settings=_PARSING.get(name),
+            )(command)  # fmt: skip
     return app
 
 
