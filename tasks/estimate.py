@@ -19,7 +19,6 @@ from schemas.model_call import Usage
 from schemas.states import Outcome, Step
 from schemas.window import gap_before, parse_window
 from tasks.calls.experiments import Variants
-from tasks.calls.response_cache import NO_SHARING, SharePolicy
 from tasks.errors import ConfigurationError, InputError, ProviderError
 from tasks.generate import FallbackChain, ruled_out
 from tasks.grounding.judge.allowance import wants_default
@@ -219,7 +218,6 @@ class Forecast(NamedTuple):
             for a count.
         cap: most tokens of the answer.
         reserve_usd: sum that the ledger reserves for the call; None for an unknown price.
-        share_key: names identical calls whose answers are shared; None: it shares none.
     """
 
     kind: CallKind | None = None
@@ -227,7 +225,6 @@ class Forecast(NamedTuple):
     tokens: int = 0
     cap: int = 0
     reserve_usd: Decimal | None = None
-    share_key: bytes | None = None
     outcome: Outcome | None = None
     problem: str | None = None
     check_only: bool = False
@@ -353,7 +350,6 @@ class Estimate:
         calls: jobs that would call a model.
         unobserved: those among them of whose answers no earlier call tells the length.
         uncalled: jobs that end without a call, by outcome.
-        stored: jobs that take a stored answer, or that of an identical job of the same input.
         check_only: jobs whose answer is there.
         problems: jobs that would fail before a call, by reason.
         reserve_usd: the largest sum reserved for one call.
@@ -364,7 +360,6 @@ class Estimate:
     jobs: int
     calls: int
     uncalled: Mapping[Outcome, int]
-    stored: int
     check_only: int
     problems: Mapping[str, int]
     reserve_usd: Decimal
@@ -401,7 +396,6 @@ class Estimator:
     providers: PricedProviders
     history: History
     limits: Callable[[str, str | None], CallLimits]
-    sharing: SharePolicy = NO_SHARING
     variants: Variants = field(default_factory=dict)
     judge: str | None = None
     """Judge of the settings."""
@@ -416,7 +410,6 @@ class Estimator:
     lanes: LaneChooser | None = None
     """Chooses the lane of jobs that leave it open; None: they are called at once."""
     jobs: int = 0
-    stored: int = 0
     check_only: int = 0
     uncalled: Counter[Outcome] = field(default_factory=Counter)
     problems: Counter[str] = field(default_factory=Counter)
@@ -445,7 +438,6 @@ class Estimator:
             call = FallbackChain(job, self.providers, lambda _: None, self.variants, self.lanes).take().call
         except (ConfigurationError, InputError, ProviderError) as error:
             return Forecast(problem=str(error))
-        share = self.sharing.terms(job, call) if self.sharing.tenants else None
         past, counter = self.history.answers(call), exact_counter(call.model)
         judge, by_default = self._judge_of(job.request.config, call)
         kind = CallKind(
@@ -465,7 +457,6 @@ class Estimator:
             tokens=prompt_tokens(call, counter) if past is None or past.billed_share is None else 0,
             cap=call.request.config.max_tokens,
             reserve_usd=call.reserve_usd,
-            share_key=share.key if share is not None else None,
         )
 
     def _judge_lane(self, job: Leased, judge: str) -> str:
@@ -485,8 +476,8 @@ class Estimator:
         cheap = self.providers.cheap_judge(call.provider, call.model)
         return (f"{cheap.turn.provider}:{cheap.turn.model or ''}" if cheap else ""), True
 
-    def add(self, forecast: Forecast, *, stored: bool = False) -> None:
-        """Adds one job; ``stored``: it takes the answer of an identical call."""
+    def add(self, forecast: Forecast) -> None:
+        """Adds one job."""
         self.jobs += 1
         if forecast.check_only:
             self.check_only += 1
@@ -494,8 +485,6 @@ class Estimator:
             self.uncalled[forecast.outcome] += 1
         elif forecast.problem is not None:
             self.problems[forecast.problem] += 1
-        elif stored:
-            self.stored += 1
         elif forecast.kind is not None:
             sums = {"calls": 1, "counted": forecast.counted, "tokens": forecast.tokens, "cap": forecast.cap}
             self._sums[forecast.kind].update(sums)
@@ -512,7 +501,6 @@ class Estimator:
             jobs=self.jobs,
             calls=sum(sums["calls"] for sums in self._sums.values()),
             uncalled=dict(self.uncalled),
-            stored=self.stored,
             check_only=self.check_only,
             problems=dict(self.problems),
             reserve_usd=self._reserve,

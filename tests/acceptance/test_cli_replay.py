@@ -103,10 +103,10 @@ def label_and_calibrate(home: Home, job: str, directory: Path) -> None:
     assert (first.code, "unsupported, by ada: claim 1: The" in first.err) == (0, True), first.err
     wrong = home.run("label", job, "supported", "--claim", "7")
     assert (wrong.code, "has no claim 7; the numbers are from 1 to 1" in wrong.err) == (2, True)
-    lines = [{"job_id": job, "verdict": "supported"}, {"job_id": job, "verdict": "maybe"}]
-    imported = home.run("labels", "import", write_lines(directory / "labels.jsonl", lines))
-    assert (imported.code, "labels.jsonl, line 2: verdict: must be one of" in imported.err) == (1, True)
-    exported = home.run("labels", "export", "-o", directory / "set.jsonl")
+    maybe = home.run("label", job, "maybe")
+    assert (maybe.code, "VERDICT: must be one of" in maybe.err) == (2, True)
+    assert home.run("label", job, "supported").code == 0
+    exported = home.run("label", "export", "-o", directory / "set.jsonl")
     assert (exported.code, [line["label"] for line in read_lines(directory / "set.jsonl")]) == (0, [0, 1])
     assert "read twice" in home.run("show", job).out
     calibrated = home.run("calibrate", directory / "set.jsonl", "-o", directory / "calibration.json")

@@ -13,7 +13,6 @@ import pytest
 
 from schemas.model_call import Usage
 from tasks.estimate import Estimate, ModelEstimate, Spread, TimeEstimate
-from tasks.ports import ShareTerms
 from tests.builders import (
     closed_ok,
     make_answer,
@@ -24,7 +23,7 @@ from tests.builders import (
     make_request,
     to_check,
 )  # fmt: skip
-from tests.contract.situations import open_one, submit, submit_and_take, take
+from tests.contract.situations import submit, take
 from tests.lent_ledger import KeptLedger
 from worker.cli.commands.cost_estimate import deviation_lines, show_estimation
 from worker.ledger.postgres import PostgresLedger
@@ -149,26 +148,10 @@ def test_a_batch_is_estimated_as_before_it_with_the_truth_beside(database_url: s
     scenario(database_url, work)
 
 
-def test_stored_answers_are_known_by_key_tenant_and_age(database_url: str) -> None:
-    async def work(ledger: PostgresLedger) -> None:
-        key, day = b"k" * 32, timedelta(days=1)
-        leased = await submit_and_take(ledger, batch=make_batch("desk"))
-        attempt = await open_one(ledger, leased, share=ShareTerms(key, within=day, wait=timedelta(0)))
-        assert await ledger.history.stored_keys("desk", [key], day) == set()
-        await ledger.attempts.close_attempts([closed_ok(leased, attempt, then=to_check(leased))])
-        assert await ledger.history.stored_keys("desk", [key, b"other"], day) == {key}
-        assert await ledger.history.stored_keys("other", [key], day) == set()
-        before = datetime.now(UTC) - timedelta(hours=1)
-        assert await ledger.history.stored_keys("desk", [key], day, before) == set()
-        assert await ledger.history.stored_keys("desk", [key], timedelta(0)) == set()
-
-    scenario(database_url, work)
-
-
 def test_a_deviation_is_a_share_of_the_truth_and_says_if_that_is_within_the_bounds() -> None:
     spread = Spread(90, 110, 120)
     row = ModelEstimate("p", "m", "standard", "generate", *[spread] * 4, counted_by="guess", output_from="guess")
-    estimate = Estimate(3, 3, {}, 0, 0, {}, Decimal(0), (row,), TimeEstimate(None, "no limit is set"))
+    estimate = Estimate(3, 3, {}, 0, {}, Decimal(0), (row,), TimeEstimate(None, "no limit is set"))
     model = {"input_tokens": 100, "output_tokens": 200, "cost_usd": "100"}
     truth = {"jobs": 3, "final": 3, "models": [model]}
     lines = deviation_lines(estimate, truth)

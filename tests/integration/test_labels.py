@@ -21,11 +21,9 @@ from worker.ledger.labels import LabelVerdict
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.label_changes import (
     Exported,
-    Imported,
     LabelRequest,
     add_label,
     exported_labels,
-    import_labels,
     read_verdict,
 )
 
@@ -100,69 +98,15 @@ def test_labels_are_replaced_by_person_shown_exported_and_read_by_the_calibratio
         assert lines[0]["sources"] == [SOURCE]
         assert lines[2]["response"] == "It has the copy ready. [1]"
         assert await export(ledger, Exported(), new_id()) == []
-        # What was exported can be read by both: the calibration, and another ledger's import.
+        # What was exported can be read by the calibration.
         path = tmp_path / "labels.jsonl"
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         faults: list[str] = []
         answers, _ = read_labels(str(path), faults.append)
         assert (faults, [answer.supported for answer in answers]) == ([], [True, False, False])
-        again = Imported()
-        await import_labels(ledger, str(path), "eve", again)
-        assert (again.lines, again.stored, again.refused) == (3, 3, [])
-        assert len((await ledger.reading.job_detail(job)).labels) == 4
 
         await ledger.erasure.erase([job], "ada")
         assert (await ledger.reading.job_detail(job)).labels == ()
-
-    scenario(database_url, work)
-
-
-def test_bad_lines_are_refused_alone_with_line_and_field(database_url: str, tmp_path: Path) -> None:
-    async def work(ledger: PostgresLedger) -> None:
-        batch, job, moving = await answered(ledger)
-        lines: list[Any] = [
-            {"job_id": str(job), "claim": 2, "verdict": "supported", "note": "read twice", "by": "ada"},
-            {"batch_id": str(batch), "custom_id": "a", "label": 0},
-            {"batch_id": str(batch), "position": 0, "claim": 1, "verdict": "not_checkable"},
-            "{",
-            ["no object"],
-            {"verdict": "supported"},
-            {"job_id": "x", "verdict": "supported"},
-            {"batch_id": str(batch), "verdict": "supported"},
-            {"batch_id": str(batch), "custom_id": "nobody", "verdict": "supported"},
-            {"job_id": str(new_id()), "verdict": "supported"},
-            {"job_id": str(job), "verdict": "perhaps"},
-            {"job_id": str(job)},
-            {"job_id": str(job), "claim": 3, "verdict": "supported"},
-            {"job_id": str(job), "claim": True, "verdict": "supported"},
-            {"job_id": str(job), "run": 2, "verdict": "supported"},
-            {"job_id": str(moving), "verdict": "supported"},
-            {"job_id": str(job), "verdict": 1, "note": "\x00"},
-        ]
-        path = tmp_path / "labels.jsonl"
-        path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
-
-        done = Imported()
-        await import_labels(ledger, str(path), "eve", done)
-        faults = done.refused
-
-        assert (done.lines, done.stored) == (17, 3)
-        expected = {
-            4: "not valid JSON", 5: "is not a JSON object", 6: "job_id: is missing", 7: "job_id: 'x' is no id",
-            8: "custom_id: is missing", 9: "has no job with custom id, line or position 'nobody'", 10: "job_id: no job",
-            11: "verdict: must be one of supported, contradicted", 12: "verdict: is missing",
-            13: "has no claim 3; the numbers are from 1 to 2", 14: "claim: must be a number",
-            15: "run: job", 16: "is not final but available", 17: "note: holds U+0000",
-        }  # fmt: skip
-        assert len(faults) == len(expected)
-        by_line = {int(fault.partition(", line ")[2].partition(":")[0]): fault for fault in faults}
-        assert {number: text for number, text in expected.items() if text not in by_line[number]} == {}
-        labels = await ledger.labels.of_job(job)
-        assert [(label.claim, label.verdict.value, label.actor) for label in labels] == [
-            (None, "unsupported", "eve"),
-            (1, "not_checkable", "eve"),
-            (2, "supported", "ada"),
-        ]
 
     scenario(database_url, work)
 

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import orjson
 from fastapi.responses import Response
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from schemas.batch import BatchStatus
 from worker.http.problems import FieldError, ProblemDetails
 from worker.ledger.labels import LabelVerdict
+from worker.operations.label_changes import MOST_NOTE_CHARACTERS, checked_text, read_verdict
 
 PRIVATE = {"Cache-Control": "private, no-store"}
 
@@ -90,11 +91,15 @@ class Retried(BaseModel):
 class LabelOrder(BaseModel):
     """The verdict of a person on an answer."""
 
-    verdict: LabelVerdict = Field(description="1 and 0 do as well")
+    verdict: Annotated[LabelVerdict, BeforeValidator(read_verdict)] = Field(description="1 and 0 do as well")
     claim: int | None = Field(default=None, ge=1, le=32_767, description="its number, from 1; null: the whole answer")
     run: int | None = Field(default=None, ge=1, le=32_767, description="whose answer was read; null: the present one")
-    by: str | None = Field(default=None, max_length=100, description="the person, where a program labels for several")
-    note: str | None = Field(default=None, max_length=2_000)
+    by: Annotated[str, AfterValidator(lambda text: checked_text(text, "by"))] | None = Field(
+        default=None, max_length=100, description="the person, where a program labels for several"
+    )
+    note: Annotated[str, AfterValidator(lambda text: checked_text(text, "note"))] | None = Field(
+        default=None, max_length=MOST_NOTE_CHARACTERS
+    )
 
 
 class StoredLabel(BaseModel):

@@ -6,12 +6,12 @@ import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 
-from tasks.errors import InputError
+from tasks.submit import validated
 from worker.http.bodies import parse_json, read_body
 from worker.http.dependencies import OwnBatch, OwnJob, Reader, Reviewer, ServiceOf
-from worker.http.documents import PRIVATE, StoredLabel, body_of, json_answer, problems
+from worker.http.documents import PRIVATE, LabelOrder, StoredLabel, body_of, json_answer, problems
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.label_changes import Exported, add_label, exported_labels, read_label
+from worker.operations.label_changes import Exported, LabelRequest, add_label, exported_labels
 
 router = APIRouter(prefix="/v1", tags=["labels"])
 
@@ -19,8 +19,6 @@ LINES = "application/x-ndjson"
 
 MOST_BYTES = 100_000
 """Of the body of a label: a note has at most 2,000 characters."""
-
-MOST_PERSON_CHARACTERS = 100
 
 
 @router.post(
@@ -31,9 +29,13 @@ MOST_PERSON_CHARACTERS = 100
 )
 async def label(request: Request, service: ServiceOf, caller: Reviewer, job: OwnJob) -> Response:
     """Store the verdict of a person on the answer of a final job, or on one claim of it; the person's newer one replaces it."""
-    raw = parse_json(await read_body(request, MOST_BYTES))
-    order = raw if not isinstance(raw, dict) else {**raw, "job_id": str(job.job_id), "by": _person(raw, caller.name)}
-    stored, _ = await add_label(service.ledger, read_label(order, caller.name))
+    order: LabelOrder = validated(LabelOrder, parse_json(await read_body(request, MOST_BYTES)))
+    # No key labels in another one's name.
+    person = f"{caller.name}/{order.by}" if order.by else caller.name
+    label_request = LabelRequest(
+        job.job_id, order.verdict, person, claim=order.claim, run=order.run, note=order.note or None
+    )
+    stored, _ = await add_label(service.ledger, label_request)
     document = StoredLabel(
         job_id=stored.job_id,
         run=stored.run,
@@ -43,16 +45,6 @@ async def label(request: Request, service: ServiceOf, caller: Reviewer, job: Own
         note=stored.note,
     )
     return json_answer(document)
-
-
-def _person(raw: dict[str, object], key_name: str) -> str:
-    """The name of the key, and of the person whom a program names: no key labels in another one's name."""
-    person = raw.get("by")
-    if person is None or person == "":
-        return key_name
-    if not isinstance(person, str) or len(person) > MOST_PERSON_CHARACTERS:
-        raise InputError(f"must be a text of at most {MOST_PERSON_CHARACTERS} characters", field="by")
-    return f"{key_name}/{person}"
 
 
 @router.get("/batches/{batch_id}/labels", responses={200: {"content": {LINES: {}}}, **problems(404)})

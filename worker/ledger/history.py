@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -73,13 +73,6 @@ GROUP BY f.provider, f.model, f.lane, f.purpose, g.judge, g.provider, g.model
 """
 )
 
-_STORED = """
-SELECT DISTINCT a.share_key FROM attempt a JOIN completion c ON c.attempt_id = a.id JOIN job o ON o.id = a.job_id
-WHERE a.share_key = ANY(%(keys)b::bytea[]) AND a.outcome = 'ok' AND o.tenant = %(tenant)s
-  AND a.closed_at > coalesce(%(at)s::timestamptz, nightdesk_now()) - %(within)s
-  AND (%(at)s::timestamptz IS NULL OR a.closed_at <= %(at)s) AND c.won AND c.finish_reason = 'stop'
-"""
-
 _BY_IDEMPOTENCY_KEY = """
 SELECT idempotency_key AS key FROM job WHERE tenant = %(tenant)s AND idempotency_key = ANY(%(keys)b::text[])
 """
@@ -131,15 +124,6 @@ class CallHistory(Store):
             _past(row, answer=(row.answer_provider, row.answer_model)) for row in await self._db.rows(_FOLLOW_UPS, key)
         ]
         return History(tuple(calls), trial=batch_id is not None)
-
-    async def stored_keys(
-        self, tenant: str, keys: Sequence[bytes], within: timedelta, at: datetime | None = None
-    ) -> set[bytes]:
-        """The share keys whose answer is stored and not older than ``within``, now or at a moment."""
-        if not keys:
-            return set()
-        parameters = {"tenant": tenant, "keys": list(keys), "within": within, "at": at}
-        return {bytes(row.share_key) for row in await self._db.rows(_STORED, parameters)}
 
     async def known_keys(self, tenant: str, keys: Sequence[str]) -> set[str]:
         """The idempotency keys that name a job of the tenant."""

@@ -88,7 +88,6 @@ class _Planner:
             providers,
             self.history,
             self._limits,
-            settings.share_policy,
             settings.prompts,
             settings.judge,
             Decimal(str(settings.default_judge_share)),
@@ -97,7 +96,6 @@ class _Planner:
             settings.slots,
             LaneChooser(providers, times, lane_terms(settings)),
         )
-        self._share_keys: set[bytes] = set()
 
     def _limits(self, provider: str, model: str | None) -> CallLimits:
         rates = rates_of(self.answerer.settings, provider, model or "")
@@ -110,25 +108,13 @@ class _Planner:
         if self.ledger is not None and self.at is None:
             keys = [job.key for job in page if job.key]
             repeats = await self.ledger.history.known_keys(self.batch.tenant, keys)
-        forecasts = []
         for job in page:
             if job.key in repeats:
                 self.repeats += 1
                 continue
             await self.estimator.read_lanes(job.request.config)
             lease = first_lease(job.job_id, job.request, self.batch, job.replay, self.at)
-            forecasts.append(self.estimator.forecast(lease))
-        stored: set[bytes] = set()
-        if self.ledger is not None:
-            keys_of_answers = [each.share_key for each in forecasts if each.share_key]
-            within = self.estimator.sharing.within
-            stored = await self.ledger.history.stored_keys(self.batch.tenant, keys_of_answers, within, self.at)
-        for forecast in forecasts:
-            key = forecast.share_key
-            # An identical job of the same input waits for the first one's answer.
-            self.estimator.add(forecast, stored=key is not None and (key in stored or key in self._share_keys))
-            if key is not None:
-                self._share_keys.add(key)
+            self.estimator.add(self.estimator.forecast(lease))
 
     async def add_all(self, jobs: Iterable[NewJob], on_page: Callable[[int], None] = lambda _: None) -> int:
         """Plans new jobs page by page, each followed by their number so far; returns their number."""
@@ -262,7 +248,6 @@ def to_json(estimation: Estimation) -> dict[str, Any]:
         "calls": estimate.calls,
         "unobserved_calls": estimate.unobserved,
         "no_call": {outcome.value: count for outcome, count in estimate.uncalled.items()},
-        "stored_answers": estimate.stored,
         "unchanged": estimation.unchanged,
         "check_only": estimate.check_only,
         "known_jobs": estimation.repeats,

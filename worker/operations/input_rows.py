@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from decimal import Decimal
 from functools import partial
 from itertools import chain, count
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, NoReturn
 
 from schemas.job import MAX_LINE_BYTES
 from tasks.errors import InputError
@@ -57,11 +57,8 @@ class RowKind(NamedTuple):
 
     headings: Callable[[Collection[str]], bool]
     """Tells that a table has the columns that are needed."""
-    what: str = "jobs"
     column: str = "query"
     """Named to a person whose file is none."""
-    results: bool = False
-    """Results of a batch may be such rows."""
 
 
 class Row(NamedTuple):
@@ -101,7 +98,6 @@ class _Source(NamedTuple):
     title: str
     """Its name in messages."""
     form: Form
-    kind: RowKind
 
 
 class Rows(NamedTuple):
@@ -127,7 +123,7 @@ def reading(name: str, kind: RowKind, encoding: str | None = None) -> Iterator[R
         form = LINES if name.endswith(UPLOAD_SUFFIX) else recognise(file.peek(HEAD_BYTES), name, kind, encoding)
         read = {LINES: _lines, PARQUET: _parquet}.get(form, _table if form.cells else _values)
         # Ended while its file is open, also where its reader stopped half way.
-        with closing(read(_Source(file, display_name(name), form, kind))) as rows:
+        with closing(read(_Source(file, display_name(name), form))) as rows:
             yield Rows(form, rows if form.cells else _each_question(rows))
 
 
@@ -148,17 +144,17 @@ def recognise(head: bytes, name: str, kind: RowKind, encoding: str | None = None
         return PARQUET
     for mark, reason in _BINARY.items():
         if head.startswith(mark):
-            raise InputError(f"{title} holds no {kind.what}: it is {reason}")
+            raise InputError(f"{title} holds no jobs: it is {reason}")
     if encoding is None and head.startswith(UTF_32):
         raise InputError(f"{title} is UTF-32; save it as UTF-8")
     if head.startswith(UTF_16):
         encoding = encoding or "utf-16"
     elif b"\0" in head:
-        raise InputError(f"{title} holds no {kind.what}: it is binary, not text")
+        raise InputError(f"{title} holds no jobs: it is binary, not text")
     text = head.decode(encoding or "utf-8-sig", "replace")
     content = text.lstrip()
     if content.startswith("{"):
-        return _form_of_objects(content, title, kind)
+        return _form_of_objects(content, title)
     if content.startswith("["):
         return ARRAY
     if not content:
@@ -166,7 +162,7 @@ def recognise(head: bytes, name: str, kind: RowKind, encoding: str | None = None
     return _form_of_table(text, title, kind, encoding or "utf-8-sig")
 
 
-def _form_of_objects(content: str, title: str, kind: RowKind) -> Form:
+def _form_of_objects(content: str, title: str) -> Form:
     if (wrapper := wrapper_of(content.encode())) is not None:
         return (
             COLUMNS
@@ -178,16 +174,15 @@ def _form_of_objects(content: str, title: str, kind: RowKind) -> Form:
         return OBJECTS
     # The keys of a result come in the order of the contract.
     if content.startswith('{"job_id":') and all(f'"{key}":' in content for key in ("batch_id", "state", "held_reason")):
-        _refuse_results(title, kind)
+        _refuse_results(title)
     return LINES
 
 
-def _refuse_results(title: str, kind: RowKind) -> None:
-    if not kind.results:
-        raise InputError(
-            f"{title} holds no {kind.what}: it holds results. Give the file of the questions; failed jobs as one: "
-            "nightdesk results BATCH --failed -o FILE"
-        )
+def _refuse_results(title: str) -> NoReturn:
+    raise InputError(
+        f"{title} holds no jobs: it holds results. Give the file of the questions; failed jobs as one: "
+        "nightdesk results BATCH --failed -o FILE"
+    )
 
 
 def _form_of_table(text: str, title: str, kind: RowKind, encoding: str) -> Form:
@@ -199,21 +194,21 @@ def _form_of_table(text: str, title: str, kind: RowKind, encoding: str) -> Form:
     delimiter, columns = max(candidates, key=lambda each: (kind.headings(each[1]), len(each[1])), default=("", []))
     short = len(columns) > 1 and all(len(column) <= _LONGEST_HEADING for column in columns)
     if kind.headings(columns) or (short and not text.startswith("#")):
-        _check_columns(columns, title, kind)
+        _check_columns(columns, title)
         name = {",": "CSV", "\t": "TSV"}.get(delimiter, f"CSV with {delimiter!r}")
         return Form(name, cells=True, delimiter=delimiter, encoding=encoding)
     start = text.strip().partition("\n")[0].strip()[:_LONGEST_HEADING]
     raise InputError(
-        f"{title} holds no {kind.what}: it begins with {start!r}. Take JSON (one object a line, or an array), CSV or TSV "
+        f"{title} holds no jobs: it begins with {start!r}. Take JSON (one object a line, or an array), CSV or TSV "
         f"whose first row names the columns ({kind.column}, ...), or Parquet"
     )
 
 
-def _check_columns(columns: Sequence[str], title: str, kind: RowKind) -> None:
+def _check_columns(columns: Sequence[str], title: str) -> None:
     """Raises ``InputError`` for a table of results, or one with too many columns."""
     _bound_columns(len(columns), title)
     if set(columns) >= _RESULT_COLUMNS:
-        _refuse_results(title, kind)
+        _refuse_results(title)
 
 
 def _bound_columns(count: int, title: str) -> None:
@@ -441,7 +436,7 @@ def _parquet(source: _Source) -> Generator[Row, None, None]:
         number = 0
         try:
             table = parquet.ParquetFile(file, pre_buffer=False)
-            _check_columns(table.schema_arrow.names, title, source.kind)
+            _check_columns(table.schema_arrow.names, title)
             for batch in table.iter_batches(batch_size=PARQUET_ROWS, use_threads=False):
                 for value in batch.to_pylist(maps_as_pydicts="lossy"):
                     number += 1

@@ -1,8 +1,7 @@
-"""Takes the labels of people on answers and claims, from a command or a file, and exports them as a set to learn from."""
+"""Takes the labels of people on answers and claims, and exports them as a set to learn from."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -12,17 +11,11 @@ from tasks.errors import InputError, NotFound
 from tasks.ports import JobView
 from worker.ledger.labels import Label, LabelVerdict
 from worker.ledger.postgres import PostgresLedger
-from worker.operations.input_rows import Row, RowKind, reading
-
-PAGE = 200
-"""Lines, and labels, that are read and written at a time."""
 
 MOST_LABELS = 1_000
 """Labels of one job, by all people on all claims: each name that a program sends adds one."""
 
 MOST_NOTE_CHARACTERS = 2_000
-
-MOST_ACTOR_CHARACTERS = 256
 
 _WORDS = {
     **{verdict.value: verdict for verdict in LabelVerdict},
@@ -97,135 +90,6 @@ async def add_label(ledger: PostgresLedger, request: LabelRequest) -> tuple[Labe
     if not await ledger.labels.store([label]):
         raise InputError(f"job {job_id} was run again or erased in this moment", field="job_id")
     return label, views[0]
-
-
-# ---- a file ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Imported:
-    """Counts of an import."""
-
-    lines: int = 0
-    stored: int = 0
-    refused: list[str] = field(default_factory=list)
-    """Place and fault of each line that was left out."""
-
-
-async def import_labels(ledger: PostgresLedger, file: str, actor: str, done: Imported) -> None:
-    """Stores the labels of a file, page by page; a bad line is refused alone.
-
-    Args:
-        ledger: open.
-        file: in any form that a file of jobs has; ``-`` is standard input.
-        actor: the person of lines that name none.
-        done: counts them, also where the file can't be read to its end.
-    """
-
-    def refuse(place: str, error: InputError | NotFound) -> None:
-        done.refused.append(f"{place}: {error}")
-
-    with reading(file, _LABELS) as source:
-        while page := list(islice(source.rows, PAGE)):
-            done.lines += len(page)
-            requests: list[tuple[str, LabelRequest, UUID]] = []
-            for row in page:
-                try:
-                    request = read_label(_value(row, cells=source.form.cells), actor)
-                    requests.append((row.place, request, await ledger.reading.locate(request.target, request.name)))
-                except (InputError, NotFound) as error:
-                    refuse(row.place, error)
-            done.stored += await _store(ledger, requests, refuse)
-
-
-async def _store(
-    ledger: PostgresLedger,
-    requests: Sequence[tuple[str, LabelRequest, UUID]],
-    refuse: Callable[[str, InputError | NotFound], None],
-) -> int:
-    """Stores a page; of two labels of one person on one claim the later line holds."""
-    ids = dict.fromkeys(job_id for _, _, job_id in requests)
-    views = {view.job_id: view for view in await ledger.reading.views(list(ids))}
-    labels: dict[tuple[UUID, int | None, str], Label] = {}
-    for place, request, job_id in requests:
-        if (view := views.get(job_id)) is None:
-            refuse(place, InputError(f"no job {job_id}", field="job_id"))
-            continue
-        try:
-            label = label_of(request, view)
-            labels[label.job_id, label.claim, label.actor] = label
-        except InputError as error:
-            refuse(place, error)
-    return await ledger.labels.store(list(labels.values())) if labels else 0
-
-
-_LABELS = RowKind(lambda headings: bool({"verdict", "label"} & set(headings)), "labels", "verdict", results=True)
-
-_NUMBERS = ("claim", "claim_number", "position", "run")
-
-
-def _value(row: Row, *, cells: bool) -> Any:
-    if row.error is not None:
-        raise row.error
-    if not cells:
-        return row.value
-    filled = {name: cell for name, cell in row.value.items() if cell not in {None, ""}}
-    return {name: int(cell) if name in _NUMBERS and str(cell).isdecimal() else cell for name, cell in filled.items()}
-
-
-def read_label(raw: Any, actor: str) -> LabelRequest:
-    """The label of a line; raises ``InputError`` naming the field.
-
-    The job is ``job_id``, or ``batch_id`` with ``custom_id`` or ``position``. The claim is its number, ``claim_number`` or
-    ``claim``. The verdict is ``verdict``, or else ``label`` as 'nightdesk calibrate' reads it.
-    """
-    if not isinstance(raw, dict):
-        raise InputError("is not a JSON object")
-    target, name = _target(raw)
-    key = "verdict" if raw.get("verdict") is not None else "label"
-    if raw.get(key) is None:
-        raise InputError(f"is missing; it is one of {', '.join(LabelVerdict)}", field="verdict")
-    # Of an exported line 'claim' is the text of the claim.
-    claim_key = "claim" if raw.get("claim_number") is None and not isinstance(raw.get("claim"), str) else "claim_number"
-    return LabelRequest(
-        target,
-        read_verdict(raw[key], key),
-        _text(raw, "by", MOST_ACTOR_CHARACTERS) or actor,
-        name,
-        claim=_number(raw, claim_key),
-        run=_number(raw, "run"),
-        note=_text(raw, "note", MOST_NOTE_CHARACTERS),
-    )
-
-
-def _target(raw: Mapping[str, Any]) -> tuple[UUID, str]:
-    key = "job_id" if raw.get("job_id") is not None else "batch_id"
-    if raw.get(key) is None:
-        raise InputError("is missing: give it, or batch_id with custom_id or position", field="job_id")
-    try:
-        target = UUID(str(raw[key]))
-    except ValueError:
-        raise InputError(f"{raw[key]!r} is no id", field=key) from None
-    if key == "job_id":
-        return target, ""
-    for name in ("custom_id", "position"):
-        if raw.get(name) is not None:
-            return target, str(raw[name])
-    raise InputError("is missing: batch_id alone names no job", field="custom_id")
-
-
-def _number(raw: Mapping[str, Any], name: str) -> int | None:
-    value = raw.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 32_767:  # noqa: PLR2004 - of the column
-        raise InputError("must be a number, counted from 1", field=name)
-    return value
-
-
-def _text(raw: Mapping[str, Any], name: str, most: int) -> str | None:
-    value = raw.get(name)
-    return None if value in (None, "") else checked_text(value, name, most)
 
 
 def checked_text(value: Any, name: str, most: int = MOST_NOTE_CHARACTERS) -> str:

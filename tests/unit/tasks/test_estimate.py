@@ -12,7 +12,6 @@ from schemas.generation import CheckerName, Lane
 from schemas.job import JobRequest
 from schemas.model_call import Usage
 from schemas.states import Outcome
-from tasks.calls.response_cache import SharePolicy
 from tasks.estimate import CallLimits, Estimate, Estimator, History, PastCalls, first_lease
 from tasks.lanes.choice import LaneChooser
 from tasks.ports import Leased, NewBatch
@@ -231,12 +230,3 @@ def test_the_slowest_limit_tells_the_time(limits: CallLimits, seconds: float, ca
     assert done.time.seconds is not None
     assert done.time.seconds.usual == pytest.approx(seconds)
     assert done.time.bound_by.startswith(cause)
-
-
-def test_identical_jobs_of_a_tenant_that_shares_have_one_key() -> None:
-    estimator = Estimator(priced(), NO_HISTORY, lambda *_: NO_LIMITS, SharePolicy(frozenset({"desk"})))
-    first, same, other = (
-        estimator.forecast(leased(make_request(query))).share_key for query in ("Why?", "Why?", "Who?")
-    )
-    assert first is not None
-    assert first == same != other

@@ -205,7 +205,7 @@ def estimation(calls: int, **changes: Any) -> Estimation:
     wide = Spread(1.0, 4.0, 16.0)
     row = ModelEstimate("p", "m", "standard", "generate", *[wide] * 4, counted_by="guess", output_from="guess")
     estimate = Estimate(
-        calls, calls, {}, 0, 0, {}, Decimal(0), (row,), TimeEstimate(None, "no limit is set"), unobserved=calls
+        calls, calls, {}, 0, {}, Decimal(0), (row,), TimeEstimate(None, "no limit is set"), unobserved=calls
     )  # fmt: skip
     return Estimation(estimate, calls, **changes)
 

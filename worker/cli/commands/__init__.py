@@ -32,7 +32,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "compare": ("comparisons", "two batches over the same questions, or two jobs"),
         "replay": ("comparisons", "send stored messages again and compare the answers"),
         "recheck": ("second_check", "check stored answers again, without paying for their generation"),
-        "label": ("answer_labels", "say whether an answer or a claim is supported; import, export"),
+        "label": ("answer_labels", "say whether an answer or a claim is supported; export"),
         "calibrate": ("calibration_fit", "fit the check to your own labels"),
     },
     "Services": {

@@ -146,7 +146,6 @@ def _facts(estimation: Estimation) -> list[str]:
     estimate = estimation.estimate
     counts = [
         (estimate.calls, "call a model"),
-        (estimate.stored, "take a stored answer"),
         (estimate.check_only, "are only checked"),
         *((count, f"end as {outcome.value}, without a call") for outcome, count in estimate.uncalled.items()),
         (estimation.repeats, "are known by their idempotency key"),
