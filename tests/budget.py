@@ -16,7 +16,7 @@ import sys
 import tokenize
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import grimp
@@ -35,9 +35,13 @@ REMEDY = "Take as much away in the same room, or raise the limit in tests/budget
 Figures = dict[str, dict[str, int]]
 
 
-def weigh(source: str, tree: ast.Module) -> Counter[str]:
+def nodes_of(source: str) -> Sequence[ast.AST]:
+    """The nodes of a file, its module first."""
+    return list(ast.walk(ast.parse(source)))
+
+
+def weigh(source: str, nodes: Sequence[ast.AST]) -> Counter[str]:
     """The figures of one file, without ``lone``."""
-    nodes = list(ast.walk(tree))
     silent = {
         line
         for node in nodes
@@ -50,12 +54,12 @@ def weigh(source: str, tree: ast.Module) -> Counter[str]:
     return Counter(
         tokens=sum(not (token.type == tokenize.STRING and token.start[0] in silent) for token in visible),
         classes=sum(isinstance(node, ast.ClassDef) for node in nodes),
-        constants=sum(_is_number(statement) for statement in tree.body),
+        constants=sum(_is_number(node) for node in ast.iter_child_nodes(nodes[0])),
         long=sum(sum(isinstance(node, BRANCHES) for node in ast.walk(function)) >= 10 for function in functions),
     )
 
 
-def _is_number(statement: ast.stmt) -> bool:
+def _is_number(statement: ast.AST) -> bool:
     """The statement gives a number a name."""
     return (
         isinstance(statement, ast.Assign | ast.AnnAssign)
@@ -64,9 +68,9 @@ def _is_number(statement: ast.stmt) -> bool:
     )
 
 
-def _imports(tree: ast.Module) -> Iterator[str]:
+def _imports(nodes: Sequence[ast.AST]) -> Iterator[str]:
     """The modules that a file may import: an imported name may be one, too."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -83,9 +87,9 @@ def rooms(root: Path, *tops: str) -> Figures:
         *folders, name = path.relative_to(root).with_suffix("").parts
         module = ".".join([*folders, name]).removesuffix(".__init__")
         room_of[module] = "tests" if folders[0] == "tests" else "/".join(folders[:2])
-        tree = ast.parse(source := path.read_text(encoding="utf-8"))
-        counts[room_of[module]] += weigh(source, tree)
-        for imported in _imports(tree):
+        nodes = nodes_of(source := path.read_text(encoding="utf-8"))
+        counts[room_of[module]] += weigh(source, nodes)
+        for imported in _imports(nodes):
             users[imported].add(module)
     for module, room in room_of.items():
         counts[room]["lone"] += len(users[module] - {module}) == 1 and not module.endswith("__main__")

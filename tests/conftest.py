@@ -39,7 +39,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tables, templates and parsers load at their first use, which is slow on a busy machine; time limits have their own tests.
 # The same examples in every run, so that none fails by chance; others, and more, by --hypothesis-profile=search.
-settings.register_profile("nightdesk", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("nightdesk", deadline=None, derandomize=True, max_examples=30)
 settings.register_profile("search", deadline=None, derandomize=False, max_examples=1_000)
 settings.load_profile("nightdesk")
 
@@ -112,7 +112,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         part = waiting if _is_waiting(item) else other
         mark = item.get_closest_marker("xdist_group")
         part.setdefault(mark.args[0] if mark else item.nodeid, []).append(item)
-    groups = sorted(waiting.values(), key=lambda group: group[0].path.name not in _LONGEST)
+    groups = sorted(waiting.values(), key=lambda group: (group[0].path.name not in _LONGEST, -len(group)))
     step = len(other) * _MIXTURE / max(1, len(waiting))
     places = [*((step * place, group) for place, group in enumerate(groups)), *enumerate(other.values(), start=1)]
     items[:] = [item for _, group in sorted(places, key=lambda placed: placed[0]) for item in group]

@@ -31,6 +31,6 @@ def _named(make: Callable[[], LedgerMachine], part: int) -> Callable[[], LedgerM
 
 
 @pytest.mark.timeout(600)  # a failure is shrunk before it is shown
-@pytest.mark.parametrize("part", range(5))
+@pytest.mark.parametrize("part", range(3))
 def test_random_lives(ledger: PostgresLedger, clock: Clock, runner: asyncio.Runner, part: int) -> None:
     _run(_named(lambda: LedgerMachine(ledger, clock, runner), part), examples=5, steps=40)

@@ -191,7 +191,7 @@ WORDS = [
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join), st.data())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_words_are_looked_for_as_they_are_indexed(text: str, data: st.DataObject) -> None:
     everything = content_words([*words(text), *words(" ".join(WORDS))])
     chosen = frozenset(data.draw(st.lists(st.sampled_from(sorted(everything)), min_size=1)))

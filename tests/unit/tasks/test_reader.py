@@ -407,7 +407,7 @@ def test_nothing_in_an_answer_is_active_on_a_page(nasty: str, output_format: str
             assert active(written) == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.sampled_from([*NASTY, "`", "```\n", "\n", " ", "<", ">", "[", "](", ")", "a", '"', "<b>", "](x)"]),

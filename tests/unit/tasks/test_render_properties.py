@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import product
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -67,7 +67,6 @@ def expected_citations(answer: CanonicalAnswer) -> list[tuple[int, int]]:
     return list(dict.fromkeys(pairs))
 
 
-@settings(max_examples=60, deadline=None)
 @given(ANSWERS)
 def test_marks_are_exact_and_the_same_in_every_style_and_format(answer: CanonicalAnswer) -> None:
     for style, output_format in COMBINATIONS:
@@ -89,7 +88,6 @@ def test_marks_are_exact_and_the_same_in_every_style_and_format(answer: Canonica
                 assert int(re.sub(r"\D", "", marker_text.translate(SUPERSCRIPTS))) == mark.rank
 
 
-@settings(max_examples=60, deadline=None)
 @given(ANSWERS)
 def test_without_its_markers_an_answer_is_the_answer_without_markers(answer: CanonicalAnswer) -> None:
     for style, output_format in COMBINATIONS:
@@ -106,7 +104,6 @@ def test_without_its_markers_an_answer_is_the_answer_without_markers(answer: Can
         ]
 
 
-@settings(max_examples=100, deadline=None)
 @given(ANSWERS)
 @example(CanonicalAnswer(segments=(Segment(text="- |A\n| --- | --- |\n**"),)))
 @example(CanonicalAnswer(segments=(Segment(text="- |- \n| --- | --- |\n"),)))
@@ -137,7 +134,6 @@ def test_every_word_is_kept_in_its_order_and_found_again(answer: CanonicalAnswer
             assert 0 <= piece.start < piece.end <= piece.reach <= len(rendered.text)
 
 
-@settings(max_examples=100, deadline=None)
 @given(ANSWERS, st.sampled_from(STYLES))
 @example(CITED_BEFORE_CODE, CitationStyle.SOURCE)
 @example(CITED_RULE, CitationStyle.SOURCE)

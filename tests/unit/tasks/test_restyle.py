@@ -7,7 +7,7 @@ from itertools import product
 from time import monotonic
 from typing import Any
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from schemas.answer import CanonicalAnswer
@@ -58,7 +58,6 @@ def view(text: str, protocol: AnswerProtocol = AnswerProtocol.SEGMENTS, **config
     return view_of_final(job, final, datetime(2026, 1, 1, tzinfo=UTC))
 
 
-@settings(max_examples=40, deadline=None)
 @given(ANSWERS, st.sampled_from(CitationStyle), st.sampled_from(CitationStyle), st.sampled_from(FORMATS))
 def test_restyling_any_answer_equals_rendering_it_and_claims_keep_their_words(
     answer: CanonicalAnswer, before: CitationStyle, after: CitationStyle, output_format: OutputFormat
