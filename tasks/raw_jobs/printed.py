@@ -1,12 +1,11 @@
 """Reads lists and objects that were printed into one text, as JSON or as Python, pandas and NumPy write them into a cell."""
 
 import ast
+import json
 import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
-
-import orjson
 
 MOST_CHARACTERS = 4_000_000
 """Of a text that is looked at; a longer one is a text."""
@@ -33,7 +32,7 @@ def structure_of(text: str) -> list[Any] | dict[str, Any] | None:
     bare = text.strip()
     if bare[-1:] not in {"]", "}", ")"} or not _START.match(bare) or len(bare) > MOST_CHARACTERS:
         return None
-    readers: tuple[Callable[[str], Any], ...] = (orjson.loads, _texts, _literal)
+    readers: tuple[Callable[[str], Any], ...] = (_json, _texts, _literal)
     for reader in readers:
         try:
             value = reader(bare)
@@ -44,6 +43,11 @@ def structure_of(text: str) -> list[Any] | dict[str, Any] | None:
         if isinstance(value, list) and all(isinstance(each, str | dict | list) or each is None for each in value):
             return value
     return None
+
+
+def _json(text: str) -> Any:
+    """The JSON of programs that write NaN into it, which is null."""
+    return json.loads(text, parse_constant=lambda _: None)
 
 
 def _texts(text: str) -> list[str]:

@@ -335,7 +335,9 @@ def _write_plainly(fields: dict[str, Any]) -> None:
 
 
 def as_id(value: Any) -> Any:
-    """A number as the text of an id, without the point that a table's empty cells give to whole numbers."""
+    """A number as the text of an id, without the point that a table's empty cells give to whole numbers; MongoDB wraps ids."""
+    if isinstance(value, dict):
+        return value.get("$oid", value)
     return str(whole(value)) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 

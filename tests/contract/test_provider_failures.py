@@ -134,6 +134,8 @@ QUOTA = "You exceeded your current quota, please check your plan and billing det
         (CHAT, openai_error(429, "insufficient_quota", QUOTA), K.QUOTA),
         (CHAT, status(400, {"object": "error", "message": "maximum context length is 4096"}), K.CONTEXT_EXCEEDED),
         (CHAT, status(400, {"error": "exceeds the available context size"}), K.CONTEXT_EXCEEDED),
+        (CHAT, openai_error(400, "content_filter"), K.REFUSED),
+        (CHAT, status(400, {"error": {"message": "gpt-5 models don't support temperature=0.2."}}), K.PARAMETER),
         (CHAT, status(402, {"error": {"message": "pay"}}), K.QUOTA),
         (CHAT, status(422, {"detail": [{"msg": "unknown field"}]}), K.INVALID_REQUEST),
         (ANTHROPIC, anthropic_error(429, "rate_limit_error"), K.RATE_LIMITED),

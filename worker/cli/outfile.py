@@ -120,7 +120,7 @@ def writing(name: str, batch_id: UUID | None = None, *, force: bool = False) -> 
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:
-        raise OutputFailed(f"{name} can't be written: {error}") from error
+        raise OutputFailed(f"{name} can't be written: {error.strerror or error}") from error
 
 
 def draft_of(path: Path) -> Path:

@@ -5,6 +5,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from shlex import quote
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -346,7 +347,7 @@ class FirstRows:
         what = "the answer to check" if self.maker.check_only else "the question"
         keys = dict(_members(self._keys))
         name = next(iter(possible_questions(keys)), "NAME")
-        options = f"--map {self._field}={name}"
+        options = f"--map {quote(f'{self._field}={name}')}"
         if not self._names_sources and (names := possible_sources(keys, [*self.maker.columns.named, name])):
             options += f" {_maps(names[0], keys)}"
         return (
@@ -384,8 +385,8 @@ def _maps(name: str, values: Mapping[str, Any]) -> str:
     """The options that take sources from a column, or the object around them, and from those that only their numbers tell from it."""
     around = accumulate(name.split("."), "{}.{}".format)
     name = next((each for each in around if each in values and not _content_option(values[each])), name)
-    columns = [each for each in values if _DIGITS.sub("", each) == _DIGITS.sub("", name)]
-    return f"--map sources={','.join(columns)}{_content_option(values[name])}"
+    columns = ",".join(each for each in values if _DIGITS.sub("", each) == _DIGITS.sub("", name))
+    return f"--map {quote(f'sources={columns}')}{_content_option(values[name])}"
 
 
 _DIGITS = re.compile(r"\d+")

@@ -59,6 +59,7 @@ _PARAMETER = re.compile(
     r"""unknown\ name\ "(?P<gemini>[\w.]+)"
     |(?:unknown|unsupported|unrecognized)\ (?:request\ )?(?:parameter|argument)s?(?:\ supplied)?:\ *['"]?(?P<openai>[\w.]+)
     |(?P<anthropic>[\w.]+):\ extra\ inputs\ are\ not\ permitted
+    |don't\ support\ (?P<litellm>\w+)=
     |"loc":\ \["body",\ "(?P<fastapi>(?!messages|input|model)[\w.]+)\"""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -106,10 +107,12 @@ OF_TYPE = {
     "permission_error": _K.PERMISSION,
     "not_found_error": _K.NOT_FOUND,
     "bio_policy": _K.REFUSED,
+    "content_filter": _K.REFUSED,
+    "content_policy_violation": _K.REFUSED,
     "misalignment_policy_violation": _K.REFUSED,
     "data_residency_mismatch": _K.CONFIGURATION,
 }
-"""Errors that come in the body of an answer with status 200; others there are an unknown outcome."""
+"""Errors that come in the body of an answer with status 200, where others are an unknown outcome; refusals also with 400."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +283,8 @@ def _kind(status: int, error: _Error) -> FailureKind:  # noqa: PLR0911 - a row o
             return _K.QUOTA
         if _BAD_KEY.search(error.message):
             return _K.AUTHENTICATION
+        if _K.REFUSED in map(OF_TYPE.get, error.codes):
+            return _K.REFUSED
     if status in {HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS} and (
         error.codes & QUOTA_CODES or _NO_CREDIT.search(error.message)
     ):

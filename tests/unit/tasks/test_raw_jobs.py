@@ -339,6 +339,7 @@ def test_an_id_may_be_a_number(number: Any) -> None:
     )
     assert (request.custom_id, request.trace_id) == ("17", "17")
     assert (request.context[0].chunk_id, request.context[0].document_id) == ("17", "17")
+    assert request_of(_id={"$oid": str(number)}).custom_id == str(number)
 
 
 @given(st.lists(st.text(), min_size=1))
@@ -352,6 +353,7 @@ def test_printed_lists_of_texts_are_read_as_they_were(texts: list[str]) -> None:
     [
         *((empty, []) for empty in ("[]", "()", "{}", "set()", "array([], dtype=object)")),
         ("('a',)", ["a"]),
+        ('["a", null, NaN, {"b": -Infinity, "c": true}]', ["a", None, None, {"b": None, "c": True}]),
         ("{'a'}", ["a"]),
         ("[np.str_('a'), np.str_(\"b's\")]", ["a", "b's"]),
         ("array(['a', 'b'], dtype=object)", ["a", "b"]),

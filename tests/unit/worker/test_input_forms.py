@@ -221,7 +221,7 @@ RESULT = (
         ('# Title\n\n```\n{"query": "Why?", "context": []}\n', "holds no jobs: it begins with '# Title'"),
         (
             "Nr;Frage;Beleg 1;Beleg 2\n1;Warum ist das so?;Weil es so ist.;Darum.\n",
-            "--map query=Frage --map sources=Beleg 1,Beleg 2",
+            "--map query=Frage --map 'sources=Beleg 1,Beleg 2'",
         ),
         (RESULT, "it holds results"),
         ("job_id,batch_id,state,outcome,query\n", "it holds results"),
