@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import psycopg
 import pytest
 
 from schemas.job import SourceContext
@@ -334,3 +335,17 @@ async def test_of_two_submissions_of_the_same_jobs_at_once_one_finds_those_of_th
     assert sorted([first.created, second.created]) == [False, True]
     assert first.job_ids == second.job_ids
     assert len(set(first.job_ids)) == 20
+
+
+async def test_a_submission_whose_ids_others_take_again_and_again_is_to_be_sent_again(
+    ledger: PostgresLedger, postgres_database_url: str
+) -> None:
+    with psycopg.connect(postgres_database_url, autocommit=True) as connection:
+        connection.execute(
+            "CREATE FUNCTION be_first() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE unique_violation; END $$; "
+            "CREATE TRIGGER be_first BEFORE INSERT ON job FOR EACH ROW EXECUTE FUNCTION be_first()"
+        )
+
+    with pytest.raises(IdempotencyConflict, match="submit again"):
+        await submit_many(ledger, 2)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import psycopg
 import pytest
 
 from schemas.generation import Lane
@@ -59,6 +60,29 @@ def test_responses_are_created_once_collected_and_paid_by_their_window(database_
         assert sum(stub.billed.values()) == 5
         assert stub.background.removed == set(stub.background.responses), "nothing stays at the provider"
         await check_records(harness)
+
+    over(database_url, stub, scenario, unobserved=24 * HOUR)
+
+
+def test_a_worker_that_stops_notes_the_response_that_was_just_created(database_url: str, stub: Stub) -> None:
+    async def scenario(harness: LaneHarness) -> None:
+        await harness.submit(*lane_jobs(1, Lane.BACKGROUND))
+        with psycopg.connect(database_url) as other:
+            other.execute("LOCK TABLE provider_batch IN EXCLUSIVE MODE")
+            generating = asyncio.create_task(harness.generate())
+            while not await harness.rows("SELECT pid FROM pg_locks WHERE NOT granted"):
+                assert not generating.done()
+            closing = asyncio.create_task(harness.parking.close())
+            # Time to end, for a close that waits for nothing.
+            for _ in range(5):
+                await harness.rows("SELECT 1")
+            assert not closing.done()
+        await closing
+        assert await state_of(harness) == {"pending generate": 1}
+        await generating
+        finish(stub)
+        await harness.look()
+        assert await harness.tally() == {("background", "ok"): 1}
 
     over(database_url, stub, scenario, unobserved=24 * HOUR)
 

@@ -17,7 +17,7 @@ from tasks.ports import Advance, ClosedAttempt, Leased, NewAttempt, NewBatch, Op
 from tasks.ports.remote_batches import Gathering, Intent, ParkedCall
 from tests.builders import make_attempt, make_batch, make_request
 from tests.contract.situations import LEASE, submit, submit_and_take
-from tests.deadlines import until
+from tests.deadlines import scale_to_load, until
 from tests.lent_ledger import KeptLedger
 from tests.servers import advance_clock
 from worker.ledger.postgres import PostgresLedger
@@ -103,6 +103,22 @@ def test_calls_are_gathered_until_none_comes_or_the_first_waits_too_long(databas
         assert waiting.ripe(Gathering(minute, hour), 1)
         assert waiting.ripe(Gathering(minute, timedelta(0)), many)
         assert waiting.ripe(Gathering(timedelta(0), hour), many)
+
+    over(database_url, scenario)
+
+
+def test_a_call_whose_job_another_one_holds_goes_with_the_next_batch_and_keeps_none_waiting(database_url: str) -> None:
+    async def scenario(ledger: PostgresLedger) -> None:
+        busy, free = await parked(ledger), await parked(ledger)
+        with psycopg.connect(database_url) as operator:
+            operator.execute("SELECT FROM job WHERE id = %s FOR UPDATE", (busy.job_id,))
+            async with asyncio.timeout(scale_to_load(20)):
+                first = await intend(ledger, free.provider)
+        second = await intend(ledger, free.provider)
+        assert [intent and intent.calls for intent in (first, second)] == [1, 1]
+        assert [(await attempt_row(ledger, each))["provider_batch_id"] for each in (free, busy)] == [
+            str(intent and intent.id) for intent in (first, second)
+        ]
 
     over(database_url, scenario)
 
