@@ -40,7 +40,9 @@ def stub(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> Stub:
 def posed(request: JobRequest, *statements: str) -> tuple[Selection, Prompt]:
     claims = [CheckedClaim(text, Span(0, len(text))) for text in statements]
     place = SourcePart(source_index=0, start=0, end=len(OPENS))
-    selection = ask(request, claims, range(len(statements)), [[place]] * len(statements), PROBABILITIES)
+    selection = ask(
+        claims, range(len(statements)), [[place]] * len(statements), [[place]] * len(statements), PROBABILITIES
+    )
     return selection, render_decision(request, selection)
 
 

@@ -37,7 +37,7 @@ class JudgeTerms:
 
     Args:
         providers: those of this process.
-        configured: the judge of the settings; None: they name none.
+        configured: the judge of the settings, before any other; None: they name none.
         share: of an answer's cost, for a judge that its job does not ask for; 0: there is none.
     """
 
@@ -46,8 +46,18 @@ class JudgeTerms:
     share: Decimal = Decimal(0)
 
     def by_default(self, job: Leased) -> DefaultJudge | None:
-        """The judge of a job that asks for none; None: the job has no judge, or asks for one."""
-        return default_judge(job, self.providers, self.share, self.configured)
+        """The judge of a job that asks for none; None: the job has no judge, or asks for one.
+
+        It judges what a model wrote for money, in jobs with the layers by default whose claims must be grounded. An
+        answer that another job paid for has no money for a call, and takes only cached verdicts.
+        """
+        if not self.share or job.stored is None or not job.stored.paid_for or not wants_default(job.request.config):
+            return None
+        completion = job.stored.completion
+        snapshot = completion.snapshot
+        judge = CheapJudge(Turn.parse(self.configured)) if self.configured else None
+        judge = judge or self.providers.cheap_judge(snapshot.provider, snapshot.model_returned or snapshot.model_asked)
+        return None if judge is None else DefaultJudge(judge, (completion.cost_usd or Decimal(0)) * self.share)
 
     def turn(self, job: Leased, default: DefaultJudge | None) -> Turn | None:
         """The provider and the model to ask; None: there is no judge."""
@@ -65,27 +75,6 @@ class JudgeTerms:
             return bool(job.judged.prompt.snapshot.questions)
         turn = self.turn(job, self.by_default(job))
         return turn is not None and self.providers.decides(turn.provider)
-
-
-def default_judge(job: Leased, providers: Providers, share: Decimal, configured: str | None) -> DefaultJudge | None:
-    """The judge by default of a job; None where there is none.
-
-    It judges what a model wrote for money, in jobs with the layers by default whose claims must be grounded. An answer
-    that another job paid for has no money for a call, and takes only cached verdicts.
-
-    Args:
-        job: leased for its check.
-        providers: those of this process.
-        share: of an answer's cost, for its judge; 0: there is no judge by default.
-        configured: the judge of the settings, before any other; None: the cheap model of the answer's provider.
-    """
-    if not share or job.stored is None or not job.stored.paid_for or not wants_default(job.request.config):
-        return None
-    completion = job.stored.completion
-    snapshot = completion.snapshot
-    judge = CheapJudge(Turn.parse(configured)) if configured else None
-    judge = judge or providers.cheap_judge(snapshot.provider, snapshot.model_returned or snapshot.model_asked)
-    return None if judge is None else DefaultJudge(judge, (completion.cost_usd or Decimal(0)) * share)
 
 
 def wants_default(config: GenerationConfig) -> bool:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from schemas.generation import Lane
 from schemas.grounding import ReusedFrom
-from schemas.job import GenerationConfig, JobRequest
+from schemas.job import GenerationConfig
 from schemas.model_call import Completion, FinishReason
 from schemas.states import HeldReason, JobState
 from tasks.calls.paid_call import MAX_UNKNOWN, BrokenCall, OpenCall, PaidCalls, PlannedCall, finish_first, plan_call
@@ -47,7 +47,6 @@ from tasks.ports import (
     Purpose,
     Queue,
     StoredCompletion,
-    Turn,
     VerdictQuery,
 )
 
@@ -340,35 +339,24 @@ class Judge:
             return NO_JUDGE
         try:
             provider = self.providers.get(turn.provider)
-            judge_job = self._judge_job(job.request, turn, request, default, choice)
-            plan = plan_call(job, provider, judge_job, request.prompt)
+            most = self.options.max_tokens
+            if default is not None:
+                most = min(most, default.max_tokens(len(request.selection.claims)))
+            # As its provider is to plan it, without the form of the answer.
+            config = GenerationConfig(
+                provider=turn.provider,
+                model=turn.model,
+                lane=Lane.STANDARD if choice is None else choice.lane,
+                # A probability is a token at most; nothing else is written.
+                max_tokens=len(request.prompt.snapshot.questions) or most,
+                reasoning_effort=default.judge.reasoning_effort if default is not None else None,
+                timeout_s=self.options.timeout_s,
+                max_attempts=job.request.config.max_attempts,
+            )
+            plan = plan_call(job, provider, job.request.model_copy(update={"config": config}), request.prompt)
             return plan if choice is None else replace(plan, lane_reason=choice.reason)
         except (ConfigurationError, ProviderError) as error:
             return JudgeReply(failure=str(error))
-
-    def _judge_job(
-        self,
-        job_request: JobRequest,
-        turn: Turn,
-        request: JudgeRequest,
-        default: DefaultJudge | None,
-        choice: LaneChoice | None,
-    ) -> JobRequest:
-        """The job's request as a judge's provider is to plan it, without the form of the answer."""
-        most = self.options.max_tokens
-        if default is not None:
-            most = min(most, default.max_tokens(len(request.selection.claims)))
-        config = GenerationConfig(
-            provider=turn.provider,
-            model=turn.model,
-            lane=Lane.STANDARD if choice is None else choice.lane,
-            # A probability is a token at most; nothing else is written.
-            max_tokens=len(request.prompt.snapshot.questions) or most,
-            reasoning_effort=default.judge.reasoning_effort if default is not None else None,
-            timeout_s=self.options.timeout_s,
-            max_attempts=job_request.config.max_attempts,
-        )
-        return job_request.model_copy(update={"config": config})
 
     async def _wait_for_permit(self, job: Leased, denied: Denied, *, required: bool) -> PaidReply | None:
         """Waits where the limits let no call through now; a lane without quota is not waited for.

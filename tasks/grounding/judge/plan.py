@@ -54,21 +54,11 @@ PROBABILITIES = Bounds(MOST_DECIDED, MOST_DECIDED_CHARACTERS)
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """A stretch ``[start, end)`` of a source, by the number the judge sees."""
-
-    number: int
-    source_index: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
 class Selection:
     """The claims and passages of one request to a judge.
 
-    ``claims`` maps the number it sees (position + 1) to the claim's position among the checkable ones; ``places`` are the
-    best window of each claim, within the passages; ``whole`` is true if all of its windows are.
+    ``claims`` maps the number it sees (position + 1) to the claim's position among the checkable ones; ``passages`` are
+    numbered alike; ``places`` are the best window of each claim, within the passages; ``whole`` is true if all of its windows are.
     """
 
     claims: tuple[int, ...]
@@ -76,34 +66,29 @@ class Selection:
     before: tuple[str, ...]
     unaccounted: tuple[str, ...]
     places: tuple[SourcePart, ...]
-    passages: tuple[Passage, ...]
+    passages: tuple[SourcePart, ...]
     whole: tuple[bool, ...]
 
 
 def ask(
-    request: JobRequest,
     claims: Sequence[CheckedClaim],
     undecided: Sequence[int],
     windows: Sequence[Sequence[SourcePart]],
+    wide: Sequence[Sequence[SourcePart]],
     bounds: Bounds = WRITTEN_VERDICTS,
-    *,
-    wide: Sequence[Sequence[SourcePart]] | None = None,
 ) -> Selection:
     """Puts the undecided claims and the best windows of the sources together.
 
-    Windows get a neighbouring sentence on each side; those that touch become one passage, so that no text is sent
-    twice. A claim for whose best window there is no room is not asked about: the answer would say nothing of it.
-    The same request, claims and windows always give the same selection.
+    Windows that touch become one passage, so that no text is sent twice. A claim for whose best window there is no room is not asked about: the answer would say nothing of it.
+    The same claims and windows always give the same selection.
 
     Args:
-        request: the job's request.
         claims: the checkable claims of the answer.
         undecided: positions of the claims to ask about.
         windows: for each position of ``undecided`` its windows of the sources, best first and at least one.
+        wide: for each of them the parts of the sources in the prompt: its windows, maybe with their neighbours.
         bounds: most claims and characters.
-        wide: the parts of the sources in the prompt for each; None: the windows with their neighbours.
     """
-    wide = widened(request, windows) if wide is None else wide
     spots = _fitting(wide[: bounds.most_claims], bounds.most_characters)
     spans = _merged(list(spots))
     chosen = [
@@ -118,8 +103,7 @@ def ask(
         unaccounted=tuple(", ".join(claims[position].unaccounted) for position, _, _ in chosen),
         places=tuple(place for _, place, _ in chosen),
         passages=tuple(
-            Passage(number, source_index, span.start, span.end)
-            for number, (source_index, span) in enumerate(spans, start=1)
+            SourcePart(source_index=source_index, start=span.start, end=span.end) for source_index, span in spans
         ),
         whole=tuple(whole for _, _, whole in chosen),
     )
@@ -253,11 +237,11 @@ def _rendered(template: PromptTemplate, request: JobRequest, selection: Selectio
         "said": unused_tag("statement", texts),
         "passages": [
             {
-                "number": passage.number,
+                "number": number,
                 "about": slots.add(source_attributes(request.context[passage.source_index])),
-                "words": slots.add(SourcePart(source_index=passage.source_index, start=passage.start, end=passage.end)),
+                "words": slots.add(passage),
             }
-            for passage in selection.passages
+            for number, passage in enumerate(selection.passages, start=1)
         ],
         "claims": [
             {

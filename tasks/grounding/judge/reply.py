@@ -11,7 +11,7 @@ from schemas.job import JobRequest
 from schemas.model_call import SourcePart
 from tasks.answers.citations import locate
 from tasks.grounding.checkers import ClaimFinding
-from tasks.grounding.judge.plan import Passage, Selection
+from tasks.grounding.judge.plan import Selection
 from tasks.text.sentences import words
 from tasks.text.wording import content_words
 
@@ -38,30 +38,24 @@ def read_verdicts(reply: str, request: JobRequest, selection: Selection) -> list
     ``verdict`` is None, with the reason, for a claim without an entry, with two different ones, or with a quote that
     stands in no passage. Never raises: an unreadable reply gives reasons only.
     """
-    entries = _entries_by_claim(reply)
-    return [
-        _finding(entries.get(number, []), request, selection.passages, readable=bool(entries))
-        for number in range(1, len(selection.claims) + 1)
-    ]
+    numbers = range(1, len(selection.claims) + 1)
+    return list(read_alone(reply, request, dict.fromkeys(numbers, selection.passages)).values())
 
 
-def read_alone(reply: str, request: JobRequest, windows: Mapping[int, Sequence[SourcePart]]) -> dict[int, ClaimFinding]:
-    """Parses the verdicts on some claims, each with only that claim's own windows of the sources.
+def read_alone(
+    reply: str, request: JobRequest, passages: Mapping[int, Sequence[SourcePart]]
+) -> dict[int, ClaimFinding]:
+    """Parses the verdicts on some claims, each with its own passages alone.
 
     Args:
         reply: raw, maybe for another answer with the same claims and the same words in its windows.
         request: of the job with the sources.
-        windows: by the claim's number in the reply.
+        passages: by the claim's number in the reply.
     """
     entries = _entries_by_claim(reply)
     return {
-        number: _finding(
-            entries.get(number, []),
-            request,
-            [Passage(0, part.source_index, part.start, part.end) for part in parts],
-            readable=bool(entries),
-        )
-        for number, parts in windows.items()
+        number: _finding(entries.get(number, []), request, listed, readable=bool(entries))
+        for number, listed in passages.items()
     }
 
 
@@ -98,7 +92,7 @@ def _entries(reply: str) -> Iterator[dict[str, Any]]:
 
 
 def _finding(
-    entries: Sequence[dict[str, Any]], request: JobRequest, passages: Sequence[Passage], *, readable: bool
+    entries: Sequence[dict[str, Any]], request: JobRequest, passages: Sequence[SourcePart], *, readable: bool
 ) -> ClaimFinding:
     if not entries:
         return ClaimFinding(reason=LEFT_OUT if readable else UNREADABLE)
@@ -119,11 +113,11 @@ def _finding(
     return ClaimFinding(verdict, evidence=evidence, reason=reason)
 
 
-def _evidence(quote: str, number: Any, request: JobRequest, passages: Sequence[Passage]) -> tuple[Evidence, ...]:
+def _evidence(quote: str, number: Any, request: JobRequest, passages: Sequence[SourcePart]) -> tuple[Evidence, ...]:
     """Locates a quote: in the passage of that number, else in another one of the prompt."""
     if len(content_words(words(quote))) < LEAST_QUOTED_WORDS:
         return ()
-    for passage in sorted(passages, key=lambda passage: passage.number != number):
+    for _, passage in sorted(enumerate(passages, start=1), key=lambda each: each[0] != number):
         content = request.context[passage.source_index].content[passage.start : passage.end]
         if (span := locate(quote, content)) is not None:
             start, end = passage.start + span.start, passage.start + span.end
@@ -145,10 +139,8 @@ def read_probabilities(reply: str, request: JobRequest, selection: Selection) ->
     one, or with two probabilities. One figure that is no probability voids the whole reply: the scale of the others is
     unknown. Never raises.
     """
-    findings = probabilities_at(
-        reply, request, dict(enumerate(zip(selection.texts, selection.places, strict=True), start=1))
-    )
-    return [findings[number] for number in range(1, len(selection.claims) + 1)]
+    places = dict(enumerate(zip(selection.texts, selection.places, strict=True), start=1))
+    return list(probabilities_at(reply, request, places).values())
 
 
 def probabilities_at(

@@ -135,31 +135,25 @@ def plan_request(
     places = windows_for(request, claims, open_, LEAN_WINDOWS if by_default else WINDOWS)
     parts_of: Sequence[Sequence[SourcePart]] = places if by_default else widened(request, places)
     if decides and not by_default:
-        passages = ask(request, claims, open_, places, PROBABILITIES, wide=parts_of).passages
-        parts = [SourcePart(source_index=part.source_index, start=part.start, end=part.end) for part in passages]
-        parts_of = [parts] * len(open_)
+        parts_of = [ask(claims, open_, places, parts_of, PROBABILITIES).passages] * len(open_)
     pairs = {
         at: pair_of(request, claims, at, windows, parts)
         for at, windows, parts in zip(open_, places, parts_of, strict=True)
     }
-    return _request(request, tuple(claims), tuple(open_), pairs, open_, decides=decides, by_default=by_default)
+    selection, prompt = _ask(request, claims, pairs, open_, decides=decides)
+    return JudgeRequest(request, tuple(claims), tuple(open_), pairs, selection, prompt, by_default=by_default)
 
 
 def without_cached(question: JudgeRequest, findings: Mapping[int, ClaimFinding]) -> JudgeRequest:
     """The request without the claims of these findings, by their positions."""
-    cached = {**question.cached, **findings}
-    positions = [position for position in question.open if position not in cached]
-    if not positions:
-        return replace(question, selection=NO_CLAIMS, cached=cached)
-    return replace(_with_positions(question, positions), cached=cached)
+    question = replace(question, cached={**question.cached, **findings})
+    return with_first(question, len(question.open))
 
 
 def with_first(question: JudgeRequest, most: int) -> JudgeRequest:
-    """The request of a judge by default with so many of its first claims without a cached verdict."""
+    """The request with so many of its first claims without a cached verdict."""
     remaining = [position for position in question.open if position not in question.cached][:most]
-    if not remaining:
-        return replace(question, selection=NO_CLAIMS)
-    return replace(_with_positions(question, remaining), cached=question.cached)
+    return _with_positions(question, remaining) if remaining else replace(question, selection=NO_CLAIMS)
 
 
 def as_stored(question: JudgeRequest, prompt: Prompt) -> JudgeRequest | None:
@@ -204,40 +198,32 @@ def read_pairs(question: JudgeRequest, reply: str, positions: Mapping[int, int])
 
 
 def _with_positions(question: JudgeRequest, positions: Sequence[int]) -> JudgeRequest:
-    return _request(
-        question.request,
-        question.claims,
-        question.open,
-        question.pairs,
-        positions,
-        decides=question.decided,
-        by_default=question.by_default,
-    )
+    selection, prompt = _ask(question.request, question.claims, question.pairs, positions, decides=question.decided)
+    return replace(question, selection=selection, prompt=prompt)
 
 
-def _request(
+def _ask(
     request: JobRequest,
-    claims: tuple[CheckedClaim, ...],
-    open_: tuple[int, ...],
+    claims: Sequence[CheckedClaim],
     pairs: Mapping[int, ClaimPair],
     positions: Sequence[int],
     *,
     decides: bool,
-    by_default: bool,
-) -> JudgeRequest:
+) -> tuple[Selection, Prompt]:
+    """The selection and the prompt about the first of equal pairs."""
     firsts = {pairs[position].sha256: position for position in reversed(positions)}
     distinct = [position for position in positions if firsts[pairs[position].sha256] == position]
     selection = ask(
-        request,
         claims,
         distinct,
         [pairs[position].places for position in distinct],
+        [pairs[position].parts for position in distinct],
         PROBABILITIES if decides else WRITTEN_VERDICTS,
-        wide=[pairs[position].parts for position in distinct],
     )
     prompt = (render_decision if decides else render_judge)(request, selection)
-    prompt = prompt.model_copy(update={"pairs": tuple(pairs[position].sha256 for position in selection.claims)})
-    return JudgeRequest(request, claims, open_, pairs, selection, prompt, by_default=by_default)
+    return selection, prompt.model_copy(
+        update={"pairs": tuple(pairs[position].sha256 for position in selection.claims)}
+    )
 
 
 # ---- windows of a claim -------------------------------------------------------------------------------------------------
