@@ -36,7 +36,7 @@ from tasks.grounding.local import claims_to_judge
 from tasks.submit import parse_request
 from tasks.text.evidence import begin_search
 from tasks.text.sentences import sentence_spans, words
-from tasks.text.statements import why_not_checkable
+from tasks.text.statements import read_statement
 from tasks.text.wording import content_words
 from tests.faults.lab import KEY, Lab, open_lab
 from tests.stored_records import claims_of
@@ -230,7 +230,7 @@ def _pieces(request: JobRequest) -> Iterator[Piece]:
     content = [content_words(words(sentence)) for sentence in sentences]
     search = begin_search(request.context, frozenset[str]().union(*content))
     for sentence, stems in zip(sentences, content, strict=True):
-        match = None if why_not_checkable(sentence) else search.best_of_all(stems)
+        match = None if read_statement(sentence).reason else search.best_of_all(stems)
         citations: tuple[tuple[int, str], ...] = ()
         if match is not None:
             span = search.span(match, stems)

@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from schemas.claim_error import ErrorKind
@@ -59,16 +58,12 @@ def account(
         named: the words of the metadata of its source.
         elsewhere: tells whether a word of the claim stands anywhere in the sources.
     """
-    best: Account | None = None
     if len(claim.facts) < LEAST_FACTS:
-        return Account(supported=False, missing=())
-    for facts in _readings(claim.facts, place.facts):
-        reading = _Account(claim.facts, facts, named, elsewhere).result()
-        if reading.supported:
-            return reading
-        if best is None or (reading.contradicted, -len(reading.missing)) > (best.contradicted, -len(best.missing)):
-            best = reading
-    return best or Account(supported=False, missing=claim.facts)
+        return Account(supported=False)
+    accounts = (
+        _Account(claim.facts, facts, named, elsewhere).result() for facts in _readings(claim.facts, place.facts)
+    )
+    return max(accounts, key=lambda each: (each.supported, each.contradicted, -len(each.missing)))
 
 
 # ---- the readings of a sentence ---------------------------------------------------------------------------------------
@@ -83,28 +78,24 @@ def _readings(claim: Sequence[Fact], facts: Sequence[Fact]) -> Iterator[Sequence
             parts[-1].append(fact)
         else:
             parts.append([fact])
-    if len(parts) < 2:  # noqa: PLR2004 - one part is the sentence
-        return
     stated = {key for fact in claim for key in fact.keys}
-    full = parts[0]
-    for part in parts[1:]:
+    full, *others = parts or [[]]
+    for part in others:
         shared = next((at for at, fact in enumerate(full) if fact.covers.isdisjoint(stated)), len(full))
         if part[0].role != RELATIVE and 0 < shared < len(full) and not part[0].covers.isdisjoint(stated):
             yield [*(fact._replace(clause=part[0].clause) for fact in full[:shared]), *part]
         for filled in _filled(full, part):
             yield [fact._replace(clause=part[0].clause) for fact in filled]
-        if len(part) > len(full):
-            full = part
 
 
 def _filled(full: Sequence[Fact], part: Sequence[Fact]) -> Iterator[Sequence[Fact]]:
     """A short part of a sentence with the predicate of the full one before it."""
     own = {key for fact in part for key in fact.keys}
     same = max((at for at, fact in enumerate(full) if not fact.keys.isdisjoint(own)), default=None)
-    if _is(part[-1], "not") and len(part) > 1:
+    if part[-1].denies and len(part) > 1:
         yield [*part, *full[(len(part) - 2 if same is None else same) + 1 :]]
         return
-    if _is(part[0], "not") and len(part) > 1:
+    if part[0].denies and len(part) > 1:
         end = next((at for at, fact in enumerate(full) if fact.role and fact.role == part[1].role), None)
         if end is not None:
             yield [*full[:end], *part]
@@ -154,17 +145,13 @@ class _Account:
         fact = self.claim[missing[0]]
         rival = self._rival(missing[0], left_out)
         remaining = [at for at in left_out if at != rival]
-        if (
-            rival is not None
-            and fact.kind is Kind.SIGN
-            and len(turned) == 2  # noqa: PLR2004 - the duty and its denial
-            and all(at == rival or _is(self.place[at], "not") for at in turned)
-        ):
+        others = [at for at in turned if at != rival]
+        if fact.kind is Kind.SIGN and len(others) == 1 and self.place[others[0]].denies:
             # May, and must not: the other side of a duty, denied.
-            remaining, turned = [at for at in left_out if at not in turned], [rival]
-        if rival is not None and not [at for at in turned if at != rival] and self._is_whole(remaining):
+            remaining.remove(others.pop())
+        if rival is not None and not others and self._is_whole(remaining):
             return Account(False, absent, (fact, self.place[rival]), _KINDS[fact.kind])
-        if not turned and _is(fact, "not") and self._is_whole(left_out):
+        if not turned and fact.denies and self._is_whole(left_out):
             return Account(False, absent, (fact, None), ErrorKind.NEGATION)
         return Account(supported=False, missing=absent)
 
@@ -226,7 +213,7 @@ class _Account:
         """Tells whether a fact is a negation, and of what the claim states: "five levels and no timer" has five levels."""
         following = at + 1
         is_last = following == len(self.place) or self.place[following].clause != self.place[at].clause
-        return _is(self.place[at], "not") and (is_last or following in self.pairs.values())
+        return self.place[at].denies and (is_last or following in self.pairs.values())
 
     def _leaves_nothing_out(self, left_out: Sequence[int]) -> bool:
         """Tells whether a claim has all facts of its parts of the sentence, but for the title of a name.
@@ -246,31 +233,15 @@ class _Account:
 
     def _is_whole(self, left_out: Sequence[int]) -> bool:
         """Tells whether the claim says what the place does without what it leaves out."""
-        if not left_out:
-            return True
         places = sorted(self.pairs.values())
         clauses = {self.place[there].clause for there in places}
         near = [at for at in left_out if self.place[at].clause in clauses]
         inside = [at for at in near if places[0] < at < places[-1]]
         signs = [self.claim[own] for own in self.pairs if self.claim[own].kind is Kind.SIGN]
-        if len(near) > MOST_LEFT_OUT or (near and any(sign.group & BINDING for sign in signs)) or (inside and signs):
+        if len(near) > MOST_LEFT_OUT or (inside and (signs or len(clauses) > 1)):
             return False
-        if any(self.place[at].kind is Kind.NUMBER and (at in inside or not self.place[at].role) for at in near):
-            return False
-        if any(
-            self.place[at].kind in {Kind.NUMBER, Kind.DATE}
-            and any(excludes(self.place[at], self.place[there]) for there in places)
-            for at in near
-        ):
-            # Another number of its kind may be the one that the rest belongs to.
-            return False
-        for before, after in pairwise(places):
-            if self.place[before].clause != self.place[after].clause and any(
-                before < at < after and self.place[at].clause in {self.place[before].clause, self.place[after].clause}
-                for at in inside
-            ):
-                return False
-        return True
+        # Another number may be the one that the rest belongs to.
+        return not any(self.place[at].kind in {Kind.NUMBER, Kind.DATE} for at in near)
 
     def _rival(self, at: int, left_out: Sequence[int]) -> int | None:
         """The place's fact that stands where the claim has another one of its group."""
@@ -298,10 +269,6 @@ _KINDS = {
     Kind.SIGN: ErrorKind.DIRECTION,
     Kind.WORD: ErrorKind.DIRECTION,
 }
-
-
-def _is(fact: Fact, group: str) -> bool:
-    return fact.kind is Kind.SIGN and group in fact.group and "except" not in fact.group
 
 
 def _aligned(claim: Sequence[Fact], place: Sequence[Fact]) -> dict[int, int]:
@@ -333,18 +300,22 @@ def _aligned(claim: Sequence[Fact], place: Sequence[Fact]) -> dict[int, int]:
 
 def excludes(fact: Fact, other: Fact) -> bool:
     """Tells whether two facts are of one group, so that not both can stand in one place."""
-    if fact.kind is Kind.NAME or other.kind is Kind.NAME:
+    if Kind.NAME in {fact.kind, other.kind}:
         return fact.kind is other.kind
-    if fact.kind is Kind.DATE and other.kind is Kind.DATE and "date" in fact.group and "date" in other.group:
+    shared = fact.group & other.group
+    if "date" in shared:
         return any(_is_other_date(own, there) for own in fact.keys for there in other.keys)
-    if fact.kind is Kind.WORD and other.kind is Kind.WORD and not fact.group.isdisjoint(other.group):
-        return "unit" in fact.group
-    groups = {side[0] if fact.kind is Kind.WORD and isinstance(side, tuple) else side for side in fact.group}
+    if fact.kind is other.kind is Kind.WORD and shared:
+        return "unit" in shared
+    groups = {side[0] if isinstance(side, tuple) else side for side in fact.group}
     return any((side[0] if isinstance(side, tuple) else side) in groups for side in other.group)
 
 
 def _is_other_date(own: Hashable, there: Hashable) -> bool:
     """Tells whether two dates have a part that differs; 18 October and October 2018 have none."""
-    if not isinstance(own, tuple) or not isinstance(there, tuple) or own[0] != "date" or there[0] != "date":
-        return False
-    return any(part and other and part != other for part, other in zip(own[1:], there[1:], strict=True))
+    return (
+        isinstance(own, tuple)
+        and isinstance(there, tuple)
+        and own[0] == there[0] == "date"
+        and any(part and other and part != other for part, other in zip(own[1:], there[1:], strict=True))
+    )

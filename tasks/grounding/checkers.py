@@ -12,7 +12,7 @@ from schemas.grounding import Evidence, JudgeVerdict, ReusedFrom, Verdict
 from schemas.job import JobRequest
 from tasks.answers.postprocess import Processed, own_words
 from tasks.answers.rendered import strip_markers
-from tasks.grounding.decision import Decision, decide
+from tasks.grounding.decision import Decider, Decision
 from tasks.grounding.model import (
     AROUND,
     LEAST_QUOTED,
@@ -342,9 +342,9 @@ class _Reader:
 
     def read(self, text: ClaimText, search: SourceSearch, sentence: str = "") -> _Reading:
         """Decides a claim in the sources of a search; one clause of a copied sentence is a copy, too."""
-        if (place := _copied_from(text, search) or _copied_with(text, sentence, search)) is not None:
+        if (place := _copied(text, sentence, search)) is not None:
             return _Reading(text, search, Decision(Verdict.SUPPORTED, place))
-        return _Reading(text, search, decide(text.raw, text.content, search, self.code))
+        return _Reading(text, search, Decider(text.raw, text.content, search, self.code).decision())
 
 
 _LEAST_LETTERS = 3
@@ -368,26 +368,16 @@ def _stand_together(word: str, beginnings: Collection[str], content: str) -> boo
 _CLOSING = frozenset(".!?。！？")  # noqa: RUF001 - full-width marks
 
 
-def _copied_with(claim: ClaimText, sentence: str, search: SourceSearch) -> Evidence | None:
-    """The place of a clause in a source that has its whole sentence, word for word; None without one."""
-    for index in search.sources if sentence else ():
-        content = search.content(index)
-        if (whole := find_sentence(content, sentence.strip(AROUND))) is not None:
-            start = max(whole.start, content.find(claim.text, whole.start, whole.end))
-            end = start + len(claim.text) if content.startswith(claim.text, start) else whole.end
-            return Evidence(source_index=index, start=start, end=end, score=1.0)
-    return None
-
-
-def _copied_from(claim: ClaimText, search: SourceSearch) -> Evidence | None:
-    """The place of a source that has a claim as a whole sentence, word for word; None without one."""
-    if len(claim.content) < LEAST_QUOTED:
-        return None
-    for index in search.sources:
-        content = search.content(index)
-        if (place := find_sentence(content, claim.text)) is not None:
-            end = place.end + (content[place.end : place.end + 1] in _CLOSING)
-            return Evidence(source_index=index, start=place.start, end=end, score=1.0)
+def _copied(claim: ClaimText, sentence: str, search: SourceSearch) -> Evidence | None:
+    """The place of a claim in a source that has it as a whole sentence, word for word, or all of the sentence that it is a part of."""
+    for text in (claim.text if len(claim.content) >= LEAST_QUOTED else "", sentence.strip(AROUND)):
+        for index in search.sources if text else ():
+            content = search.content(index)
+            if (whole := find_sentence(content, text)) is not None:
+                start = max(whole.start, content.find(claim.text, whole.start, whole.end))
+                end = start + len(claim.text) if content.startswith(claim.text, start) else whole.end
+                end += content[end : end + 1] in _CLOSING
+                return Evidence(source_index=index, start=start, end=end, score=1.0)
     return None
 
 
@@ -416,9 +406,6 @@ class Structure:
         ]
 
 
-_NO_FINDING = ClaimFinding()
-
-
 def _finding(claim: CheckedClaim, *, wants_citation: bool, missing: int) -> ClaimFinding:
     remarks = []
     if claim.unknown:
@@ -431,6 +418,4 @@ def _finding(claim: CheckedClaim, *, wants_citation: bool, missing: int) -> Clai
         if missing:
             remarks.append(f"the answer has {missing} citation(s) too few")
     broken = (claim.citations or claim.unknown) and unlocated == len(claim.citations)
-    if not broken and not remarks:
-        return _NO_FINDING
     return ClaimFinding(verdict=Verdict.UNSUPPORTED if broken else None, reason="; ".join(remarks))

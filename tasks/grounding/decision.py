@@ -25,8 +25,6 @@ LEAST_ALIKE = 0.5
 """Share of the words of a quotation in another one, or of the words around it, from which the other stands in its place."""
 LEAST_HELD = 2
 """Facts beside the absent one that must be there."""
-MOST_OUTSIDE = 2
-"""Words around a quotation that its source need not have: "according to", "wrote"."""
 ROUGHLY = 0.06
 """Relative distance within which a number may be a rounded one."""
 FACTORS = (7.0, 12.0, 52.0, 60.0, 100.0)
@@ -53,8 +51,6 @@ class Decision(NamedTuple):
         """The reason against the claim, in words; empty for a supported one."""
         if self.error is not None:
             claim_words, source_words = self.error.claim_words, self.error.source_words
-            if not source_words:
-                return f"{claim_words!r} is in no source"
             return f"the source says {source_words!r}, not {claim_words!r} ({self.error.kind.label})"
         if self.verdict is Verdict.SUPPORTED:
             return ""
@@ -69,7 +65,7 @@ class _Place(NamedTuple):
     facts: FactText
 
 
-def decide(text: str, content: frozenset[str], search: SourceSearch, code: str | None) -> Decision:
+class Decider:
     """Decides a claim within the sources of a search.
 
     Args:
@@ -78,10 +74,7 @@ def decide(text: str, content: frozenset[str], search: SourceSearch, code: str |
         search: over the sources to look at.
         code: language of the answer; None: unknown.
     """
-    return _Decider(text, content, search, code).decision()
 
-
-class _Decider:
     def __init__(self, text: str, content: frozenset[str], search: SourceSearch, code: str | None) -> None:
         self._search, self._code = search, code
         self._claim = read_facts(text, code)
@@ -110,7 +103,7 @@ class _Decider:
             if not self._claim.has_lists and len(place.facts.tokens) != len(self._claim.tokens):
                 # Without lists of words, what is left out may deny all the rest.
                 result = Account(supported=False, missing=result.missing)
-            if result.supported or self._is_quoted_from(place):
+            if result.supported:
                 return Decision(Verdict.SUPPORTED, _evidence(place))
             rank = (result.contradicted, -len(result.missing))
             if best is None or rank > best[0]:
@@ -186,25 +179,6 @@ class _Decider:
                     return Decision(Verdict.CONTRADICTED, _evidence(place), error)
             return Decision(Verdict.UNDECIDED, unaccounted=(quoted,))
         return None
-
-    def _is_quoted_from(self, place: _Place) -> bool:
-        """Tells whether a claim quotes all of a place, and says hardly more: who says it."""
-        if not self._quotes:
-            return False
-        inside = [
-            fact for fact in self._claim.facts if any(span.start <= fact.start < span.end for span in self._quotes)
-        ]
-        quoted = frozenset[Hashable]().union(*(fact.keys for fact in inside))
-        if any(fact.covers.isdisjoint(quoted) for fact in place.facts.facts):
-            # What the place says beside the quotation may turn it, or belong to somebody else.
-            return False
-        text = f" {' '.join(words(place.facts.text))} "
-        outside = [fact for fact in self._claim.facts if fact not in inside]
-        return (
-            all(f" {self._plain(span)} " in text for span in self._quotes)
-            and len(outside) <= MOST_OUTSIDE
-            and all(fact.kind is Kind.WORD and not self._is_elsewhere(fact) for fact in outside)
-        )
 
     # ---- numbers and names of no source -----------------------------------------------------------------------------
 

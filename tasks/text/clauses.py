@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tasks.text.language import language_tables
-from tasks.text.sentences import Span, plain_arabic, sentence_spans
+from tasks.text.sentences import Span, is_outside, plain_arabic, sentence_spans
 from tasks.text.statements import has_verb, of_tables, pattern_of, read_statement, substance, without_place
 from tasks.text.word_search import WordSearch
 from tasks.text.wording import DENIAL, denied_part, is_next_step
@@ -102,20 +102,6 @@ def _joint() -> re.Pattern[str]:
     )
 
 
-@cache
-def _joint_in_lower_case() -> re.Pattern[str]:
-    """The same for ASCII text in lower case, where fewer signs and the case of letters that does not count save half of the time."""
-    latin = "|".join(language_tables()[code]["statements"]["joints"] for code in _SPACED if code != "ar")
-    return re.compile(rf"(?P<mark>[,;])\s*(?:(?P<word>{latin})\s+)?|\s(?P<alone>{latin})\s+")
-
-
-def _joints(text: str, start: int) -> Iterator[re.Match[str]]:
-    """The joints of a text from a place on; their offsets are those of the text."""
-    if text.isascii():
-        return _joint_in_lower_case().finditer(text.lower(), start)
-    return _joint().finditer(text, start)
-
-
 def _patterns_of_joints() -> tuple[str, ...]:
     latin = [code for code in _SPACED if code != "ar"]
     joints = {code: language_tables()[code]["statements"]["joints"] for code in latin}
@@ -146,7 +132,7 @@ def clause_spans(text: str) -> list[Span]:
         return [*spans, Span(start, len(text))]
     begin = start
     conditional: bool | None = None
-    for joint in _joints(text, start):
+    for joint in _joint().finditer(text, start):
         if joint.start() < begin or len(spans) >= _MOST_CLAUSES or not _begins_clause(text, joint):
             continue
         if conditional is None:
@@ -278,7 +264,7 @@ def _begins_han(text: str, at: int) -> bool:
 def _ends_clause(text: str, begin: int, joint: re.Match[str]) -> bool:
     """Tells whether what stands before a joint, from ``begin`` on, is a clause, outside brackets and quotation marks."""
     before, after = without_place(text[begin : joint.start()]), text[joint.end() :]
-    if not _is_outside(text[: joint.start()]) or not _of_one_voice(before, after):
+    if not is_outside(text[: joint.start()]) or not _of_one_voice(before, after):
         return False
     if _HAN.match(after):
         return len(_HAN.findall(before)) >= _LEAST_HAN and (_is_contrast(joint) or has_verb(before))
@@ -296,18 +282,6 @@ def _of_one_voice(before: str, after: str) -> bool:
     if first is not None and plain_arabic(first.group().lower()) in _words("writers"):
         return denied_part(before) is not None
     return second is None or plain_arabic(second.group().lower()) not in _words("writers") or not substance(before)
-
-
-_OPENING = {"(": ")", "[": "]", "“": "”", "«": "»", "（": "）", "「": "」"}
-
-
-def _is_outside(before: str) -> bool:
-    """Tells whether a place is outside brackets and quotation marks."""
-    if before.count('"') % 2:
-        return False
-    if "„" in before:
-        return before.count("„") <= before.count("“") + before.count("”")
-    return all(before.count(opening) <= before.count(closing) for opening, closing in _OPENING.items())
 
 
 def only_refuses(text: str) -> bool:

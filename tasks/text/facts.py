@@ -11,7 +11,8 @@ from enum import StrEnum
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from tasks.text.fact_words import FactWords, Side, fact_words, root_of
+from tasks.text.fact_words import NOT, FactWords, Side, fact_words, root_of
+from tasks.text.memo import Memo
 from tasks.text.numbers import number
 from tasks.text.sentences import HIDDEN
 
@@ -44,6 +45,11 @@ class Fact(NamedTuple):
     amounts: tuple[float, ...] = ()
     """The readings of its number in its own unit."""
 
+    @property
+    def denies(self) -> bool:
+        """Tells whether it is a negation."""
+        return NOT[0] in self.group
+
 
 RELATIVE = "who"
 """The role of the first fact of a clause about the noun before it."""
@@ -63,7 +69,7 @@ class FactText(NamedTuple):
 _TOKEN = re.compile(
     r"(?P<code>\b(?!USD|EUR|GBP|CHF|JPY|CNY|INR|RUB|PLN|SEK|NOK|DKK)[A-Z]{1,5}-?\d{1,4}[A-Z]?\b(?![.,:/]\d))"
     r"|(?P<word>(?:(?![\u3400-\u9fff\u3040-\u30ff])[^\W\d_])+|[\u3400-\u9fff\u3040-\u30ff])"
-    r"|(?P<date>\d{4}-\d{2}-\d{2}(?!\d)|(?<![\d.])\d{1,2}[./]\d{1,2}[./](?:\d{4}|\d{2})(?![\d/])|(?<![\d.,])[0-3]?\d\.[01]?\d\.(?=\s|,|\Z))"
+    r"|(?P<date>\d{4}-\d{2}-\d{2}(?!\d)|\d{4}年\d{1,2}月\d{1,2}日|(?<![\d.])\d{1,2}[./]\d{1,2}[./](?:\d{4}|\d{2})(?![\d/])|(?<![\d.,])[0-3]?\d\.[01]?\d\.(?=\s|,|\Z))"
     r"|(?P<time>(?<![\d.,:])(?:[01]?\d|2[0-4])(?:[:.][0-5]\d(?:\s?[ap]\.?\s?m\b\.?|\s?Uhr\b|\s?h\b)|:[0-5]\d(?![\d:])|\s?[ap]\.?\s?m\b\.?|\s?Uhr\b|\s?h\s?[0-5]\d(?!\d)))"
     r"|(?P<number>(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d])(?:,\d+)?|\d+(?:(?:[.,'’\u00a0\u202f\u2009]|, )\d{3}(?!\d)|[.,]\d+)*(?:[/⁄]\d+)?)"
     r"|(?P<mark>[<>≤≥±≈~−+]|[%‰°²³]|[^\W\d]|[€$£¥₹₩₽₺¢]|-(?=\d))"
@@ -147,56 +153,42 @@ class _Plain(NamedTuple):
     """The same, unless a preposition tells another one."""
 
 
-class _PlainWords(dict[str, _Plain | None]):
-    """The words of a language that mean the same wherever they stand, as they are written; None for others.
-
-    A look in one table in place of one in each.
-    """
-
-    def __init__(self, words: FactWords) -> None:
-        super().__init__()
-        self._words = words
-
-    def __missing__(self, text: str) -> _Plain | None:
-        plain = self._read(text)
-        if len(text) <= _LONGEST_WORD:
-            if len(self) >= _MOST_WORDS:
-                self.clear()
-            self[text] = plain
-        return plain
-
-    def _read(self, text: str) -> _Plain | None:
-        words, low = self._words, text.casefold()
-        varying = (words.signs, words.months, words.weekdays, words.numbers, words.articles_of_one)
-        if any(low in table for table in varying):
-            return None
-        if low in words.roles:
-            return _Plain(role=words.roles[low])
-        if (case := words.cases.get(low)) is not None:
-            return _Plain(case=case)
-        if low in words.relatives or low in words.joins:
-            return None
-        if low in words.neutral:
-            return _Plain()
-        if len(low) == 1 or text in words.units or words.unit(low):
-            return None
-        return _Plain(*_root_and_opposites(text, low, words))
+def _plain(text: str, words: FactWords) -> _Plain | None:
+    """The meaning of a word that is no sign, month, weekday or number where it stands; None for others."""
+    low = text.casefold()
+    if low in words.roles:
+        return _Plain(role=words.roles[low])
+    if (case := words.cases.get(low)) is not None:
+        return _Plain(case=case)
+    if low in words.relatives or low in words.joins:
+        return None
+    if low in words.neutral:
+        return _Plain()
+    if len(low) == 1 or words.unit(text):
+        return None
+    return _Plain(*_root_and_opposites(text, low, words))
 
 
 _MOST_WORDS = 32_768
-_LONGEST_WORD = 40
-"""Most words in a table, and the letters of the longest: 10 MB for a language."""
+"""Most words in a table: 10 MB for a language."""
 
 
 @cache
-def _plain_words(code: str | None) -> _PlainWords:
-    return _PlainWords(fact_words(code))
+def _plain_words(code: str | None) -> Memo[str, _Plain | None]:
+    """The words of a language that mean the same wherever they stand, as they are written; None for others."""
+    words = fact_words(code)
+    varying = (words.signs, words.months, words.weekdays, words.numbers, words.articles_of_one)
+
+    def read(text: str) -> _Plain | None:
+        return None if any(text.casefold() in table for table in varying) else _plain(text, words)
+
+    return Memo(read, _MOST_WORDS)
 
 
 class _Reader:
     """One reading of one text."""
 
-    def __init__(self, text: str, words: FactWords, plain: _PlainWords) -> None:
+    def __init__(self, text: str, words: FactWords, plain: Memo[str, _Plain | None]) -> None:
         self._text, self._words, self._plain = text, words, plain
         self._facts: list[Fact] = []
         self._tokens = _split(text)
@@ -255,11 +247,7 @@ class _Reader:
     def _word(self, at: int) -> int:
         token, words = self._tokens[at], self._words
         if (plain := self._plain[token.text]) is not None:
-            if plain.root:
-                self._add_word(token, plain.root, plain.opposites)
-            else:
-                self._role = plain.role or self._role or plain.case
-            return at + 1
+            return self._add_plain(at, plain)
         if self._is_label(at):
             self._add(Kind.NAME, token.start, token.end, frozenset({token.low}))
             return at + 1
@@ -274,16 +262,12 @@ class _Reader:
             key = ("weekday", words.weekdays[token.low])
             self._add(Kind.DATE, token.start, token.end, frozenset({key}), frozenset({"weekday"}))
             return at + 1
-        if (words.numbers.get(token.low)) is not None and token.low != "second":
+        if token.low in words.numbers and token.low != "second":
             return self._number_words(at)
         if token.low in words.articles_of_one and (unit := self._unit_behind(token.end)) is not None:
             return self._single_unit(at, *unit)
-        if token.low in words.roles:
-            self._role = words.roles[token.low]
-            return at + 1
-        if (case := words.cases.get(token.low)) is not None:
-            self._role = self._role or case
-            return at + 1
+        if (plain := _plain(token.text, words)) is not None:
+            return self._add_plain(at, plain)
         if token.low in words.relatives and at and self._tokens[at - 1].kind == "break":
             self._role = RELATIVE
             return at + 1
@@ -305,6 +289,13 @@ class _Reader:
         self._add_word(token, *_root_and_opposites(token.text, token.low, words))
         return at + 1
 
+    def _add_plain(self, at: int, plain: _Plain) -> int:
+        if plain.root:
+            self._add_word(self._tokens[at], plain.root, plain.opposites)
+        else:
+            self._role = plain.role or self._role or plain.case
+        return at + 1
+
     def _is_label(self, at: int) -> bool:
         """Tells whether a letter names what stands before it, such as vitamin A."""
         letter = self._tokens[at].text
@@ -324,23 +315,17 @@ class _Reader:
         """The last token and the sides of a word or phrase that turns or bounds a statement; None for others."""
         for behind, sides in self._words.signs.get(self._tokens[at].low, ()):
             last = at + len(behind)
-            following = self._tokens[at + 1 : last + 1]
-            if len(following) == len(behind) and all(
-                token.low == word for token, word in zip(following, behind, strict=True)
-            ):
+            if behind == tuple(token.low for token in self._tokens[at + 1 : last + 1]):
                 return last, sides
         return None
 
     def _is_month(self, at: int) -> bool:
         token = self._tokens[at]
-        beside = self._tokens[max(0, at - 1) : at] + self._tokens[at + 1 : at + 2]
+        before = self._low(at - 1) if at else ""
         return (
             token.low in self._words.months
             and token.text[0].isupper()
-            and (
-                any(other.text[0].isdigit() for other in beside)
-                or (at > 0 and self._tokens[at - 1].low in self._words.roles)
-            )
+            and (before[:1].isdigit() or before in self._words.roles or self._is_before_number(at))
         )
 
     # ---- numbers ----
@@ -404,15 +389,13 @@ class _Reader:
         total = current = 0.0
         last = at
         position = at
-        while position < len(self._tokens):
-            token = self._tokens[position]
-            value = numbers.get(token.low)
+        while True:
+            value = numbers.get(self._low(position))
             if value is None:
                 if (
                     position == last + 1
-                    and token.low in {"and", "und", "y", "et", "e"}
-                    and position + 1 < len(self._tokens)
-                    and numbers.get(self._tokens[position + 1].low) is not None
+                    and self._low(position) in {"and", "und", "y", "et", "e"}
+                    and self._low(position + 1) in numbers
                     and current >= 100
                 ):
                     position += 1
@@ -441,7 +424,7 @@ class _Reader:
         """A number in Chinese characters before a unit or a scale, or of several characters; else a character of a word."""
         token, last = self._tokens[at], at
         value = digit = 0.0
-        while last < len(self._tokens) and (each := self._words.numbers.get(self._tokens[last].low)) is not None:
+        while (each := self._words.numbers.get(self._low(last))) is not None:
             if each < 10:
                 # Digits in a row are those of a year: 一九九八.
                 digit = digit * 10 + each
@@ -509,9 +492,7 @@ class _Reader:
                         and (meanings := words.unit(candidate))
                         and not (count == 1 and candidate in _NO_UNITS)
                     ):
-                        return meanings, start + chunks[count - 1][0] + len(candidate) - (
-                            len(name) - len(text[start + chunks[count - 1][0] : start + chunks[count - 1][1]])
-                        )
+                        return meanings, start + chunks[count - 1][1] - len(name) + len(candidate)
         return self._unit_of_time(start, chunks)
 
     def _unit_of_time(
@@ -545,7 +526,7 @@ class _Reader:
             self._add(Kind.DATE, token.start, token.end, _clock(token.text), frozenset({"clock"}))
             return at + 1
         parts = [int(part) for part in re.findall(r"\d+", token.text)]
-        if "-" in token.text:
+        if token.text[:4].isdigit():
             year, month, day = parts
         elif len(parts) == 2 and self._words.code != "de":
             return self._number(at, _value(token.text[:-1]), token._replace(text=token.text[:-1], end=token.end - 1))
@@ -573,7 +554,7 @@ class _Reader:
     def _month_date(self, at: int) -> int | None:
         """A date with the name of its month: 1 April 2024, April 1, 2024, am 1. April; None for others."""
         tokens, months = self._tokens, self._words.months
-        month_at = next((place for place in range(at, min(at + 4, len(tokens))) if tokens[place].low in months), None)
+        month_at = next((place for place in range(at, at + 4) if self._low(place) in months), None)
         if month_at is None or (month_at > at and tokens[at].kind != "number"):
             return None
         if tokens[month_at].low in _WORDS_TOO and tokens[month_at].text[0].islower() and self._words.code == "en":
@@ -591,39 +572,31 @@ class _Reader:
         ):
             return None
         day, year, end = 0, 0, month_at
-        if month_at > at:
-            if not tokens[at].text.isdecimal() or not 1 <= int(tokens[at].text) <= 31:
-                return None
-            day = int(tokens[at].text)
-        place = month_at + 1
-        if (
-            not day
-            and place < len(tokens)
-            and tokens[place].text.isdecimal()
-            and len(tokens[place].text) <= 2
-            and 1 <= int(tokens[place].text) <= 31
-        ):
-            day, end = int(tokens[place].text), place
-            place += 1
-            if place < len(tokens) and tokens[place].low in {"st", "nd", "rd", "th"}:
-                end, place = place, place + 1
-        if place < len(tokens) and tokens[place].low in {",", "de", "del"}:
-            place += 1
-        if place < len(tokens) and _YEAR.match(tokens[place].text):
-            year, end = int(tokens[place].text), place
-        if (
-            month_at == at
-            and not day
-            and not year
-            and not tokens[at].text[0].isupper()
-            and self._words.code in {"en", "de"}
-        ):
+        if month_at > at and not (day := _day(tokens[at].text)):
             return None
+        place = month_at + 1
+        if not day and (day := _day(self._low(place))):
+            end, place = place, place + 1
+            if self._low(place) in {"st", "nd", "rd", "th"}:
+                end, place = place, place + 1
+        if self._low(place) in {",", "de", "del"}:
+            place += 1
+        if _YEAR.match(self._low(place)):
+            year, end = int(tokens[place].text), place
         self._date(tokens[at].start, tokens[end].end, year, months[tokens[month_at].low], day)
         return end + 1
 
     def _is_before_number(self, at: int) -> bool:
-        return at + 1 < len(self._tokens) and self._tokens[at + 1].text[0].isdigit()
+        return self._low(at + 1)[:1].isdigit()
+
+    def _low(self, at: int) -> str:
+        """A token in lower case; empty beyond the last one."""
+        return self._tokens[at].low if at < len(self._tokens) else ""
+
+
+def _day(text: str) -> int:
+    """The number of a day of a month; 0 for other texts."""
+    return int(text) if text.isdecimal() and len(text) <= 2 and int(text) <= 31 else 0
 
 
 _WORDS_TOO = frozenset({"may", "march"})
@@ -673,14 +646,9 @@ _CONTRACTED = {"can": "can", "won": "will", "shan": "shall"}
 def _value(raw: str) -> tuple[float, ...]:
     """The readings of a number in digits: ``1.200`` has two."""
     plain = re.sub(r"[\u00a0\u202f\u2009 ]", "", raw)
-    if "/" in plain or "⁄" in plain:
-        top, bottom = re.split("[/⁄]", plain)[:2]
-        try:
-            return (float(number(top)) / (float(number(bottom)) or 1.0),)
-        except ValueError:
-            return (0.0,)
+    top, _, bottom = plain.replace("⁄", "/").partition("/")
     try:
-        value = float(number(plain))
+        value = float(number(top)) / (float(number(bottom or "1")) or 1.0)
     except ValueError:
         return (float(re.sub(r"\D", "", plain) or 0),)
     if re.fullmatch(r"[1-9]\d{0,2}\.\d{3}", plain):

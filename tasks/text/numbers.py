@@ -4,8 +4,9 @@
 import re
 from functools import lru_cache
 
-_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:\.\d{3})+,\d+")
-_APOSTROPHE_THOUSANDS = re.compile(r"\d{1,3}(?:['’]\d{3})+(?:\.\d+)?")
+_GROUPED = re.compile(
+    r"\d{1,3}(?:(?:,\d{3})+(?:\.\d+)?|(?:\.\d{3}){2,}(?:,\d+)?|(?:\.\d{3})+,\d+|(?:'\d{3})+(?:\.\d+)?|(?:’\d{3})+(?:\.\d+)?)"
+)
 _DECIMAL_COMMA = re.compile(r"\d+,\d+")
 
 
@@ -15,16 +16,9 @@ def number(word: str) -> str:
     if word.isdecimal():
         return word.lstrip("0") or "0"
     plain = word
-    if _THOUSANDS.fullmatch(word):
-        decimal_comma = "," in word and word.rfind(",") > word.rfind(".") > -1
-        if decimal_comma:
-            plain = word.replace(".", "").replace(",", ".")
-        elif word.count(".") > 1:
-            plain = word.replace(".", "")
-        else:
-            plain = word.replace(",", "")
-    elif _APOSTROPHE_THOUSANDS.fullmatch(word):
-        plain = word.replace("'", "").replace("’", "")
+    if _GROUPED.fullmatch(word):
+        mark = word.lstrip("0123456789")[0]
+        plain = word.replace(mark, "").replace(",", ".")
     elif _DECIMAL_COMMA.fullmatch(word):
         plain = word.replace(",", ".")
     if plain.count(".") == 1:

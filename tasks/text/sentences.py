@@ -5,7 +5,6 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
-from itertools import chain
 from typing import NamedTuple
 
 from sentencex import get_sentence_boundaries
@@ -190,7 +189,7 @@ def _missed_cuts(block: str, cuts: Sequence[int]) -> list[int]:
         while position < len(cuts) and cuts[position] < match.end():
             start = max(start, cuts[position])
             position += 1
-        if match.end() not in boundaries and _is_outside(block[start : match.start()]):
+        if match.end() not in boundaries and _may_end(block[start : match.start()]):
             missed.append(match.end())
             start = match.end()
     return missed
@@ -213,17 +212,25 @@ def _is_cited(text: str, end: int) -> bool:
     return any(_CITED_TEXT.search(text, max(0, end - reach), end) for reach in _MARKER_REACHES)
 
 
-def _is_outside(before: str) -> bool:
+def _may_end(before: str) -> bool:
     """Tells whether a full stop is outside brackets and quotation marks and does not follow an initial."""
     if len(before) > _LONGEST_BRACKET:
         return True
     if not before.strip() or _is_initial(before):
         return False
-    if before.count('"') % 2 or before.count("(") != before.count(")") or before.count("[") != before.count("]"):
+    return is_outside(before)
+
+
+_OPENING = {"(": ")", "[": "]", "“": "”", "«": "»", "（": "）", "「": "」"}
+
+
+def is_outside(before: str) -> bool:
+    """Tells whether a place is outside brackets and quotation marks."""
+    if before.count('"') % 2:
         return False
     if "„" in before:
         return before.count("„") <= before.count("“") + before.count("”")
-    return before.count("“") <= before.count("”")
+    return all(before.count(opening) <= before.count(closing) for opening, closing in _OPENING.items())
 
 
 def _behind_markers(block: str, position: int) -> int:
@@ -319,17 +326,9 @@ def plain_arabic(text: str) -> str:
     return text if text.isascii() else text.translate(_PLAIN_ARABIC)
 
 
-def words_of_spans(text: str, spans: Sequence[Passage]) -> tuple[list[str], list[str]]:
-    """The words of the spans of a text in one pass, which is the fastest way to read sources.
-
-    Returns: all words, and all numbers as they are written, both in order with ``BREAK`` between spans. For text beyond
-        Latin-1 the words include the numbers.
-    """
-    joined = _join(text, spans)
-    plain = _as_latin(joined)
-    if plain is None:
-        return _tokens(joined), []
-    return letters_of(plain).decode("latin-1").split(), numbers_of(plain)
+def words_of_spans(text: str, spans: Sequence[Passage]) -> list[str]:
+    """The words of the spans of a text in one pass, with the numbers as they are written and ``BREAK`` between spans."""
+    return _tokens(_join(text, spans))
 
 
 def latin_of_spans(text: str, spans: Sequence[Passage]) -> bytes | None:
@@ -346,11 +345,6 @@ def _join(text: str, spans: Sequence[Passage]) -> str:
 def letters_of(latin: bytes) -> bytes:
     """The words of ``latin_of_spans``: all else but ``BREAK`` is a space."""
     return latin.translate(_ONLY_LETTERS)
-
-
-def numbers_of(latin: bytes) -> list[str]:
-    """The numbers of ``latin_of_spans`` as they are written, with ``BREAK`` between spans."""
-    return list(chain.from_iterable(numbers_of_token(token.decode("ascii")) for token in number_tokens(latin)))
 
 
 def number_tokens(latin: bytes) -> list[bytes]:

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any
 
 from schemas.job import SHOWN_METADATA
+from tasks.text.memo import Memo
 from tasks.text.sentences import (
     BREAK,
     Passage,
@@ -37,41 +38,22 @@ class SourceIndex:
         content: the source.
     """
 
-    __slots__ = ("_content", "_latin", "_numbers", "_stems", "is_latin", "spans")
-
     def __init__(self, content: str) -> None:
         self.spans = passages_of(content)
         self._content = content
         self._latin = latin_of_spans(content, self.spans)
-        self.is_latin = self._latin is not None
-        self._stems: tuple[str, ...] | None = None
-        self._numbers: tuple[str, ...] | None = None if self.is_latin else ()
 
-    @property
+    @cached_property
     def stems(self) -> tuple[str, ...]:
         """The stems of all words, with ``BREAK`` between passages; beyond Latin letters those of the numbers, too."""
-        if self._stems is None:
-            if self.is_latin:
-                tokens = letters_of(self._text()).decode("latin-1").split()
-                # It is as large as the stems, which are kept for the next job, and few sources need it again.
-                self._latin = None
-            else:
-                tokens = words_of_spans(self._content, self.spans)[0]
-            self._stems = tuple(map(stem_of, tokens))
-        return self._stems
+        if self._latin is None:
+            return tuple(map(stem_of, words_of_spans(self._content, self.spans)))
+        return tuple(map(stem_of, letters_of(self._latin).decode("latin-1").split()))
 
-    @property
+    @cached_property
     def numbers(self) -> tuple[str, ...]:
         """The stems of its numbers, with ``BREAK`` between passages; empty for a source with other than Latin letters."""
-        if self._numbers is None:
-            self._numbers = number_stems(self._text())
-        return self._numbers
-
-    def _text(self) -> bytes:
-        """A source of Latin letters in Latin-1."""
-        text = self._latin if self._latin is not None else latin_of_spans(self._content, self.spans)
-        assert text is not None
-        return text
+        return () if self._latin is None else number_stems(self._latin)
 
     def postings(self, vocabulary: frozenset[str]) -> Postings:
         """Inverted index of the vocabulary: for each of its words in the source the passages, in order."""
@@ -114,22 +96,13 @@ def number_stems(latin: bytes) -> tuple[str, ...]:
     return tuple(chain.from_iterable(map(_NUMBER_STEMS.__getitem__, number_tokens(latin))))
 
 
-class _NumberStems(dict[bytes, tuple[str, ...]]):
-    """Cache of the stems of the numbers in each token of digits and marks, per process."""
-
-    def __missing__(self, token: bytes) -> tuple[str, ...]:
-        stems = tuple(map(stem_of, numbers_of_token(token.decode("ascii"))))
-        if len(token) <= _LONGEST_TOKEN:
-            if len(self) >= _MOST_TOKENS:
-                self.clear()
-            self[token] = stems
-        return stems
+def _stems_of_token(token: bytes) -> tuple[str, ...]:
+    return tuple(map(stem_of, numbers_of_token(token.decode("ascii"))))
 
 
 _MOST_TOKENS = 50_000
-_LONGEST_TOKEN = 20
-"""Most tokens in the cache, and the characters of the longest: 10 MB in all."""
-_NUMBER_STEMS = _NumberStems()
+"""Most tokens in the cache: 10 MB in all."""
+_NUMBER_STEMS = Memo(_stems_of_token, _MOST_TOKENS)
 
 
 # ---- caches --------------------------------------------------------------------------------------------------------

@@ -245,7 +245,7 @@ def _denial(plain: str) -> Reading | None:
     """A sentence with a negation as a denial of the answer; None for any other."""
     if (denied := denied_part(plain)) is not None:
         return Reading(DENIAL, denied=_proposition(denied))
-    if _ANCHORS.may_match(plain) and pattern_of("anchors").search(plain) and nothing_else(plain):
+    if pattern_of("anchors").search(plain) and nothing_else(plain):
         return Reading(DENIAL)
     return None
 
@@ -263,7 +263,6 @@ def _special_starts() -> str:
 
 _SPECIAL_START = AsciiSearch(_special_starts)
 """Finds what may open a sentence and say nothing; most begin otherwise."""
-_ANCHORS = AsciiSearch(lambda: f"(?i){pattern_of('anchors').pattern}")
 _NO_CONTENT = "no word of content"
 
 
@@ -274,11 +273,6 @@ def _emptiness(plain: str, statement: str) -> str | None:
     if is_remark(statement):
         return "a remark about the answer"
     return None if words_of(statement).content else _NO_CONTENT
-
-
-def why_not_checkable(text: str) -> str | None:
-    """The reason that a sentence (without citation markers) cannot be checked; None if it can be checked."""
-    return read_statement(text).reason
 
 
 def nothing_else(text: str) -> bool:

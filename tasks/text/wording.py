@@ -24,6 +24,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from tasks.text.language import language_tables, word_set, word_values
+from tasks.text.memo import Memo
 from tasks.text.numbers import number
 from tasks.text.sentences import BREAK, plain_arabic, words
 from tasks.text.word_search import AsciiSearch, WordSearch
@@ -38,28 +39,12 @@ NEGATION = "\xac"
 """The stem of every negation; no word of a text equals it."""
 
 
-class _Stems(dict[str, str]):
-    """Cache of the stem of each word, per process.
-
-    The stem of a stopword (a function word: it is in every text and supports nothing) is empty, of a negation
-    ``NEGATION``, of a number word its digits.
-    """
-
-    def __missing__(self, word: str) -> str:
-        stem = _stem(word)
-        if len(word) <= _LONGEST_WORD:
-            if len(self) >= _MOST_STEMS:
-                self.clear()
-            self[word] = stem
-        return stem
-
-
 _MOST_STEMS = 200_000
-_LONGEST_WORD = 40
-"""Most words in the cache, and the characters of the longest: some 20 MB in all."""
+"""Most words in the cache: some 20 MB in all."""
 
 
 def _stem(word: str) -> str:
+    """The stem of a word; that of a stopword is empty, as it is in every text and supports nothing; of a number word its digits."""
     if word == BREAK:
         return BREAK
     # French and Italian negations with other functions too are not in the tables; ``t`` ends ``don't``.
@@ -85,10 +70,7 @@ _SHORT = 3
 """Letters; a word up to this length stays unchanged."""
 
 
-_STEMS = _Stems()
-
-
-stem_of = _STEMS.__getitem__
+stem_of = Memo(_stem, _MOST_STEMS).__getitem__
 """The stem of a word: empty for a function word, ``NEGATION`` for a negation. A builtin, for ``map`` over sources."""
 
 

@@ -15,7 +15,7 @@ from tasks.answers.postprocess import postprocess
 from tasks.grounding import CHECKERS, ground
 from tasks.grounding.checkers import CheckInput, ClaimFinding
 from tasks.grounding.model import shipped
-from tasks.text.statements import why_not_checkable
+from tasks.text.statements import read_statement
 
 RENT = (
     "The landlord may increase the rent once in any period of 12 months. The increase shall be notified in writing at"
@@ -127,7 +127,7 @@ def test_metadata_that_the_model_is_shown_counts() -> None:
     ],
 )
 def test_checkable_and_uncheckable_statements(text: str, reason: str | None) -> None:
-    assert why_not_checkable(text) == reason
+    assert read_statement(text).reason == reason
 
 
 def test_scores_count_checkable_claims_only() -> None:

@@ -195,19 +195,12 @@ def test_words_never_hold_separators_and_agree_by_sentence(text: str) -> None:
     spans = sentence_spans(text)
     tokens = words(text)
     assert all(word and not any(character.isspace() for character in word) for word in tokens)
-    flat, numbers = words_of_spans(text, spans)
     pieces: list[list[str]] = [[]]
-    for word in flat:
+    for word in words_of_spans(text, spans):
         if word == BREAK:
             pieces.append([])
         else:
             pieces[-1].append(word)
-    position = 0
-    for numeral in numbers:
-        if numeral == BREAK:
-            position += 1
-        else:
-            pieces[position].append(numeral)
     assert len(pieces) == max(1, len(spans))
     for (start, end), piece in zip(spans, pieces, strict=False):
         spelled = [number(word) if "0" <= word[0] <= "9" else word for word in piece]

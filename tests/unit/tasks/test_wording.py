@@ -4,7 +4,7 @@
 import pytest
 
 from tasks.text.language import SUPPORTED, language_tables
-from tasks.text.statements import is_courtesy, why_not_checkable
+from tasks.text.statements import is_courtesy, read_statement
 from tasks.text.wording import (
     DENIAL,
     denied_part,
@@ -118,13 +118,13 @@ STATEMENTS = (
 @pytest.mark.parametrize(("code", "text"), [(code, text) for code, texts in DENIALS.items() for text in texts])
 def test_a_denial_is_known_in_every_language(code: str, text: str) -> None:
     assert denied_part(text) is not None, code
-    assert why_not_checkable(text) == DENIAL or is_courtesy(text)
+    assert read_statement(text).reason == DENIAL or is_courtesy(text)
 
 
 @pytest.mark.parametrize("text", STATEMENTS)
 def test_a_negative_statement_is_no_denial(text: str) -> None:
     assert denied_part(text) is None
-    assert why_not_checkable(text) is None
+    assert read_statement(text).reason is None
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_negative_statement_is_no_denial(text: str) -> None:
     ["Of course.", "Vielen Dank!", "Guten Tag", "¡Hola!", "Muchas gracias.", "Bonjour,", "您好！", "谢谢。", "شكرًا!", "نعم."],
 )  # fmt: skip
 def test_courtesies(text: str) -> None:
-    assert why_not_checkable(text) == "a courtesy"
+    assert read_statement(text).reason == "a courtesy"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_courtesies(text: str) -> None:
     ["Natürlich dürfen Sie zwei Hunde halten.", "Claro que el alquiler sube cada año.", "当然可以养两只狗。", "如有损坏由租客赔偿。"],
 )  # fmt: skip
 def test_a_polite_opening_with_a_statement_is_checked(text: str) -> None:
-    assert why_not_checkable(text) is None
+    assert read_statement(text).reason is None
 
 
 @pytest.mark.parametrize(
