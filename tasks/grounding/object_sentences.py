@@ -1,13 +1,13 @@
 """Checks the sentences of a ready-made object, each a claim like those of the answer."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from schemas.generation import CheckerName
 from schemas.grounding import Value, Verdict
 from schemas.job import JobRequest
 from schemas.structured import requested_schema, unchecked_fields
-from tasks.answers.leaves import leaves
+from tasks.answers.leaves import Leaf, leaves
 from tasks.grounding.checkers import CheckedClaim, CheckInput, ClaimFinding, Lexical
 from tasks.grounding.denials import false_denials
 from tasks.text.sentences import Span
@@ -30,21 +30,26 @@ def check_sentences(request: JobRequest, name: str, data: Mapping[str, Any]) -> 
     """
     free = (*request.config.free_values, *unchecked_fields(name))
     lexical = Lexical()
-    values = []
-    for leaf in leaves(data, requested_schema(name), free):
+
+    def find(leaf: Leaf) -> ClaimFinding | None:
+        return _finding(request, str(leaf.value), lexical, is_open=leaf.path.startswith(_OPEN_POINTS))
+
+    return tuple(check_leaves(leaves(data, requested_schema(name), free), find))
+
+
+def check_leaves(listed: Iterable[Leaf], find: Callable[[Leaf], ClaimFinding | None]) -> Iterator[Value]:
+    """The verdicts on leaves by a function that finds them in the sources; none on a leaf without a finding."""
+    for leaf in listed:
         try:
             ensure_time()
-            finding = _finding(request, str(leaf.value), lexical, is_open=leaf.path.startswith(_OPEN_POINTS))
+            finding = find(leaf)
         except OutOfTime as error:
-            finding = ClaimFinding(Verdict.UNCHECKED, reason=str(error))
+            finding = ClaimFinding(reason=str(error))
         if finding is not None:
             verdict = finding.verdict or Verdict.UNCHECKED
-            values.append(
-                Value(
-                    path=leaf.path, value=leaf.value, verdict=verdict, evidence=finding.evidence, reason=finding.reason
-                )
+            yield Value(
+                path=leaf.path, value=leaf.value, verdict=verdict, evidence=finding.evidence, reason=finding.reason
             )
-    return tuple(values)
 
 
 def _finding(request: JobRequest, text: str, lexical: Lexical, *, is_open: bool) -> ClaimFinding | None:

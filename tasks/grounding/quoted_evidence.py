@@ -1,14 +1,14 @@
 """Reads the quoted evidence of an answer: the sentences that it quotes and those that support its claims."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from schemas.grounding import Claim, Evidence, Verdict
 from schemas.job import SHOWN_METADATA, JobRequest
 from tasks.answers.postprocess import Processed
-from tasks.text.facts import Fact, FactText, Kind, read_facts
+from tasks.text.facts import Fact, FactText, read_facts
 from tasks.text.language import language_of
 from tasks.text.sentences import Span, sentence_spans, words
 from tasks.text.source_index import index_source
@@ -54,7 +54,7 @@ class Sentence:
 
     def denies(self, positions: Collection[int]) -> bool:
         """Tells whether a negation stands in one part of it with some places; with none, anywhere."""
-        denied = {fact.clause for fact in self.facts.facts if fact.kind is Kind.SIGN and "not" in fact.group}
+        denied = {fact.clause for fact in self.facts.facts if fact.denies}
         if not positions:
             return bool(denied)
         return any(self._clause(position) in denied for position in positions)
@@ -104,19 +104,16 @@ class QuotedEvidence:
                     )
         return result
 
-    def _joined(self, passages: Iterable[tuple[int, Span]]) -> Iterator[tuple[int, Span]]:
+    def _joined(self, passages: Iterable[tuple[int, Span]]) -> list[tuple[int, Span]]:
         """The passages with neighbours in one: a passage may end at a full stop that ends no sentence."""
-        before: tuple[int, Span] | None = None
+        joined: list[tuple[int, Span]] = []
         for source_index, span in passages:
-            content = self.request.context[source_index].content
-            if before is not None and before[0] == source_index and not content[before[1].end : span.start].strip():
-                before = (source_index, Span(before[1].start, span.end))
-                continue
-            if before is not None:
-                yield before
-            before = (source_index, span)
-        if before is not None:
-            yield before
+            last, before = joined[-1] if joined else (None, span)
+            if last == source_index and not self.request.context[last].content[before.end : span.start].strip():
+                joined[-1] = (source_index, Span(before.start, span.end))
+            else:
+                joined.append((source_index, span))
+        return joined
 
     @cached_property
     def titles(self) -> list[object]:

@@ -9,7 +9,6 @@ the lexical check. A number that stands beside the words of another value of the
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from functools import cached_property
 from unicodedata import combining, normalize
 
@@ -19,13 +18,12 @@ from tasks.answers.citations import locate
 from tasks.answers.leaves import Leaf, leaves
 from tasks.answers.postprocess import Processed
 from tasks.grounding.accounting import excludes
-from tasks.grounding.checkers import CheckedClaim, CheckInput, Lexical
-from tasks.grounding.object_sentences import check_sentences
+from tasks.grounding.checkers import CheckedClaim, CheckInput, ClaimFinding, Lexical
+from tasks.grounding.object_sentences import check_leaves, check_sentences
 from tasks.grounding.quoted_evidence import QuotedEvidence, Sentence
 from tasks.text.fact_words import NOT, FactWords, Side, fact_words
 from tasks.text.facts import Fact, Kind, read_facts
 from tasks.text.sentences import Span, words
-from tasks.text.time_limit import OutOfTime, ensure_time
 from tasks.text.wording import content_words
 
 _SHORT_TEXT = 5
@@ -33,20 +31,12 @@ _SHORT_TEXT = 5
 _LEAST_LABEL = 0.5
 """Least share of the words of a yes or no that a sentence must have to be about it."""
 _ISO_DATE = re.compile(r"(\d{4})-(\d{2})(?:-(\d{2}))?(?:[T ](\d{2}):(\d{2})(?::[\d.]+)?(?:Z|[+-]\d{2}:?\d{2})?)?\Z")
-_POINTED_DATE = re.compile(r"(\d{1,2})[./](\d{1,2})[./](\d{4})\Z")
 _NUMBER_TEXT = re.compile(r"[-+]?[€$£¥]?\s?\d[\d.,'’\s]*(?:\s?[%€$£¥])?\Z")
 
 _PERCENT = ("%", 1.0)
 
 NOTHING_QUOTED = "the answer quotes no passage to look in"
 NOT_QUOTED = "it stands in no quoted passage"
-
-
-@dataclass(slots=True)
-class _Located:
-    verdict: Verdict
-    evidence: tuple[Evidence, ...] = ()
-    reason: str = ""
 
 
 def check_values(request: JobRequest, processed: Processed, claims: Sequence[Claim]) -> tuple[Value, ...]:
@@ -63,8 +53,8 @@ def check_values(request: JobRequest, processed: Processed, claims: Sequence[Cla
     if isinstance(schema, str):
         return check_sentences(request, schema, processed.structured)
     listed = leaves(processed.structured, schema, request.config.free_values)
-    checked = _Values(request, QuotedEvidence(request, processed, claims), listed)
-    return tuple(checked.value(leaf) for leaf in listed)
+    values = _Values(request, QuotedEvidence(request, processed, claims), listed)
+    return tuple(check_leaves(listed, values.find))
 
 
 @dataclass
@@ -74,20 +64,10 @@ class _Values:
     listed: Sequence[Leaf]
     _lexical: Lexical = field(default_factory=Lexical)
 
-    def value(self, leaf: Leaf) -> Value:
-        """The verdict on one leaf."""
-        try:
-            ensure_time()
-            located = self._locate(leaf)
-        except OutOfTime as error:
-            located = _Located(Verdict.UNCHECKED, (), str(error))
-        return Value(
-            path=leaf.path, value=leaf.value, verdict=located.verdict, evidence=located.evidence, reason=located.reason
-        )
-
-    def _locate(self, leaf: Leaf) -> _Located:
+    def find(self, leaf: Leaf) -> ClaimFinding:
+        """The finding on one leaf."""
         if not self.quoted.sentences:
-            return _Located(Verdict.UNSUPPORTED, (), NOTHING_QUOTED)
+            return ClaimFinding(Verdict.UNSUPPORTED, reason=NOTHING_QUOTED)
         if isinstance(leaf.value, bool):
             return self._boolean(leaf)
         if isinstance(leaf.value, int | float):
@@ -96,7 +76,7 @@ class _Values:
 
     # ---- numbers ----
 
-    def _number(self, leaf: Leaf, value: float) -> _Located:
+    def _number(self, leaf: Leaf, value: float) -> ClaimFinding:
         units = self._units(leaf)
         matches = [
             (sentence, fact)
@@ -105,7 +85,7 @@ class _Values:
             if _has_value(value, units, fact)
         ]
         if not matches:
-            return _Located(Verdict.UNSUPPORTED, (), self._elsewhere(value, units))
+            return ClaimFinding(Verdict.UNSUPPORTED, reason=self._elsewhere(value, units))
         own = self._own_words(leaf)
         own_matches = [(sentence, fact) for sentence, fact in matches if own & sentence.content]
         if own and not own_matches:
@@ -117,7 +97,7 @@ class _Values:
             if (other := self._listed_otherwise(leaf, sentence, fact)) is not None:
                 return _contradicted(sentence, other)
         sentence, fact = (own_matches or matches)[0]
-        return _Located(Verdict.SUPPORTED, (sentence.place(fact),))
+        return ClaimFinding(Verdict.SUPPORTED, evidence=(sentence.place(fact),))
 
     @cached_property
     def _tables(self) -> tuple[FactWords, ...]:
@@ -169,13 +149,13 @@ class _Values:
 
     # ---- texts ----
 
-    def _text(self, leaf: Leaf, text: str) -> _Located:
-        if (parts := _date_parts(text)) is not None:
-            return self._date(parts, text)
+    def _text(self, leaf: Leaf, text: str) -> ClaimFinding:
         if (evidence := self._verbatim(leaf, text)) is not None:
-            return _Located(Verdict.SUPPORTED, (evidence,))
+            return ClaimFinding(Verdict.SUPPORTED, evidence=(evidence,))
+        if (date := self._date_of(text)) is not None:
+            return self._date(text, *date)
         if any(locate(text, str(value)) is not None for value in self.quoted.titles):
-            return _Located(Verdict.SUPPORTED, (), "it stands in the metadata of a quoted source")
+            return ClaimFinding(Verdict.SUPPORTED, reason="it stands in the metadata of a quoted source")
         if _NUMBER_TEXT.match(text.strip()):
             numbers = [fact for fact in read_facts(text, self.quoted.language).facts if fact.amounts]
             if len(numbers) == 1:
@@ -194,12 +174,12 @@ class _Values:
             return sentence.evidence(place.start, place.end)
         return None
 
-    def _phrase(self, leaf: Leaf, text: str, content: frozenset[str]) -> _Located:
+    def _phrase(self, leaf: Leaf, text: str, content: frozenset[str]) -> ClaimFinding:
         """A name or a choice: all its words in one sentence, not denied there, with the same quantities."""
         if not content:
-            return _Located(Verdict.UNSUPPORTED, (), NOT_QUOTED)
+            return ClaimFinding(Verdict.UNSUPPORTED, reason=NOT_QUOTED)
         facts = read_facts(text, self.quoted.language).facts
-        denies = any(_is_denial(fact) for fact in facts)
+        denies = any(fact.denies for fact in facts)
         denied: Sentence | None = None
         for sentence in self.quoted.sentences:
             if not content <= sentence.content | _values_of(sentence):
@@ -213,62 +193,67 @@ class _Values:
             if leaf.chosen and not denies and sentence.denies(sentence.positions(content) or [0]):
                 denied = sentence
                 continue
-            return _Located(Verdict.SUPPORTED, (sentence.evidence(),))
+            return ClaimFinding(Verdict.SUPPORTED, evidence=(sentence.evidence(),))
         if denied is not None:
-            return _Located(Verdict.CONTRADICTED, (denied.evidence(),), "the quoted passage denies it")
+            return ClaimFinding(
+                Verdict.CONTRADICTED, evidence=(denied.evidence(),), reason="the quoted passage denies it"
+            )
         missing = content - frozenset[str]().union(*(sentence.content for sentence in self.quoted.sentences))
         if missing:
-            return _Located(Verdict.UNSUPPORTED, (), NOT_QUOTED)
-        return _Located(Verdict.UNSUPPORTED, (), "no quoted sentence has all its words")
+            return ClaimFinding(Verdict.UNSUPPORTED, reason=NOT_QUOTED)
+        return ClaimFinding(Verdict.UNSUPPORTED, reason="no quoted sentence has all its words")
 
-    def _statement(self, text: str) -> _Located:
+    def _statement(self, text: str) -> ClaimFinding:
         """A longer text is a claim like those of the answer."""
         claim = CheckedClaim(text, Span(0, len(text)))
-        finding = self._lexical.check(CheckInput(self.request, (claim,)))[0]
-        return _Located(finding.verdict or Verdict.UNCHECKED, finding.evidence, finding.reason)
+        return self._lexical.check(CheckInput(self.request, (claim,)))[0]
 
-    def _date(self, parts: tuple[int, int, int], text: str) -> _Located:
-        key = ("date", *parts)
+    def _date_of(self, text: str) -> tuple[int, int, int] | None:
+        """Year, month and day of a date, 0 for no day; None for other texts."""
+        if match := _ISO_DATE.match(text.strip()):
+            return int(match[1]), int(match[2]), int(match[3] or 0)
+        facts = read_facts(text, self.quoted.language).facts
+        keys = facts[0].keys if len(facts) == 1 else ()
+        return next((key[1:] for key in keys if isinstance(key, tuple) and key[0] == "date" and key[2]), None)
+
+    def _date(self, text: str, year: int, month: int, day: int) -> ClaimFinding:
         for sentence in self.quoted.sentences:
-            for match in _WRITTEN_DATE.finditer(sentence.text):
-                if _is_date(match, [part for part in parts if part]):
-                    return _Located(Verdict.SUPPORTED, (sentence.evidence(*match.span()),))
             for fact in sentence.facts.facts:
-                if key in fact.covers:
-                    return _Located(Verdict.SUPPORTED, (sentence.place(fact),))
-        return _Located(Verdict.UNSUPPORTED, (), f"the date {text} {NOT_QUOTED.removeprefix('it ')}")
+                # 3/5/2024 may be read both ways.
+                is_swapped = ("date", year, day, month) in fact.keys and "/" in sentence.text[fact.start : fact.end]
+                if is_swapped or ("date", year, month, day) in fact.covers:
+                    return ClaimFinding(Verdict.SUPPORTED, evidence=(sentence.place(fact),))
+        return ClaimFinding(Verdict.UNSUPPORTED, reason=f"the date {text} {NOT_QUOTED.removeprefix('it ')}")
 
     # ---- yes and no ----
 
-    def _boolean(self, leaf: Leaf) -> _Located:
+    def _boolean(self, leaf: Leaf) -> ClaimFinding:
         label = read_facts(leaf.label, "en" if leaf.label.isascii() else self.quoted.language).facts
         own = _folded(content_words(words(leaf.label)))
         names = _folded(content_words([word for name in leaf.key for word in words(name)]))
-        shares = [max(_share(names, content), _share(own, content)) for content in map(_folded, self._contents)]
+        shares = [
+            max(_share(names, content), _share(own, content))
+            for content in [_folded(sentence.content) for sentence in self.quoted.sentences]
+        ]
         share = max(shares)
         best = self.quoted.sentences[shares.index(share)]
         if share < _LEAST_LABEL and (
             self.quoted.language in {None, "en"} or (names | own) & _folded(self.quoted.all_words)
         ):
-            return _Located(Verdict.UNSUPPORTED, (), "no quoted passage speaks of it")
+            return ClaimFinding(Verdict.UNSUPPORTED, reason="no quoted passage speaks of it")
         if share < _LEAST_LABEL:
             # The names are in another language than the sources: only denials can be compared.
             agreeing = [sentence for sentence in self.quoted.sentences if sentence.denies(()) is not leaf.value]
             if agreeing:
-                return _Located(Verdict.SUPPORTED, (agreeing[0].evidence(),))
+                return ClaimFinding(Verdict.SUPPORTED, evidence=(agreeing[0].evidence(),))
             best = self.quoted.sentences[0]
             affirmed = not best.denies(())
         else:
             affirmed = _affirms(best, label, names | own)
         if affirmed is leaf.value:
-            return _Located(Verdict.SUPPORTED, (best.evidence(),))
-        return _Located(
-            Verdict.CONTRADICTED, (best.evidence(),), f"the quoted passage says {'yes' if affirmed else 'no'}"
-        )
-
-    @property
-    def _contents(self) -> Iterator[frozenset[str]]:
-        return (sentence.content for sentence in self.quoted.sentences)
+            return ClaimFinding(Verdict.SUPPORTED, evidence=(best.evidence(),))
+        reason = f"the quoted passage says {'yes' if affirmed else 'no'}"
+        return ClaimFinding(Verdict.CONTRADICTED, evidence=(best.evidence(),), reason=reason)
 
 
 # ---- comparisons --------------------------------------------------------------------------------------------------
@@ -308,27 +293,15 @@ def _rivals(fact: Fact, other: Fact) -> bool:
     )
 
 
-_WRITTEN_DATE = re.compile(
-    r"(?<!\d)(?:(?P<y>\d{4})[-/.年](?P<m>\d{1,2})(?:[-/.月](?P<d>\d{1,2})日?)?|(?P<a>\d{1,2})[-/.](?P<b>\d{1,2})[-/.](?P<c>\d{4}))(?!\d)"
-)
-
-
-def _is_date(match: re.Match[str], parts: Sequence[int]) -> bool:
-    """Tells whether a date in digits is the one of these parts; 3/5/2024 may be read both ways."""
-    if match["y"]:
-        numbers = [int(match[name]) for name in ("y", "m", "d") if match[name]]
-        return numbers[: len(parts)] == [*parts]
-    first, second, year = int(match["a"]), int(match["b"]), int(match["c"])
-    return [*parts] in ([year, second, first][: len(parts)], [year, first, second][: len(parts)])
-
-
 def _same(value: float, other: float) -> bool:
     return abs(value - other) <= 1e-9 * max(abs(value), abs(other), 1.0)
 
 
-def _contradicted(sentence: Sentence, fact: Fact) -> _Located:
+def _contradicted(sentence: Sentence, fact: Fact) -> ClaimFinding:
     phrase = sentence.text[fact.start : fact.end]
-    return _Located(Verdict.CONTRADICTED, (sentence.place(fact),), f"the quoted passage about it says {phrase}")
+    return ClaimFinding(
+        Verdict.CONTRADICTED, evidence=(sentence.place(fact),), reason=f"the quoted passage about it says {phrase}"
+    )
 
 
 def _values_of(sentence: Sentence) -> frozenset[str]:
@@ -355,17 +328,13 @@ def _affirms(sentence: Sentence, label: Sequence[Fact], names: Collection[str]) 
     sides = frozenset[Side]().union(*map(_sides, label))
     sentence_sides = frozenset[Side]().union(*map(_sides, sentence.facts.facts))
     opposite = any((group, 1 - side) in sentence_sides for group, side in sides) and not sides & sentence_sides
-    return (denied == opposite) is not any(map(_is_denial, label))
+    return (denied == opposite) is not any(fact.denies for fact in label)
 
 
 def _sides(fact: Fact) -> frozenset[Side]:
     """The sides of opposites that a fact is on."""
     listed = fact.keys if fact.kind is Kind.SIGN else fact.group
     return frozenset(side for side in listed if isinstance(side, tuple) and side != NOT)
-
-
-def _is_denial(fact: Fact) -> bool:
-    return fact.kind is Kind.SIGN and NOT[0] in fact.group
 
 
 def _is_whole(text: str, place: Span) -> bool:
@@ -376,22 +345,6 @@ def _is_whole(text: str, place: Span) -> bool:
 
 def _joins(before: str, after: str) -> bool:
     return bool(before and after) and before.isalnum() and after.isalnum() and max(before, after) < "\u0e00"
-
-
-def _date_parts(text: str) -> tuple[int, int, int] | None:
-    """Year, month and day of a date in a usual form, 0 for no day; None for other texts."""
-    stripped = text.strip()
-    if match := _ISO_DATE.match(stripped):
-        year, month, day = match[1], match[2], match[3]
-    elif match := _POINTED_DATE.match(stripped):
-        day, month, year = match[1], match[2], match[3]
-    else:
-        return None
-    try:
-        date(int(year), int(month), int(day or 1))
-    except ValueError:
-        return None
-    return int(year), int(month), int(day or 0)
 
 
 def flagged(values: Iterable[Value]) -> Iterator[Value]:
