@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from schemas.answer import Segment, SegmentCitation
 from tasks.answers.rendered import code_spans
 from tasks.answers.stretches import Stretches
-from tasks.text.sentences import Span, answer_sentences
+from tasks.text.sentences import Span, cached_sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def cut_segments(text: str, markers: Sequence[Marker], source_count: int) -> tup
     """
     groups = list(_groups(text, markers))
     ends = {_PUNCTUATION.match(text, group[-1].end).end() for group in groups}  # type: ignore[union-attr]
-    cuts = sorted(ends | {span.end for span in answer_sentences(text)} - _inside(groups) | {len(text)})
+    cuts = sorted(ends | {span.end for span in cached_sentences(text)} - _inside(groups) | {len(text)})
     segments: list[Segment] = []
     pending = deque(markers)
     start = 0

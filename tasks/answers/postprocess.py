@@ -21,7 +21,7 @@ from tasks.answers.parse import ParsedAnswer, is_storable, merge_repeated, parse
 from tasks.answers.rendered import Rendered, Writer, flow_of, strip_markers, write_markdown
 from tasks.answers.styles import manner_of
 from tasks.text.clauses import clause_spans
-from tasks.text.sentences import Span, answer_sentences
+from tasks.text.sentences import Span, cached_sentences
 from tasks.text.statements import Statement
 
 
@@ -209,7 +209,7 @@ def _sentences(rendered: Rendered, language: str | None) -> list[tuple[Span, int
     for piece in rendered.pieces:
         spans = [
             Span(a + piece.start, b + piece.start)
-            for a, b in answer_sentences(rendered.text[piece.start : piece.end], code)
+            for a, b in cached_sentences(rendered.text[piece.start : piece.end], code)
         ]
         reaches = [span.start for span in spans[1:]] + [piece.reach]
         sentences.extend(zip(spans, reaches, strict=True) if spans else ())

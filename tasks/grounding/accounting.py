@@ -163,30 +163,22 @@ class _Account:
 
         A word that leads several phrases there tells none of them from the others: "in the south ... in the north".
         """
-        leading = Counter(fact.role for fact in self.place)
+        roles = [fact.role for fact in self.place]
+        leading = Counter(roles)
         paired = set(self.pairs.values())
-        at = 0
-        while at < len(self.claim):
-            fact = self.claim[at]
-            end = at + 1
-            if at not in self.pairs and fact.role and leading[fact.role] == 1:
-                for there, other in enumerate(self.place):
-                    if there in paired or other.role != fact.role or fact.keys.isdisjoint(other.covers):
-                        continue
-                    while end < len(self.claim) and end not in self.pairs and not self.claim[end].role:
-                        step = there + end - at
-                        if (
-                            step >= len(self.place)
-                            or step in paired
-                            or self.claim[end].keys.isdisjoint(self.place[step].covers)
-                        ):
-                            break
-                        end += 1
-                    for own in range(at, end):
-                        self.pairs[own] = there + own - at
-                        paired.add(there + own - at)
+        for at, fact in enumerate(self.claim):
+            if at in self.pairs or not fact.role or leading[fact.role] != 1:
+                continue
+            for own, there in zip(range(at, len(self.claim)), range(roles.index(fact.role), len(roles)), strict=False):
+                if (
+                    own in self.pairs
+                    or there in paired
+                    or (own > at and self.claim[own].role)
+                    or self.claim[own].keys.isdisjoint(self.place[there].covers)
+                ):
                     break
-            at = end
+                self.pairs[own] = there
+                paired.add(there)
 
     def _keeps_roles(self) -> bool:
         return all(

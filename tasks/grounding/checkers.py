@@ -283,10 +283,10 @@ class _Reading:
         decision = self.decision
         if decision.verdict is not Verdict.UNDECIDED and decision.place is not None:
             return (decision.place,)
-        windows = [(match, self.search.span(match, self.text.content)) for match in self._measurement.windows]
         return tuple(
             Evidence(source_index=match.source_index, start=span.start, end=span.end, score=round(match.score, 4))
-            for match, span in windows
+            for match in self._measurement.windows
+            for span in [self.search.span(match, self.text.content)]
         )
 
 

@@ -100,7 +100,7 @@ class Decider:
         best: tuple[tuple[bool, int], Account, _Place] | None = None
         for place in self._places:
             result = account(self._claim, place.facts, self._named(place.source), self._is_elsewhere)
-            if not self._claim.has_lists and len(place.facts.tokens) != len(self._claim.tokens):
+            if not self._claim.has_lists and len(place.facts.facts) != len(self._claim.facts):
                 # Without lists of words, what is left out may deny all the rest.
                 result = Account(supported=False, missing=result.missing)
             if result.supported:
@@ -128,16 +128,18 @@ class Decider:
 
     def _is_elsewhere(self, fact: Fact) -> bool:
         """Tells whether a word of the claim stands anywhere in the sources."""
-        return all(
-            self._search.holds(stem) for stem in stems_of(words(self._claim.text[fact.start : fact.end])) if stem
-        )
+        return all(self._held(fact))
+
+    def _held(self, fact: Fact) -> list[bool]:
+        """Tells of each word of a fact of the claim whether any source has it."""
+        return [self._search.holds(stem) for stem in stems_of(words(self._claim.of(fact))) if stem]
 
     def _surfaces(self, facts: Iterable[Fact]) -> tuple[str, ...]:
-        return tuple(self._claim.text[fact.start : fact.end] for fact in facts)
+        return tuple(map(self._claim.of, facts))
 
     def _contradiction(self, place: _Place, own: Fact | None, other: Fact | None, kind: ErrorKind) -> Decision:
-        claim_words = self._claim.text[own.start : own.end] if own else self._claim.text.strip()
-        source_words = place.facts.text[other.start : other.end] if other else place.facts.text.strip()
+        claim_words = self._claim.of(own) if own else self._claim.text.strip()
+        source_words = place.facts.of(other) if other else place.facts.text.strip()
         return Decision(
             Verdict.CONTRADICTED,
             _evidence(place),
@@ -218,7 +220,7 @@ class Decider:
     def _is_in_its_place(self, fact: Fact, place: _Place, at: int) -> bool:
         """Tells whether a name of a place stands where the claim has another one: behind the same word, or beside the same fact."""
         other = place.facts.facts[at]
-        if len(self._claim.text[fact.start : fact.end]) == 1:
+        if len(self._claim.of(fact)) == 1:
             return False
         if fact.role and fact.role == other.role:
             return True
@@ -236,8 +238,8 @@ class Decider:
             return True
         if fact.kind is not Kind.NAME:
             return False
-        stems = [stem for stem in stems_of(words(self._claim.text[fact.start : fact.end])) if stem]
-        return not stems or any(map(self._search.holds, stems))
+        held = self._held(fact)
+        return not held or any(held)
 
     @cached_property
     def _numbers(self) -> list[Fact]:

@@ -24,7 +24,12 @@ def false_denials(
     claims = tuple(CheckedClaim(readings[place].denied, Span(0, 0)) for place in places)
     findings = checkers[CheckerName.LEXICAL].check(CheckInput(request, claims))
     return {
-        place: _contradiction(finding)
+        place: ClaimFinding(
+            verdict=Verdict.CONTRADICTED,
+            score=round(1 - (finding.score or 0), 4),
+            evidence=finding.evidence,
+            reason="it denies what a source says",
+        )
         for place, finding in zip(places, findings, strict=True)
         if _is_said(request, finding)
     }
@@ -37,14 +42,4 @@ def _is_said(request: JobRequest, finding: ClaimFinding) -> bool:
     return not any(
         NEGATION in stems_of(words(request.context[place.source_index].content[place.start : place.end]))
         for place in finding.evidence
-    )
-
-
-def _contradiction(finding: ClaimFinding) -> ClaimFinding:
-    assert finding.score is not None
-    return ClaimFinding(
-        verdict=Verdict.CONTRADICTED,
-        score=round(1 - finding.score, 4),
-        evidence=finding.evidence,
-        reason="it denies what a source says",
     )

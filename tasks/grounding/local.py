@@ -4,7 +4,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from schemas.generation import CheckerName
 from schemas.grounding import Evidence, Verdict
@@ -86,8 +86,9 @@ class Local:
     def _scored(self, answer: CheckInput, positions: Sequence[int]) -> Iterator[tuple[int, list["_ScoredPassage"]]]:
         """Scores the passages of each position; all pairs of the answer go to the model at once."""
         chosen = list(self._chosen(answer, positions))
+        contents = [source.content for source in answer.request.context]
         pairs = [
-            (passage.text(answer.request), _without_gaps(answer.claims[at].text))
+            (contents[passage.source_index][passage.start : passage.end], _without_gaps(answer.claims[at].text))
             for at, chosen_passages in chosen
             for passage in chosen_passages
         ]
@@ -100,7 +101,7 @@ class Local:
         for position, chosen_passages in chosen:
             yield position, [_ScoredPassage(passage, float(next(scores))) for passage in chosen_passages]
 
-    def _chosen(self, answer: CheckInput, positions: Sequence[int]) -> Iterator[tuple[int, list["Passage"]]]:
+    def _chosen(self, answer: CheckInput, positions: Sequence[int]) -> Iterator[tuple[int, list[Evidence]]]:
         content = {position: content_words(words(answer.claims[position].text)) for position in positions}
         search = search_sources(answer.request.context, frozenset[str]().union(*content.values()))
         for position in positions:
@@ -130,7 +131,7 @@ class Local:
         return ClaimFinding(
             verdict=Verdict.SUPPORTED if supported else denied,
             score=round(probability, 4),
-            evidence=(best.passage.evidence(round(alone, 4)),),
+            evidence=(best.passage.model_copy(update={"score": round(alone, 4)}),),
             miscited=miscited,
             reason=self._reason(alone, supported=supported, miscited=miscited),
         )
@@ -142,25 +143,8 @@ class Local:
         return f"supported by a source that it does not cite; {says}" if miscited else says
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A stretch of a source for the model."""
-
-    source_index: int
-    span: Span
-
-    def text(self, request: JobRequest) -> str:
-        """Its exact words."""
-        return request.context[self.source_index].content[self.span.start : self.span.end]
-
-    def evidence(self, score: float) -> Evidence:
-        """The passage as evidence."""
-        return Evidence(source_index=self.source_index, start=self.span.start, end=self.span.end, score=score)
-
-
-@dataclass(frozen=True, slots=True)
-class _ScoredPassage:
-    passage: Passage
+class _ScoredPassage(NamedTuple):
+    passage: Evidence
     logit: float
 
 
@@ -238,7 +222,7 @@ def is_sure(score: float | None) -> bool:
 
 def passages(
     search: SourceSearch, request: JobRequest, claim: CheckedClaim, content: frozenset[str], room: int
-) -> list[Passage]:
+) -> list[Evidence]:
     """Chooses passages for a claim, best first: of its cited sources, then of any; beginnings if its words stand nowhere.
 
     Args:
@@ -253,8 +237,8 @@ def passages(
     matches.sort(key=lambda match: (-match.score, match.source_index, match.window))
     chosen = [match for match in matches if match.source_index in cited][:OF_CITED]
     chosen += [match for match in matches if match not in chosen][: PASSAGES - len(chosen)]
-    windows = [Passage(match.source_index, search.around(match, room)) for match in chosen]
-    return windows or [
-        Passage(source, Span(0, min(len(request.context[source].content), room, HEAD_CHARACTERS)))
+    places = [(match.source_index, search.around(match, room)) for match in chosen] or [
+        (source, Span(0, min(len(request.context[source].content), room, HEAD_CHARACTERS)))
         for source in (sorted(cited) or range(len(request.context)))[:PASSAGES]
     ]
+    return [Evidence(source_index=source, start=span.start, end=span.end) for source, span in places]

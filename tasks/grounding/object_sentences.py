@@ -32,7 +32,13 @@ def check_sentences(request: JobRequest, name: str, data: Mapping[str, Any]) -> 
     lexical = Lexical()
 
     def find(leaf: Leaf) -> ClaimFinding | None:
-        return _finding(request, str(leaf.value), lexical, is_open=leaf.path.startswith(_OPEN_POINTS))
+        text = str(leaf.value)
+        reading = read_statement(text)
+        if reading.reason is not None:
+            return false_denials(request, (reading,), {CheckerName.LEXICAL: lexical}).get(0)
+        finding = lexical.check(CheckInput(request, (CheckedClaim(text, Span(0, len(text))),)))[0]
+        is_open = leaf.path.startswith(_OPEN_POINTS)
+        return None if is_open and finding.verdict in {Verdict.SUPPORTED, Verdict.UNDECIDED} else finding
 
     return tuple(check_leaves(leaves(data, requested_schema(name), free), find))
 
@@ -50,12 +56,3 @@ def check_leaves(listed: Iterable[Leaf], find: Callable[[Leaf], ClaimFinding | N
             yield Value(
                 path=leaf.path, value=leaf.value, verdict=verdict, evidence=finding.evidence, reason=finding.reason
             )
-
-
-def _finding(request: JobRequest, text: str, lexical: Lexical, *, is_open: bool) -> ClaimFinding | None:
-    """The finding on a sentence; None for one that states nothing, or that no source has to say."""
-    reading = read_statement(text)
-    if reading.reason is not None:
-        return false_denials(request, (reading,), {CheckerName.LEXICAL: lexical}).get(0)
-    finding = lexical.check(CheckInput(request, (CheckedClaim(text, Span(0, len(text))),)))[0]
-    return None if is_open and finding.verdict in {Verdict.SUPPORTED, Verdict.UNDECIDED} else finding

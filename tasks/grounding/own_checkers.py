@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.job import JobRequest
 from tasks.grounding.checkers import CheckInput, ClaimFinding
 from tasks.text.time_limit import OutOfTime, ensure_time
 
@@ -78,12 +77,10 @@ def _validate(findings: Sequence[ClaimFinding], answer: CheckInput) -> None:
         if not isinstance(finding, ClaimFinding):
             raise TypeError(f"a finding is a {type(finding).__name__}, not a ClaimFinding")
         for evidence in finding.evidence:
-            if not _exists(answer.request, evidence.source_index, evidence.start, evidence.end):
+            if not any(
+                index == evidence.source_index and 0 <= evidence.start < evidence.end <= len(source.content)
+                for index, source in enumerate(answer.request.context)
+            ):
                 raise ValueError(
                     f"evidence at {evidence.start}-{evidence.end} of source {evidence.source_index} does not exist"
                 )
-
-
-def _exists(request: JobRequest, source_index: int, start: int, end: int) -> bool:
-    within = 0 <= source_index < len(request.context)
-    return within and 0 <= start < end <= len(request.context[source_index].content)

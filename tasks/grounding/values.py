@@ -4,7 +4,6 @@ The evidence are the passages that the answer quotes and those that support its 
 unit, a date by its parts, a name by its words, a yes or no by the denials in the passage about its name, and a longer text by
 the lexical check. A number that stands beside the words of another value of the object is flagged, too.
 """
-# ruff: noqa: RUF001 - typographic characters are meant
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -31,7 +30,6 @@ _SHORT_TEXT = 5
 _LEAST_LABEL = 0.5
 """Least share of the words of a yes or no that a sentence must have to be about it."""
 _ISO_DATE = re.compile(r"(\d{4})-(\d{2})(?:-(\d{2}))?(?:[T ](\d{2}):(\d{2})(?::[\d.]+)?(?:Z|[+-]\d{2}:?\d{2})?)?\Z")
-_NUMBER_TEXT = re.compile(r"[-+]?[€$£¥]?\s?\d[\d.,'’\s]*(?:\s?[%€$£¥])?\Z")
 
 _PERCENT = ("%", 1.0)
 
@@ -85,7 +83,7 @@ class _Values:
             if _has_value(value, units, fact)
         ]
         if not matches:
-            return ClaimFinding(Verdict.UNSUPPORTED, reason=self._elsewhere(value, units))
+            return ClaimFinding(Verdict.UNSUPPORTED, reason=NOT_QUOTED)
         own = self._own_words(leaf)
         own_matches = [(sentence, fact) for sentence, fact in matches if own & sentence.content]
         if own and not own_matches:
@@ -106,11 +104,15 @@ class _Values:
 
     def _units(self, leaf: Leaf) -> tuple[tuple[str, float], ...]:
         """The dimensions and factors that the names of a number ask for: the months of ``tenant_months``."""
-        for word in reversed(leaf.names):
-            for table in self._tables:
-                if meanings := _unit_of_name(table, word):
-                    return meanings
-        return ()
+        return next(filter(None, map(self._unit, reversed(leaf.names))), ())
+
+    def _unit(self, name: str) -> tuple[tuple[str, float], ...]:
+        """The dimensions and factors of a unit that a field is named by; symbols of a letter or two are no names."""
+        if name == "percentage":
+            return (_PERCENT,)
+        if len(name) <= 2 and name.isascii():  # noqa: PLR2004 - kg is a name, but so is no
+            return ()
+        return next(filter(None, (table.unit(name) for table in self._tables)), ())
 
     def _own_words(self, leaf: Leaf) -> frozenset[str]:
         """The words of a value's names that no other number of the object has: ``tenant`` beside ``landlord``."""
@@ -119,8 +121,7 @@ class _Values:
         return own - frozenset[str]().union(*shared) if shared else own
 
     def _names(self, leaf: Leaf) -> frozenset[str]:
-        listed = [word for text in leaf.names for word in words(text)]
-        return content_words([word for word in listed if not any(_unit_of_name(table, word) for table in self._tables)])
+        return content_words(word for text in leaf.names for word in words(text) if not self._unit(word))
 
     def _listed_otherwise(self, leaf: Leaf, sentence: Sentence, number: Fact) -> Fact | None:
         """The number that a sentence lists for a value, if it is another one.
@@ -140,13 +141,6 @@ class _Values:
         listed = numbers[sorted(places.values()).index(places[leaf.path])]
         return None if set(listed.amounts) & set(number.amounts) else listed
 
-    def _elsewhere(self, value: float, units: tuple[tuple[str, float], ...]) -> str:
-        for index, source in enumerate(self.request.context[:50]):
-            facts = read_facts(source.content[:20_000], self.quoted.language).facts
-            if any(_has_value(value, units, fact) for fact in facts):
-                return f"{NOT_QUOTED}; context[{index}] has it"
-        return f"{NOT_QUOTED} and in no source"
-
     # ---- texts ----
 
     def _text(self, leaf: Leaf, text: str) -> ClaimFinding:
@@ -156,13 +150,10 @@ class _Values:
             return self._date(text, *date)
         if any(locate(text, str(value)) is not None for value in self.quoted.titles):
             return ClaimFinding(Verdict.SUPPORTED, reason="it stands in the metadata of a quoted source")
-        if _NUMBER_TEXT.match(text.strip()):
-            numbers = [fact for fact in read_facts(text, self.quoted.language).facts if fact.amounts]
-            if len(numbers) == 1:
-                return self._number(leaf, min(numbers[0].amounts))
         content = content_words(words(text.replace("_", " ")))
         if len(content) > _SHORT_TEXT:
-            return self._statement(text)
+            claim = CheckedClaim(text, Span(0, len(text)))
+            return self._lexical.check(CheckInput(self.request, (claim,)))[0]
         return self._phrase(leaf, text.replace("_", " "), content)
 
     def _verbatim(self, leaf: Leaf, text: str) -> Evidence | None:
@@ -203,11 +194,6 @@ class _Values:
             return ClaimFinding(Verdict.UNSUPPORTED, reason=NOT_QUOTED)
         return ClaimFinding(Verdict.UNSUPPORTED, reason="no quoted sentence has all its words")
 
-    def _statement(self, text: str) -> ClaimFinding:
-        """A longer text is a claim like those of the answer."""
-        claim = CheckedClaim(text, Span(0, len(text)))
-        return self._lexical.check(CheckInput(self.request, (claim,)))[0]
-
     def _date_of(self, text: str) -> tuple[int, int, int] | None:
         """Year, month and day of a date, 0 for no day; None for other texts."""
         if match := _ISO_DATE.match(text.strip()):
@@ -220,7 +206,7 @@ class _Values:
         for sentence in self.quoted.sentences:
             for fact in sentence.facts.facts:
                 # 3/5/2024 may be read both ways.
-                is_swapped = ("date", year, day, month) in fact.keys and "/" in sentence.text[fact.start : fact.end]
+                is_swapped = ("date", year, day, month) in fact.keys and "/" in sentence.facts.of(fact)
                 if is_swapped or ("date", year, month, day) in fact.covers:
                     return ClaimFinding(Verdict.SUPPORTED, evidence=(sentence.place(fact),))
         return ClaimFinding(Verdict.UNSUPPORTED, reason=f"the date {text} {NOT_QUOTED.removeprefix('it ')}")
@@ -237,19 +223,14 @@ class _Values:
         ]
         share = max(shares)
         best = self.quoted.sentences[shares.index(share)]
-        if share < _LEAST_LABEL and (
-            self.quoted.language in {None, "en"} or (names | own) & _folded(self.quoted.all_words)
-        ):
-            return ClaimFinding(Verdict.UNSUPPORTED, reason="no quoted passage speaks of it")
-        if share < _LEAST_LABEL:
-            # The names are in another language than the sources: only denials can be compared.
-            agreeing = [sentence for sentence in self.quoted.sentences if sentence.denies(()) is not leaf.value]
-            if agreeing:
-                return ClaimFinding(Verdict.SUPPORTED, evidence=(agreeing[0].evidence(),))
-            best = self.quoted.sentences[0]
-            affirmed = not best.denies(())
-        else:
+        if share >= _LEAST_LABEL:
             affirmed = _affirms(best, label, names | own)
+        elif self.quoted.language in {None, "en"} or (names | own) & _folded(self.quoted.all_words):
+            return ClaimFinding(Verdict.UNSUPPORTED, reason="no quoted passage speaks of it")
+        else:
+            # The names are in another language than the sources: only denials can be compared.
+            best = next((each for each in self.quoted.sentences if each.denies(()) is not leaf.value), best)
+            affirmed = not best.denies(())
         if affirmed is leaf.value:
             return ClaimFinding(Verdict.SUPPORTED, evidence=(best.evidence(),))
         reason = f"the quoted passage says {'yes' if affirmed else 'no'}"
@@ -263,17 +244,8 @@ def _is_number(leaf: Leaf) -> bool:
     return isinstance(leaf.value, int | float) and not isinstance(leaf.value, bool)
 
 
-def _unit_of_name(table: FactWords, word: str) -> tuple[tuple[str, float], ...]:
-    """The dimensions and factors of a unit that a field is named by; symbols of a letter or two are no names."""
-    if word == "percentage":
-        return (_PERCENT,)
-    return table.unit(word) if len(word) > 2 or not word.isascii() else ()  # noqa: PLR2004 - kg is a name, but so is no
-
-
 def _has_value(value: float, units: tuple[tuple[str, float], ...], fact: Fact) -> bool:
     """Tells whether a fact of a source is a number exactly, in its unit or in another of the same kind."""
-    if not fact.amounts and ("", value) not in fact.covers:
-        return False
     shares = [value, value * 100] if _PERCENT[0] in fact.group and units in {(), (_PERCENT,)} else [value]
     if units and fact.group.isdisjoint({"", "date"}):
         stated = {key for key in fact.keys if isinstance(key, tuple)}
@@ -283,7 +255,7 @@ def _has_value(value: float, units: tuple[tuple[str, float], ...], fact: Fact) -
             for share in shares
             for dimension, factor in units
         )
-    return any(_same(share, amount) for share in shares for amount in fact.amounts) or ("", value) in fact.covers
+    return any(_same(share, amount) for share in shares for amount in fact.amounts)
 
 
 def _rivals(fact: Fact, other: Fact) -> bool:
@@ -298,7 +270,7 @@ def _same(value: float, other: float) -> bool:
 
 
 def _contradicted(sentence: Sentence, fact: Fact) -> ClaimFinding:
-    phrase = sentence.text[fact.start : fact.end]
+    phrase = sentence.facts.of(fact)
     return ClaimFinding(
         Verdict.CONTRADICTED, evidence=(sentence.place(fact),), reason=f"the quoted passage about it says {phrase}"
     )

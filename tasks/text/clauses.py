@@ -205,7 +205,6 @@ def _begins_clause(text: str, joint: re.Match[str]) -> bool:
     return any(
         _is_clause(text[at : at + _REACH], _grammars()[code], needs_subject=needs_subject, contrast=contrast)
         for code in codes
-        if not needs_subject or code == "ar" or first_word in _grammars()[code].subjects
     )
 
 
@@ -217,9 +216,7 @@ def _conjunction(joint: re.Match[str]) -> str:
 def _is_contrast(joint: re.Match[str]) -> bool:
     """Tells whether a joint never stands between mere words."""
     conjunction = _conjunction(joint)
-    return joint.group().strip()[:1] in {";", "؛", "；"} or (
-        conjunction.split()[:1] != [] and conjunction.split()[0] in _words("contrasts")
-    )
+    return joint.group().strip()[:1] in {";", "؛", "；"} or not _words("contrasts").isdisjoint(conjunction.split()[:1])
 
 
 def _languages(first: str, conjunction: str, joint: re.Match[str]) -> Sequence[str]:
@@ -243,7 +240,7 @@ def _is_clause(text: str, grammar: _Grammar, *, needs_subject: bool, contrast: b
     arabic = grammar.code == "ar"
     end = _ENDS_CLAUSE.search(text)
     surface = _WORD.findall(text[: end.start()] if end else text)[:_LATEST_VERB]
-    words = [plain_arabic(word) for word in surface] if arabic else [word.lower() for word in surface]
+    words = [plain_arabic(word.lower()) for word in surface]
     has_subject = words[0] in grammar.subjects
     if len(words) < _LEAST_WORDS - arabic or (needs_subject and not (has_subject or arabic)):
         return False

@@ -16,12 +16,6 @@ UNITS = Path(__file__).parent / "units.json"
 Side = tuple[str, int]
 """A group of words that exclude one another, and the side of it that a word is on."""
 NOT: Side = ("not", 0)
-IF: Side = ("if", 0)
-EXCEPT: Side = ("except", 0)
-INCLUDED: Side = ("except", 1)
-ONLY: Side = ("only", 0)
-LEAST: Side = ("limit", 0)
-MOST: Side = ("limit", 1)
 AMOUNTS = frozenset({"limit", "direction 3", "direction 4", "direction 5"})
 """Groups that bound a number: at most, more than."""
 BINDING = frozenset({"not", "if", "except", "only"})
@@ -124,13 +118,13 @@ def _signs(table: Mapping[str, Any]) -> dict[str, tuple[tuple[tuple[str, ...], f
         for side, member in _members(entry):
             add([member], (f"direction {group}", side))
     add([*table.get("negations", "").split(), *table.get("denials", ())], NOT)
-    add(cases.get("conditional", "").split(), IF)
-    add(cases.get("exceptions", "").split(), EXCEPT)
-    add(cases.get("included", "").split(","), INCLUDED)
-    add(cases.get("restrictive", "").split(), ONLY)
+    add(cases.get("conditional", "").split(), ("if", 0))
+    add(cases.get("exceptions", "").split(), ("except", 0))
+    add(cases.get("included", "").split(","), ("except", 1))
+    add(cases.get("restrictive", "").split(), ("only", 0))
     for place in ("before", "behind"):
-        add(limits.get(f"least_{place}", "").split(", "), LEAST)
-        add(limits.get(f"most_{place}", "").split(", "), MOST)
+        add(limits.get(f"least_{place}", "").split(", "), ("limit", 0))
+        add(limits.get(f"most_{place}", "").split(", "), ("limit", 1))
     for word in table.get("modals", "").split():
         add([word], (word, 0))
     signs: dict[str, list[tuple[tuple[str, ...], frozenset[Side]]]] = {}

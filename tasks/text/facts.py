@@ -58,12 +58,15 @@ OF = "of"
 
 
 class FactText(NamedTuple):
-    """The facts of a sentence; ``tokens`` are all its words and signs, for texts in a language without lists."""
+    """The facts of a sentence; those of a language without lists are all its words."""
 
     text: str
     facts: tuple[Fact, ...]
-    tokens: tuple[str, ...]
     has_lists: bool
+
+    def of(self, fact: Fact) -> str:
+        """The words of one of its facts."""
+        return self.text[fact.start : fact.end]
 
 
 _TOKEN = re.compile(
@@ -137,11 +140,6 @@ class _Token(NamedTuple):
     end: int
 
 
-def _root_and_opposites(text: str, low: str, words: FactWords) -> tuple[frozenset[Hashable], frozenset[Hashable]]:
-    root = root_of(low, words.endings, words.code, noun=text[0].isupper())
-    return frozenset({root}), words.opposites.get(root, frozenset())
-
-
 class _Plain(NamedTuple):
     """A word that means the same wherever it stands: one of content, with a root, or a function word."""
 
@@ -166,7 +164,13 @@ def _plain(text: str, words: FactWords) -> _Plain | None:
         return _Plain()
     if len(low) == 1 or words.unit(text):
         return None
-    return _Plain(*_root_and_opposites(text, low, words))
+    return _content(text, words)
+
+
+def _content(text: str, words: FactWords) -> _Plain:
+    """The meaning of a word of content."""
+    root = root_of(text.casefold(), words.endings, words.code, noun=text[0].isupper())
+    return _Plain(frozenset({root}), words.opposites.get(root, frozenset()))
 
 
 _MOST_WORDS = 32_768
@@ -201,8 +205,7 @@ class _Reader:
         at = 0
         while at < len(self._tokens):
             at = self._read(at)
-        tokens = tuple(token.low for token in self._tokens if token.kind != "break")
-        return FactText(self._text, tuple(self._facts), tokens, self._words.has_lists)
+        return FactText(self._text, tuple(self._facts), self._words.has_lists)
 
     def _add(
         self,
@@ -286,12 +289,12 @@ class _Reader:
                 Kind.WORD, token.start, token.end, frozenset(("unit", *each) for each in times), frozenset({"unit"})
             )
             return at + 1
-        self._add_word(token, *_root_and_opposites(token.text, token.low, words))
+        self._add_word(token, _content(token.text, words))
         return at + 1
 
     def _add_plain(self, at: int, plain: _Plain) -> int:
         if plain.root:
-            self._add_word(self._tokens[at], plain.root, plain.opposites)
+            self._add_word(self._tokens[at], plain)
         else:
             self._role = plain.role or self._role or plain.case
         return at + 1
@@ -304,9 +307,9 @@ class _Reader:
         before = self._plain[self._tokens[at - 1].text]
         return before is not None and bool(before.root)
 
-    def _add_word(self, token: _Token, root: frozenset[Hashable], opposites: frozenset[Hashable]) -> None:
+    def _add_word(self, token: _Token, plain: _Plain) -> None:
         is_name = token.text[0].isupper() and not self._opens and not self._words.nouns_in_capitals
-        self._add(Kind.NAME if is_name else Kind.WORD, token.start, token.end, root, opposites)
+        self._add(Kind.NAME if is_name else Kind.WORD, token.start, token.end, plain.root, plain.opposites)
 
     def _sign(self, start: int, end: int, sides: frozenset[Side]) -> None:
         self._add(Kind.SIGN, start, end, sides, frozenset(group for group, _ in sides))
@@ -435,7 +438,7 @@ class _Reader:
         end, factor = self._scale_behind(stop, money=False)
         unit = self._unit_behind(end)
         if unit is None and end == stop and last == at + 1:
-            self._add_word(token, *_root_and_opposites(token.text, token.low, self._words))
+            self._add_word(token, _content(token.text, self._words))
             return at + 1
         meanings, end = unit or ((), end)
         self._quantity(token.start, end, ((value + digit) * factor,), meanings)

@@ -84,12 +84,6 @@ def _votes() -> Mapping[str, tuple[tuple[str, float], ...]]:
     }
 
 
-@cache
-def _own_letters() -> Mapping[str, frozenset[str]]:
-    """The letters that tell a language from the others."""
-    return {code: frozenset(language_tables()[code].get("letters", "")) for code in _function_words()}
-
-
 def language_of(text: str) -> str | None:
     """The ISO 639-1 code of a text's language; None without a clear sign.
 
@@ -109,7 +103,7 @@ def language_of(text: str) -> str | None:
     for word in filter(votes.__contains__, latin):
         for code, share in votes[word]:
             scores[code] += share
-    for code, letters in _own_letters().items() if not text.isascii() else ():
-        scores[code] += _LETTER_WEIGHT * sum(map(text.count, letters))
+    for code in scores if not text.isascii() else ():
+        scores[code] += _LETTER_WEIGHT * sum(map(text.count, language_tables()[code].get("letters", "")))
     best, next_best = sorted(scores, key=lambda code: -scores[code])[:2]
     return best if scores[best] > scores[next_best] else None

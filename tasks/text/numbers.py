@@ -13,8 +13,6 @@ _DECIMAL_COMMA = re.compile(r"\d+,\d+")
 @lru_cache(maxsize=4096)
 def number(word: str) -> str:
     """The normal spelling of a number; a date or a section number stays unchanged."""
-    if word.isdecimal():
-        return word.lstrip("0") or "0"
     plain = word
     if _GROUPED.fullmatch(word):
         mark = word.lstrip("0123456789")[0]

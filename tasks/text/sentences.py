@@ -86,13 +86,13 @@ def sentence_spans(text: str, language: str = "en") -> list[Span]:
     return spans
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def _short_sentences(text: str, language: str) -> tuple[Span, ...]:
     return tuple(sentence_spans(text, language))
 
 
-def answer_sentences(text: str, language: str = "en") -> Sequence[Span]:
-    """The sentences of an answer; cached, because its parts are cut from it and then located in it."""
+def cached_sentences(text: str, language: str = "en") -> Sequence[Span]:
+    """The sentences of a part of an answer, or of a paragraph; cached, because they are cut again where they are located, or cited."""
     return _short_sentences(text, language) if len(text) <= _LONGEST_CACHED else sentence_spans(text, language)
 
 

@@ -1,7 +1,7 @@
 """Indexes a source by passages: which of them hold a word or a number."""
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -14,13 +14,11 @@ from tasks.text.memo import Memo
 from tasks.text.sentences import (
     BREAK,
     Passage,
-    Span,
     latin_of_spans,
     letters_of,
     number_tokens,
     numbers_of_token,
     passage_spans,
-    sentence_spans,
     words,
     words_of_spans,
 )
@@ -53,12 +51,31 @@ class SourceIndex:
     @cached_property
     def numbers(self) -> tuple[str, ...]:
         """The stems of its numbers, with ``BREAK`` between passages; empty for a source with other than Latin letters."""
-        return () if self._latin is None else number_stems(self._latin)
+        if self._latin is None:
+            return ()
+        return tuple(chain.from_iterable(map(_NUMBER_STEMS.__getitem__, number_tokens(self._latin))))
 
     def postings(self, vocabulary: frozenset[str]) -> Postings:
         """Inverted index of the vocabulary: for each of its words in the source the passages, in order."""
+        searched = vocabulary | _MARK
         numbers = self.numbers if any(stem[0] <= _DIGIT_END for stem in vocabulary) else ()
-        return postings_of(vocabulary, self.stems, numbers)
+        postings: Postings = {}
+        piece = 0
+        for stem in filter(searched.__contains__, self.stems):
+            if stem == BREAK:
+                piece += 1
+            elif (pieces := postings.get(stem)) is None:
+                postings[stem] = [piece]
+            elif pieces[-1] != piece:
+                pieces.append(piece)
+        piece = 0
+        for number in filter(searched.__contains__, numbers):
+            if number == BREAK:
+                piece += 1
+            elif piece not in (pieces := postings.setdefault(number, [])):
+                # A number word may stand further on.
+                insort(pieces, piece)
+        return postings
 
 
 _DIGIT_END = "9"
@@ -67,33 +84,6 @@ _DIGIT_END = "9"
 # ---- words and numbers ------------------------------------------------------------------------------------------------
 
 _MARK = frozenset({BREAK})
-
-
-def postings_of(searched: frozenset[str], stems: Iterable[str], numbers: Iterable[str]) -> Postings:
-    """The passages of each of the searched stems among the stems and numbers of a source, with ``BREAK`` between passages."""
-    searched |= _MARK
-    postings: Postings = {}
-    piece = 0
-    for stem in filter(searched.__contains__, stems):
-        if stem == BREAK:
-            piece += 1
-        elif (pieces := postings.get(stem)) is None:
-            postings[stem] = [piece]
-        elif pieces[-1] != piece:
-            pieces.append(piece)
-    piece = 0
-    for number in filter(searched.__contains__, numbers):
-        if number == BREAK:
-            piece += 1
-        elif piece not in (pieces := postings.setdefault(number, [])):
-            # A number word may stand further on.
-            insort(pieces, piece)
-    return postings
-
-
-def number_stems(latin: bytes) -> tuple[str, ...]:
-    """The stems of the numbers of ``latin_of_spans``, with ``BREAK`` between spans."""
-    return tuple(chain.from_iterable(map(_NUMBER_STEMS.__getitem__, number_tokens(latin))))
 
 
 def _stems_of_token(token: bytes) -> tuple[str, ...]:
@@ -133,15 +123,9 @@ _cached_passages = lru_cache(maxsize=512)(passage_spans)
 _cached_index = lru_cache(maxsize=512)(SourceIndex)
 
 
-@lru_cache(maxsize=512)
-def exact_sentences(paragraph: str) -> tuple[Span, ...]:
-    """The exact sentences of a paragraph, for quotes; cached like the indexes."""
-    return tuple(sentence_spans(paragraph))
-
-
 def forget() -> None:
     """Empties the caches, for measurements."""
-    for cache in (_cached_index, _cached_passages, exact_sentences, text_stems):
+    for cache in (_cached_index, _cached_passages, text_stems):
         cache.cache_clear()
 
 

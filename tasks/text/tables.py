@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from itertools import starmap
+from itertools import starmap, zip_longest
 
 _SEPARATOR = frozenset("|:- \t")
 """The characters of the line below the heads of a table in Markdown."""
@@ -24,11 +24,9 @@ def row_sentences(content: str, place: int) -> Iterator[str]:
     if line.count("|") < 2:  # noqa: PLR2004 - one bar is no row
         return
     cells = _cells(line)[:_MOST_COLUMNS]
-    heads = _heads(content, place)[: len(cells)]
-    heads += [""] * (len(cells) - len(heads))
-    columns = list(zip(heads, cells, strict=True))
+    columns = list(zip_longest(_heads(content, place)[: len(cells)], cells, fillvalue=""))
     yield "; ".join(f"{head} {cell}" for head, cell in columns)
-    row = f"{cells[0]}; {heads[0]}"
+    row = f"{cells[0]}; {columns[0][0]}"
     for head, cell in starmap(_with_unit, columns[1:]):
         yield f"{row}; {head}; {cell}"
         if head:

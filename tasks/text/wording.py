@@ -114,7 +114,7 @@ _NUMERAL = re.compile(r"([0-9][0-9]*(?:[.,'’][0-9]+)*)[ \u00a0\u202f-]?([^\W\d
 def numbers_in(text: str) -> frozenset[str]:
     """All readings of the numbers in digits in a text: as written, scaled, and the parts of dates."""
     numerals = set(_NUMERAL.findall(text))
-    values = {numeral if numeral.isdecimal() and numeral[0] != "0" else number(numeral) for numeral, _ in numerals}
+    values = {number(numeral) for numeral, _ in numerals}
     powers = word_values("powers_of_ten")
     for numeral, following in numerals:
         if numeral.count(".") > 1 or (following and following.lower() in powers):

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from tasks.text.sentences import FILLED_LINE, Passage, Span
-from tasks.text.source_index import exact_sentences
+from tasks.text.sentences import FILLED_LINE, Passage, Span, cached_sentences
 
 LEAST_WORDS = 4
 """Words; a shorter sentence is a heading or a fragment."""
@@ -96,7 +95,7 @@ class Reader:
         end = after if after >= 0 else min(len(content), span.end + _FARTHEST)
         overlap = [
             (first, last)
-            for first, last in exact_sentences(content[start:end])
+            for first, last in cached_sentences(content[start:end])
             if start + first < span.end and span.start < start + last
         ]
         return Span(start + overlap[0][0], start + overlap[-1][1]) if overlap else span

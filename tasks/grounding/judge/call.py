@@ -145,14 +145,9 @@ def _with_verdicts(request: JudgeRequest, cached: Sequence[tuple[Sequence[int], 
         request: the request without cached verdicts.
         cached: the positions of equal pairs, with the place of the verdict on them.
     """
-    at: dict[UUID, dict[int, int]] = {}
-    for positions, verdict in cached:
-        at.setdefault(verdict.attempt_id, {})[verdict.number] = positions[0]
-    replies = {verdict.attempt_id: verdict.reply for _, verdict in cached}
-    by_attempt = {attempt: read_pairs(request, replies[attempt], numbers) for attempt, numbers in at.items()}
     findings = {}
     for positions, verdict in cached:
-        finding = by_attempt[verdict.attempt_id][verdict.number]
+        (finding,) = read_pairs(request, verdict.reply, {verdict.number: positions[0]}).values()
         if finding.verdict is not None:
             origin = ReusedFrom(job_id=verdict.job_id, attempt_id=verdict.attempt_id, number=verdict.number)
             findings.update(dict.fromkeys(positions, replace(finding, reused_from=origin)))

@@ -89,12 +89,12 @@ def ask(
         wide: for each of them the parts of the sources in the prompt: its windows, maybe with their neighbours.
         bounds: most claims and characters.
     """
-    spots = _fitting(wide[: bounds.most_claims], bounds.most_characters)
-    spans = _merged(list(spots))
+    parts = _fitting(wide[: bounds.most_claims], bounds.most_characters)
+    passages = _merged(parts)
     chosen = [
-        (position, of_claim[0], all(_spot(part) in spots for part in parts))
-        for position, of_claim, parts in zip(undecided, windows[: bounds.most_claims], wide, strict=False)
-        if _within(of_claim[0], spans)
+        (position, of_claim[0], parts.issuperset(shown))
+        for position, of_claim, shown in zip(undecided, windows[: bounds.most_claims], wide, strict=False)
+        if _within(of_claim[0], passages)
     ]
     return Selection(
         claims=tuple(position for position, _, _ in chosen),
@@ -102,9 +102,7 @@ def ask(
         before=tuple(text_before(claims, position) for position, _, _ in chosen),
         unaccounted=tuple(", ".join(claims[position].unaccounted) for position, _, _ in chosen),
         places=tuple(place for _, place, _ in chosen),
-        passages=tuple(
-            SourcePart(source_index=source_index, start=span.start, end=span.end) for source_index, span in spans
-        ),
+        passages=tuple(passages),
         whole=tuple(whole for _, _, whole in chosen),
     )
 
@@ -114,8 +112,11 @@ def text_of(claim: CheckedClaim) -> str:
     return " ".join(claim.text.split())
 
 
-def _within(place: SourcePart, spans: Sequence[tuple[int, Span]]) -> bool:
-    return any(at == place.source_index and span.start <= place.start and place.end <= span.end for at, span in spans)
+def _within(place: SourcePart, passages: Sequence[SourcePart]) -> bool:
+    return any(
+        passage.source_index == place.source_index and passage.start <= place.start and place.end <= passage.end
+        for passage in passages
+    )
 
 
 def text_before(claims: Sequence[CheckedClaim], position: int) -> str:
@@ -152,32 +153,26 @@ def _wide(request: JobRequest, window: SourcePart, sentences: dict[int, list[Spa
     return SourcePart(source_index=source, start=start, end=end)
 
 
-def _fitting(windows: Sequence[Sequence[SourcePart]], room: int) -> dict[tuple[int, Span], None]:
-    """As many windows as there is room for, each once."""
-    spots: dict[tuple[int, Span], None] = {}
+def _fitting(windows: Sequence[Sequence[SourcePart]], room: int) -> set[SourcePart]:
+    """As many windows as there is room for."""
+    parts: set[SourcePart] = set()
     for window in _in_turn(windows):
-        spot = _spot(window)
-        if spot in spots:
+        if window in parts:
             continue
         room -= window.end - window.start
-        if room < 0 and spots:
+        if room < 0 and parts:
             break
-        spots[spot] = None
-    return spots
+        parts.add(window)
+    return parts
 
 
-def _spot(window: SourcePart) -> tuple[int, Span]:
-    return window.source_index, Span(window.start, window.end)
-
-
-def _merged(spans: Sequence[tuple[int, Span]]) -> list[tuple[int, Span]]:
-    merged: list[tuple[int, Span]] = []
-    for source_index, span in sorted(spans):
-        if merged and merged[-1][0] == source_index and span.start <= merged[-1][1].end:
-            last = merged[-1][1]
-            merged[-1] = (source_index, Span(last.start, max(last.end, span.end)))
+def _merged(parts: Iterable[SourcePart]) -> list[SourcePart]:
+    merged: list[SourcePart] = []
+    for part in sorted(parts, key=lambda part: (part.source_index, part.start)):
+        if merged and merged[-1].source_index == part.source_index and part.start <= merged[-1].end:
+            merged[-1] = merged[-1].model_copy(update={"end": max(merged[-1].end, part.end)})
         else:
-            merged.append((source_index, span))
+            merged.append(part)
     return merged
 
 

@@ -1,7 +1,8 @@
 """Parses a judge's reply into findings: a verdict counts only if its quote is in a passage."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -60,12 +61,16 @@ def read_alone(
 
 
 def _entries_by_claim(reply: str) -> dict[int, list[dict[str, Any]]]:
-    by_claim: dict[int, list[dict[str, Any]]] = {}
-    for entry in _entries(reply):
-        number = entry.get("claim")
-        if isinstance(number, int) and not isinstance(number, bool):
-            by_claim.setdefault(number, []).append(entry)
-    return by_claim
+    return _by_number(_entries(reply), "claim")
+
+
+def _by_number(entries: Iterable[dict[str, Any]], key: str) -> dict[int, list[dict[str, Any]]]:
+    """The entries that have a number under a key, by this number."""
+    numbered: dict[int, list[dict[str, Any]]] = {}
+    for entry in entries:
+        if type(number := entry.get(key)) is int:
+            numbered.setdefault(number, []).append(entry)
+    return numbered
 
 
 def _entries(reply: str) -> Iterator[dict[str, Any]]:
@@ -96,16 +101,20 @@ def _finding(
 ) -> ClaimFinding:
     if not entries:
         return ClaimFinding(reason=LEFT_OUT if readable else UNREADABLE)
-    verdicts = {_VERDICTS.get(str(entry.get("verdict")).strip().lower()) for entry in entries}
+    said = {str(entry.get("verdict")).strip().lower() for entry in entries}
+    verdicts = set(map(_VERDICTS.get, said))
     if len(verdicts) != 1 or None in verdicts:
         return ClaimFinding(reason="the judge gave no single verdict")
     verdict = verdicts.pop()
     entry = entries[0]
-    partial = str(entry.get("verdict")).strip().lower() == "partial"
     quote = entry.get("quote")
     evidence = _evidence(quote if isinstance(quote, str) else "", entry.get("passage"), request, passages)
     if verdict is Verdict.UNSUPPORTED:
-        reason = "the judge finds only a part of it in the sources" if partial else "the judge finds it in no source"
+        reason = (
+            "the judge finds only a part of it in the sources"
+            if "partial" in said
+            else "the judge finds it in no source"
+        )
         return ClaimFinding(verdict, evidence=evidence, reason=reason)
     if not evidence:
         return ClaimFinding(reason="the judge quotes words that stand in no passage: its verdict does not count")
@@ -147,33 +156,27 @@ def probabilities_at(
     reply: str, request: JobRequest, places: Mapping[int, tuple[str, SourcePart]]
 ) -> dict[int, ClaimFinding]:
     """Parses the probabilities of some claims, by their numbers in the reply, with the words and lexical place of each."""
-    answers = _answers(reply)
-    if answers is None:
+    by_claim = _answers(reply)
+    if not by_claim:
         return dict.fromkeys(places, ClaimFinding(reason=UNREADABLE))
+    answers = chain.from_iterable(by_claim.values())
     if not all(_is_probability(answer["probability"]) for answer in answers if "probability" in answer):
         return dict.fromkeys(places, ClaimFinding(reason=OFF_THE_SCALE))
-    by_claim: dict[int, list[dict[str, Any]]] = {}
-    for answer in answers:
-        by_claim.setdefault(answer["question"], []).append(answer)
     return {
         number: _of_probability(by_claim.get(number, []), request, text, place)
         for number, (text, place) in places.items()
     }
 
 
-def _answers(reply: str) -> list[dict[str, Any]] | None:
-    """Answers of a reply; None: it has none."""
+def _answers(reply: str) -> dict[int, list[dict[str, Any]]]:
+    """The answers of a reply, by the number of their question."""
     try:
         value = orjson.loads(reply)
     except orjson.JSONDecodeError:
-        return None
+        return {}
     entries = value.get("answers") if isinstance(value, dict) else None
-    answers = [
-        entry
-        for entry in (entries if isinstance(entries, list) else ())
-        if isinstance(entry, dict) and type(entry.get("question")) is int
-    ]
-    return answers or None
+    listed = entries if isinstance(entries, list) else ()
+    return _by_number((entry for entry in listed if isinstance(entry, dict)), "question")
 
 
 def _is_probability(value: Any) -> bool:

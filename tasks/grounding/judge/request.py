@@ -261,11 +261,8 @@ def _quotes(claim: CheckedClaim) -> list[SourcePart]:
 def _best_windows(search: SourceSearch, request: JobRequest, content: frozenset[str]) -> list[SourcePart]:
     matches = [match for at in range(len(request.context)) if (match := search.best(content, at)) is not None]
     matches.sort(key=lambda match: (-match.score, match.source_index))
-    parts = []
-    for match in matches[:WINDOWS]:
-        span = search.span(match, content)
-        parts.append(SourcePart(source_index=match.source_index, start=span.start, end=span.end))
-    return parts
+    spans = [(match.source_index, search.span(match, content)) for match in matches[:WINDOWS]]
+    return [SourcePart(source_index=source, start=span.start, end=span.end) for source, span in spans]
 
 
 def _heads(request: JobRequest) -> list[SourcePart]:
