@@ -79,8 +79,8 @@ def _readings(claim: Sequence[Fact], facts: Sequence[Fact]) -> Iterator[Sequence
         else:
             parts.append([fact])
     stated = {key for fact in claim for key in fact.keys}
-    full, *others = parts or [[]]
-    for part in others:
+    full, *rest = parts or [[]]
+    for part in rest:
         shared = next((at for at, fact in enumerate(full) if fact.covers.isdisjoint(stated)), len(full))
         if part[0].role != RELATIVE and 0 < shared < len(full) and not part[0].covers.isdisjoint(stated):
             yield [*(fact._replace(clause=part[0].clause) for fact in full[:shared]), *part]
@@ -145,11 +145,11 @@ class _Account:
         fact = self.claim[missing[0]]
         rival = self._rival(missing[0], left_out)
         remaining = [at for at in left_out if at != rival]
-        others = [at for at in turned if at != rival]
-        if fact.kind is Kind.SIGN and len(others) == 1 and self.place[others[0]].denies:
+        turns = [at for at in turned if at != rival]
+        if fact.kind is Kind.SIGN and len(turns) == 1 and self.place[turns[0]].denies:
             # May, and must not: the other side of a duty, denied.
-            remaining.remove(others.pop())
-        if rival is not None and not others and self._is_whole(remaining):
+            remaining.remove(turns.pop())
+        if rival is not None and not turns and self._is_whole(remaining):
             return Account(False, absent, (fact, self.place[rival]), _KINDS[fact.kind])
         if not turned and fact.denies and self._is_whole(left_out):
             return Account(False, absent, (fact, None), ErrorKind.NEGATION)

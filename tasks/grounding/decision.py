@@ -128,9 +128,9 @@ class Decider:
 
     def _is_elsewhere(self, fact: Fact) -> bool:
         """Tells whether a word of the claim stands anywhere in the sources."""
-        return all(self._held(fact))
+        return all(self._matches(fact))
 
-    def _held(self, fact: Fact) -> list[bool]:
+    def _matches(self, fact: Fact) -> list[bool]:
         """Tells of each word of a fact of the claim whether any source has it."""
         return [self._search.holds(stem) for stem in stems_of(words(self._claim.of(fact))) if stem]
 
@@ -238,8 +238,8 @@ class Decider:
             return True
         if fact.kind is not Kind.NAME:
             return False
-        held = self._held(fact)
-        return not held or any(held)
+        matches = self._matches(fact)
+        return not matches or any(matches)
 
     @cached_property
     def _numbers(self) -> list[Fact]:

@@ -92,8 +92,8 @@ def ask(
     parts = _fitting(wide[: bounds.most_claims], bounds.most_characters)
     passages = _merged(parts)
     chosen = [
-        (position, of_claim[0], parts.issuperset(shown))
-        for position, of_claim, shown in zip(undecided, windows[: bounds.most_claims], wide, strict=False)
+        (position, of_claim[0], parts.issuperset(of_prompt))
+        for position, of_claim, of_prompt in zip(undecided, windows[: bounds.most_claims], wide, strict=False)
         if _within(of_claim[0], passages)
     ]
     return Selection(

@@ -101,8 +101,8 @@ def _finding(
 ) -> ClaimFinding:
     if not entries:
         return ClaimFinding(reason=LEFT_OUT if readable else UNREADABLE)
-    said = {str(entry.get("verdict")).strip().lower() for entry in entries}
-    verdicts = set(map(_VERDICTS.get, said))
+    labels = {str(entry.get("verdict")).strip().lower() for entry in entries}
+    verdicts = set(map(_VERDICTS.get, labels))
     if len(verdicts) != 1 or None in verdicts:
         return ClaimFinding(reason="the judge gave no single verdict")
     verdict = verdicts.pop()
@@ -112,7 +112,7 @@ def _finding(
     if verdict is Verdict.UNSUPPORTED:
         reason = (
             "the judge finds only a part of it in the sources"
-            if "partial" in said
+            if "partial" in labels
             else "the judge finds it in no source"
         )
         return ClaimFinding(verdict, evidence=evidence, reason=reason)
