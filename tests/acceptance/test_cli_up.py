@@ -117,11 +117,24 @@ def test_a_run_warns_of_workers_with_other_settings(up: Home, tmp_path: Path) ->
     assert "started with other settings" in done.err
 
 
+def test_workers_that_can_not_start_say_why(home: Home) -> None:
+    home.run("down")
+    done = home.run("up", calibration="/nowhere.json")
+    assert done.code == 3
+    assert "nowhere.json" in done.err
+    assert "ended by itself. The end of" in done.err
+    home.run("down")
+
+
 def test_up_in_the_foreground_restarts_and_stops_everything(home: Home) -> None:
     home.run("down")
     command = home.execute("up", "--foreground")
     command.await_message("staying in the foreground")
     before = home.workers()
+    for name, pid in before.items():
+        assert os.getsid(pid) != os.getsid(0)
+        assert Path(f"/proc/{pid}/fd/0").readlink() == Path(os.devnull)
+        until(lambda name=name: "ready: takes jobs" in (home.place.logs / f"{name}.log").read_text(), "lines of a log")
 
     home.kill("check-1")
     until(lambda: home.workers().get("check-1", before["check-1"]) != before["check-1"], "a new worker")
