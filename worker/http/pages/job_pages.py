@@ -16,7 +16,7 @@ from tasks.policy.difference import Difference
 from tasks.results import result_of
 from worker.http import jobs as api
 from worker.http.dependencies import OwnJob, ServiceOf
-from worker.http.pages.judging import REPLAY_USD
+from worker.http.pages.order_forms import REPLAY_USD
 from worker.http.pages.page_texts import anchor, answer_pieces, source_views, spans_of, stretches
 from worker.http.pages.rendering import page
 from worker.http.pages.review_pages import place_in_queue

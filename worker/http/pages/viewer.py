@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from worker.http.pages import batch_pages, entry, job_pages, judging, review_pages, run_orders
+from worker.http.pages import batch_pages, entry, job_pages, order_forms, review_pages
 from worker.http.pages.rendering import ASSETS
 from worker.http.pages.visitors import PageRoute
 from worker.http.problems import not_found
@@ -34,7 +34,7 @@ async def asset(name: str) -> Response:
     return Response(file.content, 200, {"Cache-Control": "public, max-age=31536000, immutable"}, file.media_type)
 
 
-for part in (entry, batch_pages, job_pages, judging, review_pages, run_orders):
+for part in (entry, batch_pages, job_pages, order_forms, review_pages):
     router.include_router(part.router)
 
 

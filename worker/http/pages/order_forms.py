@@ -1,18 +1,21 @@
-"""The forms of a job: a person's label on a claim or the answer, a replay, a recheck."""
+"""The forms of jobs and batches: labels, a replay, a recheck; cancel, pause, resume, a new run. Each leads back to its page."""
 
 from decimal import Decimal
+from typing import Literal
 from uuid import UUID
 
 from fastapi import APIRouter
 from fastapi.responses import RedirectResponse, Response
 from uuid_utils.compat import uuid7
 
+from schemas.failure import FailureKind
 from schemas.job import Recheck
 from schemas.states import FINAL_STATES
 from tasks.errors import InputError
 from tasks.ports import Turn
-from worker.http.dependencies import OwnJob, ServiceOf
-from worker.http.pages.visitors import Judgement, Order, PageRoute
+from worker.http.dependencies import OwnBatch, OwnJob, ServiceOf
+from worker.http.orders import order_batch, retry_job
+from worker.http.pages.visitors import Form, Judgement, Order, PageRoute
 from worker.http.problems import Problem, invalid
 from worker.ledger.postgres import PostgresLedger
 from worker.operations import job_changes
@@ -101,3 +104,37 @@ async def recheck(service: ServiceOf, order: Order, job: OwnJob) -> Response:
         reason = pages.refused.get(job.job_id, "it has no answer of a model")
         raise Problem(409, "not-checkable", "It can't be checked again", reason)
     return RedirectResponse(f"/view/jobs/{job.job_id}", 303)
+
+
+@router.post("/jobs/{job_id}/cancel")
+async def cancel_job(service: ServiceOf, order: Order, job: OwnJob) -> Response:
+    """Cancels a job that is not final."""
+    visitor, _ = order
+    await service.operate(visitor.caller, lambda operator: job_changes.cancel(operator, job.job_id, JobPages()))
+    return RedirectResponse(f"/view/jobs/{job.job_id}", 303)
+
+
+@router.post("/jobs/{job_id}/retry")
+async def retry(service: ServiceOf, order: Order, job: OwnJob) -> Response:
+    """Starts a new run of a final job."""
+    await retry_job(service, order[0].caller, job)
+    return RedirectResponse(f"/view/jobs/{job.job_id}", 303)
+
+
+@router.post("/batches/{batch_id}/{word}")
+async def change_batch(
+    service: ServiceOf, order: Order, batch_id: OwnBatch, word: Literal["cancel", "pause", "resume", "retry"]
+) -> Response:
+    """Cancels what is not final in a batch, holds what waits for a call or lets it go on, or runs again what did not complete."""
+    visitor, form = order
+    await order_batch(word, service, visitor.caller, batch_id, _causes(form))
+    return RedirectResponse(f"/view/batches/{batch_id}", 303)
+
+
+def _causes(form: Form) -> list[FailureKind]:
+    cause = form.text("cause")
+    if not cause:
+        return []
+    if cause not in {*FailureKind}:
+        raise invalid("the form names no cause of failure; go back and reload the page")
+    return [FailureKind(cause)]
