@@ -4,6 +4,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from shlex import quote
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from tasks.raw_jobs.left_over import (
 from tasks.raw_jobs.names import field_of
 from tasks.submit import FIRST, check_served, check_times, new_job, parse_request, unknown_price
 from worker.operations.counts import count_of
-from worker.operations.input_columns import ColumnMap, JobMaker, kind_of_rows, reach
+from worker.operations.input_columns import ColumnMap, JobMaker, name_main, reach
 from worker.operations.input_content import ContentDigest, SameInput
 from worker.operations.input_rows import LINES, Row, Rows, reading
 from worker.operations.json_lines import display_name
@@ -120,9 +121,9 @@ class Intake:
         Raises: InputError when a file can't be read, and at the end in strict mode when a line was refused.
         """
         order = self.order
-        kind = kind_of_rows(order.columns, check_only=order.check_only)
+        headings = partial(name_main, order.columns, check_only=order.check_only)
         for name in order.files:
-            with reading(name, kind, order.columns.encoding) as file:
+            with reading(name, headings, order.columns.encoding) as file:
                 yield from self._jobs_of(name, file)
         if order.strict and self.refused:
             raise InputError(

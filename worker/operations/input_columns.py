@@ -16,7 +16,6 @@ from tasks.errors import InputError
 from tasks.raw_jobs.left_over import listed, structure
 from tasks.raw_jobs.names import field_of, is_field, plan_names
 from tasks.raw_jobs.printed import structure_of
-from worker.operations.input_rows import RowKind
 from worker.operations.json_lines import json_fault
 
 EXPORT_MARK = "failed_"
@@ -244,15 +243,11 @@ def _plan(keys: Sequence[str], columns: ColumnMap, *, check_only: bool, cells: b
     return {key: targets[key] for key in keys if key in targets}
 
 
-def kind_of_rows(columns: ColumnMap, *, check_only: bool) -> RowKind:
-    """The rows that a command which takes jobs can read."""
+def name_main(columns: ColumnMap, headings: Collection[str], *, check_only: bool) -> bool:
+    """Tells that a table names the question, or the answer to check."""
     main = {"query", "response"}
-
-    def name_main(headings: Collection[str]) -> bool:
-        named = any(target in main and names[0] in headings for target, names in columns.columns.items())
-        return named or any(field_of(heading, check_only=check_only) in main for heading in headings)
-
-    return RowKind(name_main, column="response" if check_only else "query")
+    named = any(target in main and names[0] in headings for target, names in columns.columns.items())
+    return named or any(field_of(heading, check_only=check_only) in main for heading in headings)
 
 
 # ---- cells that a spreadsheet could run ------------------------------------------------------------------------------

@@ -48,17 +48,11 @@ _BINARY = {
     b"\x28\xb5\x2f\xfd": "packed with zstd; unpack it, or use gzip",
 }
 
+Headings = Callable[[Collection[str]], bool]
+"""Tells that the first row of a table names the columns that are needed."""
+
 _RESULT_COLUMNS = frozenset({"job_id", "batch_id", "state", "outcome"})
 """Columns of a table of results, which no table of questions has together."""
-
-
-class RowKind(NamedTuple):
-    """The kind of rows that a command takes."""
-
-    headings: Callable[[Collection[str]], bool]
-    """Tells that a table has the columns that are needed."""
-    column: str = "query"
-    """Named to a person whose file is none."""
 
 
 class Row(NamedTuple):
@@ -108,19 +102,19 @@ class Rows(NamedTuple):
 
 
 @contextmanager
-def reading(name: str, kind: RowKind, encoding: str | None = None) -> Iterator[Rows]:
+def reading(name: str, headings: Headings, encoding: str | None = None) -> Iterator[Rows]:
     """The rows of a file that are not blank.
 
     Args:
         name: of the file, or ``-``.
-        kind: the kind of rows.
+        headings: of a table that is taken.
         encoding: of a table of text; None: UTF-8, or UTF-16 with its mark.
 
     Raises: InputError for a file that is no input, and while it is read for one that can't be read to its end.
     """
     with readable(name), json_lines.opened(name) as file:
         # The body of a request is in the form that its interface documents.
-        form = LINES if name.endswith(UPLOAD_SUFFIX) else recognise(file.peek(HEAD_BYTES), name, kind, encoding)
+        form = LINES if name.endswith(UPLOAD_SUFFIX) else recognise(file.peek(HEAD_BYTES), name, headings, encoding)
         read = {LINES: _lines, PARQUET: _parquet}.get(form, _table if form.cells else _values)
         # Ended while its file is open, also where its reader stopped half way.
         with closing(read(_Source(file, display_name(name), form))) as rows:
@@ -137,7 +131,7 @@ def _each_question(rows: Iterator[Row]) -> Iterator[Row]:
 # ---- recognition -----------------------------------------------------------------------------------------------------
 
 
-def recognise(head: bytes, name: str, kind: RowKind, encoding: str | None = None) -> Form:
+def recognise(head: bytes, name: str, headings: Headings, encoding: str | None = None) -> Form:
     """The form of a file by its beginning; raises ``InputError`` for one that is no input."""
     title = display_name(name)
     if head.startswith(b"PAR1"):
@@ -159,7 +153,7 @@ def recognise(head: bytes, name: str, kind: RowKind, encoding: str | None = None
         return ARRAY
     if not content:
         return LINES
-    return _form_of_table(text, title, kind, encoding or "utf-8-sig")
+    return _form_of_table(text, title, headings, encoding or "utf-8-sig")
 
 
 def _form_of_objects(content: str, title: str) -> Form:
@@ -185,22 +179,22 @@ def _refuse_results(title: str) -> NoReturn:
     )
 
 
-def _form_of_table(text: str, title: str, kind: RowKind, encoding: str) -> Form:
+def _form_of_table(text: str, title: str, headings: Headings, encoding: str) -> Form:
     delimiters = DELIMITERS
     first, _, rest = text.partition("\n")
     if mark := _SEPARATOR.fullmatch(first.strip()):
         delimiters, text = mark[1], rest
     candidates = [(delimiter, columns) for delimiter in delimiters if (columns := _first_record(text, delimiter))]
-    delimiter, columns = max(candidates, key=lambda each: (kind.headings(each[1]), len(each[1])), default=("", []))
+    delimiter, columns = max(candidates, key=lambda each: (headings(each[1]), len(each[1])), default=("", []))
     short = len(columns) > 1 and all(len(column) <= _LONGEST_HEADING for column in columns)
-    if kind.headings(columns) or (short and not text.startswith("#")):
+    if headings(columns) or (short and not text.startswith("#")):
         _check_columns(columns, title)
         name = {",": "CSV", "\t": "TSV"}.get(delimiter, f"CSV with {delimiter!r}")
         return Form(name, cells=True, delimiter=delimiter, encoding=encoding)
     start = text.strip().partition("\n")[0].strip()[:_LONGEST_HEADING]
     raise InputError(
         f"{title} holds no jobs: it begins with {start!r}. Take JSON (one object a line, or an array), CSV or TSV "
-        f"whose first row names the columns ({kind.column}, ...), or Parquet"
+        f"whose first row names the columns, or Parquet"
     )
 
 

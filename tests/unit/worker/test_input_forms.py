@@ -20,7 +20,7 @@ from tasks.ports import NewBatch, NewJob
 from worker.operations import json_lines
 from worker.operations.file_intake import InputOrder, Intake
 from worker.operations.input_columns import ColumnMap, harmless, restore
-from worker.operations.input_rows import RowKind, reading
+from worker.operations.input_rows import reading
 
 ROWS = [
     {"id": "a", "question": "When is rent due?", "documents": ["On the first day."], "reference": "the first"},
@@ -122,7 +122,7 @@ def test_utf_32_is_refused_unless_it_is_named(tmp_path: Path, encoding: str) -> 
 @pytest.mark.parametrize("content", [table(ROWS), json.dumps(ROWS), "\n".join(map(json.dumps, ROWS))])
 def test_a_reader_that_stops_half_way_leaves_nothing_to_complain_of(tmp_path: Path, content: str) -> None:
     # What is raised while it is cleared away would fail this test.
-    with reading(str(file(tmp_path, content)), RowKind(lambda names: "question" in names)) as read:
+    with reading(str(file(tmp_path, content)), lambda names: "question" in names) as read:
         assert next(read.rows).error is None
     with pytest.raises(StopIteration):
         next(read.rows)
