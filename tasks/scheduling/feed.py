@@ -224,6 +224,10 @@ class Feed:
         if self._stopping:
             return
         urgent_room, bulk_room = self._room()
+        if 0 < bulk_room < len(self._bulk):
+            # The ledger says whose turn it is: else a tenant would wait behind all that was hinted before.
+            self._bulk.release()
+            self._let_go = True
         if ids := self._urgent.take(urgent_room):
             await self._lease(len(ids), ids=ids, min_priority=1)
         elif ids := self._bulk.take(bulk_room):

@@ -21,8 +21,8 @@ class HintLine:
     def __init__(self) -> None:
         self._hints: deque[Hint] = deque()
 
-    def __bool__(self) -> bool:
-        return bool(self._hints)
+    def __len__(self) -> int:
+        return sum(len(hint.ids) for hint in self._hints)
 
     def add(self, ids: Iterable[UUID]) -> Hint:
         """Adds the hint of a message."""

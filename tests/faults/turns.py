@@ -53,6 +53,11 @@ def turns_of_slots(lab: Lab) -> Report:
     return _take_turns(lab, 1, max_concurrency=4)
 
 
+@experiment("20 tenants behind 20 slots without a limit", jobs=0, latency_s=0.1)
+def turns_without_limits(lab: Lab) -> Report:
+    return _take_turns(lab, 1, slots=20)
+
+
 @experiment("20 tenants behind 4 calls at once over two workers", jobs=0, latency_s=0.1)
 def turns_over_workers(lab: Lab) -> Report:
     return _take_turns(lab, 2, max_concurrency=4)

@@ -102,10 +102,11 @@ async def test_each_job_runs_once_however_it_is_hinted(hinted: bool) -> None:  #
 
 async def test_urgent_jobs_run_while_others_have_all_slots_and_their_messages_wait() -> None:
     works = Works(slots=50, free=False)
-    bulk, urgent = await works.submit(80), await works.submit(1, priority=9)
+    bulk = await works.submit(80)
     works.feed.start()
     waiting = asyncio.create_task(works.feed.admit(bulk, urgent=False))
     await works.until_ran(50)
+    urgent = await works.submit(1, priority=9)
     await works.feed.admit(urgent, urgent=True)
     await works.until_ran(51)
     assert works.ran[50:] == urgent
