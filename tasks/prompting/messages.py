@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -31,8 +30,7 @@ from tasks.prompting.sources.pack import pack, quarter_tokens, sub_queries
 from tasks.prompting.templates import PromptTemplate, load, load_part
 
 _DEFUSES_SINCE = 2
-"""First major version of the shipped templates that disables chat tokens; prompts of older versions can be rendered again."""
-_TAG = re.compile(r"<(\w+) 1[ >]")
+"""First major version of the shipped templates that disables chat tokens; those of older versions can still be asked for."""
 
 ANSWER_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -130,77 +128,8 @@ def stored_prompt(request: JobRequest, prompt: Prompt) -> Prompt:
     return prompt.model_copy(update={"reply_schema": _reply_schema(request, prompt.snapshot.protocol)})
 
 
-def rerender(request: JobRequest, prompt: Prompt, correction: Correction | None = None) -> Prompt:
-    """Renders a recorded prompt again with the same sources, and verifies that it is the same byte for byte.
-
-    The selection of sources comes from the record, because the rules of selection may have changed since.
-
-    Args:
-        request: the job's request.
-        prompt: the recorded prompt.
-        correction: the stored correction of a second round: the first answer and its problems.
-
-    Raises: ``InputError`` if the template is missing or was changed, or if it renders the request differently from the
-        record.
-    """
-    snapshot = prompt.snapshot
-    if load(prompt.name, prompt.version).sha256 != prompt.template_sha256:
-        raise InputError(f"prompt {prompt.name!r} of version {prompt.version!r} is not the one that was recorded")
-    again = render_recorded(request, prompt, correction)
-    if again.snapshot.sha256 != snapshot.sha256:
-        raise InputError(
-            f"prompt {prompt.name!r} {prompt.version!r} makes {again.snapshot.sha256} of the request, not {snapshot.sha256}"
-        )
-    return again
-
-
-def render_recorded(request: JobRequest, prompt: Prompt, correction: Correction | None = None) -> Prompt:
-    """Renders a request with the template, sources and tag of a recorded prompt, as this version does it.
-
-    The hash is that of the new messages: it may differ from the record. Raises ``InputError`` if the template is missing.
-    """
-    snapshot = prompt.snapshot
-    template = load(prompt.name, prompt.version)
-    shown_parts, tag = _recorded_parts(snapshot)
-    messages = _messages(request, snapshot.protocol, template, shown_parts, tag or _unused_tag(request, shown_parts))
-    again = prompt.model_copy(update={"snapshot": snapshot.model_copy(update={"messages": messages})})
-    again = with_correction(again, request, correction)
-    digest = hash_messages(again.snapshot.texts([source.content for source in request.context]))
-    return again.model_copy(
-        update={
-            "snapshot": again.snapshot.model_copy(update={"sha256": digest}),
-            "reply_schema": _reply_schema(request, snapshot.protocol),
-        }
-    )
-
-
 def _reply_schema(request: JobRequest, protocol: AnswerProtocol) -> dict[str, Any] | None:
     return answer_schema(request.config) if protocol is AnswerProtocol.SEGMENTS else None
-
-
-def _recorded_parts(snapshot: MessagesSnapshot) -> tuple[dict[int, list[str | SourcePart]], str | None]:
-    """The recorded parts of each source, in the order of their numbers, and their tag; the tag is None without sources."""
-    shown_parts: dict[int, list[str | SourcePart]] = {}
-    tag = None
-    for message in snapshot.messages:
-        places = [place for place, part in enumerate(message.parts) if isinstance(part, SourcePart)]
-        if not places:
-            continue
-        before = message.parts[0]
-        if isinstance(before, TextPart) and (match := _TAG.match(before.text)):
-            tag = match[1]
-        last, between = -1, ""
-        for part in message.parts[places[0] : places[-1] + 1]:
-            if isinstance(part, SourcePart):
-                if part.source_index != last:
-                    shown_parts[part.source_index] = []
-                elif between:
-                    shown_parts[part.source_index].append(between)
-                shown_parts[part.source_index].append(part)
-                last, between = part.source_index, ""
-            else:
-                between = part.text
-    return shown_parts, tag
 
 
 def _messages(

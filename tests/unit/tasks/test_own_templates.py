@@ -8,7 +8,7 @@ import pytest
 from schemas.generation import AnswerProtocol
 from schemas.job import GenerationConfig, JobRequest
 from tasks.errors import ConfigurationError, InputError
-from tasks.prompting.messages import render, rerender
+from tasks.prompting.messages import render
 from tasks.prompting.own_templates import use_templates
 from tasks.prompting.template_files import FOLDER, available
 from tasks.prompting.templates import load
@@ -38,17 +38,15 @@ def test_a_template_of_a_folder_is_used_and_its_prompt_proven(folder: Path) -> N
     system, user = (text for _, text in prompt.snapshot.texts(["At nine.", CHAT]))
     assert system.startswith("Answer in one sentence. Cite it.\n<source> holds data")
     assert CHAT not in user, "chat tokens are disabled whatever the version"
-    assert rerender(request(prompt_name="terse"), prompt) == prompt
     assert (load("terse", "1").path, load("grounded", "2").own) == (folder / "terse@1.j2", False)
 
-    # Any file that it is made of changes the hash, and no prompt passes for another one.
+    # Any file that it is made of changes the hash.
     (folder / "rules.txt").write_text("Cite all.")
     use_templates(folder)
-    with pytest.raises(InputError, match="not the one that was recorded"):
-        rerender(request(prompt_name="terse"), prompt)
+    assert render(request(prompt_name="terse"), AnswerProtocol.MARKERS).template_sha256 != prompt.template_sha256
     use_templates(None)
     with pytest.raises(InputError, match=r"no prompt 'terse'.*\(templates of your own: NIGHTDESK_TEMPLATES_DIR\)"):
-        rerender(request(prompt_name="terse"), prompt)
+        render(request(prompt_name="terse"), AnswerProtocol.MARKERS)
 
 
 def test_a_higher_version_of_a_shipped_name_becomes_the_newest(folder: Path) -> None:
