@@ -45,8 +45,10 @@ def environment(process: Process, system: System) -> dict[str, str]:
     variables = {**os.environ, **process.environment, "NIGHTDESK_HOME": str(system.logs)}
     if process.name.startswith("compose"):
         secrets = make_secrets(system.logs)
-        (secrets / "database-url").write_text(urls["NIGHTDESK_DATABASE_URL"])
-        (secrets / "redis-url").write_text(urls["NIGHTDESK_REDIS_URL"])
+        for name, url in zip(("database-url", "redis-url"), urls.values(), strict=True):
+            # Once: a worker that started before may just read it.
+            if (secrets / name).read_text() != url:
+                (secrets / name).write_text(url)
         variables = {name: value.replace("/run/secrets", str(secrets)) for name, value in variables.items()}
         urls = dict.fromkeys(urls, "")
     return {**variables, **urls, **({"NIGHTDESK_ALIVE_FILE": str(system.logs / "alive")} if process.lasts else {})}

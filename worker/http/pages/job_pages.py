@@ -29,7 +29,7 @@ from worker.operations.overview import remedy
 
 router = APIRouter(route_class=PageRoute)
 
-CLAIMS = 500
+CLAIMS = 1_000
 """Most claims that a page lists; the answer shows all, and the record has them."""
 
 RAW_CHARACTERS = 20_000
