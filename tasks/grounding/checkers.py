@@ -1,6 +1,6 @@
 """The common form of all checkers, and the two that always run: words by a fitted model, and the form of citations."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -323,22 +323,21 @@ class _Reader:
         texts = (claims, request.query, *(source.content for source in request.context))
         return next(filter(None, map(language_of, texts)), None)
 
-    @cached_property
-    def _small(self) -> list[str]:
-        return [source.content.lower() for source in self._answer.request.context]
-
     def near(self, text: ClaimText, but: int) -> Iterator[int]:
-        """The other sources with the words of a claim in one place, but for numbers and months: by their beginnings, without reading any."""
-        listed = [word for word in text.words if len(word) >= _LEAST_LETTERS and word.isalpha()]
-        if len(text.raw) > LONGEST or not listed:
+        """The other sources with the words of a claim in one place, but for numbers and months: by their letters, without reading any."""
+        listed = [word for word in text.words if len(word) > _SHORT and word.isalpha()]
+        if len(listed) < _LEAST_WORDS or len(text.raw) > LONGEST:
             return
-        longest = max(listed, key=len)[:-1]
-        sources = [source for source, content in enumerate(self._small) if source != but and longest in content]
+        # Without their first letters, which may be large ones; the longest stands in few sources.
+        longest = max(listed, key=len)[1:-1]
+        contents = enumerate(source.content for source in self._answer.request.context)
+        sources = [(source, content) for source, content in contents if source != but and longest in content]
         if not sources:
             return
-        beginnings = {word[:-1] for word in listed if number_word(word) is None and not month_pattern().match(word)}
-        if len(beginnings) > 1:
-            yield from (source for source in sources if _stand_together(longest, beginnings, self._small[source]))
+        words = [word[1:_ROOT] for word in listed if number_word(word) is None and not month_pattern().match(word)]
+        for source, content in sources:
+            if all(word in content for word in words) and _stand_together(longest, words, content):
+                yield source
 
     def read(self, text: ClaimText, search: SourceSearch, sentence: str = "") -> _Reading:
         """Decides a claim in the sources of a search; one clause of a copied sentence is a copy, too."""
@@ -347,21 +346,24 @@ class _Reader:
         return _Reading(text, search, Decider(text.raw, text.content, search, self.code).decision())
 
 
-_LEAST_LETTERS = 3
-"""Letters of a word that another source must have to be read for a different fact."""
+_ROOT = 5
+"""Letters of a word that its other forms have, too."""
+_SHORT = 3
+_LEAST_WORDS = 2
+"""Longer words than that of which another source must have so many to be read for a different fact."""
 _AROUND = 200
 """Characters on each side of a word that are a place, and half of those between two places."""
 
 
-def _stand_together(word: str, beginnings: Collection[str], content: str) -> bool:
-    """Tells whether beginnings of words stand around a word in a text."""
-    start = content.find(word)
+def _stand_together(longest: str, words: Sequence[str], content: str) -> bool:
+    """Tells whether words stand around one of them in a text."""
+    start = content.find(longest)
     while start >= 0:
         ensure_time()
         place = content[max(0, start - _AROUND) : start + _AROUND]
-        if all(beginning in place for beginning in beginnings):
+        if all(word in place for word in words):
             return True
-        start = content.find(word, start + _AROUND // 2)
+        start = content.find(longest, start + _AROUND // 2)
     return False
 
 
