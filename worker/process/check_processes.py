@@ -130,6 +130,9 @@ class ForkServer:
 
     def close(self) -> None:
         """Ends it, and with it all processes."""
+        with suppress(OSError):
+            # A thread that waits for an answer would keep the connection open, and both would wait for ever.
+            self._control.shutdown(socket.SHUT_RDWR)
         self._control.close()
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)

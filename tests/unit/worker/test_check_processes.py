@@ -4,8 +4,9 @@ import asyncio
 import gc
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, NoReturn
 
@@ -13,7 +14,7 @@ import psutil
 import pytest
 
 from tasks.errors import CheckEnded
-from worker.process.check_processes import BUNDLE, CheckProcesses, ForkServer
+from worker.process.check_processes import BUNDLE, CheckProcesses, ForkServer, ForkServerEnded
 
 CEILING_S = 30
 UNLIMITED_S = 3_600
@@ -147,3 +148,22 @@ async def test_a_process_that_can_not_begin_is_named_at_the_start() -> None:
     with pytest.raises(ValueError, match="no"):
         async with processes(begin=refuse):
             pass
+
+
+def test_a_close_wakes_a_thread_that_waits_for_an_answer() -> None:
+    server = ForkServer(nothing, nothing, 1)
+    began = threading.Event()
+
+    def wait() -> None:
+        began.set()
+        with suppress(ForkServerEnded, OSError):
+            # The answer that another thread took along with its own never comes.
+            server._receive()
+
+    threads = [threading.Thread(target=wait, daemon=True), threading.Thread(target=server.close, daemon=True)]
+    threads[0].start()
+    began.wait()
+    threads[1].start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
