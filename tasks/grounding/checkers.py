@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from schemas.answer import Citation
@@ -302,7 +303,7 @@ def _rival(reader: "_Reader", search: SourceSearch, text: ClaimText, reading: _R
     place = reading.decision.place
     if not reading.supported or place is None:
         return None
-    for source in reader.near(text, but=place.source_index):
+    for source in islice(reader.near(text, but=place.source_index), _MOST_RIVALS):
         decision = reader.read(text, search.within({source})).decision
         if decision.error is not None and decision.error.source_words:
             return decision
@@ -326,7 +327,7 @@ class _Reader:
     def near(self, text: ClaimText, but: int) -> Iterator[int]:
         """The other sources with the words of a claim in one place, but for numbers and months: by their letters, without reading any."""
         listed = [word for word in text.words if len(word) > _SHORT and word.isalpha()]
-        if len(listed) < _LEAST_WORDS or len(text.raw) > LONGEST:
+        if len(listed) <= 1 or len(text.raw) > LONGEST:
             return
         # Without their first letters, which may be large ones; the longest stands in few sources.
         longest = max(listed, key=len)[1:-1]
@@ -349,8 +350,9 @@ class _Reader:
 _ROOT = 5
 """Letters of a word that its other forms have, too."""
 _SHORT = 3
-_LEAST_WORDS = 2
-"""Longer words than that of which another source must have so many to be read for a different fact."""
+"""Letters of a word that is not looked for; of longer ones a claim must have two."""
+_MOST_RIVALS = 5
+"""Other sources that are read for one claim: each takes as long as the claim itself."""
 _AROUND = 200
 """Characters on each side of a word that are a place, and half of those between two places."""
 

@@ -14,6 +14,7 @@ import pickle
 import signal
 import socket
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -100,6 +101,8 @@ class ForkServer:
         self.progress = mmap.mmap(-1, count)
         """The place of the piece that a process computes in its bundle, by number of the process."""
         self._control, other = socket.socketpair()
+        self._ordering = threading.Lock()
+        """Held from an order to its answer: a thread goes on when the task that waits for it is cancelled."""
         self.pid = os.fork()
         if self.pid == 0:
             try:
@@ -111,17 +114,19 @@ class ForkServer:
 
     def fork(self, number: int, connection: socket.socket) -> int:
         """The id of a new process with this end of a connection; blocks for some milliseconds. Raises ``OSError``, ``ForkServerEnded``."""
-        with connection:
-            socket.send_fds(self._control, [b"%d" % number], [connection.fileno()])
-        answer = self._receive()
+        with self._ordering:
+            with connection:
+                socket.send_fds(self._control, [b"%d" % number], [connection.fileno()])
+            answer = self._receive()
         if not answer.startswith(b"+"):
             raise OSError(answer.decode())
         return int(answer)
 
     def kill(self, pid: int) -> None:
         """Ends a process that this one forked; returns when it is gone."""
-        self._control.send(b"-%d" % pid)
-        self._receive()
+        with self._ordering:
+            self._control.send(b"-%d" % pid)
+            self._receive()
 
     def _receive(self) -> bytes:
         if not (answer := self._control.recv(64)):

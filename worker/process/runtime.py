@@ -463,7 +463,7 @@ def spans_by(settings: Settings) -> Any:
         spans = import_module("worker.telemetry.spans")
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"NIGHTDESK_TRACES is set, but {error.name} is not installed: pip install 'nightdesk[otel]', or unset it"
+            f"NIGHTDESK_TRACES is set, but {error.name} is not installed: pip install '.[otel]' in the clone, or unset it"
         ) from error
     return spans.open_spans(settings.traces_ratio, shows_content=settings.traces_content)
 

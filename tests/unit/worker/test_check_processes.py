@@ -4,8 +4,10 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, NoReturn
@@ -157,7 +159,7 @@ def test_a_close_wakes_a_thread_that_waits_for_an_answer() -> None:
     def wait() -> None:
         began.set()
         with suppress(ForkServerEnded, OSError):
-            # The answer that another thread took along with its own never comes.
+            # There was no order, so no answer comes.
             server._receive()
 
     threads = [threading.Thread(target=wait, daemon=True), threading.Thread(target=server.close, daemon=True)]
@@ -167,3 +169,18 @@ def test_a_close_wakes_a_thread_that_waits_for_an_answer() -> None:
     for thread in threads:
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_orders_of_several_threads_have_each_their_own_answer() -> None:
+    server = ForkServer(nothing, nothing, 1)
+
+    def fork(_: int) -> int:
+        here, there = socket.socketpair()
+        with here:
+            pid = server.fork(0, there)
+            server.kill(pid)
+            return pid
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(fork, range(64)))) > 1
+    server.close()
