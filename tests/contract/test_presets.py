@@ -317,6 +317,81 @@ def test_a_parameter_that_a_server_does_not_know_is_named(
     assert "drops" in str(error)
 
 
+OUT_OF_CREDIT = "Your credit balance is too low to access the API."
+TOO_FEW_CREDITS = "This request requires more credits, or fewer max_tokens. You requested up to 9000 tokens."
+WRONG_EFFORT = "Invalid value: '{}'. Supported values are: 'low', 'medium'."
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"fee": {"type": "number"}}, "required": ["fee"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "act", "config"),
+    [
+        (CHAT, faults.openai_error(400, "unknown_parameter", "Unknown parameter: 'seed'."), {"sampling": {"seed": 7}}),
+        (
+            CHAT,
+            faults.openai_error(400, "unsupported_value", "Unsupported parameter: 'temperature'"),
+            {"temperature": 0},
+        ),
+        (CHAT, faults.status(422, {"detail": [{"loc": ["body", "max_tokens"]}]}), {"max_tokens": 9000}),
+        (CHAT, faults.status(402, {"error": {"message": TOO_FEW_CREDITS, "code": 402}}), {"max_tokens": 9000}),
+        (CHAT, faults.openai_error(400, "unknown_parameter", "Unknown parameter: 'stream_options'."), {"stream": True}),
+        (
+            ANTHROPIC,
+            faults.anthropic_error(400, "invalid_request_error", "stop_sequences: Extra inputs are not permitted"),
+            {"sampling": {"stop": ["END"]}},
+        ),
+        (
+            ANTHROPIC,
+            faults.anthropic_error(400, "invalid_request_error", "output_config.format.schema: too deep"),
+            {"output_schema": SCHEMA},
+        ),
+        (
+            OPENAI,
+            faults.status(400, {"error": {"message": "no such effort", "param": "reasoning.effort"}}),
+            {"reasoning_effort": "most"},
+        ),
+        *(
+            (CHAT, faults.openai_error(400, "invalid_value", WRONG_EFFORT.format(words)), {"reasoning_effort": words})
+            for words in (
+                OUT_OF_CREDIT,
+                "API key not valid",
+                "Unknown parameter: 'foo'",
+                "json_schema",
+                'Unknown name "foo"',
+            )
+        ),
+    ],
+)
+def test_a_refusal_of_what_a_job_sets_or_says_itself_is_its_own(
+    kind: Kind, act: faults.Act, config: dict[str, Any], stub: Stub
+) -> None:
+    """No lane is paused for it, whatever words a server repeats."""
+    stub.then(act)
+
+    assert fails(kind.at(stub), question(**config)).kind is FailureKind.INVALID_REQUEST
+
+
+def test_a_refusal_of_a_jobs_parameter_names_it_and_the_cure(stub: Stub) -> None:
+    stub.then(faults.openai_error(400, "unsupported_value", "Unsupported parameter: 'temperature'"))
+    error = fails(CHAT.at(stub), question(temperature=0.2))
+
+    assert "refuses 'temperature', which the job sets: leave it out or change it" in str(error)
+
+
+def test_what_the_settings_send_is_no_fault_of_a_job(stub: Stub) -> None:
+    stub.then(faults.openai_error(400, "unsupported_value", "Unsupported parameter: 'temperature'"))
+    error = fails(CHAT.at(stub, extra_body={"temperature": 0.2}), question(reasoning_effort="low"))
+
+    assert error.kind is FailureKind.PARAMETER
+
+
+def test_a_request_larger_than_a_minute_allows_is_not_tried_again(stub: Stub) -> None:
+    told = "Request too large for gpt-6-luna on tokens per min (TPM): Limit 10000, Requested 50000."
+    stub.then(faults.openai_error(429, "rate_limit_exceeded", told))
+
+    assert fails(OPENAI.at(stub)).kind is FailureKind.CONTEXT_EXCEEDED
+
+
 @pytest.mark.parametrize(
     ("kind", "act"),
     [

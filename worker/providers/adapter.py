@@ -180,10 +180,12 @@ class Adapter(ABC):
         """The address of the calls, without credentials."""
         return self._endpoint
 
-    def translate(self, error: Exception, address: str | None = None) -> ProviderError:
-        """Translates an exception of the SDK, or one that escapes it, into ours; ``address``: see ``Failures.of_status``."""
+    def translate(
+        self, error: Exception, address: str | None = None, request: JobRequest | None = None
+    ) -> ProviderError:
+        """Translates an exception of the SDK, or one that escapes it, into ours; for the rest see ``Failures.of_status``."""
         if isinstance(error, self.sdk.APIStatusError):
-            return self.failures.of_status(error.response, error.body, address)
+            return self.failures.of_status(error.response, error.body, address, request)
         if isinstance(error, self.sdk.APIResponseValidationError):
             return self.failures.bad_answer(error.response, "an answer that its SDK rejects")
         if isinstance(error, self.sdk_error) and not isinstance(error, self.sdk.APIConnectionError):
@@ -261,7 +263,7 @@ class Adapter(ABC):
             async with CallLimit(call.timeout_s):
                 response = await self._whole_calls.post(call)
         if not response.is_success:
-            raise self.failures.of_status(response, _error_body(response), self.address) from None
+            raise self.failures.of_status(response, _error_body(response), self.address, call.request) from None
         return self.answered(self.received(call, response))
 
     def answered(self, received: Received) -> Answered:
@@ -359,7 +361,7 @@ class Adapter(ABC):
             headers["x-request-id"] = result.request_id
         response = httpx2.Response(result.status_code, headers=headers, content=result.body)
         if not response.is_success:
-            raise self.failures.of_status(response, _error_body(response))
+            raise self.failures.of_status(response, _error_body(response), request=call.request)
         return self.answered(self.received(call, response))
 
 

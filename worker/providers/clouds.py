@@ -18,6 +18,7 @@ import anthropic
 import openai
 
 from schemas.failure import FailureKind
+from schemas.job import JobRequest
 from tasks.errors import ConfigurationError, ProviderError
 from tasks.ports import Call
 from worker.providers.adapter import Adapter, Reading, Target
@@ -69,14 +70,16 @@ def _library(name: str, extra: str, target: Target, key: str) -> ModuleType:
 class _InCloud(Adapter):
     """Tells a failure to get credentials, before anything was sent, from the errors of a call."""
 
-    def translate(self, error: Exception, address: str | None = None) -> ProviderError:
+    def translate(
+        self, error: Exception, address: str | None = None, request: JobRequest | None = None
+    ) -> ProviderError:
         """See ``Adapter.translate``."""
         names = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
         if not (
             isinstance(error, RuntimeError)
             or any(name.startswith(("azure.", "botocore.", "google.")) for name in names)
         ):
-            return super().translate(error, address)
+            return super().translate(error, address, request)
         passing = getattr(error, "retryable", False) or any(
             word in type(error).__name__ for word in ("Transport", "Connect", "Timeout", "ServiceRequest")
         )

@@ -9,7 +9,7 @@ import re
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from time import time
@@ -20,6 +20,7 @@ import aiohttp
 import httpx2
 
 from schemas.failure import FailureKind
+from schemas.job import GenerationConfig, JobRequest
 from tasks.errors import ProviderError
 
 _K = FailureKind
@@ -60,7 +61,8 @@ _PARAMETER = re.compile(
     |(?:unknown|unsupported|unrecognized)\ (?:request\ )?(?:parameter|argument)s?(?:\ supplied)?:\ *['"]?(?P<openai>[\w.]+)
     |(?P<anthropic>[\w.]+):\ extra\ inputs\ are\ not\ permitted
     |don't\ support\ (?P<litellm>\w+)=
-    |"loc":\ \["body",\ "(?P<fastapi>(?!messages|input|model)[\w.]+)\"""",
+    |"loc":\ \["body",\ "(?P<fastapi>(?!messages|input|model)[\w.]+)\"
+    |fewer\ (?P<openrouter>max_tokens)""",
     re.IGNORECASE | re.VERBOSE,
 )
 """How servers say that they don't know a parameter, or take no such value, each with its name."""
@@ -70,6 +72,9 @@ _FORM = re.compile(r"response_format|output_config\.format|text\.format|\bjson_s
 
 _BAD_SCHEMA = re.compile(r"invalid (?:json )?schema|schema is invalid", re.IGNORECASE)
 """Said of one job's schema, not of the form."""
+
+_TOO_LARGE = re.compile(r"^request too large", re.IGNORECASE)
+"""OpenAI's, with 429: a request larger than what may be asked in a minute never fits."""
 
 _BAD_KEY = re.compile(r"api key not valid|api key expired|API_KEY_INVALID", re.IGNORECASE)
 """Gemini refuses a key with 400."""
@@ -92,6 +97,9 @@ OF_STATUS = {
     529: _K.OVERLOADED,  # Anthropic: too busy
 }
 """Other 3xx are a wrong base URL, other 4xx a refused request, other 5xx an unknown outcome."""
+
+_TOLD_APART = frozenset({400, 403, 413, 422, 429})
+"""Statuses that say less than the codes and words beside them."""
 
 _NO_SUCH_PLACE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED})
 """Answers of any web server to an address or a method that it does not have."""
@@ -141,25 +149,28 @@ class Failures:
             facts = {"provider_request_id": request_id(headers), **facts}
         return ProviderError(kind, message, **facts)
 
-    def of_status(self, response: httpx2.Response, body: object, address: str | None = None) -> ProviderError:
-        """An answer with an error status; ``body`` is what the SDK read of it, ``address`` that of the calls if it is one."""
+    def of_status(
+        self, response: httpx2.Response, body: object, address: str | None = None, request: JobRequest | None = None
+    ) -> ProviderError:
+        """An answer with an error status.
+
+        Args:
+            response: the answer.
+            body: what the SDK read of it.
+            address: that of the calls, if the answer is to one.
+            request: the job's, if the answer is to its call: a refusal of what the job sets is no fault of the lane.
+        """
         if address is not None and response.status_code in _NO_SUCH_PLACE and not _is_of_api(response):
             return self.no_api(response, address)
-        error = _error_of(body)
+        error = replace(_error_of(body), request=request)
         kind = _kind(response.status_code, error)
         problem = f"answered {response.status_code} {error}"
-        if HTTPStatus.MULTIPLE_CHOICES <= response.status_code < HTTPStatus.BAD_REQUEST and (
-            place := response.headers.get("location")
-        ):
+        if place := response.is_redirect and response.headers.get("location"):
             target = urlsplit(place)
             new_address = f"{target.scheme}://{target.hostname}{target.path}" if target.hostname else target.path
             problem = f"answered {response.status_code}: its address is {new_address}; correct the base URL"
-        if kind is _K.INVALID_REQUEST and error.refuses_the_form():
-            kind = _K.PARAMETER
-            problem = f'takes no JSON schema: set "json_schema": false in its settings; it {problem}'
-        elif kind is _K.INVALID_REQUEST and (parameter := error.parameter()):
-            kind = _K.PARAMETER
-            problem = f"refuses the parameter {parameter!r}: leave it out, or name it in 'drops' of its settings; it {problem}"
+        if kind in {_K.INVALID_REQUEST, _K.QUOTA} and (refusal := error.refusal(kind)):
+            kind, problem = refusal[0], f"{refusal[1]}; it {problem}"
         return self.error(
             kind,
             problem,
@@ -212,21 +223,65 @@ class _Error:
     codes: frozenset[str]
     message: str
     param: str | None = None
+    request: JobRequest | None = None
+    """The job's; words that stand in it are the job's own, which some servers repeat."""
+
+    def says(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """The words of the provider that fit a pattern."""
+        match = pattern.search(self.message)
+        if match is None or self.request is None:
+            return match
+        own = self.request.model_dump_json().lower()
+        return None if json.dumps(match[0].lower(), ensure_ascii=False)[1:-1] in own else match
+
+    def refusal(self, kind: FailureKind) -> tuple[FailureKind, str] | None:
+        """The part of the request that is refused, in words, and whether only its job is at fault; None: no part is named."""
+        parameter, form = self.parameter(), self.refuses_the_form()
+        own = set() if self.request is None else _set_by(self.request.config)
+        name = "output_schema" if form and "output_schema" in own else parameter or self.param or ""
+        if not own.isdisjoint(name.split(".")):
+            return _K.INVALID_REQUEST, f"refuses {name!r}, which the job sets: leave it out or change it"
+        if kind is _K.QUOTA:
+            return None
+        if form:
+            return _K.PARAMETER, 'takes no JSON schema: set "json_schema": false in its settings'
+        if parameter:
+            return (
+                _K.PARAMETER,
+                f"refuses the parameter {parameter!r}: leave it out, or name it in 'drops' of its settings",
+            )
+        return None
 
     def parameter(self) -> str | None:
         """The parameter that the server does not know or take, if that is what it says."""
         if self.param and self.codes & PARAMETER_CODES:
             return self.param
-        match = _PARAMETER.search(self.message)
+        match = self.says(_PARAMETER)
         return match[match.lastgroup] if match and match.lastgroup else None
 
     def refuses_the_form(self) -> bool:
         """Tells that the form of the answer is refused, and not the schema of one job."""
-        return bool(_FORM.search(f"{self.param} {self.message}")) and not _BAD_SCHEMA.search(self.message)
+        named = self.says(_FORM) or _FORM.search(self.param or "")
+        return bool(named) and not _BAD_SCHEMA.search(self.message)
 
     def __str__(self) -> str:
         codes = ", ".join(sorted(self.codes))
         return f"({codes}) {self.message}" if codes else self.message
+
+
+_OTHER_NAMES = {
+    "max_tokens": ("max_completion_tokens", "max_output_tokens"),
+    "reasoning_effort": ("reasoning", "effort"),
+    "stop": ("stop_sequences",),
+    "stream": ("stream_options",),
+}
+
+
+def _set_by(config: GenerationConfig) -> set[str]:
+    """The names by which providers know what a job sets of its call."""
+    own = config.model_dump(exclude_defaults=True)
+    names = {*own, *own.get("sampling", ())}
+    return names.union(*(_OTHER_NAMES.get(name, ()) for name in names))
 
 
 def _error_of(body: object) -> _Error:
@@ -276,19 +331,16 @@ def _is_of_api(response: httpx2.Response) -> bool:
 
 
 def _kind(status: int, error: _Error) -> FailureKind:  # noqa: PLR0911 - a row of the table each
-    if status in {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}:
-        if "context_length_exceeded" in error.codes or _TOO_LONG.search(error.message):
+    if status in _TOLD_APART:
+        too_long = _TOO_LARGE if status == HTTPStatus.TOO_MANY_REQUESTS else _TOO_LONG
+        if "context_length_exceeded" in error.codes or too_long.search(error.message):
             return _K.CONTEXT_EXCEEDED
-        if error.codes & QUOTA_CODES or _NO_CREDIT.search(error.message):
+        if error.codes & QUOTA_CODES or error.says(_NO_CREDIT):
             return _K.QUOTA
-        if _BAD_KEY.search(error.message):
+        if error.says(_BAD_KEY):
             return _K.AUTHENTICATION
         if _K.REFUSED in map(OF_TYPE.get, error.codes):
             return _K.REFUSED
-    if status in {HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS} and (
-        error.codes & QUOTA_CODES or _NO_CREDIT.search(error.message)
-    ):
-        return _K.QUOTA
     if "overloaded_error" in error.codes:
         return _K.OVERLOADED
     if (kind := OF_STATUS.get(status)) is not None:

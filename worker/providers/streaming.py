@@ -208,7 +208,7 @@ class Streaming:
         """Translates an error: before the first event as of any call, later as of this stream."""
         failures = self._adapter.failures
         if self._recording is None:
-            return self._adapter.translate(error, self._adapter.address)
+            return self._adapter.translate(error, self._adapter.address, self._call.request)
         body = getattr(error, "body", None)
         if body is not None:
             return failures.in_answer(self._received_response(), body)
