@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 from typing import Annotated, Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, field_validator, model_validator
 from pydantic_core import from_json, to_json
 
 from schemas.base import Contract, Moment, Submitted, share_field_names
@@ -76,8 +76,8 @@ class GenerationConfig(Submitted):
         description="source, numbered, inline, footnote, endnote, or a marker of your own with {index} or {title}: '({index})'",
     )
     include_citations: bool = Field(default=True, description="show citation markers in the answer")
-    min_citations: Annotated[int, Field(ge=0, le=100)] = Field(
-        default=1, description="fewer citations: see missing_citations; needs include_citations"
+    min_citations: int = Field(
+        default=1, ge=0, le=100, description="fewer citations: see missing_citations; needs include_citations"
     )
     missing_citations: MissingCitations = Field(
         default=MissingCitations.PARTIAL, description="outcome of a job with fewer than min_citations"
@@ -107,7 +107,7 @@ class GenerationConfig(Submitted):
         default=None,
         description="form of the model's answer; none: the best one of the provider. An output_schema needs segments",
     )
-    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = Field(default=1024, description="most tokens of the answer")
+    max_tokens: int = Field(default=1024, ge=1, le=1_000_000, description="most tokens of the answer")
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
         default=None, description="sent where the provider has it, else recorded as dropped"
     )
@@ -129,13 +129,15 @@ class GenerationConfig(Submitted):
         default=(),
         description="paths of the object whose values need not stand in the sources, such as $.confidence or $.items[*].rank",
     )
-    min_sources: Annotated[int, Field(ge=0)] = Field(default=1, description="fewer sources: abstain without a call")
-    min_relevance: Annotated[float, Field(ge=0, le=1)] = Field(
+    min_sources: NonNegativeInt = Field(default=1, description="fewer sources: abstain without a call")
+    min_relevance: float = Field(
         default=0.4,
+        ge=0,
+        le=1,
         description="least mean of the relevance scores, where they are on a scale from 0 to 1; 0: they decide nothing",
     )
-    max_context_tokens: Annotated[int, Field(ge=100)] = Field(
-        default=8000, description="sources beyond it are trimmed at a sentence end or left out, with a warning"
+    max_context_tokens: int = Field(
+        default=8000, ge=100, description="sources beyond it are trimmed at a sentence end or left out, with a warning"
     )
     allow_html: bool = Field(
         default=False,
@@ -168,8 +170,8 @@ class GenerationConfig(Submitted):
         description="model for the layer 'judge', as 'provider' or 'provider:model', different from the model that "
         "answers; none: from the settings",
     )
-    max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(default=4, description="spent failures per step")
-    timeout_s: Annotated[float, Field(gt=0, le=3600)] = Field(default=60.0, description="seconds a call may take")
+    max_attempts: int = Field(default=4, ge=1, le=100, description="spent failures per step")
+    timeout_s: float = Field(default=60.0, gt=0, le=3600, description="seconds a call may take")
     prompt_name: str | None = Field(default=None, description="template; none: by mode")
     prompt_version: str | None = Field(default=None, description="its version; none: the newest")
 
@@ -429,7 +431,7 @@ class JobRequest(Submitted):
     )
     intent: Annotated[str, Field(max_length=256)] | None = None
     aggregate: bool = False
-    priority: Annotated[int, Field(ge=-100, le=100)] = Field(default=0, description="higher goes first")
+    priority: int = Field(default=0, ge=-100, le=100, description="higher goes first")
     scheduled_at: Moment | None = None
     deadline: Moment | None = None
     metadata: Metadata = Field(default_factory=dict)

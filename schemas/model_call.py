@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import Field, PlainSerializer
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PlainSerializer
 
 from schemas.base import Contract
 from schemas.generation import AnswerProtocol
@@ -48,9 +48,9 @@ class SourcePart(Contract):
     """A reference to a span ``[start, end)`` of one of the request's sources, in code points."""
 
     type: Literal["source"] = "source"
-    source_index: Annotated[int, Field(ge=0)]
-    start: Annotated[int, Field(ge=0)]
-    end: Annotated[int, Field(ge=0)]
+    source_index: NonNegativeInt
+    start: NonNegativeInt
+    end: NonNegativeInt
 
 
 class Message(Contract):
@@ -87,9 +87,9 @@ class LeftOutReason(StrEnum):
 class LeftOut(Contract):
     """A source that the prompt omits; ``of`` is the ``source_index`` of the source that it repeats."""
 
-    source_index: Annotated[int, Field(ge=0)]
+    source_index: NonNegativeInt
     reason: LeftOutReason
-    of: Annotated[int, Field(ge=0)] | None = None
+    of: NonNegativeInt | None = None
 
 
 class Flag(StrEnum):
@@ -114,7 +114,7 @@ class Flag(StrEnum):
 class SourceFlag(Contract):
     """A finding in a source of the prompt."""
 
-    source_index: Annotated[int, Field(ge=0)]
+    source_index: NonNegativeInt
     kind: Flag
 
 
@@ -133,8 +133,8 @@ class MessagesSnapshot(Contract):
     questions: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     flags: tuple[SourceFlag, ...] = ()
-    prompt_tokens: Annotated[int, Field(ge=0)] | None = None
-    source_tokens: Annotated[int, Field(ge=0)] | None = None
+    prompt_tokens: NonNegativeInt | None = None
+    source_tokens: NonNegativeInt | None = None
     counted_by: str | None = None
 
     def texts(self, contents: Sequence[str]) -> list[tuple[Role, str]]:
@@ -163,8 +163,8 @@ def hash_messages(texts: Sequence[tuple[Role, str]], questions: Sequence[str] = 
 class Ask(Contract):
     """One round of a job that has several: the model, and what the check found in its answer."""
 
-    round: Annotated[int, Field(ge=0)]
-    level: Annotated[int, Field(ge=0)] = Field(description="0: the model of the job; then those of escalate, in order")
+    round: NonNegativeInt
+    level: NonNegativeInt = Field(description="0: the model of the job; then those of escalate, in order")
     purpose: Literal["generate", "reask", "correct", "escalate"]
     provider: str | None = None
     model: str | None = None
@@ -173,12 +173,10 @@ class Ask(Contract):
     complete: bool = Field(default=True, description="it did not break off")
     empty: bool = False
     fails: bool = Field(default=False, description="with this answer the job would fail")
-    violations: Annotated[int, Field(ge=0)] = Field(default=0, description="faults of its object by output_schema")
-    supported: Annotated[int, Field(ge=0)] = Field(default=0, description="its claims and values with support")
-    ungrounded: Annotated[int, Field(ge=0)] = Field(default=0, description="those without")
-    contradicted: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="of these, those that a source contradicts"
-    )
+    violations: NonNegativeInt = Field(default=0, description="faults of its object by output_schema")
+    supported: NonNegativeInt = Field(default=0, description="its claims and values with support")
+    ungrounded: NonNegativeInt = Field(default=0, description="those without")
+    contradicted: NonNegativeInt = Field(default=0, description="of these, those that a source contradicts")
     grounding_score: float | None = None
     confidence: float | None = None
     shortfall: str | None = Field(default=None, description="reason to ask the next model; null: none")
@@ -199,7 +197,7 @@ class Correction(Contract):
     problems: tuple[str, ...] = Field(default=(), description="problems of the answer before, each in a sentence")
     previous: str = Field(default="", description="raw text of the answer before")
     asks: tuple[Ask, ...] = Field(default=(), description="the rounds before this one")
-    age_ms: Annotated[float, Field(ge=0)] = Field(default=0.0, description="the job's age at the start of the round")
+    age_ms: NonNegativeFloat = Field(default=0.0, description="the job's age at the start of the round")
     cost_usd: Usd | None = Field(default=None, description="the job's cost at the start of the round; null: unknown")
     given_up: str | None = None
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 
 from schemas.base import Contract
 
@@ -17,8 +17,8 @@ class AnswerWithSources(Contract):
     """
 
     answer: str = Field(description="the answer, without the list of what was not verified")
-    confidence: Annotated[float, Field(ge=0, le=1)] = Field(description="how sure you are of the answer, 0 to 1")
-    sources_used: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+    confidence: float = Field(ge=0, le=1, description="how sure you are of the answer, 0 to 1")
+    sources_used: tuple[NonNegativeInt, ...] = Field(
         description="0-based indexes into the request's context of the sources that the answer cites, ascending"
     )
     key_facts: tuple[str, ...] = Field(description="the facts of the answer, one short sentence each")

@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -34,7 +44,7 @@ from worker.secret_files import secrets_in_files
 if TYPE_CHECKING:
     from tasks.calls.response_cache import SharePolicy
 
-Seconds = Annotated[float, Field(gt=0)]
+Seconds = PositiveFloat
 
 _SECRET_OPTION = re.compile(r"(?:^|_)(?:key|secret|password|token)$", re.IGNORECASE)
 
@@ -77,9 +87,9 @@ class LimitSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    requests_per_minute: Annotated[float, Field(gt=0)] | None = None
-    input_tokens_per_minute: Annotated[float, Field(gt=0)] | None = None
-    output_tokens_per_minute: Annotated[float, Field(gt=0)] | None = None
+    requests_per_minute: PositiveFloat | None = None
+    input_tokens_per_minute: PositiveFloat | None = None
+    output_tokens_per_minute: PositiveFloat | None = None
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
 
 
@@ -298,13 +308,15 @@ class Settings(BaseSettings):
         description="judge of jobs with `judge` among their `checkers`: provider, or provider:model; best another model "
         "than the one that answers. Unset: such checks end as partial",
     )
-    default_judge_share: Annotated[float, Field(ge=0, le=1)] = Field(
+    default_judge_share: float = Field(
         default=0.15,
+        ge=0,
+        le=1,
         description="most that a judge may add to the cost of an answer whose job asks for none, as a share of it. 0: no "
         "judge but for jobs that ask for one; see docs/judge.md",
     )
-    judge_max_tokens: Annotated[int, Field(ge=256, le=1_000_000)] = Field(
-        default=8_192, description="most tokens of a judge's reply, its thinking included"
+    judge_max_tokens: int = Field(
+        default=8_192, ge=256, le=1_000_000, description="most tokens of a judge's reply, its thinking included"
     )
     judge_timeout_s: Seconds = Field(default=60.0, description="seconds that a judge's call may take")
     judge_lane: Literal["job", "standard"] = Field(
@@ -312,7 +324,7 @@ class Settings(BaseSettings):
         description="lane of a judge that a job asks for: `job` lets it ride in a provider batch where the job's lane "
         "allows, `standard` calls it at once",
     )
-    extractive_latency_s: Annotated[float, Field(ge=0)] = Field(
+    extractive_latency_s: NonNegativeFloat = Field(
         default=0.0, description="seconds the offline provider waits before it answers, to rehearse a slow provider"
     )
 
@@ -326,23 +338,25 @@ class Settings(BaseSettings):
         description="versions of a prompt tried side by side, with their weights, for jobs that name no prompt_version, "
         'as JSON: `{"grounded": {"1": 0.2, "2": 0.8}}`',
     )
-    requests_per_minute: Annotated[float, Field(gt=0)] | None = Field(
+    requests_per_minute: PositiveFloat | None = Field(
         default=None, description="calls a minute of each provider and model, over all workers; unset: no limit"
     )
-    input_tokens_per_minute: Annotated[float, Field(gt=0)] | None = Field(
+    input_tokens_per_minute: PositiveFloat | None = Field(
         default=None, description="the same for tokens sent, cached ones included"
     )
-    output_tokens_per_minute: Annotated[float, Field(gt=0)] | None = Field(
+    output_tokens_per_minute: PositiveFloat | None = Field(
         default=None, description="the same for tokens of the answers"
     )
-    max_concurrency: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="calls at once of each provider and model, over all workers; unset: the slots alone"
+    max_concurrency: int | None = Field(
+        default=None,
+        ge=1,
+        description="calls at once of each provider and model, over all workers; unset: the slots alone",
     )
-    tenant_shares: dict[str, Annotated[float, Field(gt=0)]] = Field(
+    tenant_shares: dict[str, PositiveFloat] = Field(
         default_factory=dict,
         description="weights of tenants whose jobs wait together, as JSON; 1 for those not named: equal turns",
     )
-    lane_retry_s: Annotated[float, Field(ge=0)] = Field(
+    lane_retry_s: NonNegativeFloat = Field(
         default=3_600.0,
         description="seconds after which a paused lane is tried with one call; 0: only an operator resumes it",
     )
@@ -374,27 +388,34 @@ class Settings(BaseSettings):
         default=3_600.0,
         description="seconds without any connection to a provider after which its jobs are held, and no longer tried",
     )
-    slots: Annotated[int, Field(ge=1, le=20_000)] = Field(
+    slots: int = Field(
         default=1_000,
+        ge=1,
+        le=20_000,
         description="calls in flight per process, and a fiftieth more of urgent jobs; the workers that `up` and `run` start share them",
     )
-    urgent_processes: Annotated[int, Field(ge=0, le=64)] = Field(
+    urgent_processes: int = Field(
         default=0,
+        ge=0,
+        le=64,
         description="workers of urgent jobs alone that `up` starts beside the others, of some 100 MB and a tenth of the "
         "slots each; see docs/operate.md",
     )
-    check_slots: Annotated[int, Field(ge=1, le=20_000)] = Field(
-        default=200, description="jobs in check per process; a job waits for its judge in one of them"
+    check_slots: int = Field(
+        default=200, ge=1, le=20_000, description="jobs in check per process; a job waits for its judge in one of them"
     )
-    check_processes: Annotated[int, Field(ge=1, le=256)] | None = Field(
+    check_processes: int | None = Field(
         default=None,
+        ge=1,
+        le=256,
         description="processes in which a worker computes its checks; unset: one for each core, and two at least",
     )
-    threads: Annotated[int, Field(ge=2, le=200)] = Field(
-        default=24, description="Celery threads: each holds one hint of up to 50 jobs, a second at most"
+    threads: int = Field(
+        default=24, ge=2, le=200, description="Celery threads: each holds one hint of up to 50 jobs, a second at most"
     )
-    max_queued_jobs: Annotated[int, Field(ge=1)] | None = Field(
+    max_queued_jobs: int | None = Field(
         default=None,
+        ge=1,
         description="most jobs that are not final a tenant may have; a submission beyond it is refused",
     )
     tenant_limits: dict[str, TenantLimits] = Field(
@@ -407,11 +428,12 @@ class Settings(BaseSettings):
         "within itself; see docs/share-answers.md. Unset: none",
     )
     share_within_s: Seconds = Field(default=86_400.0, description="age limit of a shared answer, counted from its call")
-    share_wait_s: Annotated[float, Field(ge=0)] = Field(
+    share_wait_s: NonNegativeFloat = Field(
         default=300.0, description="longest wait of a job for an identical call that is under way; 0: not at all"
     )
-    max_bytes_in_flight: Annotated[int, Field(ge=1_000_000)] = Field(
+    max_bytes_in_flight: int = Field(
         default=MAX_BYTES_IN_FLIGHT,
+        ge=1_000_000,
         description="bytes of requests that a process holds at once; where jobs are big, slots stay free rather than "
         "memory run out. A process takes some three times as much beside its 150 MB",
     )
@@ -420,8 +442,10 @@ class Settings(BaseSettings):
         description="seconds that a check may compute, before the judge is asked and after; then its process is ended, "
         "the claims it did not get to stay `unchecked` and the job ends as partial",
     )
-    max_rescues: Annotated[int, Field(ge=1, le=1_000)] = Field(
+    max_rescues: int = Field(
         default=MAX_RESCUES,
+        ge=1,
+        le=1_000,
         description="rescues of a job in one step; then the job fails as `worker_lost`, or ends with its answer unchecked "
         "if it has one",
     )
@@ -429,8 +453,9 @@ class Settings(BaseSettings):
     tick_s: Seconds = Field(
         default=1.0, description="pace of the dispatch duties; idle workers that do not lead look every third tick"
     )
-    visibility_timeout_s: Annotated[float, Field(ge=1)] = Field(
+    visibility_timeout_s: float = Field(
         default=300.0,
+        ge=1,
         description="seconds after which another worker takes a submission over Redis whose worker died before its commit",
     )
     alive_file: Path | None = Field(
@@ -440,20 +465,20 @@ class Settings(BaseSettings):
     )
     drain_s: Seconds = Field(default=70.0, description="how long running calls may end after SIGTERM")
     results_kept_s: Seconds = Field(default=86_400.0, description="how long the result backend keeps a result")
-    answers_kept_s: Annotated[float, Field(ge=0)] = Field(
+    answers_kept_s: NonNegativeFloat = Field(
         default=120.0,
         description="seconds that a worker keeps stored answers on disk, too, for a PostgreSQL that lost its last commits "
         "in a fail-over: longer than a standby may lag behind; 0: none, for a synchronous standby",
     )
-    prune_content_after_days: Annotated[float, Field(gt=0)] | None = Field(
+    prune_content_after_days: PositiveFloat | None = Field(
         default=None,
         description="days after its end at which the content of a job is erased, by the workers themselves; unset: only by "
         "`nightdesk erase` and `prune`",
     )
-    prune_rows_after_days: Annotated[float, Field(gt=0)] | None = Field(
+    prune_rows_after_days: PositiveFloat | None = Field(
         default=None, description="days after its end at which a job is deleted with all its rows; unset: never"
     )
-    prune_batches_after_days: Annotated[float, Field(gt=0)] | None = Field(
+    prune_batches_after_days: PositiveFloat | None = Field(
         default=None,
         description="days after its submission at which a batch without jobs is deleted, and so are sums of keys, budgets "
         "and provider batches; at least NIGHTDESK_PRUNE_ROWS_AFTER_DAYS; unset: never",
@@ -471,30 +496,33 @@ class Settings(BaseSettings):
         "(extra `onnx`), or 'package.module:factory'; see docs/local-model.md. Set it for all workers. Unset: "
         "such checks end as partial",
     )
-    local_model_threads: Annotated[int, Field(ge=1, le=256)] = Field(
-        default=1, description="threads that an ONNX model computes with, per process"
+    local_model_threads: int = Field(
+        default=1, ge=1, le=256, description="threads that an ONNX model computes with, per process"
     )
-    local_model_processes: Annotated[int, Field(ge=1, le=256)] = Field(
+    local_model_processes: int = Field(
         default=1,
+        ge=1,
+        le=256,
         description="workers of the queue `local` that `up`, `run` and `check` start where there is a local model; each "
         "loads it",
     )
-    local_model_wait_s: Annotated[float, Field(ge=0)] = Field(
+    local_model_wait_s: NonNegativeFloat = Field(
         default=120.0,
         description="seconds without any worker of the queue `local` after which its jobs are checked without the model "
         "and end as partial; at once where NIGHTDESK_LOCAL_MODEL is unset",
     )
-    http_max_body_bytes: Annotated[int, Field(ge=1_000)] = Field(
-        default=1_000_000_000, description="most bytes of a batch that is submitted over HTTP, unpacked"
+    http_max_body_bytes: int = Field(
+        default=1_000_000_000, ge=1_000, description="most bytes of a batch that is submitted over HTTP, unpacked"
     )
-    http_max_lines: Annotated[int, Field(ge=1)] = Field(
-        default=1_000_000, description="most lines of a batch that is submitted over HTTP"
+    http_max_lines: int = Field(
+        default=1_000_000, ge=1, description="most lines of a batch that is submitted over HTTP"
     )
-    http_max_stored_bytes: Annotated[int, Field(ge=1_000)] = Field(
-        default=1_000_000_000, description="most bytes of a tenant's uploaded files that wait for their batch"
+    http_max_stored_bytes: int = Field(
+        default=1_000_000_000, ge=1_000, description="most bytes of a tenant's uploaded files that wait for their batch"
     )
-    http_max_connections: Annotated[int, Field(ge=1)] = Field(
+    http_max_connections: int = Field(
         default=2_000,
+        ge=1,
         description="requests that a `nightdesk serve` has in progress at once, shared among keys, and idle connections",
     )
     access_log: bool = Field(
@@ -611,17 +639,17 @@ class Settings(BaseSettings):
     @property
     def prune_content_after(self) -> timedelta | None:
         """The time after its end that the content of a job is kept; None: for ever."""
-        return None if self.prune_content_after_days is None else timedelta(days=self.prune_content_after_days)
+        return _days(self.prune_content_after_days)
 
     @property
     def prune_rows_after(self) -> timedelta | None:
         """The time after its end that a job is kept; None: for ever."""
-        return None if self.prune_rows_after_days is None else timedelta(days=self.prune_rows_after_days)
+        return _days(self.prune_rows_after_days)
 
     @property
     def prune_batches_after(self) -> timedelta | None:
         """The time after its submission that a batch without jobs is kept; None: for ever."""
-        return None if self.prune_batches_after_days is None else timedelta(days=self.prune_batches_after_days)
+        return _days(self.prune_batches_after_days)
 
     @property
     def lease_for(self) -> timedelta:
@@ -659,6 +687,10 @@ class Settings(BaseSettings):
         if config := os.environ.get("NIGHTDESK_CONFIG"):
             sources += (TomlConfigSettingsSource(settings_cls, toml_file=config),)
         return sources
+
+
+def _days(days: float | None) -> timedelta | None:
+    return None if days is None else timedelta(days=days)
 
 
 def load_settings(**overrides: Any) -> Settings:

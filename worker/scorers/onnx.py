@@ -5,11 +5,11 @@ import re
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import onnxruntime
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, NonNegativeInt, ValidationError, model_validator
 from tokenizers import Encoding, Tokenizer
 
 from schemas.base import Contract
@@ -39,15 +39,13 @@ class Card(Contract):
         description="text around {evidence}, and {claim} after it; without {claim} the claim is the second text of a pair",
     )
     output: Output = Output.LABELS
-    positive: Annotated[int, Field(ge=0)] = Field(default=1, description="label or token that means supported")
-    negative: Annotated[int, Field(ge=0)] | None = Field(
+    positive: NonNegativeInt = Field(default=1, description="label or token that means supported")
+    negative: NonNegativeInt | None = Field(
         default=None, description="label or token that means not supported; none: all others together"
     )
-    max_length: Annotated[int, Field(ge=16, le=100_000)] = Field(default=512, description="tokens the model reads")
-    decoder_start: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="first token of the decoder, for models that have one"
-    )
-    batch: Annotated[int, Field(ge=1, le=1_000)] = Field(default=16, description="pairs computed at once")
+    max_length: int = Field(default=512, ge=16, le=100_000, description="tokens the model reads")
+    decoder_start: NonNegativeInt = Field(default=0, description="first token of the decoder, for models that have one")
+    batch: int = Field(default=16, ge=1, le=1_000, description="pairs computed at once")
 
     @model_validator(mode="after")
     def _places(self) -> Self:
