@@ -17,7 +17,7 @@ from worker import local
 from worker.doctor.finding import Finding, note, problem, unreachable, warning
 from worker.ledger.addresses import safe_url
 from worker.ledger.inspection import OLDEST_SUPPORTED, Connected, Refusal, Refused
-from worker.ledger.schema_version import Standing, head_revision
+from worker.ledger.schema_version import ORIGINS, Standing, head_revision
 from worker.local import LocalStatus, ServerStatus
 from worker.process.spool import Retention, abandoned_segments, batches_of, lost_answers
 from worker.providers.registry import ConfiguredProviders
@@ -199,11 +199,12 @@ def check_postgres(server: Connected) -> Iterator[Finding]:
             f"the database {at}, this version needs {head_revision()}",
             "run 'nightdesk migrate'",
         )
-    if server.standing is Standing.NEWER:
+    if (origin := ORIGINS.get(server.standing)) is not None:
+        cause, remedy = origin
         yield problem(
             "migration",
-            f"the database is at revision {server.revision}, which this version does not know: a newer one migrated it",
-            "upgrade nightdesk here to the version that runs elsewhere",
+            f"the database is at revision {server.revision}, which this version does not know: {cause}",
+            remedy,
         )
     if server.standing is Standing.EXPANDED:
         yield note(

@@ -10,7 +10,7 @@ import psycopg
 from tasks.errors import SchemaMismatch
 from worker.ledger.database import CONNECT_S, not_permitted, unavailable
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+REVISIONS = ("0010",)
 """All revisions this code knows, oldest first; a test compares them with the migration scripts."""
 
 
@@ -37,6 +37,8 @@ class Standing(StrEnum):
     EXPANDED = "expanded"
     """By migrations of a newer version, which leave all that this one needs."""
     NEWER = "newer"
+    FORMER = "former"
+    """Made by a development version from before the first script that there is."""
 
 
 def head_revision() -> str:
@@ -60,15 +62,24 @@ def standing(schema: Schema) -> Standing:
         return Standing.CURRENT
     if revision in REVISIONS:
         return Standing.BEHIND
-    return Standing.EXPANDED if schema.floor in REVISIONS else Standing.NEWER
+    if schema.floor in REVISIONS:
+        return Standing.EXPANDED
+    return Standing.FORMER if revision < REVISIONS[0] else Standing.NEWER
 
 
-def refuse_newer(schema: Schema) -> None:
-    """Raise ``SchemaMismatch`` for a database that a newer version migrated."""
-    if standing(schema) is Standing.NEWER:
+ORIGINS = {
+    Standing.NEWER: ("it was migrated by a newer version", "upgrade nightdesk"),
+    Standing.FORMER: ("it was made by an earlier development version", "make a new one, and submit again"),
+}
+"""Origins of a database at a revision that this code does not know, each with its remedy."""
+
+
+def refuse_unknown(schema: Schema) -> None:
+    """Raise ``SchemaMismatch`` for a database at a revision that this code does not know."""
+    if (origin := ORIGINS.get(standing(schema))) is not None:
         raise SchemaMismatch(
             f"the database is at revision {schema.revision}, which this version of nightdesk does not know; "
-            "it was migrated by a newer version: upgrade nightdesk"
+            f"{': '.join(origin)}"
         )
 
 
@@ -79,7 +90,7 @@ def is_ready(schema: Schema) -> bool:
 
 def require_fit(schema: Schema) -> None:
     """Raise ``SchemaMismatch`` unless this code may work on a database."""
-    refuse_newer(schema)
+    refuse_unknown(schema)
     if not is_ready(schema):
         raise SchemaMismatch(
             f"the database is at revision {schema.revision or 'none (empty)'}, this version needs {head_revision()}: "
@@ -97,7 +108,7 @@ def migrate(database_url: str) -> tuple[str | None, str]:
     not change it.
     """
     before = _schema(database_url)
-    refuse_newer(before)
+    refuse_unknown(before)
     if is_ready(before):
         assert before.revision is not None
         return before.revision, before.revision

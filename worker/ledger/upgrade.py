@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from tasks.errors import LedgerUnavailable
 from worker.ledger.database import CONNECT_S, not_permitted, only_writable, unavailable
-from worker.ledger.schema_version import TABLES, Schema, is_ready, refuse_newer, schema_query
+from worker.ledger.schema_version import TABLES, Schema, is_ready, refuse_unknown, schema_query
 
 SCRIPTS = str(files("worker.ledger") / "migrations")
 """Folder of the migration scripts."""
@@ -75,7 +75,7 @@ def _upgrade(engine: Engine) -> tuple[str | None, str]:
     with engine.begin() as connection:
         connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
         before = _schema(connection)
-        refuse_newer(before)
+        refuse_unknown(before)
         if before.revision is not None and is_ready(before):
             return before.revision, before.revision
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_S * 1_000:.0f}ms'")

@@ -2,11 +2,11 @@
 
 from alembic import op
 
-revision = "0001"
+revision = "0010"
 down_revision = None
 branch_labels = None
 depends_on = None
-floor = "0001"
+floor = "0010"
 
 CLOCK = """
 -- Every time in the ledger comes from this one function, so that tests can move time by replacing its body.
@@ -160,7 +160,7 @@ CREATE TABLE job (
     result_published_at TIMESTAMP WITH TIME ZONE,
     errors JSONB,
     failure_kind TEXT,
-    confidence REAL,
+    standing REAL,
     correction JSONB,
     recheck JSONB,
     replay_of UUID,
@@ -171,7 +171,7 @@ CREATE TABLE job (
     CONSTRAINT job_step_known CHECK (step IN ('check', 'generate', 'local')),
     CONSTRAINT job_final_iff_finished CHECK ((state IN ('cancelled', 'completed', 'expired', 'failed')) = (finished_at IS NOT NULL)),
     CONSTRAINT job_outcome_iff_completed CHECK ((state = 'completed') = (outcome IS NOT NULL)),
-    CONSTRAINT job_outcome_known CHECK (outcome IS NULL OR outcome IN ('abstained', 'answered', 'no_evidence', 'partial', 'refused', 'rejected')),
+    CONSTRAINT job_outcome_known CHECK (outcome IS NULL OR outcome IN ('abstained', 'answered', 'no_evidence', 'partial', 'refused', 'rejected', 'unverified')),
     CONSTRAINT job_lease_iff_running CHECK ((state = 'running') = (lease_token IS NOT NULL) AND (lease_token IS NULL) = (lease_until IS NULL)),
     CONSTRAINT job_held_only_scheduled CHECK (held_reason IS NULL OR state = 'scheduled'),
     CONSTRAINT job_held_reason_known CHECK (held_reason IS NULL OR held_reason IN ('batch_paused', 'budget', 'key_budget', 'lane_paused', 'price_unknown', 'tenant_budget', 'unknown_outcome')),
@@ -194,7 +194,7 @@ CREATE INDEX job_failures ON job (batch_id, failure_kind, position) WHERE failur
 
 CREATE INDEX job_finished ON job (finished_at) WHERE finished_at IS NOT NULL;
 
-CREATE INDEX job_doubt ON job (batch_id, confidence, id) WHERE confidence IS NOT NULL;
+CREATE INDEX job_doubt ON job (batch_id, standing, id) WHERE standing IS NOT NULL;
 
 CREATE INDEX job_held ON job (held_reason, batch_id, id) WHERE held_reason IS NOT NULL;
 
@@ -320,7 +320,7 @@ CREATE TABLE generation_record (
     output_structured JSONB,
     answer TEXT NOT NULL,
     output_format TEXT NOT NULL,
-    citations JSONB NOT NULL,
+    citations JSONB,
     grounding JSONB,
     quality JSONB NOT NULL,
     status TEXT NOT NULL,
@@ -332,6 +332,8 @@ CREATE TABLE generation_record (
     canonical JSONB,
     replay_of UUID,
     asks JSONB,
+    attempt_id UUID,
+    frame BYTEA,
     CONSTRAINT generation_record_pkey PRIMARY KEY (job_id, run),
     CONSTRAINT generation_record_status_known CHECK (status IN ('success', 'partial', 'failed')),
     CONSTRAINT generation_record_job_id_fkey FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
@@ -369,10 +371,11 @@ CREATE UNIQUE INDEX label_of_person ON label (job_id, run, coalesce(claim, 0), a
 
 CREATE TABLE job_request (
     job_id UUID NOT NULL,
-    request JSONB NOT NULL,
+    head JSONB NOT NULL,
     request_hash BYTEA NOT NULL,
     contract_version SMALLINT NOT NULL,
     prompt JSONB,
+    frame BYTEA,
     CONSTRAINT job_request_pkey PRIMARY KEY (job_id),
     CONSTRAINT job_request_job_id_fkey FOREIGN KEY(job_id) REFERENCES job (id) ON DELETE CASCADE
 );
@@ -385,10 +388,11 @@ CREATE TABLE completion (
     purpose TEXT NOT NULL,
     won BOOLEAN NOT NULL,
     stored_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
-    raw BYTEA NOT NULL,
+    raw BYTEA,
     finish_reason TEXT NOT NULL,
     parsed JSONB NOT NULL,
     prompt JSONB NOT NULL,
+    frame BYTEA,
     CONSTRAINT completion_pkey PRIMARY KEY (attempt_id),
     CONSTRAINT completion_attempt_id_fkey FOREIGN KEY(attempt_id) REFERENCES attempt (id) ON DELETE CASCADE
 );
@@ -413,6 +417,7 @@ CREATE TABLE worker (
     seen_at TIMESTAMP WITH TIME ZONE DEFAULT nightdesk_now() NOT NULL,
     steps TEXT[] DEFAULT '{}' NOT NULL,
     unreachable JSONB DEFAULT '[]' NOT NULL,
+    report JSONB,
     CONSTRAINT worker_pkey PRIMARY KEY (name)
 );
 
@@ -464,11 +469,18 @@ CREATE TABLE api_key (
     created_by TEXT NOT NULL,
     revoked_at TIMESTAMP WITH TIME ZONE,
     revoked_by TEXT,
+    expires_at TIMESTAMP WITH TIME ZONE,
+    last_used_at TIMESTAMP WITH TIME ZONE,
+    previous_hash BYTEA,
+    previous_until TIMESTAMP WITH TIME ZONE,
+    previous_used_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT api_key_pkey PRIMARY KEY (id),
-    CONSTRAINT api_key_role_known CHECK (role IN ('admin', 'read', 'review', 'submit'))
+    CONSTRAINT api_key_role_known CHECK (role IN ('admin', 'metrics', 'read', 'review', 'submit'))
 );
 
 CREATE UNIQUE INDEX api_key_hash ON api_key (hash);
+
+CREATE UNIQUE INDEX api_key_previous_hash ON api_key (previous_hash) WHERE previous_hash IS NOT NULL;
 
 CREATE UNIQUE INDEX api_key_name ON api_key (name) WHERE revoked_at IS NULL;
 
@@ -569,6 +581,35 @@ CREATE TABLE quarantine (
     until TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT quarantine_pkey PRIMARY KEY (job_id, duty)
 );
+
+CREATE UNLOGGED TABLE tenant_turn (
+    line TEXT NOT NULL,
+    priority SMALLINT NOT NULL,
+    tenant TEXT NOT NULL,
+    turn DOUBLE PRECISION NOT NULL,
+    CONSTRAINT tenant_turn_pkey PRIMARY KEY (line, priority, tenant)
+);
+
+CREATE TABLE ledger (
+    id UUID DEFAULT gen_random_uuid() NOT NULL,
+    only_row BOOLEAN DEFAULT true NOT NULL,
+    system_identifier BIGINT,
+    timeline INTEGER,
+    seen_at TIMESTAMP WITH TIME ZONE,
+    CONSTRAINT ledger_pkey PRIMARY KEY (id),
+    CONSTRAINT ledger_only_row_key UNIQUE (only_row),
+    CONSTRAINT ledger_single_row CHECK (only_row)
+);
+
+INSERT INTO ledger DEFAULT VALUES;
+
+-- The server that the ledger was last seen on. A role that may not ask leaves it to the first worker that may.
+DO $$ BEGIN
+    UPDATE ledger SET (system_identifier, timeline) = (
+        SELECT system_identifier, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int
+        FROM pg_control_system());
+EXCEPTION WHEN insufficient_privilege OR feature_not_supported OR undefined_function THEN NULL;
+END $$;
 """
 
 _COUNTED = "batch_id, state, outcome, held_reason, finished_at IS NOT NULL AND result_published_at IS NULL"
@@ -608,7 +649,7 @@ CREATE TRIGGER job_count_truncated AFTER TRUNCATE ON job FOR EACH STATEMENT EXEC
 STORAGE = """
 -- Requests and raw answers are written once and read once or twice: default compression made a bulk submit six
 -- times slower than leaving them uncompressed out of line.
-ALTER TABLE job_request ALTER COLUMN request SET STORAGE EXTERNAL, ALTER COLUMN prompt SET STORAGE EXTERNAL;
+ALTER TABLE job_request ALTER COLUMN head SET STORAGE EXTERNAL, ALTER COLUMN prompt SET STORAGE EXTERNAL;
 ALTER TABLE provider_batch_call ALTER COLUMN body SET STORAGE EXTERNAL, ALTER COLUMN call SET STORAGE EXTERNAL;
 ALTER TABLE completion ALTER COLUMN raw SET STORAGE EXTERNAL, ALTER COLUMN parsed SET STORAGE EXTERNAL,
     ALTER COLUMN prompt SET STORAGE EXTERNAL;
@@ -634,6 +675,7 @@ ALTER TABLE batch SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_
 ALTER TABLE budget_period SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
 ALTER TABLE worker SET (fillfactor = 50);
 ALTER TABLE metric_total SET (fillfactor = 50);
+ALTER TABLE tenant_turn SET (fillfactor = 50);
 -- Every job passes by, few are in it at once; what a crash of the server loses is hinted again.
 ALTER TABLE job_hint SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 -- Few rows, that come and go all the time.
@@ -663,7 +705,13 @@ BEGIN
                            wide.relation, wide.name, wide.name);
         END LOOP;
     END IF;
-END $$
+END $$;
+-- Packed already, each a frame of zstandard; and small parts that in a long row would be compressed, for more than a poll of them costs.
+ALTER TABLE job_request ALTER COLUMN frame SET STORAGE EXTERNAL;
+ALTER TABLE completion ALTER COLUMN frame SET STORAGE EXTERNAL;
+ALTER TABLE generation_record ALTER COLUMN frame SET STORAGE EXTERNAL, ALTER COLUMN quality SET STORAGE EXTERNAL,
+    ALTER COLUMN timing_ms SET STORAGE EXTERNAL, ALTER COLUMN provider_snapshot SET STORAGE EXTERNAL,
+    ALTER COLUMN usage SET STORAGE EXTERNAL;
 """
 
 
