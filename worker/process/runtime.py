@@ -11,7 +11,7 @@ from datetime import timedelta
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import uvloop
@@ -69,6 +69,13 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+
+class _Closes(Protocol):
+    async def close(self) -> None: ...
+
+
+Closing = TypeVar("Closing", bound=_Closes)
+
 LOCAL_SLOTS = 16
 """Most jobs in a worker with the local model: with more, one process would keep jobs that another could compute."""
 
@@ -107,13 +114,10 @@ class WorkerRuntime:
         self._fork_servers = fork_servers
         self._checks: dict[Step, CheckProcesses] = {}
         self._dead = dead
-        self._providers: Callable[[], Providers] | None = None
         self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="event loop", daemon=True)
         self._stack = AsyncExitStack()
         self._feeds: dict[Step, Feed] = {}
-        self._parking: Parking | None = None
-        self._limiter: RateLimiter | None = None
         self._suspicion = Suspicion()
         self._metering = Metering(spans_by(settings))
 
@@ -160,64 +164,88 @@ class WorkerRuntime:
     # ---- on the loop ----
 
     async def _open(self, providers: Providers) -> Intake:
-        settings, stack = self._settings, self._stack
-        stack.push_async_callback(providers.close)
+        """Starts all parts in the order in which they need each other; they are closed in the opposite one."""
+        self._providers = self._closing(providers)
         await self._start_checks()
         continuity = Continuity(self._database_url)
-        self._ledger = await stack.enter_async_context(
+        await self._open_ledger(continuity)
+        self._open_redis()
+        renewer = await self._open_journal(continuity)
+        self._prompts = ThreadPoolExecutor(1, thread_name_prefix="prompts")
+        # Not on the loop: it waits for the work under way.
+        self._stack.push_async_callback(asyncio.to_thread, self._prompts.shutdown)
+        self._limiter = await self._limits()
+        self._parking = self._closing(
+            Parking(self._ledger.remote_batches, self._ledger.remote_responses, self._journal)
+        )
+        if Step.GENERATE in self._steps and not self._urgent_workers.only:
+            self._open_batch_lane()
+        for step in self._steps:
+            self._feeds[step] = self._feed(step, renewer)
+            self._feeds[step].start()
+        dispatch = self._dispatch()
+        intake = self._open_intake(dispatch)
+        self._start_duties(dispatch)
+        self._metering.start(self._ledger.metric_totals, dispatch)
+        return intake
+
+    def _closing(self, part: Closing) -> Closing:
+        """The part, which is closed when its turn comes."""
+        self._stack.push_async_callback(part.close)
+        return part
+
+    async def _open_ledger(self, continuity: Continuity) -> None:
+        self._ledger = await self._stack.enter_async_context(
             PostgresLedger(
                 self._database_url,
-                tenant_shares=settings.tenant_shares,
+                tenant_shares=self._settings.tenant_shares,
                 statement_s=HOT_S,
                 repeats=True,
                 reserve=RESERVE_CONNECTIONS,
                 admit=continuity.admit,
             )
         )
-        self._doorbell = CeleryDoorbell(self._app, self._redis_url, settings)
-        stack.push_async_callback(self._doorbell.close)
-        self._tokens = RedisTokens(self._redis_url, key_prefix=settings.key_prefix, kept_s=settings.results_kept_s)
-        stack.push_async_callback(self._tokens.close)
-        self._sender = Sender(self._doorbell, self._ledger.outbox, self._tokens, self._local_is_served)
-        stack.push_async_callback(self._sender.close)
-        spool = Spool(spool_folder(settings.home, await self._ledger.identity()), earlier_folders(settings.home))
+
+    def _open_redis(self) -> None:
+        settings = self._settings
+        self._doorbell = self._closing(CeleryDoorbell(self._app, self._redis_url, settings))
+        self._tokens = self._closing(
+            RedisTokens(self._redis_url, key_prefix=settings.key_prefix, kept_s=settings.results_kept_s)
+        )
+        self._sender = self._closing(Sender(self._doorbell, self._ledger.outbox, self._tokens, self._local_is_served))
+
+    async def _open_journal(self, continuity: Continuity) -> LeaseRenewer:
+        """Opens the journal behind the answers that earlier workers left on disk, and the renewal of the leases in it."""
+        home = self._settings.home
+        spool = Spool(spool_folder(home, await self._ledger.identity()), earlier_folders(home))
         kept_for = self._answers_kept_for()
         await replay(spool, self._ledger.attempts, adopts=bool(kept_for))
         renewer = LeaseRenewer(
-            self._database_url, settings.lease_for, self._loop, dead=self._dead, admit=continuity.require_same
+            self._database_url, self._settings.lease_for, self._loop, dead=self._dead, admit=continuity.require_same
         )
         renewer.start()
         # Leases are renewed until the last answer is written.
-        stack.push_async_callback(renewer.stop)
-        stack.push_async_callback(self._metering.stop)
-        journal = LedgerJournal(
-            self._ledger,
-            spool,
-            surely_held=renewer.leases.surely_held,
-            observe=self._metering.observe,
-            kept_for=kept_for,
-            confirmed_at=lambda: continuity.confirmed_at,
+        self._stack.push_async_callback(renewer.stop)
+        self._stack.push_async_callback(self._metering.stop)
+        self._journal = self._closing(
+            LedgerJournal(
+                self._ledger,
+                spool,
+                surely_held=renewer.leases.surely_held,
+                observe=self._metering.observe,
+                kept_for=kept_for,
+                confirmed_at=lambda: continuity.confirmed_at,
+            )
         )
-        stack.push_async_callback(journal.close)
-        continuity.put_back = journal.put_back
+        continuity.put_back = self._journal.put_back
         continuity.start(self._ledger)
-        stack.push_async_callback(continuity.stop)
-        self._prompts = ThreadPoolExecutor(1, thread_name_prefix="prompts")
-        # Not on the loop: it waits for the work under way.
-        stack.push_async_callback(asyncio.to_thread, self._prompts.shutdown)
-        limits = await self._limits()
-        self._parking = Parking(self._ledger.remote_batches, self._ledger.remote_responses, journal)
-        stack.push_async_callback(self._parking.close)
-        if Step.GENERATE in self._steps and not self._urgent_workers.only:
-            self._open_batch_lane(journal, providers, limits)
-        for step in self._steps:
-            self._feeds[step] = self._feed(step, journal, renewer, providers, limits)
-            self._feeds[step].start()
-        dispatch = self._dispatch()
+        self._stack.push_async_callback(continuity.stop)
+        return renewer
+
+    def _open_intake(self, dispatch: Dispatch) -> Intake:
+        settings = self._settings
         gate = SubmitGate(settings.submit_queues, OpenQueues.shut, self._reachable, self._loop)
-        stack.push_async_callback(gate.cancel)
-        self._start_duties(dispatch)
-        self._metering.start(self._ledger.metric_totals, dispatch)
+        self._stack.push_async_callback(gate.cancel)
         return Intake(
             self._loop,
             self._feeds,
@@ -236,33 +264,32 @@ class WorkerRuntime:
         """Starts the processes that compute checks. Raises ``ConfigurationError`` for a local model that can't be used."""
         limit = TimeLimit(self._settings.check_timeout_s)
         for step, server in self._fork_servers.items():
-            self._checks[step] = CheckProcesses(server, limit.seconds, limit.message, self._dead)
-            self._stack.push_async_callback(self._checks[step].close)
+            self._checks[step] = self._closing(CheckProcesses(server, limit.seconds, limit.message, self._dead))
             await self._checks[step].start()
 
     def _answers_kept_for(self) -> timedelta:
         """The time that stored answers stay on disk; none where PostgreSQL is of this home, which has no standby."""
         return timedelta(0) if self._settings.embedded() else timedelta(seconds=self._settings.answers_kept_s)
 
-    def _open_batch_lane(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> None:
+    def _open_batch_lane(self) -> None:
         settlement = Settlement(
             self._ledger.queue,
-            journal,
-            self._calls(journal, limits),
-            providers,
+            self._journal,
+            self._calls(),
+            self._providers,
             to_check=self._sender.to_check,
             final=self._sender.final,
             after_failure=after_failure,
         )
-        lanes, pace = self._lane_chooser(providers), lane_pace(self._settings)
+        lanes, pace = self._lane_chooser(), lane_pace(self._settings)
         batches = BatchLane(self._ledger.remote_batches, settlement, lanes, pace)
         background = BackgroundLane(self._ledger.remote_responses, settlement, lanes, pace)
         self._present.unserved = (batches.unserved, background.unserved)
         for name, lane in (("provider batches", batches), ("background responses", background)):
             self._go_on(name, lane.run())
 
-    def _lane_chooser(self, providers: Providers) -> LaneChooser:
-        return LaneChooser(providers, self._ledger.remote_batches.times, lane_terms(self._settings))
+    def _lane_chooser(self) -> LaneChooser:
+        return LaneChooser(self._providers, self._ledger.remote_batches.times, lane_terms(self._settings))
 
     async def _keep_fresh(self, path: Path) -> None:
         self._go_on("alive file", keep_fresh(path))
@@ -298,39 +325,34 @@ class WorkerRuntime:
 
     async def _limits(self) -> RateLimiter:
         """Makes the limits on calls, with the heartbeat that counts the workers."""
-        settings, stack = self._settings, self._stack
-        buckets = RedisBuckets(self._redis_url, settings.key_prefix)
-        stack.push_async_callback(buckets.close)
-        lanes = Lanes(self._ledger.fleet)
-        stack.push_async_callback(lanes.close)
+        settings = self._settings
+        buckets = self._closing(RedisBuckets(self._redis_url, settings.key_prefix))
+        lanes = self._closing(Lanes(self._ledger.fleet))
         lane_retry = timedelta(seconds=settings.lane_retry_s)
         self._present = present = Heartbeat(
             self._ledger.fleet, worker_name(), self._steps, lanes, lane_retry, urgent_workers=self._urgent_workers,
             report=report_of(settings),
         )  # fmt: skip
-        self._limiter = limiter = RateLimiter(
-            settings, buckets, lanes, presence=present, slots=settings.slots, on_room=self._nudge
+        limiter = self._closing(
+            RateLimiter(settings, buckets, lanes, presence=present, slots=settings.slots, on_room=self._nudge)
         )
         present.unreachable = limiter.unreachable
-        stack.push_async_callback(limiter.close)
         await present.start(limiter.try_lane)
-        stack.push_async_callback(present.stop)
+        self._stack.push_async_callback(present.stop)
         return limiter
 
     def _nudge(self) -> None:
         if (feed := self._feeds.get(Step.GENERATE)) is not None:
             feed.nudge()
 
-    def _feed(
-        self, step: Step, journal: LedgerJournal, renewer: LeaseRenewer, providers: Providers, limits: RateLimiter
-    ) -> Feed:
+    def _feed(self, step: Step, renewer: LeaseRenewer) -> Feed:
         settings = self._settings
         generates = step is Step.GENERATE
         work: Generate | Check
         if generates:
-            work, slots = self._generate(journal, providers, limits), settings.slots
+            work, slots = self._generate(), settings.slots
         else:
-            work, slots = self._check(step, journal, providers, limits), settings.check_slots
+            work, slots = self._check(step), settings.check_slots
             if step is Step.LOCAL:
                 slots = min(slots, LOCAL_SLOTS)
         feed = Feed(
@@ -343,46 +365,45 @@ class WorkerRuntime:
             run=work.run,
             load=Load(settings.max_bytes_in_flight // len(self._steps), self._suspicion),
             urgent_workers=self._urgent_workers,
-            permitted=limits.room if generates else lambda: None,
-            waits=limits.waits,
+            permitted=self._limiter.room if generates else lambda: None,
+            waits=self._limiter.waits,
             unread=not generates,
         )
         if isinstance(work, Generate):
             work.free_slot = feed.free_slot
         return feed
 
-    def _calls(self, journal: LedgerJournal, limits: RateLimiter) -> PaidCalls:
+    def _calls(self) -> PaidCalls:
         policy = RetryPolicy(hold_unknown=self._settings.hold_unknown)
-        return PaidCalls(journal, policy, random.random, limits, self._tokens)
+        return PaidCalls(self._journal, policy, random.random, self._limiter, self._tokens)
 
-    def _generate(self, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> Generate:
+    def _generate(self) -> Generate:
         return Generate(
             self._ledger.queue,
-            journal,
-            self._calls(journal, limits),
-            providers,
+            self._journal,
+            self._calls(),
+            self._providers,
             to_check=self._sender.to_check,
             final=self._sender.final,
             variants=self._settings.prompts,
             sharing=self._settings.share_policy,
             cpu=self._prompts,
             parking=self._parking,
-            lanes=self._lane_chooser(providers),
+            lanes=self._lane_chooser(),
             max_rescues=self._settings.max_rescues,
         )
 
-    def _check(self, step: Step, journal: LedgerJournal, providers: Providers, limits: RateLimiter) -> Check:
+    def _check(self, step: Step) -> Check:
         settings = self._settings
         lane = None
-        if self._parking is not None and settings.judge_lane == "job":
-            lane = JudgeLane(self._lane_chooser(providers), self._parking)
-        calls = self._calls(journal, limits)
+        if settings.judge_lane == "job":
+            lane = JudgeLane(self._lane_chooser(), self._parking)
         return Check(
             self._ledger.queue,
-            journal,
+            self._journal,
             self._checks[step],
             final=self._sender.packed,
-            judge=Judge(self._ledger.queue, calls, providers, judge_options(settings), lane),
+            judge=Judge(self._ledger.queue, self._calls(), self._providers, judge_options(settings), lane),
             max_rescues=settings.max_rescues,
         )
 
