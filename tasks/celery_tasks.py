@@ -78,22 +78,15 @@ def submit_task(self: "Task[Any, Any]", jobs: Any = None, batch: Any = None) -> 
         raise Reject(str(error), requeue=True) from error
 
 
-@shared_task(base=HintTask, name="nightdesk.generate", ignore_result=False, acks_late=False)
-def generate_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
-    """Admits the jobs of a hint to the process's loop; returns when they are admitted, not when they are done."""
-    process.runtime.admit(Step.GENERATE, parse_job_ids(job_ids), urgent=urgent)
+def _make_hint_task(step: Step) -> None:
+    @shared_task(base=HintTask, name=f"nightdesk.{step.value}", ignore_result=False, acks_late=False)
+    def admit(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
+        """Admits the jobs of a hint to the process's loop; returns when they are admitted, not when they are done."""
+        process.runtime.admit(step, parse_job_ids(job_ids), urgent=urgent)
 
 
-@shared_task(base=HintTask, name="nightdesk.check", ignore_result=False, acks_late=False)
-def check_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
-    """Admits the jobs of a hint to their check."""
-    process.runtime.admit(Step.CHECK, parse_job_ids(job_ids), urgent=urgent)
-
-
-@shared_task(base=HintTask, name="nightdesk.local", ignore_result=False, acks_late=False)
-def local_task(job_ids: Sequence[Any], urgent: bool = False) -> None:  # noqa: FBT001, FBT002 - a JSON argument
-    """Admits the jobs of a hint to their check with the local model."""
-    process.runtime.admit(Step.LOCAL, parse_job_ids(job_ids), urgent=urgent)
+for _step in Step:
+    _make_hint_task(_step)
 
 
 @shared_task(base=OwnTask, name="nightdesk.poll", bind=True, ignore_result=False)

@@ -1,6 +1,7 @@
-"""Ends a background task for certain."""
+"""Ends a background task for certain, and waits for an event for a bounded time."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 CANCEL_AGAIN_S = 1.0
@@ -18,3 +19,11 @@ async def cancel(task: asyncio.Task[Any]) -> None:
         await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
     if not task.cancelled():
         task.result()
+
+
+async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Waits for an event, at most so long; tells whether it came."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    return False

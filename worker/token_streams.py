@@ -8,10 +8,8 @@ Its entries have a ``kind``: ``start`` (an attempt begins and replaces any earli
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
@@ -20,6 +18,7 @@ from redis.exceptions import RedisError
 
 from tasks.errors import BrokerUnavailable
 from tasks.ports import FinalFacts, Leased, NewAttempt
+from worker.cancellation import is_set_within
 
 log = logging.getLogger(__name__)
 
@@ -143,9 +142,7 @@ class RedisTokens:
         loop, pause_s = asyncio.get_running_loop(), COLLECT_S
         try:
             while self._due:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause_s):
-                        await self._closing.wait()
+                await is_set_within(self._closing, pause_s)
                 began = loop.time()
                 reachable = await self._flush()
                 pause_s = max(COLLECT_S, PAUSE_SHARE * (loop.time() - began)) if reachable else AWAY_S
@@ -322,9 +319,7 @@ class TokenReader:
         """Returns the reader, which connects at its first use."""
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Closes the connections."""
         await self._redis.aclose()
 

@@ -99,7 +99,10 @@ class BackgroundLane:
                 [each.id for each in leave if not isinstance(states[each], ProviderError)]
             )
         answers = {each: state for each, state in states.items() if isinstance(state, RemoteResult | Failure)}
-        await self.responses.put_off({each.id: self._pause(each) for each in states.keys() - answers.keys()})
+        under_way = states.keys() - answers.keys()
+        await self.responses.put_off(
+            {each.id: self.pace.next_look(each.looks, self._leave_in(each)) for each in under_way}
+        )
         await self._settle(answers, spilled, remote)
 
     async def _settle(
@@ -139,13 +142,6 @@ class BackgroundLane:
         load = self._loads.get((response.provider, response.model), ResponseLoad(1, 0))
         calls = SentCalls(response.provider, response.model, response.lane, response.age, load.calls, load.body_bytes)
         return self.lanes.leave_in(calls, response.due_in)
-
-    def _pause(self, response: OpenResponse) -> timedelta:
-        """The pause before the next look: the moment to leave the lane is not slept through."""
-        pause, leave_in = self.pace.next_look(response.looks), self._leave_in(response)
-        if leave_in is None:
-            return pause
-        return min(pause, leave_in if leave_in > timedelta(0) else self.pace.first_look)
 
 
 async def _state(response: OpenResponse, remote: RemoteResponses, *, cancel: bool) -> Answer | ProviderError | None:

@@ -237,11 +237,7 @@ class BatchLane:
         return self.lanes.leave_in(calls, batch.due_in)
 
     def _next_look(self, batch: OpenBatch) -> timedelta:
-        """The pause before the next look: the moment to leave the batch is not slept through."""
-        pause, spill_in = self.pace.next_look(batch.looks), self._spill_in(batch)
-        if spill_in is None:
-            return pause
-        return min(pause, spill_in if spill_in > timedelta(0) else self.pace.first_look)
+        return self.pace.next_look(batch.looks, self._spill_in(batch))
 
     async def _cancel(self, batch: OpenBatch, remote_id: str, remote: RemoteCalls) -> None:
         """Asks the provider to end a batch. What was meant is written before, so that it is known after any crash."""

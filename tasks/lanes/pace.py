@@ -34,9 +34,12 @@ class LanePace:
         """Age of parked calls at which no worker can send them: one that can is busy with a creation at most, and then sends them."""
         return self.gathering.longest + self.create_within
 
-    def next_look(self, looks: int) -> timedelta:
-        """The pause after so many looks at a batch."""
-        return self.first_look * min(10.0, 1.5**looks)
+    def next_look(self, looks: int, leave_in: timedelta | None = None) -> timedelta:
+        """The pause after so many looks at a batch: the moment to leave it is not slept through."""
+        pause = self.first_look * min(10.0, 1.5**looks)
+        if leave_in is None:
+            return pause
+        return min(pause, leave_in if leave_in > timedelta(0) else self.first_look)
 
 
 class Work(Enum):

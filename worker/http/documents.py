@@ -23,10 +23,11 @@ def json_answer(document: Any, status: int = 200, headers: Mapping[str, str] | N
     return Response(content, status, headers, "application/json")
 
 
-def page_of(data: list[dict[str, Any]], *, has_more: bool) -> Response:
-    """A page of a list in the form of OpenAI's API."""
+def page_of(documents: list[dict[str, Any]], limit: int) -> Response:
+    """A page of a list in the form of OpenAI's API; a document beyond ``limit`` says that there are more."""
+    data = documents[:limit]
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
-    return json_answer({"object": "list", "data": data, **ends, "has_more": has_more})
+    return json_answer({"object": "list", "data": data, **ends, "has_more": len(documents) > limit})
 
 
 def body_of(schema: dict[str, Any], media_type: str = "application/json") -> dict[str, Any]:

@@ -98,9 +98,8 @@ async def batches(
 ) -> Response:
     """The batches made through this door, newest first."""
     last = None if after is None else (await _find(service, after, caller.tenant)).id
-    matches = await service.ledger.uploads.submitted(caller.tenant, limit + 1, last)
-    data = [await _document(service, upload) for upload in matches[:limit]]
-    return page_of(data, has_more=len(matches) > limit)
+    uploads = await service.ledger.uploads.submitted(caller.tenant, limit + 1, last)
+    return page_of([await _document(service, upload) for upload in uploads], limit)
 
 
 @router.get("/{batch}")

@@ -158,26 +158,29 @@ async def files(
     )
     # Results come after their input.
     parts = sorted(PARTS, reverse=newest_first)
-    matches = [
-        (upload, part)
+    documents = [
+        _document(upload, part)
         for upload in uploads
         for part in parts
         if _exists(upload, part)
         and purpose in {None, PARTS[part]}
         and (upload.id != last_id or parts.index(part) > parts.index(last_part))
     ]
-    data = [_document(upload, part) for upload, part in matches[:limit]]
-    return page_of(data, has_more=len(matches) > limit)
+    return page_of(documents, limit)
 
 
 @router.get("/{file}")
 async def retrieve(file: FileId, service: ServiceOf, caller: Reader) -> Response:
     """An uploaded file, or one of results, without its content."""
-    upload_id, part = parse_file_id(file)
-    upload = await service.ledger.uploads.find(upload_id, caller.tenant)
+    upload, part = await _find(service, caller, file)
     if not _exists(upload, part):
         raise not_found()
     return json_answer(_document(upload, part))
+
+
+async def _find(service: ServiceOf, caller: Reader, file: str) -> tuple[Upload, str]:
+    upload_id, part = parse_file_id(file)
+    return await service.ledger.uploads.find(upload_id, caller.tenant), part
 
 
 @router.delete("/{file}")
@@ -192,11 +195,10 @@ async def delete(file: FileId, service: ServiceOf, caller: Submitter) -> Respons
 @router.get("/{file}/content", responses={200: {"content": {LINES: {}}}})
 async def content(file: FileId, service: ServiceOf, caller: Reader) -> Response:
     """The lines of a file. Those of an uploaded one go with the batch that is made of it."""
-    upload_id, part = parse_file_id(file)
-    upload = await service.ledger.uploads.find(upload_id, caller.tenant)
+    upload, part = await _find(service, caller, file)
     batch_id = upload.batch_id
     if not part and upload.submitted_at is None:
-        lines = service.bulk.stream(caller.tenant, lambda ledger: ledger.uploads.content(upload_id))
+        lines = service.bulk.stream(caller.tenant, lambda ledger: ledger.uploads.content(upload.id))
     elif part == "-error" and _is_failed(upload):
         return Response(error_rows(upload), headers=PRIVATE, media_type=LINES)
     elif part and batch_id is not None and _exists(upload, part):

@@ -93,15 +93,12 @@ class Problem(Exception):
         """The answer, in the form of the API that an address is part of."""
         if path.startswith(OPENAI):
             return self.openai_response()
-        body = {
-            "type": f"urn:nightdesk:problem:{self.kind}",
-            "title": self.title,
-            "status": self.status,
-            "detail": self.detail,
-            **({"field": self.field} if self.field else {}),
-            **({"errors": [error.model_dump(exclude_none=True) for error in self.errors]} if self.errors else {}),
-        }
-        content = orjson.dumps(body)
+        kind = f"urn:nightdesk:problem:{self.kind}"
+        details = ProblemDetails(
+            type=kind, title=self.title, status=self.status, detail=self.detail, field=self.field or None,
+            errors=tuple(self.errors),
+        )  # fmt: skip
+        content = details.model_dump_json(exclude_defaults=True)
         return Response(content, self.status, {**self.headers, "Cache-Control": "no-store"}, MEDIA_TYPE)
 
     def openai_response(self) -> Response:

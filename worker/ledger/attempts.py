@@ -476,7 +476,7 @@ class PostgresAttempts(Store):
             "batch_ids": [item.opening.batch_id if item.opening is not None else None for item in paid],
             "job_ids": [item.job_id for item in paid],
         }
-        deleted = {row.id for row in await self._db.rows(_DELETED, parameters)}
+        deleted = set(await self._db.column(_DELETED, parameters))
         if deleted:
             log.warning("what came of %d calls is dropped: their jobs were deleted", len(deleted))
         return [item for item in paid if item.id not in deleted]

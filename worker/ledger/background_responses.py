@@ -104,7 +104,7 @@ class PostgresResponses(Store, Responses):
             "call": [call.document.decode() for call in calls],
             "first_look": FIRST_LOOK,
         }
-        return {row.attempt_id for row in await self._db.rows(_PARK, parameters)}
+        return set(await self._db.column(_PARK, parameters))
 
     async def take_due(self, limit: int, keep_for: timedelta, unserved: Collection[str] = ()) -> Sequence[OpenResponse]:
         rows = await self._db.rows(_TAKE_DUE, {"limit": limit, "keep_for": keep_for, "unserved": list(unserved)})
@@ -134,4 +134,4 @@ class PostgresResponses(Store, Responses):
         return [pending_call(row) for row in await self._db.rows(PENDING, parameters)]
 
     async def end(self, ids: Sequence[UUID]) -> set[UUID]:
-        return {row.id for row in await self._db.rows(_END, {"ids": list(ids)})}
+        return set(await self._db.column(_END, {"ids": list(ids)}))

@@ -214,4 +214,4 @@ class BatchFigures(Store):
     async def with_cause(self, job_ids: Sequence[UUID], causes: Collection[FailureKind]) -> list[UUID]:
         """The jobs whose last run ended for one of these causes."""
         parameters = {"ids": list(job_ids), "causes": [cause.value for cause in causes]}
-        return [row.id for row in await self._db.rows(_WITH_CAUSE, parameters)]
+        return await self._db.column(_WITH_CAUSE, parameters)

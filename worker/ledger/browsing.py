@@ -259,7 +259,7 @@ class Browsing(Store):
         page = rows[:limit]
         last = page[-1].position if len(rows) > limit else selection.after + window
         key = {"batch_id": selection.batch_id, "after": last}
-        more = len(rows) > limit or (last < 2**31 - 1 and (await self._db.rows(_IS_MORE, key))[0].yes)
+        more = len(rows) > limit or (last < 2**31 - 1 and await self._db.value(_IS_MORE, key))
         return JobList(await self.rows([row.id for row in page]), last if more else None)
 
     async def rows(self, ids: Sequence[UUID]) -> list[JobRow]:
@@ -279,17 +279,17 @@ class Browsing(Store):
 
     async def of_name(self, name: str) -> list[UUID]:
         """The newest few batches with a name; reads all batches, which are few beside their jobs."""
-        return [row.id for row in await self._db.rows(_OF_NAME, {"name": name, "limit": MOST_OF_NAME})]
+        return await self._db.column(_OF_NAME, {"name": name, "limit": MOST_OF_NAME})
 
     async def last_position(self, batch_id: UUID) -> int:
         """The last position of a batch; -1 without jobs."""
-        position = (await self._db.rows(_LAST_POSITION, {"batch_id": batch_id}))[0].position
+        position = await self._db.value(_LAST_POSITION, {"batch_id": batch_id})
         return -1 if position is None else int(position)
 
     async def sample(self, selection: QueueSelection, positions: Sequence[int], limit: int) -> list[JobRow]:
         """Answers at these positions of a batch, in this order, that stand behind ``after`` in the queue."""
         parameters = {**_queue_parameters(selection), "positions": list(positions), "limit": limit}
-        return await self.rows([row.id for row in await self._db.rows(_SAMPLE, parameters)])
+        return await self.rows(await self._db.column(_SAMPLE, parameters))
 
 
 def _queue_parameters(selection: QueueSelection) -> dict[str, Any]:

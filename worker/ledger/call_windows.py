@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from schemas.window import parse_window
-from worker.ledger.database import Database
+from worker.ledger.database import Database, columns_of
 from worker.ledger.pages import lock_batches, walk
 
 BATCHES = 200
@@ -59,14 +59,12 @@ SELECT count(*) AS jobs FROM closed_job
 
 def times_of(windows: Iterable[tuple[UUID, str]], now: datetime) -> dict[str, list[Any]]:
     """The present or next window of batches, as parameters of ``OPEN_WINDOWS``."""
-    columns: dict[str, list[Any]] = {"id": [], "opens_at": [], "closes_at": [], "reopens_at": []}
+    rows = []
     for batch_id, text in windows:
         window = parse_window(text)
         interval = window.interval(now)
-        values = (batch_id, interval.begins_at, interval.ends_at, window.after(interval).begins_at)
-        for column, value in zip(columns.values(), values, strict=True):
-            column.append(value)
-    return columns
+        rows.append((batch_id, interval.begins_at, interval.ends_at, window.after(interval).begins_at))
+    return columns_of(rows, "id", "opens_at", "closes_at", "reopens_at")
 
 
 async def close_windows(db: Database) -> int:
@@ -79,6 +77,5 @@ async def close_windows(db: Database) -> int:
         if batch.has_jobs:
             async for page in walk(db, _WAITING, {"batch_id": batch.id}, {"position": -1}):
                 if ids := [row.id for row in page if row.waits]:
-                    (closed,) = await db.rows(_CLOSE, {"ids": ids})
-                    jobs += int(closed.jobs)
+                    jobs += int(await db.value(_CLOSE, {"ids": ids}))
     return jobs

@@ -200,6 +200,11 @@ def arrays(rows: Sequence[object], *names: str) -> dict[str, list[Any]]:
     return {name: [getattr(row, name) for row in rows] for name in names}
 
 
+def columns_of(rows: Sequence[Sequence[Any]], *names: str) -> dict[str, list[Any]]:
+    """Tuples as columns with these names, for a statement that unnests them."""
+    return {name: [row[at] for row in rows] for at, name in enumerate(names)}
+
+
 def fields(row: Any, *names: str) -> dict[str, Any]:
     """Columns of a row that are fields of an object, under the same names."""
     return {name: getattr(row, name) for name in names}
@@ -414,6 +419,15 @@ class Database:
                     raise translate(error, self.url) from error
                 log.info("repeating a statement that lost a race: %s", _first_line(error))
         raise AssertionError("unreachable")
+
+    async def column(self, statement: str, parameters: Parameters = (), **options: Any) -> list[Any]:
+        """The first column of what ``rows`` returns."""
+        return [row[0] for row in await self.rows(statement, parameters, **options)]
+
+    async def value(self, statement: str, parameters: Parameters = (), **options: Any) -> Any:
+        """The first column of the one row that there always is."""
+        (value,) = await self.column(statement, parameters, **options)
+        return value
 
 
 class Store:

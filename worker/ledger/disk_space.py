@@ -31,7 +31,7 @@ class DiskSpace(Store):
     async def measure(self) -> LedgerSize:
         """The sizes of this moment."""
         tables = {row.name: int(row.bytes) for row in await self._db.rows(_TABLES)}
-        return LedgerSize(tables, int((await self._db.rows(_DATABASE))[0].bytes))
+        return LedgerSize(tables, int(await self._db.value(_DATABASE)))
 
     async def give_back(self) -> None:
         """Makes the space of removed rows free for other files.

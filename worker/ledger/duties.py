@@ -301,7 +301,7 @@ class PostgresDuties(Duties):
         self._budgets = BudgetRounds(database)
 
     async def promote(self, limit: int) -> int:
-        due = [row.id for row in await self._db.rows(_DUE, {"limit": limit, "duty": _PROMOTING})]
+        due = await self._db.column(_DUE, {"limit": limit, "duty": _PROMOTING})
         change, refuse = change_by(self._db, _PROMOTE, {"lock": PROMOTE_LOCK}), quarantine_for(self._db, _PROMOTING)
         return sum([len(await isolate(page, change, refuse)) for page in paged(due)])
 
@@ -335,7 +335,7 @@ class PostgresDuties(Duties):
         except Exception as error:
             if not row_at_fault(error):
                 raise
-            chosen = [row.id for row in await self._db.rows(FAIR_IDS, parameters)]
+            chosen = await self._db.column(FAIR_IDS, parameters)
             if not await quarantine_bad(self._db, chosen, _HINT, parameters):
                 raise
             rows = await self._db.rows(_TAKE_HINTS, parameters)
@@ -349,10 +349,10 @@ class PostgresDuties(Duties):
             "lock": REASSIGN_LOCK,
             "present_for": PRESENT_FOR,
         }
-        return [row.id for row in await self._db.rows(_REASSIGN, parameters)]
+        return await self._db.column(_REASSIGN, parameters)
 
     async def backlog(self, step: Step, at_most: int) -> int:
-        return int((await self._db.rows(_BACKLOG, {"step": step.value, "at_most": at_most}))[0].jobs)
+        return int(await self._db.value(_BACKLOG, {"step": step.value, "at_most": at_most}))
 
     async def attend(
         self,
@@ -391,7 +391,7 @@ class PostgresDuties(Duties):
         )
 
     async def urgent_waits(self, older_than: timedelta) -> bool:
-        return bool((await self._db.rows(_URGENT_WAITS, {"older_than": older_than}))[0].waits)
+        return bool(await self._db.value(_URGENT_WAITS, {"older_than": older_than}))
 
     async def resign(self, worker: str) -> None:
         await self._db.rows(_RESIGN, {"worker": worker})
@@ -410,7 +410,7 @@ class PostgresDuties(Duties):
         return list(batches.values())
 
     async def refresh_statistics(self) -> list[str]:
-        tables = [row.name for row in await self._db.rows(f"SELECT relname AS name FROM {OUTGROWN} ORDER BY 1")]
+        tables = await self._db.column(f"SELECT relname AS name FROM {OUTGROWN} ORDER BY 1")
         if tables:
             # Of the ledger's own tables: no name comes from outside.
             await self._db.rows(f"ANALYZE (SKIP_LOCKED) {', '.join(tables)}")
@@ -418,7 +418,7 @@ class PostgresDuties(Duties):
 
     async def fold_counts(self, rows: int) -> int:
         await self._db.rows(FORGET_TURNS, {"shares": self._shares})
-        return int((await self._db.rows(_FOLD, {"rows": rows}))[0].rows)
+        return int(await self._db.value(_FOLD, {"rows": rows}))
 
     async def rescue(self, limit: int, unknown_reason: HeldReason | None, max_rescues: int = MAX_RESCUES) -> list[UUID]:
         return await rescue_lost(self._db, limit, unknown_reason, max_rescues)

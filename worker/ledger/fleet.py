@@ -262,12 +262,12 @@ class Fleet(Store):
 
         A worker whose presence is late still renews its leases; one that checks its own answers does not take others' to check.
         """
-        return [row.step for row in await self._db.rows(_UNSERVED, {"present_for": PRESENT_FOR})]
+        return await self._db.column(_UNSERVED, {"present_for": PRESENT_FOR})
 
     async def workers(self) -> list[str]:
         """The names of the workers that said lately that they are alive, wherever they run."""
         query = "SELECT name FROM worker WHERE seen_at > nightdesk_now() - %(present_for)s"
-        return [row.name for row in await self._db.rows(query, {"present_for": PRESENT_FOR})]
+        return await self._db.column(query, {"present_for": PRESENT_FOR})
 
     async def reports(self, step: Step) -> list[tuple[str, dict[str, Any] | None]]:
         """Each worker that takes jobs at a step, by name, with its report of who answers; None for one that made none."""
@@ -280,8 +280,7 @@ class Fleet(Store):
 
     async def next_try(self, batch_id: UUID) -> datetime | None:
         """The time at which the first waiting job of a batch goes on; None where thousands of other batches are due before."""
-        (row,) = await self._db.rows(_NEXT_TRY, {"batch_id": batch_id, "most": MOST_DUE})
-        at: datetime | None = row.at
+        at: datetime | None = await self._db.value(_NEXT_TRY, {"batch_id": batch_id, "most": MOST_DUE})
         return at
 
     async def lane_notices(self) -> list[LaneNotice]:

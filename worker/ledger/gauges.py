@@ -71,7 +71,7 @@ class Gauges(Store):
         """Read all of them; raises ``LedgerUnavailable``."""
         ages_s = {}
         for step in Step:
-            ages_s[step] = (await self._db.rows(_AGE, {"step": step.value, "next": NEXT_JOBS}))[0].age_s
+            ages_s[step] = await self._db.value(_AGE, {"step": step.value, "next": NEXT_JOBS})
         workers = {step.value: 0 for step in Step} | {URGENT: 0}
         for row in await self._db.rows(_WORKERS, {"present_for": PRESENT_FOR}):
             if row.step in workers:

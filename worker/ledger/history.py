@@ -129,7 +129,7 @@ class CallHistory(Store):
         """The idempotency keys that name a job of the tenant."""
         if not keys:
             return set()
-        return {row.key for row in await self._db.rows(_BY_IDEMPOTENCY_KEY, {"tenant": tenant, "keys": list(keys)})}
+        return set(await self._db.column(_BY_IDEMPOTENCY_KEY, {"tenant": tenant, "keys": list(keys)}))
 
     async def used(self, batch_id: UUID) -> list[UsedCalls]:
         """The use of the calls of a batch so far."""

@@ -217,7 +217,7 @@ class Inspection(Store):
             "present_for": PRESENT_FOR,
         }
         running = (await self._db.rows(_RUNNING, parameters))[0]
-        steps = [row.step for row in await self._db.rows(_SERVED, parameters)]
+        steps = await self._db.column(_SERVED, parameters)
         return LedgerHealth(
             available={step: await self._count(_AVAILABLE, {**parameters, "step": step.value}) for step in Step},
             running=running.running,
@@ -229,7 +229,7 @@ class Inspection(Store):
             left_open=await self._count(_LEFT_OPEN, parameters),
             served=known_steps(steps),
             urgent_workers=URGENT in steps,
-            unreadable=[row.id for row in await self._db.rows(_UNREADABLE, parameters)],
+            unreadable=await self._db.column(_UNREADABLE, parameters),
             quarantined=[Quarantined(*row) for row in await self._db.rows(_QUARANTINED, parameters)],
             holds=[
                 HeldJobs(row.batch_id, HeldReason(row.held_reason), row.jobs) for row in await self._db.rows(_HOLDS)
@@ -244,7 +244,7 @@ class Inspection(Store):
         return [(row.state, row.outcome, row.held_reason, row.jobs) for row in rows]
 
     async def _count(self, statement: str, parameters: dict[str, Any]) -> int:
-        return int((await self._db.rows(statement, parameters))[0].n)
+        return int(await self._db.value(statement, parameters))
 
     async def violations(self) -> list[Violation]:
         """Check all of them in one snapshot, without locks; raises ``LedgerUnavailable``."""

@@ -8,7 +8,6 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from itertools import takewhile
 from time import monotonic
@@ -33,6 +32,7 @@ from tasks.ports import (
     VerdictQuery,
 )
 from tasks.scheduling.batching import BATCH_ROWS, Batcher, OnError
+from worker.cancellation import is_set_within
 from worker.ledger.attempts import PostgresAttempts
 from worker.ledger.postgres import PostgresLedger
 
@@ -288,7 +288,7 @@ class LedgerJournal:
 
     async def _keep(self, spool: Keeping) -> None:
         """Bring to disk what the ledger does not take or may lose again, and remove it when the ledger surely has all of it."""
-        while not await self._ended_within(KEEP_EVERY_S):
+        while not await is_set_within(self._ending, KEEP_EVERY_S):
             try:
                 if overdue := self._overdue():
                     await self._bring(spool, overdue)
@@ -300,12 +300,6 @@ class LedgerJournal:
             except Exception:
                 # The next round tries again: without it no later answer would outlive this process.
                 log.exception("the spool can't be looked after")
-
-    async def _ended_within(self, seconds: float) -> bool:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                return await self._ending.wait()
-        return False
 
     async def _bring(self, spool: Keeping, rows: Sequence[ClosedAttempt]) -> None:
         """Bring answers to disk; one that has no JSON form holds up no other."""

@@ -141,7 +141,7 @@ def change_by(db: Database, statement: str, parameters: Mapping[str, Any]) -> Ch
     """Make a change from a statement that takes ``ids`` and returns the ids it changed."""
 
     async def change(job_ids: Sequence[UUID]) -> list[UUID]:
-        return [row.id for row in await db.rows(statement, {**parameters, "ids": list(job_ids)})]
+        return await db.column(statement, {**parameters, "ids": list(job_ids)})
 
     return change
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from importlib import import_module
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
@@ -133,8 +132,7 @@ class PostgresLedger:
 
     async def identity(self) -> UUID:
         """The id of this ledger, which stays whatever its server and address are."""
-        (row,) = await self._database.rows("SELECT id FROM ledger")
-        identity: UUID = row.id
+        identity: UUID = await self._database.value("SELECT id FROM ledger")
         return identity
 
     async def use_connection(self, use: Admit, within_s: float = STATEMENT_S) -> None:
@@ -150,9 +148,7 @@ class PostgresLedger:
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     if not TYPE_CHECKING:

@@ -238,7 +238,7 @@ class PostgresRemoteBatches(Store, RemoteBatches):
             **arrays(calls, "attempt_id", "job_id", "token", "provider", "model", "body", "due_at"),
             "call": [call.document.decode() for call in calls],
         }
-        return {row.attempt_id for row in await self._db.rows(_PARK, parameters)}
+        return set(await self._db.column(_PARK, parameters))
 
     async def waiting(self) -> Sequence[WaitingCalls]:
         return [WaitingCalls(**row._asdict()) for row in await self._db.rows(_WAITING)]
@@ -328,7 +328,7 @@ class PostgresRemoteBatches(Store, RemoteBatches):
 
     async def remote_ids(self, provider: str) -> frozenset[str]:
         statement = "SELECT remote_id FROM provider_batch WHERE provider = %(provider)s AND remote_id IS NOT NULL"
-        return frozenset(row.remote_id for row in await self._db.rows(statement, {"provider": provider}))
+        return frozenset(await self._db.column(statement, {"provider": provider}))
 
     async def attempt_ids(self, batch_id: UUID) -> frozenset[str]:
         statement = "SELECT attempt_id FROM provider_batch_call WHERE provider_batch_id = %(id)s"
@@ -339,7 +339,7 @@ class PostgresRemoteBatches(Store, RemoteBatches):
         return [pending_call(row) for row in await self._db.rows(PENDING, parameters)]
 
     async def unanswered(self, batch_id: UUID, limit: int) -> Sequence[UUID]:
-        return [row.attempt_id for row in await self._db.rows(_UNANSWERED, {"id": batch_id, "limit": limit})]
+        return await self._db.column(_UNANSWERED, {"id": batch_id, "limit": limit})
 
     async def end(self, batch_id: UUID, state: str) -> None:
         await self._db.rows(_END, {"id": batch_id, "state": state}, within_s=TRANSACTION_S)

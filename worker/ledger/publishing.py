@@ -100,7 +100,7 @@ class PostgresOutbox(Store, Outbox):
 
     async def unpublished(self, limit: int, older_than: timedelta) -> list[JobView]:
         parameters = {"limit": limit, "age": older_than, "bytes": PAGE_BYTES, "duty": _DUTY}
-        return await self._results([row.id for row in await self._db.rows(_UNPUBLISHED, parameters)])
+        return await self._results(await self._db.column(_UNPUBLISHED, parameters))
 
     async def _results(self, job_ids: Sequence[UUID]) -> list[JobView]:
         views = []
@@ -126,7 +126,7 @@ class PostgresOutbox(Store, Outbox):
         await quarantine_for(self._db, _DUTY)(job_id, error)
 
     async def begin_republishing(self, finished_within: timedelta) -> bool:
-        return bool((await self._db.rows(_BEGIN, {"within": finished_within}))[0].again)
+        return bool(await self._db.value(_BEGIN, {"within": finished_within}))
 
     async def republish_page(self, limit: int) -> RepublishPage | None:
         walk = await self._db.rows(_WALK)

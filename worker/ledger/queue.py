@@ -304,7 +304,7 @@ class PostgresQueue(Queue):
             except Exception as error:
                 if not row_at_fault(error):
                     raise
-                chosen = ids or [row.id for row in await self._db.rows(FAIR_IDS, parameters)]
+                chosen = ids or await self._db.column(FAIR_IDS, parameters)
                 bad = await quarantine_bad(self._db, chosen, _LEASE_HINTED, parameters)
                 if not bad:
                     raise
@@ -328,7 +328,7 @@ class PostgresQueue(Queue):
     async def hand_back(self, leases: Sequence[LeaseKey]) -> set[UUID]:
         if not leases:
             return set()
-        return {row.id for row in await self._db.rows(_HAND_BACK, _keys(leases))}
+        return set(await self._db.column(_HAND_BACK, _keys(leases)))
 
     async def defer(self, lease: LeaseKey, advance: Advance) -> bool:
         parameters = {
@@ -351,7 +351,7 @@ class PostgresQueue(Queue):
         rows = [final.columns if isinstance(final, PackedFinal) else final_columns(final) for final in finals]
         columns = {name: [row[name] for row in rows] for name in _FINAL_COLUMNS}
         urgent = any(final.urgent for final in finals)
-        return {row.id for row in await self._db.rows(_FINISH, columns, urgent=urgent)}
+        return set(await self._db.column(_FINISH, columns, urgent=urgent))
 
 
 _FINAL_COLUMNS = ("token", "step", "state", "outcome", "standing", *_STORED_TYPES)

@@ -148,7 +148,7 @@ class RemoteOverview(Store):
 
     async def spilled(self, batch_id: UUID) -> int:
         """Number of jobs that left a provider batch for their deadline."""
-        return int((await self._db.rows(_SPILLED, {"batch_id": batch_id}))[0].jobs)
+        return int(await self._db.value(_SPILLED, {"batch_id": batch_id}))
 
 
 def _clock(at: datetime | None) -> str:

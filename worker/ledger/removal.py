@@ -272,8 +272,7 @@ class Erasure(Store):
 
     async def uncertain_calls(self, job_ids: Sequence[UUID]) -> int:
         """Count the calls of these jobs that are open or ended unknown: their answers may lie on the disk of a worker."""
-        (row,) = await self._db.rows(_UNHEARD, {"ids": list(job_ids)})
-        return int(row.calls)
+        return int(await self._db.value(_UNHEARD, {"ids": list(job_ids)}))
 
     async def delete(self, job_ids: Sequence[UUID], on_page: OnPage = no_page) -> Deleted:
         """Delete jobs that are final and have no call open, page by page, with all that hangs on them."""

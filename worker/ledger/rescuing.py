@@ -200,10 +200,10 @@ async def rescue_lost(db: Database, limit: int, unknown_reason: HeldReason | Non
         "lock": RESCUE_LOCK,
     }
     duty = {"limit": limit, "duty": _RESCUING, "grace": ABANDONED_AFTER}
-    lost = [row.id for row in await db.rows(_LOST, duty)]
+    lost = await db.column(_LOST, duty)
     lost_rows = await _isolated(db, _RESCUE, lost, bounds)
     await _isolated(db, _GIVE_UP, [row.id for row in lost_rows if row.is_over], {**bounds, **_GIVEN_UP})
-    abandoned = [row.id for row in await db.rows(_ABANDONED, duty)]
+    abandoned = await db.column(_ABANDONED, duty)
     await _isolated(db, _CLOSE_ABANDONED, abandoned, {"lock": RESCUE_LOCK, "grace": ABANDONED_AFTER})
     return [row.id for row in lost_rows]
 
@@ -243,7 +243,7 @@ async def fail_unreadable(db: Database, rows: Iterable[UnreadableRow], tokens: I
     }
 
     async def fail(ids: Iterable[UUID]) -> list[UUID]:
-        return [row.id for row in await db.rows(_FAIL_UNREADABLE, {**parameters, "ids": list(ids)})]
+        return await db.column(_FAIL_UNREADABLE, {**parameters, "ids": list(ids)})
 
     for page in paged(list(messages)):
         for job_id in await isolate(page, fail, quarantine_for(db, LEASING)):

@@ -102,17 +102,18 @@ async def read_results(
             rest.append(row.id)
         if not number % _TURN:
             await asyncio.sleep(0)
-    for view in await views(rest) if rest else ():
-        results[view.job_id] = _from_view(view)
+    if rest:
+        # Most commands read no view, and the steps of an answer come along.
+        from tasks.results import result_of  # noqa: PLC0415
+
+        results |= {view.job_id: rendered(view, result_of) for view in await views(rest)}
     return [results[job_id] for job_id in job_ids if job_id in results]
 
 
-def _from_view(view: JobView) -> StoredResult:
+def rendered(view: JobView, render: Callable[[JobView], JobResult]) -> StoredResult:
+    """The result that is made of a view."""
     grounding = view.record.grounding if view.record is not None else None
-    # Most commands read no view, and the steps of an answer come along.
-    from tasks.results import result_of  # noqa: PLC0415
-
-    return StoredResult(result_of(view), grounding.errors if grounding is not None else {})
+    return StoredResult(render(view), grounding.errors if grounding is not None else {})
 
 
 def _result_of_row(row: Any) -> StoredResult | None:

@@ -154,7 +154,7 @@ class ApiKeys(Store):
 
     async def exist(self) -> bool:
         """Tells whether there ever was a key."""
-        return bool((await self._db.rows("SELECT EXISTS (SELECT FROM api_key) AS yes"))[0].yes)
+        return bool(await self._db.value("SELECT EXISTS (SELECT FROM api_key) AS yes"))
 
     async def all(self) -> list[ApiKey]:
         """All keys, also the revoked ones, oldest first."""

@@ -22,7 +22,7 @@ from uuid_utils.compat import uuid7
 from schemas.budget import TOTAL, BudgetStatus
 from schemas.window import Interval, parse_period
 from tasks.errors import NotFound
-from worker.ledger.database import Database, Store
+from worker.ledger.database import Database, Store, columns_of
 from worker.ledger.pages import lock_periods
 
 PAGE_ROWS = 500
@@ -400,9 +400,8 @@ async def _in_pages(db: Database, statement: str, owner: Owner) -> int:
     jobs = 0
     values = owner._asdict()
     for _ in range(PAGES):
-        (page,) = await db.rows(statement, values, first=(_LOCK, values))
-        jobs += int(page.jobs)
-        if page.jobs < PAGE_ROWS:
+        jobs += (page := int(await db.value(statement, values, first=(_LOCK, values))))
+        if page < PAGE_ROWS:
             break
     return jobs
 
@@ -413,7 +412,7 @@ def _statements(owner: Owner) -> _Statements:
 
 def _next_periods(budgets: Sequence[Any]) -> dict[str, list[Any]]:
     """The present or next period of each budget and the one after, so that a new one is there before it begins."""
-    columns: dict[str, list[Any]] = {"id": [], "budget_id": [], "begins_at": [], "ends_at": []}
+    rows = []
     for budget in budgets:
         if budget.period == TOTAL:
             intervals = [_EVER]
@@ -421,8 +420,5 @@ def _next_periods(budgets: Sequence[Any]) -> dict[str, list[Any]]:
             window = parse_period(budget.period)
             first = window.interval(budget.now)
             intervals = [first, window.after(first)]
-        for interval in intervals:
-            values = (uuid7(), budget.id, interval.begins_at, interval.ends_at)
-            for column, value in zip(columns.values(), values, strict=True):
-                column.append(value)
-    return columns
+        rows += [(uuid7(), budget.id, interval.begins_at, interval.ends_at) for interval in intervals]
+    return columns_of(rows, "id", "budget_id", "begins_at", "ends_at")

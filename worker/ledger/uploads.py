@@ -153,7 +153,7 @@ class Uploads(Store):
 
     async def now(self) -> datetime:
         """The time by the ledger's clock, as all others of a file."""
-        at: datetime = (await self._db.rows("SELECT nightdesk_now() AS now"))[0].now
+        at: datetime = await self._db.value("SELECT nightdesk_now() AS now")
         return at
 
     async def content(self, upload_id: UUID) -> AsyncIterator[bytes]:
@@ -210,7 +210,7 @@ class Uploads(Store):
 
     async def refused_lines(self, batch_id: UUID) -> int:
         """Number of lines of a batch that were no valid job."""
-        return int((await self._db.rows(_REFUSED, {"batch_id": batch_id}))[0].n)
+        return int(await self._db.value(_REFUSED, {"batch_id": batch_id}))
 
 
 def _check_room(waiting: Any, size: int, bounds: tuple[int, int]) -> None:

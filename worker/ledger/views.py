@@ -349,7 +349,7 @@ class PostgresReading(Store, Reading):
             if 0 <= position <= MOST_POSITION:
                 rows = await self._db.rows(_BY_POSITION, {"batch_id": batch_id, "position": position})
         if not rows:
-            erased = (await self._db.rows(_ERASED_JOBS, {"batch_id": batch_id}))[0].erased
+            erased = await self._db.value(_ERASED_JOBS, {"batch_id": batch_id})
             hint = "; the custom ids of erased jobs are gone, their positions are not" if erased else ""
             raise NotFound(f"batch {batch_id} has no job with custom id, line or position {name!r}{hint}")
         job_id: UUID = rows[0].id

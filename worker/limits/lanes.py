@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic, time
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from schemas.failure import Failure, FailureKind
 from tasks.calls.retry import REFUSED_LANE
 from tasks.errors import NightdeskError
+from worker.cancellation import is_set_within
 from worker.ledger.fleet import Fleet
 
 log = logging.getLogger(__name__)
@@ -69,9 +69,7 @@ class SlowStart:
             if self._calls < FIRST_CALLS << min(steps, 32):
                 self._calls += 1
                 return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(began + (steps + 1) * FIRST_CALLS_S - now):
-                    await self._over.wait()
+            await is_set_within(self._over, began + (steps + 1) * FIRST_CALLS_S - now)
 
     def end(self) -> None:
         """Lets all calls go."""

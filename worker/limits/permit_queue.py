@@ -13,6 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tasks.ports.limits import Denied, DenyReason
+from worker.cancellation import is_set_within
 from worker.limits.bucket import Acquire, Bucket, Exchange, ExchangeReply, Feedback, Release
 from worker.limits.rates import CALL_S, NONE, Rates
 
@@ -352,6 +353,4 @@ class PermitQueue:
 
     async def wait(self, within_s: float) -> None:
         """Waits until a call or feedback is urgent, at most so long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._wake.wait()
+        await is_set_within(self._wake, within_s)

@@ -18,6 +18,7 @@ from tasks.answers.texts import INVALID
 from tasks.ports import InputLine, JobView, Refused, Repeated, ResultLine, StoredResult
 from worker.ledger.pages import in_pages
 from worker.ledger.postgres import PostgresLedger
+from worker.ledger.result_documents import rendered
 from worker.operations.file_form import FileForm
 from worker.operations.row_files import JOB_COLUMNS, RESULT_COLUMNS, failed_row, result_row, writing_rows
 
@@ -229,14 +230,14 @@ class _Results(NamedTuple):
         else:
             # A new rendering needs the sources and the messages.
             async for view in reading.batch_views(batch_id):
-                yield [_render(view, self.result).line()]
+                yield [rendered(view, self.result).line()]
 
     async def _of_jobs(self, ids: Sequence[UUID]) -> dict[UUID, StoredResult]:
         reading = self.ledger.reading
         if self.result is None:
             stored_results = await reading.results(ids)
         else:
-            stored_results = [_render(view, self.result) for view in await reading.views(ids)]
+            stored_results = [rendered(view, self.result) for view in await reading.views(ids)]
         return {stored.result.job_id: stored for stored in stored_results}
 
     async def _listed(self, extra: Iterable[InputLine] | None) -> AsyncIterator[InputLine]:
@@ -261,11 +262,6 @@ class _Results(NamedTuple):
         result["job_id"] = None
         result["batch_id"] = str(self.batch_id) if self.batch_id else None
         return ResultLine(line.position, JobState.FAILED.value, orjson.dumps(result), {})
-
-
-def _render(view: JobView, render: Callable[[JobView], JobResult]) -> StoredResult:
-    grounding = view.record.grounding if view.record is not None else None
-    return StoredResult(render(view), grounding.errors if grounding is not None else {})
 
 
 def _of_job(stored: StoredResult, position: int) -> ResultLine:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -18,7 +17,7 @@ from standardwebhooks import Webhook
 
 from schemas.batch import BatchStatus
 from tasks.errors import NightdeskError
-from worker.cancellation import cancel
+from worker.cancellation import cancel, is_set_within
 from worker.ledger.callbacks import Bounds, Callbacks, DueCallback, cost_text
 from worker.public_address import PrivateAddressError, is_public, literal_of
 
@@ -81,9 +80,7 @@ class Delivery:
                 if self.leads():
                     await self._round()
                 # The end of a try leaves room for another.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(EVERY_S):
-                        await self._ended.wait()
+                await is_set_within(self._ended, EVERY_S)
                 self._ended.clear()
         finally:
             await asyncio.gather(*map(cancel, list(self._tries)), return_exceptions=True)

@@ -11,6 +11,7 @@ from time import monotonic
 
 from tasks.errors import NightdeskError
 from tasks.ports import READ_FIRST_S, STALL_S
+from worker.cancellation import is_set_within
 from worker.ledger.database import Admit
 from worker.ledger.journal import HeldLeases
 from worker.ledger.postgres import PostgresLedger
@@ -120,7 +121,7 @@ class LeaseRenewer:
         retry_s = min(RETRY_S, self._every_s)
         due = monotonic() + self._every_s
         pause_s = self._every_s
-        while not await self._is_stopped_within(pause_s):
+        while not await is_set_within(self._stop, pause_s):
             try:
                 lives = self._loop_lives()
                 if lives:
@@ -138,12 +139,6 @@ class LeaseRenewer:
                 pause_s = retry_s
         if ledger is not None:
             await ledger.close()
-
-    async def _is_stopped_within(self, seconds: float) -> bool:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                return await self._stop.wait()
-        return False
 
     async def _connect(self) -> PostgresLedger:
         patience_s = max(LEAST_PATIENCE_S, PATIENCE * self._every_s)

@@ -157,12 +157,6 @@ class Adapter(ABC):
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """See ``tasks.ports.Provider``."""
 
-    def chosen(
-        self, config: GenerationConfig, best: AnswerProtocol, serves: tuple[AnswerProtocol, ...]
-    ) -> AnswerProtocol:
-        """Chooses the job's protocol, else that of the settings, else ``best``; see ``choose_protocol``."""
-        return choose_protocol(config, best, serves, self.target.answer_protocol, self.failures)
-
     def model_of(self, config: GenerationConfig) -> str | None:
         """See ``tasks.ports.Provider``."""
         return config.model or self.target.model

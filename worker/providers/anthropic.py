@@ -18,6 +18,7 @@ from worker.providers.adapter import (
     Reading,
     Received,
     Target,
+    choose_protocol,
     sampling_of,
 )
 from worker.providers.anthropic_batches import AnthropicBatches
@@ -58,7 +59,7 @@ class Anthropic(StreamingAdapter):
     def protocol(self, config: GenerationConfig) -> AnswerProtocol:
         """See ``tasks.ports.Provider``. Citations and a JSON schema exclude each other (400)."""
         best = AnswerProtocol.NATIVE if config.output_schema is None else AnswerProtocol.SEGMENTS
-        return self.chosen(config, best, tuple(AnswerProtocol))
+        return choose_protocol(config, best, tuple(AnswerProtocol), self.target.answer_protocol, self.failures)
 
     @cached_property
     def batch_calls(self) -> RemoteCalls:

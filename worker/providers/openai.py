@@ -28,6 +28,7 @@ from worker.providers.adapter import (
     Reading,
     Received,
     Target,
+    choose_protocol,
     messages_of,
     sampling_of,
 )
@@ -71,7 +72,8 @@ class OpenAIAdapter(StreamingAdapter):
         """See ``tasks.ports.Provider``."""
         running_text = config.output_schema is None and (config.stream or not self.target.json_schema)
         best = AnswerProtocol.MARKERS if running_text else AnswerProtocol.SEGMENTS
-        return self.chosen(config, best, (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS))
+        serves = (AnswerProtocol.SEGMENTS, AnswerProtocol.MARKERS)
+        return choose_protocol(config, best, serves, self.target.answer_protocol, self.failures)
 
     @cached_property
     def batch_calls(self) -> RemoteCalls:
@@ -254,17 +256,20 @@ def _finish_reason(value: dict[str, Any]) -> FinishReason:
             return FinishReason.INTERRUPTED
 
 
-def usage_of(fields: dict[str, Any] | None) -> Usage | None:
-    """Parses the usage of a Responses or Decisions call; OpenAI's input tokens include the cached ones, as ours do."""
-    if not fields:
+def usage_of(fields: dict[str, Any] | None, sent: str = "input_tokens", written: str = "output_tokens") -> Usage | None:
+    """Parses the usage of a call; OpenAI's input tokens include the cached ones, as ours do. Servers leave out uncounted fields.
+
+    ``sent`` and ``written`` are the names of the sums, which chat completions have their own for.
+    """
+    if not fields or fields.get(sent) is None:
         return None
-    details = fields.get("input_tokens_details") or {}
+    details = fields.get(f"{sent}_details") or {}
     return Usage(
-        input_tokens=fields["input_tokens"],
-        output_tokens=fields["output_tokens"],
+        input_tokens=fields[sent],
+        output_tokens=fields.get(written) or 0,
         cached_input_tokens=details.get("cached_tokens") or 0,
         cache_write_tokens=details.get("cache_write_tokens") or 0,
-        reasoning_tokens=(fields.get("output_tokens_details") or {}).get("reasoning_tokens") or 0,
+        reasoning_tokens=(fields.get(f"{written}_details") or {}).get("reasoning_tokens") or 0,
     )
 
 

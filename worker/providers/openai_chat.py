@@ -4,10 +4,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from schemas.job import JobRequest
-from schemas.model_call import FinishReason, Prompt, Usage
+from schemas.model_call import FinishReason, Prompt
 from tasks.prompting.messages import stable_prefix
 from worker.providers.adapter import Draft, Reading, Received, Target, messages_of
-from worker.providers.openai import OpenAIAdapter, add_sampling, build_client, is_strict
+from worker.providers.openai import OpenAIAdapter, add_sampling, build_client, is_strict, usage_of
 from worker.providers.streaming import Collector
 
 _FINISH = {
@@ -85,7 +85,7 @@ class OpenAIChat(OpenAIAdapter):
             if refusal
             else _FINISH.get(choice.get("finish_reason"), FinishReason.OTHER),
             model=value.get("model"),
-            usage=_usage(value.get("usage")),
+            usage=usage_of(value.get("usage"), "prompt_tokens", "completion_tokens"),
             refusal=refusal,
             service_tier=value.get("service_tier"),
         )
@@ -138,17 +138,3 @@ def _text(content: Any) -> str:
     if content is not None and not isinstance(content, str):
         raise TypeError("content is no text")
     return content or ""
-
-
-def _usage(fields: dict[str, Any] | None) -> Usage | None:
-    """Parses usage; prompt tokens include the cached ones, as ours do; servers leave out uncounted fields."""
-    if not fields or fields.get("prompt_tokens") is None:
-        return None
-    details = fields.get("prompt_tokens_details") or {}
-    return Usage(
-        input_tokens=fields["prompt_tokens"],
-        output_tokens=fields.get("completion_tokens") or 0,
-        cached_input_tokens=details.get("cached_tokens") or 0,
-        cache_write_tokens=details.get("cache_write_tokens") or 0,
-        reasoning_tokens=(fields.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0,
-    )

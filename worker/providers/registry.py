@@ -200,8 +200,7 @@ class ConfiguredProviders:
 
     def decides(self, name: str) -> bool:
         """See ``tasks.ports.Providers``."""
-        entry = self._entries.get(name)
-        return entry is not None and entry.kind is ProviderKind.OPENAI_DECISIONS
+        return self.kind_of(name) is ProviderKind.OPENAI_DECISIONS
 
     # ---- facts that need no built provider ----
 
