@@ -5,9 +5,9 @@ generate   prompt, attempt, provider call, completion; the providers in their or
 check      postprocess, checkers, policy, final write
 results    makes the audit record and the result, publishes it, and answers by id
 
-``estimate`` tells tokens, cost and time of jobs before their calls. ``celery_tasks`` are the messages: each passes ids or jobs to the event loop of its worker process.
+``celery_tasks`` are the messages: each passes ids or jobs to the event loop of its worker process.
 
-The packages hold the parts of a step:
+The packages hold the parts of a step, and ``estimates`` tells tokens, cost and time of jobs before their calls:
 
 scheduling   admits hinted jobs to the event loop; promotes, hints, rescues, publishes; batches small work
 prompting    renders a request into messages: sources, templates, experiments, corrections

@@ -29,7 +29,7 @@ from schemas.model_call import (
 )
 from schemas.record import GenerationRecord, RecordStatus
 from schemas.states import JobState, Outcome, Step
-from tasks.estimate import first_lease
+from tasks.estimates.estimate import first_lease
 from tasks.ports import (
     Advance,
     CacheLookup,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from schemas.model_call import Usage
-from tasks.estimate import Estimate, ModelEstimate, Spread, TimeEstimate
+from tasks.estimates.estimate import Estimate, ModelEstimate, Spread, TimeEstimate
 from tests.builders import (
     closed_ok,
     make_answer,

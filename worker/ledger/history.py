@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from tasks.estimate import History, PastCalls
+from tasks.estimates.call_history import History, PastCalls
 from worker.ledger.database import Store
 
 NEWEST = 20_000

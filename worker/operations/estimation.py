@@ -13,7 +13,8 @@ from schemas.batch import BatchStatus
 from schemas.generation import Lane
 from schemas.job import JobRequest
 from schemas.window import parse_window
-from tasks.estimate import CallLimits, Estimate, Estimator, History, ModelEstimate, Spread, calls_in, first_lease
+from tasks.estimates.call_history import History, calls_in
+from tasks.estimates.estimate import CallLimits, Estimate, Estimator, ModelEstimate, Spread, first_lease
 from tasks.lanes.choice import LaneChooser
 from tasks.ports import NewBatch, NewJob, Refused, Replay
 from tasks.ports.remote_batches import BatchTimes

@@ -256,20 +256,22 @@ def _finish_reason(value: dict[str, Any]) -> FinishReason:
             return FinishReason.INTERRUPTED
 
 
-def usage_of(fields: dict[str, Any] | None, sent: str = "input_tokens", written: str = "output_tokens") -> Usage | None:
+def usage_of(
+    fields: dict[str, Any] | None, inputs: str = "input_tokens", outputs: str = "output_tokens"
+) -> Usage | None:
     """Parses the usage of a call; OpenAI's input tokens include the cached ones, as ours do. Servers leave out uncounted fields.
 
-    ``sent`` and ``written`` are the names of the sums, which chat completions have their own for.
+    ``inputs`` and ``outputs`` are the names of the sums, which chat completions have their own for.
     """
-    if not fields or fields.get(sent) is None:
+    if not fields or fields.get(inputs) is None:
         return None
-    details = fields.get(f"{sent}_details") or {}
+    details = fields.get(f"{inputs}_details") or {}
     return Usage(
-        input_tokens=fields[sent],
-        output_tokens=fields.get(written) or 0,
+        input_tokens=fields[inputs],
+        output_tokens=fields.get(outputs) or 0,
         cached_input_tokens=details.get("cached_tokens") or 0,
         cache_write_tokens=details.get("cache_write_tokens") or 0,
-        reasoning_tokens=(fields.get(f"{written}_details") or {}).get("reasoning_tokens") or 0,
+        reasoning_tokens=(fields.get(f"{outputs}_details") or {}).get("reasoning_tokens") or 0,
     )
 
 

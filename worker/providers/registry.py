@@ -271,7 +271,7 @@ class ConfiguredProviders:
         return self._prices(name, entry).reserve_usd(model, 1, 1, _tier(entry)) is not None
 
     def usage_usd(self, name: str, model: str | None, usage: Usage, lane: str) -> Decimal | None:
-        """See ``tasks.estimate.PricedProviders``."""
+        """See ``tasks.estimates.estimate.PricedProviders``."""
         entry = self._entries.get(name)
         if entry is None or not self.has_price(name, model):
             return None

@@ -16,7 +16,7 @@ from schemas.states import HeldReason
 from tasks.calls.paid_call import BrokenCall, PaidCalls
 from tasks.calls.retry import Fail, Hold, Retry, RetryPolicy, Snooze
 from tasks.errors import ProviderError
-from tasks.estimate import first_lease
+from tasks.estimates.estimate import first_lease
 from tasks.lanes.choice import LaneChooser
 from tasks.lanes.collection import BatchLane
 from tasks.lanes.pace import LanePace, Work, take_turns

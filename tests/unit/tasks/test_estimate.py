@@ -12,7 +12,8 @@ from schemas.generation import CheckerName, Lane
 from schemas.job import JobRequest
 from schemas.model_call import Usage
 from schemas.states import Outcome
-from tasks.estimate import CallLimits, Estimate, Estimator, History, PastCalls, first_lease
+from tasks.estimates.call_history import History, PastCalls
+from tasks.estimates.estimate import CallLimits, Estimate, Estimator, first_lease
 from tasks.lanes.choice import LaneChooser
 from tasks.ports import Leased, NewBatch
 from tests.builders import make_request

@@ -15,7 +15,7 @@ from schemas.states import HeldReason
 from tasks.calls.paid_call import BrokenCall, PaidCalls
 from tasks.calls.retry import Hold, RetryPolicy, Snooze
 from tasks.errors import LedgerUnavailable
-from tasks.estimate import first_lease
+from tasks.estimates.estimate import first_lease
 from tasks.generate import FallbackChain
 from tasks.lanes.choice import LaneChooser, LaneTerms, SentCalls, expected
 from tasks.lanes.collection import BatchLane

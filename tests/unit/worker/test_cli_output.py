@@ -16,7 +16,7 @@ from schemas.generation import CitationStyle, OutputFormat
 from schemas.record import JobResult
 from tasks.answers.texts import INVALID
 from tasks.errors import InputError
-from tasks.estimate import Estimate, ModelEstimate, Spread, TimeEstimate
+from tasks.estimates.estimate import Estimate, ModelEstimate, Spread, TimeEstimate
 from tasks.ports import NewBatch, NewJob, Refused
 from tasks.results import result_of
 from tasks.submit import new_job, parse_request

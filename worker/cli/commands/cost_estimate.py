@@ -11,7 +11,8 @@ from rich.text import Text
 
 from schemas.states import Step
 from tasks.errors import InputError
-from tasks.estimate import LEAST_CALLS, Estimate
+from tasks.estimates.call_history import LEAST_CALLS
+from tasks.estimates.estimate import Estimate
 from tasks.ports import Refused
 from worker.cli import options
 from worker.cli.console import console, table_of

@@ -1,0 +1,1 @@
+"""An estimate of jobs before their calls: tokens, cost and time."""
