@@ -18,6 +18,8 @@ from schemas.grounding import Claim, Evidence, Grounding, Verdict
 from schemas.job import SourceContext
 from schemas.model_call import ProviderSnapshot
 from schemas.states import Outcome, Step
+from tasks.ports import JobDetail
+from tasks.results import result_of
 from tests.builders import (
     closed_ok,
     make_attempt,
@@ -34,7 +36,9 @@ from tests.http_service import Door, running_service
 from tests.integration.test_http_tenants import make_key
 from tests.lent_ledger import KeptLedger
 from tests.servers import Servers
+from worker.cli.job_view import show_job
 from worker.ledger.postgres import PostgresLedger
+from worker.operations.audit import audit_of, find_job
 
 TURN = "\u202egnorw"
 HOSTILE = f"<script>alert(1)</script><img src=x onerror=alert(1)> [x](javascript:alert(1)) {TURN} {{{{ 7 * 7 }}}}"
@@ -394,6 +398,17 @@ def test_a_person_gives_a_key_once_sees_the_own_tenant_alone_and_judges_by_role(
     assert key not in repr(door.service.access)
 
 
+def show(door: Door, job_id: UUID) -> None:
+    """Write about a job as ``nightdesk show`` does."""
+
+    async def find() -> JobDetail:
+        async with KeptLedger(door.database_url) as ledger:
+            return await find_job(ledger, job_id, "")
+
+    detail = asyncio.run(find())
+    show_job(audit_of(detail, result_of(detail.view)))
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -402,6 +417,20 @@ def test_a_person_gives_a_key_once_sees_the_own_tenant_alone_and_judges_by_role(
         """UPDATE generation_record SET citations = '[{"no": "citation"}]' WHERE job_id = %s""",
         r"UPDATE generation_record SET frame = '\xdeadbeef' WHERE job_id = %s",
         r"UPDATE completion SET frame = '\x00' WHERE job_id = %s",
+        "UPDATE completion SET frame = NULL, raw = NULL WHERE job_id = %s",
+        """UPDATE completion SET frame = NULL, raw = '', prompt = '{"snapshot": {"messages": 7}}' WHERE job_id = %s""",
+        "UPDATE completion SET parsed = '[]' WHERE job_id = %s",
+        "UPDATE completion SET parsed = parsed - 'snapshot' WHERE job_id = %s",
+        """UPDATE attempt SET usage = '"many"' WHERE job_id = %s""",
+        """UPDATE attempt SET usage = '{"input_tokens": [1]}' WHERE job_id = %s""",
+        "UPDATE attempt SET usage = '[]', failure = '[]' WHERE job_id = %s",
+        """UPDATE attempt SET failure = '"broken"' WHERE job_id = %s""",
+        """UPDATE attempt SET failure = '{"kind": "of tomorrow", "message": "m"}' WHERE job_id = %s""",
+        "UPDATE attempt SET cost_usd = 'NaN', opened_at = '-infinity', closed_at = 'infinity' WHERE job_id = %s",
+        """UPDATE job_event SET detail = '{"provider": [1]}' WHERE job_id = %s""",
+        "UPDATE job SET errors = '[1]' WHERE id = %s",
+        """UPDATE job SET errors = '{"number": "many"}' WHERE id = %s""",
+        "UPDATE generation_record SET timing_ms = '[]', usage = '7', quality = '[]' WHERE job_id = %s",
     ],
 )
 def test_a_job_whose_rows_are_damaged_takes_no_page_down(door: Door, damage: str) -> None:
@@ -414,3 +443,21 @@ def test_a_job_whose_rows_are_damaged_takes_no_page_down(door: Door, damage: str
         answer = door.http.get(address)
         assert answer.status_code == 200 or address.endswith("/sources/1"), (address, answer.text[:500])
     assert len(door.http.get(routes[-1]).text.splitlines()) == len(own.jobs)
+    show(door, own.jobs[1])
+
+
+def test_what_cannot_be_read_of_a_call_is_said_beside_the_rest(door: Door, capsys: pytest.CaptureFixture[str]) -> None:
+    own = asyncio.run(new_night(door, door.service.settings.tenant))
+    with psycopg.connect(door.database_url, autocommit=True) as connection:
+        connection.execute("""UPDATE attempt SET usage = '"many"' WHERE job_id = %s""", (own.jobs[1],))
+        connection.execute("UPDATE completion SET frame = NULL, raw = NULL WHERE job_id = %s", (own.jobs[1],))
+    show(door, own.jobs[1])
+    page = door.http.get(f"/view/jobs/{own.jobs[1]}").text
+    record = door.http.get(f"/v1/jobs/{own.jobs[1]}/record").json()
+
+    assert "its usage can't be read" in capsys.readouterr().out
+    assert "its usage can&#39;t be read" in page
+    assert "it can&#39;t be read" in page
+    assert record["attempts"][0]["outcome"] == "ok"
+    assert record["attempts"][0]["unreadable"].startswith("its usage can't be read")
+    assert record["completions"][0]["unreadable"].startswith("it can't be read")

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import orjson
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
@@ -98,7 +97,8 @@ def _claims(request: JobRequest, result: JobResult) -> Iterator[RenderableType]:
         for remark in _remarks(claim):
             table.add_row("", safe(remark, "yellow"))
         for evidence in claim.evidence:
-            table.add_row("", _evidence(request, evidence, ranks))
+            if evidence.source_index < len(request.context):
+                table.add_row("", _evidence(request, evidence, ranks))
         yield table
 
 
@@ -123,7 +123,8 @@ def _sources(request: JobRequest, result: JobResult) -> Iterator[RenderableType]
     """The cited sources, by the number they have in the answer."""
     ranked = {citation.rank: citation.source_index for citation in result.citations}
     for rank, index in sorted(ranked.items()):
-        yield Text.assemble((f"[{rank}] ", "bold cyan"), safe(source_name(request.context[index], index + 1)))
+        if index < len(request.context):
+            yield Text.assemble((f"[{rank}] ", "bold cyan"), safe(source_name(request.context[index], index + 1)))
 
 
 Facts = Mapping[str, Any]
@@ -280,12 +281,13 @@ def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Fac
             cost(attempt["cost_usd"]),
         )  # fmt: skip
         rows.append((cells, "" if outcome == "ok" else "yellow"))
-        if failure := attempt["failure"]:
-            failure = orjson.loads(failure) if isinstance(failure, str) else failure
-            rows.append((("", failure.get("message", "")), "red"))
+        remarks = ((attempt["failure"] or {}).get("message"), attempt.get("unreadable"))
+        rows.extend((("", remark), "red") for remark in remarks if remark)
         if outcome != "ok" and attempt["id"] in broken:
-            text = (broken[attempt["id"]].get("parsed") or {}).get("text", "")
-            parts[f"{attempt['run']}.{attempt['round']}, no. {attempt['number']}"] = str(text)
+            row = broken[attempt["id"]]
+            parts[f"{attempt['run']}.{attempt['round']}, no. {attempt['number']}"] = row.get("unreadable") or str(
+                row["parsed"]["text"]
+            )
     headings = ("attempt", "asked of", *(["opened"] if wide else []), "took", "outcome", "tokens", "cost")
     _table(out, "Attempts", headings, rows, whole={"attempt", "took", "tokens", "cost"})
     _facts(out, "Came before the stream broke", parts)

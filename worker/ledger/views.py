@@ -1,12 +1,15 @@
 """Reads jobs, batches and audits from the ledger, as views that results are made of."""
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from decimal import Decimal
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import orjson
+from pydantic import TypeAdapter
 
 from schemas import CONTRACT_VERSION
 from schemas.batch import MOST_UNPRICED, BatchStatus
@@ -14,6 +17,7 @@ from schemas.claim_error import ErrorKind
 from schemas.failure import Failure, FailureKind
 from schemas.generation import OutputFormat
 from schemas.job import JobRequest, SourceContext
+from schemas.model_call import Prompt, Usage
 from schemas.record import GenerationRecord, RecordStatus
 from schemas.states import JobState, Outcome, Step
 from tasks.errors import NotFound
@@ -211,8 +215,8 @@ _BATCHES = (
 
 _ERROR_KINDS = """
 SELECT e.key AS kind, sum(e.value::int) AS n
-FROM job j CROSS JOIN LATERAL jsonb_each_text(j.errors) e
-WHERE j.batch_id = %(batch_id)s AND j.errors IS NOT NULL
+FROM job j CROSS JOIN LATERAL jsonb_each_text(CASE jsonb_typeof(j.errors) WHEN 'object' THEN j.errors END) e
+WHERE j.batch_id = %(batch_id)s AND e.value ~ '^[0-9]{1,9}$'
 GROUP BY e.key ORDER BY n DESC, e.key
 """
 
@@ -328,7 +332,7 @@ class PostgresReading(Store, Reading):
         key = {"id": job_id}
         return JobDetail(
             view=views[0],
-            attempts=tuple(_readable(row) for row in await self._db.rows(_ATTEMPTS, key)),
+            attempts=tuple(_readable_attempt(row) for row in await self._db.rows(_ATTEMPTS, key)),
             completions=tuple(_readable_completion(row) for row in await self._db.rows(_COMPLETIONS, key)),
             events=tuple(_readable(row) for row in await self._db.rows(_EVENTS, key)),
             labels=tuple(_readable(row) for row in await self._db.rows(_LABELS, key)),
@@ -427,16 +431,42 @@ def _record_of(row: Any, prefix: str = "") -> GenerationRecord:
     return GenerationRecord(**whole_record(columns, row))
 
 
+_READERS: dict[str, Callable[[Any], object]] = {
+    "usage": partial(Usage.model_validate, extra="ignore"),
+    "failure": TypeAdapter(dict[str, Any]).validate_python,
+    "cost_usd": TypeAdapter(Decimal).validate_python,
+}
+
+
+def _readable_attempt(row: Any) -> dict[str, Any]:
+    """An attempt as JSON, without what can't be read of it."""
+    values = row._asdict()
+    read = {name: read_row(reader, values[name], row.id) for name, reader in _READERS.items() if values[name]}
+    unreadable = {name: part.why for name, part in read.items() if isinstance(part, UnreadableRow)}
+    if unreadable:
+        values["unreadable"] = "; ".join(f"its {name} can't be read: {why}" for name, why in unreadable.items())
+    return _json_of(values | dict.fromkeys(unreadable))
+
+
 def _readable_completion(row: Any) -> dict[str, Any]:
-    """A completion as JSON. Raw bytes are shown as text, what is not UTF-8 escaped; the ledger keeps the bytes."""
+    """A completion as JSON, without what can't be read of it."""
     values = row._asdict()
     del values["frame"]
-    texts = read_row(whole_completion, row, row.attempt_id)
+    texts = read_row(_completion_of, row, row.attempt_id)
     if isinstance(texts, UnreadableRow):
-        return _json_of(values | {"raw": "", "unreadable": texts.why})
-    values |= {"parsed": texts.parsed, "prompt": texts.prompt}
-    values["raw"] = bytes(texts.raw).decode(errors="backslashreplace")
-    return _json_of(values)
+        texts = {"raw": "", "unreadable": f"it can't be read: {texts.why}"}
+    return _json_of(values | texts)
+
+
+def _completion_of(row: Any) -> dict[str, Any]:
+    """The texts of a completion. Raw bytes are shown as text, what is not UTF-8 escaped; the ledger keeps the bytes."""
+    texts = whole_completion(row)
+    Prompt.model_validate(texts.prompt)
+    return {
+        "parsed": {**texts.parsed, "text": texts.parsed["text"]},
+        "prompt": texts.prompt,
+        "raw": bytes(texts.raw).decode(errors="backslashreplace"),
+    }
 
 
 def _readable(row: Any) -> dict[str, Any]:

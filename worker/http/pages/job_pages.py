@@ -114,7 +114,7 @@ def _context(audit: Audit, visitor: Visitor, claims: "_ClaimList", queue: str) -
         "source_name": source_name,
         "anchor": anchor,
         "phases": [phase for phase in result.timing_ms or () if phase[1]],
-        "attempts": [{**attempt, "failure": _json(attempt["failure"])} for attempt in detail.attempts],
+        "attempts": detail.attempts,
         "completions": [_completion(row) for row in detail.completions],
         "messages": audit.messages,
         "proofs": audit.proofs,
@@ -134,10 +134,6 @@ def _context(audit: Audit, visitor: Visitor, claims: "_ClaimList", queue: str) -
 def _completion(row: dict[str, Any]) -> dict[str, Any]:
     raw = str(row["raw"])
     return {**row, "raw": raw[:RAW_CHARACTERS], "rest": max(0, len(raw) - RAW_CHARACTERS)}
-
-
-def _json(value: Any) -> Any:
-    return orjson.loads(value) if isinstance(value, str) else value
 
 
 def _pretty(value: Any) -> str:
