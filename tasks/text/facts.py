@@ -70,7 +70,7 @@ class FactText(NamedTuple):
 
 
 _TOKEN = re.compile(
-    r"(?P<code>\b(?!USD|EUR|GBP|CHF|JPY|CNY|INR|RUB|PLN|SEK|NOK|DKK)[A-Z]{1,5}-?\d{1,4}[A-Z]?\b(?![.,:/]\d))"
+    r"(?P<code>\b(?!USD|EUR|GBP|CHF|JPY|CNY|INR|RUB|PLN|SEK|NOK|DKK)[A-Z]{1,5}-?\d{1,4}[A-Z]?\b(?![.,:/]\d)|\b[A-Z]{1,3}[+#-]{1,2}(?![\w+#-]))"
     r"|(?P<word>(?:(?![\u3400-\u9fff\u3040-\u30ff])[^\W\d_])+|[\u3400-\u9fff\u3040-\u30ff])"
     r"|(?P<date>\d{4}-\d{2}-\d{2}(?!\d)|\d{4}年\d{1,2}月\d{1,2}日|(?<![\d.])\d{1,2}[./]\d{1,2}[./](?:\d{4}|\d{2})(?![\d/])|(?<![\d.,])[0-3]?\d\.[01]?\d\.(?=\s|,|\Z))"
     r"|(?P<time>(?<![\d.,:])(?:[01]?\d|2[0-4])(?:[:.][0-5]\d(?:\s?[ap]\.?\s?m\b\.?|\s?Uhr\b|\s?h\b)|:[0-5]\d(?![\d:])|\s?[ap]\.?\s?m\b\.?|\s?Uhr\b|\s?h\s?[0-5]\d(?!\d)))"
@@ -96,7 +96,9 @@ _DIGITS = {
     0x66C: ",",
 }
 """Digits of other scripts, and the marks between them in Arabic."""
-_SIGN_OF = {"<": ("limit", 1), "≤": ("limit", 1), ">": ("limit", 0), "≥": ("limit", 0)}
+_SIGN_OF = {"<": ("limit", 1), "≤": ("limit", 1), ">": ("limit", 0), "≥": ("limit", 0), "±": ("tolerance", 0)}
+_VERSION = re.compile(r"\d+\.[1-9]\d*0")
+"""The number of a version, a clause or a room where no unit follows: 3.10 is not 3.1."""
 _YEAR = re.compile(r"(?:1[1-9]|20)\d\d\Z")
 _HAN = re.compile("[\u3400-\u9fff\u3040-\u30ff]")
 _TIMES = frozenset({"second", "month"})
@@ -236,8 +238,9 @@ class _Reader:
                 return at + 1
             return self._month_date(at) or self._number(at, _value(token.text), token)
         if token.kind in {"address", "code"}:
-            # HT-3 is HT3.
-            self._add(Kind.NAME, token.start, token.end, frozenset({token.text.replace("-", "")}))
+            # HT-3 is HT3, but A- is not A.
+            joined = token.text.replace("-", "") if token.text[-1].isalnum() else token.text
+            self._add(Kind.NAME, token.start, token.end, frozenset({joined}))
             return at + 1
         if token.kind == "mark":
             if (side := _SIGN_OF.get(token.text)) is not None:
@@ -363,6 +366,9 @@ class _Reader:
             return at + 1
         if not units and (ordinal := _ORDINAL.match(self._text, end)) and ordinal[0] != ".":
             end = ordinal.end()
+        if not units and factor == 1 and _VERSION.fullmatch(raw):
+            self._add(Kind.NUMBER, token.start, end, frozenset({("code", raw)}), frozenset({"code"}), amounts=values)
+            return at + 1
         start = token.start - (len(money[0]) if money else 0)
         self._quantity(start, end, values, units)
         return self._behind(at, end)
@@ -496,6 +502,10 @@ class _Reader:
                         and not (count == 1 and candidate in _NO_UNITS)
                     ):
                         return meanings, start + chunks[count - 1][1] - len(name) + len(candidate)
+        name = text[start : start + chunks[0][1]].rstrip(".!?'’*_")
+        if "/" in name and all(map(words.unit, name.split("/"))):
+            # Its dimension is its name: mg/g is not g/mg.
+            return ((name, 1.0),), start + len(name)
         return self._unit_of_time(start, chunks)
 
     def _unit_of_time(
@@ -636,6 +646,8 @@ def _split(text: str) -> list[_Token]:
                 tokens.append(_Token("word", "not", "not", start - 1, end))
             elif low == "t":
                 tokens.append(_Token(kind, token, low, start, end))
+            elif low == "ll":
+                tokens.append(_Token(kind, "will", "will", start, end))
         else:
             tokens.append(_Token(kind, token, low, start, end))
     return tokens
