@@ -274,13 +274,15 @@ class PostgresActions(Store):
             await change_pages(self._active(batch_id), change_by(self._db, _PAUSE_JOBS, {"actor": actor}), on_page)
         )
 
-    async def set_budget(self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str) -> None:
+    async def set_budget(
+        self, batch_id: UUID, max_cost_usd: Decimal | None, actor: str, on_page: OnPage = no_page
+    ) -> None:
         """Change a batch's ceiling and release the jobs held for it.
 
         What it has no money for is held again.
         """
         await self._change_batch(_SET_BUDGET, {"batch_id": batch_id, "max_cost_usd": max_cost_usd})
-        await self.release(batch_id, HeldReason.BUDGET, actor)
+        await self.release(batch_id, HeldReason.BUDGET, actor, on_page)
 
     async def _change_batch(self, statement: str, parameters: dict[str, Any]) -> None:
         """Change a batch in a transaction of its own: its row is never locked while jobs are waited for."""

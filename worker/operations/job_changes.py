@@ -39,7 +39,8 @@ async def release(
 ) -> int:
     """Releases the jobs of a batch that are held for these reasons; returns how many are no longer held.
 
-    ``max_cost_usd`` is a new ceiling on the cost of the batch. Raises ``InputError`` for one below what is spent.
+    Paused lanes go on with the jobs that are held for them in all batches. ``max_cost_usd`` is a new ceiling on the cost of the
+    batch, and releases what the old one held. Raises ``InputError`` for one below what is spent.
     """
     ledger = operator.ledger
     before = await ledger.reading.batch_status(batch_id)
@@ -51,12 +52,14 @@ async def release(
                 "none of its jobs could go on; nothing changed",
                 field="--max-cost-usd",
             )
-        await ledger.actions.set_budget(batch_id, max_cost_usd, operator.name)
+        await ledger.actions.set_budget(batch_id, max_cost_usd, operator.name, pages.add)
     for reason in reasons:
         if reason is HeldReason.BATCH_PAUSED and before.paused:
             await ledger.actions.pause_batch(batch_id, operator.name, paused=False, on_page=pages.add)
         else:
-            await ledger.actions.release(batch_id, reason, operator.name, pages.add)
+            # Nothing would let the jobs of other batches go on once no lane is paused.
+            which = None if reason is HeldReason.LANE_PAUSED else batch_id
+            await ledger.actions.release(which, reason, operator.name, pages.add)
     after = await ledger.reading.batch_status(batch_id)
     return sum(before.held.values()) - sum(after.held.values())
 

@@ -15,6 +15,7 @@ from worker.cli.exits import INCOMPLETE, OK
 from worker.cli.help import argument, option
 from worker.cli.progress import Reporter, reporting
 from worker.cli.session import Session, session
+from worker.cli.summary import held_lines
 from worker.cli.terminal import actor, tell, warn, write_json
 from worker.operations import job_changes
 from worker.operations.api_keys import amount
@@ -26,6 +27,9 @@ from worker.supervise.workers import supervisor_of
 
 MOST_NAMED = 20
 """Jobs that can't be changed, named one by one."""
+
+NAMED_ALONE = {HeldReason.LANE_PAUSED, HeldReason.UNKNOWN_OUTCOME}
+"""Holds whose release concerns other batches or may pay twice: ended only where they are named."""
 
 MOST_SHOWN = 3
 """Ids that a message repeats."""
@@ -99,27 +103,36 @@ def pause_line(count: int, status: BatchStatus) -> str:
 def release(
     batch: options.BatchId,
     reason: Annotated[
-        HeldReason | None, option("Release only what is held for this reason; default: everything.")
+        HeldReason | None,
+        option("Release only what is held for this reason; default: all but lane_paused and unknown_outcome."),
     ] = None,
     max_cost_usd: Annotated[
-        str | None, option("The batch's new ceiling on cost.", "--max-cost-usd", metavar="USD")
+        str | None,
+        option("The batch's new ceiling on cost; releases what the old one held.", "--max-cost-usd", metavar="USD"),
     ] = None,
     as_json: options.Json = False,
 ) -> int:
     """Let held jobs of a batch go on, with a new ceiling on cost if one is given.
 
-    Goes through them in pages; ended midway, the same command releases the rest.
+    --reason lane_paused lets the calls of all batches go on, --reason unknown_outcome may pay twice. Goes through the jobs in
+    pages; ended midway, the same command releases the rest.
     """
     batch_id = options.batch_id(batch)
     ceiling = None if max_cost_usd is None else amount(max_cost_usd, field="--max-cost-usd")
-    reasons = list(HeldReason) if reason is None else [reason]
+    if reason is not None:
+        reasons = [reason]
+    else:
+        reasons = [each for each in HeldReason if each not in NAMED_ALONE] if ceiling is None else [HeldReason.BUDGET]
 
     async def operation(operator: Operator, pages: JobPages) -> tuple[int, str]:
         before = await operator.ledger.reading.batch_status(batch_id)
         resumed = before.paused and HeldReason.BATCH_PAUSED in reasons
         count = await job_changes.release(operator, batch_id, pages, reasons=reasons, max_cost_usd=ceiling)
         step = await next_step(operator, batch_id) if count or resumed else ""
-        return count, release_line(count, ceiling, step, resumed=resumed)
+        lines = [release_line(count, ceiling, step, resumed=resumed)]
+        if HeldReason.LANE_PAUSED in reasons:
+            lines.append("no lane is paused any more: what was held for it goes on in all batches")
+        return count, "\n".join(lines + held_lines(await operator.ledger.reading.batch_status(batch_id)))
 
     (released, text), pages = operate("released", operation, again=f"'nightdesk release {batch_id}' releases the rest")
     return _sum_up({"batch_id": str(batch_id), "released": released}, pages, text, as_json=as_json)
