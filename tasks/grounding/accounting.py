@@ -82,7 +82,14 @@ def _readings(claim: Sequence[Fact], facts: Sequence[Fact]) -> Iterator[Sequence
     full, *rest = parts or [[]]
     for part in rest:
         shared = next((at for at, fact in enumerate(full) if fact.covers.isdisjoint(stated)), len(full))
-        if part[0].role != RELATIVE and 0 < shared < len(full) and not part[0].covers.isdisjoint(stated):
+        is_denied = shared < len(full) and full[shared].denies
+        if (
+            part[0].role != RELATIVE
+            and 0 < shared < len(full)
+            # No pool, gym or sauna.
+            and not is_denied
+            and not part[0].covers.isdisjoint(stated)
+        ):
             yield [*(fact._replace(clause=part[0].clause) for fact in full[:shared]), *part]
         for filled in _filled(full, part):
             yield [fact._replace(clause=part[0].clause) for fact in filled]

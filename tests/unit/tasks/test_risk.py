@@ -132,6 +132,8 @@ def test_the_metadata_of_a_source_names_what_its_facts_belong_to() -> None:
         ("The company plans to open a shop in Rome.", "The company opened a shop in Rome."),
         ("Under the draft bill, smoking is banned in parks.", "Smoking is banned in parks."),
         ("Nearly half of the members voted.", "Half of the members voted."),
+        ("About one in five adults smokes.", "One in five adults smokes."),
+        ("The hotel has no pool, gym or sauna.", "The hotel has a sauna."),
         ("Pets are allowed with the consent of the owner.", "Pets are allowed."),
         ("All staff in Rome get a bonus.", "All staff get a bonus."),
         ("The pool is open in summer.", "The pool is open."),
