@@ -32,7 +32,7 @@ from tasks.ports import (
     own_id_key,
 )
 from tasks.prompting.template_files import present_version
-from tasks.raw_jobs import has_blank_source, read_job, scores_of, shorten_metadata
+from tasks.raw_jobs import has_blank_source, longest_in, read_job, scores_of, shorten_metadata
 from tasks.raw_jobs.left_over import possible_questions, require_sources
 from tasks.raw_jobs.refusals import named_problems
 
@@ -85,7 +85,12 @@ def parse_request(raw: Any, defaults: dict[str, Any] | None = None) -> tuple[Job
         warnings.append(f"the metadata of some sources is too long, and of it is left out: {names}")
     if "query" not in raw and raw.get("response") is None and (likely := possible_questions(raw)):
         raise InputError(f"'query' is missing or empty; is it {likely[0]!r}? Send it under this name")
-    if extra := unknown_keys(raw):
+    extra = unknown_keys(raw)
+    if long := longest_in({key: raw[key] for key in extra}):
+        raw = {key: each for key, each in raw.items() if key not in long}
+        extra = unknown_keys(raw)
+        warnings.append(f"keys too long for metadata are left out: {', '.join(map(repr, long))}")
+    if extra:
         warnings.append(f"unknown keys were put into metadata: {', '.join(map(repr, extra))}")
     config = raw.get("config")
     if isinstance(config, dict) or (config is None and defaults):

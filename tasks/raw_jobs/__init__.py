@@ -6,12 +6,14 @@ lists that were printed into a text, ``refusals`` the words for what is wrong.
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
 from schemas.job import MAX_METADATA_CHARACTERS, JobRequest
 from tasks.errors import InputError
 from tasks.raw_jobs.conversation import is_chat, read_turns
+from tasks.raw_jobs.left_over import text_size
 from tasks.raw_jobs.names import field_of, plan_names
 from tasks.raw_jobs.nested import questions_of
 from tasks.raw_jobs.sources import as_id, read_sources, text_of
@@ -50,7 +52,7 @@ def _read_job(raw: dict[str, Any], *, check_only: bool) -> dict[str, Any]:
     if isinstance(job.get("metadata"), list | str):
         job["metadata"] = {"metadata": job["metadata"]}
     if "context" in job:
-        job["context"] = read_sources(job["context"])
+        job["context"] = read_sources(_with_lists_beside(job))
     if "conversation_history" not in job and is_chat(job.get("query")):
         job["conversation_history"] = job.pop("query")
     if "conversation_history" in job:
@@ -63,6 +65,13 @@ def _read_job(raw: dict[str, Any], *, check_only: bool) -> dict[str, Any]:
     if isinstance(response := job.get("response"), dict) or (isinstance(response, list) and len(response) == 1):
         job["response"] = text if (text := text_of(response)) is not None else response
     return job
+
+
+def _with_lists_beside(job: dict[str, Any]) -> Any:
+    """The sources of a job, with what Chroma has of each in lists beside their texts."""
+    if "metadatas" not in job:
+        return job["context"]
+    return {"documents": job["context"], **{name: job.pop(name) for name in ("ids", "metadatas") if name in job}}
 
 
 def _question(value: list[Any] | dict[str, Any]) -> Any:
@@ -121,17 +130,24 @@ def shorten_metadata(job: dict[str, Any]) -> list[str]:
     names: dict[str, None] = {}
     for source in job.get("context", ()):
         about = source.get("metadata")
-        texts = {key: each for key, each in about.items() if isinstance(each, str)} if isinstance(about, dict) else {}
-        if sum(map(len, texts.values())) <= MAX_METADATA_CHARACTERS // 2:
-            continue
-        sizes = Counter({key: len(json.dumps({key: each}, ensure_ascii=False)) for key, each in texts.items()})
-        remaining = sizes.total()
-        for name, size in sizes.most_common():
-            if remaining > MAX_METADATA_CHARACTERS:
-                names[name] = None
-                remaining -= size
-                del about[name]
+        for name in longest_in(about) if isinstance(about, dict) else ():
+            names[name] = None
+            del about[name]
     return [*names]
+
+
+def longest_in(about: Mapping[str, Any]) -> list[str]:
+    """The keys of the longest texts, and of lists and objects of texts, without which metadata has its bounds."""
+    texts = {key: each for key, each in about.items() if text_size(each)}
+    if sum(map(text_size, texts.values())) <= MAX_METADATA_CHARACTERS // 2:
+        return []
+    sizes = Counter({key: len(json.dumps({key: each}, ensure_ascii=False, default=str)) for key, each in texts.items()})
+    excess, names = sizes.total() - MAX_METADATA_CHARACTERS, []
+    for name, size in sizes.most_common():
+        if excess > 0:
+            names.append(name)
+            excess -= size
+    return names
 
 
 def scores_of(raw: Any) -> list[float]:

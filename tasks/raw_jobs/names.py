@@ -32,8 +32,9 @@ USUAL = {
 """Further names, the first of those in a row; used only where none of the above stands there, since each also names other things."""
 
 _ORIGINS = re.compile(
-    r"(retriev\w+|relevant|context|source|search|reference)_(context|chunk|document|doc|node|passage|result|content|text)s|"
-    r"(retriev\w+|reference)_context|(context|passage|paragraph)_text"
+    r"(retriev\w+|relevant|context|source|search|reference|grounding|organic)_"
+    r"(context|chunk|document|doc|node|passage|result|content|text|hit|resource)s|"
+    r"(retriev\w+|reference)_context|(context|passage|paragraph|document)_text"
 )
 """Names of sources that say where these come from; used as those above."""
 
@@ -53,7 +54,7 @@ def names_of(*, check_only: bool) -> dict[str, str]:
 
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_BETWEEN = re.compile(r"[\s-]+")
+_BETWEEN = re.compile(r"[\s.-]+")
 
 
 @lru_cache(maxsize=4_096)

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from tasks.raw_jobs.names import field_of, is_field
+from tasks.raw_jobs.names import field_of, is_field, plain
+from tasks.raw_jobs.sources import is_list_of_sources, text_of
 
 DEEPEST = 6
 """Objects in each other that are looked into; SQuAD has its questions in the third."""
@@ -30,9 +31,9 @@ def questions_of(row: Any, most: int = MOST_COPIED) -> Sequence[Any]:
         level = [
             (inner, (*way, (each, key)))
             for each, way in level
-            if len(way) < DEEPEST and not _has(each, {"response"})
+            if len(way) < DEEPEST
             for key, value in each.items()
-            if not is_field(key)
+            if not is_field(key) and (field_of(key) in _ASKS or not _has(each, {"response"}, str))
             for inner in (value if isinstance(value, list) else [value])
             if isinstance(inner, dict)
         ]
@@ -69,13 +70,24 @@ def _with_surroundings(row: dict[str, Any], way: Sequence[Any], ways: Collection
 
 
 def _with_sources(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with the members of the one object in it that holds its sources, where it has none itself."""
-    inside = [
-        key
-        for key, each in row.items()
-        if isinstance(each, dict) and not is_field(key) and _has(each, {"context"}, list | dict)
-    ]
-    if len(inside) != 1 or _has(row, {"context"}):
+    """A row with the members of the one object in it that holds its sources, or a retriever's list of them, where it has none itself."""
+    if _has(row, {"context"}):
         return row
+    inside = [key for key, each in row.items() if isinstance(each, dict) and _may_hold_sources(key, each)]
+    if len(inside) != 1:
+        return row if inside else _with_list(row)
     rest = dict(row)
     return {**rest.pop(inside[0]), **rest}
+
+
+def _with_list(row: dict[str, Any]) -> dict[str, Any]:
+    if any(each is not None and field_of(key) == "context" for key, each in row.items()):
+        # Empty on purpose.
+        return row
+    name = next((key for key, each in row.items() if is_list_of_sources(plain(key), each)), None)
+    return {"context" if key == name else key: each for key, each in row.items()}
+
+
+def _may_hold_sources(key: str, value: dict[str, Any]) -> bool:
+    is_other = text_of(value) is not None if key == "response" else is_field(key)
+    return not is_other and _has(value, {"context"}, list | dict)

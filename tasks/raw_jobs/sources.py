@@ -11,7 +11,7 @@ from tasks.raw_jobs.names import plain
 from tasks.raw_jobs.printed import structure_of
 
 TEXTS = (
-    "content", "text", "page_content", "passage", "chunk", "paragraph", "body", "contents", "page_snippet", "snippet",
+    "content", "text", "page_content", "passage", "chunk", "paragraph", "body", "contents", "extracts", "page_snippet", "snippet",
     "excerpt", "wiki_context", "sentences", "sentence", "document", "abstract", "context", "markdown",
 )  # fmt: skip
 """Names of a source's text, the first that is there."""
@@ -46,6 +46,7 @@ _LISTS = (
     "ctxs",
     "contexts",
     "retrieval_results",
+    "result",
 )
 """Names of the list of sources inside the whole answer of a retriever."""
 
@@ -62,8 +63,9 @@ _FIELDS = {
             "similarity_score",
             "rerank_score",
             "reranker_score",
-            "@search.score",
-            "@search.reranker_score",
+            "@search_score",
+            "@search_reranker_score",
+            "document_score",
             "relevance_score",
         ),
         "relevance_score",
@@ -71,7 +73,7 @@ _FIELDS = {
 }
 """Names of the other fields of a source; a name further on wins."""
 
-_METADATA = ("meta", "metadatas", "extra_info", "attributes", "metadata")
+_METADATA = ("meta", "metadatas", "extra_info", "attributes", "document_metadata", "metadata")
 """Names of a source's metadata; a name further on wins."""
 
 _PLUMBING = frozenset({
@@ -91,17 +93,21 @@ _TITLES = (
     "doc_name",
     "file_name",
     "filename",
+    "source_display_name",
     "source",
     "file_path",
     "path",
     "uri",
+    "source_uri",
+    "document_uri",
     "url",
+    "source_url",
     "link",
 )
 _PAGES = ("page_label", "page", "page_number", "page_no", "page_num", "pages", "page_range")
 """Names of the page; the printed one before one that may be counted from 0."""
 
-_INNER = frozenset({"page_label", "page_number", "page_no", "filename", "file_name"})
+_INNER = frozenset({"page_label", "page_number", "page_no", "filename", "file_name", "uri"})
 """Those that mean a source wherever they stand in its metadata."""
 
 _NOTHING = frozenset({"nan", "none", "null", "<na>", "nat"})
@@ -130,6 +136,18 @@ def read_sources(value: Any) -> list[dict[str, Any]]:
         _source(each, number) if isinstance(each, dict) else _text(each, number)
         for number, each in enumerate(_each(value))
     ]
+
+
+def is_list_of_sources(name: str, value: Any) -> bool:
+    """Tells the list of a retriever's answer, by its name and because each of its objects has a text."""
+    if name not in _LISTS or not isinstance(value, list | dict):
+        return False
+    try:
+        return all(isinstance(each, dict) for each in _each(value)) and any(
+            each["content"] for each in read_sources(value)
+        )
+    except InputError:
+        return False
 
 
 def _text(value: Any, number: int) -> dict[str, Any]:
@@ -301,9 +319,9 @@ def _names_text(name: str) -> bool:
 
 def _unwrapped(value: Mapping[str, Any]) -> dict[str, Any]:
     value = dict(_spelled(value))
-    for name in _WRAPPERS:
+    for name in (*_WRAPPERS, *TEXTS):
         inner = value.get(name)
-        if isinstance(inner, dict):
+        if isinstance(inner, dict) and (name in _WRAPPERS or text_of(inner) is not None):
             rest = {
                 key: each
                 for key, each in value.items()

@@ -58,6 +58,13 @@ def test_columns_are_mapped_and_a_table_without_questions_is_refused(tmp_path: P
         requests_of(path)
 
 
+def test_questions_in_objects_are_found_and_a_column_too_long_is_left_out(tmp_path: Path) -> None:
+    row = {"inputs": {"question": "Why?"}, "docs": [{"text": "Because."}], "candidates": ["x" * 110_000], "grade": 1}
+    (request,) = requests_of(write(tmp_path / "in", [row]))
+    assert (request["query"], [source["content"] for source in request["context"]]) == ("Why?", ["Because."])
+    assert request["metadata"] == {"grade": 1}
+
+
 def test_a_broken_file_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "in", [{"question": "Warum?"}])
     path.write_bytes(path.read_bytes()[:-9])

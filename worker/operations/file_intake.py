@@ -316,7 +316,11 @@ class FirstRows:
         if row.error is not None or not isinstance(row.value, dict):
             return
         self._size += text_size(row.value)
-        self._keys.update({key: structure(each) for key, each in row.value.items() if each or key not in self._keys})
+        for key, value in row.value.items():
+            # The longest of its values tells best what a column holds.
+            each = structure(value)
+            if key not in self._keys or text_size(each) > text_size(self._keys[key]):
+                self._keys[key] = each
         if self._missing:
             self._missing -= _keys_in(reach(row.value, self._missing))
         try:
@@ -351,6 +355,11 @@ class FirstRows:
         options = f"--map {quote(f'{self._field}={name}')}"
         if not self._names_sources and (names := possible_sources(keys, [*self.maker.columns.named, name])):
             options += f" {_maps(names[0], keys)}"
+        if self.maker.text and any(map(_SENTENCE.fullmatch, self._keys)):
+            return (
+                f"{title} holds no jobs: its first row must name the columns, and reads like a job: {listed(self._keys)}. Write a row of "
+                f"names above it (query,context); or, where these are names, say which is {what}: {options}. Nothing was submitted"
+            )
         return (
             f"{title} holds no jobs by its {'columns' if self.maker.cells else 'keys'} {listed(self._keys)}: none is known as "
             f"{what}. Say which it is: {options}. Nothing was submitted"
@@ -389,6 +398,9 @@ def _maps(name: str, values: Mapping[str, Any]) -> str:
     columns = ",".join(each for each in values if _DIGITS.sub("", each) == _DIGITS.sub("", name))
     return f"--map {quote(f'sources={columns}')}{_content_option(values[name])}"
 
+
+_SENTENCE = re.compile(r"(?:\S+\s+){3,}\S*[.?!]")
+"""What names no column: four words at least, with a mark at their end."""
 
 _DIGITS = re.compile(r"\d+")
 

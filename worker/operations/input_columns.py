@@ -13,6 +13,7 @@ import orjson
 
 from schemas.job import SHOWN_METADATA, GenerationConfig, SourceContext
 from tasks.errors import InputError
+from tasks.raw_jobs import longest_in
 from tasks.raw_jobs.left_over import listed, structure
 from tasks.raw_jobs.names import field_of, is_field, plan_names
 from tasks.raw_jobs.printed import structure_of
@@ -130,6 +131,11 @@ class JobMaker:
         if self.text and _EXPORTED in raw:
             raw = {key: restore(value) for key, value in raw.items()}
         job = self._apply(plan, raw)
+        if self.cells and isinstance(about := job.get("metadata"), dict) and (long := longest_in(about)):
+            job["metadata"] = {key: each for key, each in about.items() if key not in long}
+            if new := [key for key in long if (key, "") not in self._announced]:
+                self._announced.update((key, "") for key in new)
+                self.tell(f"too long for metadata, and left out: {listed(new)}")
         if inside := self.columns.inside:
             job["context"] = _renamed(structure(job.get("context")), inside)
         return job
@@ -236,8 +242,8 @@ def _plan(keys: Sequence[str], columns: ColumnMap, *, check_only: bool, cells: b
         target = fields.get(key, key)
         head, dot, member = target.partition(".")
         is_target = is_field(target) or (dot and member and head in _OPEN_FIELDS)
-        if target in named.values() or (cells and not is_target):
-            # Its field is taken from another column.
+        if target in named.values() or (not is_target and (cells or dot)):
+            # Its field is taken from another column, or it is none.
             target = f"metadata.{key}"
         targets[key] = target
     return {key: targets[key] for key in keys if key in targets}

@@ -118,7 +118,7 @@ def reading(name: str, headings: Headings, encoding: str | None = None) -> Itera
         read = {LINES: _lines, PARQUET: _parquet}.get(form, _table if form.cells else _values)
         # Ended while its file is open, also where its reader stopped half way.
         with closing(read(_Source(file, display_name(name), form))) as rows:
-            yield Rows(form, rows if form.cells else _each_question(rows))
+            yield Rows(form, rows if form.delimiter else _each_question(rows))
 
 
 def _each_question(rows: Iterator[Row]) -> Iterator[Row]:

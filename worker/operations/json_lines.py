@@ -79,8 +79,8 @@ def lines_of(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes | None]]:
             while (rest := file.readline(_SKIPPED_BYTES)) and not rest.endswith(b"\n"):
                 pass
             yield number, None
-        elif (content := (line.removeprefix(BOM) if number == 1 else line).rstrip()).lstrip():
-            # Blanks before it count in the column of a fault.
+        elif (content := line.removeprefix(BOM).rstrip()).lstrip():
+            # Files that were put together have a mark at the beginning of each. Blanks before it count in the column of a fault.
             yield number, content
 
 

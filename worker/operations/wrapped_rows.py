@@ -29,13 +29,15 @@ class Wrapper(NamedTuple):
 
 def wrapper_of(head: bytes) -> Wrapper | None:
     """The wrapper of a file by its beginning; None for rows."""
+    first, _, rest = head.partition(b"\n")
     try:
-        row = orjson.loads(head.partition(b"\n")[0])
+        row = orjson.loads(first)
     except orjson.JSONDecodeError:
         row = None
     cells = row.items() if isinstance(row, dict) else ()
     is_row = any(field_of(name) in _MAIN and isinstance(text, str) for name, text in cells)
-    if is_row:
+    # A list in one object of several is about what stands beside it.
+    if is_row or (cells and rest.lstrip().startswith(b"{")):
         return None
     # Only a file of one object needs it.
     import ijson  # noqa: PLC0415

@@ -142,6 +142,15 @@ def test_a_source_without_text_is_told_and_refuses_nothing(blank: Any) -> None:
         ({"doc1": "a.", "doc2": "b."}, [{"content": "a."}, {"content": "b."}]),
         ({"object": "page", "search_query": ["Why?"], "data": [{"content": [{"text": "a."}]}]}, [{"content": "a."}]),
         ({"title": ["T"], "search_context": ["a."]}, [{"content": "a.", "metadata": {"title": "T"}}]),
+        ({"result": {"hits": [{"_score": 0.5, "fields": {"chunk_text": "a."}}]}},
+         [{"content": "a.", "relevance_score": 0.5}]),
+        ([{"id": "1", "chunk": {"id": "1", "content": "a.", "documentMetadata": {"title": "T"}, "relevanceScore": 0.5}}],
+         [{"content": "a.", "relevance_score": 0.5, "metadata": {"title": "T"}}]),
+        ([{"document.content": "a.", "document.score": 0.5, "document.metadata": {"title": "T"}}],
+         [{"content": "a.", "relevance_score": 0.5, "metadata": {"title": "T"}}]),
+        ([{"@search.score": 0.25, "@search.rerankerScore": 0.5, "chunk": "a."}],
+         [{"content": "a.", "relevance_score": 0.5}]),
+        ([{"title": "T", "extracts": [{"text": "a."}]}], [{"content": "a.", "metadata": {"title": "T"}}]),
     ],
 )  # fmt: skip
 def test_sources_are_read_in_the_shapes_that_others_write(value: Any, sources: list[dict[str, Any]]) -> None:
@@ -215,6 +224,8 @@ def test_the_printed_page_is_the_page(metadata: dict[str, Any], page: Any) -> No
         ({"source": {"kind": "file"}}, None),
         ({"Title": "The lease"}, "The lease"),
         ({"origin": {"filename": "lease.pdf", "name": "x"}}, "lease.pdf"),
+        ({"type": "S3", "s3Location": {"uri": "s3://files/lease.pdf"}}, "s3://files/lease.pdf"),
+        ({"sourceUri": "gs://files/1.pdf", "sourceDisplayName": "lease.pdf"}, "lease.pdf"),
     ],
 )
 def test_the_title_comes_from_the_place_of_the_file(metadata: dict[str, Any], title: str | None) -> None:
@@ -288,6 +299,16 @@ def test_a_name_is_known_in_every_spelling(spelling: Callable[[str], str]) -> No
         {"query": "Why?", "documents": [{"id": "d", "data": {"title": "T", "snippet": "Because."}}]},
         {"query": "Why?", "retrieved_contents": ["Because."]},
         {"user_input": "Why?", "context_texts": ["Because."]},
+        {"question_text": "Why?", "document_text": "Because."},
+        {"query": "Why?", "results": [{"index": 0, "relevance_score": 0.5, "document": {"text": "Because."}}]},
+        {"query": "Why?", "points": [{"id": 1, "score": 0.5, "payload": {"text": "Because."}, "vector": None}]},
+        {"query": "Why?", "matches": [{"id": "a", "score": 0.5, "metadata": {"text": "Because."}}]},
+        {"query": "Why?", "objects": [{"uuid": "u", "properties": {"content": "Because."}, "vector": {}}]},
+        {"query": "Why?", "value": [{"@search.score": 0.5, "chunk": "Because."}]},
+        {"query": "Why?", "data": [{"file_id": "f", "content": [{"type": "text", "text": "Because."}]}]},
+        {"query": "Why?", "retriever_resources": [{"document_name": "d", "content": "Because."}]},
+        {"query": "Why?", "groundingMetadata": {"groundingChunks": [{"retrievedContext": {"text": "Because."}}]}},
+        {"query": "Why?", "response": {"hits": {"hits": [{"_id": "1", "_source": {"text": "Because."}}]}}},
     ],
 )
 def test_rows_of_public_sets_have_a_question_and_a_source(raw: dict[str, Any]) -> None:
@@ -308,6 +329,8 @@ def test_rows_of_public_sets_have_a_question_and_a_source(raw: dict[str, Any]) -
             "prompt": {"content": [{"text": "Why?"}]},
             "output": {"text": "So.", "retrievedPassages": {"retrievalResults": [{"content": {"text": "Because."}}]}},
         },
+        {"input": {"question": "Why?"}, "output": {"answer": "So.", "context": ["Because."]}},
+        {"input": {"question": "Why?"}, "output": "So.", "context": ["Because."]},
     ],
 )
 def test_an_object_in_a_row_may_hold_its_question_or_its_sources(raw: dict[str, Any]) -> None:
@@ -318,6 +341,37 @@ def test_an_object_in_a_row_may_hold_its_question_or_its_sources(raw: dict[str, 
 def test_metadata_of_any_kind_comes_back() -> None:
     for metadata in ("a note", [{"source": "lease.pdf"}]):
         assert request_of(metadata=metadata).metadata == {"metadata": metadata}
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        "passed",
+        ["passed"],
+        [{"metric": "faithfulness", "reason": "It holds.", "value": 1}],
+        [{"text": ""}],
+        {"passed": 3},
+    ],
+)
+def test_a_list_without_texts_is_no_source(results: Any) -> None:
+    assert request_of(results=results).context == ()
+    assert request_of(results=[{"text": "Because."}], context=[]).context == ()
+
+
+def test_lists_beside_the_texts_of_a_vector_store_tell_of_each() -> None:
+    answer = {"ids": [["1", "2"]], "documents": [["a.", "b."]], "metadatas": [[{"source": "x.pdf"}, {"page": 2}]]}
+    request = request_of(**answer)
+    assert [(source.content, source.chunk_id) for source in request.context] == [("a.", "1"), ("b.", "2")]
+    assert [source.metadata for source in request.context] == [{"source": "x.pdf", "title": "x.pdf"}, {"page": 2}]
+
+
+def test_a_key_too_long_for_metadata_is_left_out_and_told() -> None:
+    about = {"candidates": [["x" * 90_000]], "trace": "y" * 20_000, "grade": 1}
+    request, warnings = parse_request({"query": "Why?", "context": ["Because."], **about})
+    assert request.metadata == {"trace": "y" * 20_000, "grade": 1}
+    assert "keys too long for metadata are left out: 'candidates'" in warnings
+    with pytest.raises(InputError, match=r"metadata: holds 110,0\d\d characters"):
+        request_of(metadata=about)
 
 
 def test_a_name_inside_of_metadata_is_no_source() -> None:

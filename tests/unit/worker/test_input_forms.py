@@ -376,6 +376,41 @@ def test_a_file_without_any_question_stops_and_names_the_option_that_helps(
         Read(file(tmp_path, lines(*[row] * count)))
 
 
+def test_a_table_that_begins_with_a_job_is_told_from_one_with_unknown_names(tmp_path: Path) -> None:
+    content = "Is my bicycle insured?,Bicycles are insured.\nHow high is it?,It is 250 euros.\n"
+    with pytest.raises(
+        InputError, match=r"its first row must name the columns, and reads like a job: 'Is my .*query,context"
+    ):
+        Read(file(tmp_path, content))
+
+
+def test_a_column_is_offered_by_the_longest_of_its_values(tmp_path: Path) -> None:
+    rows = [
+        {"frage": "Why so?", "policy": "Because it is so, and has been so for long.", "note": "Tell the police."},
+        {"frage": "Who so?", "policy": "They.", "note": ""},
+    ]
+    with pytest.raises(InputError, match="--map query=frage --map sources=policy"):
+        Read(file(tmp_path, table(rows)))
+
+
+def test_what_stands_beside_the_questions_of_a_line_goes_with_each(tmp_path: Path) -> None:
+    row = {"story": "It closes at noon.", "qas": [{"question": "When?"}, {"question": "Why?"}]}
+    read = Read(file(tmp_path, lines(row, row)), "sources=story")
+    assert [job[1:] for job in read.jobs] == [("When?", ["It closes at noon."]), ("Why?", ["It closes at noon."])] * 2
+
+
+def test_a_key_of_spans_is_no_member_of_a_source(tmp_path: Path) -> None:
+    row = {"context.span_id": "s", "input.value": "Why?", "retrieval.documents": [{"document.content": "Because."}]}
+    read = Read(file(tmp_path, lines(row)), "query=input.value", "sources=retrieval.documents")
+    assert [job[1:] for job in read.jobs] == [("Why?", ["Because."])]
+    assert read.requests[0]["metadata"] == {"context.span_id": "s"}
+
+
+def test_files_with_marks_of_utf_8_are_read_as_one(tmp_path: Path) -> None:
+    content = lines({"query": "Why?", "context": "Because."}).encode("utf-8-sig")
+    assert len(Read(file(tmp_path, content * 2)).requests) == 2
+
+
 def test_one_row_with_a_question_is_enough(tmp_path: Path) -> None:
     row = {"text": "Why so?", "context": ["Because."]}
     read = Read(file(tmp_path, lines(*[row] * 9, {"query": "Why?", **row})))
