@@ -4,6 +4,7 @@ import contextlib
 import csv
 import gzip
 import http.client
+import json
 import multiprocessing
 import re
 import resource
@@ -75,6 +76,11 @@ def test_a_job_is_submitted_polled_and_cancelled(door: Door) -> None:
     record = door.http.get(f"/v1/jobs/{accepted['job_id']}/record").json()
     assert [(event["kind"], event["actor"]) for event in record["events"]] == [("cancel", "http:local")]
     assert record["request"]["query"] == "How long is warranty 1?"
+
+
+def test_a_mark_of_utf_8_before_a_job_is_no_part_of_it(door: Door) -> None:
+    content = b"\xef\xbb\xbf" + json.dumps(question(1)).encode()
+    assert door.http.post("/v1/jobs", content=content, headers={"Content-Type": "application/json"}).status_code == 202
 
 
 def test_a_poll_waits_for_the_end_and_for_another_version(door: Door) -> None:
@@ -368,6 +374,7 @@ def test_an_address_that_is_like_no_other_is_not_told_a_wrong_one(door: Door) ->
     [
         ("GET", "/v1/job", "/v1/jobs"),
         ("POST", "/v1/responses", "/openai/v1/responses"),
+        ("POST", "/chat/completions", "/openai/v1/chat/completions"),
         ("GET", "/openai/v1/model", "/openai/v1/models"),
         ("GET", "/openai/v1/filez", "/openai/v1/files"),
     ],
@@ -377,7 +384,8 @@ def test_an_unknown_address_is_told_from_an_unknown_id(door: Door, method: str, 
     body = answer.json()
 
     assert answer.status_code == 404
-    message = body["error"]["message"] if path.startswith("/openai/") else body["detail"]
+    # A client of OpenAI's shows the reason of an error in OpenAI's form alone.
+    message = body["error"]["message"] if named.startswith("/openai/") else body["detail"]
     assert message == f"{method} {path} is an address that nobody serves; is it {named}? All are in /openapi.json"
 
 

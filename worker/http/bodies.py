@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 import time
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -120,7 +121,7 @@ def is_quick(body: bytes) -> bool:
 def parse_json(body: bytes) -> Any:
     """The value of a JSON body."""
     try:
-        return parse_bounded(body)
+        return parse_bounded(body.removeprefix(BOM_UTF8))
     except orjson.JSONDecodeError as error:
         raise Problem(400, "invalid-json", "Invalid JSON", f"the body: {json_fault(error)}") from None
 

@@ -88,6 +88,8 @@ class Problem(Exception):
     field: str | None = None
     errors: Sequence[FieldError] = ()
     headers: Mapping[str, str] = default(default_factory=dict)
+    near: str = ""
+    """The address that was meant, whose client shows nothing but errors in its own form."""
 
     def answer(self, path: str) -> Response:
         """The answer, in the form of the API that an address is part of."""
@@ -206,7 +208,7 @@ async def answer_problem(request: Request, error: Exception) -> Response:
         problem = not_found(_NOUNS.get(named[1], named[1].removesuffix("_id")))
     if problem.status == 500:  # noqa: PLR2004 - the status itself
         log.error("the request %s ended with an error of this service", request.scope.get(REQUEST_ID))
-    return problem.answer(request.url.path)
+    return problem.answer(problem.near or request.url.path)
 
 
 _NAMED = re.compile(r".*\{(\w+)")
@@ -222,9 +224,10 @@ def _unknown_address(request: Request) -> Problem:
     last = difflib.get_close_matches(address.rpartition("/")[2], [path.rpartition("/")[2] for path in served], 1, 0.7)
     alike = [path for path in served if path.endswith((address, *(f"/{part}" for part in last)))]
     near = difflib.get_close_matches(address, alike, 1, 0.5)
-    hint = f"is it {near[0]}? All" if address and near else "all"
+    nearest = near[0] if address and near else ""
+    hint = f"is it {nearest}? All" if nearest else "all"
     detail = f"{request.method} {address[:200] or '/'} is an address that nobody serves; {hint} are in /openapi.json"
-    return Problem(404, "unknown-address", "Unknown address", detail)
+    return Problem(404, "unknown-address", "Unknown address", detail, near=nearest)
 
 
 def methods_of(request: Request) -> dict[str, Any]:
