@@ -21,7 +21,7 @@ _KINDS = {
     "bool": "true or false",
     "int": "a whole number",
     "float": "a number",
-    "decimal": "a number",
+    "decimal": "a number, such as 0.50",
     "dict": "an object",
     "model": "an object",
     "list": "a list",

@@ -59,6 +59,12 @@ def check_provider(settings: Settings, environment: Mapping[str, str]) -> Iterat
             if name == providers.default:
                 remedy = "correct it where the workers run; NIGHTDESK_PROVIDER=extractive works without a key"
             yield problem("provider", f"{error} (looked for here, not in the workers)", remedy)
+    if model := providers.lacks_model(providers.default, None):
+        yield problem(
+            "provider",
+            f"NIGHTDESK_MODEL is {model!r}, and the provider {providers.default!r} has no model but its own: jobs that name no other are refused",
+            "set NIGHTDESK_PROVIDER and its key where the workers run, or leave NIGHTDESK_MODEL out",
+        )
 
 
 def check_checkers(settings: Settings) -> Iterator[Finding]:

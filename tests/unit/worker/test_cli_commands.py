@@ -70,6 +70,14 @@ def test_an_earlier_name_of_a_command_goes_on(word: str, command: str, capsys: p
     assert f"nightdesk {command} " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["status", "keys", "run", "calibrate"])
+def test_a_range_stands_in_words(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert " to " in text
+    assert not re.search("range>|<=", text)
+
+
 def test_the_help_of_a_run_begins_with_what_everybody_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["run", "--help"]) == 0
     titles = re.split(r"^(\S.*):$", capsys.readouterr().out, flags=re.MULTILINE)

@@ -280,6 +280,14 @@ def test_an_unknown_provider_is_a_finding() -> None:
     assert "no provider 'nobody'" in finding.what
 
 
+def test_a_model_that_the_offline_provider_lacks_is_a_finding() -> None:
+    (finding,) = check_provider(Settings(model="gpt-6-luna"), {})
+    assert finding.what.startswith(
+        "NIGHTDESK_MODEL is 'gpt-6-luna', and the provider 'extractive' has no model but its own"
+    )
+    assert list(check_provider(Settings(model="gpt-6-luna"), {"OPENAI_API_KEY": "k"})) == []
+
+
 def test_the_default_provider_needs_nothing() -> None:
     assert list(check_provider(Settings(), {})) == []
 
