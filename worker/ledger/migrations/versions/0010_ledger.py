@@ -42,7 +42,6 @@ CREATE TABLE batch (
     cancelled_at TIMESTAMP WITH TIME ZONE,
     cancelling_by TEXT,
     defaults JSONB DEFAULT '{}' NOT NULL,
-    estimate JSONB,
     content_head BYTEA,
     content_hash BYTEA,
     content_basis BYTEA,
