@@ -93,7 +93,7 @@ def test_times_that_python_has_not_are_read_as_the_last_and_the_first(database_u
         ("DO $$ BEGIN RAISE in_failed_sql_transaction; END $$", LedgerUnavailable),
         ("DO $$ BEGIN RAISE query_canceled; END $$", LedgerUnavailable),
         ("DO $$ BEGIN RAISE SQLSTATE 'ZZ123'; END $$", LedgerUnavailable),
-        ("DO $$ BEGIN RAISE insufficient_privilege; END $$", LedgerError),
+        ("DO $$ BEGIN RAISE insufficient_privilege; END $$", LedgerUnavailable),
         ("SELEC 1", LedgerError),
     ],
 )

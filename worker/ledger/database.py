@@ -168,7 +168,8 @@ def translate(error: Exception, database_url: str) -> NightdeskError:
     elif isinstance(error, _OTHER_SCHEMA):
         translated = SchemaMismatch(f"{detail}: run 'nightdesk migrate'")
     elif isinstance(error, psycopg.errors.InsufficientPrivilege):
-        translated = not_permitted(error)
+        # By whoever gives the rights back; until then the worker waits, as for a server that is away.
+        translated = LedgerUnavailable(str(not_permitted(error)))
     elif isinstance(error, _NOT_PREPARED):
         translated = LostRace(f"{where} gave the connection of another session ({detail}); it can be tried again")
     elif isinstance(error, psycopg.ProgrammingError):

@@ -1,7 +1,10 @@
 """Logging of a process: one line an event on standard error, for people or as JSON, without secrets."""
 
 import logging
+import re
 import sys
+from time import monotonic
+from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -11,6 +14,25 @@ DATE = "%Y-%m-%d %H:%M:%S%z"
 
 CHATTY = ("celery.worker.strategy", "celery.app.trace", "celery.apps.worker", "kombu", "httpx2")
 """Loggers with a line for each message and each provider call, thousands of them, or for what we log ourselves."""
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _escaped(text: str) -> str:
+    return _CONTROL.sub(lambda character: character[0].encode("unicode_escape").decode(), text)
+
+
+class Lines(logging.Formatter):
+    """Formats for people: text from outside makes no line of its own, and steers no terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        """The first line."""
+        return _escaped(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the library's name
+        """The lines of a traceback, indented."""
+        return "\n".join(f"    {_escaped(line)}" for line in super().formatException(ei).split("\n"))
 
 
 class WithoutSecrets(logging.Formatter):
@@ -31,6 +53,43 @@ class WithoutSecrets(logging.Formatter):
         return line
 
 
+REPEATED_S = 60.0
+"""Seconds in which a line of trouble is written once."""
+
+MOST_LINES = 1_000
+"""Lines that are remembered."""
+
+_NUMBER = re.compile(r"\b\d+\b")
+
+
+class OncePerMinute(logging.Filter):
+    """Lets a warning or an error pass that is not the last minute's, whatever numbers it has; the next one counts those between.
+
+    What is tried again each second while a server is away would fill a disk in a night.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: dict[tuple[str, str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tells whether the line is to be written."""
+        if record.levelno < logging.WARNING:
+            return True
+        words, now = record.getMessage(), monotonic()
+        key = (record.name, _NUMBER.sub("#", words), _NUMBER.sub("#", repr(record.exc_info and record.exc_info[1])))
+        at, unwritten = self._lines.get(key, (float("-inf"), 0))
+        if now - at < REPEATED_S:
+            self._lines[key] = at, unwritten + 1
+            return False
+        if len(self._lines) >= MOST_LINES:
+            self._lines.clear()
+        self._lines[key] = now, 0
+        if unwritten:
+            record.msg, record.args = f"{words} ({unwritten} times more since the last such line)", None
+        return True
+
+
 def passwords_of(*urls: str) -> frozenset[str]:
     """The passwords in connection URLs."""
     return frozenset(password for url in urls if (password := urlsplit(url).password))
@@ -49,7 +108,8 @@ def configure_logging(
     """
     as_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(WithoutSecrets(_json(worker) if as_json else logging.Formatter(TEXT, DATE), secrets))
+    handler.setFormatter(WithoutSecrets(_json(worker) if as_json else Lines(TEXT, DATE), secrets))
+    handler.addFilter(OncePerMinute())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

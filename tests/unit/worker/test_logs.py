@@ -78,3 +78,35 @@ def test_celery_leaves_the_level_as_it_is_set(root_logger: logging.Logger) -> No
 
     assert [answer for _, answer in receivers] == [None], "without a receiver Celery sets its own level"
     assert root_logger.level == logging.INFO
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_text_from_outside_makes_no_line_and_steers_no_terminal(
+    log_format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure_logging("INFO", log_format=log_format)
+    hostile = "m\n2026-11-27 00:00:00+0000 ERROR worker: all is lost\x1b[2J\r\u2028\x9b1m"
+    logging.getLogger("worker").warning("the model %s is refused", hostile, exc_info=ValueError(hostile))
+
+    output = capsys.readouterr().err
+
+    assert not any(line.startswith("2026-11-27 00:00") for line in output.splitlines())
+    assert not {"\x1b", "\r", "\u2028", "\x9b"} & {*output} or log_format == "json"
+    assert "\x1b" not in output
+    assert "all is lost" in output
+
+
+def test_a_warning_that_is_repeated_is_written_once(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("INFO")
+    log = logging.getLogger("worker")
+    for number in range(100):
+        log.warning("%d answers wait for the ledger", number)
+        log.error("looking for work broke", exc_info=ValueError("no right"))
+        log.info("batch %d has ended", number)
+    log.error("looking for work broke", exc_info=ValueError("another cause"))
+
+    lines = capsys.readouterr().err
+
+    assert lines.count("wait for the ledger") == 1
+    assert (lines.count("no right"), lines.count("another cause")) == (1, 1)
+    assert lines.count("has ended") == 100
