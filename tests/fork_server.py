@@ -4,6 +4,7 @@ The processes of a parallel test run are forks too, for they need the same modul
 """
 
 import array
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -16,13 +17,14 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Self
+from typing import NoReturn, Self
 
 from pydantic import BaseModel
 
@@ -131,11 +133,31 @@ def main() -> None:
     prepare(request)
     with client:
         client.send(str(os.getpid()).encode())
+    try:
+        perform(request)
+    except SystemExit as ending:
+        if not isinstance(ending.code, int):
+            raise
+        end(ending.code)
+    end(0)
+
+
+def perform(request: Request) -> None:
+    """Run the command, or the code of a process that runs tests."""
     if request.code is not None:
         exec(request.code, {"__name__": "__main__"})  # as python -c
         return
     with fork_workers():
         runpy.run_module("worker.cli", run_name="__main__", alter_sys=True)
+
+
+def end(code: int) -> NoReturn:
+    """End as the interpreter does, but leave its modules as they are: to take them apart copies every page of the server."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 class ForkServer:
