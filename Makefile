@@ -2,8 +2,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-# Without a setting of pip, like another index: uv knows none of them. Where it can't install, pip tries, and says why not.
-UV_INSTALL := ! $(BIN)/python -m pip config list | grep -qE 'index' && \
+# uv knows no setting of pip: where one names an index in place of the public one, pip installs. So it does where uv can't,
+# as with a package that a further index has alone, and says why not.
+UV_INSTALL := ! $(BIN)/python -m pip config list | grep -qE '[.](index-url|no-index)' && \
 	UV_SYSTEM_CERTS=true $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt
 # In another order each time by hand; the same for everybody in continuous integration, whose examples are the same too.
 PYTEST := $(BIN)/python -m pytest $(if $(CI),-p no:randomly)
