@@ -161,19 +161,25 @@ class Home:
     def prepare_data(self, options: LocalOptions) -> Account:
         """Finds or creates the data directory and returns the account of its content.
 
-        Raises: HomeError if the account can no longer reach the data, or if the data belongs to another home.
+        Raises: HomeError if the data belongs to another home.
         """
         existing = next((self.data / name for name in _DATA_NAMES if (self.data / name).is_dir()), None)
         account = choose_account(self.root, existing, options.run_as)
         if not self.data.exists():
             self._place_data(account, options.shared_root)
         self._check_belongs_here()
+        return account
+
+    def check_reach(self, account: Account) -> None:
+        """Tries whether the account can reach the data.
+
+        Raises: HomeError if not.
+        """
         if not account.can_enter(self.data.resolve()):
             raise HomeError(
                 f"The account '{account.name}', which runs the servers, cannot reach {self.data.resolve()}: let it "
                 f"pass through the directories above (chmod o+x), or move the home elsewhere."
             )
-        return account
 
     def data_directory(self, name: str, account: Account) -> Path:
         """Creates one server's own directory (0700, owned by the account) if missing, and returns its real path."""

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from worker.local import StartError
 from worker.local.home import LOOPBACK
-from worker.local.programs import Account
+from worker.local.programs import Account, Binaries
 from worker.supervise.files import make_directory, sync_directory, write_atomically
 from worker.supervise.processes import Identity, is_alive
 
@@ -75,8 +75,6 @@ _HBA = f"# Rewritten at each start. Loopback only, always with a password.\nhost
 class PostgresServer:
     """The PostgreSQL of one home."""
 
-    program: Path
-    initdb: Path
     directory: Path
     guard: Path
     log: Path
@@ -101,7 +99,7 @@ class PostgresServer:
     def _password_file(self) -> Path:
         return self.directory.with_name("postgres.password")
 
-    def prepare(self, port: int, account: Account, guard: int) -> None:
+    def prepare(self, port: int, account: Account, guard: int, programs: Binaries) -> None:
         """Creates the data directory if it is missing and writes the configuration; called only while the server is down.
 
         An initdb that outlives a killed start continues to write; it holds the guard, so the next start waits.
@@ -110,14 +108,14 @@ class PostgresServer:
         """
         self._password_file.unlink(missing_ok=True)  # from a killed start
         if not (self.directory / "PG_VERSION").exists():
-            self._initialise(account, guard)
+            self._initialise(account, guard, programs.initdb)
         self._drop_misleading_pid_file()
         write_atomically(self.directory / "postgresql.conf", _CONFIGURATION.format(host=LOOPBACK, port=port))
         write_atomically(self.directory / "pg_hba.conf", _HBA)
 
-    def command(self) -> list[str]:
+    def command(self, programs: Binaries) -> list[str]:
         """Returns the command line that runs it in the foreground."""
-        return [str(self.program), "-D", str(self.directory)]
+        return [str(programs.postgres), "-D", str(self.directory)]
 
     def answers(self, port: int) -> bool:
         """Tells whether it accepts connections; False while it starts or recovers.
@@ -179,7 +177,7 @@ class PostgresServer:
             autocommit=True,
         )
 
-    def _initialise(self, account: Account, guard: int) -> None:
+    def _initialise(self, account: Account, guard: int, initdb: Path) -> None:
         """Creates the data directory under another name and renames it when it is complete and on disk."""
         draft = self.directory.with_name("postgres.new")
         password_file = self._password_file
@@ -190,9 +188,9 @@ class PostgresServer:
             # A file, not a pipe: the account cannot open the caller's pipe by the name /dev/stdin.
             write_atomically(password_file, self.superuser_password)
             account.chown(password_file)
-            result = account.run([self.initdb, "-D", draft, *_initdb_options(password_file)], holding=guard)
+            result = account.run([initdb, "-D", draft, *_initdb_options(password_file)], holding=guard)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise StartError(f"{self.initdb} cannot be run as '{account.name}': {error}.") from error
+            raise StartError(f"{initdb} cannot be run as '{account.name}': {error}.") from error
         finally:
             password_file.unlink(missing_ok=True)
         if result.returncode != 0:

@@ -3,7 +3,8 @@
 import logging
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -21,7 +22,7 @@ from worker.local import (
 )
 from worker.local.home import LOOPBACK, Home, Passwords, is_free
 from worker.local.postgres_server import DATABASE, ROLE, SUPERUSER, PostgresServer
-from worker.local.programs import Account, find_binaries
+from worker.local.programs import Account, Binaries, find_binaries
 from worker.local.valkey_server import ValkeyServer
 from worker.supervise.files import tail
 from worker.supervise.processes import (
@@ -65,11 +66,17 @@ def start(path: Path, options: LocalOptions | None = None) -> Endpoints:
         account = home.prepare_data(options)
         passwords = home.passwords()
         home.data_directory("valkey", account)
-        servers = _servers(home, passwords, account, options)
+
+        @cache
+        def programs() -> Binaries:
+            """The programs, tried out: three processes, which a command beside servers that run does without."""
+            home.check_reach(account)
+            return find_binaries(account, options.shared_root)
+
         started: list[Server] = []
         try:
-            for server in servers:
-                if _ensure_running(server, home, account, deadline):
+            for server in _servers(home, passwords):
+                if _ensure_running(server, home, account, programs, deadline):
                     started.append(server)  # noqa: PERF401 - a failure must find what came before it in the list
         except BaseException:
             _abandon(started, options.stop_s)
@@ -135,28 +142,18 @@ def remove(path: Path, options: LocalOptions | None = None) -> None:
             raise HomeError(f"{data} and {home.local} cannot be deleted ({error}): delete them by hand.") from error
 
 
-def _servers(home: Home, passwords: Passwords, account: Account, options: LocalOptions) -> Sequence[Server]:
-    """Returns both servers with programs and passwords, for a start."""
-    binaries = find_binaries(account, options.shared_root)
-    return _build(home, passwords, postgres=binaries.postgres, initdb=binaries.initdb, valkey=binaries.valkey)
-
-
 def _known_servers(home: Home) -> Sequence[Server]:
-    """Returns both servers without programs, for finding and stopping them; works without the wheels."""
-    unused = Path()
+    """Returns both servers, for finding and stopping them, which takes no passwords."""
     try:
-        passwords = home.passwords(create=False)
+        return _servers(home, home.passwords(create=False))
     except HomeError:
-        passwords = Passwords("", "", "")  # finding and stopping need none
-    return _build(home, passwords, postgres=unused, initdb=unused, valkey=unused)
+        return _servers(home, Passwords("", "", ""))
 
 
-def _build(home: Home, passwords: Passwords, *, postgres: Path, initdb: Path, valkey: Path) -> Sequence[Server]:
+def _servers(home: Home, passwords: Passwords) -> Sequence[Server]:
     data = home.data.resolve()
     return (
         PostgresServer(
-            program=postgres,
-            initdb=initdb,
             directory=data / "postgres",
             guard=home.local / "postgres.guard",
             log=home.logs / "postgres.log",
@@ -164,7 +161,6 @@ def _build(home: Home, passwords: Passwords, *, postgres: Path, initdb: Path, va
             password=passwords.postgres,
         ),
         ValkeyServer(
-            program=valkey,
             directory=data / "valkey",
             guard=home.local / "valkey.guard",
             log=home.logs / "valkey.log",
@@ -173,8 +169,13 @@ def _build(home: Home, passwords: Passwords, *, postgres: Path, initdb: Path, va
     )
 
 
-def _ensure_running(server: Server, home: Home, account: Account, deadline: float) -> bool:
-    """Makes one server run and answer; returns True if this call started it."""
+def _ensure_running(
+    server: Server, home: Home, account: Account, programs: Callable[[], Binaries], deadline: float
+) -> bool:
+    """Makes one server run and answer; returns True if this call started it.
+
+    ``programs`` is called only for a start.
+    """
     running = find_or_wait(server.identity, seconds_left(deadline))
     if running is not None:
         port = home.port(server.name)
@@ -185,21 +186,22 @@ def _ensure_running(server: Server, home: Home, account: Account, deadline: floa
             )
         _await_answer(server, running, port, deadline, fresh=False)
         return False
+    binaries = programs()
     for _ in range(_PORT_TRIES):
         with hold_guard(server.identity, seconds_left(deadline)) as guard:
             port = home.claim_port(server.name)
-            server.prepare(port, account, guard)
-            process = _spawn(server, account, guard)
+            server.prepare(port, account, guard, binaries)
+            process = _spawn(server, account, guard, binaries)
         if _await_answer(server, process, port, deadline, fresh=True):
             _log.info("started %s on port %d", server.name, port)
             return True
     raise StartError(f"{server.name} lost {_PORT_TRIES} ports in a row to other programs: try again.")
 
 
-def _spawn(server: Server, account: Account, guard: int) -> psutil.Process | None:
+def _spawn(server: Server, account: Account, guard: int, binaries: Binaries) -> psutil.Process | None:
     try:
         return spawn(
-            server.command(),
+            server.command(binaries),
             server.log,
             guard,
             directory=Path("/"),  # pins no mount

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from worker.local import StartError
 from worker.local.home import LOOPBACK
-from worker.local.programs import Account
+from worker.local.programs import Account, Binaries
 from worker.settings import CANARY
 from worker.supervise.files import write_atomically
 from worker.supervise.processes import Identity
@@ -66,7 +66,6 @@ _DROP_CANARY = ("DEL", CANARY)
 class ValkeyServer:
     """The Valkey of one home."""
 
-    program: Path
     directory: Path
     guard: Path
     log: Path
@@ -96,7 +95,7 @@ class ValkeyServer:
         """The file of a command that waits for a started server to answer; where the server's account can't write."""
         return self.guard.with_name("valkey.first")
 
-    def prepare(self, port: int, account: Account, guard: int) -> None:  # noqa: ARG002 - it runs no program here
+    def prepare(self, port: int, account: Account, guard: int, programs: Binaries) -> None:  # noqa: ARG002 - none runs here
         """Writes the configuration; called only while the server is down."""
         # The server itself removes its pid file when it is stopped; a crash leaves it.
         command = _DROP_CANARY if self.identity.pid_file.exists() else _KEEP_CANARY
@@ -110,9 +109,9 @@ class ValkeyServer:
         )
         write_atomically(self.configuration, text)
 
-    def command(self) -> list[str]:
+    def command(self, programs: Binaries) -> list[str]:
         """Returns the command line that runs it in the foreground."""
-        return [str(self.program), str(self.configuration)]
+        return [str(programs.valkey), str(self.configuration)]
 
     def answers(self, port: int) -> bool:
         """Tells whether it answers PING; False while it starts or replays its log.

@@ -11,7 +11,7 @@ import pytest
 from worker.local import StartError
 from worker.local.valkey_server import ValkeyServer
 
-SERVER = ValkeyServer(Path("valkey-server"), Path(), Path("guard"), Path("log"), password="se cret\r\n")
+SERVER = ValkeyServer(Path(), Path("guard"), Path("log"), password="se cret\r\n")
 
 
 @contextmanager
