@@ -22,6 +22,7 @@ from schemas.states import JobState
 from tasks.errors import NightdeskError, Unstorable
 from tasks.ports import ClosedAttempt, OnLost
 from worker.ledger.attempts import PostgresAttempts
+from worker.ledger.stored_rows import cause
 from worker.supervise.files import make_directory, open_lock, sync_directory, try_lock
 
 log = logging.getLogger(__name__)
@@ -187,12 +188,12 @@ class Spool:
         """Writes all answers of this process's segments, and further ones, into a ledger that may have lost some."""
         await write_answers(attempts, further, on_lost)
         for segment in list(self._segments):
-            rows, _ = await asyncio.to_thread(read_answers, segment.path)
+            rows, unreadable = await asyncio.to_thread(read_answers, segment.path)
             lost: list[ClosedAttempt] = []
             await write_answers(attempts, rows, lost.extend)
             if segment.retention is not Retention.LOST:
                 on_lost(lost)
-            elif not lost:
+            elif not lost and not unreadable:
                 segment.rename(Retention.STORED)
 
     def abandoned(self) -> Iterator[Segment]:
@@ -202,7 +203,12 @@ class Spool:
             for path in sorted(folder.glob("*")):
                 if path.suffix not in set(Retention) or path in own:
                     continue
-                lock = open_lock(path)
+                try:
+                    lock = open_lock(path)
+                except OSError as error:
+                    # A folder, a link, or the file of another user: the others go on.
+                    log.error("what lies in the spool stays there, for it can't be opened: %s", error)  # noqa: TRY400
+                    continue
                 if not try_lock(lock):
                     os.close(lock)
                 elif not path.exists() or os.fstat(lock).st_size == 0:
@@ -287,14 +293,19 @@ def read_answers(path: Path) -> tuple[list[ClosedAttempt], int]:
     """Returns the answers of a segment, and the number of lines that this version can't read."""
     rows: list[ClosedAttempt] = []
     unreadable = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                rows.append(_ENTRY.validate_json(line))
-            except ValidationError:
-                log.exception("line %d of the spool %s can't be read and is left out", number, path)
-                # A crash cut off a line without its end before any promise about it.
-                unreadable += line.endswith(b"\n")
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    rows.append(_ENTRY.validate_json(line))
+                except ValidationError as error:
+                    # Without the values, which are a person's.
+                    log.error("line %d of the spool %s can't be read and is left out: %s", number, path, cause(error))  # noqa: TRY400
+                    # A crash cut off a line without its end before any promise about it.
+                    unreadable += line.endswith(b"\n")
+    except OSError as error:
+        log.error("the rest of the spool %s can't be read: %s", path, error)  # noqa: TRY400
+        unreadable += 1
     return rows, unreadable
 
 

@@ -30,7 +30,7 @@ from tests.lent_ledger import LentLedger
 from worker.ledger import journal as journal_module
 from worker.ledger.attempts import PostgresAttempts
 from worker.ledger.journal import LedgerJournal
-from worker.process.spool import Spool, replay
+from worker.process.spool import Spool, abandoned_segments, lost_answers, replay, spool_folder
 
 LEASE = timedelta(seconds=60)
 
@@ -288,6 +288,37 @@ def test_a_truncated_line_or_an_unstorable_answer_costs_no_other_answer(
     asyncio.run(scenario())
     assert "line 4 of the spool" in caplog.text
     assert "can't be stored" in caplog.text
+
+
+IN_THE_WAY: dict[str, Callable[[Path], object]] = {
+    "a folder": Path.mkdir,
+    "a link": lambda path: path.symlink_to(path.parent.parent),
+    "a link to nothing": lambda path: path.symlink_to("nothing"),
+    "other bytes": lambda path: path.write_bytes(b"\x00\xff secret\n" * 3),
+    "depth": lambda path: path.write_bytes(b"[" * 200_000 + b"\n"),
+}
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".lost"])
+@pytest.mark.parametrize("what", IN_THE_WAY)
+async def test_what_is_no_segment_stays_and_keeps_no_answer_back(
+    what: str, ending: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger, home = Fickle(), tmp_path / "home"
+    folder = spool_folder(home, UUID(int=7))
+    (_, closed), *_ = await calling(ledger, 1)
+    spool = Spool(folder)
+    await spool.keep([closed])
+    spool.leave()
+    in_the_way = folder / f"0{ending}"
+    IN_THE_WAY[what](in_the_way)
+
+    assert len(abandoned_segments(home)[folder]) >= 1
+    assert lost_answers(home) == {}
+    assert await replay(Spool(folder), ledger.attempts) == 1
+    assert [path.name for path in folder.iterdir()] == [in_the_way.name]
+    assert "the spool" in caplog.text
+    assert "secret" not in caplog.text
 
 
 def test_a_full_disk_is_logged_and_the_answer_stays_in_memory(
