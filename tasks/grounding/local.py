@@ -187,7 +187,7 @@ def without_judge(findings: Mapping[CheckerName, Sequence[ClaimFinding]]) -> Seq
     ]
 
 
-DECIDED = frozenset({Verdict.SUPPORTED, Verdict.CONTRADICTED})
+DECIDED_BY_WORDS = frozenset({Verdict.SUPPORTED, Verdict.CONTRADICTED})
 """Verdicts of words that stand: no reader is asked about them."""
 
 
@@ -199,7 +199,8 @@ def open_claims(claims: Sequence[CheckedClaim], by_words: Sequence[ClaimFinding]
     return [
         position
         for position, claim in enumerate(claims)
-        if not (claim.unknown and not claim.citations) and not (by_words and by_words[position].verdict in DECIDED)
+        if not (claim.unknown and not claim.citations)
+        and not (by_words and by_words[position].verdict in DECIDED_BY_WORDS)
     ]
 
 

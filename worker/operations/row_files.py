@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import IO, Annotated, Any, Union, get_args, get_origin
+from typing import IO, Annotated, Any, Union, assert_never, get_args, get_origin
 
 import orjson
 from pydantic import BaseModel
@@ -99,20 +99,23 @@ def failed_row(view: JobView) -> dict[str, Any] | None:
 @contextmanager
 def writing_rows(file: IO[bytes], form: FileForm, columns: Sequence[str]) -> Iterator[WriteRow]:
     """A function that writes one row to a file; all are written when the block ends."""
-    if form is FileForm.JSONL:
-        yield lambda row: file.write(orjson.dumps(row) + b"\n")
-    elif form is FileForm.CSV:
-        # With a byte order mark, by which spreadsheets know UTF-8.
-        text = io.TextIOWrapper(file, "utf-8-sig", newline="", write_through=True)
-        try:
-            rows = csv.writer(text)
-            rows.writerow(columns)
-            yield lambda row: rows.writerow([_cell(row.get(name)) for name in columns])
-        finally:
-            text.detach()
-    else:
-        with _parquet(file, columns) as add:
-            yield add
+    match form:
+        case FileForm.JSONL:
+            yield lambda row: file.write(orjson.dumps(row) + b"\n")
+        case FileForm.CSV:
+            # With a byte order mark, by which spreadsheets know UTF-8.
+            text = io.TextIOWrapper(file, "utf-8-sig", newline="", write_through=True)
+            try:
+                rows = csv.writer(text)
+                rows.writerow(columns)
+                yield lambda row: rows.writerow([_cell(row.get(name)) for name in columns])
+            finally:
+                text.detach()
+        case FileForm.PARQUET:
+            with _parquet(file, columns) as add:
+                yield add
+        case _:
+            assert_never(form)
 
 
 def _cell(value: Any) -> Any:

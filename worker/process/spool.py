@@ -239,8 +239,8 @@ async def replay(spool: Spool, attempts: PostgresAttempts, *, adopts: bool = Fal
     """Writes the answers of dead processes into the ledger; returns their number.
 
     Harmless at any repetition: a closed attempt stays as it is, and a completion that lost is stored beside the winner.
-    What the ledger knows nothing of stays on disk. With ``adopts`` the rest is retention like own answers, for the case that the ledger loses it
-    again; else it is removed. Raises ``LedgerUnavailable``; the remaining answers stay.
+    What the ledger knows nothing of stays on disk. With ``adopts`` the rest is kept as long as answers of this process, in case the
+    ledger loses it again; else it is removed. Raises ``LedgerUnavailable``; the remaining answers stay.
     """
     replayed = 0
     for segment in spool.abandoned():

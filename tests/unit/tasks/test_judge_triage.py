@@ -11,7 +11,7 @@ from tasks.answers.postprocess import postprocess
 from tasks.grounding import check_claims, fuse_layers, judge_request
 from tasks.grounding.judge.request import JudgeRequest
 from tasks.grounding.judge.verdicts import JudgeReply
-from tasks.grounding.local import DECIDED
+from tasks.grounding.local import DECIDED_BY_WORDS
 from tests.judge_harness import verdict, verdicts_json
 
 LEASE = (
@@ -60,7 +60,7 @@ def test_every_claim_that_words_leave_open_ends_as_a_right_judge_says() -> None:
     question = judge_request(layers)
     assert question is not None
     words = layers.findings[CheckerName.LEXICAL]
-    assert {at for at, finding in enumerate(words) if finding.verdict not in DECIDED} == set(question.open)
+    assert {at for at, finding in enumerate(words) if finding.verdict not in DECIDED_BY_WORDS} == set(question.open)
     assert set(range(len(COPIES), len(stated))) <= set(question.open)
 
     replies = [

@@ -55,6 +55,9 @@ def test_what_words_decide_is_rarely_wrong() -> None:
         ("Najemca może trzymać psa.", "Najemca nie może trzymać psa.", Verdict.UNDECIDED),
         ('The clerk wrote "no refunds".', 'The clerk wrote "refunds on request".', Verdict.CONTRADICTED),
         ("The desk opens at nine.", "Desk", Verdict.UNDECIDED),
+        ("Batteries are covered for a year.", "According to [1], batteries are covered for a year.", Verdict.SUPPORTED),
+        ("Batteries are covered for a year.", "The source [1] states that batteries are covered.", Verdict.UNDECIDED),
+        ("Batteries are covered for a year.", "According to 3 doctors, batteries are covered.", Verdict.UNDECIDED),
         ("The HT-3 sensor draws 18 mA.", "The HT3 sensor draws 18 mA.", Verdict.SUPPORTED),
         ("The HT-3 sensor draws 18 mA.", "The HT-4 sensor draws 18 mA.", Verdict.CONTRADICTED),
         (
