@@ -1,8 +1,6 @@
 """Writes the help in groups: the options and commands that everybody needs first, the others under their subject."""
 
-import re
 from collections.abc import Iterable
-from decimal import Decimal
 from typing import Any
 
 import typer
@@ -34,22 +32,15 @@ class GroupedOptions(TyperCommand):
         _write_groups(
             formatter,
             (
-                (ARGUMENTS if each.param_type_name == "argument" else panel_of(each), _in_words(record))
+                # A range as people write one.
+                (
+                    ARGUMENTS if each.param_type_name == "argument" else panel_of(each),
+                    (names.replace(" range>", ">"), text.replace("<=x<=", " to ")),
+                )
                 for each in self.get_params(ctx)
-                if (record := each.get_help_record(ctx)) is not None
+                for names, text in filter(None, (each.get_help_record(ctx),))
             ),
         )
-
-
-def _in_words(record: tuple[str, str]) -> tuple[str, str]:
-    """The line of an option, its range as people write one.
-
-    >>> _in_words(("--limit <int range>", "How many.  [1<=x<=1000]"))
-    ('--limit <int>', 'How many.  [1 to 1,000]')
-    """
-    names, text = record
-    text = re.sub(r"(-?[\d.]+)<=x<=(-?[\d.]+)", lambda ends: f"{Decimal(ends[1]):,} to {Decimal(ends[2]):,}", text)
-    return names.replace(" range>", ">"), text
 
 
 class GroupedCommands(TyperGroup):

@@ -1,7 +1,7 @@
 """Sums up submissions, batches and runs: a few lines for people, or JSON."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -89,6 +89,11 @@ def earlier_lines(status: BatchStatus, batch: "NewBatch") -> list[str]:
         f"same input as batch {status.batch_id}{name}",
         f"{status.final:,} of {status.jobs:,} jobs final: {state}; --again pays anew",
     ]
+    now = datetime.now(UTC)
+    if status.not_before != batch.not_before and (status.not_before or now) > now:
+        lines.append(
+            f"it begins at the time of its order; for another, end it and run it with --again:\n  nightdesk cancel {status.batch_id}"
+        )
     if (ceiling := raised_ceiling(status, batch)) is not None:
         lines.append(f"its ceiling is {plain_usd(ceiling)} USD now: jobs that were held for it go on")
     elif batch.max_cost_usd not in {None, status.max_cost_usd}:

@@ -19,13 +19,13 @@ from schemas.batch import BatchStatus
 from schemas.budget import BudgetStatus
 from schemas.generation import Lane
 from tasks.errors import LedgerUnavailable
-from tasks.ports import JobView
+from tasks.ports import JobView, NewBatch
 from worker.cli import progress, waiting
 from worker.cli.commands import batch_list
 from worker.cli.commands.job_commands import pause_line
 from worker.cli.progress import LineReporter, Reporter
 from worker.cli.session import Session
-from worker.cli.summary import held_lines
+from worker.cli.summary import earlier_lines, held_lines
 from worker.cli.waiting import DiskFull, Watch, naming_full_disk
 from worker.ledger.fleet import LaneNotice
 from worker.ledger.postgres import PostgresLedger
@@ -344,6 +344,24 @@ def test_jobs_that_no_period_of_a_budget_has_room_for_end_the_wait() -> None:
         "its jobs need a larger one, for a call reserves 0.11 USD or more, set with: "
         "nightdesk budget set 'day UTC' USD --tenant default"
     )
+
+
+def test_a_batch_that_begins_later_than_it_is_asked_for_says_how_to_begin_now() -> None:
+    later = datetime(9000, 1, 1, tzinfo=UTC)
+    words = {
+        order: "\n".join(
+            earlier_lines(
+                status({"scheduled": 2}, not_before=of_batch), NewBatch(BATCH, "default", not_before=of_order)
+            )
+        )
+        for order, of_batch, of_order in (
+            ("at once", later, None),
+            ("the same time", later, later),
+            ("begun", datetime(2026, 1, 1, tzinfo=UTC), None),
+        )
+    }
+    assert f"nightdesk cancel {BATCH}" in words["at once"]
+    assert not any("cancel" in words[order] for order in ("the same time", "begun"))
 
 
 def test_a_line_that_says_the_same_comes_at_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
