@@ -7,11 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import psycopg
 import pytest
 from starlette.requests import HTTPConnection
 
 from schemas.access import Role
+from tests.deadlines import until
 from tests.http_service import Door, running_service
 from tests.lent_ledger import KeptLedger
 from tests.servers import Servers
@@ -162,3 +164,38 @@ def test_without_the_setting_no_read_is_logged(
     ):
         assert status(door, secret) == 200
     assert not [record for record in caplog.records if record.name == "nightdesk.access"]
+
+
+LINE = b'{"query": "How long is it?", "context": ["It is two years."]}\n'
+
+
+def revoke(door: Door, name: str) -> None:
+    with_ledger(door.database_url, lambda ledger: ledger.api_keys.revoke(name, "ada"))
+
+
+def test_a_body_that_a_revoked_key_began_is_refused_whole(door: Door) -> None:
+    def body() -> Iterator[bytes]:
+        yield LINE * 1_000
+        assert until(lambda: bool(door.service.shares._total), 20), "the key is known"
+        revoke(door, "gone")
+        yield LINE
+
+    headers = {"Authorization": f"Bearer {new_key(door.database_url, 'gone')}", "Content-Type": "application/x-ndjson"}
+    answer = door.http.post("/v1/batches?name=cut", content=body(), headers=headers)
+
+    assert (answer.status_code, "revoked" in answer.json()["detail"]) == (401, True)
+    with psycopg.connect(door.database_url) as connection:
+        assert connection.execute("SELECT count(*) FROM batch WHERE name = 'cut'").fetchone() == (0,)
+
+
+def test_what_a_revoked_key_still_fetches_breaks_off(door: Door) -> None:
+    headers = {"Authorization": f"Bearer {new_key(door.database_url, 'fetcher')}"}
+    # More than the buffers of a connection hold.
+    form = {"file": ("lines.jsonl", LINE * 500_000, "application/jsonl")}
+    file = door.http.post("/openai/v1/files", files=form, data={"purpose": "batch"}, headers=headers)
+    with door.http.stream("GET", f"/openai/v1/files/{file.json()['id']}/content", headers=headers) as stream:
+        pieces = stream.iter_raw()
+        assert LINE.startswith(next(pieces)[: len(LINE)])
+        revoke(door, "fetcher")
+        with pytest.raises(httpx2.RemoteProtocolError, match="incomplete"):
+            sum(map(len, pieces))

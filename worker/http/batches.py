@@ -202,7 +202,7 @@ async def results(
     headers = dict(PRIVATE)
     if form is not FileForm.JSONL:
         headers["Content-Disposition"] = f'attachment; filename="{batch_id}.{form.value}"'
-    pieces = service.bulk.stream(caller.tenant, lambda ledger: stream_results(ledger, batch_id, wish, form))
+    pieces = service.stream(caller, lambda ledger: stream_results(ledger, batch_id, wish, form))
     return StreamingResponse(pieces, headers=headers, media_type=FORMS[form])
 
 

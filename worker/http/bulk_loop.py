@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -76,7 +76,9 @@ class BulkLoop:
         async with self._turns.take(tenant):
             return await self._call(work(self._ledger))
 
-    async def stream(self, tenant: str, work: Callable[[PostgresLedger], AsyncIterator[bytes]]) -> AsyncIterator[bytes]:
+    async def stream(
+        self, tenant: str, work: Callable[[PostgresLedger], AsyncIterator[bytes]]
+    ) -> AsyncGenerator[bytes, None]:
         """Yields what an iterator yields over there, one piece as it is asked for, each in its turn: a slow reader holds nothing up."""
         pieces = work(self._ledger)
         try:

@@ -55,4 +55,4 @@ async def labels(service: ServiceOf, caller: Reader, batch_id: OwnBatch) -> Resp
         async for line in exported_labels(ledger, Exported(), batch_id):
             yield orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
-    return StreamingResponse(service.bulk.stream(caller.tenant, lines), headers=PRIVATE, media_type=LINES)
+    return StreamingResponse(service.stream(caller, lines), headers=PRIVATE, media_type=LINES)

@@ -198,12 +198,12 @@ async def content(file: FileId, service: ServiceOf, caller: Reader) -> Response:
     upload, part = await _find(service, caller, file)
     batch_id = upload.batch_id
     if not part and upload.submitted_at is None:
-        lines = service.bulk.stream(caller.tenant, lambda ledger: ledger.uploads.content(upload.id))
+        lines = service.stream(caller, lambda ledger: ledger.uploads.content(upload.id))
     elif part == "-error" and _is_failed(upload):
         return Response(error_rows(upload), headers=PRIVATE, media_type=LINES)
     elif part and batch_id is not None and _exists(upload, part):
         rows = partial(result_rows, batch_id=batch_id, completed=part == "-output", show=show_of(upload))
-        lines = service.bulk.stream(caller.tenant, rows)
+        lines = service.stream(caller, rows)
     else:
         raise not_found()
     return StreamingResponse(lines, headers=PRIVATE, media_type=LINES)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -99,6 +99,15 @@ class Service:
             with suppress(NotStarted):
                 return await self.large.run(tenant, work, *arguments)
         return await self.bulk.submit(tenant, lambda ledger: work(ledger, self.settings, *arguments))
+
+    async def stream(
+        self, caller: Caller, work: Callable[[PostgresLedger], AsyncIterator[bytes]]
+    ) -> AsyncIterator[bytes]:
+        """Yields what an iterator of the bulk loop yields, for as long as its caller may read; raises ``Problem`` then."""
+        async with aclosing(self.bulk.stream(caller.tenant, work)) as pieces:
+            async for piece in pieces:
+                await self.access.require_valid(caller)
+                yield piece
 
     def operator(self, name: str, ledger: PostgresLedger) -> Operator:
         """The caller of a request as the one who gives an order."""
