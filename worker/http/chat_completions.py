@@ -19,7 +19,7 @@ from worker.http.openai_responses import EVENT_HEADERS, EVENTS, final_view, subm
 from worker.http.problems import Problem, invalid, problem_from
 from worker.http.response_document import call_id, called_by, document_of, part_of
 from worker.http.response_events import pieces_of
-from worker.http.response_order import NAMED, NO_LOGPROBS
+from worker.http.response_order import NAMED, NO_LOGPROBS, sources_in
 from worker.http.service import Service
 from worker.http.shares import Caller
 
@@ -31,7 +31,6 @@ _SAME = (
     "temperature",
     "stream",
     "tool_choice",
-    "sources",
     "config",
     "priority",
     "top_logprobs",
@@ -95,6 +94,7 @@ def _order_of_chat(raw: Any) -> Any:
     order = {
         **{name: raw[name] for name in _SAME if name in raw},
         "input": raw.get("messages"),
+        "sources": sources_in(raw),
         "max_output_tokens": raw.get("max_tokens") if most is None else most,
         "reasoning": {"effort": raw.get("reasoning_effort")},
         "text": {"format": _unfolded(raw.get("response_format"), "json_schema")},

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from schemas.job import Sampling
 from tasks.errors import InputError
+from tasks.raw_jobs.names import field_of
 from tasks.submit import validated
 from worker.http.openai_metadata import Metadata
 from worker.http.problems import Problem, invalid, problem_of
@@ -59,7 +60,7 @@ def _require_input(value: Any) -> Any:
 
 
 def _listed(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+    return [value] if isinstance(value, str | dict) else value
 
 
 _ITEMS = "send messages, and calls of functions with their results, each itself as clients do with store=false"
@@ -86,7 +87,9 @@ class CreateResponse(Sampling):
     text: dict[str, Any] | None = None
     background: bool | None = None
     stream: bool | None = None
-    sources: list[Any] | None = Field(default=None, description="as 'context' of a job")
+    sources: Annotated[list[Any] | None, BeforeValidator(_listed)] = Field(
+        default=None, description="as 'context' of a job, whose other names are read, too"
+    )
     config: dict[str, Any] | None = Field(default=None, description="as 'config' of a job")
     priority: int | None = None
     tools: list[Any] | None = Field(default=None, description="one function, whose arguments are the object")
@@ -120,8 +123,13 @@ def parse_order(raw: Any) -> CreateResponse:
     """The order in a body; raises ``InputError`` that names the parameter."""
     if not isinstance(raw, dict):
         raise invalid("the body must be a JSON object")
-    order: CreateResponse = validated(CreateResponse, raw)
+    order: CreateResponse = validated(CreateResponse, {**raw, "sources": sources_in(raw)})
     return order
+
+
+def sources_in(raw: dict[str, Any]) -> Any:
+    """The sources of an order, under any name that a job has for them."""
+    return raw.get("sources") or next((each for key, each in raw.items() if field_of(key) == "context"), None)
 
 
 def read_order(raw: Any, catalog: Installation) -> tuple[CreateResponse, dict[str, Any]]:
@@ -186,7 +194,9 @@ def renamed(error: InputError, order: CreateResponse) -> Problem:
 def _parameter(job_field: str, order: CreateResponse) -> str:
     """The parameter of an order that became a field of its job."""
     if source := _SOURCE_FIELD.fullmatch(job_field):
-        return _source_places(order)[int(source[1])] + source[2]
+        places = _source_places(order)
+        # One that holds several is named itself.
+        return places[min(int(source[1]), len(places) - 1)] + source[2]
     section, _, name = job_field.partition(".")
     if name in (order.config or ()):
         return job_field

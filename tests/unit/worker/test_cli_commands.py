@@ -70,12 +70,9 @@ def test_an_earlier_name_of_a_command_goes_on(word: str, command: str, capsys: p
     assert f"nightdesk {command} " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["status", "keys", "run", "calibrate"])
-def test_a_range_stands_in_words(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run([name, "--help"]) == 0
-    text = capsys.readouterr().out
-    assert " to " in text
-    assert not re.search("range>|<=", text)
+def test_a_range_stands_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["status", "--help"]) == 0
+    assert "--limit <int>   How many batches to list.  [default: 20; 1 to 1000]" in capsys.readouterr().out
 
 
 def test_the_help_of_a_run_begins_with_what_everybody_needs(capsys: pytest.CaptureFixture[str]) -> None:

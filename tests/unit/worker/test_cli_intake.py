@@ -50,7 +50,7 @@ def test_positions_are_those_of_the_lines_over_all_files(tmp_path: Path) -> None
 
 
 def test_byte_order_mark_and_windows_line_ends_are_no_part_of_a_line(tmp_path: Path) -> None:
-    reader = intake(write_lines(tmp_path / "in", job(), job(), "", encoding="utf-8-sig", end="\r\n"))
+    reader = intake(write_lines(tmp_path / "in", job(), f"\ufeff{job()}", "", encoding="utf-8-sig", end="\r\n"))
     assert len(list(reader.jobs())) == 2
     assert not reader.refused
 

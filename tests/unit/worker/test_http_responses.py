@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from tasks.errors import InputError
+from tasks.submit import parse_request
+from worker.http.chat_completions import CHAT
 from worker.http.problems import Problem
 from worker.http.response_events import pieces_of
 from worker.http.response_order import _job_of, _parameter, parse_order
@@ -36,6 +38,17 @@ def test_files_and_titled_texts_are_sources_and_the_other_texts_the_question() -
         {"title": "Rent", "page": 4, "content": "Rent is due."},
         {"content": "More.", "relevance_score": 0.9},
     ]
+
+
+@pytest.mark.parametrize("name", ["sources", "context", "documents"])
+@pytest.mark.parametrize("value", [["Rent is due."], "Rent is due.", {"hits": {"hits": [{"text": "Rent is due."}]}}])
+def test_sources_may_have_each_name_and_shape_of_a_job(name: str, value: Any) -> None:
+    response = job(input="When?", **{name: value})
+    chat = _job_of(
+        parse_order(CHAT.read({"messages": [{"role": "user", "content": "When?"}], name: value})), {""}.__contains__
+    )
+    assert [source.content for source in parse_request(response)[0].context] == ["Rent is due."]
+    assert chat["context"] == response["context"]
 
 
 def test_earlier_messages_are_the_conversation_and_system_messages_instructions() -> None:
@@ -128,6 +141,8 @@ def test_a_source_that_is_refused_is_named_where_it_came_from() -> None:
 
     places = [_parameter(field, order) for field in ("context.0.page", "context.1", "context.2", "query", "priority")]
     assert places == ["input[0].content[1].page", "sources[0]", "sources[1]", "input", "priority"]
+    hits = parse_order({"input": "Why?", "sources": {"hits": {"hits": [{"text": "One."}, {"text": 7}]}}})
+    assert _parameter("context.1.content", hits) == "sources[0].content"
 
 
 @pytest.mark.parametrize("text", ["", " ", "One.", "One two  three\n\nfour five six seven. \n", "\n\n- a\n- b [1]"])

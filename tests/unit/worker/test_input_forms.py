@@ -406,11 +406,6 @@ def test_a_key_of_spans_is_no_member_of_a_source(tmp_path: Path) -> None:
     assert read.requests[0]["metadata"] == {"context.span_id": "s"}
 
 
-def test_files_with_marks_of_utf_8_are_read_as_one(tmp_path: Path) -> None:
-    content = lines({"query": "Why?", "context": "Because."}).encode("utf-8-sig")
-    assert len(Read(file(tmp_path, content * 2)).requests) == 2
-
-
 def test_one_row_with_a_question_is_enough(tmp_path: Path) -> None:
     row = {"text": "Why so?", "context": ["Because."]}
     read = Read(file(tmp_path, lines(*[row] * 9, {"query": "Why?", **row})))
