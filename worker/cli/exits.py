@@ -56,19 +56,31 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def run_interruptible(work: Coroutine[Any, Any, Result]) -> Result:
     """Runs work to its end; a signal cancels it, so that its clean-up runs, and becomes ``KeyboardInterrupt``."""
     before = {number: signal.getsignal(number) for number in _ENDING}
+    interrupted = False
 
     async def main() -> Result:
-        task = asyncio.current_task()
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
+
+        # Not a handler of the loop's: what comes while the loop ends, or is closed already, would be lost.
+        def interrupt(*_: object) -> None:
+            nonlocal interrupted
+            interrupted = True
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(task.cancel)
+
         for number, handler in before.items():
             if handler is not signal.SIG_IGN:
-                asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+                signal.signal(number, interrupt)
         return await work
 
     try:
-        return asyncio.run(main())
+        result = asyncio.run(main())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if interrupted:
+        raise KeyboardInterrupt
+    return result
