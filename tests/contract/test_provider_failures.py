@@ -5,9 +5,10 @@ import logging
 import socket
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from time import sleep
+from typing import Any
 
 import pytest
+from aiohttp import web
 
 from schemas.failure import FailureKind as K
 from tasks.ports import Answered, Provider
@@ -15,7 +16,6 @@ from tests.providers import ANTHROPIC, CHAT, KEY, OPENAI, OVER_HTTP, Kind, fails
 from tests.stub import faults
 from tests.stub.faults import Act, anthropic_error, openai_error, raw, status
 from tests.stub.server import Stub
-from worker.providers import whole_calls
 
 over_http = pytest.mark.parametrize("kind", OVER_HTTP, ids=str)
 
@@ -80,15 +80,15 @@ def test_an_answer_that_takes_too_long_may_have_been_billed(kind: Kind, act: Act
 def test_an_answer_that_came_while_the_process_stood_still_is_read(
     kind: Kind, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(whole_calls, "STALL_S", 0.1)
-    stub.then(faults.slow(0.1))
-
     async def work(provider: Provider) -> Answered:
-        calling = asyncio.create_task(provider.call(plan(provider, question(timeout_s=1.0))))
-        while not stub.requests and not calling.done():  # noqa: ASYNC110 - the stub runs in another thread
-            await asyncio.sleep(0.001)
-        sleep(1.3)  # noqa: ASYNC251 - the process stands still
-        return await calling
+        loop = asyncio.get_running_loop()
+
+        async def answer_after_a_stall(request: web.Request, answer: dict[str, Any]) -> web.StreamResponse:
+            monkeypatch.setattr(loop, "time", lambda time=loop.time: time() + 90)
+            return web.json_response(answer)
+
+        stub.then(answer_after_a_stall)
+        return await provider.call(plan(provider, question(timeout_s=60)))
 
     assert using(kind.at(stub), work).completion.text
     assert len(stub.requests) == 1

@@ -4,7 +4,6 @@ import asyncio
 import json
 import threading
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,9 +102,10 @@ def test_its_answers_pass_the_check() -> None:
 
 def test_an_urgent_call_is_answered_before_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    gate = threading.Event()
+    began, gate = threading.Event(), threading.Event()
 
     def slow(call: Call) -> Answered:
+        began.set()
         assert gate.wait(10)
         order.append(call.request.query)
         return answer(call)
@@ -117,7 +117,7 @@ def test_an_urgent_call_is_answered_before_those_that_wait(monkeypatch: pytest.M
         requests = [JobRequest(query=f"Rent {number}?", context=CONTEXT) for number in range(4)]
         requests.append(JobRequest(query="Urgent rent?", context=CONTEXT, priority=1))
         calls = [asyncio.ensure_future(provider.call(planned(request, provider))) for request in requests]
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(began.wait, 10)
         calls[2].cancel()
         await asyncio.sleep(0)
         gate.set()
@@ -143,21 +143,3 @@ def test_every_quote_is_verbatim_whatever_the_text(query: str, contents: list[st
     for segment in json.loads(answer(call).raw)["segments"]:
         for citation in segment["citations"]:
             assert citation["quote"] in contents[call.prompt.snapshot.shown[citation["source"] - 1]]
-
-
-QUESTIONS = Path(__file__).parents[3] / ".." / "shared" / "data" / "questions" / "nq-oracle-1000.jsonl"
-
-
-def test_hit_and_abstention_rates_on_real_questions() -> None:
-    if not QUESTIONS.exists():
-        pytest.skip("the question sets are not part of the project")
-    rows = [json.loads(line) for line in QUESTIONS.read_text().splitlines()]
-    hits = abstained = 0
-    for row, other in zip(rows, rows[500:] + rows[:500], strict=True):
-        own = [{"content": source["content"], "title": source["title"]} for source in row["context"]]
-        foreign = [{"content": source["content"], "title": source["title"]} for source in other["context"]]
-        answer_text = " ".join(segment["text"] for segment in answered(row["query"], own)["segments"]).lower()
-        hits += any(" ".join(expected.lower().split()) in answer_text for expected in row["answers"])
-        abstained += not answered(row["query"], foreign)["sufficient"]
-    assert hits >= 720
-    assert abstained >= 990
