@@ -16,7 +16,7 @@ from tasks.ports import Call, Provider, Turn
 from tests.providers import ANTHROPIC, CHAT, EXTRACTIVE, KEY, OPENAI, OPENS, Kind, ask, fails, plan, question
 from tests.stub import faults
 from tests.stub.server import Stub
-from worker.presets import PRESETS
+from worker.provider_settings import PRESETS
 from worker.providers.registry import ConfiguredProviders
 from worker.settings import Settings
 

@@ -13,7 +13,15 @@ def test_only_the_way_of_a_job_lies_loose() -> None:
     }
     assert loose == {
         "tasks": ["celery_tasks", "check", "defaults", "errors", "generate", "results", "submit"],
-        "worker": ["cancellation", "presets", "public_address", "secret_files", "settings", "token_streams", "wiring"],
+        "worker": [
+            "cancellation",
+            "provider_settings",
+            "public_address",
+            "secret_files",
+            "settings",
+            "token_streams",
+            "wiring",
+        ],
     }, "a module belongs into a package; one that all packages use is a matter for this list"
 
 

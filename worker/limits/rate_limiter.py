@@ -22,7 +22,8 @@ from worker.limits.permit_queue import SLOT_RENEWAL_S, PermitQueue, QueueEntry
 from worker.limits.presence import EVERY_S
 from worker.limits.rates import LONGEST_PAUSE_S, NONE, PERIOD_S, rates_of, read
 from worker.limits.redis_bucket import LATEST_S, FailoverBuckets, RedisBuckets
-from worker.settings import ProviderKind, Settings
+from worker.provider_settings import ProviderKind
+from worker.settings import Settings
 
 log = logging.getLogger(__name__)
 

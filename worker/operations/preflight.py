@@ -15,9 +15,10 @@ from tasks.errors import ConfigurationError, ServiceUnavailable
 from tasks.ports import NewJob, Turn
 from worker.ledger.packing import LEAST_BYTES
 from worker.operations.free_disk import LEAST_FREE, free_bytes, megabytes
+from worker.provider_settings import ProviderKind
 from worker.providers.registry import ConfiguredProviders
 from worker.providers.vendors import CLOUDS, VENDORS
-from worker.settings import ProviderKind, Settings
+from worker.settings import Settings
 
 JOB_BYTES = 10_000
 """On disk beside the request: call, answer, record, indexes (bench/notebook.md: 6 to 9 KB with an answer of 1 KB)."""

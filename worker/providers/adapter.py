@@ -28,7 +28,7 @@ from worker.providers.prices import PRICE_TIERS, PriceList, Prices
 from worker.providers.whole_calls import CallLimit, SdkClient, SignedCalls, WholeCalls
 
 if TYPE_CHECKING:
-    from worker.settings import TokenPrice
+    from worker.provider_settings import TokenPrice
 
 NO_KEY = "none"
 """Placeholder key for a server that needs none; the SDKs refuse to work without one."""

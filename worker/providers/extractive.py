@@ -33,8 +33,8 @@ from tasks.questions.subject import (
 )
 from tasks.text.language import SUPPORTED, language_tables
 from tasks.text.source_index import SourceIndex, index_source
-from worker.presets import OFFLINE_MODEL
 from worker.providers.quotable import Piece, Reader, steps_around
+from worker.providers.vendor_models import OFFLINE_MODEL
 
 # ---- choosing the excerpts -------------------------------------------------------------------------------------------
 

@@ -20,7 +20,6 @@ from tasks.ports import Answered
 from tasks.ports.remote_batches import RemoteCalls
 from tasks.ports.remote_responses import RemoteResponses
 from tasks.prompting.messages import stable_prefix
-from worker.presets import why_no_sampling
 from worker.providers.adapter import (
     NO_KEY,
     Adapter,
@@ -36,6 +35,7 @@ from worker.providers.openai_background import UNDER_WAY, OpenAIBackground
 from worker.providers.openai_batches import OpenAIBatches
 from worker.providers.prices import PriceList
 from worker.providers.streaming import Collector, StreamingAdapter
+from worker.providers.vendor_models import why_no_sampling
 from worker.providers.whole_calls import POOL, SdkClient, tls_context
 
 HOUR = timedelta(hours=1)

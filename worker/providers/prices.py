@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelPrice, TieredPrices
 
-    from worker.settings import TokenPrice
+    from worker.provider_settings import TokenPrice
 
 ANY_MODEL = "*"
 """Stands for every model that the prices of the settings do not name."""

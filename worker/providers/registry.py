@@ -11,10 +11,11 @@ from schemas.job import GenerationConfig
 from schemas.model_call import Usage
 from tasks.errors import UNPRICED, ConfigurationError
 from tasks.ports import Catalog, CheapJudge, Objection, Provider, Turn
-from worker.presets import CHEAP_JUDGES, DEFAULT_MODELS, LEAST_JUDGE_BYTES, OFFLINE_MODEL, PRESETS
+from worker.provider_settings import CLOUD_OPTIONS, PRESETS, ProviderKind, ProviderSettings, plain_http
+from worker.providers.vendor_models import CHEAP_JUDGES, DEFAULT_MODELS, LEAST_JUDGE_BYTES, OFFLINE_MODEL
 from worker.providers.vendors import CLOUDS, VENDORS
 from worker.secret_files import Variables
-from worker.settings import CLOUD_OPTIONS, ProviderKind, ProviderSettings, Settings, plain_http
+from worker.settings import Settings
 
 if TYPE_CHECKING:
     from tasks.ports.remote_batches import RemoteCalls

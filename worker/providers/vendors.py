@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from worker.presets import PRESETS
-from worker.settings import CLOUD_OPTIONS, ProviderKind, Settings
+from worker.provider_settings import CLOUD_OPTIONS, PRESETS, ProviderKind
+from worker.settings import Settings
 
 
 class Vendor(NamedTuple):

@@ -5,9 +5,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from worker.provider_settings import plain_http
 from worker.providers.vendors import VENDORS, provider_variables
 from worker.secret_files import Variables
-from worker.settings import Settings, plain_http
+from worker.settings import Settings
 
 _DECISIVE = {"provider", "model", "providers", "fallbacks", "judge", "default_judge_share", "judge_lane", "checkers"}
 """Settings by which a job gets its provider, model, judge and price."""

@@ -14,8 +14,9 @@ from tasks.submit import check_served, parse_request
 from worker.cli.submitting import new_submission
 from worker.ledger.fleet import LaneNotice
 from worker.operations.file_intake import InputOrder
+from worker.provider_settings import ProviderSettings
 from worker.providers.registry import Installation
-from worker.settings import ProviderSettings, Settings
+from worker.settings import Settings
 
 LOCAL = {"local": ProviderSettings.model_validate({"kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1"})}
 KEYS = {"OPENAI_API_KEY": "sk-1"}

@@ -27,7 +27,8 @@ from worker.ledger.fleet import LaneNotice
 from worker.ledger.inspection import MANY, Connected, HeldJobs, LedgerHealth
 from worker.ledger.schema_version import Standing, head_revision
 from worker.operations.overview import RELEASES
-from worker.settings import ProviderKind, ProviderSettings, Settings
+from worker.provider_settings import ProviderKind, ProviderSettings
+from worker.settings import Settings
 
 REPOSITORY = Path(__file__).parents[3]
 

@@ -18,9 +18,9 @@ from tasks.answers.postprocess import postprocess
 from tasks.grounding import ground
 from tasks.ports import Answered, Call
 from tasks.prompting.messages import render
-from worker.presets import OFFLINE_MODEL
 from worker.providers import extractive
 from worker.providers.extractive import Extractive, answer
+from worker.providers.vendor_models import OFFLINE_MODEL
 
 CONTEXT = [
     {

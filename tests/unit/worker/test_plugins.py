@@ -16,8 +16,9 @@ from tasks.ports import Answered
 from tasks.prompting.messages import render
 from worker.doctor.environment import check_checkers, check_provider
 from worker.plugins import PROVIDERS, load_plugin
+from worker.provider_settings import ProviderSettings
 from worker.providers.registry import ConfiguredProviders, Installation
-from worker.settings import ProviderSettings, Settings
+from worker.settings import Settings
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "extensions"
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from schemas.model_call import Usage
 from tasks.prompting.messages import ANSWER_SCHEMA
-from worker.presets import DEFAULT_MODELS, why_no_sampling
 from worker.providers.anthropic import pieces
 from worker.providers.failures import mask, retry_after_s
 from worker.providers.openai import is_strict
 from worker.providers.prices import Prices
+from worker.providers.vendor_models import DEFAULT_MODELS, why_no_sampling
 from worker.providers.whole_calls import KEPT_S, POOL, tls_context
 
 SECRET = "abcdefghijklmnopqrst"

@@ -11,9 +11,10 @@ import pytest
 
 from schemas.model_call import Usage
 from tasks.errors import ConfigurationError
+from worker.provider_settings import ProviderSettings, TokenPrice
 from worker.providers.prices import PriceList, Prices
 from worker.providers.registry import ConfiguredProviders
-from worker.settings import ProviderSettings, Settings, TokenPrice, load_settings
+from worker.settings import Settings, load_settings
 
 OPENAI, ANTHROPIC = {"OPENAI_API_KEY": "sk-one-0123456789"}, {"ANTHROPIC_API_KEY": "sk-ant-0123456789"}
 

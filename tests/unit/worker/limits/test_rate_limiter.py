@@ -24,7 +24,8 @@ from worker.limits.bucket import Bucket, Exchange, ExchangeReply
 from worker.limits.lanes import Lanes
 from worker.limits.permit_queue import TRIP_AFTER
 from worker.limits.rate_limiter import RateLimiter
-from worker.settings import LimitSettings, ProviderKind, ProviderSettings, Settings
+from worker.provider_settings import LimitSettings, ProviderKind, ProviderSettings
+from worker.settings import Settings
 
 
 class Buckets:

@@ -2,7 +2,8 @@ import pytest
 
 from worker.limits.permit_queue import Estimate
 from worker.limits.rates import rates_of
-from worker.settings import LimitSettings, ProviderKind, ProviderSettings, Settings
+from worker.provider_settings import LimitSettings, ProviderKind, ProviderSettings
+from worker.settings import Settings
 
 
 def test_a_models_limits_go_before_its_providers_and_those_before_the_defaults() -> None:
