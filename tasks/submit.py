@@ -1,8 +1,8 @@
 """Validates requests and writes them to the ledger; ids are returned only after the commit."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
@@ -177,7 +177,7 @@ def check_served(request: JobRequest, catalog: Catalog, *, priced: bool) -> list
     ]
 
 
-def unknown_price(request: JobRequest, catalog: Catalog) -> tuple[str, str] | None:
+def _unknown_price(request: JobRequest, catalog: Catalog) -> tuple[str, str] | None:
     """The field and the message of a price that is certainly not known; None where every call has one."""
     generates = not request.check_only
     priced = catalog.objections(request.config, generates=generates, priced=True)
@@ -232,6 +232,23 @@ def new_job(
     )
 
 
+def make_job(
+    request: JobRequest,
+    batch: NewBatch,
+    catalog: Catalog,
+    *,
+    position: int,
+    job_id: UUID | None = None,
+    place: str | None = None,
+) -> tuple[NewJob, list[str]]:
+    """Makes a job of a batch of a request, with warnings for its producer; raises ``InputError`` for what can't be served in time."""
+    warnings = check_served(request, catalog, priced=batch.max_cost_usd is not None)
+    _check_times(request, batch)
+    unpriced = _unknown_price(request, catalog)
+    job = new_job(request, position=position, tenant=batch.tenant, job_id=job_id, place=place, unpriced=unpriced)
+    return job, warnings
+
+
 def new_batch(
     raw: dict[str, Any] | None, *, tenant: str, max_queued: int | None = None, submitter: Submitter | None = None
 ) -> NewBatch:
@@ -271,7 +288,7 @@ def check_window(window: str | None, not_before: datetime | None, deadline: date
         )
 
 
-def check_times(request: JobRequest, batch: NewBatch) -> None:
+def _check_times(request: JobRequest, batch: NewBatch) -> None:
     """Raises ``InputError`` for a job with times of its own that leave it no part of the window of its batch."""
     if batch.window is not None and (request.deadline is not None or request.scheduled_at is not None):
         check_window(batch.window, request.scheduled_at or batch.not_before, request.deadline or batch.deadline)
@@ -305,12 +322,55 @@ class Submitted:
         }
 
 
-def _without_sources(bare: dict[str, Any] | None, request: JobRequest, raw: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The values of jobs without sources by their keys, with those of another job; None once a job has sources."""
-    if bare is None or "context" in request.model_fields_set:
-        return None
-    bare.update((key, each) for key, each in raw.items() if each)
-    return bare
+@dataclass(slots=True)
+class _Reading:
+    """The jobs of a submission as they are read: the good ones, the bad ones, and what their producer should know."""
+
+    batch: NewBatch
+    catalog: Catalog
+    defaults: dict[str, Any] | None
+    jobs: list[NewJob] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    _positions: dict[str, int] = field(default_factory=dict)
+    """By custom id."""
+    _messages: dict[str, NewJob] = field(default_factory=dict)
+    _bare: dict[str, Any] | None = field(default_factory=dict)
+    """The values of the jobs by their keys; None once a job says what its sources are."""
+
+    def read(self, raw_jobs: Iterable[Any]) -> None:
+        """Makes a job of each raw one, or names what is wrong with it; raises ``InputError`` where none is said to have sources."""
+        for position, raw in enumerate(raw_jobs):
+            try:
+                self._add(position, raw)
+            except InputError as error:
+                self.refused.append(Refused(position, str(error), error.field))
+            except (RecursionError, ValueError):
+                reason = "it is nested too deeply, or has a number that is too long"
+                self.refused.append(Refused(position, f"can't be read: {reason}"))
+        if self._bare is not None and self.jobs:
+            require_sources(self._bare, len(self.jobs))
+
+    def _add(self, position: int, raw: Any) -> None:
+        job_id, rest = _own_id(raw)
+        request, warnings = parse_request(rest, self.defaults)
+        job, more = make_job(request, self.batch, self.catalog, position=position, job_id=job_id)
+        if job.custom_id is not None and (earlier := self._positions.setdefault(job.custom_id, position)) != position:
+            raise InputError(f"{job.custom_id!r} is already that of job {earlier}", field="custom_id")
+        self._require_own_message(job)
+        if "context" in request.model_fields_set:
+            self._bare = None
+        elif self._bare is not None:
+            self._bare.update((key, each) for key, each in rest.items() if each)
+        self.jobs.append(job)
+        self.warnings += [f"job {position}: {warning}" for warning in warnings + more]
+
+    def _require_own_message(self, job: NewJob) -> None:
+        earlier = self._messages.setdefault(job.record_message_id, job)
+        # The same idempotency key twice is the same job, handed in twice.
+        same = job.idempotency_key is not None and earlier.idempotency_key == job.idempotency_key
+        if earlier is not job and not same:
+            raise MessageTaken(job.record_message_id, own_id=job.message_id is None)
 
 
 async def submit(
@@ -323,52 +383,30 @@ async def submit(
     Where no job says what its sources are, and some have what could be them under another name, nothing is accepted.
     A raw job may carry its own ``job_id`` (a UUID), so that its producer can poll without waiting for the answer.
     """
-    jobs: list[NewJob] = []
-    refused: list[Refused] = []
-    warnings: list[str] = []
-    custom_ids: dict[str, int] = {}
-    messages: dict[str, NewJob] = {}
-    bare: dict[str, Any] | None = {}
     scores = chain.from_iterable(map(scores_of, raw_jobs[:FIRST]))
     defaults, about_scores = without_threshold(scores, batch.defaults)
-    if about_scores is not None:
-        warnings.append(about_scores)
-    for position, raw in enumerate(raw_jobs):
-        try:
-            job_id, rest = _own_id(raw)
-            request, job_warnings = parse_request(rest, defaults)
-            job_warnings += check_served(request, catalog or Everything(), priced=batch.max_cost_usd is not None)
-            check_times(request, batch)
-            _unique_custom_id(request, position, custom_ids)
-            unpriced = None if catalog is None else unknown_price(request, catalog)
-            job = new_job(request, position=position, tenant=batch.tenant, job_id=job_id, unpriced=unpriced)
-            _unique_message(job, messages)
-            bare = _without_sources(bare, request, rest)
-            jobs.append(job)
-            warnings.extend(f"job {position}: {warning}" for warning in job_warnings)
-        except InputError as error:
-            refused.append(Refused(position, str(error), error.field))
-        except (RecursionError, ValueError):
-            reason = "it is nested too deeply, or has a number that is too long"
-            refused.append(Refused(position, f"can't be read: {reason}"))
+    reading = _Reading(batch, catalog or Everything(), defaults)
+    reading.read(raw_jobs)
+    jobs, refused, warnings = reading.jobs, reading.refused, [*filter(None, [about_scores]), *reading.warnings]
     if not jobs:
         return Submitted(None, (None,) * len(raw_jobs), tuple(refused), tuple(warnings))
-    if bare is not None:
-        require_sources(bare, len(jobs))
     try:
         receipt = await submission.submit(batch, [jobs], refused=refused)
     except JobsRefused as error:
         everyone = _by_position(refused, error.refused)
         return Submitted(None, (None,) * len(raw_jobs), everyone, tuple(warnings), conflicts=_conflicts(error.refused))
-    written_ids = receipt.ids_by_position(job.position for job in jobs)
-    ids = tuple(written_ids.get(position) for position in range(len(raw_jobs)))
     if receipt.nothing_new:
         batches = ", ".join(f"{batch_id} ({count})" for batch_id, count in receipt.holders.items())
         warnings.append(f"nothing is new: all jobs are known by their idempotency key or id, in the batches {batches}")
-    new = frozenset(receipt.available)
-    available = tuple(job for job in jobs if job.id in new)
-    everyone = _by_position(refused, receipt.refused)
-    return Submitted(receipt, ids, everyone, tuple(warnings), available, _conflicts(receipt.refused))
+    ids, new = receipt.ids_by_position(job.position for job in jobs), frozenset(receipt.available)
+    return Submitted(
+        receipt,
+        tuple(map(ids.get, range(len(raw_jobs)))),
+        _by_position(refused, receipt.refused),
+        tuple(warnings),
+        available=tuple(job for job in jobs if job.id in new),
+        conflicts=_conflicts(receipt.refused),
+    )
 
 
 def _conflicts(refused: Sequence[Refused]) -> tuple[Refused, ...]:
@@ -388,22 +426,6 @@ def _own_id(raw: Any) -> tuple[UUID | None, Any]:
     except ValueError:
         raise InputError("must be a UUID", field="job_id") from None
     return job_id, {key: value for key, value in raw.items() if key != "job_id"}
-
-
-def _unique_custom_id(request: JobRequest, position: int, positions: dict[str, int]) -> None:
-    if request.custom_id is None:
-        return
-    earlier = positions.setdefault(request.custom_id, position)
-    if earlier != position:
-        raise InputError(f"{request.custom_id!r} is already that of job {earlier}", field="custom_id")
-
-
-def _unique_message(job: NewJob, jobs: dict[str, NewJob]) -> None:
-    earlier = jobs.setdefault(job.record_message_id, job)
-    # The same idempotency key twice is the same job, handed in twice.
-    same = job.idempotency_key is not None and earlier.idempotency_key == job.idempotency_key
-    if earlier is not job and not same:
-        raise MessageTaken(job.record_message_id, own_id=job.message_id is None)
 
 
 def chunked(jobs: Iterable[NewJob], size: int, most_bytes: int = CHUNK_BYTES) -> Iterator[list[NewJob]]:

@@ -24,7 +24,7 @@ from tasks.raw_jobs.left_over import (
     text_size,
 )
 from tasks.raw_jobs.names import field_of
-from tasks.submit import FIRST, check_served, check_times, new_job, parse_request, unknown_price
+from tasks.submit import FIRST, make_job, parse_request
 from worker.operations.counts import count_of
 from worker.operations.input_columns import ColumnMap, JobMaker, name_main, reach
 from worker.operations.input_content import ContentDigest, SameInput
@@ -214,10 +214,7 @@ class Intake:
         if order.check_only:
             raw = as_check_only(raw)
         request, warnings = parse_request(raw, defaults)
-        warnings += check_served(request, self.catalog, priced=self.batch.max_cost_usd is not None)
-        check_times(request, self.batch)
-        unpriced = unknown_price(request, self.catalog)
-        job = new_job(request, position=position, tenant=self.batch.tenant, place=place, unpriced=unpriced)
+        job, more = make_job(request, self.batch, self.catalog, position=position, place=place)
         for name, value in (("custom_id", job.custom_id), ("message_id", job.message_id)):
             if value is not None and (earlier := self._places.setdefault((name, value), place)) != place:
                 raise InputError(
@@ -227,7 +224,7 @@ class Intake:
             job = replace(job, priority=order.priority)
         if request.check_only and not order.check_only and order.bounds is None:
             warnings.append("a line with 'response' holds an answer: it is checked, and none is made")
-        self.warnings.update(warnings)
+        self.warnings.update(warnings + more)
         if self.digest is not None:
             self.digest.add(job, request)
         return job

@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ from tasks.ports import (
     Turn,
 )
 from tasks.prompting.templates import load
-from tasks.submit import check_served, chunked, new_batch, new_job, unknown_price
+from tasks.submit import chunked, make_job, new_batch
 from worker.ledger.postgres import PostgresLedger
 from worker.operations.audit import job_of
 from worker.operations.file_intake import CHUNK
@@ -156,7 +157,7 @@ class ReplayPlan:
     """Position and old id of each new job."""
     refused: list[Refused] = field(default_factory=list)
     """Jobs that can't be asked again."""
-    warnings: dict[str, int] = field(default_factory=dict)
+    warnings: Counter[str] = field(default_factory=Counter)
     priced: bool = True
     """The price of every model is known, by the settings of this process."""
 
@@ -202,9 +203,8 @@ def _batch_of(view: JobView, order: ReplayOrder, settings: Settings) -> NewBatch
 def _add(plan: ReplayPlan, view: JobView, position: int, order: ReplayOrder, catalog: Catalog) -> None:
     try:
         request, replay = replayed(view, order)
-        for warning in check_served(request, catalog, priced=plan.batch.max_cost_usd is not None):
-            plan.warnings[warning] = plan.warnings.get(warning, 0) + 1
-        job = new_job(request, position=position, tenant=plan.batch.tenant, unpriced=unknown_price(request, catalog))
+        job, warnings = make_job(request, plan.batch, catalog, position=position)
+        plan.warnings.update(warnings)
         with_ceiling, without = (
             catalog.objections(request.config, generates=True, priced=each) for each in (True, False)
         )
