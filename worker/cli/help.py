@@ -19,9 +19,9 @@ def option(text: str, *names: str, metavar: str | None = None, panel: str | None
     return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=panel, **more)
 
 
-def argument(text: str, metavar: str | None = None) -> Any:
+def argument(text: str, metavar: str | None = None, **more: Any) -> Any:
     """Describes an argument."""
-    return typer.Argument(help=text, metavar=metavar)
+    return typer.Argument(help=text, metavar=metavar, **more)
 
 
 class GroupedOptions(TyperCommand):

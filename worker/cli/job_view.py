@@ -137,23 +137,7 @@ def show_job(audit: Audit) -> None:
     view, result, detail = audit.detail.view, audit.result, audit.detail
     _facts(out, f"Job {view.job_id}", {**_job(view), "asked again as": detail.replays})
     show_answer(out, view.request, result)
-    grounding = view.record.grounding if view.record else None
-    _facts(
-        out,
-        "Quality",
-        {
-            "reasoning": result.reasoning,
-            "abstained because": result.abstain_reason,
-            "sufficient context": result.sufficient_context,
-            "answer quality": result.answer_quality,
-            "warnings": "; ".join(result.warnings),
-            "checkers": grounding and grounding.checkers,
-            "failed checkers": grounding and grounding.failed_checkers,
-            "skipped checkers": grounding and grounding.skipped_checkers,
-            "judge by default": _default_judge(audit),
-            "failure": f"{result.failure.kind.value}: {result.failure.message}" if result.failure else None,
-        },
-    )
+    _facts(out, "Quality", _quality(audit))
     _facts(out, "Judge verdicts reused, without a call", _reused_verdicts(result.claims))
     labels = ((_label(label, view.run), "") for label in detail.labels)
     _table(out, "Labels", ("on", "verdict", "by", "at", "note"), labels)
@@ -207,6 +191,23 @@ def _job(view: JobView) -> Facts:
         "request id": request.request_id,
         "config": None if view.erased_at else request.config.model_dump(mode="json", exclude_defaults=True),
         "metadata": request.metadata,
+    }
+
+
+def _quality(audit: Audit) -> Facts:
+    result, record = audit.result, audit.detail.view.record
+    grounding = record.grounding if record else None
+    return {
+        "reasoning": result.reasoning,
+        "abstained because": result.abstain_reason,
+        "sufficient context": result.sufficient_context,
+        "answer quality": result.answer_quality,
+        "warnings": "; ".join(result.warnings),
+        "checkers": grounding and grounding.checkers,
+        "failed checkers": grounding and grounding.failed_checkers,
+        "skipped checkers": grounding and grounding.skipped_checkers,
+        "judge by default": _default_judge(audit),
+        "failure": f"{result.failure.kind.value}: {result.failure.message}" if result.failure else None,
     }
 
 
@@ -269,18 +270,8 @@ def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Fac
     rows: list[tuple[Row, str]] = []
     parts: dict[str, str] = {}
     for attempt in attempts:
-        usage, outcome, took = attempt["usage"] or {}, attempt["outcome"], ""
-        if attempt["closed_at"] is not None:
-            took = f"{(_at(attempt['closed_at']) - _at(attempt['opened_at'])).total_seconds():.3f} s"
-        cells = (
-            f"{attempt['run']}.{attempt['round']} {attempt['purpose']} {attempt['number']}",
-            ":".join(name for name in (attempt["provider"], attempt["model"]) if name),
-            *([_clock(attempt["opened_at"])] if wide else []), took,
-            "shared, no call" if attempt.get("shared_from") else outcome or "open",
-            f"{usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)}" if usage else "",
-            cost(attempt["cost_usd"]),
-        )  # fmt: skip
-        rows.append((cells, "" if outcome == "ok" else "yellow"))
+        outcome = attempt["outcome"]
+        rows.append((_cells(attempt, wide=wide), "" if outcome == "ok" else "yellow"))
         remarks = ((attempt["failure"] or {}).get("message"), attempt.get("unreadable"))
         rows.extend((("", remark), "red") for remark in remarks if remark)
         if outcome != "ok" and attempt["id"] in broken:
@@ -291,6 +282,20 @@ def _attempts(out: Console, attempts: Sequence[Facts], completions: Sequence[Fac
     headings = ("attempt", "asked of", *(["opened"] if wide else []), "took", "outcome", "tokens", "cost")
     _table(out, "Attempts", headings, rows, whole={"attempt", "took", "tokens", "cost"})
     _facts(out, "Came before the stream broke", parts)
+
+
+def _cells(attempt: Facts, *, wide: bool) -> Row:
+    usage, took = attempt["usage"] or {}, ""
+    if attempt["closed_at"] is not None:
+        took = f"{(_at(attempt['closed_at']) - _at(attempt['opened_at'])).total_seconds():.3f} s"
+    return (
+        f"{attempt['run']}.{attempt['round']} {attempt['purpose']} {attempt['number']}",
+        ":".join(name for name in (attempt["provider"], attempt["model"]) if name),
+        *([_clock(attempt["opened_at"])] if wide else []), took,
+        "shared, no call" if attempt.get("shared_from") else attempt["outcome"] or "open",
+        f"{usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)}" if usage else "",
+        cost(attempt["cost_usd"]),
+    )  # fmt: skip
 
 
 def _label(label: Facts, run: int) -> Row:

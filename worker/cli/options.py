@@ -22,6 +22,45 @@ from worker.operations.file_form import FileForm
 if TYPE_CHECKING:
     from worker.operations.file_intake import InputOrder
 
+
+def batch_id(text: str) -> UUID:
+    """Reads a batch's id, or finds the one batch of a name in the ledger; raises ``InputError``, ``NotFound``."""
+    return _id_of(text, f"{text!r} is neither a batch's id nor the name of one; 'nightdesk status' lists them")
+
+
+def job_target(text: str, kind: str) -> tuple[UUID, str]:
+    """Reads an id, or ``BATCH:NAME``, as id and name (empty for an id alone); raises ``InputError`` naming the ``kind``.
+
+    The name of a batch stands for its id.
+    """
+    first, _, name = text.partition(":")
+    return _id_of(first, f"{first!r} is no id and no batch's name; give {kind}, BATCH:CUSTOM_ID or BATCH:lineN"), name
+
+
+def _id_of(text: str, message: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        return _batch_of_name(text, message)
+
+
+def _batch_of_name(name: str, message: str) -> UUID:
+    # Only a name pays for the look into the ledger.
+    from worker.cli.session import on_ledger  # noqa: PLC0415
+
+    try:
+        ids = on_ledger(lambda ledger: ledger.browsing.of_name(name)) if name else []
+    except NotFound:
+        # There is no ledger.
+        ids = []
+    if not ids:
+        raise InputError(message)
+    if len(ids) > 1:
+        listing = ", ".join(map(str, ids))
+        raise InputError(f"several batches have the name {name!r}; give an id, the newest first: {listing}")
+    return ids[0]
+
+
 Json = Annotated[bool, option("Write JSON to standard output, and nothing else.", "--json", panel=TERMINAL)]
 Quiet = Annotated[bool, option("No progress and no summary; errors are still shown.", "--quiet", "-q", panel=TERMINAL)]
 FILE_HELP = "JSON lines, a JSON array, CSV, TSV or Parquet, also .gz; a job a row; - is standard input."
@@ -40,7 +79,9 @@ JobTarget = Annotated[str, argument("A job's id, or BATCH:CUSTOM_ID, or BATCH:li
 Target = Annotated[str, argument("A batch's or a job's id, or BATCH:CUSTOM_ID, or BATCH:lineN.", "BATCH|JOB")]
 Yes = Annotated[bool, option("Do not ask.", "--yes")]
 CountOnly = Annotated[bool, option("Only count.", "--dry-run")]
-BatchId = Annotated[str, argument("The batch's id, or its name, as 'nightdesk status' lists them.", "BATCH")]
+BatchId = Annotated[
+    UUID, argument("The batch's id, or its name, as 'nightdesk status' lists them.", "BATCH", parser=batch_id)
+]
 Force = Annotated[
     bool,
     option("Replace another batch's results in the output; else they are kept beside it.", "--force", panel=FILES),
@@ -252,44 +293,6 @@ def _config_option(name: str) -> inspect.Parameter:
     panel = None if name == "model" else CHECK if name in _OF_THE_CHECK else ANSWER
     annotation = Annotated[kind | None, option(text, f"--{name.replace('_', '-')}", panel=panel)]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-
-
-def batch_id(text: str) -> UUID:
-    """Reads a batch's id, or finds the one batch of a name in the ledger; raises ``InputError``, ``NotFound``."""
-    return _id_of(text, f"{text!r} is neither a batch's id nor the name of one; 'nightdesk status' lists them")
-
-
-def job_target(text: str, kind: str) -> tuple[UUID, str]:
-    """Reads an id, or ``BATCH:NAME``, as id and name (empty for an id alone); raises ``InputError`` naming the ``kind``.
-
-    The name of a batch stands for its id.
-    """
-    first, _, name = text.partition(":")
-    return _id_of(first, f"{first!r} is no id and no batch's name; give {kind}, BATCH:CUSTOM_ID or BATCH:lineN"), name
-
-
-def _id_of(text: str, message: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        return _batch_of_name(text, message)
-
-
-def _batch_of_name(name: str, message: str) -> UUID:
-    # Only a name pays for the look into the ledger.
-    from worker.cli.session import on_ledger  # noqa: PLC0415
-
-    try:
-        ids = on_ledger(lambda ledger: ledger.browsing.of_name(name)) if name else []
-    except NotFound:
-        # There is no ledger.
-        ids = []
-    if not ids:
-        raise InputError(message)
-    if len(ids) > 1:
-        listing = ", ".join(map(str, ids))
-        raise InputError(f"several batches have the name {name!r}; give an id, the newest first: {listing}")
-    return ids[0]
 
 
 def moment_of(text: str, after: datetime, option: str = "--deadline") -> datetime:

@@ -164,17 +164,7 @@ def run_lines(report: Report, output: str) -> list[str]:
     status = report.status
     if not report.submitted:
         return [] if output == "-" else [f"{output} stays as it is"]
-    lines = []
-    if status is not None:
-        lines += ending_lines(status, report.seconds, columns())
-        if status.possibly_billed_twice:
-            lines.append(f"possibly billed twice: {status.possibly_billed_twice}")
-        lines += failure_lines(status.batch_id, report.failures)
-        holds = held_lines(status, report.lanes)
-        lines += holds
-        if holds:
-            lines.append(f"then go on with: nightdesk run --resume {status.batch_id} -o {output}")
-    lines += _open_lines(status, output)
+    lines = [] if status is None else _lines_of_batch(report, status, output)
     if errors := report.tally.error_kinds:
         lines.append(f"wrong facts in claims: {error_counts(errors)}")
     if refused := report.refused:
@@ -190,9 +180,19 @@ def run_lines(report: Report, output: str) -> list[str]:
     return lines
 
 
-def _open_lines(status: BatchStatus | None, output: str) -> list[str]:
+def _lines_of_batch(report: Report, status: BatchStatus, output: str) -> list[str]:
+    lines = ending_lines(status, report.seconds, columns())
+    if status.possibly_billed_twice:
+        lines.append(f"possibly billed twice: {status.possibly_billed_twice}")
+    lines += failure_lines(status.batch_id, report.failures)
+    if holds := held_lines(status, report.lanes):
+        lines += [*holds, f"then go on with: nightdesk run --resume {status.batch_id} -o {output}"]
+    return lines + _open_lines(status, output)
+
+
+def _open_lines(status: BatchStatus, output: str) -> list[str]:
     """The answers of which words leave claims open, and who may read them."""
-    if status is None or not (unverified := status.outcomes.get(Outcome.UNVERIFIED)):
+    if not (unverified := status.outcomes.get(Outcome.UNVERIFIED)):
         return []
     return [
         f"words leave claims of {count_of(unverified, 'answer')} open; to read them: nightdesk report {status.batch_id}",

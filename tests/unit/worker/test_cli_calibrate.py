@@ -107,7 +107,7 @@ def test_a_calibration_that_is_no_better_says_so(tmp_path: Path, capsys: pytest.
     better = recalibrate(answers, "2026-11-23")
     warnings = []
     for result in (better, replace(better, after=better.before)):
-        calibration_fit._report(result)
+        calibration_fit._report_fit(result)
         warnings.append("no better than before" in capsys.readouterr().err)
     assert warnings == [False, True]
 

@@ -1,6 +1,7 @@
 """``nightdesk label``: what people say of answers and claims, stored and exported."""
 
 from typing import Annotated
+from uuid import UUID
 
 import orjson
 
@@ -45,7 +46,9 @@ def label(
     by: Annotated[str | None, option("The person; default: this terminal's user.")] = None,
     *,
     output: options.Output = STDOUT,
-    batch: Annotated[str | None, option("Export the labels of this batch alone.", metavar="BATCH")] = None,
+    batch: Annotated[
+        UUID | None, option("Export the labels of this batch alone.", metavar="BATCH", parser=options.batch_id)
+    ] = None,
 ) -> int:
     """Say whether the sources support an answer (all its claims) or one claim; a second time replaces the first.
 
@@ -71,8 +74,7 @@ def label(
     return OK
 
 
-def _export(output: str, batch: str | None) -> int:
-    batch_id = None if batch is None else options.batch_id(batch)
+def _export(output: str, batch_id: UUID | None) -> int:
     check_output(output)
     counts = Exported()
 

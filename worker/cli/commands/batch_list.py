@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
+from uuid import UUID
 
 from rich.console import Console
 from rich.text import Text
@@ -29,21 +30,22 @@ _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def status(
-    batch: Annotated[str | None, argument("A batch's id; default: the newest.", "[BATCH]")] = None,
+    batch: Annotated[
+        UUID | None, argument("A batch's id; default: the newest.", "[BATCH]", parser=options.batch_id)
+    ] = None,
     limit: Annotated[int, option("How many batches to list.", min=1, max=1000)] = 20,
     before: Annotated[
-        str | None, option("The next page of the list: those older than this batch.", metavar="BATCH")
+        UUID | None,
+        option("The next page of the list: those older than this batch.", metavar="BATCH", parser=options.batch_id),
     ] = None,
     as_json: options.Json = False,
 ) -> int:
     """Show the state of a batch: jobs by state and outcome, what is held and why, cost. Without BATCH, list the newest."""
-    batch_id = None if batch is None else options.batch_id(batch)
-    last = None if before is None else options.batch_id(before)
 
     async def read(ledger: PostgresLedger) -> Overview:
-        if batch_id is not None:
-            return await batch_overview(ledger, batch_id)
-        return await overview(ledger, newest=limit + 1, before=last)
+        if batch is not None:
+            return await batch_overview(ledger, batch)
+        return await overview(ledger, newest=limit + 1, before=before)
 
     settings = load_settings()
     with session(settings, writes=False) as opened:
@@ -53,12 +55,11 @@ def status(
     present = replace(page, batches=page.batches[:limit])
     if as_json:
         now = datetime.now(UTC)
-        documents = [status_document(each, present.lanes) for each in present.batches]
-        states = ({"state": state_of(each, now)} for each in present.batches)
+        documents = [{"state": state_of(each, now), **status_document(each, present.lanes)} for each in present.batches]
         # One alone is the document of the contract.
-        write_json(documents[0] if batch_id else [state | each for state, each in zip(states, documents, strict=True)])
+        write_json(status_document(present.batches[0], present.lanes) if batch else documents)
         return OK
-    if batch_id is None:
+    if batch is None:
         _show_batches(present, workers)
         if len(page.batches) > limit:
             tell(f"older ones: nightdesk status --before {present.batches[-1].batch_id}")
@@ -67,8 +68,7 @@ def status(
     if orphans:
         words = count_of(len(orphans), "worker, which goes on", "workers, which go on")
         tell(f"a command that was killed left {words}: 'nightdesk down' ends {'it' if len(orphans) == 1 else 'them'}")
-    if any(settings.home.expanduser().glob("spool/*/*.lost")):
-        _show_lost_answers(settings)
+    _show_lost_answers(settings)
     return OK
 
 
@@ -96,6 +96,8 @@ def age_of(status: BatchStatus, now: datetime) -> str:
 
 def _show_lost_answers(settings: Settings) -> None:
     """A line for each file of paid answers whose jobs PostgreSQL lost."""
+    if not any(settings.home.expanduser().glob("spool/*/*.lost")):
+        return
     from worker.process.spool import batches_of, lost_answers  # noqa: PLC0415 - there are hardly ever any
 
     for path, rows in lost_answers(settings.home).items():

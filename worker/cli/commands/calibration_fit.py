@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from tasks.calibration.curves import Metrics
-from tasks.calibration.guarantee import CONFIDENCE, guarantee
+from tasks.calibration.guarantee import CONFIDENCE, Guarantee, guarantee
 from tasks.calibration.recalibration import LabelledAnswer, Recalibrated, recalibrate
 from tasks.errors import InputError
 from tasks.grounding.model import Calibration
@@ -60,32 +60,35 @@ def calibrate(
     if bad:
         warn(f"{count_of(bad, 'line was', 'lines were')} left out")
     today = datetime.now(UTC).date().isoformat()
+    made: Recalibrated | Guarantee
     if alpha is None:
-        fitted = recalibrate(answers, today, scorer_of(settings))
-        calibration = fitted.calibration
+        made = recalibrate(answers, today, scorer_of(settings))
     else:
         base = Calibration.load(settings.calibration) if settings.calibration else None
-        promised = guarantee(answers, alpha, today, base)
-        calibration = promised.calibration
+        made = guarantee(answers, alpha, today, base)
     with writing(output) as file:
-        file.write(calibration.model_dump_json(indent=1).encode() + b"\n")
+        file.write(made.calibration.model_dump_json(indent=1).encode() + b"\n")
     if as_json:
-        write_json(calibration.model_dump(mode="json"))
+        write_json(made.calibration.model_dump(mode="json"))
     elif not quiet:
-        if alpha is None:
-            _report(fitted)
+        if isinstance(made, Recalibrated):
+            _report_fit(made)
         else:
-            tell(f"with {CONFIDENCE:.0%} confidence at most {promised.alpha:.1%} of what words call supported is false")
-            tell(
-                f"{promised.supported} of {count_of(calibration.labels, 'labelled line')} ({promised.coverage:.0%}) stay "
-                f"supported, {promised.wrong} of them by the labels wrongly"
-            )
+            _report_promise(made)
         if output != "-":
             tell(f"written to {output}; use it with NIGHTDESK_CALIBRATION={output}")
     return OK
 
 
-def _report(result: Recalibrated) -> None:
+def _report_promise(made: Guarantee) -> None:
+    tell(f"with {CONFIDENCE:.0%} confidence at most {made.alpha:.1%} of what words call supported is false")
+    tell(
+        f"{made.supported} of {count_of(made.calibration.labels, 'labelled line')} ({made.coverage:.0%}) stay "
+        f"supported, {made.wrong} of them by the labels wrongly"
+    )
+
+
+def _report_fit(result: Recalibrated) -> None:
     tell(
         f"{count_of(result.calibration.labels, 'labelled answer')}; 'after' is measured on rows left out of each of 5 folds"
     )

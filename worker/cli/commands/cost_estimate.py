@@ -51,12 +51,18 @@ def estimate(
     *,
     handover: options.Handover,
     batch: Annotated[
-        str | None,
-        option("Estimate a stored batch as of its submission, beside the truth.", metavar="BATCH"),
+        UUID | None,
+        option(
+            "Estimate a stored batch as of its submission, beside the truth.", metavar="BATCH", parser=options.batch_id
+        ),
     ] = None,
     like: Annotated[
-        str | None,
-        option("Go by the calls of this batch alone: a trial with questions of this kind.", metavar="BATCH"),
+        UUID | None,
+        option(
+            "Go by the calls of this batch alone: a trial with questions of this kind.",
+            metavar="BATCH",
+            parser=options.batch_id,
+        ),
     ] = None,
     as_json: options.Json = False,
 ) -> int:
@@ -73,15 +79,13 @@ def estimate(
             "a batch has its ceiling, models, lane and times: leave --max-cost-usd, --escalate, --lane, --not-before, "
             "--window and --deadline out"
         )
-    trial = None if like is None else options.batch_id(like)
     if batch is None:
-        return estimate_input(handover.order(files), as_json=as_json, trial=trial)
-    batch_id = options.batch_id(batch)
+        return estimate_input(handover.order(files), as_json=as_json, trial=like)
 
     async def read(settings: Settings, ledger: PostgresLedger | None) -> Estimation:
         if ledger is None:
             raise InputError("there is no ledger here, so there is no batch: see NIGHTDESK_HOME")
-        return await estimate_batch(batch_id, settings, ledger, trial)
+        return await estimate_batch(batch, settings, ledger, like)
 
     return show_estimation(_with_ledger(load_settings(), read), as_json=as_json)
 

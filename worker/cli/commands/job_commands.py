@@ -74,12 +74,11 @@ def operate(
         return as_operator(opened, lambda operator: operation(operator, pages)), pages
 
 
-def pause(batch: options.BatchId, as_json: options.Json = False) -> int:
+def pause(batch_id: options.BatchId, as_json: options.Json = False) -> int:
     """Begin no further call of a batch. Calls under way end, and their answers are kept; 'release' lets it go on.
 
     Goes through the jobs in pages; ended midway, the same command pauses the rest.
     """
-    batch_id = options.batch_id(batch)
 
     async def operation(operator: Operator, pages: JobPages) -> tuple[int, str]:
         count = await job_changes.pause(operator, batch_id, pages)
@@ -101,7 +100,7 @@ def pause_line(count: int, status: BatchStatus) -> str:
 
 
 def release(
-    batch: options.BatchId,
+    batch_id: options.BatchId,
     reason: Annotated[
         HeldReason | None,
         option("Release only what is held for this reason; default: all but lane_paused and unknown_outcome."),
@@ -117,7 +116,6 @@ def release(
     --reason lane_paused lets the calls of all batches go on, --reason unknown_outcome may pay twice. Goes through the jobs in
     pages; ended midway, the same command releases the rest.
     """
-    batch_id = options.batch_id(batch)
     ceiling = None if max_cost_usd is None else amount(max_cost_usd, field="--max-cost-usd")
     if reason is not None:
         reasons = [reason]

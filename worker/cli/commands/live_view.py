@@ -51,23 +51,15 @@ def watch(
         except KeyboardInterrupt:
             tell(f"Interrupted; the work goes on. Look again with: nightdesk watch {target}")
             raise
-    if as_json:
-        write_json(
-            end.model_dump(mode="json")
-            if isinstance(end, BatchStatus)
-            else {
-                "job_id": end.job_id,
-                "batch_id": end.batch_id,
-                "state": end.state,
-                "outcome": end.outcome,
-                "held_reason": end.held_reason,
-                "run": end.run,
-                "round": end.round,
-                "cost_usd": end.cost_usd,
-            }
-        )
     if isinstance(end, JobView):
+        if as_json:
+            write_json({
+                "job_id": end.job_id, "batch_id": end.batch_id, "state": end.state, "outcome": end.outcome,
+                "held_reason": end.held_reason, "run": end.run, "round": end.round, "cost_usd": end.cost_usd,
+            })  # fmt: skip
         return OK if end.state is JobState.COMPLETED else INCOMPLETE
+    if as_json:
+        write_json(end.model_dump(mode="json"))
     if not quiet:
         _sum_up(end)
     return OK if end.jobs == end.states.get(JobState.COMPLETED, 0) and not end.refused_lines else INCOMPLETE

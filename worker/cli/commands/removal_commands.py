@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
+from uuid import UUID
 
 import typer
 from rich.filesize import decimal
@@ -35,8 +36,8 @@ _REST = "The same command takes the rest"
 def erase(
     *,
     job: Annotated[list[str] | None, option("A job; may be given more than once.", metavar="ID")] = None,
-    batch: Annotated[str | None, option("All jobs of a batch.", metavar="ID")] = None,
-    tenant: Annotated[str | None, option("All jobs of a tenant.", metavar="NAME")] = None,
+    batch: Annotated[UUID | None, option("All jobs of a batch.", metavar="ID", parser=options.batch_id)] = None,
+    tenant: Annotated[str | None, option("All jobs of a tenant.", metavar="NAME", parser=options.tenant_of)] = None,
     cancel: Annotated[bool, option("First cancel unfinished jobs.", "--cancel")] = False,
     yes: options.Yes = False,
     as_json: options.Json = False,
@@ -47,11 +48,7 @@ def erase(
     """
     if sum(scope is not None for scope in (job or None, batch, tenant)) != 1:
         raise InputError("give one of --job, --batch and --tenant")
-    scope = ErasureScope(
-        tuple(dict.fromkeys(parse_job_ids(job or []))),
-        options.batch_id(batch) if batch else None,
-        None if tenant is None else options.tenant_of(tenant),
-    )
+    scope = ErasureScope(tuple(dict.fromkeys(parse_job_ids(job or []))), batch, tenant)
     with session(writes=False) as opened:
         count = as_operator(opened, lambda operator: content_removal.survey(operator, scope, cancel=cancel))
         jobs = count_of(count, "job")
@@ -94,8 +91,8 @@ def _sum_up_erased(done: Removal, count: int) -> None:
 def prune(
     *,
     older_than: Annotated[str, option("Only jobs final for longer: 90d, 12w, 36h.", metavar="AGE")],
-    batch: Annotated[str | None, option("Only of this batch.", metavar="ID")] = None,
-    tenant: Annotated[str | None, option("Only of this tenant.", metavar="NAME")] = None,
+    batch: Annotated[UUID | None, option("Only of this batch.", metavar="ID", parser=options.batch_id)] = None,
+    tenant: Annotated[str | None, option("Only of this tenant.", metavar="NAME", parser=options.tenant_of)] = None,
     rows: Annotated[bool, option("Delete the jobs with their rows, not only content.", "--rows")] = False,
     dry_run: options.CountOnly = False,
     as_json: options.Json = False,
@@ -106,12 +103,7 @@ def prune(
     """
     if batch is not None and tenant is not None:
         raise InputError("give --batch or --tenant, not both")
-    scope = PruneScope(
-        options.age(older_than),
-        options.batch_id(batch) if batch else None,
-        None if tenant is None else options.tenant_of(tenant),
-        rows,
-    )
+    scope = PruneScope(options.age(older_than), batch, tenant, rows)
     verb = "deleted" if rows else "erased"
 
     async def operation(operator: Operator, pages: JobPages) -> Removal:

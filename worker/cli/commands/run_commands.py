@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Annotated, Any
+from uuid import UUID
 
 from schemas.batch import BatchStatus
 from tasks.errors import InputError
@@ -27,7 +28,9 @@ def run(
     output: options.Output = "",
     files: options.Files = None,
     form: options.Form = None,
-    resume: Annotated[str | None, option("Go on with a batch instead of submitting files.", metavar="BATCH")] = None,
+    resume: Annotated[
+        UUID | None, option("Go on with a batch instead of submitting files.", metavar="BATCH", parser=options.batch_id)
+    ] = None,
     workers: options.Workers = True,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -58,10 +61,9 @@ def run(
         return estimate_input(handover.order(files), as_json=as_json, with_workers=workers)
     if not output:
         raise InputError("name where the results go: -o OUT, or - for standard output")
-    batch_id = None if resume is None else options.batch_id(resume)
     order = handover.order(files) if resume is None else None
     return _run(
-        order, output, form, as_json=as_json, preflight=handover.preflight, resume=batch_id, quiet=quiet,
+        order, output, form, as_json=as_json, preflight=handover.preflight, resume=resume, quiet=quiet,
         with_workers=workers, force=force,
     )  # fmt: skip
 

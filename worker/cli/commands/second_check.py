@@ -68,7 +68,7 @@ async def snapshots(ledger: PostgresLedger, batch_id: UUID) -> dict[UUID, Snapsh
 
 
 def recheck(
-    batch: options.BatchId,
+    batch_id: options.BatchId,
     *,
     checkers: Annotated[
         str | None, option("structure,lexical,judge; default: each job's own.", metavar="LAYERS")
@@ -85,7 +85,6 @@ def recheck(
     check; the record of the run before stays. Jobs that were cancelled, expired or have no answer stay as they are.
     Ended midway, what was begun goes on; the same command again takes all that are final by then.
     """
-    batch_id = options.batch_id(batch)
     settings = load_settings()
     change = Recheck(checkers=_layers(checkers, tuple(settings.checkers)), judge=judge, id=uuid7())
     if output is not None:

@@ -1,8 +1,9 @@
 """``nightdesk keys`` and ``budget``: the keys of callers over HTTP, and what they and whole tenants may spend."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple
 
 from schemas.access import Role
@@ -89,29 +90,30 @@ def keys(
     if name is None:
         _show_keys(on_ledger(_states, makes=True), as_json=as_json)
     elif action == "revoke":
-        key = on_ledger(lambda ledger: ledger.api_keys.revoke(name, actor()), makes=True)
-        if as_json:
-            write_json(asdict(key))
-        else:
-            tell(f"the key {key.name} is revoked; requests with it are refused within seconds")
+        _revoke(name, as_json=as_json)
     elif action == "rotate":
-        stays = _stretch(overlap, "overlap")
-        key, secret = on_ledger(lambda ledger: rotate_key(ledger, name, stays, expires_in), makes=True)
-        _tell_secret(key, secret, f"the secret before ends {_moment(key.previous_until)}", as_json=as_json)
+        _rotate(name, _stretch(overlap, "overlap"), expires_in, as_json=as_json)
     elif action == "limit":
-
-        async def limited(ledger: PostgresLedger) -> list[_KeyState]:
-            key = await limit_key(ledger, name, limits, money, actor())
-            return await _states(ledger, [key])
-
-        (state,) = on_ledger(limited, makes=True)
-        _tell_limits(state, as_json=as_json)
+        _tell_limits(on_ledger(lambda ledger: _limited(ledger, name, limits, money), makes=True), as_json=as_json)
     else:
         owner = load_settings().tenant if tenant is None else options.tenant_of(tenant, new=True)
         request = KeyRequest(name, owner, role, limits, money, expires_in)
         key, secret = on_ledger(lambda ledger: add_key(ledger, request, actor()), makes=True)
         _tell_secret(key, secret, f"it may {key.role.value}", as_json=as_json)
     return 0
+
+
+def _revoke(name: str, *, as_json: bool) -> None:
+    key = on_ledger(lambda ledger: ledger.api_keys.revoke(name, actor()), makes=True)
+    if as_json:
+        write_json(asdict(key))
+    else:
+        tell(f"the key {key.name} is revoked; requests with it are refused within seconds")
+
+
+def _rotate(name: str, stays: timedelta, expires_in: timedelta | None, *, as_json: bool) -> None:
+    key, secret = on_ledger(lambda ledger: rotate_key(ledger, name, stays, expires_in), makes=True)
+    _tell_secret(key, secret, f"the secret before ends {_moment(key.previous_until)}", as_json=as_json)
 
 
 def _tell_secret(key: ApiKey, secret: str, what: str, *, as_json: bool) -> None:
@@ -184,6 +186,14 @@ async def _states(ledger: PostgresLedger, keys: Sequence[ApiKey] = ()) -> list[_
         )
         for key in keys or await ledger.api_keys.all()
     ]
+
+
+async def _limited(
+    ledger: PostgresLedger, name: str, limits: Mapping[str, int | None], money: Mapping[str, Decimal]
+) -> _KeyState:
+    key = await limit_key(ledger, name, limits, money, actor())
+    (state,) = await _states(ledger, [key])
+    return state
 
 
 def _tell_limits(state: _KeyState, *, as_json: bool) -> None:

@@ -26,7 +26,7 @@ from worker.operations.row_files import form_of
 
 
 def results(
-    batch: options.BatchId,
+    batch_id: options.BatchId,
     *,
     output: options.Output = STDOUT,
     wait: Annotated[bool, option("Wait until all jobs are final (or held).", "--wait")] = False,
@@ -47,7 +47,6 @@ def results(
     record when a style, a format or a closing line is asked for: no call is made, and the ledger keeps what it has.
     """
     styling = Styling(citation_style, output_format, with_sources, with_confidence)
-    batch_id = options.batch_id(batch)
     check_output(output)
     form = form_of(output, form)
     if failed:
@@ -105,7 +104,7 @@ MOST_WORST = 200
 
 
 def report(
-    batch: options.BatchId,
+    batch_id: options.BatchId,
     output: Annotated[
         str | None,
         option(
@@ -123,7 +122,6 @@ def report(
     Throughput, latency, tokens, cost by lane and model, scores, outcomes, failures by cause, prompt versions and models
     with intervals, further rounds, and the worst answers with their claims opened at the source.
     """
-    batch_id = options.batch_id(batch)
     if output is None:
         output = "report.html" if sys.stdout.isatty() and not as_json else STDOUT
     if as_json and output != STDOUT:
