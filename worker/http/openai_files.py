@@ -8,7 +8,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from uuid_utils.compat import uuid7
 
@@ -114,17 +114,8 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
     except OSError as error:
         raise no_space(error) from error
     try:
-        file = form.get("file")
-        if not isinstance(file, UploadFile) or file.size is None:
-            raise invalid("send the file in the field 'file'", "file")
-        if form.get("purpose") != "batch":
-            raise invalid("the only purpose here is 'batch'", "purpose")
-        if any(name.startswith("expires_after") for name in form):
-            detail = f"a file is kept until its batch is made, or {RETENTION.days} days; leave it out"
-            raise invalid(detail, "expires_after")
-        if file.size > most:
-            raise too_large(most)
-        size, name, content = file.size, (file.filename or "")[:200], file.file
+        file, size = _file_of(form, most)
+        name, content = (file.filename or "")[:200], file.file
         upload = await service.bulk.run(
             caller.tenant,
             lambda ledger: ledger.uploads.add(uuid7(), caller.tenant, name, size, _pieces(content), bounds=bounds),
@@ -132,6 +123,21 @@ async def create(request: Request, service: ServiceOf, caller: Submitter) -> Res
     finally:
         await form.close()
     return json_answer(_document(upload))
+
+
+def _file_of(form: FormData, most: int) -> tuple[UploadFile, int]:
+    """The file of a form and its size; raises ``Problem`` for a form that is no upload for a batch."""
+    file = form.get("file")
+    if not isinstance(file, UploadFile) or file.size is None:
+        raise invalid("send the file in the field 'file'", "file")
+    if form.get("purpose") != "batch":
+        raise invalid("the only purpose here is 'batch'", "purpose")
+    if any(name.startswith("expires_after") for name in form):
+        detail = f"a file is kept until its batch is made, or {RETENTION.days} days; leave it out"
+        raise invalid(detail, "expires_after")
+    if file.size > most:
+        raise too_large(most)
+    return file, file.size
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:

@@ -33,6 +33,9 @@ _SOURCE_FIELDS = frozenset(
 )  # fmt: skip
 """A part of text with one of them is a source."""
 
+_TEXTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
+"""Types of parts with a text, and the field that has it."""
+
 
 NO_LOGPROBS = "an answer has no probabilities of its tokens but a verdict and a score for each claim; leave it out"
 
@@ -298,24 +301,24 @@ class _Input:
             return content
         if not isinstance(content, list):
             raise invalid("must be a text or a list of parts", f"{place}.content")
-        texts: list[str] = []
-        for number, part in enumerate(content):
-            path = f"{place}.content[{number}]"
-            kind = part.get("type") if isinstance(part, dict) else None
-            if kind in ("input_file", "file"):
-                own = part.get("file")
-                self._add_source(_file_source(own if isinstance(own, dict) else part, path), path)
-            elif kind == "refusal" and isinstance(part.get("refusal"), str):
-                texts.append(part["refusal"])
-            elif kind in ("input_text", "output_text", "text") and isinstance(part.get("text"), str):
-                named = {name: part[name] for name in _SOURCE_FIELDS & part.keys() if kind != "output_text"}
-                if named:
-                    self._add_source({**named, "content": part["text"]}, path)
-                else:
-                    texts.append(part["text"])
-            else:
-                raise invalid(f"a part of the type {kind!r} is not taken; send input_text and input_file", path)
-        return "\n\n".join(texts)
+        texts = (self._text_of_part(part, f"{place}.content[{number}]") for number, part in enumerate(content))
+        return "\n\n".join(text for text in texts if text is not None)
+
+    def _text_of_part(self, part: Any, place: str) -> str | None:
+        """The text of a part of a message; None where it is a source."""
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind in ("input_file", "file"):
+            own = part.get("file")
+            self._add_source(_file_source(own if isinstance(own, dict) else part, place), place)
+            return None
+        text = part.get(_TEXTS[kind]) if kind in _TEXTS else None
+        if not isinstance(text, str):
+            raise invalid(f"a part of the type {kind!r} is not taken; send input_text and input_file", place)
+        named = {name: part[name] for name in _SOURCE_FIELDS & part.keys()}
+        if not named or kind in ("output_text", "refusal"):
+            return text
+        self._add_source({**named, "content": text}, place)
+        return None
 
     def _add_source(self, source: dict[str, Any], place: str) -> None:
         self.sources.append(source)

@@ -7,7 +7,7 @@ the limit; so not even heavy calls add up to more in any window.
 ``exchange.lua`` is the same algorithm in Redis; ``tests/contract/test_limits_bucket.py`` runs over both.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from uuid import UUID
@@ -210,9 +210,7 @@ class Bucket:
         share = [most / request.workers for most in limits]
         for end in request.releases:
             self._slots.pop(end.id, None)
-            for at, (meter, most, more) in enumerate(zip(self._meters, share, end.more, strict=True)):
-                if more and (most > 0 or at == REQUESTS):
-                    meter.take(now, end.taken_at_s, period, most, more)
+            self._take(end.taken_at_s, now, period, share, end.more)
         if request.rates.concurrency:
             self._slots |= dict.fromkeys(request.active, now + SLOT_KEPT_S)
         self._slots = {name: until for name, until in self._slots.items() if until > now}
@@ -320,7 +318,10 @@ class Bucket:
             if acquire.id in self._slots:
                 self._reserved_until = 0.0
             self._slots[acquire.id] = now + SLOT_KEPT_S
-        for at, (meter, most, weight) in enumerate(zip(self._meters, share, acquire.weights, strict=True)):
+        self._take(now, now, request.rates.period_s, share, acquire.weights)
+
+    def _take(self, at_s: float, now: float, period: float, share: list[float], weights: Sequence[float]) -> None:
+        for at, (meter, most, weight) in enumerate(zip(self._meters, share, weights, strict=True)):
             # Requests are counted also without a limit, so that a refusal can make one.
-            if most > 0 or at == REQUESTS:
-                meter.take(now, now, request.rates.period_s, most, weight)
+            if weight and (most > 0 or at == REQUESTS):
+                meter.take(now, at_s, period, most, weight)

@@ -103,29 +103,29 @@ class FailoverBuckets:
         share = replace(request, releases=releases, owed=0, workers=self._workers())
         if self._reconnecting is not None:
             return self._alone(queue, share), False
-        agreed = len(request.acquires)
         if monotonic() < self._agree_until:
-            local = queue.bucket.exchange(share)
-            if local.granted < agreed:
-                agreed = local.granted
-                if not agreed:
-                    # The calls that ended still count there.
-                    await self._exchange_shared(queue, replace(request, acquires=()))
-                    return local, True
-            shared = await self._exchange_shared(queue, replace(request, acquires=request.acquires[:agreed]))
-            if shared is None:
-                return local, False
-            back = tuple(acquire.undone(local.at_s) for acquire in request.acquires[shared.granted : agreed])
-            if back:
-                queue.bucket.exchange(replace(share, acquires=(), releases=back))
-            elif local.why:
-                shared = replace(shared, wait_s=max(shared.wait_s, local.wait_s), why=shared.why or local.why)
-            return shared, True
+            return await self._agreed(queue, request, share)
         shared = await self._exchange_shared(queue, request)
         if shared is None:
             return self._alone(queue, share), False
         queue.bucket.exchange(replace(share, acquires=()))
         queue.bucket.note(share, request.acquires[: shared.granted])
+        return shared, True
+
+    async def _agreed(self, queue: PermitQueue, request: Exchange, share: Exchange) -> tuple[ExchangeReply, bool]:
+        """The calls that both buckets grant."""
+        local = queue.bucket.exchange(share)
+        # None of ours: the calls that ended still count there.
+        agreed = request.acquires[: local.granted]
+        shared = await self._exchange_shared(queue, replace(request, acquires=agreed))
+        if request.acquires and not agreed:
+            return local, True
+        if shared is None:
+            return local, False
+        if back := tuple(acquire.undone(local.at_s) for acquire in agreed[shared.granted :]):
+            queue.bucket.exchange(replace(share, acquires=(), releases=back))
+        elif local.why:
+            shared = replace(shared, wait_s=max(shared.wait_s, local.wait_s), why=shared.why or local.why)
         return shared, True
 
     def _alone(self, queue: PermitQueue, share: Exchange) -> ExchangeReply:

@@ -1,6 +1,6 @@
 """Cancels, releases, retries and rechecks jobs, in pages: one that ends midway is completed by the same call again."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from uuid import UUID
@@ -9,7 +9,9 @@ from schemas.failure import FailureKind
 from schemas.job import Recheck
 from schemas.states import FINAL_STATES, HeldReason, JobState
 from tasks.errors import InputError, NotFound
+from tasks.ports import JobView
 from worker.ledger.pages import paged
+from worker.ledger.postgres import PostgresLedger
 from worker.operations.audit import job_of
 from worker.operations.operator import JobPages, Operator, published_results
 
@@ -90,32 +92,42 @@ async def retry(
 async def _jobs_to_retry(
     operator: Operator, ids: Sequence[UUID], pages: JobPages, causes: Collection[FailureKind]
 ) -> AsyncIterator[Sequence[UUID]]:
-    ledger = operator.ledger
-    views = await ledger.reading.views(ids)
+    views = await operator.ledger.reading.views(ids)
     if len(views) == len(ids):
         if causes:
             raise InputError("a cause selects jobs of a batch; give a batch's id", field="--cause")
-        for view in views:
-            if view.erased_at is not None:
-                raise InputError(
-                    f"job {view.job_id} was erased on {view.erased_at:%Y-%m-%d %H:%M} UTC: nothing is left to run; "
-                    "submit its question again"
-                )
+        _require_content(views)
         pages.total = len(ids)
         for page in paged(ids):
             yield page
     elif len(ids) == 1:
-        status = await ledger.reading.batch_status(ids[0])
-        pages.total = sum(status.states.get(state, 0) for state in _RETRIED)
-        async for jobs in ledger.erasure.job_pages(ids[0], timedelta(0)):
-            page = [job.job_id for job in jobs if job.state in _RETRIED and not job.erased]
-            if page and causes:
-                page = await ledger.figures.with_cause(page, causes)
-            if page:
-                yield page
+        async for page in _jobs_of_batch_to_retry(operator.ledger, ids[0], pages, causes):
+            yield page
     else:
         missing = set(ids) - {view.job_id for view in views}
         raise NotFound(f"no job {', '.join(map(str, sorted(missing)))}")
+
+
+def _require_content(views: Iterable[JobView]) -> None:
+    for view in views:
+        if view.erased_at is not None:
+            raise InputError(
+                f"job {view.job_id} was erased on {view.erased_at:%Y-%m-%d %H:%M} UTC: nothing is left to run; "
+                "submit its question again"
+            )
+
+
+async def _jobs_of_batch_to_retry(
+    ledger: PostgresLedger, batch_id: UUID, pages: JobPages, causes: Collection[FailureKind]
+) -> AsyncIterator[Sequence[UUID]]:
+    status = await ledger.reading.batch_status(batch_id)
+    pages.total = sum(status.states.get(state, 0) for state in _RETRIED)
+    async for jobs in ledger.erasure.job_pages(batch_id, timedelta(0)):
+        page = [job.job_id for job in jobs if job.state in _RETRIED and not job.erased]
+        if page and causes:
+            page = await ledger.figures.with_cause(page, causes)
+        if page:
+            yield page
 
 
 async def recheck(operator: Operator, ids: Sequence[UUID], change: Recheck, pages: JobPages) -> list[UUID]:
