@@ -126,6 +126,25 @@ class Reading:
     service_tier: str | None = None
 
 
+FINISH_REASONS: Mapping[str | None, FinishReason] = {
+    "stop": FinishReason.STOP,
+    "eos": FinishReason.STOP,
+    "eos_token": FinishReason.STOP,
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "length": FinishReason.LENGTH,
+    "max_tokens": FinishReason.LENGTH,
+    "model_context_window_exceeded": FinishReason.CONTEXT_EXCEEDED,
+    "content_filter": FinishReason.CONTENT_FILTER,
+    "refusal": FinishReason.REFUSAL,
+    "tool_calls": FinishReason.TOOL_CALL,
+    "tool_use": FinishReason.TOOL_CALL,
+    "function_call": FinishReason.TOOL_CALL,
+    None: FinishReason.INTERRUPTED,
+    "": FinishReason.INTERRUPTED,
+}
+"""Finish reasons of Anthropic, of chat completions, and of servers that have both."""
+
 SHAPELESS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 """Exceptions of reading a value of an unknown shape."""
 

@@ -13,6 +13,7 @@ from schemas.model_call import FinishReason, Message, NativeCitation, Prompt, Ro
 from tasks.ports.remote_batches import RemoteCalls
 from tasks.prompting.messages import stable_prefix
 from worker.providers.adapter import (
+    FINISH_REASONS,
     NO_KEY,
     Draft,
     Reading,
@@ -25,16 +26,6 @@ from worker.providers.anthropic_batches import AnthropicBatches
 from worker.providers.prices import PriceList
 from worker.providers.streaming import Collector, StreamingAdapter
 from worker.providers.whole_calls import POOL, SdkClient, tls_context
-
-_FINISH = {
-    "end_turn": FinishReason.STOP,
-    "stop_sequence": FinishReason.STOP,
-    "max_tokens": FinishReason.LENGTH,
-    "refusal": FinishReason.REFUSAL,
-    "tool_use": FinishReason.TOOL_CALL,
-    "model_context_window_exceeded": FinishReason.CONTEXT_EXCEEDED,
-    None: FinishReason.INTERRUPTED,
-}
 
 EFFORTS = frozenset({"low", "medium", "high", "xhigh", "max"})
 """Of ``output_config.effort`` in anthropic 2.12."""
@@ -134,7 +125,7 @@ class Anthropic(StreamingAdapter):
         stop = value.get("stop_reason")
         return Reading(
             text=text,
-            finish_reason=_FINISH.get(stop, FinishReason.OTHER),
+            finish_reason=FINISH_REASONS.get(stop, FinishReason.OTHER),
             model=value.get("model"),
             usage=_usage(usage),
             citations=tuple(citations),

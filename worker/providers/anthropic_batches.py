@@ -98,24 +98,22 @@ class AnthropicBatches(RemoteCalls):
 
     async def find(self, intent: Intent, taken_ids: frozenset[str], attempt_ids: frozenset[str]) -> Candidates:
         """See the port. Nothing in the list names the intent: its time and count do, and in the end its results."""
-        after: dict[str, Any] = {}
         oldest = intent.intended_at.timestamp() - CLOCKS_APART_S
         running: list[str] = []
-        while True:
-            with self._adapter.translating():
-                page = await self._client.messages.batches.list(limit=PAGE, **after)
-            for batch in page.data:
+        with self._adapter.translating():
+            # The newest first.
+            async for batch in self._client.messages.batches.list(limit=PAGE):
+                if batch.created_at.timestamp() < oldest:
+                    break
                 counts = batch.request_counts
                 total = counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired
-                if batch.id in taken_ids or total != intent.calls or batch.created_at.timestamp() < oldest:
+                if batch.id in taken_ids or total != intent.calls:
                     continue
                 if batch.processing_status != "ended":
                     running.append(batch.id)
                 elif await self._has(batch.id, attempt_ids):
                     return Candidates([batch.id])
-            if not page.data or not page.has_more or page.data[-1].created_at.timestamp() < oldest:
-                return Candidates(open=running)
-            after = {"after_id": page.data[-1].id}
+        return Candidates(open=running)
 
     async def _has(self, remote_id: str, attempt_ids: frozenset[str]) -> bool:
         async for result in self.collect(remote_id):

@@ -17,21 +17,13 @@ from schemas.model_call import FinishReason, Prompt
 from tasks.errors import ProviderError
 from tasks.ports import Call
 from worker.plugins import Plugin
+from worker.providers.adapter import FINISH_REASONS
 from worker.providers.plugin import ModelCall, PluginProvider, PluginTarget, Reply, parameters_of
 
 SDK = f"llama-index-core {metadata.version('llama-index-core')}"
 _DECIDED_BY_CLASS = "set for the class in 'options' of its settings, not with a call"
 _NO_MODEL = "unknown"
 """Model name of a class that names none (``LLMMetadata``)."""
-
-_FINISH = {
-    "stop": FinishReason.STOP,
-    "end_turn": FinishReason.STOP,
-    "length": FinishReason.LENGTH,
-    "max_tokens": FinishReason.LENGTH,
-    "content_filter": FinishReason.CONTENT_FILTER,
-    "refusal": FinishReason.REFUSAL,
-}
 
 
 class LlamaIndex(PluginProvider):
@@ -117,7 +109,7 @@ def _finish_reason(response: ChatResponse, raw: Mapping[str, Any]) -> FinishReas
     choices = raw.get("choices")
     first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     reason = first.get("finish_reason") or raw.get("stop_reason") or response.additional_kwargs.get("finish_reason")
-    return FinishReason.STOP if reason is None else _FINISH.get(str(reason).lower(), FinishReason.OTHER)
+    return FinishReason.STOP if reason is None else FINISH_REASONS.get(str(reason).lower(), FinishReason.OTHER)
 
 
 def _usage(fields: Any) -> tuple[int | None, int]:

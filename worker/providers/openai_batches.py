@@ -160,20 +160,16 @@ class OpenAIBatches(RemoteCalls):
         attempt_ids: frozenset[str],  # noqa: ARG002 - metadata name the intent
     ) -> Candidates:
         """See the port; the metadata of a batch name its intent."""
-        after: dict[str, Any] = {}
         oldest = intent.intended_at.timestamp() - CLOCKS_APART_S
         matches: list[str] = []
-        while True:
-            with self._adapter.translating():
-                page = await self._client.batches.list(limit=PAGE, **after)
-            matches += [
-                batch.id
-                for batch in page.data
-                if batch.id not in taken_ids and (batch.metadata or {}).get(INTENT) == str(intent.id)
-            ]
-            if not page.data or not page.has_next_page() or page.data[-1].created_at < oldest:
-                return Candidates(matches)
-            after = {"after": page.data[-1].id}
+        with self._adapter.translating():
+            # The newest first.
+            async for batch in self._client.batches.list(limit=PAGE):
+                if batch.created_at < oldest:
+                    break
+                if batch.id not in taken_ids and (batch.metadata or {}).get(INTENT) == str(intent.id):
+                    matches.append(batch.id)
+        return Candidates(matches)
 
     def answer(self, call: Call, result: RemoteResult) -> Answered:
         """See the port."""

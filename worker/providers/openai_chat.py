@@ -6,27 +6,9 @@ from urllib.parse import urlsplit
 from schemas.job import JobRequest
 from schemas.model_call import FinishReason, Prompt
 from tasks.prompting.messages import stable_prefix
-from worker.providers.adapter import Draft, Reading, Received, Target, messages_of
+from worker.providers.adapter import FINISH_REASONS, Draft, Reading, Received, Target, messages_of
 from worker.providers.openai import OpenAIAdapter, add_sampling, build_client, is_strict, usage_of
 from worker.providers.streaming import Collector
-
-_FINISH = {
-    "stop": FinishReason.STOP,
-    "eos": FinishReason.STOP,
-    "eos_token": FinishReason.STOP,
-    "end_turn": FinishReason.STOP,
-    "stop_sequence": FinishReason.STOP,
-    "length": FinishReason.LENGTH,
-    "max_tokens": FinishReason.LENGTH,
-    "content_filter": FinishReason.CONTENT_FILTER,
-    "refusal": FinishReason.REFUSAL,
-    "tool_calls": FinishReason.TOOL_CALL,
-    "function_call": FinishReason.TOOL_CALL,
-    None: FinishReason.INTERRUPTED,
-    "": FinishReason.INTERRUPTED,
-}
-"""OpenAI's finish reasons, and those of other servers."""
-
 
 BEYOND_CHAT = frozenset({"top_k", "min_p", "repetition_penalty"})
 """Sampling parameters that some servers add to OpenAI's; ``takes`` of the settings names those of a server."""
@@ -83,7 +65,7 @@ class OpenAIChat(OpenAIAdapter):
             text=_text(message.get("content")),
             finish_reason=FinishReason.REFUSAL
             if refusal
-            else _FINISH.get(choice.get("finish_reason"), FinishReason.OTHER),
+            else FINISH_REASONS.get(choice.get("finish_reason"), FinishReason.OTHER),
             model=value.get("model"),
             usage=usage_of(value.get("usage"), "prompt_tokens", "completion_tokens"),
             refusal=refusal,
