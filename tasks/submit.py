@@ -388,34 +388,32 @@ async def submit(
     reading = _Reading(batch, catalog or Everything(), defaults)
     reading.read(raw_jobs)
     jobs, refused, warnings = reading.jobs, reading.refused, [*filter(None, [about_scores]), *reading.warnings]
-    if not jobs:
-        return Submitted(None, (None,) * len(raw_jobs), tuple(refused), tuple(warnings))
-    try:
-        receipt = await submission.submit(batch, [jobs], refused=refused)
-    except JobsRefused as error:
-        everyone = _by_position(refused, error.refused)
-        return Submitted(None, (None,) * len(raw_jobs), everyone, tuple(warnings), conflicts=_conflicts(error.refused))
-    if receipt.nothing_new:
+    receipt: Receipt | None = None
+    late: tuple[Refused, ...] = ()
+    if jobs:
+        try:
+            receipt = await submission.submit(batch, [jobs], refused=refused)
+            late = receipt.refused
+        except JobsRefused as error:
+            late = error.refused
+    ids = receipt.ids_by_position(job.position for job in jobs) if receipt else {}
+    new = frozenset(receipt.available if receipt else ())
+    if receipt and receipt.nothing_new:
         batches = ", ".join(f"{batch_id} ({count})" for batch_id, count in receipt.holders.items())
         warnings.append(f"nothing is new: all jobs are known by their idempotency key or id, in the batches {batches}")
-    ids, new = receipt.ids_by_position(job.position for job in jobs), frozenset(receipt.available)
     return Submitted(
         receipt,
         tuple(map(ids.get, range(len(raw_jobs)))),
-        _by_position(refused, receipt.refused),
+        tuple(sorted([*refused, *late], key=lambda refusal: refusal.position)),
         tuple(warnings),
         available=tuple(job for job in jobs if job.id in new),
-        conflicts=_conflicts(receipt.refused),
+        conflicts=_conflicts(late),
     )
 
 
 def _conflicts(refused: Sequence[Refused]) -> tuple[Refused, ...]:
     """Those of the ledger's refusals that are about ids; the others are about prices."""
     return tuple(refusal for refusal in refused if not (refusal.field or "").startswith("config."))
-
-
-def _by_position(*refused: Iterable[Refused]) -> tuple[Refused, ...]:
-    return tuple(sorted(chain.from_iterable(refused), key=lambda refusal: refusal.position))
 
 
 def _own_id(raw: Any) -> tuple[UUID | None, Any]:

@@ -2,7 +2,7 @@
 # ruff: noqa: RUF001 - typographic and full-width characters are meant
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -148,21 +148,24 @@ def _with_lines_of_lists(text: str) -> str:
     if not has_bullet and "1" not in text:
         # Most texts: no bullet, and no first item.
         return text
-    places = [match.start("space") for match in _INLINE_BULLET.finditer(text)] if has_bullet else []
-    if len(places) < 2:  # noqa: PLR2004 - one is a dash
-        places = []
-    first = _FIRST_ITEM.search(text)
-    items = list(_INLINE_ITEM.finditer(text))
-    expected = 2 if first else 1
-    for item in items:
-        if int(item["number"]) == expected and (first is None or item.start() > first.start()):
-            places.append(item.start("space"))
-            expected += 1
-    if expected == 2 and first is None:  # noqa: PLR2004 - one item is no list
-        places = [place for place in places if place != items[0].start("space")]
-    for place in places:
+    bullets = [match.start("space") for match in _INLINE_BULLET.finditer(text)] if has_bullet else []
+    if len(bullets) < 2:  # noqa: PLR2004 - one is a dash
+        bullets = []
+    for place in bullets + _numbered_items(text):
         text = f"{text[:place]}\n{text[place + 1 :]}"
     return text
+
+
+def _numbered_items(text: str) -> list[int]:
+    """The places of the items 1, 2, 3 of a list on one line; those from 2 on where the first has a line of its own."""
+    first = _FIRST_ITEM.search(text)
+    places: list[int] = []
+    expected = 2 if first else 1
+    for item in _INLINE_ITEM.finditer(text, first.start() + 1 if first else 0):
+        if int(item["number"]) == expected:
+            places.append(item.start("space"))
+            expected += 1
+    return places if first or len(places) > 1 else []
 
 
 _COPIED = "{} bracket(s) in the answer were copied from a source and cite nothing; they were removed"
@@ -300,17 +303,14 @@ def parse_supplied(text: str, titles: Sequence[str]) -> ParsedAnswer:
     segments = cut_segments(text[:body], markers, source_count)
     ranks: dict[int, int] = {}
     marks = []
-    cited = [(i, citation.source) for i, segment in enumerate(segments) for citation in segment.citations]
-    position = 0
-    for marker in markers:
-        for number in marker.numbers:
-            if not 1 <= number <= source_count:
-                continue
-            rank = ranks.setdefault(number, len(ranks) + 1)
-            # A number that occurs twice in one group is one citation of its segment, at its first marker.
-            if position < len(cited) and cited[position][1] == number:
-                marks.append(Mark(cited[position][0], number, rank, marker.start, marker.end))
-                position += 1
+    cited = deque((i, citation.source) for i, segment in enumerate(segments) for citation in segment.citations)
+    for marker, number in ((each, number) for each in markers for number in each.numbers):
+        if not 1 <= number <= source_count:
+            continue
+        rank = ranks.setdefault(number, len(ranks) + 1)
+        # A number that occurs twice in one group is one citation of its segment, at its first marker.
+        if cited and cited[0][1] == number:
+            marks.append(Mark(cited.popleft()[0], number, rank, marker.start, marker.end))
     pieces = (Piece(0, body, body),) if body else ()
     unknown = tuple(marker for marker in markers if any(not 1 <= number <= source_count for number in marker.numbers))
     return ParsedAnswer(
