@@ -346,8 +346,9 @@ class _Reading:
             except InputError as error:
                 self.refused.append(Refused(position, str(error), error.field))
             except (RecursionError, ValueError):
-                reason = "it is nested too deeply, or has a number that is too long"
-                self.refused.append(Refused(position, f"can't be read: {reason}"))
+                self.refused.append(
+                    Refused(position, "can't be read: it is nested too deeply, or has a number that is too long")
+                )
         if self._bare is not None and self.jobs:
             require_sources(self._bare, len(self.jobs))
 

@@ -137,7 +137,23 @@ def show_job(audit: Audit) -> None:
     view, result, detail = audit.detail.view, audit.result, audit.detail
     _facts(out, f"Job {view.job_id}", {**_job(view), "asked again as": detail.replays})
     show_answer(out, view.request, result)
-    _facts(out, "Quality", _quality(audit))
+    grounding = view.record.grounding if view.record else None
+    _facts(
+        out,
+        "Quality",
+        {
+            "reasoning": result.reasoning,
+            "abstained because": result.abstain_reason,
+            "sufficient context": result.sufficient_context,
+            "answer quality": result.answer_quality,
+            "warnings": "; ".join(result.warnings),
+            "checkers": grounding and grounding.checkers,
+            "failed checkers": grounding and grounding.failed_checkers,
+            "skipped checkers": grounding and grounding.skipped_checkers,
+            "judge by default": _default_judge(audit),
+            "failure": f"{result.failure.kind.value}: {result.failure.message}" if result.failure else None,
+        },
+    )
     _facts(out, "Judge verdicts reused, without a call", _reused_verdicts(result.claims))
     labels = ((_label(label, view.run), "") for label in detail.labels)
     _table(out, "Labels", ("on", "verdict", "by", "at", "note"), labels)
@@ -191,23 +207,6 @@ def _job(view: JobView) -> Facts:
         "request id": request.request_id,
         "config": None if view.erased_at else request.config.model_dump(mode="json", exclude_defaults=True),
         "metadata": request.metadata,
-    }
-
-
-def _quality(audit: Audit) -> Facts:
-    result, record = audit.result, audit.detail.view.record
-    grounding = record.grounding if record else None
-    return {
-        "reasoning": result.reasoning,
-        "abstained because": result.abstain_reason,
-        "sufficient context": result.sufficient_context,
-        "answer quality": result.answer_quality,
-        "warnings": "; ".join(result.warnings),
-        "checkers": grounding and grounding.checkers,
-        "failed checkers": grounding and grounding.failed_checkers,
-        "skipped checkers": grounding and grounding.skipped_checkers,
-        "judge by default": _default_judge(audit),
-        "failure": f"{result.failure.kind.value}: {result.failure.message}" if result.failure else None,
     }
 
 

@@ -28,7 +28,7 @@ def batch_id(text: str) -> UUID:
     return _id_of(text, f"{text!r} is neither a batch's id nor the name of one; 'nightdesk status' lists them")
 
 
-def job_target(text: str, kind: str) -> tuple[UUID, str]:
+def job_target(text: str, kind: str = "the id of a batch or a job") -> tuple[UUID, str]:
     """Reads an id, or ``BATCH:NAME``, as id and name (empty for an id alone); raises ``InputError`` naming the ``kind``.
 
     The name of a batch stands for its id.
@@ -59,6 +59,11 @@ def _batch_of_name(name: str, message: str) -> UUID:
         listing = ", ".join(map(str, ids))
         raise InputError(f"several batches have the name {name!r}; give an id, the newest first: {listing}")
     return ids[0]
+
+
+def batch_option(text: str, metavar: str = "BATCH") -> Any:
+    """Describes an option that names a batch."""
+    return option(text, metavar=metavar, parser=batch_id)
 
 
 Json = Annotated[bool, option("Write JSON to standard output, and nothing else.", "--json", panel=TERMINAL)]

@@ -46,9 +46,7 @@ def label(
     by: Annotated[str | None, option("The person; default: this terminal's user.")] = None,
     *,
     output: options.Output = STDOUT,
-    batch: Annotated[
-        UUID | None, option("Export the labels of this batch alone.", metavar="BATCH", parser=options.batch_id)
-    ] = None,
+    batch: Annotated[UUID | None, options.batch_option("Export the labels of this batch alone.")] = None,
 ) -> int:
     """Say whether the sources support an answer (all its claims) or one claim; a second time replaces the first.
 

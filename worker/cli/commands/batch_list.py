@@ -36,7 +36,7 @@ def status(
     limit: Annotated[int, option("How many batches to list.", min=1, max=1000)] = 20,
     before: Annotated[
         UUID | None,
-        option("The next page of the list: those older than this batch.", metavar="BATCH", parser=options.batch_id),
+        options.batch_option("The next page of the list: those older than this batch."),
     ] = None,
     as_json: options.Json = False,
 ) -> int:

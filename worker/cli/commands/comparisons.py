@@ -78,7 +78,7 @@ def replay(
 def _order(
     target: str, model: str | None, version: str | None, lane: str | None, max_cost_usd: str | None, *, again: bool
 ) -> ReplayOrder:
-    target_id, name = options.job_target(target, "the id of a job or a batch")
+    target_id, name = options.job_target(target)
     if model is not None and not model.partition(":")[0]:
         raise InputError(f"{model!r} names no provider; give PROVIDER or PROVIDER:MODEL", field="--model")
     if lane is not None and lane not in set(Lane):
@@ -236,7 +236,7 @@ def compare(
     Of batches: wins, losses and ties of B. An answer wins by its outcome: answered, then partial, then abstained, then all others; of two partial ones the
     answer with the larger share of supported claims. Shares have Wilson's interval of 95 %.
     """
-    targets = [options.job_target(text, "the id of a batch or a job") for text in (first, second)]
+    targets = [options.job_target(text) for text in (first, second)]
     comparison = on_ledger(lambda ledger: _read(ledger, targets))
     if isinstance(comparison, Difference):
         return _compare_jobs(comparison, as_json=as_json)

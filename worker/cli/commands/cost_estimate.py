@@ -17,7 +17,6 @@ from tasks.ports import Refused
 from worker.cli import options
 from worker.cli.console import console, table_of
 from worker.cli.exits import BAD_INPUT, INCOMPLETE, OK, run_interruptible
-from worker.cli.help import option
 from worker.cli.progress import duration, reporting
 from worker.cli.session import on_ledger
 from worker.cli.terminal import tell, warn, write_json
@@ -52,17 +51,11 @@ def estimate(
     handover: options.Handover,
     batch: Annotated[
         UUID | None,
-        option(
-            "Estimate a stored batch as of its submission, beside the truth.", metavar="BATCH", parser=options.batch_id
-        ),
+        options.batch_option("Estimate a stored batch as of its submission, beside the truth."),
     ] = None,
     like: Annotated[
         UUID | None,
-        option(
-            "Go by the calls of this batch alone: a trial with questions of this kind.",
-            metavar="BATCH",
-            parser=options.batch_id,
-        ),
+        options.batch_option("Go by the calls of this batch alone: a trial with questions of this kind."),
     ] = None,
     as_json: options.Json = False,
 ) -> int:

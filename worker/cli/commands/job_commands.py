@@ -167,7 +167,7 @@ def cancel(
     A batch is cancelled in pages; from the first moment on none of its jobs is called. Ended midway, the same command cancels
     the rest.
     """
-    target = options.job_target(batch_or_job, "a batch's or a job's id")
+    target = options.job_target(batch_or_job)
 
     async def operation(operator: Operator, pages: JobPages) -> list[UUID]:
         return await job_changes.cancel(operator, await operator.ledger.reading.locate(*target), pages)
@@ -189,7 +189,7 @@ def retry(
 
     Goes through them in pages; ended midway, the same command takes the rest.
     """
-    targets = [options.job_target(text, "a batch's or a job's") for text in batch_or_jobs]
+    targets = [options.job_target(text) for text in batch_or_jobs]
     names = f"{' '.join(batch_or_jobs[:MOST_SHOWN])}{' ...' if len(targets) > MOST_SHOWN else ''}"
 
     async def operation(operator: Operator, pages: JobPages) -> tuple[list[UUID], str]:

@@ -38,7 +38,7 @@ def watch(
     It only looks on: it may be interrupted and started again at any time, from anywhere that reaches the ledger. The
     exit codes are those of 'run'.
     """
-    first_id, name = options.job_target(target, "a batch's or a job's")
+    first_id, name = options.job_target(target)
     with session(writes=False) as opened, reporting(quiet=quiet) as reporter:
         if not opened.supervisor.running() and not quiet:
             tell("no worker of this home runs; watching the other workers of this ledger")

@@ -36,7 +36,7 @@ _REST = "The same command takes the rest"
 def erase(
     *,
     job: Annotated[list[str] | None, option("A job; may be given more than once.", metavar="ID")] = None,
-    batch: Annotated[UUID | None, option("All jobs of a batch.", metavar="ID", parser=options.batch_id)] = None,
+    batch: Annotated[UUID | None, options.batch_option("All jobs of a batch.", "ID")] = None,
     tenant: Annotated[str | None, option("All jobs of a tenant.", metavar="NAME", parser=options.tenant_of)] = None,
     cancel: Annotated[bool, option("First cancel unfinished jobs.", "--cancel")] = False,
     yes: options.Yes = False,
@@ -91,7 +91,7 @@ def _sum_up_erased(done: Removal, count: int) -> None:
 def prune(
     *,
     older_than: Annotated[str, option("Only jobs final for longer: 90d, 12w, 36h.", metavar="AGE")],
-    batch: Annotated[UUID | None, option("Only of this batch.", metavar="ID", parser=options.batch_id)] = None,
+    batch: Annotated[UUID | None, options.batch_option("Only of this batch.", "ID")] = None,
     tenant: Annotated[str | None, option("Only of this tenant.", metavar="NAME", parser=options.tenant_of)] = None,
     rows: Annotated[bool, option("Delete the jobs with their rows, not only content.", "--rows")] = False,
     dry_run: options.CountOnly = False,

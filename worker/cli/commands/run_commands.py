@@ -28,9 +28,7 @@ def run(
     output: options.Output = "",
     files: options.Files = None,
     form: options.Form = None,
-    resume: Annotated[
-        UUID | None, option("Go on with a batch instead of submitting files.", metavar="BATCH", parser=options.batch_id)
-    ] = None,
+    resume: Annotated[UUID | None, options.batch_option("Go on with a batch instead of submitting files.")] = None,
     workers: options.Workers = True,
     force: options.Force = False,
     as_json: options.Json = False,

@@ -1,9 +1,8 @@
 """``nightdesk keys`` and ``budget``: the keys of callers over HTTP, and what they and whole tenants may spend."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple
 
 from schemas.access import Role
@@ -94,7 +93,12 @@ def keys(
     elif action == "rotate":
         _rotate(name, _stretch(overlap, "overlap"), expires_in, as_json=as_json)
     elif action == "limit":
-        _tell_limits(on_ledger(lambda ledger: _limited(ledger, name, limits, money), makes=True), as_json=as_json)
+
+        async def limited(ledger: PostgresLedger) -> list[_KeyState]:
+            return await _states(ledger, [await limit_key(ledger, name, limits, money, actor())])
+
+        (state,) = on_ledger(limited, makes=True)
+        _tell_limits(state, as_json=as_json)
     else:
         owner = load_settings().tenant if tenant is None else options.tenant_of(tenant, new=True)
         request = KeyRequest(name, owner, role, limits, money, expires_in)
@@ -186,14 +190,6 @@ async def _states(ledger: PostgresLedger, keys: Sequence[ApiKey] = ()) -> list[_
         )
         for key in keys or await ledger.api_keys.all()
     ]
-
-
-async def _limited(
-    ledger: PostgresLedger, name: str, limits: Mapping[str, int | None], money: Mapping[str, Decimal]
-) -> _KeyState:
-    key = await limit_key(ledger, name, limits, money, actor())
-    (state,) = await _states(ledger, [key])
-    return state
 
 
 def _tell_limits(state: _KeyState, *, as_json: bool) -> None:
