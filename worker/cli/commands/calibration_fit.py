@@ -60,31 +60,31 @@ def calibrate(
     if bad:
         warn(f"{count_of(bad, 'line was', 'lines were')} left out")
     today = datetime.now(UTC).date().isoformat()
-    made: Recalibrated | Guarantee
+    result: Recalibrated | Guarantee
     if alpha is None:
-        made = recalibrate(answers, today, scorer_of(settings))
+        result = recalibrate(answers, today, scorer_of(settings))
     else:
         base = Calibration.load(settings.calibration) if settings.calibration else None
-        made = guarantee(answers, alpha, today, base)
+        result = guarantee(answers, alpha, today, base)
     with writing(output) as file:
-        file.write(made.calibration.model_dump_json(indent=1).encode() + b"\n")
+        file.write(result.calibration.model_dump_json(indent=1).encode() + b"\n")
     if as_json:
-        write_json(made.calibration.model_dump(mode="json"))
+        write_json(result.calibration.model_dump(mode="json"))
     elif not quiet:
-        if isinstance(made, Recalibrated):
-            _report_fit(made)
+        if isinstance(result, Recalibrated):
+            _report_fit(result)
         else:
-            _report_promise(made)
+            _report_promise(result)
         if output != "-":
             tell(f"written to {output}; use it with NIGHTDESK_CALIBRATION={output}")
     return OK
 
 
-def _report_promise(made: Guarantee) -> None:
-    tell(f"with {CONFIDENCE:.0%} confidence at most {made.alpha:.1%} of what words call supported is false")
+def _report_promise(result: Guarantee) -> None:
+    tell(f"with {CONFIDENCE:.0%} confidence at most {result.alpha:.1%} of what words call supported is false")
     tell(
-        f"{made.supported} of {count_of(made.calibration.labels, 'labelled line')} ({made.coverage:.0%}) stay "
-        f"supported, {made.wrong} of them by the labels wrongly"
+        f"{result.supported} of {count_of(result.calibration.labels, 'labelled line')} ({result.coverage:.0%}) stay "
+        f"supported, {result.wrong} of them by the labels wrongly"
     )
 
 
