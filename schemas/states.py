@@ -61,7 +61,6 @@ class HeldReason(StrEnum):
     UNKNOWN_OUTCOME = "unknown_outcome"
 
 
-ACTIVE_STATES = frozenset({JobState.SCHEDULED, JobState.AVAILABLE, JobState.RUNNING, JobState.PENDING})
 FINAL_STATES = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED})
 
 _S = JobState

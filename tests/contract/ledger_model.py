@@ -7,7 +7,7 @@ from uuid import UUID
 
 from schemas.failure import FailureKind
 from schemas.model_call import Correction, FinishReason
-from schemas.states import ACTIVE_STATES, HeldReason, JobState, Outcome, Step
+from schemas.states import FINAL_STATES, HeldReason, JobState, Outcome, Step
 from tasks.calls.response_cache import MOST_FAILED
 from tasks.ports import Advance, CacheStatus, ClosedAttempt, Leased, NewAttempt, Opened, Purpose
 from tests.builders import closed_error, closed_ok, closed_unknown, later, make_answer, to_check, totals
@@ -81,7 +81,7 @@ class Job:
     @property
     def active(self) -> bool:
         """True while the job is not final."""
-        return self.state in ACTIVE_STATES
+        return self.state not in FINAL_STATES
 
     @property
     def cost_usd(self) -> Decimal:
