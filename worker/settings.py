@@ -345,7 +345,7 @@ class Settings(BaseSettings):
     )
     access_log: bool = Field(
         default=False,
-        description="`nightdesk serve` logs each request of a caller: key, tenant, address, route, ids, status",
+        description="`nightdesk serve` logs each answered request of a caller, a refused one too: key, tenant, address, route, ids, status",
     )
     callback_secret: SecretStr | None = Field(
         default=None,
@@ -358,7 +358,7 @@ class Settings(BaseSettings):
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR")
     log_format: Literal["auto", "text", "json"] = Field(
         default="auto",
-        description="how workers log: `text`, `json`, or `auto`: text on a terminal and for `up` and `run`, JSON "
+        description="how workers and `nightdesk serve` log: `text`, `json`, or `auto`: text on a terminal and for `up` and `run`, JSON "
         "elsewhere",
     )
 

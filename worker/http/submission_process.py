@@ -18,7 +18,7 @@ from worker.http.turns import Turns
 from worker.ledger.outage import Outage
 from worker.ledger.postgres import PostgresLedger
 from worker.local import Endpoints
-from worker.process.logs import configure_logging, passwords_of
+from worker.process.logs import configure_logging, secrets_of
 from worker.settings import Settings, use_own_templates
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def _take_in(
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
     settings, where, _ = surroundings
-    configure_logging(settings.log_level, passwords_of(where.database_url, where.redis_url))
+    configure_logging(settings.log_level, secrets_of(settings, where), log_format=settings.log_format)
     use_own_templates(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         orders.send(runner.run(_answer(surroundings, work, arguments)))

@@ -3,11 +3,16 @@
 import logging
 import re
 import sys
+from collections.abc import Set as AbstractSet
 from time import monotonic
-from typing import Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import orjson
+
+if TYPE_CHECKING:
+    from worker.local import Endpoints
+    from worker.settings import Settings
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 DATE = "%Y-%m-%d %H:%M:%S%z"
@@ -41,9 +46,14 @@ class WithoutSecrets(logging.Formatter):
     def __init__(self, inner: logging.Formatter, secrets: frozenset[str]) -> None:
         super().__init__()
         self._inner = inner
+        self._secrets: list[str] = []
+        self.add(secrets)
+
+    def add(self, secrets: AbstractSet[str]) -> None:
+        """Replaces these, too."""
         # As JSON, a quotation mark of a password is written otherwise.
         forms = {form for secret in secrets if secret for form in (secret, orjson.dumps(secret).decode()[1:-1])}
-        self._secrets = sorted(forms, key=len, reverse=True)
+        self._secrets = sorted(forms.union(self._secrets), key=len, reverse=True)
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -90,9 +100,25 @@ class OncePerMinute(logging.Filter):
         return True
 
 
-def passwords_of(*urls: str) -> frozenset[str]:
-    """The passwords in connection URLs."""
-    return frozenset(password for url in urls if (password := urlsplit(url).password))
+def secrets_of(settings: "Settings", where: "Endpoints") -> frozenset[str]:
+    """The secrets of the settings and of the connection URLs, without the keys of providers."""
+    callback = settings.callback_secret
+    own = set() if callback is None else {callback.get_secret_value()}
+    return frozenset(own.union(*map(_passwords_of, (where.database_url, where.redis_url))))
+
+
+def _passwords_of(url: str) -> set[str]:
+    """The passwords of a URL, as they stand there and as a server is told them."""
+    parts = urlsplit(url)
+    query = {value for name, value in parse_qsl(parts.query) if "password" in name}
+    return {parts.password, unquote(parts.password), *query} if parts.password else query
+
+
+def hide(secret: str) -> None:
+    """Keeps a secret that became known later out of all further lines of this process."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, WithoutSecrets):
+            handler.formatter.add({secret})
 
 
 def configure_logging(

@@ -69,10 +69,18 @@ class ConfiguredProviders:
     Args:
         settings: names the default and the further providers.
         environment: where keys and the SDKs' base URLs are; the process's own unless given.
+        on_key: is told each key before it is used: its file may be replaced while the process runs.
     """
 
-    def __init__(self, settings: Settings, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        environment: Mapping[str, str] | None = None,
+        *,
+        on_key: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._settings = settings
+        self._on_key = on_key
         self._environment = Variables(environment)
         self._entries = {**BUILT_IN, **settings.providers}
         self._built: dict[str, Provider] = {}
@@ -370,6 +378,7 @@ class ConfiguredProviders:
             raise ConfigurationError(f"the provider {name!r} needs a key: set {variable}")
         if key != key.strip() or not key.isprintable():
             raise ConfigurationError(f"{variable} holds white space or a line break around the key")
+        self._on_key(key)
         return key
 
     @staticmethod

@@ -2,14 +2,18 @@
 
 import json
 import logging
+import os
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from celery import signals
 
-from worker.process.logs import configure_logging
+from worker.process.logs import configure_logging, hide
 from worker.process.main import _keep_logging
+from worker.providers.registry import ConfiguredProviders
+from worker.settings import Settings
 
 SECRET = 'pa"ss-word'
 
@@ -56,6 +60,23 @@ def test_a_secret_is_in_no_part_of_a_line(log_format: str, capsys: pytest.Captur
     assert "ConnectionError" in line
     assert "***" in line
     assert "ss-word" not in line
+
+
+def test_a_key_whose_file_is_replaced_is_hidden_before_and_after(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "key"
+    file.write_text("sk-first")
+    providers = ConfiguredProviders(Settings(provider="openai"), {"OPENAI_API_KEY_FILE": str(file)}, on_key=hide)
+    configure_logging("INFO", providers.secrets)
+    providers.get("openai")
+    os.utime(file.rename(tmp_path / "before"), (0, 0))
+    file.write_text("sk-second")
+    providers.get("openai")
+
+    logging.getLogger("worker").info("refused: %s, %s", "sk-first", "sk-second")
+
+    assert last_line(capsys).endswith("refused: ***, ***")
 
 
 def test_text_is_one_line_with_the_offset_of_its_time(capsys: pytest.CaptureFixture[str]) -> None:

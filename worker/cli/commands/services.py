@@ -12,7 +12,7 @@ from worker.cli import options
 from worker.cli.help import option
 from worker.cli.session import Session, session, stop_workers
 from worker.cli.terminal import tell, warn, write_json, write_line
-from worker.process.logs import configure_logging, passwords_of
+from worker.process.logs import configure_logging, secrets_of
 from worker.settings import Settings, load_settings
 from worker.supervise.state_directory import state_of
 from worker.supervise.workers import Keeper, keeping, local_model_processes, mark_ready, supervisors_in, worker_specs
@@ -195,7 +195,7 @@ def serve(
     access: Any = import_module("worker.http.authentication")
     listener = server.listen(host, port)
     with listener, session(settings, writes=settings.embedded(), staffs=workers) as opened:
-        configure_logging(settings.log_level, passwords_of(opened.where.database_url, opened.where.redis_url))
+        configure_logging(settings.log_level, secrets_of(settings, opened.where), log_format=settings.log_format)
         needs_no_key = opened.on_ledger(lambda ledger: access.check_reach(ledger.api_keys, host))
         started = opened.staff_if_missing() if workers else []
         app = import_module("worker.http.app").make_application(
