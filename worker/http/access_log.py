@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from worker.http.problems import REQUEST_ID
-from worker.http.shares import SHARE
+from worker.http.shares import CALLER
 
 refusals = logging.getLogger("nightdesk.refused")
 reads = logging.getLogger("nightdesk.access")
@@ -17,7 +17,7 @@ reads = logging.getLogger("nightdesk.access")
 EACH_S = 60.0
 """Seconds from one line about an address to its next, which counts the refusals between."""
 MOST_ADDRESSES = 1_000
-"""Addresses remembered at once; beyond, those heard of least recently are forgotten."""
+"""Addresses with a line in the last minute; beyond, refusals of others are only counted: what a proxy says can be made up."""
 _LONGEST = 200
 """Characters of a path, or of what a proxy says of its client, in a line."""
 
@@ -28,23 +28,33 @@ class Refusals:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lines: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        self._unnamed = 0
+        """Refusals without a line since the last one, of addresses beyond the most."""
 
     def note(self, request: HTTPConnection, why: str) -> None:
         """Logs a refused request, or counts it."""
         address = address_of(request)
-        told_at, untold = self._lines.pop(address, (float("-inf"), 0))
         now = self._clock()
+        told_at, untold = self._lines.get(address, (float("-inf"), 0))
         if now - told_at < EACH_S:
             self._lines[address] = told_at, untold + 1
             return
+        self._lines.pop(address, None)
+        if len(self._lines) >= MOST_ADDRESSES:
+            (oldest_at, _) = next(iter(self._lines.values()))
+            if now - oldest_at < EACH_S:
+                self._unnamed += 1
+                return
+            self._lines.popitem(last=False)
         more = f"; {untold:,} more since the last line about it" if untold else ""
+        if self._unnamed:
+            more += f"; {self._unnamed:,} of other addresses that have no line"
+            self._unnamed = 0
         refusals.warning(
             "refused %s %.200r from %s: %s%s", request.scope.get("method", ""), request.url.path, address, why, more,
             extra={"address": address, "untold": untold, "request_id": request.scope.get(REQUEST_ID)},
         )  # fmt: skip
         self._lines[address] = now, 0
-        while len(self._lines) > MOST_ADDRESSES:
-            self._lines.popitem(last=False)
 
 
 def address_of(request: HTTPConnection) -> str:
@@ -56,7 +66,7 @@ def address_of(request: HTTPConnection) -> str:
 
 def note_read(scope: Scope, status: int) -> None:
     """Logs an answered request of a caller: key, tenant, address, route, ids, status."""
-    if (caller := scope.get(SHARE)) is None:
+    if (caller := scope.get(CALLER)) is None:
         return
     request = HTTPConnection(scope)
     fields = {

@@ -17,7 +17,7 @@ from schemas.access import Role
 from tasks.errors import ConfigurationError, LedgerError, ServiceUnavailable
 from worker.http.access_log import Refusals
 from worker.http.problems import Problem
-from worker.http.shares import Caller, take_share
+from worker.http.shares import CALLER, Caller, take_share
 from worker.ledger.stored_keys import ApiKey, ApiKeys, Use
 from worker.operations.api_keys import hash_of
 
@@ -84,14 +84,18 @@ class Access:
         """The caller of a request; raises ``Problem``."""
         if await self.is_open():
             require_local(request)
-            return self._local
+            return self._local_caller(request)
         secret = _bearer(request)
-        caller = None if secret is None else await self.caller_by_hash(hash_of(secret))
+        caller = None if secret is None else await self.caller_by_hash(request, hash_of(secret))
         if caller is None:
             self.refusals.note(request, "no key" if secret is None else UNKNOWN_KEY)
             detail = "send a valid key in the header Authorization: Bearer KEY; 'nightdesk keys add' makes one"
             raise _unauthorized(detail)
         return caller
+
+    def _local_caller(self, request: Request) -> Caller:
+        request.scope[CALLER] = self._local
+        return self._local
 
     async def require_direct(self, request: Request) -> None:
         """Refuses what came through a proxy while no key is needed, whatever it asks for; raises ``Problem``."""
@@ -114,22 +118,23 @@ class Access:
         except (ServiceUnavailable, LedgerError):
             if self._open:
                 require_local(request)
-                return self._local
+                return self._local_caller(request)
             secret = _bearer(request)
             key_hash = b"" if secret is None else hash_of(secret)
             look = self._looks.get(key_hash)
             if look is None or look.until < self._answered_at - KNOWN_S or look.ends_at <= time.monotonic():
                 raise
-            self._pace(look.key)
-            return _caller_of(look.key, key_hash)
+            return self._let_in(request, look.key, key_hash)
 
-    async def caller_by_hash(self, key_hash: bytes) -> Caller | None:
+    async def caller_by_hash(self, request: Request, key_hash: bytes) -> Caller | None:
         """The caller with a key of this hash; None where there is none. Raises ``Problem`` beyond the key's pace."""
         key = await self._key(key_hash)
-        if key is None:
-            return None
+        return None if key is None else self._let_in(request, key, key_hash)
+
+    def _let_in(self, request: Request, key: ApiKey, key_hash: bytes) -> Caller:
+        caller = request.scope[CALLER] = Caller(key.tenant, key.name, key.role, key_hash, key.submitter)
         self._pace(key)
-        return _caller_of(key, key_hash)
+        return caller
 
     async def is_valid(self, caller: Caller) -> bool:
         """Tells whether one who was let in may go on: the key was not revoked meanwhile, or still none is needed."""
@@ -198,10 +203,6 @@ class Access:
                 raise Problem(429, "too-many-requests", "Too many requests", detail, headers=headers)
             after[key.id, unit_s] = due + apart_s
         self._paces |= after
-
-
-def _caller_of(key: ApiKey, key_hash: bytes) -> Caller:
-    return Caller(key.tenant, key.name, key.role, key_hash, key.submitter)
 
 
 def _unauthorized(detail: str) -> Problem:

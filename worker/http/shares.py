@@ -10,6 +10,9 @@ from schemas.access import Role
 from tasks.ports import Submitter
 from worker.http.problems import RETRY_S, Problem
 
+CALLER = "nightdesk.caller"
+"""Key of the scope of a request: the caller, once the key is known, whether or not it may do what it asks for."""
+
 SHARE = "nightdesk.share"
 """Key of the scope of a request: the caller whose share it takes."""
 

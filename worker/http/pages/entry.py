@@ -49,7 +49,7 @@ async def login(request: Request, service: ServiceOf) -> Response:
     token = browser_token(request)
     form = await read_form(request, token)
     key, following = form.text("key"), local_path(form.text("next"))
-    caller = await service.access.caller_by_hash(hash_of(key)) if 0 < len(key) <= LONGEST_KEY else None
+    caller = await service.access.caller_by_hash(request, hash_of(key)) if 0 < len(key) <= LONGEST_KEY else None
     if caller is None or caller.key_hash is None:
         service.access.refusals.note(request, UNKNOWN_KEY)
         return _login(token, following, "This is no valid key. It begins with ndk_; 'nightdesk keys add' makes one.")

@@ -83,7 +83,7 @@ async def _visitor(request: Request) -> Visitor:
         return Visitor(caller, browser_token(request), logged_in=False)
     token = request.cookies.get(COOKIE, "")
     key_hash = await service.ledger.viewer_sessions.key_hash(token_hash(token)) if token else None
-    session_caller = None if key_hash is None else await service.access.caller_by_hash(key_hash)
+    session_caller = None if key_hash is None else await service.access.caller_by_hash(request, key_hash)
     if session_caller is None:
         raise Problem(401, "unauthorized", "Key needed", "give your key to see this page")
     require_right(session_caller, Role.READ)
