@@ -141,6 +141,18 @@ def test_a_newer_database_is_refused_by_ledger_and_migration(database_url: str) 
         migrate(database_url)
 
 
+def test_what_a_newer_version_takes_away_from_a_process_is_told_with_the_way_on(database_url: str) -> None:
+    async def work() -> None:
+        async with PostgresLedger(database_url) as ledger:
+            with psycopg.connect(database_url, autocommit=True) as connection:
+                connection.execute("UPDATE alembic_version SET version_num = '9999'")
+                connection.execute("ALTER TABLE worker DROP COLUMN steps")
+            with pytest.raises(SchemaMismatch, match=r"another schema.*'nightdesk doctor'.*to upgrade this process"):
+                await ledger.fleet.beat("w")
+
+    asyncio.run(work())
+
+
 def test_a_database_of_a_development_version_is_refused_with_the_remedy(database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '0009'")

@@ -166,7 +166,10 @@ def translate(error: Exception, database_url: str) -> NightdeskError:
     if isinstance(error, _ROW_AT_FAULT):
         translated = Unstorable(detail)
     elif isinstance(error, _OTHER_SCHEMA):
-        translated = SchemaMismatch(f"{detail}: run 'nightdesk migrate'")
+        translated = SchemaMismatch(
+            f"{where} has another schema than this version of nightdesk needs ({detail}); 'nightdesk doctor' of the same version "
+            "says whether to migrate it, or to upgrade this process"
+        )
     elif isinstance(error, psycopg.errors.InsufficientPrivilege):
         # By whoever gives the rights back; until then the worker waits, as for a server that is away.
         translated = LedgerUnavailable(str(not_permitted(error)))
