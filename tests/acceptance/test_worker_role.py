@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from tests.acceptance.command import run_here
 from tests.acceptance.conftest import System, questions
 from tests.budget import REPOSITORY
 from tests.lent_ledger import KeptLedger
@@ -82,6 +83,24 @@ def test_pruning_needs_the_rights_that_are_documented_for_it(system: System, rol
     advance_clock(system.database_url, ages[0] * 4)
     asyncio.run(prune())
     assert system.scalar("SELECT count(*) FROM batch") == 0
+
+
+def test_a_role_that_can_not_see_a_fail_over_is_told_of_it(system: System, role_url: str) -> None:
+    function = "EXECUTE ON FUNCTION pg_control_system()"
+    with psycopg.connect(system.database_url, autocommit=True) as owner:
+        owner.execute(f"REVOKE {function} FROM PUBLIC".encode())
+        try:
+            system.submit(questions(1))
+            worker = system.start_worker(database_url=role_url)
+            system.until_final(1)
+            worker.send_signal(signal.SIGTERM)
+            worker.wait()
+            examined = run_here(["doctor", "--json"], system.environment(database_url=role_url))
+        finally:
+            owner.execute(f"GRANT {function} TO PUBLIC".encode())
+    assert system.log().count("would go unnoticed") == 1
+    (finding,) = [each for each in examined.json()["findings"] if each["check"] == "failover"]
+    assert "GRANT EXECUTE ON FUNCTION pg_control_system()" in finding["remedy"]
 
 
 def test_every_table_of_which_rows_are_deleted_is_named() -> None:

@@ -218,12 +218,25 @@ def check_postgres(server: Connected) -> Iterator[Finding]:
             f"a newer version migrated the database to revision {server.revision}; this one goes on with it",
             "an upgrade is under way: bring the processes here to the version that runs elsewhere, too",
         )
+    yield from _check_promises(server)
+
+
+def _check_promises(server: Connected) -> Iterator[Finding]:
+    """Findings about commits that a crash or a fail-over loses, and about the ledger's clock."""
     if server.standbys and not server.waits_for_standby:
         yield note(
             "standby",
             "PostgreSQL confirms commits before a standby has them: a fail-over loses the last ones. Workers put back what they "
             "know of them (NIGHTDESK_ANSWERS_KEPT_S), but not batches that were just submitted",
             "set synchronous_standby_names, or let producers submit again under the same keys after a fail-over",
+        )
+    if not server.has_identity:
+        yield note(
+            "failover",
+            "workers would not notice a fail-over that loses commits, and put nothing back: their role may not call "
+            "pg_control_system()",
+            "as a superuser: GRANT EXECUTE ON FUNCTION pg_control_system() TO that role; where the provider of the database "
+            "refuses it, set synchronous_standby_names",
         )
     if server.loses_commits:
         yield warning(

@@ -70,6 +70,7 @@ class Continuity:
         self._server: Server | None = None
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._told_blind = False
         self.confirmed_at = -math.inf
         self.put_back: Callable[[PostgresLedger], Awaitable[None]] | None = None
 
@@ -99,6 +100,12 @@ class Continuity:
         server = await _server_of(connection)
         if server is None:
             self.confirmed_at = asked_at
+            if not self._told_blind:
+                self._told_blind = True
+                log.warning(
+                    "a fail-over of PostgreSQL that loses commits would go unnoticed, and nothing be put back: the role of "
+                    "NIGHTDESK_DATABASE_URL may not call pg_control_system() ('nightdesk doctor' has the remedy)"
+                )
             return
         if server != self._server:
             async with self._turn:

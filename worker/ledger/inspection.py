@@ -64,6 +64,8 @@ class Connected:
     """Servers that follow this one."""
     waits_for_standby: bool = False
     """A commit is confirmed only when a standby has it."""
+    has_identity: bool = True
+    """This role may ask which server it is, and so notice a fail-over."""
     loses_commits: str = ""
     """Settings by which a crash of the server loses confirmed commits."""
 
@@ -264,6 +266,7 @@ _PROMISES = """
 SELECT (SELECT count(*) FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup') AS standbys,
        current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') NOT IN ('off', 'local')
            AS waits_for_standby,
+       coalesce(has_function_privilege(to_regprocedure('pg_control_system()'), 'EXECUTE'), false) AS has_identity,
        concat_ws(' and ', CASE WHEN current_setting('fsync') = 'off' THEN 'fsync = off' END,
                  CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'synchronous_commit = off' END) AS loses_commits
 """

@@ -128,6 +128,7 @@ def test_an_old_postgres_is_named() -> None:
         ({"standbys": 1}, ["standby"]),
         ({"standbys": 1, "waits_for_standby": True}, []),
         ({"loses_commits": "fsync = off"}, ["durability"]),
+        ({"has_identity": False}, ["failover"]),
     ],
 )
 def test_a_server_that_may_lose_commits_is_a_finding(promises: dict[str, Any], named: list[str]) -> None:
