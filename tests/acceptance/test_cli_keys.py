@@ -13,6 +13,11 @@ def test_keys_are_made_listed_and_revoked(system: System) -> None:
     assert "make one with 'nightdesk keys add NAME'" in refused.err
     assert "there are no keys" in nightdesk("keys", "list").err
 
+    for limit in (("--max-cost-usd", "5"), ("--jobs-per-day", "9")):
+        poor = nightdesk("keys", "add", "poor", *limit)
+        assert (poor.code, poor.out, "the role read submits no jobs" in poor.err) == (2, "", True), poor.err
+    assert "there are no keys" in nightdesk("keys", "list").err
+
     added = nightdesk("keys", "add", "intake", "--role", "submit", "--tenant", "acme", "--requests-per-minute", "600")
     assert added.code == 0, added.err
     secret = added.out.strip()

@@ -57,6 +57,13 @@ async def add_key(ledger: PostgresLedger, request: KeyRequest, actor: str) -> tu
         check_tenant(request.tenant)
     except ValueError as error:
         raise InputError(str(error), field="tenant") from None
+    jobs = [most for limit, most in request.limits.items() if limit.startswith("jobs")]
+    if not request.role.includes(Role.SUBMIT) and any((*jobs, *request.money.values())):
+        raise InputError(
+            f"a key with the role {request.role.value} submits no jobs, so limits on jobs and money bound nothing: give --role submit, "
+            "or leave them out",
+            field="role",
+        )
     secret = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     fields = {
         "name": request.name,
