@@ -22,7 +22,8 @@ For whoever looks up a setting of a process or an option of a job. Written by `p
 ## Settings of a process
 
 Environment variables, or keys of a TOML file named by `NIGHTDESK_CONFIG` (without the prefix, in lower case). The
-environment goes before the file. Defaults stand in brackets. A wrong value stops the process, with the variable's name and the fault.
+environment goes before the file. Defaults stand in brackets. A wrong value stops the process, with the variable's name and the fault;
+a `NIGHTDESK_` variable that is no setting is warned of, with the nearest name.
 
 `NAME_FILE` names a file that holds the secret `NAME`, as Docker and Kubernetes mount them: """
     f"""for {", ".join(f"`{name}`" for name in SECRETS)},

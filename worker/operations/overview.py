@@ -82,7 +82,7 @@ RELEASES = {
     ),
     HeldReason.PRICE_UNKNOWN: (
         "the price of their model is not known, so no ceiling or budget could be kept",
-        "'nightdesk budget remove', or the name of a model whose price is known, then 'nightdesk release {batch} --reason price_unknown'",
+        "give its price ('prices' in NIGHTDESK_PROVIDERS) and start the workers again, or 'nightdesk budget remove'; then 'nightdesk release {batch} --reason price_unknown'",
     ),
     HeldReason.TENANT_BUDGET: (
         "the budget of their tenant for the day or the night is used up",
